@@ -60,7 +60,7 @@
 use segue_base::child;
 #[cfg(feature = "grpc")]
 pub use segue_base::grpc;
-pub use segue_base::{auth, clock, context, effect, environment, failpoint, health, http, limits, secret};
+pub use segue_base::{clock, context, effect, environment, failpoint, health, http, limits, outbound_auth, secret};
 pub use {segue_a2a as a2a, segue_llm as llm, segue_store as store, segue_tools as tools};
 
 pub mod actions;

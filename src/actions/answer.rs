@@ -2,7 +2,7 @@
 
 use segue_engine::{
     conversation::{ActionAnswer, ActionOutcome, StepError},
-    text::{CUT_MARK, Keep, cleaned, truncate},
+    text::{ELLIPSIS, TextLimit, strip_hidden, truncate},
 };
 use serde_json::{Map, Value as Json};
 
@@ -80,7 +80,7 @@ fn answer(mut map: Map<String, Json>) -> ActionAnswer {
 fn words(json: Option<&Json>, body: &[u8]) -> String {
     let said = json.and_then(|json| json.get("error")?.as_str());
     let text = said.map_or_else(|| String::from_utf8_lossy(body), Into::into);
-    truncate(cleaned(&text).trim(), Keep::Chars(WORDS), CUT_MARK).into_owned()
+    truncate(strip_hidden(&text).trim(), TextLimit::Chars(WORDS), ELLIPSIS).into_owned()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     context::CallContext,
     failpoint,
-    grpc::{Code, GrpcClient, GrpcError, address, dynamic::Struct},
+    grpc::{Code, GrpcClient, GrpcError, parse_address, well_known::Struct},
     limits,
     secret::Secret,
 };
@@ -192,7 +192,7 @@ impl Wire {
         let asking = async {
             tokio::select! {
                 biased;
-                answered = caller.ask("/action_server_webhook.ActionService/Webhook", message, limits::ACTION_ANSWER, cx) => answered,
+                answered = caller.unary("/action_server_webhook.ActionService/Webhook", message, limits::ACTION_ANSWER, cx) => answered,
                 // Only a kill test ever comes here.
                 () = failpoint::while_waiting("C13", limits::TOOL_GRACE) => Err(GrpcError::Broken(String::new())),
             }
@@ -225,7 +225,7 @@ impl Wire {
             GrpcError::TooLarge => {
                 StepError::in_doubt("bad_answer", format!("its answer is larger than {} bytes", limits::ACTION_ANSWER))
             }
-            GrpcError::Late => {
+            GrpcError::DeadlineExceeded => {
                 StepError::in_doubt("timeout", format!("no answer within {} s", self.timeout.as_secs_f64()))
             }
             GrpcError::Cancelled => StepError::in_doubt("cancelled", "nobody waits for it any more"),
@@ -240,12 +240,12 @@ impl Wire {
 
     /// The actions of the server: first whether it lives, then what it has.
     pub(super) async fn names_by_grpc(&self, url: &str, cx: &CallContext) -> Result<Vec<String>, String> {
-        let cx = cx.within(limits::ACTION_HEALTH);
+        let cx = cx.with_timeout(limits::ACTION_HEALTH);
         if !self.serves_by_grpc(url, &cx).await? {
             return Err("its health service does not say `SERVING`".to_owned());
         }
         let path = "/action_server_webhook.ActionService/Actions";
-        let listed = self.caller(url)?.ask(path, ActionsRequest {}, limits::ACTION_ANSWER, &cx).await;
+        let listed = self.caller(url)?.unary(path, ActionsRequest {}, limits::ACTION_ANSWER, &cx).await;
         let listed: ActionsResponse = listed.map_err(|trouble| self.untold("its actions are", trouble))?;
         let maps = listed.actions.into_iter().map(Map::<String, Json>::from);
         Ok(maps.filter_map(|action| Some(action.get("name")?.as_str()?.to_owned())).collect())
@@ -254,7 +254,7 @@ impl Wire {
     /// Whether the server says that it serves; one without the service of health counts as one that does.
     async fn serves_by_grpc(&self, url: &str, cx: &CallContext) -> Result<bool, String> {
         let question = HealthCheckRequest { service: "ActionServer".to_owned() };
-        let asked = self.caller(url)?.ask("/grpc.health.v1.Health/Check", question, limits::ACTION_ANSWER, cx).await;
+        let asked = self.caller(url)?.unary("/grpc.health.v1.Health/Check", question, limits::ACTION_ANSWER, cx).await;
         match asked {
             Ok(HealthCheckResponse { status }) => {
                 self.note(Ok(()));
@@ -266,7 +266,7 @@ impl Wire {
     }
 
     fn untold(&self, what: &str, trouble: GrpcError) -> String {
-        if trouble == GrpcError::Late {
+        if trouble == GrpcError::DeadlineExceeded {
             return format!("{what} not told within {} s", limits::ACTION_HEALTH.as_secs());
         }
         let error = self.failed(trouble);
@@ -295,7 +295,7 @@ impl Wire {
 /// Host and port of an address, and the parameters in it. A path says nothing here: the one of the webhook over HTTP is often
 /// left standing, and the library's own client passes it by as well.
 fn place(url: &str) -> Option<(Url, Vec<(String, Secret)>)> {
-    let mut url = crate::http::destination(&address(url)).ok()?;
+    let mut url = crate::http::parse_endpoint_url(&parse_address(url)).ok()?;
     let own = url.query_pairs().map(|(name, value)| (name.into_owned(), Secret::new(value.into_owned()))).collect();
     url.set_query(None);
     url.set_fragment(None);

@@ -83,7 +83,7 @@ impl ModuleServer {
             tokio::spawn(self.keeper.clone().supervise());
         }
         let mut states = self.keeper.state.subscribe();
-        let cx = cx.within(limits::ACTION_START);
+        let cx = cx.with_timeout(limits::ACTION_START);
         loop {
             let state = states.borrow_and_update().clone();
             match state {
@@ -124,7 +124,7 @@ impl ModuleServer {
     async fn is_gone(&self, url: &str, cx: &CallContext) -> bool {
         let mut states = self.keeper.state.subscribe();
         let gone = states.wait_for(|state| !matches!(state, State::Up(at) if **at == *url));
-        cx.within(limits::ACTION_HEALTH).wait(gone).await.is_ok_and(|gone| gone.is_ok())
+        cx.with_timeout(limits::ACTION_HEALTH).wait(gone).await.is_ok_and(|gone| gone.is_ok())
     }
 
     async fn named(&self, cx: &CallContext) -> Result<Vec<String>, String> {
@@ -224,7 +224,7 @@ impl Keeper {
             Err(error) => return never(format!("there is no free port on this machine: {error}")),
         };
         let args = ["-c".to_owned(), GUARD.to_owned(), self.module.clone(), port.to_string()];
-        let started = match child::start(ChildCommand {
+        let started = match child::spawn(ChildCommand {
             program: &python,
             args: &args,
             environment: environment(&self.around.environment),
@@ -242,13 +242,13 @@ impl Keeper {
                 self.state.send_replace(State::Up(url.into()));
                 tokio::select! {
                     () = self.closing.cancelled() => {}
-                    _ = child.ended() => {}
+                    _ = child.wait() => {}
                 }
                 (true, "it ended".to_owned())
             }
         };
         drop(input);
-        child.end().await;
+        child.terminate().await;
         Life { came_up, reason: self.told(&python, &reason, &errors).await }
     }
 
@@ -266,7 +266,7 @@ impl Keeper {
         };
         tokio::select! {
             biased;
-            _ = child.ended() => Err("it ended before it answered".to_owned()),
+            _ = child.wait() => Err("it ended before it answered".to_owned()),
             waited = cx.wait(answers) => waited.map_err(|stopped| format!("it does not answer: {stopped}")),
         }
     }
@@ -335,13 +335,13 @@ pub async fn python_trouble(def: &ActionEndpointDef, around: &ActionEnvironment)
         environment: environment(&around.environment),
         directory: directory(&around.directory),
     };
-    let mut started = match child::start(launch) {
+    let mut started = match child::spawn(launch) {
         Ok(started) => started,
         Err(reason) => return Some(format!("{reason}; {CURE}")),
     };
     let cx = CallContext::new(around.clock.clone(), limits::ACTION_START);
-    let ended = cx.wait(started.child.ended()).await;
-    started.child.end().await;
+    let ended = cx.wait(started.child.wait()).await;
+    started.child.terminate().await;
     match ended {
         Ok(true) => None,
         Ok(false) => Some(missing(&python)),

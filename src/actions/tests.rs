@@ -73,7 +73,7 @@ async fn run(server: &dyn ActionServer, clock: &Paced, action: &str) -> ActionOu
     let tracker = json!({"sender_id": "u1", "events": []});
     let request =
         ActionRequest { action: &action, conversation: &conversation, tracker: &tracker, idempotency_key: "key-1" };
-    server.run(request, &clock.0.cx(Duration::from_secs(60))).await
+    server.run(request, &clock.0.context(Duration::from_secs(60))).await
 }
 
 fn error(outcome: ActionOutcome) -> StepError {
@@ -256,7 +256,7 @@ async fn a_check_asks_for_health_and_actions() {
     .await;
     let deep = server.url.replace("/webhook", "/deep/webhook");
     let (client, clock) = client(&deep, |_| {});
-    let cx = clock.0.cx(Duration::from_secs(60));
+    let cx = clock.0.context(Duration::from_secs(60));
     assert_eq!(client.names(&cx).await.unwrap(), ["action_a"]);
     let (client, _) = self::client(&server.url, |_| {});
     assert!(client.names(&cx).await.unwrap_err().contains("404"));
@@ -266,7 +266,7 @@ async fn a_check_asks_for_health_and_actions() {
 async fn a_server_that_does_not_say_how_it_is_is_given_up() {
     let server = Server::silent().await;
     let (client, clock) = client(&server.url, |_| {});
-    let cx = clock.0.cx(Duration::from_secs(60));
+    let cx = clock.0.context(Duration::from_secs(60));
     let mut asking = std::pin::pin!(client.names(&cx));
     while server.heard().is_empty() {
         assert!(futures::poll!(&mut asking).is_pending());

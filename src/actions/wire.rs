@@ -26,7 +26,7 @@ use crate::{
     context::{CallContext, WaitError},
     effect::Arrival,
     failpoint,
-    http::{BodyError, HttpClients, destination, read_limited},
+    http::{BodyError, HttpClients, parse_endpoint_url, read_limited},
     limits,
     secret::Secret,
 };
@@ -57,7 +57,9 @@ impl Wire {
             None => Ok(around.http.clone()),
             Some(file) => std::fs::read(around.directory.join(file))
                 .map_err(|error| format!("`cafile`: {file} cannot be read: {error}"))
-                .and_then(|pem| around.http.trusting(&pem).map_err(|error| format!("`cafile`: {file}: {error}"))),
+                .and_then(|pem| {
+                    around.http.with_root_certificates(&pem).map_err(|error| format!("`cafile`: {file}: {error}"))
+                }),
         };
         let named = |name: &str| around.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value);
         let by_environment = || {
@@ -85,7 +87,7 @@ impl Wire {
 
     /// Runs one action at this address.
     pub(super) async fn run(&self, url: &str, request: ActionRequest<'_>, cx: &CallContext) -> ActionOutcome {
-        let cx = cx.within(self.timeout);
+        let cx = cx.with_timeout(self.timeout);
         // The first try goes without the domain: the server keeps it by its digest and asks when it has another one.
         let mut answer = self.call(url, request, None, &cx).await;
         if let Ok(Answer::WantsDomain) = answer {
@@ -157,7 +159,7 @@ impl Wire {
             let cure = "build it with `--features grpc`, or start the action server without `--grpc` and give its HTTP address";
             return Err(format!("this program was built without gRPC: {cure}"));
         }
-        let mut url = destination(url).map_err(|_| "`url` of `action_endpoint` cannot be asked".to_owned())?;
+        let mut url = parse_endpoint_url(url).map_err(|_| "`url` of `action_endpoint` cannot be asked".to_owned())?;
         if !self.params.is_empty() {
             let mut pairs = url.query_pairs_mut();
             self.params.iter().for_each(|(name, value)| _ = pairs.append_pair(name, value.expose()));
@@ -223,7 +225,7 @@ impl Wire {
 
     async fn asked(&self, url: &str, last: &str, cx: &CallContext) -> Result<Json, String> {
         let request = self.request(reqwest::Method::GET, &beside(url, last))?;
-        let answered = cx.within(limits::ACTION_HEALTH).wait(self.answered(request)).await;
+        let answered = cx.with_timeout(limits::ACTION_HEALTH).wait(self.answered(request)).await;
         let (status, body) = match answered {
             Ok(Ok(answered)) => answered,
             Ok(Err(error)) => {
@@ -263,7 +265,7 @@ fn beside(url: &str, last: &str) -> String {
 
 /// The body as it leaves. Where the point C12 is set, half of it leaves and then the process dies.
 fn leaving(bytes: Vec<u8>) -> reqwest::Body {
-    if !failpoint::is_set("C12") {
+    if !failpoint::is_armed("C12") {
         return bytes.into();
     }
     let half = bytes.get(..bytes.len() / 2).unwrap_or_default().to_vec();

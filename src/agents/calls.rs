@@ -14,7 +14,7 @@ use minijinja::context;
 use segue_engine::{
     conversation::{AgentKind, EventKind},
     ids::ToolName,
-    text::{CUT_MARK, Keep, truncate},
+    text::{ELLIPSIS, TextLimit, truncate},
 };
 use serde_json::Value as Json;
 
@@ -317,7 +317,7 @@ pub(super) fn executed(
         agent_id: Some(task.call.agent.clone()),
         arguments: call.arguments.as_json().cloned().unwrap_or(Json::Null),
         status: status.into(),
-        summary: Some(truncate(text, Keep::Chars(SUMMARY), CUT_MARK).into_owned()),
+        summary: Some(truncate(text, TextLimit::Chars(SUMMARY), ELLIPSIS).into_owned()),
         origins,
     }
 }

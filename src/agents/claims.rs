@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::slot_tools;
 use segue_engine::{
-    pattern::{Flags, PythonRegex},
     project::{AgentRules, ClaimRule, GroundedRule},
+    regex_dialect::{Flags, PythonRegex},
 };
 
 /// What changes the world, in the form that follows `have`.

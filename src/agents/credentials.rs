@@ -5,10 +5,10 @@ use std::sync::Arc;
 use segue_engine::project::{AuthDef, OAuthDef};
 
 use crate::{
-    auth::{ClientCredentials, ClientGrant, Credentials},
     clock::Clock,
     http::HttpClients,
     limits,
+    outbound_auth::{ClientCredentials, ClientGrant, OutboundCredentials},
     secret::Secret,
 };
 
@@ -16,23 +16,29 @@ use crate::{
 ///
 /// # Errors
 /// In words, for operators: a key is missing.
-pub fn credentials(auth: &AuthDef, clock: &Arc<dyn Clock>, http: &HttpClients) -> Result<Credentials, String> {
+pub fn credentials(auth: &AuthDef, clock: &Arc<dyn Clock>, http: &HttpClients) -> Result<OutboundCredentials, String> {
     if let Some(oauth) = &auth.oauth {
         let url = required(&oauth.token_url, "token_url")?;
         let timeout = oauth.timeout.unwrap_or(limits::TOKEN_WAIT);
-        let tokens =
-            ClientCredentials::tokens(client_grant(oauth)?, url, &oauth.scope, timeout, clock.clone(), http.clone())?;
-        return Ok(Credentials::Token(Box::new(tokens)));
+        let tokens = ClientCredentials::token_cache(
+            client_grant(oauth)?,
+            url,
+            &oauth.scope,
+            timeout,
+            clock.clone(),
+            http.clone(),
+        )?;
+        return Ok(OutboundCredentials::Token(Box::new(tokens)));
     }
     let text = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
     if let Some(key) = text(&auth.api_key) {
         let format = text(&auth.header_format).unwrap_or_else(|| "Bearer {key}".to_owned());
         let name = text(&auth.header_name).unwrap_or_else(|| "Authorization".to_owned());
-        return Ok(Credentials::Header(name, Secret::new(format.replace("{key}", &key))));
+        return Ok(OutboundCredentials::Header(name, Secret::new(format.replace("{key}", &key))));
     }
     Ok(match text(&auth.token) {
-        Some(token) => Credentials::Header("Authorization".to_owned(), Secret::new(format!("Bearer {token}"))),
-        None => Credentials::None,
+        Some(token) => OutboundCredentials::Header("Authorization".to_owned(), Secret::new(format!("Bearer {token}"))),
+        None => OutboundCredentials::None,
     })
 }
 
@@ -66,13 +72,13 @@ mod tests {
             (json!({"api_key": "k1", "header_name": "X-Key", "header_format": "key={key}"}), "X-Key", "key=k1"),
             (json!({"token": "t1"}), "Authorization", "Bearer t1"),
         ] {
-            let Credentials::Header(found, secret) = read(auth).unwrap() else { panic!("{name}") };
+            let OutboundCredentials::Header(found, secret) = read(auth).unwrap() else { panic!("{name}") };
             assert_eq!((found.as_str(), secret.expose()), (name, value));
         }
-        assert!(matches!(read(json!({"token": " "})).unwrap(), Credentials::None));
+        assert!(matches!(read(json!({"token": " "})).unwrap(), OutboundCredentials::None));
         let oauth =
             |secret: &str| json!({"oauth": {"client_id": "me", "client_secret": secret, "token_url": "https://t"}});
-        assert!(matches!(read(oauth("s")).unwrap(), Credentials::Token(_)));
+        assert!(matches!(read(oauth("s")).unwrap(), OutboundCredentials::Token(_)));
         assert_eq!(read(oauth("")).unwrap_err(), "`oauth` lacks `client_secret`");
         let shown = format!("{:?}", read(json!({"token": "s3cret"})).unwrap());
         assert!(!shown.contains("s3cret"), "{shown}");

@@ -70,7 +70,7 @@ impl<'a> Fillers<'a> {
         let mut work = std::pin::pin!(work);
         let speaking = async {
             let mut wait = after;
-            while done.is_none() && noted.said.len() < limits::FILLERS {
+            while done.is_none() && noted.said.len() < limits::FILLER_MESSAGES {
                 let until = cx.clock.deadline(wait);
                 tokio::select! {
                     biased;

@@ -121,7 +121,7 @@ mod tests {
         let fit_to_say =
             |words: &str| fit_to_say(&Progress { done: 1.0, total: None, message: Some(words.to_owned()) });
         assert_eq!(fit_to_say(" reading\n page\u{200b} 3 ").as_deref(), Some("reading  page 3"));
-        assert_eq!(fit_to_say(&"x".repeat(900)).unwrap_or_default().chars().count(), limits::TOOL_NEWS_TEXT);
+        assert_eq!(fit_to_say(&"x".repeat(900)).unwrap_or_default().chars().count(), limits::TOOL_PROGRESS_TEXT);
         for wrong in
             ["", " \n ", "see https://example.org", "www.example.org", "[here](x)", "<b>now</b>", "I've booked it."]
         {

@@ -46,7 +46,7 @@ impl ReactAgent {
     ) -> BoxFuture<'a, AgentOutcome> {
         Box::pin(async move {
             let cx = match task.definition.timeout {
-                Some(limit) => cx.within(limit),
+                Some(limit) => cx.with_timeout(limit),
                 None => cx.clone(),
             };
             self.hooked(&task, out, &cx).await

@@ -6,7 +6,7 @@ use minijinja::context;
 use segue_engine::{
     conversation::{AgentKind, BotKind, HistoryItem},
     template::ZonedTime,
-    text::{CUT_MARK, Keep, truncate},
+    text::{ELLIPSIS, TextLimit, truncate},
 };
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -105,8 +105,8 @@ impl Session {
         let groups = self.groups();
         let mut most = limits::TOOL_RESULT;
         let (mut kept, mut size) = cut_to(&groups, most);
-        while size > limits::AGENT_EXCHANGES && most > limits::AGENT_EXCHANGE_LEAST {
-            most = (most / 2).max(limits::AGENT_EXCHANGE_LEAST);
+        while size > limits::AGENT_EXCHANGES && most > limits::AGENT_EXCHANGE_MIN {
+            most = (most / 2).max(limits::AGENT_EXCHANGE_MIN);
             (kept, size) = cut_to(&groups, most);
         }
         let newest = groups.len().saturating_sub(1);
@@ -140,7 +140,7 @@ impl Session {
 /// Exchanges as they are kept, with texts of at most so many bytes, and their length altogether.
 fn cut_to(groups: &[&[Arc<ChatMessage>]], most: usize) -> (Vec<Vec<Json>>, usize) {
     let text = |text: &Arc<str>| match text.len() > most {
-        true => truncate(text, Keep::Bytes(most), CUT_MARK).into(),
+        true => truncate(text, TextLimit::Bytes(most), ELLIPSIS).into(),
         false => text.clone(),
     };
     let cut = |message: &Arc<ChatMessage>| match message.without_thoughts() {

@@ -154,7 +154,7 @@ fn refusal_text(slots: &RunSlots<'_>, project: &Arc<Project>, utter: &str) -> St
     match text {
         Some(ResponseText::Braces(text)) => {
             let values = slots.snapshot(&[]);
-            template::fill(text, &values).content.into_owned()
+            template::interpolate_text(text, &values).content.into_owned()
         }
         Some(ResponseText::Jinja(template)) => {
             let view = context! { slots => slots.snapshot(&[]).into_value() };

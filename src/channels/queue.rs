@@ -113,7 +113,7 @@ impl ReplySink for QueueSink {
                 Err(mpsc::error::TrySendError::Full(bytes)) => bytes,
             };
             // A client who does not read must not hold a turn for long: then it is as good as gone.
-            match cx.within(limits::CHANNEL_PATIENCE).wait(self.queue.send(bytes)).await {
+            match cx.with_timeout(limits::CHANNEL_SEND_TIMEOUT).wait(self.queue.send(bytes)).await {
                 Ok(Ok(())) => Ok(Receipt::Delivered),
                 Ok(Err(_)) => Err(gone()),
                 Err(_) => {
@@ -173,7 +173,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_who_does_not_read_is_given_up() {
-        let clock = Arc::new(ManualClock::jumping());
+        let clock = Arc::new(ManualClock::auto_advancing());
         let cx = CallContext::new(clock, Duration::from_secs(600));
         let (mut sink, read) = queue("u".into(), Form::Events);
         for _ in 0..limits::CHANNEL_QUEUE {
@@ -181,9 +181,9 @@ mod tests {
         }
         let left = cx.remaining();
         assert!(sink.send(piece("x"), &cx).await.is_err());
-        assert_eq!(left - cx.remaining(), limits::CHANNEL_PATIENCE);
+        assert_eq!(left - cx.remaining(), limits::CHANNEL_SEND_TIMEOUT);
         assert!(sink.send(piece("x"), &cx).await.is_err());
-        assert_eq!(left - cx.remaining(), limits::CHANNEL_PATIENCE, "the second time it does not wait");
+        assert_eq!(left - cx.remaining(), limits::CHANNEL_SEND_TIMEOUT, "the second time it does not wait");
         drop(read);
     }
 }

@@ -72,8 +72,8 @@ impl RestChannel {
     /// What is wrong with a setting, and the fix.
     pub fn new(settings: &RestSettings) -> Result<Self, String> {
         let metadata = settings.metadata_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        if metadata.is_some_and(|bytes| bytes > limits::BODY) {
-            return Err(format!("`metadata_bytes` must be a whole number up to {}", limits::BODY));
+        if metadata.is_some_and(|bytes| bytes > limits::HTTP_BODY) {
+            return Err(format!("`metadata_bytes` must be a whole number up to {}", limits::HTTP_BODY));
         }
         Ok(Self {
             auth: Authenticator::of(&settings.auth)?,
@@ -179,8 +179,8 @@ fn arrival(body: &[u8], headers: &HeaderMap) -> Result<Arrival, String> {
         key.trim().clone_into(&mut message_id);
     }
     for (key, value) in [("sender", &sender), ("message_id", &message_id), ("input_channel", &input_channel)] {
-        if value.len() > limits::WIRE_NAME {
-            return Err(format!("`{key}` is longer than {} bytes", limits::WIRE_NAME));
+        if value.len() > limits::WIRE_ID {
+            return Err(format!("`{key}` is longer than {} bytes", limits::WIRE_ID));
         }
     }
     if let Some(made) = RESERVED_PREFIXES.iter().find(|made| sender.starts_with(**made)) {
@@ -239,7 +239,7 @@ fn unanswered(conversation: &str, error: &ReceiveError) -> Response<Body> {
         tracing::error!(conversation, channel = NAME, code, "{error}");
     }
     let none: [Json; 0] = [];
-    if failpoint::is_set("defect:store-failure-is-ok") && matches!(error, ReceiveError::Store(_)) {
+    if failpoint::is_armed("defect:store-failure-is-ok") && matches!(error, ReceiveError::Store(_)) {
         return with_turn_error(json(StatusCode::OK, &none), Some(code));
     }
     let mut answer = json(later.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status), &none);

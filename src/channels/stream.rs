@@ -52,7 +52,7 @@ mod tests {
 
     #[tokio::test]
     async fn silence_is_filled_with_heartbeats_where_the_wire_has_them() {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::jumping());
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::auto_advancing());
         let answer = respond(stream::pending(), "text/event-stream", Some(PING), &clock);
         let mut pieces = answer.into_body().into_data_stream();
         assert_eq!(pieces.next().await.unwrap().unwrap(), PING);

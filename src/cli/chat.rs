@@ -81,7 +81,7 @@ pub(super) async fn chat(args: Args) -> CommandResult {
     let terminal = Terminal { id: id.into(), is_terminal, mode, owns_store, has_failed: AtomicBool::new(false) };
     let stop = stop_on_signal();
     let done = terminal.run(Inbox::new(assistant.clone(), CHANNEL), stop.clone()).await;
-    assistant.close(limits::CLOSE).await;
+    assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
     match done {
         Ok(()) if terminal.has_failed.into_inner() && !stop.is_cancelled() => Ok(EXIT_ERROR),
         Ok(()) => Ok(0),

@@ -133,7 +133,7 @@ async fn served(assistant: &Assistant) -> Vec<Finding> {
 
 /// One error for each agent of others whose card cannot be had.
 fn agents(assistant: &Assistant) -> Vec<Finding> {
-    let lost = assistant.remote_agents().into_iter().filter_map(|(name, health)| Some((name, health.trouble()?)));
+    let lost = assistant.remote_agents().into_iter().filter_map(|(name, health)| Some((name, health.reason()?)));
     lost.map(|(name, reason)| Finding {
         code: "A0511",
         severity: Severity::Error,
@@ -156,14 +156,14 @@ fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
                 code: "T0101",
                 severity: Severity::Error,
                 place: At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
-                message: format!("the tool server `{name}` does not answer: {}", health.trouble()?),
+                message: format!("the tool server `{name}` does not answer: {}", health.reason()?),
                 help: "Start it, or correct its entry under `mcp_servers`.".to_owned(),
             })
         });
         let mut down: Vec<Finding> = down.collect();
         down.extend(served(assistant).await);
         down.extend(agents(assistant));
-        assistant.close(limits::CLOSE).await;
+        assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
         Ok(down)
     })
 }

@@ -114,7 +114,7 @@ async fn close(args: Close) -> CommandResult {
             }
         }
     }
-    assistant.close(limits::CLOSE).await;
+    assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
     Ok(code)
 }
 
@@ -133,7 +133,7 @@ async fn erase(args: Erase) -> CommandResult {
     } else {
         output::status(&format!("there is no conversation {}", line(&args.id)));
     }
-    assistant.close(limits::CLOSE).await;
+    assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
     Ok(if is_there { 0 } else { EXIT_USAGE })
 }
 

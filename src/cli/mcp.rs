@@ -76,7 +76,7 @@ async fn login(asked: Server) -> CommandResult {
     let failed = |reason: String| anyhow!("no login at {}: {reason}", asked.server);
     let back = format!("{here}{BACK}");
     let login = Box::pin(Login::begin(def, &back, &around));
-    let login = cx.within(limits::MCP_INITIALISE * 3).wait(login).await?.map_err(failed)?;
+    let login = cx.with_timeout(limits::MCP_INITIALISE * 3).wait(login).await?.map_err(failed)?;
     output::status("open this address in a browser on this machine, and give your consent:");
     output::println(login.address())?;
     let (send, mut consents) = mpsc::channel(1);
@@ -89,7 +89,7 @@ async fn login(asked: Server) -> CommandResult {
     // Whoever closed the page has seen enough.
     let _ = page.send(words);
     stop.cancel();
-    let _ = cx.within(limits::MCP_PING).wait(serving).await;
+    let _ = cx.with_timeout(limits::MCP_PING).wait(serving).await;
     let scopes = ended.map_err(failed)?;
     let rights = if scopes.is_empty() { String::new() } else { format!(" ({})", scopes.join(" ")) };
     output::status(&format!("logged in at {}{rights}", asked.server));

@@ -72,8 +72,8 @@ pub(super) async fn pins(args: Args) -> CommandResult {
 async fn listed(def: &McpServerDef, project: &Project, place: &ProjectArgs) -> Result<ToolCatalog, SourceError> {
     let server = McpServer::new(def, mcp::around(place, project));
     let cx = CallContext::new(Arc::new(SystemClock), limits::MCP_CONSENT);
-    let catalog = server.list(&cx.within(def.connect_timeout.unwrap_or(limits::MCP_INITIALISE) * 2)).await;
-    server.close(&cx.within(limits::CLOSE)).await;
+    let catalog = server.list(&cx.with_timeout(def.connect_timeout.unwrap_or(limits::MCP_INITIALISE) * 2)).await;
+    server.close(&cx.with_timeout(limits::SOURCE_CLOSE_TIMEOUT)).await;
     catalog
 }
 

@@ -65,7 +65,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
             never = connected(&assistant) => match never {},
         }
     };
-    assistant.close(limits::DRAIN).await;
+    assistant.close(limits::DRAIN_TIMEOUT).await;
     match served {
         Ok(()) => Ok(0),
         Err(problem) => {

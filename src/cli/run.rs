@@ -121,7 +121,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         let agents =
             assistant.remote_agents().into_iter().map(|(name, health)| (format!("remote agent {name}"), health));
         let actions = assistant.action_server().map(|health| ("action server".to_owned(), health));
-        let trouble = |(what, health): (String, Health)| health.trouble().map(|reason| (what, reason));
+        let trouble = |(what, health): (String, Health)| health.reason().map(|reason| (what, reason));
         if let Some((what, reason)) = servers.chain(agents).chain(actions).find_map(trouble) {
             output::status(&format!("the {what} does not answer: {reason}"));
             return Ok(EXIT_ERROR);
@@ -130,7 +130,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     let address = listener.local_addr()?;
     let names: Vec<_> = channels.iter().map(|channel| channel.name().to_owned()).collect();
     let router = server::router(&assistant, &channels);
-    if failpoint::is_set("defect:recover-first") {
+    if failpoint::is_armed("defect:recover-first") {
         assistant.recover().await?;
     }
     tracing::info!(channels = names.join(","), "listening on http://{address}");
@@ -192,7 +192,7 @@ async fn background(assistant: &Assistant, connect: bool) {
     if connect {
         assistant.connect().await;
     }
-    let mut day = tokio::time::interval(limits::EXPIRY_PACE);
+    let mut day = tokio::time::interval(limits::RETENTION_INTERVAL);
     loop {
         day.tick().await;
         if let Err(error) = assistant.expire().await {
@@ -236,7 +236,7 @@ mod tests {
         clock.advance(limits::JOURNAL_RETENTION * 2);
         assert!(futures::poll!(&mut beside).is_pending());
         assert_eq!(records().await, kept, "it looks once a day, not all the time");
-        tokio::time::advance(limits::EXPIRY_PACE).await;
+        tokio::time::advance(limits::RETENTION_INTERVAL).await;
         assert!(futures::poll!(&mut beside).is_pending());
         assert_eq!(records().await, 0);
     }

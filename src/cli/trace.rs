@@ -67,7 +67,7 @@ fn text(trace: &TurnTrace) -> String {
     for event in &trace.events {
         let _ = writeln!(text, "  event   {}", serde_json::to_string(event).unwrap_or_default());
     }
-    if !trace.used.is_nothing() {
+    if !trace.used.is_empty() {
         let _ = writeln!(text, "  used    {}; so far {}", trace.used, trace.used_so_far);
     }
     for (code, reason) in &trace.failures {

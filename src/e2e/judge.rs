@@ -129,7 +129,7 @@ impl Judge {
             Some(Played::Ask) | None => {}
         }
         let Some(llm) = &self.llm else { return Err(NoJudgement("there is no model to judge".to_owned())) };
-        let cx = CallContext::new(self.clock.clone(), limits::TURN_WALL.max(Duration::from_secs(1)));
+        let cx = CallContext::new(self.clock.clone(), limits::TURN_TIMEOUT.max(Duration::from_secs(1)));
         let stream = llm.chat(request, &cx).await.map_err(|error| NoJudgement(error.to_string()))?;
         let answer = stream.finish().await.map_err(|error| NoJudgement(error.to_string()))?;
         if let Some(tape) = &self.tape {

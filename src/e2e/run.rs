@@ -227,7 +227,7 @@ impl Runner {
         let assistant = builder.build().map_err(|error| ("E0503", error.to_string()))?;
         seed_fixtures(&setting, &store).await.map_err(|error| ("E0503", error))?;
         let took = talk(&assistant, &setting, &judge, result).await;
-        assistant.close(limits::CLOSE).await;
+        assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
         if let Some(tape) = &setting.tape {
             let written = tape.write(planned, setting.id.as_str(), setting.began, took);
             written.map_err(|error| ("E0503", format!("the recording cannot be written: {error}")))?;
@@ -304,7 +304,7 @@ impl Runner {
 
 /// How many cases run at once.
 fn jobs(asked: usize) -> usize {
-    asked.clamp(1, limits::TEST_JOBS_MOST)
+    asked.clamp(1, limits::TEST_JOBS_MAX)
 }
 
 fn script(path: &Path, seed: u64) -> Result<ScriptedLlm, (&'static str, String)> {

@@ -66,7 +66,7 @@ pub fn read(from: &str) -> Result<Talks, ImportError> {
     let mut talks = Gathering::default();
     if let Some((scheme, rest)) = from.split_once("://") {
         if !matches!(scheme, "sqlite" | "file") {
-            return Err(ImportError::Strange(http::shown(from)));
+            return Err(ImportError::Strange(http::redact_url(from)));
         }
         if scheme == "sqlite" {
             // As in the addresses of SQLAlchemy, the third slash ends the (empty) host and the path begins behind it.
@@ -93,7 +93,7 @@ fn file(from: &str, rest: &str) -> Result<PathBuf, ImportError> {
         return Ok(PathBuf::from(rest));
     }
     let url = reqwest::Url::parse(from).ok();
-    url.and_then(|url| url.to_file_path().ok()).ok_or_else(|| ImportError::Strange(http::shown(from)))
+    url.and_then(|url| url.to_file_path().ok()).ok_or_else(|| ImportError::Strange(http::redact_url(from)))
 }
 
 #[derive(Default)]
@@ -123,7 +123,7 @@ impl Gathering {
     }
 
     fn leave(&mut self, at: &str, why: &str) {
-        if self.talks.left_out.len() < limits::IMPORT_TOLD {
+        if self.talks.left_out.len() < limits::IMPORT_REPORTED {
             self.talks.left_out.push(format!("{at}: {why}"));
         }
     }

@@ -195,7 +195,7 @@ fn what_is_too_much_at_once_is_said() {
     assert!(matches!(read(&path.display().to_string()), Err(ImportError::Unreadable { .. })));
     let mut gathering = super::source::tests_gathering(limits::IMPORT_EVENTS);
     assert!(matches!(gathering(), Err(ImportError::TooMuch(_))));
-    let strange: Vec<Json> = (0..limits::IMPORT_TOLD + 5).map(|_| json!(1)).collect();
+    let strange: Vec<Json> = (0..limits::IMPORT_REPORTED + 5).map(|_| json!(1)).collect();
     let (_folder, path) = written(&strange);
-    assert_eq!(read(&path).unwrap().left_out.len(), limits::IMPORT_TOLD);
+    assert_eq!(read(&path).unwrap().left_out.len(), limits::IMPORT_REPORTED);
 }

@@ -67,7 +67,7 @@ impl ProgressRecorder {
             message: news.line(),
         };
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        if heard.len() >= limits::TOOL_NEWS {
+        if heard.len() >= limits::TOOL_PROGRESS_ENTRIES {
             heard.pop_front();
         }
         heard.push_back(piece);
@@ -117,10 +117,10 @@ mod tests {
         }
         recorder.hear(&Progress { done: f64::NAN, total: None, message: None });
         let news = recorder.news();
-        assert_eq!(news.len(), limits::TOOL_NEWS);
+        assert_eq!(news.len(), limits::TOOL_PROGRESS_ENTRIES);
         let last = news.last().unwrap();
         assert_eq!((last.after, last.done, last.total), (1_000, 99.0, None));
         let message = last.message.clone().unwrap();
-        assert!(message.starts_with("99 xxx") && message.chars().count() <= limits::TOOL_NEWS_TEXT, "{message}");
+        assert!(message.starts_with("99 xxx") && message.chars().count() <= limits::TOOL_PROGRESS_TEXT, "{message}");
     }
 }

@@ -6,7 +6,7 @@ use minijinja::{Value, context};
 use segue_engine::{
     conversation::{BotMessage, Reply, SearchOutcome},
     template::{ZonedTime, from_json},
-    text::{CUT_MARK, Keep, truncate},
+    text::{ELLIPSIS, TextLimit, truncate},
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -228,11 +228,11 @@ fn slots(task: &AnswerTask<'_>) -> Map<String, Json> {
         let value = task.conversation.slots.get(slot.name.as_str()).unwrap_or(&slot.initial);
         let value = match value {
             Json::Null => return None,
-            Json::String(text) => Json::from(&*truncate(text, Keep::Chars(limits::KNOWLEDGE_VALUE), CUT_MARK)),
+            Json::String(text) => Json::from(&*truncate(text, TextLimit::Chars(limits::KNOWLEDGE_VALUE), ELLIPSIS)),
             Json::Array(_) | Json::Object(_) => {
                 let text = value.to_string();
                 if text.len() > limits::KNOWLEDGE_VALUE {
-                    Json::from(&*truncate(&text, Keep::Chars(limits::KNOWLEDGE_VALUE), CUT_MARK))
+                    Json::from(&*truncate(&text, TextLimit::Chars(limits::KNOWLEDGE_VALUE), ELLIPSIS))
                 } else {
                     value.clone()
                 }

@@ -126,7 +126,7 @@ impl Knowledge {
             Store::Qdrant(qdrant) => {
                 let embedder = self.embedder.as_ref().ok_or(KnowledgeError::NoEmbeddings)?;
                 let asked: [Arc<str>; 1] = [looked.question.as_str().into()];
-                let vector = embedder.embed(&asked, &cx.within(limits::EMBED_WAIT)).await?.into_iter().next();
+                let vector = embedder.embed(&asked, &cx.with_timeout(limits::EMBED_WAIT)).await?.into_iter().next();
                 let vector = vector.ok_or(KnowledgeError::NoEmbeddings)?;
                 looked.found = qdrant.nearest(&vector, limits::KNOWLEDGE_SHOWN, config.threshold, cx).await?;
                 looked.by_meaning = true;

@@ -2,7 +2,7 @@
 
 use segue_engine::{
     conversation::{BotKind, Conversation, HistoryItem},
-    text::{CUT_MARK, Keep, cleaned, flattened, truncate},
+    text::{ELLIPSIS, TextLimit, single_line, strip_hidden, truncate},
 };
 
 use crate::limits;
@@ -24,7 +24,7 @@ impl Question {
         let mut parts = Vec::new();
         for (_, text, _) in utterances(conversation).filter(|(.., is_filler)| !is_filler).take(messages.max(1)) {
             let line = one_line(text);
-            let part = truncate(&line, Keep::Chars(room), "").into_owned();
+            let part = truncate(&line, TextLimit::Chars(room), "").into_owned();
             room = room.saturating_sub(part.chars().count());
             parts.push(part);
             if room == 0 {
@@ -58,7 +58,7 @@ pub(super) fn transcript(conversation: &Conversation, most: usize) -> String {
     let mut lines: Vec<String> = utterances(conversation)
         .take(most)
         .map(|(who, text, _)| {
-            let text = truncate(text, Keep::Chars(limits::COMMAND_UTTERANCE), CUT_MARK);
+            let text = truncate(text, TextLimit::Chars(limits::COMMAND_UTTERANCE), ELLIPSIS);
             format!("{who}: {}", one_line(&text))
         })
         .collect();
@@ -79,5 +79,5 @@ fn utterances(conversation: &Conversation) -> impl Iterator<Item = (&'static str
 
 /// A text on one line, without what nobody can see.
 pub(super) fn one_line(text: &str) -> String {
-    flattened(&cleaned(text)).into_owned()
+    single_line(&strip_hidden(text)).into_owned()
 }

@@ -112,7 +112,7 @@ impl Shelf {
         question: &Question,
         cx: &CallContext,
     ) -> Result<(Arc<Kept>, Embedding), LlmError> {
-        let cx = cx.within(limits::EMBED_WAIT);
+        let cx = cx.with_timeout(limits::EMBED_WAIT);
         let mut kept = kept.clone();
         if !kept.index.has_vectors() {
             let missing: Vec<Arc<str>> = {

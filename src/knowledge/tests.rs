@@ -103,7 +103,7 @@ impl Scene {
         })
     }
     async fn looks(&self) -> Result<SearchResult, KnowledgeError> {
-        let cx = self.clock.cx(Duration::from_secs(600));
+        let cx = self.clock.context(Duration::from_secs(600));
         self.knowledge().find(self.config(), &self.conversation, &cx).await
     }
     /// What comes of the question with a model that gives these answers, and what it was asked.
@@ -118,7 +118,7 @@ impl Scene {
             at,
             llm: model.clone(),
         };
-        let cx = self.clock.cx(Duration::from_secs(600)).step("answer");
+        let cx = self.clock.context(Duration::from_secs(600)).step("answer");
         let outcome = self.knowledge().answer(task, &looked, out, &cx).await;
         model.verify().unwrap();
         (outcome, model.requests())

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use minijinja::Value;
-use segue_engine::template::{Mode, Template, TemplateEngine, TemplateError, TemplateSource};
+use segue_engine::template::{Template, TemplateEngine, TemplateError, TemplateSource, UndefinedMode};
 
 macro_rules! prompts {
     ($($(#[$doc:meta])* $field:ident = $file:literal),* $(,)?) => {
@@ -27,10 +27,10 @@ macro_rules! prompts {
                 let engine = TemplateEngine::new();
                 $(let $field = match replacement($file) {
                     Some(text) => engine.compile(
-                        &TemplateSource::from_project_file(concat!("prompts/", $file), &text), Mode::Lenient)?,
+                        &TemplateSource::from_project_file(concat!("prompts/", $file), &text), UndefinedMode::Lenient)?,
                     None => engine.compile(
                         &TemplateSource::embedded(concat!("prompts/", $file), include_str!(concat!("../../prompts/", $file))),
-                        Mode::Strict)?,
+                        UndefinedMode::Strict)?,
                 };)*
                 Ok(Self { engine, $($field,)* })
             }

@@ -158,7 +158,7 @@ impl AdmissionControl {
     fn refuse(&self, counts: &mut Counts, limit: OverloadLimit, beyond: Duration) -> ReceiveError {
         counts.refused += 1;
         let now = self.clock.elapsed();
-        if counts.told.is_none_or(|told| now.saturating_sub(told) >= limits::OVERLOAD_TOLD) {
+        if counts.told.is_none_or(|told| now.saturating_sub(told) >= limits::OVERLOAD_LOG_INTERVAL) {
             let refused = std::mem::take(&mut counts.refused);
             counts.told = Some(now);
             let (open, left) = (counts.open, counts.left);
@@ -166,7 +166,7 @@ impl AdmissionControl {
         }
         // Rounded up to whole seconds, which is what the header takes.
         let after = beyond.max(counts.turn_time.unwrap_or_default()).as_millis().div_ceil(1000);
-        let most = limits::RETRY_AFTER_MOST.as_secs();
+        let most = limits::RETRY_AFTER_MAX.as_secs();
         let retry_after = Duration::from_secs(u64::try_from(after).unwrap_or(most).clamp(1, most));
         ReceiveError::Overloaded(Overload { limit, retry_after })
     }
@@ -208,7 +208,7 @@ impl Place {
             return Err(control.refuse(&mut counts, OverloadLimit::Conversation, queue - most));
         }
         // With few open turns nobody waits for others: however long turns take, trying is worth it.
-        if all > most && counts.open > limits::ADMITTED_ALWAYS {
+        if all > most && counts.open > limits::ADMITTED_MIN {
             return Err(control.refuse(&mut counts, OverloadLimit::ExpectedWait, all - most));
         }
         let caller: Arc<str> = caller.into();
@@ -240,7 +240,7 @@ impl Place {
     pub(super) fn leave(&self) {
         let mut held = self.held();
         let mut counts = self.control.counts();
-        if held.is_left || counts.left >= limits::TURNS_LEFT {
+        if held.is_left || counts.left >= limits::TURNS_ABANDONED {
             return;
         }
         held.is_left = true;
@@ -335,11 +335,11 @@ mod tests {
         let control = AdmissionControl::new(one, Arc::new(clock.clone()));
         let place = control.admit(true).unwrap();
         place.begin().await.unwrap();
-        clock.advance(10 * limits::RETRY_AFTER_MOST);
+        clock.advance(10 * limits::RETRY_AFTER_MAX);
         drop(place);
         let _open = control.admit(true).unwrap();
         let error = control.admit(true).err().unwrap();
-        assert_eq!(error.retry_after(), Some(limits::RETRY_AFTER_MOST));
+        assert_eq!(error.retry_after(), Some(limits::RETRY_AFTER_MAX));
         assert!(control.admit(false).is_ok(), "what the assistant does by itself is only counted");
     }
 
@@ -352,7 +352,7 @@ mod tests {
         let refuse = |times: usize| (0..times).for_each(|_| assert!(control.admit(true).is_err()));
         refuse(5);
         assert_eq!(control.counts().refused, 4, "the first was told at once");
-        clock.advance(limits::OVERLOAD_TOLD);
+        clock.advance(limits::OVERLOAD_LOG_INTERVAL);
         refuse(1);
         assert_eq!(control.counts().refused, 0, "with the others");
     }

@@ -159,7 +159,7 @@ impl AssistantBuilder {
             actions: HashMap::new(),
             action_server: None,
             sources: IndexMap::new(),
-            turn_wall: limits::TURN_WALL,
+            turn_wall: limits::TURN_TIMEOUT,
             seeds: Arc::new(random_seeds()),
             offline: false,
             journal_wrapper: None,
@@ -526,7 +526,7 @@ impl AssistantBuilder {
         Ok(Some(Arc::new(knowledge)))
     }
 
-    /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`].
+    /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_TIMEOUT_MAX`].
     fn wall(&self) -> Duration {
         let agents =
             self.project.agents.values().filter_map(|agent| agent.timeout.max(remote_agent::longest_wait(agent)));
@@ -538,7 +538,7 @@ impl AssistantBuilder {
         let tools = self.project.agents.values().filter_map(|agent| agent.tool_timeout).chain(servers);
         // So does an agent or a flow after a slow tool.
         let tools = tools.map(|timeout| timeout.saturating_add(limits::TOOL_DEADLINE));
-        agents.chain(action).chain(tools).fold(self.turn_wall, Duration::max).min(limits::TURN_WALL_MOST)
+        agents.chain(action).chain(tools).fold(self.turn_wall, Duration::max).min(limits::TURN_TIMEOUT_MAX)
     }
 
     /// The action server: the one that was handed in, else the one of the project.

@@ -101,7 +101,7 @@ impl MailboxTable {
     fn evict(&mut self) {
         // One that spoke again is passed over once for each time it spoke. Of busy ones only a few are looked at, so that a new
         // conversation costs the same however many are busy; those behind them are looked at when the next one comes.
-        let mut busy = limits::MAILBOX_LOOKS;
+        let mut busy = limits::MAILBOX_EVICTION_SCAN;
         while self.order.len() > limits::CACHED_CONVERSATIONS && busy > 0 {
             let Some(id) = self.order.pop_front() else { return };
             match self.mailboxes.get(&id) {
@@ -154,7 +154,7 @@ mod tests {
         let before = first(&mailboxes);
         drop(mailboxes.of(&"new".into()));
         let looked = mailboxes.lock().order.iter().rev().position(|id| Some(id) == before.as_ref());
-        assert_eq!(looked, Some(limits::MAILBOX_LOOKS - 1), "so many were put behind the new one");
+        assert_eq!(looked, Some(limits::MAILBOX_EVICTION_SCAN - 1), "so many were put behind the new one");
         // Once they are idle, those that come let them go.
         drop(busy);
         for n in 0..2 * limits::CACHED_CONVERSATIONS {

@@ -392,7 +392,7 @@ impl Assistant {
         let _ = cx.wait(self.0.beside.wait()).await;
         self.0.tasks.close();
         let _ = cx.wait(self.0.tasks.wait()).await;
-        let cx = CallContext::new(self.0.clock.clone(), limits::CLOSE);
+        let cx = CallContext::new(self.0.clock.clone(), limits::SOURCE_CLOSE_TIMEOUT);
         let closing = self.0.runtime.sources.values().map(|source| source.close(&cx));
         let serving = self.0.runtime.action_server.iter().map(|server| server.close(&cx));
         let _ = cx.wait(futures::future::join_all(closing.chain(serving))).await;

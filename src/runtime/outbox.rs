@@ -67,7 +67,7 @@ impl Assistant {
             }
             let clock = self.clock();
             tokio::select! {
-                () = clock.sleep(clock.deadline(limits::TIMER_PACE)) => {}
+                () = clock.sleep(clock.deadline(limits::REMINDER_POLL_INTERVAL)) => {}
                 () = self.0.outbox.rings.notified() => {}
             }
         }
@@ -98,7 +98,7 @@ impl Inner {
                 return (Vec::new(), false);
             }
         };
-        let cx = CallContext::new(self.clock.clone(), limits::TURN_WALL);
+        let cx = CallContext::new(self.clock.clone(), limits::TURN_TIMEOUT);
         let mut sent = Vec::new();
         for reply in waiting {
             let message = Box::new(reply.reply.clone());

@@ -252,7 +252,7 @@ mod tests {
             let project = loaded.project.unwrap_or_else(|| unreachable!("{:?}", loaded.findings));
             let models = ModelFactory::new(&project, folder.path(), HttpClients::new(), 7);
             let model = models.open(Some("main"), &Map::new()).unwrap();
-            let cx = ManualClock::new().cx(Duration::from_secs(60));
+            let cx = ManualClock::new().context(Duration::from_secs(60));
             let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
             let answer = match model.chat(request, &cx).await {
                 Ok(stream) => stream.finish().await,

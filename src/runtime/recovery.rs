@@ -80,7 +80,7 @@ impl Assistant {
             self.0.recovering.fetch_sub(1, Ordering::Relaxed);
             finished
         });
-        let at_once = if failpoint::is_set("defect:recover-first") { 1 } else { limits::RECOVERY_AT_ONCE };
+        let at_once = if failpoint::is_armed("defect:recover-first") { 1 } else { limits::RECOVERY_AT_ONCE };
         Ok(finished.buffer_unordered(at_once).fold(0, |sum, one| std::future::ready(sum + one)).await)
     }
 
@@ -112,7 +112,7 @@ impl Assistant {
     /// # Errors
     /// [`StoreError`] when the outbox cannot be read or marked.
     pub async fn flush(&self, id: &ConversationId, sink: &mut dyn ReplySink) -> Result<usize, StoreError> {
-        let cx = CallContext::new(self.0.clock.clone(), limits::TURN_WALL);
+        let cx = CallContext::new(self.0.clock.clone(), limits::TURN_TIMEOUT);
         let mut done = Vec::new();
         for reply in self.0.store.undelivered(id).await? {
             let piece = ReplyEvent::Message { id: reply.id.clone(), message: Box::new(reply.reply), kind: reply.kind };

@@ -108,7 +108,7 @@ impl Assistant {
                 Ok(next) => pause_until(clock.now(), next),
                 Err(error) => {
                     tracing::warn!(code = error.code(), "due reminders cannot be read: {error}");
-                    limits::TIMER_PACE
+                    limits::REMINDER_POLL_INTERVAL
                 }
             };
             tokio::select! {
@@ -126,12 +126,12 @@ impl Assistant {
     pub async fn fire_due(&self, outlet: &Outlet<'_>) -> Result<Option<Timestamp>, StoreError> {
         loop {
             let held = self.0.timers_held.at(self.clock().elapsed());
-            let waiting = self.store().timers(limits::TIMERS_AT_ONCE.saturating_add(held.len())).await?;
+            let waiting = self.store().timers(limits::REMINDERS_AT_ONCE.saturating_add(held.len())).await?;
             let now = self.clock().now();
             let next = waiting.iter().map(|(_, due)| *due).find(|due| *due > now);
             let due = waiting.into_iter().filter(|(id, due)| *due <= now && !held.contains(id));
             let fired =
-                join_all(due.take(limits::TIMERS_AT_ONCE).map(|(id, _)| self.fire_or_hold(id, now, outlet))).await;
+                join_all(due.take(limits::REMINDERS_AT_ONCE).map(|(id, _)| self.fire_or_hold(id, now, outlet))).await;
             if fired.into_iter().all(|moved| !moved) {
                 return Ok(next);
             }
@@ -199,14 +199,14 @@ impl HeldBack {
     /// Those that are held back at a time. One that was not tried again long after its pause has no reminder any more.
     pub(super) fn at(&self, elapsed: Duration) -> HashSet<ConversationId> {
         let mut all = self.all();
-        all.retain(|_, hold| hold.until.saturating_add(limits::TIMER_BACKOFF_MOST) > elapsed);
+        all.retain(|_, hold| hold.until.saturating_add(limits::REMINDER_BACKOFF_MAX) > elapsed);
         all.iter().filter(|(_, hold)| hold.until > elapsed).map(|(id, _)| id.clone()).collect()
     }
     /// Holds a conversation back once more; how long.
     pub(super) fn hold(&self, id: &ConversationId, elapsed: Duration) -> Duration {
         let mut all = self.all();
         let earlier = all.get(id).map(|hold| hold.pause);
-        let pause = earlier.map_or(limits::TIMER_BACKOFF, |pause| (pause * 2).min(limits::TIMER_BACKOFF_MOST));
+        let pause = earlier.map_or(limits::REMINDER_BACKOFF, |pause| (pause * 2).min(limits::REMINDER_BACKOFF_MAX));
         all.insert(id.clone(), Hold { until: elapsed.saturating_add(pause), pause });
         pause
     }
@@ -218,7 +218,7 @@ impl HeldBack {
 /// How long to wait for `next`; never long enough to miss what another process sets, or a clock that jumps.
 fn pause_until(now: Timestamp, next: Option<Timestamp>) -> Duration {
     let micros = next.and_then(|next| u64::try_from(next.since(now)).ok());
-    micros.map_or(limits::TIMER_PACE, Duration::from_micros).min(limits::TIMER_PACE)
+    micros.map_or(limits::REMINDER_POLL_INTERVAL, Duration::from_micros).min(limits::REMINDER_POLL_INTERVAL)
 }
 
 #[cfg(test)]
@@ -237,12 +237,12 @@ mod tests {
             assert!(held.at(now).is_empty());
             pauses.push(pause);
         }
-        assert_eq!(pauses.first(), Some(&limits::TIMER_BACKOFF));
-        assert_eq!(pauses.get(1), Some(&(limits::TIMER_BACKOFF * 2)));
-        assert_eq!(pauses.last(), Some(&limits::TIMER_BACKOFF_MOST));
+        assert_eq!(pauses.first(), Some(&limits::REMINDER_BACKOFF));
+        assert_eq!(pauses.get(1), Some(&(limits::REMINDER_BACKOFF * 2)));
+        assert_eq!(pauses.last(), Some(&limits::REMINDER_BACKOFF_MAX));
         held.release(&id);
-        assert_eq!(held.hold(&id, now), limits::TIMER_BACKOFF);
+        assert_eq!(held.hold(&id, now), limits::REMINDER_BACKOFF);
         // One that is not tried any more is forgotten.
-        assert!(held.at(now + 2 * limits::TIMER_BACKOFF_MOST).is_empty() && held.all().is_empty());
+        assert!(held.at(now + 2 * limits::REMINDER_BACKOFF_MAX).is_empty() && held.all().is_empty());
     }
 }

@@ -163,7 +163,7 @@ impl Assistant {
             return (give_up(&self.0.runtime, conversation, accepted, left), Vec::new());
         }
         let recovered = recovered_from_record(turn.turn, &turn.journal);
-        let mut cx = CallContext::new(record.clock(), limits::TURN_WALL_MOST);
+        let mut cx = CallContext::new(record.clock(), limits::TURN_TIMEOUT_MAX);
         cx.key = recovered.root.clone();
         // What was said in pieces then is said in pieces again: of a text that broke off, only what was shown stayed. Of a turn that
         // was taken over, its record says it.

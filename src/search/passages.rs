@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_engine::text::{Keep, truncate};
+use segue_engine::text::{TextLimit, truncate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -105,7 +105,7 @@ fn close(source: &str, titles: &[(usize, String)], open: &mut String, found: &mu
 }
 
 fn faq(source: &str, question: &str, answer: &str) -> Passage {
-    let answer = truncate(answer, Keep::Chars(limits::KNOWLEDGE_PASSAGE * 4), "");
+    let answer = truncate(answer, TextLimit::Chars(limits::KNOWLEDGE_PASSAGE * 4), "");
     let mut passage = Passage::new(source, "", &format!("{question}\n{answer}"));
     passage.metadata.insert("answer".into(), Json::from(&*answer));
     passage

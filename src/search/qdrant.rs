@@ -62,10 +62,10 @@ impl Qdrant {
     /// # Errors
     /// [`QdrantError::Wrong`] when its address is none.
     pub fn new(def: &QdrantDef, outbound: HttpClients) -> Result<Self, QdrantError> {
-        let mut collection = http::destination(&def.url).map_err(QdrantError::Wrong)?;
+        let mut collection = http::parse_endpoint_url(&def.url).map_err(QdrantError::Wrong)?;
         match collection.path_segments_mut() {
             Ok(mut path) => drop(path.pop_if_empty().push("collections").push(&def.collection).push("points")),
-            Err(()) => return Err(QdrantError::Wrong(format!("`{}` has no path", http::shown(&def.url)))),
+            Err(()) => return Err(QdrantError::Wrong(format!("`{}` has no path", http::redact_url(&def.url)))),
         }
         Ok(Self {
             collection,
@@ -89,7 +89,7 @@ impl Qdrant {
         threshold: f64,
         cx: &CallContext,
     ) -> Result<Vec<Found>, QdrantError> {
-        let cx = cx.within(self.total);
+        let cx = cx.with_timeout(self.total);
         let mut body = json!({"query": vector, "limit": limit, "with_payload": true});
         set(&mut body, "using", self.vector_name.as_deref().map(Json::from));
         set(&mut body, "score_threshold", (threshold > 0.0).then(|| json!(threshold)));

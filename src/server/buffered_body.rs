@@ -63,7 +63,7 @@ impl Service<Request<Body>> for BufferedBody {
                 return Ok(answer);
             }
             let bodies = head.extensions.remove::<Bodies>().unwrap_or(bodies);
-            let cx = CallContext::new(clock, limits::BODY_READ);
+            let cx = CallContext::new(clock, limits::HTTP_BODY_TIMEOUT);
             let (bytes, room) = match cx.wait(bodies.read(&head, body)).await {
                 Ok(Ok(read)) => read,
                 Ok(Err(answer)) => return Ok(answer),
@@ -94,7 +94,7 @@ impl Bodies {
     async fn read(&self, head: &Parts, body: Body) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Response<Body>> {
         let too_large = || problem(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
         let said = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if said.is_some_and(|said| said > limits::BODY as u64) {
+        if said.is_some_and(|said| said > limits::HTTP_BODY as u64) {
             return Err(too_large());
         }
         let mut pieces = body.into_data_stream();
@@ -103,7 +103,7 @@ impl Bodies {
         while let Some(piece) = pieces.next().await {
             let piece = piece.map_err(|_| problem(StatusCode::BAD_REQUEST, "the body was cut short"))?;
             let length = whole.len() + piece.len();
-            if length > limits::BODY {
+            if length > limits::HTTP_BODY {
                 return Err(too_large());
             }
             let wanted = length.div_ceil(UNIT).saturating_sub(room.as_ref().map_or(0, |room| room.num_permits()));
@@ -168,11 +168,11 @@ mod tests {
         let bodies = Bodies::default();
         let broken = || Err(io::Error::from(io::ErrorKind::ConnectionReset));
         assert_eq!(read(&bodies, vec![Ok(vec![0; 9]), broken()]).await, Err(StatusCode::BAD_REQUEST));
-        assert_eq!(read(&bodies, vec![Ok(vec![0; limits::BODY])]).await, Ok(limits::BODY));
-        let too_large = vec![Ok(vec![0; limits::BODY]), Ok(vec![0; 1])];
+        assert_eq!(read(&bodies, vec![Ok(vec![0; limits::HTTP_BODY])]).await, Ok(limits::HTTP_BODY));
+        let too_large = vec![Ok(vec![0; limits::HTTP_BODY]), Ok(vec![0; 1])];
         assert_eq!(read(&bodies, too_large).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
         // What says so itself is not read at all.
-        let head = Request::builder().header(CONTENT_LENGTH, limits::BODY + 1).body(()).unwrap().into_parts().0;
+        let head = Request::builder().header(CONTENT_LENGTH, limits::HTTP_BODY + 1).body(()).unwrap().into_parts().0;
         let never = Body::from_stream(stream::pending::<io::Result<Vec<u8>>>());
         assert_eq!(bodies.read(&head, never).await.unwrap_err().status(), StatusCode::PAYLOAD_TOO_LARGE);
     }

@@ -120,16 +120,16 @@ impl State {
     /// Whether its time is over.
     fn is_overdue(&self, now: Duration, closing: Option<Duration>) -> bool {
         let past = |since: Duration, most: Duration| now.saturating_sub(since) >= most;
-        let waits = failpoint::is_set("defect:slow-stop");
+        let waits = failpoint::is_armed("defect:slow-stop");
         let phase = match self.phase {
             Phase::Idle => past(self.since, limits::CONNECTION_IDLE),
-            Phase::Head if failpoint::is_set("defect:no-head-timeout") || waits => false,
-            Phase::Head => past(self.since, limits::HEAD_READ),
+            Phase::Head if failpoint::is_armed("defect:no-head-timeout") || waits => false,
+            Phase::Head => past(self.since, limits::HTTP_HEAD_TIMEOUT),
             Phase::Request => false,
         };
         let ends = self.phase != Phase::Request && closing.is_some_and(|since| past(since, limits::CLOSING_GRACE));
         let ends = ends && !waits;
-        phase || ends || self.stalled.is_some_and(|since| past(since, limits::WRITE_STALLED))
+        phase || ends || self.stalled.is_some_and(|since| past(since, limits::WRITE_TIMEOUT))
     }
 }
 
@@ -190,8 +190,9 @@ impl Connections {
                     ) => {}
                 Err(error) => {
                     // The process has no file left, as a rule. A connection that waits for nothing gives its own back.
-                    let frees = !failpoint::is_set("defect:no-head-timeout");
-                    let closed = (0..limits::FILES_FREED).take_while(|_| frees && self.close_longest_waiting()).count();
+                    let frees = !failpoint::is_armed("defect:no-head-timeout");
+                    let closed =
+                        (0..limits::CONNECTIONS_FREED).take_while(|_| frees && self.close_longest_waiting()).count();
                     if self.tells() {
                         tracing::error!(
                             code = "V0201",
@@ -209,7 +210,7 @@ impl Connections {
     fn tells(&self) -> bool {
         let now = self.clock.elapsed();
         let mut open = self.open();
-        let tells = open.told.is_none_or(|told| now.saturating_sub(told) >= limits::OVERLOAD_TOLD);
+        let tells = open.told.is_none_or(|told| now.saturating_sub(told) >= limits::OVERLOAD_LOG_INTERVAL);
         if tells {
             open.told = Some(now);
         }
@@ -289,7 +290,7 @@ impl Connections {
             async move { answered.await.map(|answer| answer.map(|body| Answering { body, connection })) }
         });
         let mut http = http1::Builder::new();
-        http.header_read_timeout(None).max_buf_size(limits::HEAD);
+        http.header_read_timeout(None).max_buf_size(limits::HTTP_HEAD);
         let watched = Watched { stream, connection: connection.clone() };
         let mut serving = pin!(http.serve_connection(TokioIo::new(watched), answer).with_upgrades());
         let mut is_told = false;
@@ -314,7 +315,7 @@ impl Connections {
     /// Closes what is overdue, now and then; never ends.
     async fn look(&self) {
         loop {
-            self.clock.sleep(self.clock.deadline(limits::CONNECTION_LOOK)).await;
+            self.clock.sleep(self.clock.deadline(limits::CONNECTION_CHECK_INTERVAL)).await;
             let now = self.clock.elapsed();
             let open = self.open();
             for connection in open.all.values() {

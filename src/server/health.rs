@@ -24,16 +24,16 @@ struct Readiness {
 }
 
 impl Readiness {
-    /// Whether the store answers; a good answer is kept for [`limits::READY_KEPT`].
+    /// Whether the store answers; a good answer is kept for [`limits::READY_CACHE`].
     async fn store_is_up(&self) -> bool {
         let clock = self.assistant.clock();
         let mut last = self.last.lock().await;
         if let Some((at, true)) = *last
-            && clock.elapsed().saturating_sub(at) < limits::READY_KEPT
+            && clock.elapsed().saturating_sub(at) < limits::READY_CACHE
         {
             return true;
         }
-        let cx = CallContext::new(clock.clone(), limits::HEALTH);
+        let cx = CallContext::new(clock.clone(), limits::HEALTH_TIMEOUT);
         let is_up = matches!(cx.wait(self.assistant.store().ping()).await, Ok(Ok(())));
         *last = Some((clock.elapsed(), is_up));
         is_up
@@ -64,7 +64,7 @@ async fn ready(State(readiness): State<Readiness>) -> Response {
 }
 
 fn unavailable(body: Value) -> Response {
-    let retry = [(RETRY_AFTER, limits::READY_KEPT.as_secs().to_string())];
+    let retry = [(RETRY_AFTER, limits::READY_CACHE.as_secs().to_string())];
     (StatusCode::SERVICE_UNAVAILABLE, retry, Json(body)).into_response()
 }
 
@@ -74,10 +74,10 @@ async fn details(State(readiness): State<Readiness>) -> Response {
     let assistant = readiness.assistant;
     let is_ready = store_is_up && !assistant.is_closing();
     let words = |all: BTreeMap<String, Health>| -> BTreeMap<String, &'static str> {
-        all.into_iter().map(|(name, health)| (name, health.word())).collect()
+        all.into_iter().map(|(name, health)| (name, health.as_str())).collect()
     };
     let sources = words(assistant.sources());
-    let actions = assistant.action_server().map(|health| health.word());
+    let actions = assistant.action_server().map(|health| health.as_str());
     let agents = words(assistant.remote_agents());
     let all = sources.values().chain(&actions).chain(agents.values());
     let is_whole = store_is_up && all.into_iter().all(|status| *status != "down");

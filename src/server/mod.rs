@@ -203,7 +203,7 @@ pub async fn listen(settings: &ServerSettings) -> Result<TcpListener, ServeError
 }
 
 /// Serves until `stop` completes; then takes no more connections, lets requests and turns under way end within
-/// [`limits::DRAIN`], and closes the assistant. Requests of web pages that no channel allows, and those under names that are not
+/// [`limits::DRAIN_TIMEOUT`], and closes the assistant. Requests of web pages that no channel allows, and those under names that are not
 /// ours, are refused on every route, before their bodies are read. Connections are limited as `server` of the project's
 /// endpoints.yml says.
 ///
@@ -239,13 +239,13 @@ pub async fn serve(
         if told.wait_for(|stopped| *stopped).await.is_err() {
             std::future::pending::<()>().await;
         }
-        clock.sleep(clock.deadline(limits::DRAIN)).await;
+        clock.sleep(clock.deadline(limits::DRAIN_TIMEOUT)).await;
     };
     tokio::select! {
         () = serving => {}
         () = drained => {}
     }
-    assistant.close(limits::DRAIN).await;
+    assistant.close(limits::DRAIN_TIMEOUT).await;
     Ok(())
 }
 

@@ -64,7 +64,7 @@ pub(super) fn bases(channel: &dyn Channel) -> Vec<String> {
 async fn answer(State(check): State<Arc<RequestCheck>>, request: Request, next: Next) -> Response<Body> {
     let is_local = request.extensions().get::<ServerAddress>().map(|ServerAddress(address)| address.ip().is_loopback());
     let wrong = check.problem(request.uri().path(), request.uri().authority(), request.headers(), is_local);
-    let wrong = wrong.filter(|_| !failpoint::is_set("defect:any-origin"));
+    let wrong = wrong.filter(|_| !failpoint::is_armed("defect:any-origin"));
     let Some(wrong) = wrong else { return next.run(request).await };
     tracing::info!(code = CODE, path = request.uri().path(), "a request was refused: {wrong}");
     problem(StatusCode::FORBIDDEN, &format!("{wrong} [{CODE}]"))

@@ -59,7 +59,7 @@ impl TestAssistant {
     /// # Errors
     /// [`LoadError`] as [`AssistantBuilder::build`].
     pub fn build(builder: AssistantBuilder) -> Result<Self, LoadError> {
-        let clock = ManualClock::jumping();
+        let clock = ManualClock::auto_advancing();
         let assistant = builder.clock(Arc::new(clock.clone())).seeds(|| 7).build()?;
         Ok(Self { assistant, clock })
     }

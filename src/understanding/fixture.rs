@@ -16,7 +16,7 @@ use segue_engine::{
         AgentDef, AuthDef, Call, Collect, Config, Domain, Endpoints, Flow, Mapping, NextStep, OnToolError, Project,
         Protocol, SlotDef, SlotType, Step, StepKind, Target,
     },
-    template::{Mode, TemplateEngine, TemplateSource},
+    template::{TemplateEngine, TemplateSource, UndefinedMode},
     time::Timestamp,
 };
 use serde_json::{Map, Value as Json, json};
@@ -199,7 +199,7 @@ pub(super) fn bank() -> Project {
 pub(super) fn bank_with_template(text: &str) -> Project {
     let mut project = bank();
     let source = TemplateSource::from_project_file("prompts/own.jinja2", text);
-    project.command_prompt = Some(project.templates.compile(&source, Mode::Lenient).unwrap());
+    project.command_prompt = Some(project.templates.compile(&source, UndefinedMode::Lenient).unwrap());
     project
 }
 

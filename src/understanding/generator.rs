@@ -9,7 +9,7 @@ use minijinja::context;
 use segue_engine::{
     project::GeneratorConfig,
     template::ZonedTime,
-    text::{CUT_MARK, Keep, truncate},
+    text::{ELLIPSIS, TextLimit, truncate},
     time::Timestamp,
 };
 
@@ -75,7 +75,7 @@ impl Generator {
         let mistakes: Vec<String> = mistakes.iter().take(limits::COMMAND_MISTAKES).cloned().collect();
         let text =
             self.prompts.render(&self.prompts.commands_repair, context! { mistakes }).map_err(|e| e.to_string())?;
-        let shown = truncate(answer, Keep::Bytes(limits::COMMAND_QUOTED), CUT_MARK);
+        let shown = truncate(answer, TextLimit::Bytes(limits::COMMAND_QUOTED), ELLIPSIS);
         let mut request = first.clone();
         request.messages.push(ChatMessage::assistant(&*shown));
         request.messages.push(ChatMessage::user(text));

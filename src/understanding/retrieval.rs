@@ -13,7 +13,7 @@ use segue_engine::{
     conversation::{Conversation, HistoryItem},
     ids::FlowId,
     project::{Flow, Project, RetrievalConfig},
-    text::{Keep, truncate},
+    text::{TextLimit, truncate},
 };
 use serde::{Deserialize, Serialize};
 
@@ -138,7 +138,7 @@ impl Retrieval {
         question: &[(bool, String)],
         cx: &CallContext,
     ) -> Result<(Arc<Kept>, Vector), LlmError> {
-        let cx = cx.within(limits::EMBED_WAIT);
+        let cx = cx.with_timeout(limits::EMBED_WAIT);
         let mut kept = kept.clone();
         if !kept.index.has_vectors() {
             let vectors = embedder.embed(&kept.documents, &cx).await?;
@@ -185,7 +185,7 @@ fn document(project: &Project, flow: &Flow, with_slots: bool) -> Arc<str> {
             text.push_str(&format!(" ({})", values.join(", ")));
         }
     }
-    (&*truncate(&text, Keep::Chars(limits::RETRIEVAL_FLOW), "")).into()
+    (&*truncate(&text, TextLimit::Chars(limits::RETRIEVAL_FLOW), "")).into()
 }
 
 /// What flows are compared with, oldest first; the flag marks the newest message.
@@ -216,7 +216,7 @@ fn question(conversation: &Conversation, turns: usize) -> Vec<(bool, String)> {
 
 fn shortened(text: &str, room: &mut usize) -> String {
     let line = one_line(text);
-    let text = truncate(&line, Keep::Chars(*room), "");
+    let text = truncate(&line, TextLimit::Chars(*room), "");
     *room -= text.chars().count().min(*room);
     text.into_owned()
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use segue_engine::{
     conversation::{BotKind, HistoryItem},
     project::{Collect, SlotDef},
-    text::{CUT_MARK, Keep, cleaned, flattened, truncate},
+    text::{ELLIPSIS, TextLimit, single_line, strip_hidden, truncate},
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value as Json;
@@ -85,7 +85,7 @@ pub(super) fn history(view: &View<'_>) -> String {
         if !out.is_empty() {
             out.push('\n');
         }
-        let text = truncate(text, Keep::Chars(limits::COMMAND_UTTERANCE), CUT_MARK);
+        let text = truncate(text, TextLimit::Chars(limits::COMMAND_UTTERANCE), ELLIPSIS);
         out.push_str(who);
         out.push_str(&one_line(&text));
     }
@@ -97,9 +97,9 @@ pub(super) fn one_line(text: &str) -> std::borrow::Cow<'_, str> {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return text.into(); // the common case, without a look at each character's class
     }
-    match cleaned(text) {
-        std::borrow::Cow::Borrowed(text) => flattened(text),
-        std::borrow::Cow::Owned(text) => flattened(&text).into_owned().into(),
+    match strip_hidden(text) {
+        std::borrow::Cow::Borrowed(text) => single_line(text),
+        std::borrow::Cow::Owned(text) => single_line(&text).into_owned().into(),
     }
 }
 
@@ -209,7 +209,7 @@ impl Serialize for Question<'_> {
 
 /// A value that fits into a prompt: long ones are cut, as text.
 fn shortened(value: &Json) -> std::borrow::Cow<'_, Json> {
-    let cut = |text: &str| Json::from(&*truncate(text, Keep::Bytes(limits::COMMAND_VALUE), CUT_MARK));
+    let cut = |text: &str| Json::from(&*truncate(text, TextLimit::Bytes(limits::COMMAND_VALUE), ELLIPSIS));
     match value {
         Json::String(text) if text.len() > limits::COMMAND_VALUE => std::borrow::Cow::Owned(cut(text)),
         Json::Array(_) | Json::Object(_) => {

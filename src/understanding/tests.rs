@@ -275,7 +275,7 @@ async fn settings_of_the_project_are_not_overridden() {
     let thinker = Arc::new(thinker);
     let llm: Arc<dyn Llm> = thinker.clone();
     understander().understand(&Arc::new(bank()), &transfer().0, NOON, &llm, &cx()).await;
-    assert_eq!(thinker.requests()[0].max_tokens, Some(limits::COMMAND_TOKENS_THINKING));
+    assert_eq!(thinker.requests()[0].max_tokens, Some(limits::COMMAND_TOKENS_REASONING));
 }
 
 #[test]

@@ -36,8 +36,11 @@ pub(super) async fn rephrase(
     let mut request =
         request.with_defaults(&settings, llm.profile(), limits::REPHRASE_TEMPERATURE, limits::REPHRASE_TOKENS);
     request.shown = out.streams();
-    let cx =
-        if is_set(&settings, &["timeout", "request_timeout"]) { cx.clone() } else { cx.within(limits::REPHRASE_WAIT) };
+    let cx = if is_set(&settings, &["timeout", "request_timeout"]) {
+        cx.clone()
+    } else {
+        cx.with_timeout(limits::REPHRASE_WAIT)
+    };
     let mut forward = Forward { moment, out, begun: false, said: String::new() };
     let text = match cx.wait(forward.listen(llm, request, &cx)).await {
         Ok(text) => text,

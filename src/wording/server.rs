@@ -39,7 +39,7 @@ impl Server {
     }
 
     pub(super) async fn ask(&self, question: &Json, cx: &CallContext) -> Result<Reply, String> {
-        let cx = cx.within(self.def.timeout.unwrap_or(limits::NLG_WAIT));
+        let cx = cx.with_timeout(self.def.timeout.unwrap_or(limits::NLG_WAIT));
         match cx.wait(self.answer(question)).await {
             Ok(answer) => reply(&answer?),
             Err(stopped) => Err(stopped.to_string()),
@@ -47,7 +47,7 @@ impl Server {
     }
 
     async fn answer(&self, question: &Json) -> Result<Json, String> {
-        let mut url = http::destination(&self.def.url)?;
+        let mut url = http::parse_endpoint_url(&self.def.url)?;
         if let Some(token) = &self.def.token {
             url.query_pairs_mut().append_pair("token", token);
         }

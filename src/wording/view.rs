@@ -3,7 +3,7 @@
 use segue_engine::{
     conversation::{BotKind, Conversation, HistoryItem},
     project::{LANGUAGE, Project},
-    text::{CUT_MARK, Keep, truncate},
+    text::{ELLIPSIS, TextLimit, truncate},
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -38,7 +38,7 @@ pub(super) fn transcript(conversation: &Conversation, turns: usize) -> (String, 
 
 /// One utterance on one line.
 fn line(who: &str, text: &str) -> String {
-    let text = truncate(text, Keep::Chars(limits::COMMAND_UTTERANCE), CUT_MARK);
+    let text = truncate(text, TextLimit::Chars(limits::COMMAND_UTTERANCE), ELLIPSIS);
     let words: Vec<&str> = text.split_whitespace().collect();
     format!("{who}{}", words.join(" "))
 }

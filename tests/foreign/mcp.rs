@@ -106,7 +106,7 @@ pub(crate) fn context() -> ToolCallContext {
 
 fn within(limit: Duration) -> ToolCallContext {
     let cx = context();
-    ToolCallContext { cx: cx.cx.within(limit), ..cx }
+    ToolCallContext { cx: cx.cx.with_timeout(limit), ..cx }
 }
 
 async fn names(server: &McpServer) -> Vec<String> {

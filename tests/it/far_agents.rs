@@ -204,10 +204,10 @@ async fn a_message_without_an_answer_is_given_up_in_time_and_told() {
     let stopping = async {
         arrived.notified().await;
         stop.cancel();
-        while !clock.slept().contains(&limits::A2A_SHELTER) {
+        while !clock.slept().contains(&limits::A2A_SEND_GRACE) {
             tokio::task::yield_now().await;
         }
-        clock.advance(limits::A2A_SHELTER);
+        clock.advance(limits::A2A_SEND_GRACE);
     };
     let (report, ()) = tokio::join!(say(&assistant, "ask them", &stop), stopping);
     assert_eq!(codes(&report), ["A0515"], "whether it was taken is not known, and that is told");
@@ -249,5 +249,5 @@ async fn a_task_of_which_nothing_more_can_be_heard_is_stopped() {
     let report = say(&assistant, "ask them", &CancellationToken::new()).await;
     assert_eq!(codes(&report), ["A0512"]);
     assert_eq!(far.of("tasks/cancel").len(), 1, "{:?}", far.methods());
-    assert_eq!(far.of("tasks/get").len(), limits::A2A_POLL_FAILS as usize + 1);
+    assert_eq!(far.of("tasks/get").len(), limits::A2A_POLL_FAILURES as usize + 1);
 }

@@ -219,7 +219,7 @@ async fn a_channel_that_reaches_its_users_is_given_what_waits_at_once() {
     assert!(futures::poll!(&mut deliveries).is_pending());
     assert_eq!(waiting(&assistant).await, 1, "the channel does not take it now");
     broken.store(false, std::sync::atomic::Ordering::SeqCst);
-    clock.advance(limits::TIMER_PACE);
+    clock.advance(limits::REMINDER_POLL_INTERVAL);
     assert!(futures::poll!(&mut deliveries).is_pending());
     assert_eq!(*sink.sent.lock().unwrap(), ["Water it."]);
     assert_eq!(waiting(&assistant).await, 0);

@@ -131,12 +131,12 @@ async fn a_turn_that_sets_a_reminder_wakes_who_waits_for_timers() {
     let assistant = assistant(Arc::new(MemoryStore::new()), &clock, vec![reminder("a", 3, "fern")]);
     let mut timers = std::pin::pin!(assistant.timers(&nowhere));
     assert!(futures::poll!(&mut timers).is_pending());
-    assert_eq!(clock.slept().last(), Some(&limits::TIMER_PACE), "with nothing to do it looks now and then");
+    assert_eq!(clock.slept().last(), Some(&limits::REMINDER_POLL_INTERVAL), "with nothing to do it looks now and then");
     say(&assistant, "u").await;
     assert!(futures::poll!(&mut timers).is_pending());
     assert_eq!(clock.slept().last(), Some(&Duration::from_secs(3)));
     clock.advance(Duration::from_secs(3));
-    for _ in 0..limits::TIMERS_AT_ONCE {
+    for _ in 0..limits::REMINDERS_AT_ONCE {
         assert!(futures::poll!(&mut timers).is_pending());
         tokio::task::yield_now().await;
     }
@@ -147,7 +147,7 @@ async fn a_turn_that_sets_a_reminder_wakes_who_waits_for_timers() {
 async fn many_conversations_are_fired_in_portions() {
     let clock = ManualClock::new();
     let store = Arc::new(MemoryStore::new());
-    let crowd = limits::TIMERS_AT_ONCE + 3;
+    let crowd = limits::REMINDERS_AT_ONCE + 3;
     let assistant = {
         let model = Arc::new(ScriptedLlm::strict(vec!["start flow remind"; crowd]));
         let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(clock.clone()));
@@ -228,11 +228,11 @@ async fn reminders_that_cannot_be_fired_do_not_keep_others_waiting() {
     let path = folder.path().join("talks.db");
     let store = Arc::new(SqliteStore::open(&path, false).unwrap());
     let clock = ManualClock::new();
-    let model = Arc::new(ScriptedLlm::strict(vec!["start flow remind"; limits::TIMERS_AT_ONCE + 2]));
+    let model = Arc::new(ScriptedLlm::strict(vec!["start flow remind"; limits::REMINDERS_AT_ONCE + 2]));
     let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(clock.clone()));
     let builder = builder.action("action_remind", Arc::new(Reminds(vec![reminder("a", 1, "fern")])));
     let assistant = builder.store(store.clone()).build().unwrap();
-    for n in 0..=limits::TIMERS_AT_ONCE {
+    for n in 0..=limits::REMINDERS_AT_ONCE {
         say(&assistant, &format!("damaged{n}")).await;
     }
     clock.advance(Duration::from_millis(1));
@@ -241,7 +241,7 @@ async fn reminders_that_cannot_be_fired_do_not_keep_others_waiting() {
     let ours = "WHERE conversation IN (SELECT number FROM conversations WHERE id LIKE 'damaged%')";
     other.execute_batch("CREATE TEMP TABLE kept AS SELECT id, events FROM batches").unwrap();
     let damaged = other.execute(&format!("UPDATE batches SET events = X'00' {ours}"), []).unwrap();
-    assert_eq!(damaged, limits::TIMERS_AT_ONCE + 1);
+    assert_eq!(damaged, limits::REMINDERS_AT_ONCE + 1);
     clock.advance(Duration::from_secs(1));
     assistant.fire_due(&nowhere).await.unwrap();
     assert_eq!(said(&assistant, "sound").await, ["Water the fern."]);
@@ -250,7 +250,7 @@ async fn reminders_that_cannot_be_fired_do_not_keep_others_waiting() {
     other.execute(&format!("UPDATE batches SET events = {whole} {ours}"), []).unwrap();
     assistant.fire_due(&nowhere).await.unwrap();
     assert_eq!(said(&assistant, "damaged0").await, [""; 0]);
-    clock.advance(limits::TIMER_BACKOFF);
+    clock.advance(limits::REMINDER_BACKOFF);
     assistant.fire_due(&nowhere).await.unwrap();
     assert_eq!(said(&assistant, "damaged0").await, ["Water the fern."]);
     assert_eq!(assistant.store().timers(1).await.unwrap(), []);

@@ -125,7 +125,7 @@ async fn status_and_refusals() {
     let broken = served.client.post(&url).header(token.0, token.1).body("{").send().await.unwrap();
     assert_eq!(broken.status(), 400);
     assert!(broken.text().await.unwrap().contains("sender"), "the cure shows what was expected");
-    let large = "x".repeat(segue::limits::BODY + 1);
+    let large = "x".repeat(segue::limits::HTTP_BODY + 1);
     let large = served.client.post(&url).header(token.0, token.1).body(large).send().await.unwrap();
     assert_eq!(large.status(), 413);
 }

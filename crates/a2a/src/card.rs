@@ -150,7 +150,7 @@ fn known((url, transport, version, tenant): Named) -> Option<AgentInterface> {
     let generation = if major == 0 { A2aVersion::Old } else { A2aVersion::New };
     let url = url.trim_end_matches('/').to_owned();
     #[cfg(feature = "grpc")]
-    let url = if binding == ProtocolBinding::Grpc { segue_base::grpc::address(&url) } else { url };
+    let url = if binding == ProtocolBinding::Grpc { segue_base::grpc::parse_address(&url) } else { url };
     Some(AgentInterface { url, binding, generation, tenant })
 }
 

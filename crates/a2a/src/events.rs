@@ -133,7 +133,7 @@ impl Body {
 pub(super) fn result_of(mut json: Json, binding: ProtocolBinding) -> Result<Json, A2aError> {
     if let Some(error) = json.get("error").filter(|error| !error.is_null()) {
         let words = error.get("message").or(Some(error)).and_then(Json::as_str).unwrap_or("no words");
-        let words: String = words.chars().take(limits::A2A_WORDS).collect();
+        let words: String = words.chars().take(limits::A2A_REASON_TEXT).collect();
         let is_rpc = json.get("jsonrpc").and_then(Json::as_str) == Some("2.0");
         let code = error.get("code").and_then(Json::as_i64).filter(|code| is_rpc || *code < 0);
         return Err(match code.or_else(|| reason(error)) {
@@ -268,7 +268,7 @@ mod tests {
             "details": [{"reason": "TASK_NOT_FOUND"}]}});
         assert_eq!(result_of(rest, ProtocolBinding::Rest).unwrap_err().kind, A2aErrorKind::Protocol(codes::NO_TASK));
         let long = json!({"error": {"code": -1, "message": "x".repeat(10_000)}});
-        assert!(result_of(long, ProtocolBinding::Rpc).unwrap_err().message.len() < limits::A2A_WORDS + 100);
+        assert!(result_of(long, ProtocolBinding::Rpc).unwrap_err().message.len() < limits::A2A_REASON_TEXT + 100);
         // Of a gateway: the agent may have taken the message all the same.
         for of_others in [
             json!({"error": "upstream timed out"}),

@@ -48,7 +48,7 @@ async fn subscribe(remote: &Remote, task: &str, cx: &CallContext) -> Option<Task
     let (wire, _) = remote.wire(cx).await.ok()?;
     let request =
         Request { operation: Operation::Subscribe, task: Some(task.to_owned()), body: Map::new(), id: task.to_owned() };
-    match wire.ask(&request, &cx.within(remote.access.timeout)).await {
+    match wire.ask(&request, &cx.with_timeout(remote.access.timeout)).await {
         Ok(Answered::Stream(stream)) => Some(stream),
         Ok(Answered::Whole(_)) | Err(_) => None,
     }
@@ -70,7 +70,7 @@ impl Course<'_> {
         if state.is_settled() || text.trim().is_empty() || self.said.contains(&text) {
             return;
         }
-        if self.said.len() < limits::A2A_SAID {
+        if self.said.len() < limits::A2A_UPDATES_SENT {
             self.listener.said(&text).await;
             self.said.push(text);
         }
@@ -79,7 +79,7 @@ impl Course<'_> {
     /// Hears a stream to its end. True when it ended before the task did.
     async fn hear(&mut self, stream: &mut TaskEventStream, cx: &CallContext) -> Result<bool, A2aError> {
         loop {
-            let next = match cx.within(limits::A2A_SILENCE).wait(stream.next()).await {
+            let next = match cx.with_timeout(limits::A2A_STREAM_IDLE).wait(stream.next()).await {
                 Ok(next) => next,
                 // Silence for a long time is a connection that is gone; the end of the turn is not.
                 Err(_) if !cx.remaining().is_zero() && !cx.cancel.is_cancelled() => return Ok(true),
@@ -110,14 +110,14 @@ impl Course<'_> {
 
     /// Asks how it stands: at once, then in growing pauses, until it is settled or patience ends.
     async fn ask(&mut self, remote: &Remote, cx: &CallContext) -> Result<(), A2aError> {
-        let end = cx.within(remote.access.patience);
+        let end = cx.with_timeout(remote.access.patience);
         let mut pauses = pauses(remote.access.first_pause);
         let mut failed = 0;
         loop {
             match remote.task(&self.task.id, limits::A2A_HISTORY, &end).await {
                 Ok(task) => (self.task, failed) = (task, 0),
                 // The task goes on over there: one question that fails says nothing about it.
-                Err(fault) if fault.may_pass() && failed < limits::A2A_POLL_FAILS && !end.remaining().is_zero() => {
+                Err(fault) if fault.may_pass() && failed < limits::A2A_POLL_FAILURES && !end.remaining().is_zero() => {
                     failed += 1;
                 }
                 Err(fault) => return Err(fault),
@@ -126,7 +126,7 @@ impl Course<'_> {
             if self.task.status.state.is_settled() {
                 return Ok(());
             }
-            let wait = pauses.next().unwrap_or(limits::A2A_PAUSE_MOST).min(end.remaining());
+            let wait = pauses.next().unwrap_or(limits::A2A_PAUSE_MAX).min(end.remaining());
             end.wait(end.clock.sleep(end.clock.deadline(wait)))
                 .await
                 .map_err(|stopped| stopped_as(stopped, "the task did not end"))?;
@@ -140,8 +140,8 @@ impl Course<'_> {
 
 /// Pauses that double until they are as long as pauses get.
 fn pauses(first: Duration) -> impl Iterator<Item = Duration> {
-    let first = first.clamp(Duration::from_millis(1), limits::A2A_PAUSE_MOST);
-    std::iter::successors(Some(first), |pause| Some((*pause * 2).min(limits::A2A_PAUSE_MOST)))
+    let first = first.clamp(Duration::from_millis(1), limits::A2A_PAUSE_MAX);
+    std::iter::successors(Some(first), |pause| Some((*pause * 2).min(limits::A2A_PAUSE_MAX)))
 }
 
 /// Roughly how many bytes a task holds.

@@ -7,13 +7,13 @@ use std::{
 
 use futures::future::BoxFuture;
 use segue_base::{
-    auth::Credentials,
     clock::{Clock, Deadline},
     context::CallContext,
     failpoint,
     health::Health,
     http::{self, HttpClients, SsrfGuard},
     limits,
+    outbound_auth::OutboundCredentials,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -55,7 +55,7 @@ pub struct Access {
     /// Its card.
     pub card: CardLocation,
     /// Who we are.
-    pub credentials: Credentials,
+    pub credentials: OutboundCredentials,
     /// Hosts beside that of a fetched card that are told who we are.
     pub hosts: Vec<String>,
     /// Time for one request and for its first answer.
@@ -75,7 +75,7 @@ pub struct Access {
 /// One remote agent.
 pub struct Remote {
     pub(super) access: Access,
-    credentials: Arc<Credentials>,
+    credentials: Arc<OutboundCredentials>,
     around: A2aEnvironment,
     state: Mutex<State>,
     /// For hosts that only the card names.
@@ -93,7 +93,7 @@ struct State {
 impl Remote {
     /// An agent that is reached in this way. Connects to nothing yet.
     pub fn new(mut access: Access, around: A2aEnvironment) -> Self {
-        let credentials = Arc::new(std::mem::replace(&mut access.credentials, Credentials::None));
+        let credentials = Arc::new(std::mem::replace(&mut access.credentials, OutboundCredentials::None));
         let state = Mutex::new(State { card: None, health: Health::Unknown });
         Self {
             access,
@@ -132,9 +132,10 @@ impl Remote {
                     tracing::info!(agent = %card.name, "{note}");
                 }
                 if let Some(interface) = card.interfaces.first().filter(|one| !self.may_know_us(one))
-                    && !matches!(*self.credentials, Credentials::None)
+                    && !matches!(*self.credentials, OutboundCredentials::None)
                 {
-                    let host = http::destination(&interface.url).ok().and_then(|url| url.host_str().map(str::to_owned));
+                    let host =
+                        http::parse_endpoint_url(&interface.url).ok().and_then(|url| url.host_str().map(str::to_owned));
                     tracing::warn!(
                         agent = %card.name,
                         "the credentials stay here: the card names {}, which is another host; list it under `auth: {{hosts: […]}}` if it may see them",
@@ -142,7 +143,7 @@ impl Remote {
                     );
                 }
                 let card = Arc::new(card);
-                state.card = Some((card.clone(), self.around.clock.deadline(limits::A2A_CARD_LIFE)));
+                state.card = Some((card.clone(), self.around.clock.deadline(limits::A2A_CARD_MAX_AGE)));
                 state.health = Health::Up;
                 Ok(card)
             }
@@ -174,7 +175,7 @@ impl Remote {
             if attempt > 0 {
                 let until = self.around.clock.deadline(pause);
                 cx.wait(self.around.clock.sleep(until)).await.map_err(|stopped| format!("{last}; {stopped}"))?;
-                pause = (pause * 2).min(limits::A2A_PAUSE_MOST);
+                pause = (pause * 2).min(limits::A2A_PAUSE_MAX);
             }
             match self.fetched_once(address, cx).await {
                 Ok(card) => return Ok(card),
@@ -185,7 +186,7 @@ impl Remote {
     }
 
     async fn fetched_once(&self, address: &str, cx: &CallContext) -> Result<AgentCard, String> {
-        let base = http::destination(address)?;
+        let base = http::parse_endpoint_url(address)?;
         // A host without a path stands for the places where cards are by custom.
         let places: Vec<String> = if matches!(base.path(), "" | "/") {
             WELL_KNOWN.iter().filter_map(|path| base.join(path).ok()).map(String::from).collect()
@@ -196,7 +197,7 @@ impl Remote {
         for place in places {
             match self.json_at(&place, cx).await {
                 Ok(json) => {
-                    let place = http::shown(&place);
+                    let place = http::redact_url(&place);
                     let card = AgentCard::read(&json).map_err(|why| format!("the card at {place} {why}"))?;
                     return within(card, &base).map_err(|why| format!("the card at {place} {why}"));
                 }
@@ -209,10 +210,10 @@ impl Remote {
 
     /// What stands at an address. Cards are public by custom, so who we are is said only where that is asked for.
     async fn json_at(&self, place: &str, cx: &CallContext) -> Result<Json, (u16, String)> {
-        let shown = http::shown(place);
+        let shown = http::redact_url(place);
         let failed = |words: String| (0, format!("the card at {shown}: {words}"));
         let client = self.around.http.client().map_err(|error| failed(error.to_string()))?;
-        let cx = cx.within(self.access.timeout);
+        let cx = cx.with_timeout(self.access.timeout);
         let mut header = None;
         loop {
             let mut request = client.get(place).header("accept", "application/json").header("A2A-Version", "1.0");
@@ -249,14 +250,14 @@ impl Remote {
         let interface = interface.ok_or_else(|| A2aError::new(A2aErrorKind::Card, "the card names no address"))?;
         let client =
             self.client_for(&interface).map_err(|error| A2aError::new(A2aErrorKind::Unreachable, error.to_string()))?;
-        if let (Some(guard), Ok(to)) = (self.guard_for(&interface), http::destination(&interface.url)) {
+        if let (Some(guard), Ok(to)) = (self.guard_for(&interface), http::parse_endpoint_url(&interface.url)) {
             let unreachable = |why: String| A2aError::new(A2aErrorKind::Unreachable, why);
             let checked =
                 cx.wait(guard.check(&to)).await.map_err(|stopped| stopped_as(stopped, "the address is looked up"))?;
             checked.map_err(unreachable)?;
         }
         let credentials =
-            if self.may_know_us(&interface) { self.credentials.clone() } else { Arc::new(Credentials::None) };
+            if self.may_know_us(&interface) { self.credentials.clone() } else { Arc::new(OutboundCredentials::None) };
         let wire = Wire { client, credentials, interface };
         Ok((wire, card))
     }
@@ -264,7 +265,7 @@ impl Remote {
     /// Whether an address may be told who we are: at the host of the card, and at those that the author names. What stands in a
     /// card of the project is the author's word; what stands in one that was fetched is not.
     pub(super) fn may_know_us(&self, interface: &AgentInterface) -> bool {
-        let host = |url: &str| http::destination(url).ok()?.host_str().map(str::to_ascii_lowercase);
+        let host = |url: &str| http::parse_endpoint_url(url).ok()?.host_str().map(str::to_ascii_lowercase);
         let CardLocation::Address(from) = &self.access.card else { return true };
         let (own, to) = (host(from), host(&interface.url));
         to.is_some() && (own == to || self.access.hosts.iter().any(|named| Some(named.to_ascii_lowercase()) == to))
@@ -274,11 +275,11 @@ impl Remote {
     fn guard_for(&self, interface: &AgentInterface) -> Option<SsrfGuard> {
         let from = match &self.access.card {
             CardLocation::File(_) => None,
-            CardLocation::Address(from) => http::destination(from).ok(),
+            CardLocation::Address(from) => http::parse_endpoint_url(from).ok(),
         }?;
-        let to = http::destination(&interface.url).ok()?;
+        let to = http::parse_endpoint_url(&interface.url).ok()?;
         let is_elsewhere = from.host_str() != to.host_str();
-        is_elsewhere.then(|| SsrfGuard::around(&from, []).through_proxy_of(&self.around.http))
+        is_elsewhere.then(|| SsrfGuard::for_server(&from, []).with_proxy_of(&self.around.http))
     }
 
     /// The shared client for what the configuration names; for a host that only the card names one that looks at every address
@@ -306,7 +307,7 @@ impl Remote {
         let (wire, _) = self.wire(cx).await?;
         let body = Map::from_iter([("historyLength".to_owned(), Json::from(history))]);
         let request = Request { operation: Operation::Get, task: Some(id.to_owned()), body, id: id.to_owned() };
-        let cx = cx.within(self.access.timeout);
+        let cx = cx.with_timeout(self.access.timeout);
         match wire.ask(&request, &cx).await? {
             Answered::Whole(json) => {
                 // Some servers wrap what others do not.
@@ -344,7 +345,7 @@ impl Remote {
             ("historyLength".to_owned(), Json::from(limits::A2A_HISTORY)),
         ]);
         let request = Request { operation: Operation::List, task: None, body, id: message.id.clone() };
-        let Answered::Whole(json) = wire.ask(&request, &cx.within(self.access.timeout)).await? else {
+        let Answered::Whole(json) = wire.ask(&request, &cx.with_timeout(self.access.timeout)).await? else {
             return Err(A2aError::new(A2aErrorKind::Unreadable, "a stream where tasks were asked for"));
         };
         let tasks = json.get("tasks").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -372,7 +373,7 @@ impl Remote {
             body: self.body(outgoing, &wire.interface, card.pushes),
             id: outgoing.message.id.clone(),
         };
-        let head = cx.within(self.access.timeout);
+        let head = cx.with_timeout(self.access.timeout);
         let answer = match wire.ask(&request, &head).await {
             Err(fault) => {
                 if matches!(fault.kind, A2aErrorKind::Status(404 | 410) | A2aErrorKind::Protocol(codes::VERSION)) {
@@ -436,7 +437,7 @@ impl Remote {
             body: Map::new(),
             id: task.to_owned(),
         };
-        wire.ask(&request, &cx.within(self.access.timeout)).await.map(|_| ())
+        wire.ask(&request, &cx.with_timeout(self.access.timeout)).await.map(|_| ())
     }
 
     /// Says hello and reads the answer, as a check that costs the other side a task. What it says does not matter.
@@ -458,9 +459,10 @@ fn read(json: &Json, dialect: A2aWireFormat) -> Result<Update, A2aError> {
 /// A card that was fetched may name addresses of the host that it came from; others only in the open network (reliability.md
 /// 3.7). Ways to elsewhere are left out.
 fn within(mut card: AgentCard, from: &reqwest::Url) -> Result<AgentCard, String> {
-    let guard = SsrfGuard::around(from, []);
+    let guard = SsrfGuard::for_server(from, []);
     let named: Vec<String> = card.interfaces.iter().map(|interface| interface.url.clone()).collect();
-    card.interfaces.retain(|interface| http::destination(&interface.url).is_ok_and(|url| guard.admits(&url).is_ok()));
+    card.interfaces
+        .retain(|interface| http::parse_endpoint_url(&interface.url).is_ok_and(|url| guard.admits(&url).is_ok()));
     if card.interfaces.is_empty() {
         return Err(format!(
             "names {} alone, which is neither at its own host nor in the open network",

@@ -17,10 +17,10 @@ use axum::{
 };
 use futures::future::BoxFuture;
 use segue_base::{
-    auth::{ClientCredentials, ClientGrant, Credentials},
     clock::{Clock, Deadline},
     http::HttpClients,
     limits,
+    outbound_auth::{ClientCredentials, ClientGrant, OutboundCredentials},
     secret::Secret,
 };
 use segue_lang::time::Timestamp;
@@ -100,7 +100,7 @@ impl Clock for Pauses {
     }
     fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
         let pause = until.0.saturating_sub(self.elapsed());
-        if pause > limits::A2A_PAUSE_MOST {
+        if pause > limits::A2A_PAUSE_MAX {
             return Box::pin(std::future::pending());
         }
         self.slept.lock().unwrap().push(pause);
@@ -133,7 +133,7 @@ fn events(results: &[Json]) -> String {
     results.iter().map(|result| format!("data: {}\n\n", rpc(result))).collect()
 }
 
-fn remote(desk: &Desk, clock: Arc<dyn Clock>, credentials: Credentials) -> Remote {
+fn remote(desk: &Desk, clock: Arc<dyn Clock>, credentials: OutboundCredentials) -> Remote {
     let access = Access {
         card: CardLocation::Address(desk.url.to_string()),
         credentials,
@@ -142,7 +142,7 @@ fn remote(desk: &Desk, clock: Arc<dyn Clock>, credentials: Credentials) -> Remot
         tries: 3,
         streams: true,
         first_pause: limits::A2A_PAUSE,
-        patience: limits::A2A_PATIENCE,
+        patience: limits::A2A_POLL_TIMEOUT,
         reports: false,
     };
     Remote::new(access, A2aEnvironment { clock, http: HttpClients::new() })
@@ -185,7 +185,7 @@ async fn vector_24_the_header_that_says_who_we_are() {
         .await;
         let clock = Arc::new(Pauses::default());
         let shared: Arc<dyn Clock> = clock.clone();
-        let credentials = Credentials::Header(name.to_owned(), Secret::new(value));
+        let credentials = OutboundCredentials::Header(name.to_owned(), Secret::new(value));
         let remote = remote(&desk, shared, credentials);
         let cx = CallContext::new(clock, Duration::from_secs(900));
         let message = Message::text(Role::User, "m1", "hello");
@@ -219,8 +219,9 @@ async fn vector_24_a_token_that_ran_out_is_asked_for_anew_and_the_message_sent_o
     let grant = ClientGrant::new("me".to_owned(), Secret::new("s3cret"), None);
     let url = format!("{}/token", tokens.url);
     let given =
-        ClientCredentials::tokens(grant, &url, "talk", limits::TOKEN_WAIT, shared.clone(), HttpClients::new()).unwrap();
-    let credentials = Credentials::Token(Box::new(given));
+        ClientCredentials::token_cache(grant, &url, "talk", limits::TOKEN_WAIT, shared.clone(), HttpClients::new())
+            .unwrap();
+    let credentials = OutboundCredentials::Token(Box::new(given));
     let remote = remote(&guarded, shared, credentials);
     let cx = CallContext::new(clock, Duration::from_secs(900));
     for _ in 0..2 {
@@ -252,7 +253,7 @@ async fn vector_25_a_stream_of_the_older_generation() {
     })
     .await;
     let clock = Arc::new(Pauses::default());
-    let remote = remote(&desk, clock.clone(), Credentials::None);
+    let remote = remote(&desk, clock.clone(), OutboundCredentials::None);
     let (first, texts) = talk(&remote, &clock, None).await;
     let first = first.unwrap();
     assert_eq!(
@@ -281,12 +282,12 @@ async fn vector_26_a_task_is_asked_for_in_growing_pauses_until_patience_ends() {
     })
     .await;
     let clock = Arc::new(Pauses::default());
-    let remote = remote(&desk, clock.clone(), Credentials::None);
+    let remote = remote(&desk, clock.clone(), OutboundCredentials::None);
     let (end, _) = talk(&remote, &clock, None).await;
     assert_eq!(end.unwrap_err().kind, A2aErrorKind::Late);
     let slept: Vec<f64> = clock.slept.lock().unwrap().iter().map(Duration::as_secs_f64).collect();
     assert_eq!(slept[..6], [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]);
-    assert!((slept.iter().sum::<f64>() - limits::A2A_PATIENCE.as_secs_f64()).abs() < 0.001, "{slept:?}");
+    assert!((slept.iter().sum::<f64>() - limits::A2A_POLL_TIMEOUT.as_secs_f64()).abs() < 0.001, "{slept:?}");
     let heard = desk.heard();
     let asked = heard.iter().filter(|heard| heard.body["method"] == "tasks/get").count();
     assert_eq!(
@@ -299,7 +300,9 @@ async fn vector_26_a_task_is_asked_for_in_growing_pauses_until_patience_ends() {
 
 #[tokio::test]
 async fn a_question_for_a_task_that_fails_is_asked_again() {
-    for (failures, ends) in [(limits::A2A_POLL_FAILS as usize, true), (limits::A2A_POLL_FAILS as usize + 1, false)] {
+    for (failures, ends) in
+        [(limits::A2A_POLL_FAILURES as usize, true), (limits::A2A_POLL_FAILURES as usize + 1, false)]
+    {
         let desk = Desk::new(move |url, heard, at| match is_card(heard) {
             true => (200, JSON, old_card(url, false)),
             // The message is the first request.
@@ -311,7 +314,7 @@ async fn a_question_for_a_task_that_fails_is_asked_again() {
         })
         .await;
         let clock = Arc::new(Pauses::default());
-        let remote = remote(&desk, clock.clone(), Credentials::None);
+        let remote = remote(&desk, clock.clone(), OutboundCredentials::None);
         let (end, _) = talk(&remote, &clock, None).await;
         let state = end.map(|task| task.status.state).map_err(|fault| fault.kind);
         assert_eq!(state, if ends { Ok(TaskState::Completed) } else { Err(A2aErrorKind::Status(502)) }, "{failures}");
@@ -341,7 +344,7 @@ async fn what_an_agent_heard_is_known_by_the_history_it_tells_and_not_by_its_abs
         })
         .await;
         let clock = Arc::new(Pauses::default());
-        let remote = remote(&desk, clock.clone(), Credentials::None);
+        let remote = remote(&desk, clock.clone(), OutboundCredentials::None);
         let message = Message {
             context_id: Some("c".to_owned()),
             task_id: named.then(|| "t".to_owned()),
@@ -357,13 +360,13 @@ async fn who_we_are_is_told_at_the_host_of_the_card_and_where_the_author_says() 
     let reached = |card: CardLocation, hosts: &[&str]| {
         let access = Access {
             card,
-            credentials: Credentials::None,
+            credentials: OutboundCredentials::None,
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
             timeout: limits::A2A_REQUEST,
             tries: 1,
             streams: false,
             first_pause: limits::A2A_PAUSE,
-            patience: limits::A2A_PATIENCE,
+            patience: limits::A2A_POLL_TIMEOUT,
             reports: false,
         };
         Remote::new(access, A2aEnvironment { clock: Arc::new(Pauses::default()), http: HttpClients::new() })
@@ -403,7 +406,7 @@ async fn vector_27_a_task_that_nobody_wants_any_more_is_asked_about_no_longer() 
         }
     })
     .await;
-    let remote = remote(&desk, clock.clone(), Credentials::None);
+    let remote = remote(&desk, clock.clone(), OutboundCredentials::None);
     let message = Message::text(Role::User, "m1", "hello");
     let accepted = remote.send(&SendRequest { message, report_to: None }, &cx).await.unwrap();
     let mut texts = Texts::default();
@@ -433,7 +436,7 @@ async fn vector_28_a_stream_of_the_newer_generation() {
     })
     .await;
     let clock = Arc::new(Pauses::default());
-    let remote = remote(&desk, clock.clone(), Credentials::None);
+    let remote = remote(&desk, clock.clone(), OutboundCredentials::None);
     let (first, texts) = talk(&remote, &clock, None).await;
     assert_eq!((first.unwrap().status.state, texts), (TaskState::InputRequired, vec!["Looking".to_owned()]));
     let (second, _) = talk(&remote, &clock, Some("t")).await;
@@ -462,7 +465,7 @@ async fn a_stream_that_breaks_is_joined_anew_and_then_asked_about() {
     })
     .await;
     let clock = Arc::new(Pauses::default());
-    let remote = remote(&desk, clock.clone(), Credentials::None);
+    let remote = remote(&desk, clock.clone(), OutboundCredentials::None);
     let (end, _) = talk(&remote, &clock, None).await;
     assert_eq!(end.unwrap().status.state, TaskState::Completed);
     let heard = desk.heard();
@@ -480,11 +483,11 @@ async fn a_card_is_looked_for_at_both_places_and_tried_again() {
     .await;
     let clock = Arc::new(Pauses::default());
     let cx = CallContext::new(clock.clone(), Duration::from_secs(900));
-    let found = remote(&desk, clock.clone(), Credentials::None);
+    let found = remote(&desk, clock.clone(), OutboundCredentials::None);
     assert_eq!(found.look(&cx).await, Health::Up);
 
     let down = Desk::new(|_, _, _| (503, JSON, String::new())).await;
-    let lost = remote(&down, clock.clone(), Credentials::None);
+    let lost = remote(&down, clock.clone(), OutboundCredentials::None);
     let health = lost.look(&cx).await;
     assert!(matches!(&health, Health::Down { reason } if reason.contains("503")), "{health:?}");
     assert_eq!(down.heard().len(), 3, "as often as the author says");
@@ -501,7 +504,7 @@ async fn a_card_is_believed_for_a_while_and_forgotten_when_the_agent_moved() {
     })
     .await;
     let clock = Arc::new(Pauses::default());
-    let remote = remote(&desk, clock.clone(), Credentials::None);
+    let remote = remote(&desk, clock.clone(), OutboundCredentials::None);
     let cards = || desk.heard().iter().filter(|heard| is_card(heard)).count();
     let send = async || {
         let cx = CallContext::new(clock.clone(), Duration::from_secs(900));
@@ -512,7 +515,7 @@ async fn a_card_is_believed_for_a_while_and_forgotten_when_the_agent_moved() {
     assert_eq!(cards(), 1);
     send().await.unwrap();
     assert_eq!(cards(), 2, "where it is now is asked anew");
-    *clock.now.lock().unwrap() += limits::A2A_CARD_LIFE;
+    *clock.now.lock().unwrap() += limits::A2A_CARD_MAX_AGE;
     send().await.unwrap();
     assert_eq!(cards(), 3);
 }
@@ -525,7 +528,7 @@ async fn a_card_that_points_next_to_us_is_not_followed() {
     })
     .await;
     let clock = Arc::new(Pauses::default());
-    let remote = remote(&desk, clock.clone(), Credentials::None);
+    let remote = remote(&desk, clock.clone(), OutboundCredentials::None);
     let (end, _) = talk(&remote, &clock, None).await;
     let fault = end.unwrap_err();
     assert!(fault.kind == A2aErrorKind::Card && fault.message.contains("10.0.0.7"), "{fault:?}");
@@ -541,7 +544,7 @@ async fn what_is_too_large_is_given_up() {
         })
         .await;
         let clock = Arc::new(Pauses::default());
-        let remote = remote(&desk, clock.clone(), Credentials::None);
+        let remote = remote(&desk, clock.clone(), OutboundCredentials::None);
         let (end, _) = talk(&remote, &clock, None).await;
         assert_eq!(end.unwrap_err().kind, A2aErrorKind::TooLarge, "{kind}");
     }
@@ -561,7 +564,7 @@ async fn a_task_that_grows_without_end_is_given_up_and_one_that_chatters_is_cut(
         };
         let stream: Vec<Json> = match at {
             1 => (0..12).map(|_| piece("x".repeat(limits::A2A_EVENT / 2))).collect(),
-            _ => (0..limits::A2A_SAID + 5)
+            _ => (0..limits::A2A_UPDATES_SENT + 5)
                 .map(|at| chatter(at.to_string()))
                 .chain([json!({"kind": "status-update", "taskId": "t", "contextId": "c", "status": {"state": "completed"}})])
                 .collect(),
@@ -570,11 +573,11 @@ async fn a_task_that_grows_without_end_is_given_up_and_one_that_chatters_is_cut(
     })
     .await;
     let clock = Arc::new(Pauses::default());
-    let remote = remote(&desk, clock.clone(), Credentials::None);
+    let remote = remote(&desk, clock.clone(), OutboundCredentials::None);
     let (end, _) = talk(&remote, &clock, None).await;
     assert_eq!(end.unwrap_err().kind, A2aErrorKind::TooLarge);
     let (end, texts) = talk(&remote, &clock, None).await;
-    assert_eq!((end.unwrap().status.state, texts.len()), (TaskState::Completed, limits::A2A_SAID));
+    assert_eq!((end.unwrap().status.state, texts.len()), (TaskState::Completed, limits::A2A_UPDATES_SENT));
 }
 
 #[tokio::test]
@@ -614,13 +617,13 @@ async fn a_stream_that_falls_silent_is_left_in_time() {
     let clock = Arc::new(segue_base::manual_clock::ManualClock::new());
     let access = Access {
         card: CardLocation::Address(url.to_owned()),
-        credentials: Credentials::None,
+        credentials: OutboundCredentials::None,
         hosts: Vec::new(),
         timeout: limits::A2A_REQUEST,
         tries: 1,
         streams: true,
         first_pause: limits::A2A_PAUSE,
-        patience: limits::A2A_PATIENCE,
+        patience: limits::A2A_POLL_TIMEOUT,
         reports: false,
     };
     let remote = Remote::new(access, A2aEnvironment { clock: clock.clone(), http: HttpClients::new() });
@@ -630,12 +633,12 @@ async fn a_stream_that_falls_silent_is_left_in_time() {
     let mut texts = Texts::default();
     let mut following = std::pin::pin!(remote.follow(accepted, &mut texts, &cx));
     assert!(futures::poll!(&mut following).is_pending());
-    clock.advance(limits::A2A_SILENCE - Duration::from_millis(1));
+    clock.advance(limits::A2A_STREAM_IDLE - Duration::from_millis(1));
     assert!(futures::poll!(&mut following).is_pending());
     clock.advance(Duration::from_millis(1));
     // The second stream falls silent too, at whatever moment it begins. Time passes only while somebody listens to a stream: on a
     // busy machine an answer may take long.
-    let listened = || clock.slept().iter().filter(|length| **length == limits::A2A_SILENCE).count();
+    let listened = || clock.slept().iter().filter(|length| **length == limits::A2A_STREAM_IDLE).count();
     let mut silent = listened();
     let end = loop {
         tokio::select! {
@@ -644,7 +647,7 @@ async fn a_stream_that_falls_silent_is_left_in_time() {
             () = tokio::task::yield_now() => {
                 if listened() > silent {
                     silent = listened();
-                    clock.advance(limits::A2A_SILENCE);
+                    clock.advance(limits::A2A_STREAM_IDLE);
                 }
             }
         }

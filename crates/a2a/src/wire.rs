@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use reqwest::{Method, StatusCode, header::CONTENT_TYPE};
 use segue_base::{
-    auth::Credentials,
     context::CallContext,
     effect::Arrival,
     http::{BodyError, read_limited},
     limits,
+    outbound_auth::OutboundCredentials,
     secret::Secret,
 };
 use serde_json::{Map, Value as Json, json};
@@ -24,7 +24,7 @@ use super::{
 #[derive(Clone)]
 pub(super) struct Wire {
     pub(super) client: reqwest::Client,
-    pub(super) credentials: Arc<Credentials>,
+    pub(super) credentials: Arc<OutboundCredentials>,
     pub(super) interface: AgentInterface,
 }
 
@@ -220,7 +220,7 @@ mod tests {
         let client = segue_base::http::HttpClients::new().client().cloned();
         Wire {
             client: client.unwrap_or_else(|error| panic!("{error}")),
-            credentials: Arc::new(Credentials::None),
+            credentials: Arc::new(OutboundCredentials::None),
             interface,
         }
     }

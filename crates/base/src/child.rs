@@ -1,7 +1,7 @@
-//! A process of ours with everything it starts: standard error read, ended as a whole, never left behind.
+//! Child processes, such as MCP servers over standard input and output. [`spawn`] starts one in a process group of its own.
 //!
-//! *For*: servers that run beside this program. *Entry*: [`start`]. *Never*: a child outlives its handle, and nothing of it is
-//! kept without a limit.
+//! The whole group is killed when the handle is dropped, so no child outlives its owner. Standard error is read all the time, and only
+//! its newest bytes are kept.
 
 use std::{
     collections::VecDeque,
@@ -19,51 +19,51 @@ use tokio::{
 
 use crate::limits;
 
-/// The signal that asks a process to end.
+/// The number of the signal that asks a process to end (POSIX).
 #[cfg(unix)]
-const ASK_TO_END: i32 = 15;
+const SIGTERM: i32 = 15;
 
-/// The newest bytes of what a child says.
+/// The newest bytes of the output of a child process, at most [`limits::MCP_STDERR`].
 #[derive(Clone, Default)]
 pub struct OutputTail(Arc<Mutex<VecDeque<u8>>>);
 
 impl OutputTail {
     fn push(&self, bytes: &[u8]) {
-        let Ok(mut kept) = self.0.lock() else { return };
-        kept.extend(bytes);
-        let surplus = kept.len().saturating_sub(limits::MCP_STDERR);
-        kept.drain(..surplus);
+        let Ok(mut tail) = self.0.lock() else { return };
+        tail.extend(bytes);
+        let surplus = tail.len().saturating_sub(limits::MCP_STDERR);
+        tail.drain(..surplus);
     }
 
-    /// The last lines, as one text of at most `most` bytes; empty when there are none.
-    pub fn last(&self, most: usize) -> String {
-        let Ok(mut kept) = self.0.lock() else { return String::new() };
-        let bytes = kept.make_contiguous();
-        let from = bytes.len().saturating_sub(most);
+    /// The end of the output, at most `max_bytes` bytes, trimmed; empty if there is no output.
+    pub fn last(&self, max_bytes: usize) -> String {
+        let Ok(mut tail) = self.0.lock() else { return String::new() };
+        let bytes = tail.make_contiguous();
+        let from = bytes.len().saturating_sub(max_bytes);
         String::from_utf8_lossy(bytes.get(from..).unwrap_or_default()).trim().to_owned()
     }
 }
 
-/// What is started.
+/// The command of a child process.
 pub struct ChildCommand<'a> {
     /// The program.
     pub program: &'a Path,
     /// Its arguments.
     pub args: &'a [String],
-    /// All variables it gets.
+    /// Its complete environment; nothing is inherited.
     pub environment: Vec<(String, String)>,
-    /// Where it starts; here unless set.
+    /// Its working directory; that of this process if not set.
     pub directory: Option<&'a Path>,
 }
 
-/// A running child. Dropping it kills its whole process group.
+/// A running child process. Dropping it kills its whole process group.
 pub struct Child {
     process: Box<dyn ChildWrapper>,
-    /// Set once the process was waited for: its number may then belong to somebody else.
+    /// Whether the process was waited for. Its id may belong to another process then, so it must not be killed again.
     reaped: bool,
 }
 
-/// A child that has just been started, with its pipes.
+/// A child process that was just started, with its pipes.
 pub struct SpawnedChild {
     /// The process.
     pub child: Child,
@@ -75,13 +75,13 @@ pub struct SpawnedChild {
     pub errors: OutputTail,
 }
 
-/// Starts a process.
+/// Starts a child process.
 ///
 /// # Errors
-/// In words, for operators: the program cannot be started.
-pub fn start(launch: ChildCommand<'_>) -> Result<SpawnedChild, String> {
-    let shown = launch.program.display().to_string();
-    let mut wrapped = CommandWrap::from(prepared(launch));
+/// A message for operators: the program cannot be started.
+pub fn spawn(command: ChildCommand<'_>) -> Result<SpawnedChild, String> {
+    let shown = command.program.display().to_string();
+    let mut wrapped = CommandWrap::from(to_command(command));
     wrapped.wrap(KillOnDrop);
     #[cfg(unix)]
     wrapped.wrap(process_wrap::tokio::ProcessGroup::leader());
@@ -95,27 +95,27 @@ pub fn start(launch: ChildCommand<'_>) -> Result<SpawnedChild, String> {
         return Err(cannot(&"it has no pipes"));
     };
     let errors = OutputTail::default();
-    // Ends with the pipe, which ends with the last process that holds it.
+    // The task ends with the pipe, which is closed when the last process that holds it ends.
     tokio::spawn(drain(stderr, errors.clone()));
     Ok(SpawnedChild { child, input, output, errors })
 }
 
-fn prepared(launch: ChildCommand<'_>) -> Command {
-    let mut command = Command::new(launch.program);
-    command
-        .args(launch.args)
+fn to_command(command: ChildCommand<'_>) -> Command {
+    let mut process = Command::new(command.program);
+    process
+        .args(command.args)
         .env_clear()
-        .envs(launch.environment)
+        .envs(command.environment)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    if let Some(directory) = launch.directory {
-        command.current_dir(directory);
+    if let Some(directory) = command.directory {
+        process.current_dir(directory);
     }
-    command
+    process
 }
 
-/// Reads a pipe to its end and keeps the newest of it; whoever does not read lets the child stand still.
+/// Reads a pipe to its end and keeps its newest bytes. A pipe must be read, or else the child blocks once it is full.
 pub async fn drain(mut pipe: impl AsyncRead + Unpin, tail: OutputTail) {
     let mut buffer = vec![0; 4096];
     while let Ok(read @ 1..) = pipe.read(&mut buffer).await {
@@ -124,22 +124,22 @@ pub async fn drain(mut pipe: impl AsyncRead + Unpin, tail: OutputTail) {
 }
 
 impl Child {
-    /// Waits until the process ends by itself; whether it ended well.
-    pub async fn ended(&mut self) -> bool {
+    /// Waits until the process ends by itself. Whether its exit status was success.
+    pub async fn wait(&mut self) -> bool {
         self.process.inner_mut().wait().await.is_ok_and(|status| status.success())
     }
 
-    /// Ends the child: waits until it ends by itself after its input was closed, asks it, kills it with its group, and
-    /// reaps it. Takes at most twice [`limits::MCP_CLOSE`] and the time of a kill.
-    pub async fn end(mut self) {
+    /// Ends the child: waits for it to end after its input was closed, sends SIGTERM (on Unix), kills its process group, and reaps it. Each
+    /// wait takes at most [`limits::MCP_CLOSE`].
+    pub async fn terminate(mut self) {
         let ended = timeout(limits::MCP_CLOSE, self.process.inner_mut().wait()).await.is_ok();
         #[cfg(unix)]
-        if !ended && self.process.signal(ASK_TO_END).is_ok() {
+        if !ended && self.process.signal(SIGTERM).is_ok() {
             let _ = timeout(limits::MCP_CLOSE, self.process.inner_mut().wait()).await;
         }
         let _ = ended;
-        // The group may hold children that outlive their parent, so it is killed in any case. It keeps its number as long as
-        // one of them lives; when none does, there is nobody to kill, and the error says so.
+        // The group may contain processes that outlive the child, so it is killed in any case. Its id stays reserved while one of them
+        // lives; if none does, the kill fails, which is fine.
         let _ = self.process.start_kill();
         let _ = timeout(limits::MCP_CLOSE, self.process.inner_mut().wait()).await;
         self.reaped = true;

@@ -1,4 +1,4 @@
-//! Time as a dependency: whoever needs the time or wants to wait asks a [`Clock`].
+//! Time as a dependency: code that needs the time or waits uses a [`Clock`].
 
 use std::{
     sync::OnceLock,
@@ -10,7 +10,7 @@ pub use segue_lang::time::Timestamp;
 
 use crate::failpoint;
 
-/// A point on the monotonic clock, as the time since the process started. Never stored.
+/// A point on the monotonic clock: the time since a fixed point of this process. Must not be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(pub Duration);
 
@@ -21,21 +21,21 @@ impl Deadline {
     }
 }
 
-/// Where time comes from. Tests use a manual one; everything else [`SystemClock`].
+/// A source of time. Tests use [`ManualClock`](crate::manual_clock::ManualClock), everything else [`SystemClock`].
 pub trait Clock: Send + Sync {
-    /// Wall time in UTC. May jump.
+    /// Wall-clock time in UTC. May jump.
     fn now(&self) -> Timestamp;
-    /// Monotonic time since some fixed point of this process; for deadlines only.
+    /// Monotonic time since a fixed point of this process; only for deadlines.
     fn elapsed(&self) -> Duration;
     /// Completes at `until`. Dropping the future cancels the wait.
     fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()>;
-    /// The deadline that lies `after` from now.
+    /// The deadline `after` from now.
     fn deadline(&self, after: Duration) -> Deadline {
         Deadline(self.elapsed().saturating_add(after))
     }
 }
 
-/// The machine's clocks.
+/// The clocks of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -50,7 +50,7 @@ impl Clock for SystemClock {
         #[allow(clippy::disallowed_methods)] // the one place that reads the wall clock
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
-        Timestamp::from_micros(now.saturating_add(failpoint::clock_ahead()))
+        Timestamp::from_micros(now.saturating_add(failpoint::clock_offset_micros()))
     }
     fn elapsed(&self) -> Duration {
         start().elapsed()

@@ -1,4 +1,4 @@
-//! What travels with every call that may wait: deadline, cancellation, and the address of the step.
+//! The context of a call: deadline, cancellation and step key. Every call that may wait takes one.
 
 use std::{
     fmt::{self, Write},
@@ -17,8 +17,8 @@ use crate::{
     effect::EffectClass,
 };
 
-/// The address of one effect within its turn, such as `booking/2/tool.0`. The same turn, run again from its record, gives
-/// the same keys; the idempotency key sent to others is made of the conversation, the turn, its seed and this.
+/// The path of one effect within its turn, such as `booking/2/tool.0`. Replaying a turn yields the same keys. The idempotency key of an
+/// outbound request is derived from the conversation, the turn, its seed and this key.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct StepKey(Arc<str>);
@@ -28,19 +28,19 @@ impl StepKey {
     pub fn root() -> Self {
         Self("".into())
     }
-    /// Takes a stored key.
+    /// A stored key.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
     /// The key one level below.
     pub fn child(&self, part: impl fmt::Display) -> Self {
-        // Room for most parts: a key is made for every step.
+        // Avoids a reallocation for most parts; a key is created for every step.
         let mut text = String::with_capacity(self.0.len() + 32);
         if !self.0.is_empty() {
             text.push_str(&self.0);
             text.push('/');
         }
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{part}");
         Self(text.into())
     }
@@ -61,36 +61,36 @@ impl fmt::Debug for StepKey {
     }
 }
 
-/// Travels with every call that may wait. Cheap to clone.
+/// The context of one call that may wait. Cloning is cheap.
 #[derive(Clone)]
 pub struct CallContext {
-    /// When the call must have ended; a callee may only shorten it.
+    /// When the call must have ended. A callee may only shorten it.
     pub deadline: Deadline,
-    /// Fires when nobody wants the result any more.
+    /// Cancelled when the result is no longer needed.
     pub cancel: Arc<CancellationToken>,
-    /// The address of this step within its turn.
+    /// The step key of the call within its turn.
     pub key: StepKey,
-    /// The seed of the turn: drawn when its message was accepted and stored with it, so that it is the same whenever the turn
-    /// runs again, and no other turn has it. 0 outside of turns.
+    /// The random seed of the turn, drawn when its message was accepted and stored with it: every replay of the turn has the same seed.
+    /// 0 outside of turns.
     pub seed: u64,
-    /// Where time comes from.
+    /// The clock for deadlines and waits.
     pub clock: Arc<dyn Clock>,
-    /// How long the callee may be silent, where its signs of life count: the wait then ends before the deadline.
-    pub patience: Option<Arc<Patience>>,
+    /// The idle timeout, if the callee reports progress: without progress the wait ends before the deadline.
+    pub idle_timeout: Option<Arc<IdleTimeout>>,
 }
 
-/// A wait that signs of life push on, up to the deadline of its context.
+/// A timeout that progress of the callee renews, up to the deadline of its context.
 #[derive(Debug)]
-pub struct Patience {
-    /// The longest silence.
-    silence: Duration,
-    /// When the present silence is over, in microseconds of the monotonic clock.
+pub struct IdleTimeout {
+    /// The longest time without progress.
+    limit: Duration,
+    /// When the current period ends, in microseconds of the monotonic clock.
     until: AtomicU64,
 }
 
-impl Patience {
-    fn new(silence: Duration, now: Duration) -> Self {
-        Self { silence, until: AtomicU64::new(micros(now.saturating_add(silence))) }
+impl IdleTimeout {
+    fn new(limit: Duration, now: Duration) -> Self {
+        Self { limit, until: AtomicU64::new(micros(now.saturating_add(limit))) }
     }
     fn ends(&self) -> Deadline {
         Deadline(Duration::from_micros(self.until.load(Ordering::SeqCst)))
@@ -107,13 +107,13 @@ pub enum WaitError {
     /// The deadline of the context passed.
     #[error("the deadline passed")]
     DeadlinePassed,
-    /// Somebody cancelled.
+    /// The call was cancelled.
     #[error("cancelled")]
     Cancelled,
 }
 
 impl CallContext {
-    /// A context that ends `limit` from now.
+    /// A context whose deadline is `limit` from now.
     pub fn new(clock: Arc<dyn Clock>, limit: Duration) -> Self {
         Self {
             deadline: clock.deadline(limit),
@@ -121,74 +121,74 @@ impl CallContext {
             key: StepKey::root(),
             seed: 0,
             clock,
-            patience: None,
+            idle_timeout: None,
         }
     }
     /// The same context for the step `part` below this one.
     pub fn step(&self, part: impl fmt::Display) -> Self {
         Self { key: self.key.child(part), ..self.clone() }
     }
-    /// The same context, ending `limit` from now at the latest.
-    pub fn within(&self, limit: Duration) -> Self {
+    /// The same context with a deadline at most `limit` from now.
+    pub fn with_timeout(&self, limit: Duration) -> Self {
         Self { deadline: self.deadline.min(self.clock.deadline(limit)), ..self.clone() }
     }
-    /// The same context for a callee that may be silent for `silence`, and take `most` altogether as long as it shows signs
-    /// of life by [`alive`](Self::alive).
-    pub fn patient(&self, silence: Duration, most: Duration) -> Self {
-        let patience = Arc::new(Patience::new(silence, self.clock.elapsed()));
-        Self { patience: Some(patience), ..self.within(most) }
+    /// The same context for a callee that reports progress with [`reset_idle_timeout`](Self::reset_idle_timeout): it may take `limit`
+    /// without progress and `total` altogether.
+    pub fn with_idle_timeout(&self, limit: Duration, total: Duration) -> Self {
+        let idle_timeout = Arc::new(IdleTimeout::new(limit, self.clock.elapsed()));
+        Self { idle_timeout: Some(idle_timeout), ..self.with_timeout(total) }
     }
-    /// A sign of life: whoever waits with patience waits anew. What comes too late changes nothing.
-    pub fn alive(&self) {
-        let Some(patience) = &self.patience else { return };
+    /// Renews the idle timeout, because the callee reported progress. Has no effect after the timeout has passed.
+    pub fn reset_idle_timeout(&self) {
+        let Some(idle_timeout) = &self.idle_timeout else { return };
         let now = self.clock.elapsed();
-        if now < patience.ends().0 {
-            patience.until.fetch_max(micros(now.saturating_add(patience.silence)), Ordering::SeqCst);
+        if now < idle_timeout.ends().0 {
+            idle_timeout.until.fetch_max(micros(now.saturating_add(idle_timeout.limit)), Ordering::SeqCst);
         }
     }
-    /// When the wait is over, as things stand.
+    /// When the wait ends, unless the idle timeout is renewed.
     fn ends(&self) -> Deadline {
-        self.patience.as_ref().map_or(self.deadline, |patience| self.deadline.min(patience.ends()))
+        self.idle_timeout.as_ref().map_or(self.deadline, |idle_timeout| self.deadline.min(idle_timeout.ends()))
     }
-    /// A context whose cancellation follows this one's but can also be fired alone.
+    /// A context that is cancelled with this one, and that can also be cancelled alone.
     pub fn child(&self) -> Self {
         Self { cancel: self.cancel.child_token().into(), ..self.clone() }
     }
-    /// The same context for what runs to its end whoever cancels.
-    pub fn sheltered(&self) -> Self {
+    /// The same context without cancellation, for work that must run to its end.
+    pub fn uncancellable(&self) -> Self {
         Self { cancel: CancellationToken::new().into(), ..self.clone() }
     }
-    /// The same context for carrying out an effect of this class: a running `write` is never cancelled, it ends by itself or by its
+    /// The same context for performing an effect of this class. A running `write` is never cancelled; it ends by itself or at its
     /// deadline.
-    pub fn performing(&self, class: EffectClass) -> Self {
-        if class == EffectClass::Write { self.sheltered() } else { self.clone() }
+    pub fn for_effect(&self, class: EffectClass) -> Self {
+        if class == EffectClass::Write { self.uncancellable() } else { self.clone() }
     }
-    /// Time left until the wait is over.
+    /// The time left until the wait ends.
     pub fn remaining(&self) -> Duration {
         self.ends().0.saturating_sub(self.clock.elapsed())
     }
-    /// Waits for `work`, but no longer than the deadline or the cancellation. The work is dropped when it is stopped.
+    /// Waits for `work` until the deadline or the cancellation, and then drops it.
     ///
     /// # Errors
-    /// [`WaitError`] when the deadline passed or somebody cancelled first.
+    /// [`WaitError`] if the deadline passes or the call is cancelled first.
     pub async fn wait<F: Future>(&self, work: F) -> Result<F::Output, WaitError> {
-        self.wait_beyond(Duration::ZERO, work).await
+        self.wait_with_grace(Duration::ZERO, work).await
     }
     /// As [`wait`](Self::wait), with `grace` beyond the deadline.
     ///
     /// # Errors
-    /// [`WaitError`] when the deadline and the grace passed or somebody cancelled first.
-    pub async fn wait_beyond<F: Future>(&self, grace: Duration, work: F) -> Result<F::Output, WaitError> {
+    /// [`WaitError`] if deadline and grace pass or the call is cancelled first.
+    pub async fn wait_with_grace<F: Future>(&self, grace: Duration, work: F) -> Result<F::Output, WaitError> {
         let mut work = pin!(work);
         loop {
             let until = self.ends();
-            // In this order: what is cancelled does no more; what is done counts, however late it is.
+            // The order matters: cancelled work is not polled again, and a result that is ready counts even after the deadline.
             tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return Err(WaitError::Cancelled),
                 done = &mut work => return Ok(done),
                 () = self.clock.sleep(Deadline(until.0.saturating_add(grace))) => {
-                    // A sign of life may have come meanwhile.
+                    // The idle timeout may have been renewed meanwhile.
                     if self.ends() <= until {
                         return Err(WaitError::DeadlinePassed);
                     }
@@ -200,7 +200,7 @@ impl CallContext {
 
 impl fmt::Debug for CallContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cx").field("key", &self.key).field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("CallContext").field("key", &self.key).field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
 
@@ -217,27 +217,27 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test]
-    async fn signs_of_life_push_the_end_on_but_never_past_the_deadline() {
+    async fn progress_renews_the_idle_timeout_up_to_the_deadline() {
         let clock = ManualClock::new();
-        let cx = clock.cx(100 * SECOND).patient(3 * SECOND, 7 * SECOND);
+        let cx = clock.context(100 * SECOND).with_idle_timeout(3 * SECOND, 7 * SECOND);
         assert_eq!(cx.remaining(), 3 * SECOND);
         let mut waiting = pin!(cx.wait(pending::<()>()));
         for left in [3, 3, 1] {
             assert!(poll!(&mut waiting).is_pending());
             clock.advance(2 * SECOND);
-            cx.alive();
+            cx.reset_idle_timeout();
             assert!(poll!(&mut waiting).is_pending());
             assert_eq!(cx.remaining(), left * SECOND);
         }
         clock.advance(SECOND);
-        cx.alive();
+        cx.reset_idle_timeout();
         assert_eq!(waiting.await, Err(WaitError::DeadlinePassed));
     }
 
     #[tokio::test]
-    async fn a_wait_wakes_when_it_is_cancelled() {
+    async fn cancellation_ends_a_wait() {
         let clock = ManualClock::new();
-        let cx = clock.cx(SECOND);
+        let cx = clock.context(SECOND);
         let cancel = cx.cancel.clone();
         let waiting = tokio::spawn(async move { cx.wait(pending::<()>()).await });
         tokio::task::yield_now().await;
@@ -247,11 +247,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sign_of_life_that_comes_too_late_changes_nothing() {
+    async fn progress_after_the_idle_timeout_has_no_effect() {
         let clock = ManualClock::new();
-        let cx = clock.cx(100 * SECOND).patient(3 * SECOND, 50 * SECOND);
+        let cx = clock.context(100 * SECOND).with_idle_timeout(3 * SECOND, 50 * SECOND);
         clock.advance(3 * SECOND);
-        cx.alive();
+        cx.reset_idle_timeout();
         assert_eq!(cx.remaining(), Duration::ZERO);
         assert_eq!(cx.wait(pending::<()>()).await, Err(WaitError::DeadlinePassed));
     }

@@ -1,26 +1,26 @@
-//! What may be repeated: the one fact about an effect that the journal must know.
+//! Effect classes: whether an effect may be repeated. The effect journal decides by them what it does after a crash.
 
 use serde::{Deserialize, Serialize};
 
-/// What may be repeated.
+/// Whether an effect may be repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EffectClass {
-    /// Changes nothing: free to repeat. A model call is one.
+    /// Has no side effects and may be repeated freely, such as a model call.
     Read,
-    /// May be repeated with the same key.
+    /// May be repeated with the same idempotency key.
     Idempotent,
-    /// Never repeated. The default for everything whose class nobody stated.
+    /// Is never repeated. The default for an effect without a declared class.
     #[default]
     Write,
-    /// Only contains steps that are recorded by themselves, such as the run of a custom agent: without an outcome it is entered
-    /// again, and they replay. Never in doubt as a whole. No author can state it.
+    /// Consists only of steps that are recorded individually, such as the run of a custom agent. Without a recorded outcome it runs again
+    /// and its steps replay; it is never in doubt as a whole. Project files cannot declare it.
     Composite,
 }
 
 impl EffectClass {
-    /// The class of this name, as project files write it.
-    pub fn named(name: &str) -> Option<Self> {
+    /// The class with this name in project files: `read`, `idempotent` or `write`.
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "read" => Some(Self::Read),
             "idempotent" => Some(Self::Idempotent),
@@ -28,27 +28,28 @@ impl EffectClass {
             _ => None,
         }
     }
-    /// Whether an effect of this class may leave only after the intent to let it leave is stored.
+    /// Whether an effect of this class may be sent only after its intent is stored.
     pub fn has_intent(self) -> bool {
         matches!(self, Self::Idempotent | Self::Write)
     }
-    /// Whether nobody knows if an effect of this class happened whose request got no answer. What may be repeated is not in doubt.
+    /// Whether it is unknown if an effect of this class happened, after its request got no response. Effects that may be repeated are
+    /// never in doubt.
     pub fn in_doubt(self, arrival: Arrival) -> bool {
         self == Self::Write && arrival == Arrival::Possible
     }
 }
 
-/// How far a request came that got no answer. Every wire tells this; what it means is decided by [`EffectClass::in_doubt`].
+/// Whether a request without a response may have reached the server. Every client reports it; [`EffectClass::in_doubt`] interprets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It certainly did not arrive, or was refused unread: nothing happened.
+    /// It certainly did not arrive, or was refused unread: it had no effect.
     Impossible,
-    /// It may have arrived: what it asks for may have happened.
+    /// It may have arrived, so its effect may have happened.
     Possible,
 }
 
 impl Arrival {
-    /// What a failed HTTP request tells: without a connection nothing arrived.
+    /// The arrival of a failed HTTP request: without a connection it cannot have arrived.
     pub fn of_http(error: &reqwest::Error) -> Self {
         if error.is_connect() || error.is_builder() { Self::Impossible } else { Self::Possible }
     }

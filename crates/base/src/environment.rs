@@ -1,19 +1,19 @@
-//! The environment: the only place that reads variables of the process.
+//! Environment variables of the process. No other module reads them.
 
-/// The value of a variable; `None` when it is not set or is not text.
+/// The value of a variable; `None` if it is not set or not valid Unicode.
 pub fn variable(name: &str) -> Option<String> {
     #[allow(clippy::disallowed_methods)] // the one place that reads the environment
     std::env::var(name).ok()
 }
 
-/// All variables whose names and values are text.
+/// All variables whose names and values are valid Unicode.
 pub fn all() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// The running program; its name alone when the system does not tell where it is.
+/// The path of the running program, or `segue` if the system does not report it.
 pub fn program() -> std::path::PathBuf {
     std::env::current_exe().unwrap_or_else(|_| "segue".into())
 }

@@ -1,21 +1,21 @@
-//! Named places where a process may die, for the kill tests. They are in debug builds, which
-//! `cargo test` makes, and behind the feature `failpoints`; in a release a hit compiles to nothing.
+//! Failpoints: named points at which a test lets the process crash. They exist in debug builds and with the feature `failpoints`; in a
+//! release build they compile to nothing.
 //!
-//! `SEGUE_FAILPOINT=C04` dies at the first hit of C04, `C04@3` at the third. Before it dies the process writes the name of the
-//! point to the file named by `SEGUE_FAILPOINT_PROOF` and forces it to the disk, so that a test can tell a hit from
-//! another end. No destructor runs and no buffer is flushed: what is not durable is lost, as in a real crash.
+//! `SEGUE_FAILPOINT=C04` crashes at the first hit of the failpoint C04, `C04@3` at the third. Before it crashes, the process writes the
+//! name of the failpoint to the file named by `SEGUE_FAILPOINT_PROOF` and syncs it to disk, so that a test can distinguish a hit from
+//! another exit. The process aborts: no destructor runs and no buffer is flushed, as in a real crash.
 //!
-//! `SEGUE_FAILPOINT=defect:NAME` takes one protection back, so that the fault harness (`tests/outside/`) can show that it notices.
+//! `SEGUE_FAILPOINT=defect:NAME` disables one protection, so that the fault tests (`tests/outside/`) can show that they detect it.
 //!
-//! `SEGUE_TEST_CLOCK_AHEAD=120` moves the wall clock of the process two minutes on, so that a test can take a turn over later
-//! without waiting.
+//! `SEGUE_TEST_CLOCK_AHEAD=120` moves the wall clock of the process 120 seconds ahead, so that a test can recover a turn later without
+//! waiting.
 
-/// Passes the point `name`, or dies there.
+/// Crashes if the failpoint `name` is armed and this is its hit.
 #[cfg(not(any(feature = "failpoints", debug_assertions)))]
 #[inline(always)]
 pub fn hit(_name: &str) {}
 
-/// Passes the point `name`, or dies there.
+/// Crashes if the failpoint `name` is armed and this is its hit.
 #[cfg(any(feature = "failpoints", debug_assertions))]
 pub fn hit(name: &str) {
     static ARMED: std::sync::OnceLock<Option<armed::Armed>> = std::sync::OnceLock::new();
@@ -24,11 +24,11 @@ pub fn hit(name: &str) {
     }
 }
 
-/// Dies at the point `name` once `after` has passed, when the point is armed; otherwise never ends. For points in the middle of a
-/// wait for somebody else: "the request is out, the answer is not in".
+/// Crashes after `after`, if the failpoint `name` is armed; otherwise never completes. For a crash while a request is sent and its
+/// response has not arrived.
 pub async fn while_waiting(name: &str, after: std::time::Duration) {
     #[cfg(any(feature = "failpoints", debug_assertions))]
-    if armed::named(name) {
+    if armed::is_armed(name) {
         tokio::time::sleep(after).await;
         hit(name);
     }
@@ -36,23 +36,23 @@ pub async fn while_waiting(name: &str, after: std::time::Duration) {
     std::future::pending().await
 }
 
-/// How many microseconds the wall clock of this process is ahead, for tests; 0 in a release.
-pub fn clock_ahead() -> i64 {
+/// By how many microseconds the wall clock of this process is ahead, for tests; 0 in a release build.
+pub fn clock_offset_micros() -> i64 {
     #[cfg(any(feature = "failpoints", debug_assertions))]
-    let ahead = {
-        static AHEAD: std::sync::OnceLock<i64> = std::sync::OnceLock::new();
+    let offset = {
+        static OFFSET: std::sync::OnceLock<i64> = std::sync::OnceLock::new();
         let read = || crate::environment::variable("SEGUE_TEST_CLOCK_AHEAD")?.trim().parse::<i64>().ok();
-        *AHEAD.get_or_init(|| read().unwrap_or_default().saturating_mul(1_000_000))
+        *OFFSET.get_or_init(|| read().unwrap_or_default().saturating_mul(1_000_000))
     };
     #[cfg(not(any(feature = "failpoints", debug_assertions)))]
-    let ahead = 0;
-    ahead
+    let offset = 0;
+    offset
 }
 
-/// Whether the point `name` is the one that is set; never in a release.
-pub fn is_set(name: &str) -> bool {
+/// Whether the failpoint `name` is armed; never in a release build.
+pub fn is_armed(name: &str) -> bool {
     #[cfg(any(feature = "failpoints", debug_assertions))]
-    let set = armed::named(name);
+    let set = armed::is_armed(name);
     #[cfg(not(any(feature = "failpoints", debug_assertions)))]
     let set = {
         let _ = name;
@@ -61,21 +61,21 @@ pub fn is_set(name: &str) -> bool {
     set
 }
 
-/// A pipe that, when the point `name` is armed, takes half of the first write that holds `mark` and dies there: "the request is half
-/// written". Otherwise the pipe as it is.
-pub fn torn<W: tokio::io::AsyncWrite + Unpin>(
+/// A writer that, if the failpoint `name` is armed, writes half of the first buffer that contains `marker` and then crashes. Otherwise it
+/// writes everything to `writer`.
+pub fn torn_write<W: tokio::io::AsyncWrite + Unpin>(
     name: &'static str,
-    mark: &'static str,
-    pipe: W,
+    marker: &'static str,
+    writer: W,
 ) -> impl tokio::io::AsyncWrite + Unpin {
     #[cfg(any(feature = "failpoints", debug_assertions))]
-    let pipe = torn::Torn { pipe, name, mark, armed: armed::named(name) };
-    let _ = (name, mark);
-    pipe
+    let writer = torn_write::TornWriter { writer, name, marker, is_armed: armed::is_armed(name) };
+    let _ = (name, marker);
+    writer
 }
 
 #[cfg(any(feature = "failpoints", debug_assertions))]
-mod torn {
+mod torn_write {
     use std::{
         io,
         pin::Pin,
@@ -84,32 +84,32 @@ mod torn {
 
     use tokio::io::AsyncWrite;
 
-    /// See [`super::torn`].
-    pub(super) struct Torn<W> {
-        pub(super) pipe: W,
+    /// See [`super::torn_write`].
+    pub(super) struct TornWriter<W> {
+        pub(super) writer: W,
         pub(super) name: &'static str,
-        pub(super) mark: &'static str,
-        pub(super) armed: bool,
+        pub(super) marker: &'static str,
+        pub(super) is_armed: bool,
     }
 
-    impl<W: AsyncWrite + Unpin> AsyncWrite for Torn<W> {
+    impl<W: AsyncWrite + Unpin> AsyncWrite for TornWriter<W> {
         fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-            let mark = self.mark.as_bytes();
-            if !self.armed || !bytes.windows(mark.len().max(1)).any(|part| part == mark) {
-                return Pin::new(&mut self.pipe).poll_write(cx, bytes);
+            let marker = self.marker.as_bytes();
+            if !self.is_armed || !bytes.windows(marker.len().max(1)).any(|part| part == marker) {
+                return Pin::new(&mut self.writer).poll_write(cx, bytes);
             }
             let half = bytes.get(..bytes.len() / 2).unwrap_or_default();
-            let written = std::task::ready!(Pin::new(&mut self.pipe).poll_write(cx, half))?;
+            let written = std::task::ready!(Pin::new(&mut self.writer).poll_write(cx, half))?;
             super::hit(self.name);
             Poll::Ready(Ok(written))
         }
 
         fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.pipe).poll_flush(cx)
+            Pin::new(&mut self.writer).poll_flush(cx)
         }
 
         fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.pipe).poll_shutdown(cx)
+            Pin::new(&mut self.writer).poll_shutdown(cx)
         }
     }
 }
@@ -124,16 +124,16 @@ mod armed {
 
     use crate::environment;
 
-    /// The point that is set to kill.
+    /// The armed failpoint.
     pub(super) struct Armed {
         name: String,
-        /// Hits that are left, the deadly one included.
+        /// Remaining hits, including the one that crashes.
         left: AtomicU64,
         proof: Option<String>,
     }
 
-    /// Whether the point `name` is the one that is set.
-    pub(super) fn named(name: &str) -> bool {
+    /// Whether the failpoint `name` is armed.
+    pub(super) fn is_armed(name: &str) -> bool {
         from_environment().is_some_and(|armed| armed.name == name)
     }
 
@@ -151,7 +151,7 @@ mod armed {
         pub(super) fn pass(&self, name: &str) {
             if self.is_due(name) {
                 if let Some(path) = &self.proof {
-                    // A proof that cannot be written fails the test that waits for it; there is nobody to tell here.
+                    // If the file cannot be written, the test that waits for it fails; there is nothing else to do here.
                     let _ = File::create(path).and_then(|mut file| {
                         file.write_all(name.as_bytes())?;
                         file.sync_all()
@@ -162,7 +162,7 @@ mod armed {
         }
 
         fn is_due(&self, name: &str) -> bool {
-            // 0 means that another thread is dying already; the count must not wrap.
+            // 0 means that another thread is already crashing; the count must not wrap.
             name == self.name
                 && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) == Ok(1)
         }
@@ -175,7 +175,7 @@ mod armed {
         use super::*;
 
         #[test]
-        fn the_nth_hit_of_the_named_point_is_due() {
+        fn the_nth_hit_of_the_armed_failpoint_crashes() {
             let armed = parse("C04@2", None).unwrap();
             assert_eq!(
                 ["C05", "C04", "C05", "C04", "C04"].map(|name| armed.is_due(name)),

@@ -1,25 +1,25 @@
-//! Whether something that we call answers: a tool source, an action server, an agent of others.
+//! The health of an external service: a tool source, an action server, a remote agent.
 
 use serde::Serialize;
 
-/// What is known of it.
+/// The health of an external service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Health {
-    /// Nobody asked yet.
+    /// It was not called yet.
     Unknown,
-    /// It answers.
+    /// It responds.
     Up,
-    /// It does not.
+    /// It does not respond.
     Down {
-        /// Why, for operators.
+        /// The reason, for operators.
         reason: String,
     },
 }
 
 impl Health {
-    /// The word for it in `/health`.
-    pub fn word(&self) -> &'static str {
+    /// The status in the response of `/health`.
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
             Self::Up => "up",
@@ -27,8 +27,8 @@ impl Health {
         }
     }
 
-    /// Why it does not answer.
-    pub fn trouble(self) -> Option<String> {
+    /// The reason why it does not respond; `None` if it is not down.
+    pub fn reason(self) -> Option<String> {
         match self {
             Self::Down { reason } => Some(reason),
             Self::Unknown | Self::Up => None,

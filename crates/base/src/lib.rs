@@ -1,21 +1,22 @@
-//! What every adapter needs: time, the context of a call, outbound HTTP with its guards, authentication, secrets, limits.
+//! The foundation of every adapter: time, the context of a call, outbound HTTP and its authentication, secrets, limits.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
 //! | [`clock`] | time as a dependency |
-//! | [`cx`] | deadline, cancellation and ids of one call |
-//! | [`effect`] | what may be repeated |
-//! | [`http`], `grpc` | clients for other servers: proxies, guarded addresses, bounded bodies |
-//! | [`auth`] | credentials and tokens for other servers |
-//! | [`secret`], [`environment`] | secrets that are never printed; variables of the environment |
+//! | [`manual_clock`] | a clock for tests |
+//! | [`context`] | deadline, cancellation and step key of one call |
+//! | [`effect`] | effect classes: what may be repeated |
+//! | [`http`], `grpc` | clients for other servers: proxies, SSRF protection, bounded bodies |
+//! | [`outbound_auth`] | credentials and tokens for other servers |
+//! | [`secret`] | secrets that are never printed |
+//! | [`environment`] | environment variables |
 //! | [`limits`] | every size, count and time limit of the running parts |
-//! | [`health`] | whether another server was reached |
+//! | [`health`] | whether another server responds |
 //! | [`child`] | child processes that end with their owner |
-//! | [`failpoint`] | named places where a test lets the process die |
+//! | [`failpoint`] | named points at which a test lets the process crash |
 //!
-//! Nothing here knows a project, a model, a tool or a channel.
+//! Nothing here depends on a project, a model, a tool or a channel.
 
-pub mod auth;
 pub mod child;
 pub mod clock;
 pub mod context;
@@ -28,4 +29,5 @@ pub mod health;
 pub mod http;
 pub mod limits;
 pub mod manual_clock;
+pub mod outbound_auth;
 pub mod secret;

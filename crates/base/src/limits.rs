@@ -1,5 +1,5 @@
-//! Every size, count and time limit of the running parts with its default, in one table. The limits of loading and of the
-//! dialogue are in the package `segue-engine`, those of conditions and templates in `segue-lang`.
+//! Every size, count and time limit of the running parts, with its default. `segue-engine` has the limits of loading and of the
+//! dialogue, `segue-lang` those of conditions and templates. `docs/limits.md` is generated from all three.
 
 use std::time::Duration;
 
@@ -7,178 +7,180 @@ use std::time::Duration;
 pub const PROJECT_TEXT: usize = 1024 * 1024;
 /// Model: time to connect.
 pub const MODEL_CONNECT: Duration = Duration::from_secs(3);
-/// Model: from the request to the first event of the answer.
+/// Model: from the request to the first event of the response.
 pub const MODEL_FIRST_TOKEN: Duration = Duration::from_secs(15);
-/// Model: between two events of an answer.
+/// Model: between two events of a response.
 pub const MODEL_IDLE: Duration = Duration::from_secs(10);
-/// Model: events that an answer gives in twice [`MODEL_IDLE`], or twice its `idle_timeout`, at least.
-pub const MODEL_RATE: u64 = 8;
+/// Model: events that a response must have in every period of twice [`MODEL_IDLE`], or of twice its `idle_timeout`; a slower
+/// stream is given up.
+pub const MODEL_MIN_EVENTS: u64 = 8;
 /// Model: a whole call, when the model entry sets no `timeout`.
 pub const MODEL_TOTAL: Duration = Duration::from_secs(45);
-/// Model: bytes of text in one answer.
+/// Model: bytes of text in one response.
 pub const MODEL_ANSWER: usize = 64 * 1024;
 /// Model: bytes of one SSE line.
 pub const MODEL_LINE: usize = 1024 * 1024;
 /// Model: bytes of the arguments of one tool call.
 pub const MODEL_ARGUMENTS: usize = 64 * 1024;
-/// Model: tool calls in one answer.
+/// Model: tool calls in one response.
 pub const MODEL_CALLS: usize = 16;
-/// Model: blocks of one answer, on wires that have them: texts, calls and thoughts.
+/// Model: content blocks in one response, where the API has them: text, tool calls and reasoning.
 pub const MODEL_BLOCKS: usize = 256;
-/// Model: bytes of thoughts in one answer that are kept, to be given back with the results of its calls.
-pub const MODEL_THOUGHTS: usize = 256 * 1024;
-/// Model: tokens of one answer on the messages wire, where neither the request nor the model's entry says otherwise: the wire
-/// wants a figure.
+/// Model: bytes of reasoning in one response that are stored, to be sent back with the results of its tool calls.
+pub const MODEL_REASONING: usize = 256 * 1024;
+/// Model: output tokens of one response of the Anthropic Messages API, if neither the request nor the model entry sets a number;
+/// the API requires one.
 pub const MODEL_TOKENS: u32 = 4_096;
-/// Model: places of one prompt that are marked for the vendor's cache; the messages wire refuses more.
+/// Model: cache breakpoints (`cache_control`) in one request; the Anthropic Messages API allows at most 4.
 pub const MODEL_CACHE_MARKS: usize = 4;
-/// Model: tries of one call, the first included.
+/// Model: attempts of one call, including the first.
 pub const MODEL_TRIES: u32 = 2;
-/// Model: time that all tries of one call may take together beyond the first.
+/// Model: total time for the retries of one call, beyond the first attempt.
 pub const MODEL_RETRY_BUDGET: Duration = Duration::from_secs(10);
-/// Model: failures of one member of a group, within [`MODEL_FAILS_WITHIN`], after which it is left alone; `allowed_fails`
-/// of the router says otherwise.
-pub const MODEL_FAILS: usize = 5;
-/// Model: how long a failure is held against a member of a group.
-pub const MODEL_FAILS_WITHIN: Duration = Duration::from_secs(30);
-/// Model: how long a member that failed too often is left alone; `cooldown_time` of the router says otherwise.
+/// Model: failures of one member of a group within [`MODEL_FAILURE_WINDOW`] that open its circuit breaker, unless `allowed_fails`
+/// of the router is set.
+pub const MODEL_FAILURES: usize = 5;
+/// Model: how long a failure of a member of a group counts.
+pub const MODEL_FAILURE_WINDOW: Duration = Duration::from_secs(30);
+/// Model: how long the circuit breaker of a member stays open, unless `cooldown_time` of the router is set.
 pub const MODEL_COOLDOWN: Duration = Duration::from_secs(30);
-/// Model: the same for a member whose account has no quota left.
+/// Model: how long it stays open for a member whose account has no quota left.
 pub const MODEL_COOLDOWN_QUOTA: Duration = Duration::from_secs(600);
-/// Model: the longest wait that a vendor's `Retry-After` is believed.
+/// Model: the longest `Retry-After` of a vendor that is respected.
 pub const MODEL_RETRY_AFTER: Duration = Duration::from_secs(3_600);
-/// Model: how soon the end of a call is expected that tries whether a member answers again.
-pub const MODEL_PROBE_NEAR: Duration = Duration::from_secs(1);
-/// Model: how long the quickness of a member is remembered.
-pub const MODEL_LATENCY_KEPT: Duration = Duration::from_secs(300);
-/// Model: how long to wait for usage and end mark after the model said that it is done.
+/// Model: how soon a call that probes a half-open circuit breaker is expected to end.
+pub const MODEL_PROBE_EXPECTED: Duration = Duration::from_secs(1);
+/// Model: how long the measured latency of a member is used.
+pub const MODEL_LATENCY_WINDOW: Duration = Duration::from_secs(300);
+/// Model: how long to wait for usage and end marker after the finish reason.
 pub const MODEL_AFTER_END: Duration = Duration::from_millis(500);
-/// Model: bytes of an error body or of a whole JSON answer.
+/// Model: bytes of an error body or of a whole JSON response.
 pub const MODEL_BODY: usize = 4 * 1024 * 1024;
-/// Scripted model: steps that one template may take.
+/// Scripted model: instructions that one template may execute.
 pub const SCRIPT_FUEL: u64 = 100_000;
 /// Scripted model: bytes of one compiled pattern.
 pub const SCRIPT_PATTERN: usize = 1024 * 1024;
-/// HTTP: how long an unused connection to a server is kept.
+/// HTTP: how long an idle connection to a server is kept open.
 pub const HTTP_IDLE: Duration = Duration::from_secs(90);
-/// HTTP: unused connections kept to one server.
+/// HTTP: idle connections kept open to one server.
 pub const HTTP_IDLE_PER_HOST: usize = 64;
-/// Turn: wall time.
-pub const TURN_WALL: Duration = Duration::from_secs(60);
-/// Turn: the longest wall time that configured timeouts may raise it to.
-pub const TURN_WALL_MOST: Duration = Duration::from_secs(15 * 60);
+/// Turn: wall-clock time.
+pub const TURN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Turn: the longest wall-clock time to which configured timeouts can extend it.
+pub const TURN_TIMEOUT_MAX: Duration = Duration::from_secs(15 * 60);
 /// Turn: effects performed.
 pub const TURN_EFFECTS: u32 = 50;
-/// Turn: times that it is tried, in all processes together; then it ends with one message to the user.
+/// Turn: attempts to run it, in all processes together; after that the user is sent one error message.
 pub const TURN_ATTEMPTS: u32 = 3;
-/// Turn: open turns whose outcomes are kept in memory until the store takes them; those of others are as after a crash.
+/// Turn: open turns whose results are kept in memory until the store accepts them; further ones are recovered as after a crash.
 pub const TURNS_UNSAVED: usize = 1_024;
 /// Turn: model calls.
 pub const TURN_MODEL_CALLS: u32 = 40;
-/// Loop: model calls.
+/// Agent loop: model calls.
 pub const LOOP_MODEL_CALLS: u32 = 12;
-/// Reminders: the longest pause between two looks at what is due; another process may have set one, or a clock have jumped.
-pub const TIMER_PACE: Duration = Duration::from_secs(15);
+/// Reminders: the longest interval between two checks for due reminders; another process may have set one, or a clock may have
+/// jumped.
+pub const REMINDER_POLL_INTERVAL: Duration = Duration::from_secs(15);
 /// Reminders: conversations whose reminders are fired at once.
-pub const TIMERS_AT_ONCE: usize = 64;
-/// Reminders: the first pause after a reminder of a conversation could not be fired; it doubles with each failure.
-pub const TIMER_BACKOFF: Duration = Duration::from_secs(15);
+pub const REMINDERS_AT_ONCE: usize = 64;
+/// Reminders: the first pause after the reminder of a conversation could not be fired; it doubles with each failure.
+pub const REMINDER_BACKOFF: Duration = Duration::from_secs(15);
 /// Reminders: the longest such pause.
-pub const TIMER_BACKOFF_MOST: Duration = Duration::from_secs(3600);
-/// Recovery: conversations whose open turns are finished at once, beside the messages that arrive.
+pub const REMINDER_BACKOFF_MAX: Duration = Duration::from_secs(3600);
+/// Recovery: conversations whose open turns are recovered at once, in addition to the messages that arrive.
 pub const RECOVERY_AT_ONCE: usize = 8;
 /// Agent: iterations of one run.
 pub const AGENT_ITERATIONS: u32 = 10;
-/// Agent: rendered prompts of one agent kept for its next runs; one for each step that calls it.
+/// Agent: rendered prompts of one agent that are cached for its next runs, one for each step that calls it.
 pub const AGENT_PROMPTS: usize = 64;
-/// Agent: utterances of the conversation shown.
+/// Agent: messages of the conversation in its prompt.
 pub const AGENT_HISTORY: usize = 10;
-/// Agent: answers in a row whose tool calls all failed that a run may have; one more ends it.
+/// Agent: consecutive responses whose tool calls all failed that a run may have; one more ends it.
 pub const AGENT_FAILURES: u32 = 3;
-/// Agent: texts that are said while the calls of one answer work.
-pub const FILLERS: usize = 3;
-/// Agent: times that one run is asked to take back a claim that nothing proves.
+/// Agent: filler messages sent while the tool calls of one response run.
+pub const FILLER_MESSAGES: usize = 3;
+/// Agent: times that one run is asked to retract a claim without evidence.
 pub const AGENT_REPAIRS: u32 = 1;
-/// Agent: arguments of one call that are looked for in what was said and read; of further ones the event names no origin.
+/// Agent: arguments of one call whose origin in the conversation is looked up; for further ones the event has no origin.
 pub const AGENT_ORIGINS: usize = 64;
-/// Hooks: texts that one call of a hook may say.
-pub const HOOK_SPEECH: usize = 8;
+/// Hooks: messages that one call of a hook may send.
+pub const HOOK_MESSAGES: usize = 8;
 /// Hooks: one call of a hook server.
 pub const HOOK_DEADLINE: Duration = Duration::from_secs(10);
-/// Hooks: bytes of one answer of a hook server.
+/// Hooks: bytes of one response of a hook server.
 pub const HOOK_ANSWER: usize = 1024 * 1024;
 /// Hooks: tools that a hook server may add.
 pub const HOOK_TOOLS: usize = 32;
-/// Pins: bytes of the file that keeps them.
+/// Pins: bytes of the file that stores them.
 pub const PIN_FILE: u64 = 4 * 1024 * 1024;
-/// Agent: bytes of tool exchanges that one run keeps for the user's next turns of one task; calls of tools that change something
-/// are kept beyond it.
+/// Agent: bytes of tool exchanges that one run stores for the next turns of the same task; calls of tools with side effects are
+/// stored beyond it.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
-/// Agent: bytes to which a text of a tool exchange is cut at most, where the exchanges of a run are too long.
-pub const AGENT_EXCHANGE_LEAST: usize = 1024;
-/// Commands: utterances of the conversation shown to the command generator.
+/// Agent: bytes to which a text of a tool exchange is truncated, if the exchanges of a run are too long.
+pub const AGENT_EXCHANGE_MIN: usize = 1024;
+/// Commands: messages of the conversation in the prompt of the command generator.
 pub const COMMAND_HISTORY: usize = 20;
-/// Commands: characters of one earlier utterance that are shown.
+/// Commands: characters of one earlier message in the prompt.
 pub const COMMAND_UTTERANCE: usize = 1_000;
-/// Commands: bytes of one slot's value, as JSON, that are shown.
+/// Commands: bytes of the value of one slot, as JSON, in the prompt.
 pub const COMMAND_VALUE: usize = 500;
-/// Commands: tokens of one answer, where neither the project nor the model's entry says otherwise.
+/// Commands: output tokens of one response, if neither the project nor the model entry sets a number.
 pub const COMMAND_TOKENS: u32 = 256;
-/// Commands: the same for models that think unseen; their thoughts count.
-pub const COMMAND_TOKENS_THINKING: u32 = 4_096;
-/// Rephraser: one call, where neither the project nor the model's entry sets a timeout.
+/// Commands: the same for models with hidden reasoning, whose reasoning tokens count.
+pub const COMMAND_TOKENS_REASONING: u32 = 4_096;
+/// Rephraser: one call, if neither the project nor the model entry sets a timeout.
 pub const REPHRASE_WAIT: Duration = Duration::from_secs(5);
-/// Rephraser: how freely it chooses words, where the project sets no temperature.
+/// Rephraser: sampling temperature, if the project sets none.
 pub const REPHRASE_TEMPERATURE: f64 = 0.3;
-/// Rephraser: tokens of one answer, where the project sets no limit.
+/// Rephraser: output tokens of one response, if the project sets no limit.
 pub const REPHRASE_TOKENS: u32 = 256;
-/// Rephraser: utterances of the conversation that are shown, whatever the project asks for.
+/// Rephraser: messages of the conversation in the prompt, whatever the project sets.
 pub const REPHRASE_LINES: usize = 40;
-/// Import: events that are brought over at once.
+/// Import: events that one import reads.
 pub const IMPORT_EVENTS: usize = 1_000_000;
 /// Import: bytes of one line.
 pub const IMPORT_LINE: usize = 4 * 1024 * 1024;
-/// Import: rows that were left out and are told one by one.
-pub const IMPORT_TOLD: usize = 1_000;
-/// Response server: one answer, where the project sets no timeout.
+/// Import: excluded rows that are listed one by one.
+pub const IMPORT_REPORTED: usize = 1_000;
+/// NLG server: one response, if the project sets no timeout.
 pub const NLG_WAIT: Duration = Duration::from_secs(5);
-/// Response server: bytes of one answer.
+/// NLG server: bytes of one response.
 pub const NLG_BODY: usize = 256 * 1024;
-/// Commands: lines of one answer that are read.
+/// Commands: lines of one response that are read.
 pub const COMMAND_LINES: usize = 200;
-/// Commands: commands taken from one answer.
-pub const COMMANDS_MOST: usize = 32;
-/// Commands: rounds in which the model may mend its answer.
+/// Commands: commands read from one response.
+pub const COMMANDS_MAX: usize = 32;
+/// Commands: rounds in which the model may fix its response.
 pub const COMMAND_REPAIRS: u32 = 1;
-/// Commands: bytes of an unusable answer, and mistakes of it, that the model is shown again.
+/// Commands: bytes of an unusable response, and of its mistakes, that the model is shown again.
 pub const COMMAND_QUOTED: usize = 2_000;
-/// Commands: mistakes told to the model in one round.
+/// Commands: mistakes listed for the model in one round.
 pub const COMMAND_MISTAKES: usize = 8;
-/// Commands: stable prompts kept, one for each set of flows that could be started together.
+/// Commands: stable prompt parts that are cached, one for each set of flows that can be started together.
 pub const COMMAND_PROMPTS: usize = 64;
-/// Commands: flows that call one another, followed this deep to find their slots.
+/// Commands: depth to which calls between flows are followed to find their slots.
 pub const COMMAND_CALL_DEPTH: usize = 16;
 /// Embeddings: texts in one request.
 pub const EMBED_BATCH: usize = 128;
 /// Embeddings: bytes of one text that are sent; models read about 8,000 tokens.
 pub const EMBED_TEXT: usize = 16 * 1024;
-/// Embeddings: bytes of one answer.
+/// Embeddings: bytes of one response.
 pub const EMBED_ANSWER: usize = 32 * 1024 * 1024;
 /// Embeddings: numbers in one vector.
 pub const EMBED_DIMENSIONS: usize = 8_192;
-/// Embeddings: vectors kept in memory by the content of their text; 4,096 numbers each make 32 MiB.
+/// Embeddings: vectors cached in memory by the content of their text; at 4,096 numbers each they take 32 MiB.
 pub const EMBED_CACHE: usize = 2_048;
-/// Embeddings: time for one request, when the model's entry sets none.
+/// Embeddings: time for one request, if the model entry sets none.
 pub const EMBED_WAIT: Duration = Duration::from_secs(10);
-/// Embeddings: after a failure, words are compared for so long before the service is asked again.
+/// Embeddings: how long lexical comparison is used after a failure before the service is called again.
 pub const EMBED_PAUSE: Duration = Duration::from_secs(30);
 /// Flow retrieval: characters of one flow that are compared.
 pub const RETRIEVAL_FLOW: usize = 4_000;
-/// Flow retrieval: characters of the text that flows are compared with, the newest.
+/// Flow retrieval: characters of the query, the newest.
 pub const RETRIEVAL_QUERY: usize = 4_000;
 /// Knowledge: documents read from a folder.
 pub const KNOWLEDGE_FILES: usize = 2_000;
-/// Knowledge: levels of folders below the one that is named.
+/// Knowledge: levels of folders below the configured one.
 pub const KNOWLEDGE_DEPTH: usize = 16;
 /// Knowledge: bytes of one document.
 pub const KNOWLEDGE_FILE: usize = 4 * 1024 * 1024;
@@ -186,54 +188,54 @@ pub const KNOWLEDGE_FILE: usize = 4 * 1024 * 1024;
 pub const KNOWLEDGE_PASSAGES: usize = 20_000;
 /// Knowledge: characters of one passage.
 pub const KNOWLEDGE_PASSAGE: usize = 1_000;
-/// Knowledge: passages that an answer is made from.
+/// Knowledge: passages in the prompt of an answer.
 pub const KNOWLEDGE_SHOWN: usize = 4;
-/// Knowledge: characters of the question that documents are compared with, the newest.
+/// Knowledge: characters of the query, the newest.
 pub const KNOWLEDGE_QUERY: usize = 2_000;
-/// Knowledge: characters of one slot's value that the model is shown.
+/// Knowledge: characters of the value of one slot in the prompt.
 pub const KNOWLEDGE_VALUE: usize = 500;
-/// Knowledge: tokens of one answer, where the model's entry says nothing.
+/// Knowledge: output tokens of one answer, if the model entry sets no number.
 pub const KNOWLEDGE_TOKENS: u32 = 512;
-/// Knowledge: time for one request to a vector store, when its entry sets none.
+/// Knowledge: time for one request to a vector store, if its entry sets none.
 pub const KNOWLEDGE_WAIT: Duration = Duration::from_secs(10);
-/// Knowledge: bytes of one answer of a vector store.
+/// Knowledge: bytes of one response of a vector store.
 pub const KNOWLEDGE_ANSWER: usize = 4 * 1024 * 1024;
-/// Tool: time for one call, when the agent sets no `tool_timeout`.
+/// Tool: time for one call, if the agent sets no `tool_timeout`.
 pub const TOOL_DEADLINE: Duration = Duration::from_secs(10);
-/// Tool: time for one call that keeps telling how far it is, when its server sets no `tool_timeout_total`; less than a turn may
-/// take, so that something can still be said of it.
+/// Tool: total time for one call that keeps reporting progress, if its server sets no `tool_timeout_total`; less than a turn may
+/// take, so that the turn can still report on it.
 pub const TOOL_TOTAL: Duration = Duration::from_secs(45);
-/// Tool: pieces of news of one call that its record keeps, the newest.
-pub const TOOL_NEWS: usize = 32;
-/// Tool: characters of one piece of news that are kept and, where that is allowed, shown.
-pub const TOOL_NEWS_TEXT: usize = 200;
-/// Tool: bytes of one result shown to the model.
+/// Tool: progress notifications of one call that are recorded, the newest.
+pub const TOOL_PROGRESS_ENTRIES: usize = 32;
+/// Tool: characters of one progress notification that are recorded and, where that is allowed, shown.
+pub const TOOL_PROGRESS_TEXT: usize = 200;
+/// Tool: bytes of one result that the model is shown.
 pub const TOOL_RESULT: usize = 64 * 1024;
 /// Tool: bytes of one raw result.
 pub const TOOL_RAW_RESULT: usize = 4 * 1024 * 1024;
-/// Tool: time beyond its deadline in which a tool may still say how it ended, so that the record is complete.
+/// Tool: time beyond its deadline in which a tool may still report how it ended, so that the record is complete.
 pub const TOOL_GRACE: Duration = Duration::from_secs(1);
-/// Tool: problems with its arguments that the model is told at once.
+/// Tool: problems with the arguments that the model is shown at once.
 pub const TOOL_PROBLEMS: usize = 8;
-/// Tool: bytes of a name; models take no longer ones.
+/// Tool: bytes of a name; models accept no longer ones.
 pub const TOOL_NAME: usize = 64;
-/// Action server: time for one action, where `timeout` of the endpoint sets none; half of what a turn may take, so that the flow
-/// can still say something afterwards.
+/// Action server: time for one action, if the endpoint sets no `timeout`; half of what a turn may take, so that the flow can
+/// continue afterwards.
 pub const ACTION_DEADLINE: Duration = Duration::from_secs(30);
-/// Action server: bytes of one request before they are compressed.
+/// Action server: bytes of one request before compression.
 pub const ACTION_REQUEST: usize = 16 * 1024 * 1024;
-/// Action server: bytes of one answer.
+/// Action server: bytes of one response.
 pub const ACTION_ANSWER: usize = 4 * 1024 * 1024;
-/// Action server: time for an answer about its health or its actions.
+/// Action server: time for a request of its health or its list of actions.
 pub const ACTION_HEALTH: Duration = Duration::from_secs(5);
-/// Module of actions: time from the start of the child to its first answer.
+/// Action module: time from the start of the child process to its first response.
 pub const ACTION_START: Duration = Duration::from_secs(45);
-/// Module of actions: pause between two looks whether the child answers.
+/// Action module: pause between two checks whether the child process responds.
 pub const ACTION_POLL: Duration = Duration::from_millis(50);
-/// Module of actions: pauses before the first, second, … new start; the last holds for all further ones.
+/// Action module: pauses before the first, second, … restart; the last applies to all further ones.
 pub const ACTION_BACKOFF: [Duration; 5] =
     [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30), Duration::from_secs(120)];
-/// Module of actions: a child that lived this long had a good life: the pauses begin anew.
+/// Action module: how long a child process must have lived for the pauses to start again with the first.
 pub const ACTION_STABLE: Duration = Duration::from_secs(60);
 /// MCP: time to connect and initialise one server.
 pub const MCP_INITIALISE: Duration = Duration::from_secs(10);
@@ -245,23 +247,23 @@ pub const MCP_PAGES: usize = 20;
 pub const MCP_DESCRIPTION: usize = 8 * 1024;
 /// MCP: bytes of one tool schema.
 pub const MCP_SCHEMA: usize = 32 * 1024;
-/// MCP: levels of JSON in one tool schema; about half as many schemas inside one another.
+/// MCP: levels of JSON in one tool schema, which allow about half as many nested schemas.
 pub const MCP_SCHEMA_DEPTH: usize = 32;
-/// MCP: steps that a pattern with look-around may take on one argument.
+/// MCP: steps that a `pattern` with lookaround may take on one argument.
 pub const MCP_PATTERN_STEPS: usize = 100_000;
-/// MCP: bytes of one line or one event; a little more than [`TOOL_RAW_RESULT`], for its wrapping.
+/// MCP: bytes of one line or one event; a little more than [`TOOL_RAW_RESULT`], for the message around the result.
 pub const MCP_LINE: usize = TOOL_RAW_RESULT + 64 * 1024;
-/// MCP: lines on standard output that are no messages, after which a server is given up.
-pub const MCP_NOISE: usize = 20;
-/// MCP: bytes of standard error kept of one server, the newest.
+/// MCP: lines on standard output that are not messages, after which a server is given up.
+pub const MCP_INVALID_LINES: usize = 20;
+/// MCP: bytes of the standard error of one server that are kept, the newest.
 pub const MCP_STDERR: usize = 64 * 1024;
 /// MCP: calls waiting for one server.
 pub const MCP_QUEUE: usize = 64;
-/// MCP: connections made to one server within [`MCP_RECONNECT_WINDOW`].
+/// MCP: connections opened to one server within [`MCP_RECONNECT_WINDOW`].
 pub const MCP_RECONNECTS: usize = 5;
 /// MCP: the window in which [`MCP_RECONNECTS`] are counted.
 pub const MCP_RECONNECT_WINDOW: Duration = Duration::from_secs(10 * 60);
-/// MCP: pauses before the first, second, … new connection after a failure.
+/// MCP: pauses before the first, second, … reconnection after a failure.
 pub const MCP_BACKOFF: [Duration; MCP_RECONNECTS] = [
     Duration::ZERO,
     Duration::from_millis(500),
@@ -269,260 +271,262 @@ pub const MCP_BACKOFF: [Duration; MCP_RECONNECTS] = [
     Duration::from_secs(30),
     Duration::from_secs(120),
 ];
-/// MCP: the longest pause before a new connection that a call waits for; longer ones fail it at once.
+/// MCP: the longest pause before a reconnection that a call waits for; a longer one fails the call at once.
 pub const MCP_BACKOFF_WAIT: Duration = Duration::from_secs(1);
-/// MCP: a connection that lived this long was a good one: the pauses begin anew.
+/// MCP: how long a connection must have lived for the pauses to start again with the first.
 pub const MCP_STABLE: Duration = Duration::from_secs(60);
-/// MCP over HTTP: requests in a row that fail although the server answers pings; then the session is replaced, if it is older than
-/// [`MCP_STABLE`].
-pub const MCP_LOST: usize = 20;
-/// MCP: bytes of the answer of a token server.
+/// MCP over HTTP: consecutive failed requests, although the server answers pings, after which a session older than [`MCP_STABLE`]
+/// is replaced.
+pub const MCP_FAILED_REQUESTS: usize = 20;
+/// MCP: bytes of the response of an authorization server.
 pub const MCP_TOKEN: usize = 64 * 1024;
-/// MCP: questions that a server may ask during one call.
+/// MCP: elicitation requests that a server may send during one call.
 pub const MCP_QUESTIONS: usize = 8;
-/// MCP: rights that the challenges of one server may ask for; more are not asked for.
+/// MCP: scopes that the challenges of one server may ask for; further ones are not requested.
 pub const MCP_SCOPES: usize = 64;
-/// MCP: bytes of one right that a challenge asks for; a longer one is not asked for.
+/// MCP: bytes of one scope that a challenge asks for; a longer one is not requested.
 pub const MCP_SCOPE: usize = 256;
-/// MCP: how long the file of a login is waited for while another process changes it.
+/// MCP: how long to wait for the file of a login while another process changes it.
 pub const MCP_LOGIN_LOCK: Duration = Duration::from_secs(8);
-/// MCP: how long a login is refreshed at most, whether anybody waits for it or not.
+/// MCP: time for refreshing a login, whether or not a call waits for it.
 pub const MCP_REFRESH: Duration = Duration::from_secs(30);
-/// MCP: bytes that a server may have our model read at once.
+/// MCP: bytes of one sampling request of a server to the project's model.
 pub const MCP_SAMPLE: usize = 32 * 1024;
-/// MCP: tokens of one answer of our model to a server.
+/// MCP: output tokens of the project's model for one sampling request.
 pub const MCP_SAMPLE_TOKENS: u32 = 1_000;
 /// MCP: how long `segue mcp login` waits for consent.
 pub const MCP_CONSENT: Duration = Duration::from_secs(5 * 60);
-/// MCP: time for the answer to a ping, sent after a call was too late.
+/// MCP: time for the response to a ping, which is sent after a call timed out.
 pub const MCP_PING: Duration = Duration::from_secs(3);
-/// MCP: time for a child to end after its input closed, and again after it was asked to.
+/// MCP: time for a child process to end after its input was closed, and again after it was asked to end.
 pub const MCP_CLOSE: Duration = Duration::from_millis(500);
-/// MCP: time for a notice of cancellation to leave.
+/// MCP: time for sending a cancellation notification.
 pub const MCP_CANCEL: Duration = Duration::from_secs(1);
-/// MCP: the shortest time between two pieces of news of one call.
+/// MCP: the shortest time between two progress notifications of one call.
 pub const MCP_PROGRESS: Duration = Duration::from_millis(100);
-/// MCP server: tools in one page of the list.
+/// MCP server: tools on one page of the list.
 pub const MCP_SERVED_PAGE: usize = 64;
-/// MCP server: bytes of one message on standard input; over HTTP the limit is that of every body ([`BODY`]).
-pub const MCP_SERVED_LINE: usize = BODY;
+/// MCP server: bytes of one message on standard input; over HTTP [`HTTP_BODY`] applies.
+pub const MCP_SERVED_LINE: usize = HTTP_BODY;
 /// MCP server: sessions open at once over HTTP.
 pub const MCP_SERVED_SESSIONS: usize = 256;
-/// MCP server: silence after which a session over HTTP ends.
+/// MCP server: idle time after which a session over HTTP ends.
 pub const MCP_SERVED_IDLE: Duration = Duration::from_secs(30 * 60);
-/// MCP server: calls of one session that may be under way.
+/// MCP server: active calls of one session.
 pub const MCP_SERVED_CALLS: usize = 16;
-/// MCP server: talks of one session whose transcripts it may read, the newest.
-pub const MCP_SERVED_TALKS: usize = 256;
-/// MCP server: events of a talk that its transcript is made of, the newest.
+/// MCP server: conversations of one session whose transcripts it may read, the newest.
+pub const MCP_SERVED_CONVERSATIONS: usize = 256;
+/// MCP server: events of a conversation in its transcript, the newest.
 pub const MCP_SERVED_EVENTS: usize = 2_000;
-/// MCP server: characters that a key against repetitions has at least where there is no session.
+/// MCP server: minimum length, in characters, of an idempotency key without a session.
 pub const MCP_SERVED_KEY: usize = 16;
-/// MCP server: questions that are put to the person during one call.
+/// MCP server: elicitation requests sent to the user during one call.
 pub const MCP_SERVED_QUESTIONS: usize = 16;
 /// MCP server: fields of one form.
 pub const MCP_SERVED_FIELDS: usize = 12;
-/// MCP server: time for the person to answer one.
+/// MCP server: time for the user to answer an elicitation request.
 pub const MCP_SERVED_ANSWER: Duration = Duration::from_secs(10 * 60);
 /// Mailbox: messages waiting in one conversation.
 pub const MAILBOX: usize = 8;
-/// Admission: turns that run at once in one process; `running_turns` of `server` in endpoints.yml says otherwise.
+/// Admission: turns that run at once in one process, unless `running_turns` of `server` in endpoints.yml is set.
 pub const TURNS_IN_FLIGHT: usize = 256;
-/// Admission: turns that are accepted and not answered; `open_turns` of `server` says otherwise.
+/// Admission: accepted turns that are not answered yet, unless `open_turns` of `server` is set.
 pub const OPEN_TURNS: usize = 256;
-/// Admission: open turns of one caller, who is the subject of a token, or else the sender; `turns_per_caller` of `server` says
-/// otherwise.
+/// Admission: open turns of one caller (the subject of a token, or else the sender), unless `turns_per_caller` of `server` is
+/// set.
 pub const TURNS_PER_CALLER: usize = 8;
-/// Admission: the longest time to an answer that may be expected when a message is accepted; `expected_wait` of `server` says
-/// otherwise. Where a turn may take longer than twice this, half of its time.
+/// Admission: the longest expected time to the reply at which a message is accepted, unless `expected_wait` of `server` is set.
+/// If a turn may take longer than twice this, half of the turn's time applies.
 pub const EXPECTED_WAIT: Duration = Duration::from_secs(30);
-/// Admission: open turns up to which nobody is refused for the expected wait.
-pub const ADMITTED_ALWAYS: usize = 8;
-/// Admission: turns that go on without a place in the budget after their callers have left.
-pub const TURNS_LEFT: usize = 64;
-/// Admission: turns over which the time of a turn is averaged.
+/// Admission: open turns up to which no message is refused because of the expected wait.
+pub const ADMITTED_MIN: usize = 8;
+/// Admission: turns that continue outside the budget after their callers disconnected.
+pub const TURNS_ABANDONED: usize = 64;
+/// Admission: turns over which the duration of a turn is averaged.
 pub const TURN_TIME_WEIGHT: u32 = 16;
-/// Admission: the longest time after which a caller is asked to try again.
-pub const RETRY_AFTER_MOST: Duration = Duration::from_secs(60);
-/// Admission: the shortest time between two lines in the log that say that messages are refused.
-pub const OVERLOAD_TOLD: Duration = Duration::from_secs(10);
-/// Mailbox: busy conversations that are looked at, when one more comes, before the search for an idle one ends.
-pub const MAILBOX_LOOKS: usize = 8;
+/// Admission: the longest `Retry-After` that a caller is sent.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+/// Admission: the shortest time between two log lines that report refused messages.
+pub const OVERLOAD_LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Mailbox: conversations that are checked for an idle one to evict when a further one arrives.
+pub const MAILBOX_EVICTION_SCAN: usize = 8;
 /// Mailbox: how long a message may wait to be accepted; an accepted one waits as long as the turns before it take.
-pub const MAILBOX_WAIT: Duration = Duration::from_secs(30);
+pub const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Server: bytes of one request body.
-pub const BODY: usize = 1024 * 1024;
-/// Journal: how long records are kept.
+pub const HTTP_BODY: usize = 1024 * 1024;
+/// Journal: how long records are stored.
 pub const JOURNAL_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Duplicates: how long a message id is remembered; as long as the message itself, so that every channel forgets it at the same time.
-pub const DUPLICATE_MEMORY: Duration = JOURNAL_RETENTION;
-/// Store: replies of one conversation that may wait for delivery; older ones are given up.
+/// Deduplication: how long a message id is remembered; as long as the message itself, so that all channels forget it at the same
+/// time.
+pub const DEDUP_WINDOW: Duration = JOURNAL_RETENTION;
+/// Outbox: replies of one conversation that may wait for delivery; older ones are dropped.
 pub const OUTBOX: usize = 256;
-/// Outbox: how long replies wait for their user to write again, from the last event of the conversation; then they are given up.
+/// Outbox: how long replies wait for their user to write again, from the last event of the conversation; then they are dropped.
 pub const OUTBOX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Outbox: conversations whose replies wait for a channel that reaches its users by itself.
+/// Outbox: conversations whose replies wait for a channel that can send to its users unprompted.
 pub const OUTBOX_WAITING: usize = 10_000;
-/// Store: writes that may wait for the writer; more wait outside, in their callers.
+/// Store: writes in the queue of the writer; further ones wait in their callers.
 pub const STORE_QUEUE: usize = 1024;
-/// Store: writes that share one transaction.
-pub const STORE_GROUP: usize = 256;
-/// Store: conversation heads that the writer keeps in memory.
+/// Store: writes in one transaction (group commit).
+pub const GROUP_COMMIT_MAX: usize = 256;
+/// Store: conversation heads that the writer caches.
 pub const STORE_HEADS: usize = 8192;
-/// Store: connections for reading.
+/// Store: connections for reads.
 pub const STORE_READERS: usize = 4;
-/// Store: how long a write waits for another process that holds the file.
+/// Store: how long a write waits for another process that has locked the file.
 pub const STORE_BUSY: Duration = Duration::from_secs(5);
-/// Store in memory: conversations; beyond them those go that were idle for longest.
+/// In-memory store: conversations; beyond them, those that were idle for longest are removed.
 pub const MEMORY_CONVERSATIONS: usize = 50_000;
-/// Store in memory: turns of the whole process whose journals and traces are kept.
-pub const MEMORY_TRACED: usize = 1_000;
-/// Store: conversations that one list holds at most.
+/// In-memory store: turns of the whole process whose journals and traces are kept.
+pub const MEMORY_JOURNALS: usize = 1_000;
+/// Store: conversations in one list.
 pub const CONVERSATIONS_LISTED: usize = 10_000;
-/// Conversations kept in memory while they are idle; more are read from the store when they speak again, which doubles what a short
-/// turn costs.
+/// Runtime: idle conversations cached in memory; further ones are loaded from the store at their next message, which doubles the
+/// cost of a short turn.
 pub const CACHED_CONVERSATIONS: usize = 2048;
 /// Store: batches between two snapshots of a conversation.
 pub const SNAPSHOT_EVERY: u64 = 16;
-/// Tests: cases that run at the same time unless the command line says otherwise.
+/// Tests: cases that run at once, unless the command line sets a number.
 pub const TEST_JOBS: usize = 4;
-/// Tests: cases that may run at the same time, whatever the command line says.
-pub const TEST_JOBS_MOST: usize = 64;
+/// Tests: cases that may run at once, whatever the command line sets.
+pub const TEST_JOBS_MAX: usize = 64;
 /// Tests: bytes of one recording.
-pub const TEST_TAPE: usize = 64 * 1024 * 1024;
-/// Tests: characters of one line in a report of a failure.
+pub const TEST_RECORDING: usize = 64 * 1024 * 1024;
+/// Tests: characters of one line in the report of a failure.
 pub const TEST_LINE: usize = 400;
-/// Closing tool sources at the end of the process.
-pub const CLOSE: Duration = Duration::from_secs(5);
-/// Channel: pieces of an answer that wait for a client to read them.
+/// Shutdown: time for closing the tool sources.
+pub const SOURCE_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Channel: chunks of a reply that wait for a client to read them.
 pub const CHANNEL_QUEUE: usize = 256;
 /// Channel: how long a turn waits for a client whose queue is full.
-pub const CHANNEL_PATIENCE: Duration = Duration::from_secs(5);
-/// Channel: silence on a stream after which a sign of life leaves.
+pub const CHANNEL_SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// Channel: idle time of a stream after which a keep-alive is sent.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Channel: bytes of a sender's or a message's id.
-pub const WIRE_NAME: usize = 512;
-/// Server: bytes of all request bodies that are in memory at once.
+/// Channel: bytes of the id of a sender or a message.
+pub const WIRE_ID: usize = 512;
+/// Server: bytes of all request bodies in memory at once.
 pub const BODIES: usize = 64 * 1024 * 1024;
-/// Server: connections that are open at once; `connections` of `server` in endpoints.yml says otherwise.
+/// Server: open connections, unless `connections` of `server` in endpoints.yml is set.
 pub const CONNECTIONS: usize = 4096;
-/// Server: connections from one address; `connections_per_address` of `server` says otherwise. Addresses of this machine have no limit.
+/// Server: open connections from one address, unless `connections_per_address` of `server` is set. Loopback addresses have no
+/// limit.
 pub const CONNECTIONS_PER_ADDRESS: usize = 512;
 /// Server: bytes of the head of one request.
-pub const HEAD: usize = 32 * 1024;
+pub const HTTP_HEAD: usize = 32 * 1024;
 /// Server: time for the head of a request, from its first byte.
-pub const HEAD_READ: Duration = Duration::from_secs(10);
+pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Server: time that a connection may wait for a request.
 pub const CONNECTION_IDLE: Duration = Duration::from_secs(75);
-/// Server: time that a client may leave an answer unread.
-pub const WRITE_STALLED: Duration = Duration::from_secs(30);
-/// Server: how often it is looked which connections are past these times.
-pub const CONNECTION_LOOK: Duration = Duration::from_secs(1);
-/// Server: the pause after no connection could be taken, as when the process has no file left.
+/// Server: time that a client may leave a response unread.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Server: how often connections are checked against these times.
+pub const CONNECTION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Server: the pause after a connection could not be accepted, for example because the process has no file descriptor left.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Server: connections without a request that are closed in this case, those that waited longest.
-pub const FILES_FREED: usize = 16;
-/// Server: time for requests whose head is on its way when the server is told to end.
+pub const CONNECTIONS_FREED: usize = 16;
+/// Server: time at shutdown for requests whose head has begun to arrive.
 pub const CLOSING_GRACE: Duration = Duration::from_secs(1);
 /// Server: time to read one request body.
-pub const BODY_READ: Duration = Duration::from_secs(10);
-/// Server: how long turns that run at the end may still take.
-pub const DRAIN: Duration = Duration::from_secs(30);
-/// Server: time for the store to answer a question about its health.
-pub const HEALTH: Duration = Duration::from_secs(2);
-/// Server: how long it counts that the store answered a question about its health.
-pub const READY_KEPT: Duration = Duration::from_secs(5);
-/// Server: how often what is past its retention is removed.
-pub const EXPIRY_PACE: Duration = Duration::from_secs(24 * 3600);
-/// Channels: bytes of what a client says beside a message, as JSON, unless `metadata_bytes` of the channel is set. It is stored with the
-/// message, and kept in memory with its conversation.
+pub const HTTP_BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Server: time at shutdown for running turns.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Server: time for the store to answer a health check.
+pub const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Server: how long a successful health check of the store counts.
+pub const READY_CACHE: Duration = Duration::from_secs(5);
+/// Server: how often data past its retention is deleted.
+pub const RETENTION_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+/// Channels: bytes of the metadata that a client sends with a message, as JSON, unless `metadata_bytes` of the channel is set. It
+/// is stored with the message, and kept in memory with its conversation.
 pub const METADATA: usize = 16 * 1024;
-/// Remote agents: time for one request and its first answer, unless `timeout` is set.
+/// Remote agents: time for one request and its first response, unless `timeout` is set.
 pub const A2A_REQUEST: Duration = Duration::from_secs(30);
-/// Remote agents: the longest wait for a task by questions, unless `max_polling_time` is set.
-pub const A2A_PATIENCE: Duration = Duration::from_secs(60);
-/// Remote agents: the first pause between two questions, unless `polling_initial_delay` is set.
+/// Remote agents: total time for polling a task, unless `max_polling_time` is set.
+pub const A2A_POLL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Remote agents: the first pause between two polls, unless `polling_initial_delay` is set.
 pub const A2A_PAUSE: Duration = Duration::from_millis(500);
-/// Remote agents: the longest pause between two questions or two tries; pauses double until then.
-pub const A2A_PAUSE_MOST: Duration = Duration::from_secs(5);
-/// Remote agents: silence on a stream after which it counts as gone.
-pub const A2A_SILENCE: Duration = Duration::from_secs(60);
-/// Remote agents: how long a card is believed.
-pub const A2A_CARD_LIFE: Duration = Duration::from_secs(300);
-/// Remote agents: the pause before the second try to get a card.
+/// Remote agents: the longest pause between two polls or two attempts; pauses double until then.
+pub const A2A_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Remote agents: idle time of a stream after which it counts as lost.
+pub const A2A_STREAM_IDLE: Duration = Duration::from_secs(60);
+/// Remote agents: how long an agent card is used before it is fetched again.
+pub const A2A_CARD_MAX_AGE: Duration = Duration::from_secs(300);
+/// Remote agents: the pause before the second attempt to fetch an agent card.
 pub const A2A_CARD_PAUSE: Duration = Duration::from_secs(1);
-/// Remote agents: tries of a message that the other side surely did not act on.
+/// Remote agents: attempts to send a message on which the remote agent certainly has not acted.
 pub const A2A_TRIES: u32 = 3;
-/// Remote agents: the pause before the second try; it doubles.
+/// Remote agents: the pause before the second attempt; it doubles.
 pub const A2A_TRY_PAUSE: Duration = Duration::from_secs(1);
-/// Remote agents: time to ask that a task be stopped.
+/// Remote agents: time for a request to cancel a task.
 pub const A2A_CANCEL: Duration = Duration::from_secs(5);
-/// Remote agents: time that a message which is under way gets for its first answer after the user spoke on: then it is given up, and
-/// whether it was taken is not known.
-pub const A2A_SHELTER: Duration = Duration::from_secs(5);
-/// Remote agents: questions for a task in a row that may fail; one more gives the task up.
-pub const A2A_POLL_FAILS: u32 = 3;
-/// Remote agents: messages that may be exchanged about one task. Each costs the user one; more is a circle.
+/// Remote agents: time for the first response to a message that is being sent when the turn is interrupted; after that it is
+/// unknown whether the message was received.
+pub const A2A_SEND_GRACE: Duration = Duration::from_secs(5);
+/// Remote agents: consecutive polls of a task that may fail; one more gives the task up.
+pub const A2A_POLL_FAILURES: u32 = 3;
+/// Remote agents: messages exchanged about one task. Each takes a message of the user; more indicate a cycle.
 pub const A2A_EXCHANGES: u64 = 50;
-/// Remote agents: texts that one run may pass on while it works.
-pub const A2A_SAID: usize = 100;
-/// Remote agents: messages of a task's history that are asked for.
+/// Remote agents: status messages of one run that are sent to the user.
+pub const A2A_UPDATES_SENT: usize = 100;
+/// Remote agents: messages of the history of a task that are requested.
 pub const A2A_HISTORY: u32 = 20;
-/// Remote agents: bytes of one answer.
+/// Remote agents: bytes of one response.
 pub const A2A_ANSWER: usize = 5 * 1024 * 1024;
 /// Remote agents: bytes of one event of a stream.
 pub const A2A_EVENT: usize = 1024 * 1024;
-/// Remote agents: bytes of a task that is put together from a stream.
+/// Remote agents: bytes of a task that is assembled from a stream.
 pub const A2A_TASK: usize = 4 * 1024 * 1024;
-/// Remote agents: bytes of a file in place, in base64, that a result keeps; of a larger one only its name is kept.
+/// Remote agents: bytes of an inline file, in base64, that a result keeps; of a larger file only the name is kept.
 pub const A2A_FILE: usize = 64 * 1024;
-/// Remote agents: characters of a reason of theirs that an operator sees.
-pub const A2A_WORDS: usize = 400;
-/// Tokens of authorization servers: time for one, unless `oauth.timeout` is set.
+/// Remote agents: characters of an error text of a remote agent that operators see.
+pub const A2A_REASON_TEXT: usize = 400;
+/// Authorization servers: time for one token, unless `oauth.timeout` is set.
 pub const TOKEN_WAIT: Duration = Duration::from_secs(10);
-/// Tokens of authorization servers: bytes of an answer.
+/// Authorization servers: bytes of a response.
 pub const TOKEN_ANSWER: usize = 64 * 1024;
-/// Tokens of authorization servers: how long one is kept whose server does not say.
-pub const TOKEN_LIFE: Duration = Duration::from_secs(300);
-/// Tokens of authorization servers: how long before its end one is no longer used.
+/// Authorization servers: how long a token without `expires_in` is used.
+pub const TOKEN_LIFETIME: Duration = Duration::from_secs(300);
+/// Authorization servers: how long before its expiry a token is no longer used.
 pub const TOKEN_MARGIN: Duration = Duration::from_secs(30);
-/// Offered agent: tasks that may run at once, tasks that ended whose streams can still be joined, and tasks of which is
-/// remembered where they are reported.
-pub const A2A_COURSES: usize = 256;
-/// Offered agent: characters of a message's id from which on a message without a context is found again by it.
+/// A2A server: tasks that run at once, ended tasks whose streams can still be joined, and tasks whose push notification settings
+/// are remembered.
+pub const A2A_TASK_RUNS: usize = 256;
+/// A2A server: minimum length, in characters, of a message id by which a message without a context is deduplicated.
 pub const A2A_MESSAGE_KEY: usize = 16;
-/// Offered agent: updates that one turn tells beside its end.
+/// A2A server: status updates of one turn before its end.
 pub const A2A_UPDATES: usize = 200;
-/// Offered agent: newest events of a conversation that are read after a turn; a turn has fewer.
+/// A2A server: newest events of a conversation that are read after a turn; a turn has fewer.
 pub const A2A_EVENTS: usize = 2_000;
-/// Offered agent: messages of a task's history that are shown.
+/// A2A server: messages of the history of a task in a response.
 pub const A2A_HISTORY_SHOWN: usize = 100;
-/// Offered agent: tasks of one page of a list, and contexts whose tasks are listed.
+/// A2A server: tasks on one page of a list, and contexts whose tasks are listed.
 pub const A2A_LISTED: usize = 100;
-/// Offered agent: bytes that tell where a task is reported.
+/// A2A server: bytes of one push notification setting.
 pub const A2A_PUSH: usize = 8 * 1024;
-/// Offered agent: addresses that one task is reported to.
+/// A2A server: push notification addresses of one task.
 pub const A2A_PUSHES: usize = 4;
-/// Offered agent: tries of one report.
+/// A2A server: attempts to send one push notification.
 pub const A2A_PUSH_TRIES: u32 = 3;
-/// Offered agent: the pause before the second try of a report; it doubles.
+/// A2A server: the pause before the second attempt; it doubles.
 pub const A2A_PUSH_PAUSE: Duration = Duration::from_secs(1);
-/// Offered agent: time for one try of a report.
+/// A2A server: time for one attempt.
 pub const A2A_PUSH_WAIT: Duration = Duration::from_secs(10);
-/// Served agents: turns that are read at once, back to the beginning of a task.
+/// A2A server: turns that are read at once when the beginning of a task is searched.
 pub const A2A_TURNS: usize = 32;
-/// Tokens of callers: bytes of one.
+/// JWTs of callers: bytes of one token.
 pub const JWT_TEXT: usize = 16 * 1024;
-/// Keys of an issuer: how many are read.
+/// JWKS of an issuer: keys that are read.
 pub const JWKS_KEYS: usize = 64;
-/// Keys of an issuer: how many are tried for a token that names none.
+/// JWKS of an issuer: keys that are tried for a token without a key id.
 pub const JWKS_TRIED: usize = 8;
-/// Keys of an issuer: bytes of an answer.
+/// JWKS of an issuer: bytes of a response.
 pub const JWKS_ANSWER: usize = 256 * 1024;
-/// Keys of an issuer: time for an answer.
+/// JWKS of an issuer: time for a response.
 pub const JWKS_WAIT: Duration = Duration::from_secs(5);
-/// Keys of an issuer: how long they are used before they are asked for again.
-pub const JWKS_LIFE: Duration = Duration::from_secs(600);
-/// Keys of an issuer: the shortest time between two questions.
-pub const JWKS_PAUSE: Duration = Duration::from_secs(10);
-/// Keys of an issuer: how long they are used at most while the issuer does not answer.
-pub const JWKS_STALE: Duration = Duration::from_secs(3_600);
+/// JWKS of an issuer: age after which the keys are fetched again.
+pub const JWKS_REFRESH_AFTER: Duration = Duration::from_secs(600);
+/// JWKS of an issuer: the shortest time between two fetches.
+pub const JWKS_MIN_INTERVAL: Duration = Duration::from_secs(10);
+/// JWKS of an issuer: the greatest age at which the keys are used while the issuer does not respond.
+pub const JWKS_MAX_AGE: Duration = Duration::from_secs(3_600);

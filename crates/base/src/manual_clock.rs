@@ -1,4 +1,4 @@
-//! Time by hand.
+//! A clock for tests, advanced by hand.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,46 +14,46 @@ use crate::{
     context::CallContext,
 };
 
-/// Time that moves only when told, or, with [`ManualClock::jumping`], to the deadline of whoever sleeps. Clones are the
-/// same clock.
+/// A clock that moves only with [`advance`](Self::advance), or, if created by [`auto_advancing`](Self::auto_advancing), to the deadline of
+/// every wait. Clones share their time.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     now: Arc<watch::Sender<Duration>>,
     epoch: Timestamp,
-    jumps: bool,
+    auto_advances: bool,
     slept: Arc<Mutex<Vec<Duration>>>,
 }
 
 impl ManualClock {
-    /// Time that moves only when told. It begins with 1970.
+    /// A clock that moves only with [`advance`](Self::advance). It starts at 1970-01-01 00:00 UTC.
     pub fn new() -> Self {
         Self {
             now: Arc::new(watch::Sender::new(Duration::ZERO)),
             epoch: Timestamp::from_micros(0),
-            jumps: false,
+            auto_advances: false,
             slept: Arc::default(),
         }
     }
-    /// Time that jumps to the end of every wait: a sleeper never waits.
-    pub fn jumping() -> Self {
-        Self { jumps: true, ..Self::new() }
+    /// A clock that advances to the end of every wait, so that no wait takes real time.
+    pub fn auto_advancing() -> Self {
+        Self { auto_advances: true, ..Self::new() }
     }
-    /// The same with another beginning.
+    /// The same clock with another start.
     #[must_use]
     pub fn at(mut self, epoch: Timestamp) -> Self {
         self.epoch = epoch;
         self
     }
-    /// Lets time pass; wakes whoever slept until then.
+    /// Advances the time and wakes the waits whose deadline is reached.
     pub fn advance(&self, by: Duration) {
         self.now.send_modify(|now| *now += by);
     }
-    /// The length of every wait that was begun, in order.
+    /// The length of every wait so far, in the order in which they started.
     pub fn slept(&self) -> Vec<Duration> {
         self.slept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-    /// A context on this clock.
-    pub fn cx(&self, limit: Duration) -> CallContext {
+    /// A call context with this clock and a deadline `limit` from now.
+    pub fn context(&self, limit: Duration) -> CallContext {
         CallContext::new(Arc::new(self.clone()), limit)
     }
 }
@@ -76,10 +76,10 @@ impl Clock for ManualClock {
         Box::pin(async move {
             let length = until.0.saturating_sub(self.elapsed());
             self.slept.lock().unwrap_or_else(PoisonError::into_inner).push(length);
-            if self.jumps {
+            if self.auto_advances {
                 self.now.send_modify(|now| *now = (*now).max(until.0));
             }
-            // The sender lives in `self`: the wait ends only with the time.
+            // The sender is in `self`, so the channel cannot close before the deadline.
             let _ = self.now.subscribe().wait_for(|now| *now >= until.0).await;
         })
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_sleeper_wakes_when_told_and_not_before() {
+    async fn a_wait_ends_at_its_deadline_and_not_before() {
         let clock = ManualClock::new();
         let until = clock.deadline(Duration::from_secs(2));
         let mut sleeping = clock.sleep(until);

@@ -1,19 +1,19 @@
-//! Values that must not be printed.
+//! Secret values, which are never printed.
 
 use std::fmt;
 
 use zeroize::Zeroize;
 
-/// A secret text. It has no `Display`, no `Serialize`; its `Debug` shows nothing; it is wiped when dropped.
+/// A secret string. It has no `Display` and no `Serialize`, its `Debug` output does not contain it, and it is zeroed when dropped.
 #[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a text as a secret.
+    /// A secret with this value.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
-    /// The text itself, for the one call that needs it.
+    /// The value itself. Use it only where it is sent.
     pub fn expose(&self) -> &str {
         &self.0
     }

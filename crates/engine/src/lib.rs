@@ -11,7 +11,7 @@
 //! Nothing here waits, reads a clock, draws a random number, opens a file or speaks to a network: the manifest has no
 //! dependency that could. Time and seed are arguments; effects are values ([`dialogue::Next`]) that somebody else performs.
 
-pub use segue_lang::{condition, finding, pattern, template, text, time};
+pub use segue_lang::{condition, finding, regex_dialect, template, text, time};
 
 pub mod conversation;
 pub mod dialogue;

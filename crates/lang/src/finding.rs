@@ -1,18 +1,18 @@
-//! What is wrong with a project, said so that it can be mended: code, place, what was expected, the cure.
+//! Findings: problems in project files, each with a code, a location, a message and a fix.
 
 use std::{fmt, sync::Arc};
 
 use serde::Serialize;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The project cannot run like this.
+    /// The project cannot run.
     Error,
-    /// It runs, but probably not as meant.
+    /// The project runs, but probably not as intended.
     Warning,
-    /// Good to know.
+    /// Information.
     Note,
 }
 
@@ -26,10 +26,10 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A place in a project file. Lines and columns count from 1; columns count characters. Line 0 means the whole file.
+/// A location in a project file. Lines and columns count from 1; columns count characters. Line 0 means the whole file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 pub struct SourceLocation {
-    /// Path from the project's folder, with `/`.
+    /// Path relative to the project folder, separated by `/`.
     pub file: Arc<str>,
     /// Line, from 1.
     pub line: u32,
@@ -42,24 +42,24 @@ pub struct SourceLocation {
 /// One finding about a project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The code that `segue explain` knows, such as `F0203`.
+    /// The code, such as `F0203`; `segue explain` prints its page.
     pub code: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// Where it stands.
+    /// The location.
     pub place: SourceLocation,
-    /// What is wrong and what was expected, in one sentence without a final stop.
+    /// What is wrong and what was expected, in one sentence without a full stop.
     pub message: String,
-    /// The cure, in one sentence.
+    /// How to fix it, in one sentence.
     pub help: String,
 }
 
-/// All findings of a load, in the order they were met.
+/// All findings of one load, in the order in which they were added.
 #[derive(Clone, Debug, Default)]
 pub struct Findings(Vec<Finding>);
 
 impl Findings {
-    /// Adds one.
+    /// Adds a finding.
     pub fn push(&mut self, finding: Finding) {
         self.0.push(finding);
     }
@@ -103,26 +103,27 @@ impl Findings {
     ) {
         self.0.push(Finding { code, severity, place: place.clone(), message: message.into(), help: help.into() });
     }
-    /// All of them, by file, line and column.
+    /// All findings, sorted by file, line and column, then by severity and code.
     pub fn sorted(mut self) -> Vec<Finding> {
         self.0.sort_by(|a, b| a.place.cmp(&b.place).then(a.severity.cmp(&b.severity)).then(a.code.cmp(b.code)));
         self.0
     }
-    /// All of them as met.
+    /// All findings, in the order in which they were added.
     pub fn as_slice(&self) -> &[Finding] {
         &self.0
     }
-    /// Whether any is an error.
+    /// Whether any finding is an error.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|f| f.severity == Severity::Error)
     }
-    /// Whether there is none.
+    /// Whether there is no finding.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The known name nearest to `written`, if one is near enough to be meant.
+/// The name in `known` that is most similar to `written`, if it is similar enough for a likely typo (Damerau-Levenshtein distance of at
+/// most a third of the length, from 1 to 3).
 pub fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (written.chars().count() / 3).clamp(1, 3);
     known
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_near_name_is_offered_and_a_far_one_is_not() {
+    fn only_similar_names_are_suggested() {
         assert_eq!(did_you_mean("colect", ["collect", "action"]), Some("collect"));
         assert_eq!(did_you_mean("banana", ["collect", "action"]), None);
     }

@@ -1,22 +1,22 @@
-//! The small languages that project files contain, text made safe, and a few plain values that every package shares.
+//! The expression languages that project files contain, safe handling of text, and a few plain values shared by every package.
 //!
-//! | module | what it reads or makes |
+//! | module | content |
 //! | --- | --- |
-//! | [`condition`] | the conditions of flows and responses |
+//! | [`condition`] | conditions of flows and responses |
 //! | [`template`] | Jinja templates of prompts, responses and conditions |
-//! | [`pattern`] | regular expressions, in the dialect of existing projects |
-//! | [`text`] | text that is cut, cleaned or shown safely |
+//! | [`regex_dialect`] | regular expressions in the dialect of Python's `re` |
+//! | [`text`] | truncating text; removing or escaping hidden characters |
 //! | [`time`] | a point in time, without a clock |
-//! | [`finding`] | what is wrong with a file: code, place, message, help |
+//! | [`finding`] | a problem in a project file: code, location, message, help |
 //! | [`limits`] | sizes, counts and depths |
-//! | [`usage`] | tokens of models' answers and what they cost: kept in events, counted by the clients of models |
+//! | [`usage`] | tokens of model calls and their cost |
 //!
-//! Nothing here knows a project or a conversation, and nothing waits, reads a clock or opens a file.
+//! Nothing here depends on a project or a conversation, and nothing waits, reads a clock or opens a file.
 
 pub mod condition;
 pub mod finding;
 pub mod limits;
-pub mod pattern;
+pub mod regex_dialect;
 pub mod template;
 pub mod text;
 pub mod time;

@@ -1,27 +1,26 @@
-//! Text made safe: cut without breaking a character, freed of what nobody can see, or with the unseen made visible.
+//! Safe handling of text: truncating it without splitting a character, and removing or escaping hidden characters.
 //!
-//! Three uses, three functions. Text of others that a model will read is [`cleaned`]; text that a person must judge (logs,
-//! confirmations, the inspector) keeps everything and is [`shown`]; text that has to fit is [`truncate`]d. What is stored is
-//! never changed by any of them.
+//! Use [`strip_hidden`] for third-party text that a model will read, [`escape_hidden`] for text that a person must judge (logs,
+//! confirmations, the inspector), and [`truncate`] for text that has to fit. Apply them where text is used; stored text stays as it is.
 
 use std::borrow::Cow;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// The mark that stands where text was cut away.
-pub const CUT_MARK: &str = "…";
+/// The usual end mark of a truncated text.
+pub const ELLIPSIS: &str = "…";
 
-/// How much of a text may stay, the cut mark included.
+/// The largest size of a truncated text, including the end mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum TextLimit {
     /// At most this many bytes of UTF-8.
     Bytes(usize),
     /// At most this many characters (Unicode scalar values), the unit of `user_input.max_characters`.
     Chars(usize),
 }
 
-impl Keep {
-    fn limit(self) -> usize {
+impl TextLimit {
+    fn max(self) -> usize {
         match self {
             Self::Bytes(n) | Self::Chars(n) => n,
         }
@@ -34,47 +33,47 @@ impl Keep {
     }
 }
 
-/// Cuts `text` to the limit, ending it with `mark`, never inside a character.
+/// Truncates `text` to `limit` and ends it with `mark`. A text within the limit is returned as it is.
 ///
-/// A character of several code points (an emoji with a skin tone) is kept whole or dropped whole, unless it alone is
-/// larger than the limit. Where not even the mark fits, there is no mark. Reads no further than the limit.
-pub fn truncate<'a>(text: &'a str, keep: Keep, mark: &str) -> Cow<'a, str> {
-    let limit = keep.limit();
-    if text.len() <= limit {
+/// A grapheme cluster (an emoji with a skin tone) is kept or dropped as a whole, unless it alone is larger than the limit; then it is
+/// cut between scalar values. If not even the mark fits, it is omitted. Reads no further than the limit.
+pub fn truncate<'a>(text: &'a str, limit: TextLimit, mark: &str) -> Cow<'a, str> {
+    let max = limit.max();
+    if text.len() <= max {
         return Cow::Borrowed(text); // every unit is at least one byte
     }
-    let mark = if keep.size(mark) <= limit { mark } else { "" };
-    let room = limit - keep.size(mark);
+    let mark = if limit.size(mark) <= max { mark } else { "" };
+    let available = max - limit.size(mark);
     let (mut used, mut end) = (0, 0);
     for (at, cluster) in text.grapheme_indices(true) {
-        let size = keep.size(cluster);
-        if used + size <= room {
+        let size = limit.size(cluster);
+        if used + size <= available {
             end = at + cluster.len();
         }
         used += size;
-        if used > limit {
+        if used > max {
             if end == 0 {
-                end = cut_inside(cluster, keep, room);
+                end = scalar_boundary(cluster, limit, available);
             }
-            let kept = text.get(..end).unwrap_or_default();
-            return Cow::Owned([kept, mark].concat());
+            let start = text.get(..end).unwrap_or_default();
+            return Cow::Owned([start, mark].concat());
         }
     }
     Cow::Borrowed(text)
 }
 
-/// Where to cut a single cluster that is larger than the room: at a scalar value.
-fn cut_inside(cluster: &str, keep: Keep, room: usize) -> usize {
-    match keep {
-        Keep::Chars(_) => cluster.char_indices().nth(room).map_or(cluster.len(), |(at, _)| at),
-        Keep::Bytes(_) => cluster.floor_char_boundary(room),
+/// The byte at which to cut a single cluster that is larger than `available`: between two scalar values.
+fn scalar_boundary(cluster: &str, limit: TextLimit, available: usize) -> usize {
+    match limit {
+        TextLimit::Chars(_) => cluster.char_indices().nth(available).map_or(cluster.len(), |(at, _)| at),
+        TextLimit::Bytes(_) => cluster.floor_char_boundary(available),
     }
 }
 
-/// Whether a character prints nothing or moves other characters: controls (but newline and tab), bidi controls,
-/// zero-width characters, the tag and variation blocks that can carry hidden words.
+/// Whether a character prints nothing or moves other characters: controls (except newline and tab), bidirectional controls,
+/// zero-width characters, and the tag and variation-selector blocks, which can carry hidden text.
 ///
-/// The two presentation selectors (U+FE0E, U+FE0F) are no such character: they choose between text and emoji form.
+/// The two presentation selectors (U+FE0E, U+FE0F) do not count: they choose between text and emoji form.
 pub fn is_hidden(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
@@ -87,10 +86,11 @@ pub fn is_hidden(c: char) -> bool {
     }
 }
 
-/// Text of others (tool results, documents, descriptions, other agents) without its hidden characters.
+/// Removes hidden characters from third-party text (tool results, documents, descriptions, messages of remote agents).
 ///
-/// Line ends of every kind become `\n`. Joiners go too, so a joined emoji falls apart into its parts: hidden words cost more.
-pub fn cleaned(text: &str) -> Cow<'_, str> {
+/// Line breaks of every kind become `\n`. Zero-width joiners are removed too, so a joined emoji falls apart into its parts; that is
+/// cheaper than letting a hidden instruction reach a model.
+pub fn strip_hidden(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_hidden) {
         return Cow::Borrowed(text);
     }
@@ -110,10 +110,10 @@ pub fn cleaned(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Text on one line with every hidden character shown as a symbol, for logs and confirmations.
+/// Puts text on one line and replaces every hidden character by a visible symbol, for logs and confirmations.
 ///
-/// Controls become their pictures (`␊`, `␉`, `␛`), the others their number: `⟨U+202E⟩`.
-pub fn shown(text: &str) -> Cow<'_, str> {
+/// Controls become their control pictures (`␊`, `␉`, `␛`), other characters their code point: `⟨U+202E⟩`.
+pub fn escape_hidden(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| is_hidden(c) || c == '\n' || c == '\t') {
         return Cow::Borrowed(text);
     }
@@ -129,8 +129,8 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The text with every line break, of whatever kind, turned into one space: a prompt line stays one line.
-pub fn flattened(text: &str) -> Cow<'_, str> {
+/// Replaces every line break, of whatever kind, by one space, so that a value cannot start a new line of a prompt.
+pub fn single_line(text: &str) -> Cow<'_, str> {
     let is_break = |c: char| matches!(c, '\n' | '\r' | '\u{0B}' | '\u{0C}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     if !text.contains(is_break) {
         return Cow::Borrowed(text);
@@ -146,7 +146,7 @@ pub fn flattened(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// An id as people say it: `transfer_money` and `transfer-money` read `transfer money`.
+/// An id as words for people: `transfer_money` and `transfer-money` become `transfer money`.
 pub fn readable_name(id: &str) -> String {
     id.split(['_', '-']).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
@@ -159,53 +159,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_keeps_whole_characters_and_counts_the_mark() {
-        assert_eq!(truncate("abcdef", Keep::Chars(6), CUT_MARK), "abcdef");
-        assert_eq!(truncate("abcdefg", Keep::Chars(6), CUT_MARK), "abcde…");
-        assert_eq!(truncate("äöüäöü", Keep::Bytes(8), CUT_MARK), "äö…");
+    fn truncate_keeps_grapheme_clusters_and_counts_the_mark() {
+        assert_eq!(truncate("abcdef", TextLimit::Chars(6), ELLIPSIS), "abcdef");
+        assert_eq!(truncate("abcdefg", TextLimit::Chars(6), ELLIPSIS), "abcde…");
+        assert_eq!(truncate("äöüäöü", TextLimit::Bytes(8), ELLIPSIS), "äö…");
         let family = "👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦";
-        assert_eq!(truncate(family, Keep::Chars(21), CUT_MARK), family);
-        assert_eq!(truncate(family, Keep::Chars(20), CUT_MARK), "👨‍👩‍👧‍👦👨‍👩‍👧‍👦…");
-        assert_eq!(truncate("abc", Keep::Bytes(2), CUT_MARK), "ab", "the mark itself needs three bytes");
-        assert_eq!(truncate("abc", Keep::Chars(0), CUT_MARK), "");
+        assert_eq!(truncate(family, TextLimit::Chars(21), ELLIPSIS), family);
+        assert_eq!(truncate(family, TextLimit::Chars(20), ELLIPSIS), "👨‍👩‍👧‍👦👨‍👩‍👧‍👦…");
+        assert_eq!(truncate("abc", TextLimit::Bytes(2), ELLIPSIS), "ab", "the mark itself needs three bytes");
+        assert_eq!(truncate("abc", TextLimit::Chars(0), ELLIPSIS), "");
     }
 
     #[test]
-    fn a_tower_of_accents_is_cut_inside() {
-        let tower = format!("a{}", "\u{0301}".repeat(500));
-        assert_eq!(truncate(&tower, Keep::Chars(10), CUT_MARK).chars().count(), 10);
-        assert!(truncate(&tower, Keep::Bytes(10), CUT_MARK).len() <= 10);
+    fn truncate_cuts_inside_a_cluster_larger_than_the_limit() {
+        let cluster = format!("a{}", "\u{0301}".repeat(500));
+        assert_eq!(truncate(&cluster, TextLimit::Chars(10), ELLIPSIS).chars().count(), 10);
+        assert!(truncate(&cluster, TextLimit::Bytes(10), ELLIPSIS).len() <= 10);
     }
 
     #[test]
-    fn hidden_words_are_taken_out_or_shown() {
+    fn hidden_characters_are_stripped_or_escaped() {
         let tagged = "pay\u{E0069}\u{E0067} \u{202E}now\u{200B}\r\nplease\u{1B}[2J\u{FEFF}";
-        assert_eq!(cleaned(tagged), "pay now\nplease[2J");
-        assert_eq!(shown(tagged), "pay⟨U+E0069⟩⟨U+E0067⟩ ⟨U+202E⟩now⟨U+200B⟩␍␊please␛[2J⟨U+FEFF⟩");
-        assert!(matches!(cleaned("größe ❤\u{FE0F}\n"), Cow::Borrowed(_)), "visible text is not touched");
+        assert_eq!(strip_hidden(tagged), "pay now\nplease[2J");
+        assert_eq!(escape_hidden(tagged), "pay⟨U+E0069⟩⟨U+E0067⟩ ⟨U+202E⟩now⟨U+200B⟩␍␊please␛[2J⟨U+FEFF⟩");
+        assert!(matches!(strip_hidden("größe ❤\u{FE0F}\n"), Cow::Borrowed(_)), "visible text is not touched");
     }
 
     #[test]
-    fn lines_become_one_line() {
-        assert_eq!(flattened("a\r\nb\nc\u{2028}d"), "a b c d");
+    fn line_breaks_become_spaces_and_ids_become_words() {
+        assert_eq!(single_line("a\r\nb\nc\u{2028}d"), "a b c d");
         assert_eq!(readable_name("transfer_money"), "transfer money");
         assert_eq!(readable_name("check-in__flow"), "check in flow");
     }
 
     proptest! {
         #[test]
-        fn a_cut_never_exceeds_its_limit(text in ".{0,60}", limit in 0usize..20) {
-            prop_assert!(truncate(&text, Keep::Bytes(limit), CUT_MARK).len() <= limit);
-            prop_assert!(truncate(&text, Keep::Chars(limit), CUT_MARK).chars().count() <= limit);
-            prop_assert!(truncate(&text, Keep::Chars(limit), CUT_MARK).chars().count() <= limit);
+        fn truncated_text_never_exceeds_its_limit(text in ".{0,60}", limit in 0usize..20) {
+            prop_assert!(truncate(&text, TextLimit::Bytes(limit), ELLIPSIS).len() <= limit);
+            prop_assert!(truncate(&text, TextLimit::Chars(limit), ELLIPSIS).chars().count() <= limit);
         }
 
         #[test]
-        fn cleaned_text_hides_nothing_and_stays_so(text in any::<String>()) {
-            let once = cleaned(&text).into_owned();
+        fn strip_hidden_is_complete_and_idempotent(text in any::<String>()) {
+            let once = strip_hidden(&text).into_owned();
             prop_assert!(!once.chars().any(is_hidden));
-            prop_assert!(cleaned(&once) == once);
-            prop_assert!(!shown(&text).chars().any(|c| is_hidden(c) || c == '\n'));
+            prop_assert!(strip_hidden(&once) == once);
+            prop_assert!(!escape_hidden(&text).chars().any(|c| is_hidden(c) || c == '\n'));
         }
     }
 }

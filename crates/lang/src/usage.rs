@@ -1,39 +1,40 @@
-//! What models used: in one turn, or in a whole conversation.
+//! Token usage and cost of model calls, of one turn or of a whole conversation. Both are stored in events.
 
 use std::{fmt, ops::AddAssign};
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens of one answer, or of several.
+/// Token counts of one model response, or the sum of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens of the requests, cached ones included.
+    /// Input tokens, including cached ones.
     pub input: u64,
-    /// Tokens of the answers, unseen reasoning included.
+    /// Output tokens, including hidden reasoning.
     pub output: u64,
-    /// Those of `input` that came from a vendor's cache.
+    /// The part of `input` that was read from the vendor's prompt cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached: u64,
-    /// Those of `input` that were written to a vendor's cache, where it says so.
+    /// The part of `input` that was written to the vendor's prompt cache, if the vendor reports it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_written: u64,
-    /// Those of `output` that were unseen reasoning.
+    /// The part of `output` that was hidden reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning: u64,
-    /// A vendor gave no believable figures: some are counted from bytes, four to a token.
+    /// Some counts are estimates, four bytes to a token, because a vendor reported no plausible ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
-    /// What the answers cost that have prices, in the currency of the project's author.
+    /// The cost of the responses whose model has a price, in the currency of the project's prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
 }
 
-/// Answers of models, their tokens, and what they cost. Calls that failed are not counted: vendors do not tell what those used.
+/// A number of model responses with their token usage and cost. Failed calls are not counted, because vendors do not report their
+/// usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelUsage {
-    /// Answers.
+    /// Number of responses.
     pub answers: u64,
-    /// What they used together.
+    /// Their usage in total.
     #[serde(flatten)]
     pub usage: Usage,
 }
@@ -42,18 +43,18 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// A price without the dust of binary fractions: to a millionth of a millionth.
-pub fn rounded(cost: f64) -> f64 {
+/// Rounds a cost to twelve decimal places, which removes the error of binary fractions.
+pub fn round_cost(cost: f64) -> f64 {
     (cost * 1e12).round() / 1e12
 }
 
 impl ModelUsage {
-    /// What one answer used.
-    pub fn once(usage: Usage) -> Self {
+    /// The usage of one response.
+    pub fn single(usage: Usage) -> Self {
         Self { answers: 1, usage }
     }
-    /// Whether no model answered.
-    pub fn is_nothing(&self) -> bool {
+    /// Whether there is no response.
+    pub fn is_empty(&self) -> bool {
         self.answers == 0
     }
 }
@@ -67,7 +68,7 @@ impl AddAssign for Usage {
         self.reasoning = self.reasoning.saturating_add(more.reasoning);
         self.estimated |= more.estimated;
         self.cost = match (self.cost, more.cost) {
-            (Some(mine), Some(more)) => Some(rounded(mine + more)),
+            (Some(mine), Some(more)) => Some(round_cost(mine + more)),
             (mine, more) => mine.or(more),
         };
     }
@@ -80,7 +81,7 @@ impl AddAssign for ModelUsage {
     }
 }
 
-/// For people: `3 answers, 1,200 tokens in (900 cached), 80 out, cost 0.0042`.
+/// For people: `3 answers, 1200 tokens in (900 cached), 80 out, cost 0.0042`.
 impl fmt::Display for ModelUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Usage { input, output, cached, cache_written, reasoning, estimated, cost } = self.usage;
@@ -108,10 +109,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_told_to_people_and_survive_storage() {
-        let mut used = ModelUsage::once(Usage { input: 100, output: 7, ..Usage::default() });
+    fn sums_print_and_round_trip_as_json() {
+        let mut used = ModelUsage::single(Usage { input: 100, output: 7, ..Usage::default() });
         assert_eq!(used.to_string(), "1 answer, 100 tokens in, 7 out");
-        used += ModelUsage::once(Usage {
+        used += ModelUsage::single(Usage {
             input: 900,
             cached: 800,
             cache_written: 50,
@@ -120,7 +121,7 @@ mod tests {
             cost: Some(0.1),
             estimated: true,
         });
-        used += ModelUsage::once(Usage { cost: Some(0.2), ..Usage::default() });
+        used += ModelUsage::single(Usage { cost: Some(0.2), ..Usage::default() });
         assert_eq!(
             used.to_string(),
             "3 answers, about 1000 tokens in (800 cached, 50 written to the cache), about 47 out (30 reasoning), cost 0.3"
@@ -129,9 +130,9 @@ mod tests {
         assert_eq!(serde_json::from_str::<ModelUsage>(&text).ok(), Some(used));
     }
 
-    /// Turns that are stored have the figures beside the number of answers.
+    /// The stored form is flat: the token counts are next to `answers`.
     #[test]
-    fn figures_stand_where_they_always_stood() {
+    fn stored_usage_is_flat() {
         let stored = r#"{"answers":2,"input":200,"output":20,"cached":120,"cost":0.25}"#;
         let usage = Usage { input: 200, output: 20, cached: 120, cost: Some(0.25), ..Usage::default() };
         let used = ModelUsage { answers: 2, usage };

@@ -1,7 +1,7 @@
-//! Replays several thousand conditions whose verdicts were recorded from the original library (pypred 0.4.0).
+//! Replays several thousand conditions whose results were recorded from pypred 0.4.0, the library that Rasa uses.
 //!
-//! `tests/oracle/condition_cases.py` made the records. Each verdict is one of three: the condition holds, it fails, or it raises,
-//! which for us means that it does not parse or that its outcome tells a trouble.
+//! `tests/oracle/condition_cases.py` records them. A result is one of three: the condition holds, it fails, or it raises, which here
+//! means that it does not parse or that its evaluation has an error.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -11,51 +11,52 @@ use serde_json::Value as Json;
 const CASES: &str = include_str!("data/conditions.jsonl");
 const DOCUMENTS: &str = include_str!("data/condition_documents.json");
 
-/// Texts that are deliberately answered differently. Strict both ways: an entry that no longer differs is an error.
+/// Conditions with deliberately different results. An entry that no longer differs is an error too.
 const DIFFERENCES: &[(&str, &str)] = &[
     ("slots.t matches /^HEL/i", SLASHES),
     ("slots.t matches /l+o/", SLASHES),
     (
         "((((((((((((((((((((((((((((((((((((((((true))))))))))))))))))))))))))))))))))))))))",
-        "nesting is bounded at load",
+        "nesting is limited at load",
     ),
     ("'a\u{301}' matches 'a\\b'", "the matchers count a combining mark as part of a word, Python does not"),
 ];
-const SLASHES: &str = "the library's documentation has slashes, its last release does not: we take them";
+const SLASHES: &str =
+    "pypred documents regular expressions in slashes, its last release does not support them; Segue does";
 
-fn verdict(text: &str, document: &Json) -> (&'static str, String) {
+fn result_of(text: &str, document: &Json) -> (&'static str, String) {
     let condition = match Condition::parse(text) {
         Ok(condition) => condition,
         Err(error) => return ("raises", error.to_string()),
     };
     let none = serde_json::Map::new();
     let slots = document.get("slots").and_then(Json::as_object).unwrap_or(&none);
-    let outcome = condition.eval(&Document { slots, context: document.get("context") });
-    match outcome.trouble {
-        Some(trouble) => {
-            assert!(!outcome.holds, "{text}");
-            ("raises", trouble)
+    let evaluation = condition.eval(&Document { slots, context: document.get("context") });
+    match evaluation.error {
+        Some(error) => {
+            assert!(!evaluation.holds, "{text}");
+            ("raises", error)
         }
-        None if outcome.holds => ("holds", String::new()),
+        None if evaluation.holds => ("holds", String::new()),
         None => ("fails", String::new()),
     }
 }
 
 #[test]
-fn every_recorded_verdict_is_ours() {
+fn results_equal_those_of_pypred() {
     let documents: Vec<Json> = serde_json::from_str(DOCUMENTS).unwrap();
     let (mut cases, mut wrong) = (0, Vec::new());
     for line in CASES.lines() {
         let case: Json = serde_json::from_str(line).unwrap();
         let text = case["text"].as_str().unwrap();
         let at = usize::try_from(case["document"].as_u64().unwrap()).unwrap();
-        let (ours, why) = verdict(text, &documents[at]);
+        let (ours, error) = result_of(text, &documents[at]);
         let differs = ours != case["verdict"].as_str().unwrap();
         if differs != DIFFERENCES.iter().any(|(known, _)| *known == text) {
-            wrong.push(format!("{text:?} in document {at}: recorded {}, ours {ours} {why}", case["verdict"]));
+            wrong.push(format!("{text:?} in document {at}: recorded {}, ours {ours} {error}", case["verdict"]));
         }
         cases += 1;
     }
-    assert!(cases >= 3_000, "only {cases} cases: the record is damaged");
+    assert!(cases >= 3_000, "only {cases} cases: conditions.jsonl is incomplete");
     assert!(wrong.is_empty(), "{} of {cases} differ:\n{}", wrong.len(), wrong.join("\n"));
 }

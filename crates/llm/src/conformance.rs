@@ -348,7 +348,7 @@ async fn ask(wire: &dyn Wire, scenario: &Scenario, status: u16, body: Vec<u8>, a
         ..ModelConfig::default()
     };
     let model: Arc<dyn Llm> = super::open_one(&config, around).unwrap();
-    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let cx = ManualClock::new().context(Duration::from_secs(60));
     let messages = vec![ChatMessage::system("s"), ChatMessage::user("hello")];
     let mut shown = Vec::new();
     let mut stream = match model.chat(ChatRequest::new(Purpose::AGENT, messages), &cx).await {

@@ -272,8 +272,8 @@ mod tests {
         let fails = || script("rules: [{fail: {status: 503}}]");
         for (retries, tries) in [(None, segue_base::limits::MODEL_TRIES), (Some(0), 1), (Some(3), 4)] {
             let group = open(&[ModelConfig { num_retries: retries, ..fails() }], &LlmEnvironment::default()).unwrap();
-            let clock = ManualClock::jumping();
-            let cx = clock.cx(Duration::from_secs(600));
+            let clock = ManualClock::auto_advancing();
+            let cx = clock.context(Duration::from_secs(600));
             let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
             let error = group.chat(request, &cx).await.err().unwrap();
             assert!(matches!(error.kind, LlmErrorKind::Overloaded { .. }), "{error:?}");
@@ -286,7 +286,7 @@ mod tests {
     async fn a_list_of_models_is_an_ordered_fallback() {
         let broken = script("rules: [{fail: {status: 401}}]");
         let group = open(&[broken, script("rules: [{say: second}]")], &LlmEnvironment::default()).unwrap();
-        let cx = ManualClock::new().cx(Duration::from_secs(60));
+        let cx = ManualClock::new().context(Duration::from_secs(60));
         let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
         assert_eq!(&*group.chat(request, &cx).await.unwrap().finish().await.unwrap().text, "second");
     }

@@ -1,6 +1,6 @@
 //! What a call costs: the prices of a model's entry times the tokens of its answer.
 
-use segue_lang::usage::rounded;
+use segue_lang::usage::round_cost;
 use serde_json::Value;
 
 use super::{ModelConfig, message::Usage};
@@ -57,7 +57,7 @@ impl Prices {
             + times(usage.cache_written, self.cache_write)
             + times(said, self.output)
             + times(usage.reasoning, self.reasoning);
-        rounded(cost)
+        round_cost(cost)
     }
 }
 

@@ -66,7 +66,7 @@ impl ChatRequest {
     }
 
     /// The same request with a temperature and a limit of tokens where `settings`, what the author set for the model, have none. A model
-    /// that thinks has [`limits::COMMAND_TOKENS_THINKING`]: hidden thoughts count as tokens of the answer, and would leave none for it.
+    /// that thinks has [`limits::COMMAND_TOKENS_REASONING`]: hidden thoughts count as tokens of the answer, and would leave none for it.
     #[must_use]
     pub fn with_defaults(
         mut self,
@@ -80,7 +80,7 @@ impl ChatRequest {
         }
         if !is_set(settings, &["max_tokens", "max_completion_tokens"]) {
             let thinks = profile.thinks_with(settings.iter().copied());
-            self.max_tokens = Some(if thinks { limits::COMMAND_TOKENS_THINKING } else { max_tokens });
+            self.max_tokens = Some(if thinks { limits::COMMAND_TOKENS_REASONING } else { max_tokens });
         }
         self
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use segue_lang::text::{Keep, truncate};
+use segue_lang::text::{TextLimit, truncate};
 
 use super::{ChatMessage, ChatRequest};
 
@@ -46,7 +46,7 @@ fn with_cut_results(messages: &[Arc<ChatMessage>]) -> Option<Vec<Arc<ChatMessage
     let cut = |(at, message): (usize, &Arc<ChatMessage>)| match &**message {
         ChatMessage::Tool { call_id, name, text } if at < newest && text.len() > LEFT => {
             has_cut = true;
-            let text = truncate(text, Keep::Bytes(LEFT), MARK).as_ref().into();
+            let text = truncate(text, TextLimit::Bytes(LEFT), MARK).as_ref().into();
             Arc::new(ChatMessage::Tool { call_id: call_id.clone(), name: name.clone(), text })
         }
         _ => message.clone(),

@@ -159,7 +159,7 @@ async fn imported(store: &dyn Store) {
 }
 
 async fn forgotten_duplicates(store: &dyn Store) {
-    let long = i64::try_from(limits::DUPLICATE_MEMORY.as_secs()).unwrap();
+    let long = i64::try_from(limits::DEDUP_WINDOW.as_secs()).unwrap();
     talk(store, "d", "m", 10).await;
     // Whoever asks without sending it again is told the same.
     for (at, known) in [(10 + long, true), (12 + long, false)] {

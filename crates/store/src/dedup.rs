@@ -34,7 +34,7 @@ pub(super) fn dedup_hash(key: &str) -> u64 {
 
 /// Whether a message that came `earlier` is no longer remembered as the same as one that comes `now`.
 pub(super) fn is_past_dedup_window(earlier: Timestamp, now: Timestamp) -> bool {
-    is_older(limits::DUPLICATE_MEMORY, earlier, now)
+    is_older(limits::DEDUP_WINDOW, earlier, now)
 }
 
 /// Whether what was recorded `earlier` is past its retention `now`.

@@ -46,7 +46,7 @@ impl Location {
         let rest = if text.starts_with("sqlite:///") { rest.trim_start_matches("///") } else { rest };
         let rest = if text.starts_with("sqlite:////") { text.trim_start_matches("sqlite:///") } else { rest };
         if rest.contains("://") {
-            let given = http::shown(text);
+            let given = http::redact_url(text);
             let (reason, cure) = ("this database is not supported".into(), "use `memory` or `sqlite:PATH`".into());
             return Err(StoreError::Unsupported { given, reason, cure });
         }

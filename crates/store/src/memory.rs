@@ -114,7 +114,7 @@ impl State {
         if self.recent_journals.back().is_none_or(|(last, number)| (last, *number) != (id, turn)) {
             self.recent_journals.push_back((id.clone(), turn));
         }
-        if self.recent_journals.len() > limits::MEMORY_TRACED
+        if self.recent_journals.len() > limits::MEMORY_JOURNALS
             && let Some((id, turn)) = self.recent_journals.pop_front()
             && let Some(conversation) = self.conversations.get_mut(&id)
         {

@@ -30,7 +30,7 @@ pub async fn call_step(
     limit: Option<Duration>,
     wrap: Wrap<'_>,
 ) -> ToolResult {
-    let catalog = match source.list(&cx.cx.within(limits::MCP_INITIALISE)).await {
+    let catalog = match source.list(&cx.cx.with_timeout(limits::MCP_INITIALISE)).await {
         Ok(catalog) => catalog,
         Err(error) => return ToolResult::Failed { reason: error.to_string() },
     };

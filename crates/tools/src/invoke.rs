@@ -73,7 +73,7 @@ impl CheckedCall {
     pub async fn send(self, cx: &ToolCallContext, limit: Option<Duration>) -> ToolOutcome {
         let limit = limit.or(self.tool.limit()).unwrap_or(limits::TOOL_DEADLINE);
         let most = self.tool.most().unwrap_or(limits::TOOL_TOTAL).max(limit);
-        let inner = cx.cx.patient(limit, most).performing(self.class);
+        let inner = cx.cx.with_idle_timeout(limit, most).for_effect(self.class);
         let progress = Some(listening(&inner, cx));
         let inner = ToolCallContext { progress, cx: inner, effect: Some(self.class), ..cx.clone() };
         if cx.cx.cancel.is_cancelled() {
@@ -85,7 +85,7 @@ impl CheckedCall {
         }
         let began = inner.cx.clock.elapsed();
         // A little longer than the tool has, so that what wraps it can record how it ended.
-        match inner.cx.wait_beyond(limits::TOOL_GRACE, self.tool.call(self.arguments, &inner)).await {
+        match inner.cx.wait_with_grace(limits::TOOL_GRACE, self.tool.call(self.arguments, &inner)).await {
             Ok(outcome) => within_size(outcome, self.class),
             Err(WaitError::DeadlinePassed) => {
                 late(self.class, waited(&inner.cx, began.saturating_add(limits::TOOL_GRACE), left))
@@ -119,7 +119,7 @@ fn listening(inner: &CallContext, cx: &ToolCallContext) -> Arc<dyn Fn(Progress) 
         let mut farthest = farthest.lock().unwrap_or_else(PoisonError::into_inner);
         if news.done > *farthest {
             *farthest = news.done;
-            inner.alive();
+            inner.reset_idle_timeout();
         }
         drop(farthest);
         if let Some(outer) = &outer {

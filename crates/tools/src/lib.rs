@@ -28,7 +28,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use segue_engine::text::{CUT_MARK, Keep, cleaned, flattened, truncate};
+use segue_engine::text::{ELLIPSIS, TextLimit, single_line, strip_hidden, truncate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::watch;
@@ -198,9 +198,9 @@ pub struct Progress {
 impl Progress {
     /// Its words as one short line without hidden characters: they are text of others. `None` when it has none.
     pub fn line(&self) -> Option<String> {
-        let line = cleaned(self.message.as_deref()?);
-        let line = flattened(&line);
-        let line = truncate(line.trim(), Keep::Chars(limits::TOOL_NEWS_TEXT), CUT_MARK);
+        let line = strip_hidden(self.message.as_deref()?);
+        let line = single_line(&line);
+        let line = truncate(line.trim(), TextLimit::Chars(limits::TOOL_PROGRESS_TEXT), ELLIPSIS);
         (!line.is_empty()).then(|| line.into_owned())
     }
 }

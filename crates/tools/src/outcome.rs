@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use segue_engine::text::cleaned;
+use segue_engine::text::strip_hidden;
 use serde_json::{Map, Value as Json};
 
 use super::{
@@ -69,7 +69,7 @@ impl ToolOutcome {
     /// What becomes of a call that got no answer: a `write` that may have arrived may have happened.
     pub fn unanswered(class: EffectClass, arrival: Arrival, kind: FailureKind, message: impl Into<String>) -> Self {
         let failure = ToolFailure::new(kind, message);
-        if class.in_doubt(arrival) && !failpoint::is_set("defect:unknown-is-failed") {
+        if class.in_doubt(arrival) && !failpoint::is_armed("defect:unknown-is-failed") {
             Self::Unknown(failure)
         } else {
             Self::Failed(failure)
@@ -102,7 +102,7 @@ impl ToolOutcome {
             Self::Unknown(failure) => failure_words(Word::Unknown, failure),
             Self::Pending(task) => say(Word::Pending, &[("id", &task.id)]),
         };
-        capped(&cleaned(&text), limits::TOOL_RESULT)
+        capped(&strip_hidden(&text), limits::TOOL_RESULT)
     }
 }
 

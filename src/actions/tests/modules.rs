@@ -69,7 +69,7 @@ async fn a_module_is_started_at_first_need_and_ends_with_us() {
     assert_eq!(server.status(), Health::Up);
     run(&*server, &clock, "action_a").await;
     assert_eq!(lines(&folder, "ports").len(), 1, "one child for all calls");
-    server.close(&clock.0.cx(Duration::from_secs(60))).await;
+    server.close(&clock.0.context(Duration::from_secs(60))).await;
     assert!(matches!(server.status(), Health::Down { .. }));
     let error = error(run(&*server, &clock, "action_a").await);
     assert_eq!((error.code.as_str(), error.may_have_run), ("unreachable", false));
@@ -102,7 +102,7 @@ async fn a_child_that_dies_is_started_again_at_once_and_then_later_and_later() {
     let (_fourth, port) = serve(&folder, 4).await;
     until(|| server.status() == Health::Up).await;
     die(&port);
-    server.close(&clock.0.cx(Duration::from_secs(60))).await;
+    server.close(&clock.0.context(Duration::from_secs(60))).await;
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn what_is_missing_is_named_with_the_cure() {
         let error = error(run(&*server, &clock, "action_a").await);
         assert_eq!((error.code.as_str(), error.may_have_run), ("unreachable", false));
         assert!(error.message.contains(cure) && error.message.contains("url"), "{}", error.message);
-        server.close(&clock.0.cx(Duration::from_secs(60))).await;
+        server.close(&clock.0.context(Duration::from_secs(60))).await;
     }
 }
 
@@ -132,7 +132,7 @@ async fn a_child_that_never_came_up_is_tried_again_when_somebody_needs_it() {
     assert_eq!(lines(&folder, "starts").len(), 2);
     assert_eq!(error(run(&*server, &clock, "action_a").await).code, "unreachable");
     assert_eq!(lines(&folder, "starts").len(), 2, "during the pause it fails at once");
-    server.close(&clock.0.cx(Duration::from_secs(60))).await;
+    server.close(&clock.0.context(Duration::from_secs(60))).await;
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn a_child_that_does_not_answer_is_given_up() {
     let error = error(running.await);
     assert_eq!(error.code, "unreachable", "{error:?}");
     until(|| server.status() != Health::Up && lines(&folder, "ports").len() == 1).await;
-    server.close(&clock.0.cx(Duration::from_secs(60))).await;
+    server.close(&clock.0.context(Duration::from_secs(60))).await;
 }
 
 #[tokio::test]

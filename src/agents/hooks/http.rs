@@ -15,12 +15,12 @@ use super::{
 };
 use crate::{
     agents,
-    auth::Credentials,
     clock::Clock,
     context::{CallContext, WaitError},
     effect::Arrival,
-    http::{BodyError, HttpClients, destination, read_limited},
+    http::{BodyError, HttpClients, parse_endpoint_url, read_limited},
     limits, llm,
+    outbound_auth::OutboundCredentials,
     secret::Secret,
     tools::{
         EffectClass, FailureKind, Tool, ToolCallContext, ToolFailure, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
@@ -34,7 +34,7 @@ const VERSION: u32 = 1;
 pub struct HookServer {
     url: reqwest::Url,
     http: HttpClients,
-    credentials: Result<Credentials, String>,
+    credentials: Result<OutboundCredentials, String>,
     forward: Vec<Arc<str>>,
     agent: Arc<str>,
 }
@@ -143,7 +143,7 @@ impl HookServer {
     /// # Errors
     /// [`HookError`] when the address is none that may be asked.
     pub fn new(url: &str, definition: &AgentDef, http: HttpClients, clock: &Arc<dyn Clock>) -> Result<Self, HookError> {
-        let url = destination(url).map_err(HookError)?;
+        let url = parse_endpoint_url(url).map_err(HookError)?;
         let auth = if definition.remote.is_some() { &definition.hook_auth } else { &definition.auth };
         let credentials = agents::credentials(auth, clock, &http);
         Ok(Self {
@@ -188,7 +188,7 @@ impl HookServer {
         id: &str,
         cx: &CallContext,
     ) -> Result<T, HookError> {
-        let cx = cx.within(limits::HOOK_DEADLINE);
+        let cx = cx.with_timeout(limits::HOOK_DEADLINE);
         let bytes = match cx.wait(self.post(hook, payload, id)).await {
             Ok(answered) => answered.map_err(|error| HookError(format!("{hook}: {}", error.reason)))?,
             Err(stopped) => return Err(HookError(format!("{hook}: {stopped}"))),

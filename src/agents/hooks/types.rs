@@ -159,7 +159,7 @@ impl HookContext {
         channel: Arc<str>,
         id: Arc<str>,
     ) -> (Self, mpsc::Receiver<Arc<str>>) {
-        let (speech, heard) = mpsc::channel(limits::HOOK_SPEECH);
+        let (speech, heard) = mpsc::channel(limits::HOOK_MESSAGES);
         (Self { cx, agent, channel, id, said: Mutex::default(), speech }, heard)
     }
     /// For calling hooks in a test of your own; what they say is in [`HookContext::said`].
@@ -167,12 +167,12 @@ impl HookContext {
         let id = cx.key.as_str().into();
         Self::new(cx, agent.into(), channel.into(), id).0
     }
-    /// Tells the user something now, while the hook goes on: a filler. At most [`limits::HOOK_SPEECH`] in one call of a hook;
+    /// Tells the user something now, while the hook goes on: a filler. At most [`limits::HOOK_MESSAGES`] in one call of a hook;
     /// what is too much is dropped, and so is a text without a visible character.
     pub fn say(&self, text: impl Into<Arc<str>>) {
         let text: Arc<str> = text.into();
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if text.trim().is_empty() || said.len() >= limits::HOOK_SPEECH {
+        if text.trim().is_empty() || said.len() >= limits::HOOK_MESSAGES {
             return;
         }
         // A receiver that is gone is a test that does not listen.

@@ -221,7 +221,7 @@ async fn ended(
 
 /// Asks that a task be stopped: nobody will hear what comes of it, and its cost need not go on.
 async fn stop(peer: &dyn A2aClient, task: &str, cx: &CallContext) {
-    let beyond = CallContext { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel").sheltered() };
+    let beyond = CallContext { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel").uncancellable() };
     if let Err(fault) = peer.cancel(task, &beyond).await {
         tracing::debug!(task, "the remote task could not be stopped: {fault}");
     }

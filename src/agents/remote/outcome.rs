@@ -136,7 +136,7 @@ pub(super) fn of_task(task: &Task) -> Ending {
         TaskState::Completed => Ending { results, ..Ending::done(whole_text(said, &task.artifacts)) },
         state => {
             let words = if text.is_empty() { "it says nothing about it" } else { &text };
-            let words: String = words.chars().take(limits::A2A_WORDS).collect();
+            let words: String = words.chars().take(limits::A2A_REASON_TEXT).collect();
             Ending::failed(FAILED, format!("{}: {words}", state_words(state)))
         }
     }

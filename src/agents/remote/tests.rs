@@ -178,7 +178,7 @@ impl World {
             kind: EventKind::User(message),
             place: FlowLocation::default(),
         });
-        Self { project, conversation, call, sink: Pieces::default(), clock: Arc::new(ManualClock::jumping()) }
+        Self { project, conversation, call, sink: Pieces::default(), clock: Arc::new(ManualClock::auto_advancing()) }
     }
 
     async fn run(&mut self, peer: &Given) -> AgentOutcome {

@@ -215,7 +215,7 @@ async fn what_a_hook_says_leaves_at_once_and_stands_among_the_events() {
     world.hooks = Some(Arc::new(Talks));
     let outcome = world.run().await;
     let fillers = said(&outcome).iter().filter(|(kind, _)| *kind == BotKind::Filler).count();
-    assert_eq!(fillers, crate::limits::HOOK_SPEECH, "no hook talks for ever");
+    assert_eq!(fillers, crate::limits::HOOK_MESSAGES, "no hook talks for ever");
     let first = world.sink.pieces.first().unwrap();
     assert!(
         matches!(first, ReplyEvent::Message { message, .. } if message.text.as_deref() == Some("word 0")),

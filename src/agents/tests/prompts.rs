@@ -139,7 +139,7 @@ async fn one_long_result_takes_nothing_from_the_memory_of_a_task() {
 #[tokio::test]
 async fn a_call_that_changed_something_is_remembered_whatever_was_read_after_it() {
     let rules = "configuration:\n  max_iterations: 12\n  tools:\n    other: { effect: write }\n";
-    let lists = vec![("find", json!({"lines": limits::AGENT_EXCHANGE_LEAST})); 10];
+    let lists = vec![("find", json!({"lines": limits::AGENT_EXCHANGE_MIN})); 10];
     let mut asks = vec![vec![("other", json!({}))], vec![("find", json!({"port": "oldest"}))]];
     asks.extend(vec![lists; 9]);
     let results = results_in_the_next_turn(rules, &asks).await;

@@ -167,7 +167,7 @@ impl World {
             conversation: Conversation::new(ConversationId::from("c")),
             call,
             model: Arc::new(ScriptedLlm::strict(steps)),
-            clock: ManualClock::jumping(),
+            clock: ManualClock::auto_advancing(),
             called: Arc::default(),
             sink: Pieces::default(),
             hooks: None,
@@ -228,7 +228,7 @@ impl World {
     /// Runs once and keeps what happened in the conversation.
     pub(super) async fn run_more(&mut self) -> AgentOutcome {
         let agent = ReactAgent::new(Arc::new(PromptSet::new(|_| None).unwrap()));
-        let cx = self.clock.cx(Duration::from_secs(120));
+        let cx = self.clock.context(Duration::from_secs(120));
         let definition = self.project.agent("finder").unwrap().clone();
         let task = AgentRequest {
             project: &self.project,
@@ -307,7 +307,7 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
         set = set.own(Arc::new(Tool::from_fn(spec, run)));
     }
     let rules = &project.agent("finder").unwrap().rules;
-    set.build().classed(|name| rules.tool(name)?.effect.as_deref().and_then(EffectClass::named))
+    set.build().classed(|name| rules.tool(name)?.effect.as_deref().and_then(EffectClass::from_name))
 }
 
 fn info_of(name: &str) -> ToolInfo {

@@ -56,7 +56,7 @@ impl Courses {
         }
         all.shift_remove(task);
         all.insert(task.to_owned(), course.clone());
-        let surplus = all.len().saturating_sub(limits::A2A_COURSES);
+        let surplus = all.len().saturating_sub(limits::A2A_TASK_RUNS);
         let ended: Vec<String> =
             all.iter().filter(|(_, course)| course.has_ended()).map(|(id, _)| id.clone()).take(surplus).collect();
         for id in ended {

@@ -13,7 +13,7 @@ use super::{A2aRequestError, A2aServer, tasks::context_of};
 use crate::{
     a2a::{A2aVersion, A2aWireFormat, codes, model::Task, writing},
     context::CallContext,
-    http::{HttpClients, SsrfGuard, destination},
+    http::{HttpClients, SsrfGuard, parse_endpoint_url},
     limits,
 };
 
@@ -100,7 +100,7 @@ impl Pushes {
     pub(super) fn new(local: bool, outbound: &HttpClients) -> Option<Self> {
         // A name that nobody has: nothing is configured, so nothing near us is allowed.
         let home = if local { "http://127.0.0.1/" } else { "https://nobody.invalid/" };
-        let guard = SsrfGuard::around(&reqwest::Url::parse(home).ok()?, []).through_proxy_of(outbound);
+        let guard = SsrfGuard::for_server(&reqwest::Url::parse(home).ok()?, []).with_proxy_of(outbound);
         Some(Self { client: guard.client().ok()?, guard, known: Mutex::default() })
     }
     fn known(&self) -> MutexGuard<'_, IndexMap<String, Vec<Config>>> {
@@ -108,7 +108,7 @@ impl Pushes {
     }
     /// Whether an address may be reported to.
     pub(super) async fn check(&self, url: &str) -> Result<(), String> {
-        let parsed = destination(url).map_err(|why| format!("nothing is reported there: {why}"))?;
+        let parsed = parse_endpoint_url(url).map_err(|why| format!("nothing is reported there: {why}"))?;
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err("nothing is reported there: an address may not hold a user name or a password".to_owned());
         }
@@ -144,7 +144,7 @@ impl Pushes {
 
 /// Forgets the oldest beyond the limit: they are read from the store when they are wanted.
 fn trim(known: &mut IndexMap<String, Vec<Config>>) {
-    while known.len() > limits::A2A_COURSES {
+    while known.len() > limits::A2A_TASK_RUNS {
         known.shift_remove_index(0);
     }
 }

@@ -413,7 +413,7 @@ async fn credentials_of_a_caller_stand_in_no_event_and_go_with_the_task() {
 
 #[tokio::test]
 async fn a_report_that_fails_is_tried_a_few_times() {
-    let clock = ManualClock::jumping();
+    let clock = ManualClock::auto_advancing();
     let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
     let builder = Assistant::builder_from_texts(FILES).unwrap().model(model);
     let assistant = builder.clock(Arc::new(clock.clone())).build().unwrap();
@@ -445,18 +445,18 @@ async fn what_runs_and_what_is_told_is_bounded() {
     assert_eq!(heard, limits::A2A_UPDATES + 1, "the end is always told");
     let far = format!("{}{}", course.cursor(0).trim_end_matches('0'), usize::MAX);
     assert!(course.listen(Some(&far)).next().await.is_none(), "a cursor that nobody was given");
-    for at in 0..limits::A2A_COURSES {
+    for at in 0..limits::A2A_TASK_RUNS {
         assert!(agent.0.courses.begin(&format!("t{at}"), "", Vec::new()).is_ok());
     }
-    assert_eq!(agent.0.courses.running(), limits::A2A_COURSES);
+    assert_eq!(agent.0.courses.running(), limits::A2A_TASK_RUNS);
     assert!(agent.0.courses.of("t").is_none(), "one that ended made room");
     let refused = call(&agent, "SendMessage", message("m1", "hi")).await;
     assert_eq!(refused["error"]["code"], codes::INTERNAL, "{refused}");
     let pushes = agent.0.pushes.as_ref().unwrap();
-    for at in 0..limits::A2A_COURSES + 10 {
+    for at in 0..limits::A2A_TASK_RUNS + 10 {
         pushes.nothing_stored(&format!("t{at}"));
     }
-    assert_eq!(pushes.tasks(), limits::A2A_COURSES);
+    assert_eq!(pushes.tasks(), limits::A2A_TASK_RUNS);
 }
 
 #[test]
@@ -544,7 +544,7 @@ async fn what_a_task_owes_is_done_before_the_assistant_closes() {
             .unwrap();
         read
     };
-    let ((), heard) = tokio::join!(assistant.close(limits::DRAIN), reported);
+    let ((), heard) = tokio::join!(assistant.close(limits::DRAIN_TIMEOUT), reported);
     assert!(heard > 0);
     let elsewhere = agent_of(&assistant);
     assert_eq!(elsewhere.pushes_of(task["id"].as_str().unwrap()).await.unwrap().len(), 1, "and it is written down");

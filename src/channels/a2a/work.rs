@@ -58,11 +58,11 @@ impl A2aServer {
         let Asked { message, push } = asked;
         let text = words(&message)?;
         for (name, value) in [("messageId", Some(&message.id)), ("contextId", message.context_id.as_ref())] {
-            if value.is_some_and(|value| value.len() > limits::WIRE_NAME / 2) {
+            if value.is_some_and(|value| value.len() > limits::WIRE_ID / 2) {
                 return Err(A2aRequestError::params(format!("`{name}` is too long")));
             }
         }
-        if self.0.courses.running() >= limits::A2A_COURSES {
+        if self.0.courses.running() >= limits::A2A_TASK_RUNS {
             return Err(A2aRequestError::new(codes::INTERNAL, "too much is under way; try again later"));
         }
         if let (Some(config), Some(pushes)) = (&push, &self.0.pushes) {

@@ -1,5 +1,5 @@
 //! The keys of an issuer: read once, looked up by their id, fetched anew when they are old or when a token names one that is not
-//! there; never more often than [`limits::JWKS_PAUSE`] allows, whoever asks. What was begun is brought to its end, whoever goes away.
+//! there; never more often than [`limits::JWKS_MIN_INTERVAL`] allows, whoever asks. What was begun is brought to its end, whoever goes away.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,7 +18,7 @@ use super::ring_provider::family;
 use crate::{
     clock::Clock,
     context::CallContext,
-    http::{BodyError, HttpClients, destination, read_limited},
+    http::{BodyError, HttpClients, parse_endpoint_url, read_limited},
     limits,
 };
 
@@ -77,7 +77,7 @@ impl JwkSource {
                 Ok(Self::Fixed(set))
             }
             JwtKeys::Address(url) => Ok(Self::Address(Arc::new(RemoteJwks {
-                url: destination(url)?,
+                url: parse_endpoint_url(url)?,
                 http: HttpClients::with_proxy(None, None),
                 known: Mutex::default(),
             }))),
@@ -106,7 +106,7 @@ impl RemoteJwks {
     async fn of(self: &Arc<Self>, head: &Header, clock: &Arc<dyn Clock>) -> Result<Vec<DecodingKey>, KeysUnavailable> {
         let known = self.known().usable(clock.elapsed());
         let (keys, age) = known.map_or_else(Default::default, |(set, age)| (matching_keys(&set, head), age));
-        if !keys.is_empty() && age < limits::JWKS_LIFE {
+        if !keys.is_empty() && age < limits::JWKS_REFRESH_AFTER {
             return Ok(keys);
         }
         let fetched = self.refreshed(clock);
@@ -124,7 +124,7 @@ impl RemoteJwks {
         let mut known = self.known();
         let now = clock.elapsed();
         if let Some((at, end)) = &known.tried
-            && now.saturating_sub(*at) < limits::JWKS_PAUSE
+            && now.saturating_sub(*at) < limits::JWKS_MIN_INTERVAL
         {
             return end.clone();
         }
@@ -172,7 +172,7 @@ impl JwksCache {
     /// The keys and their age, unless they are too old to be trusted.
     fn usable(&self, now: Duration) -> Option<(KeySet, Duration)> {
         let age = now.saturating_sub(self.came);
-        self.set.clone().filter(|_| age < limits::JWKS_STALE).map(|set| (set, age))
+        self.set.clone().filter(|_| age < limits::JWKS_MAX_AGE).map(|set| (set, age))
     }
 }
 

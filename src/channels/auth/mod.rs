@@ -1,7 +1,7 @@
 //! Authentication of callers, for all channels: a fixed token, or tokens that an authorization server signs.
 //!
 //! Entry: [`Authenticator`]. Never: a token is printed; a refusal says more than the holder of the token may know; a caller makes us ask
-//! others more often than [`limits::JWKS_PAUSE`](crate::limits::JWKS_PAUSE) allows.
+//! others more often than [`limits::JWKS_MIN_INTERVAL`](crate::limits::JWKS_MIN_INTERVAL) allows.
 
 mod bearer;
 mod jwks;
@@ -135,7 +135,7 @@ impl AuthError {
         match challenge.map(HeaderValue::try_from) {
             Some(Ok(challenge)) => drop(headers.insert(WWW_AUTHENTICATE, challenge)),
             Some(Err(_)) => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
-            None => drop(headers.insert(RETRY_AFTER, HeaderValue::from(limits::JWKS_PAUSE.as_secs()))),
+            None => drop(headers.insert(RETRY_AFTER, HeaderValue::from(limits::JWKS_MIN_INTERVAL.as_secs()))),
         }
         answer
     }

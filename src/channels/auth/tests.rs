@@ -286,7 +286,7 @@ async fn keys_are_kept_and_asked_for_again_when_a_token_names_a_new_one_but_not_
     assert!(all.iter().all(Result::is_ok) && count() == 1, "one asks for all");
     *set.lock().unwrap() = json!({"keys": [old.jwk("old"), new.jwk("new")]});
     assert!(comes(&auth, &clock, &second).await.is_err(), "a moment ago it was not there");
-    clock.advance(limits::JWKS_PAUSE);
+    clock.advance(limits::JWKS_MIN_INTERVAL);
     assert!(comes(&auth, &clock, &second).await.is_ok());
     assert_eq!(count(), 2);
     for number in 0..50 {
@@ -295,16 +295,16 @@ async fn keys_are_kept_and_asked_for_again_when_a_token_names_a_new_one_but_not_
     }
     assert_eq!(count(), 2, "whoever makes up ids does not make us ask");
     *set.lock().unwrap() = json!({"keys": [new.jwk("new")]});
-    clock.advance(limits::JWKS_LIFE);
+    clock.advance(limits::JWKS_REFRESH_AFTER);
     assert!(comes(&auth, &clock, &first).await.is_ok(), "answered from what is known, while newer ones come");
     assert!(comes(&auth, &clock, &token(&new, "unknown")).await.is_err(), "whose key is not known waits for them");
     assert!(comes(&auth, &clock, &first).await.is_err(), "a key that was taken away");
     assert_eq!(count(), 3);
     // While the server is down, what is known goes on for a while.
     *set.lock().unwrap() = Json::Null;
-    clock.advance(limits::JWKS_LIFE);
+    clock.advance(limits::JWKS_REFRESH_AFTER);
     assert!(comes(&auth, &clock, &second).await.is_ok());
-    clock.advance(limits::JWKS_STALE);
+    clock.advance(limits::JWKS_MAX_AGE);
     assert_eq!(comes(&auth, &clock, &second).await, Err(AuthError::Unavailable));
     assert_eq!(AuthError::Unavailable.response("this agent").status(), 503);
 }
@@ -334,12 +334,12 @@ async fn nobody_whose_key_is_known_waits_for_a_server_of_keys_that_hangs() {
     let known = token("a");
     assert!(comes(&auth, &clock, &known).await.is_ok());
     *set.lock().unwrap() = json!("…");
-    clock.advance(limits::JWKS_LIFE);
+    clock.advance(limits::JWKS_REFRESH_AFTER);
     for _ in 0..2 {
         assert!(matches!(comes(&auth, &clock, &known).now_or_never(), Some(Ok(_))), "at once");
     }
     assert!(comes(&auth, &clock, &token("b")).now_or_never().is_none(), "a key that is not known is waited for");
-    clock.advance(limits::JWKS_STALE);
+    clock.advance(limits::JWKS_MAX_AGE);
     assert!(comes(&auth, &clock, &known).now_or_never().is_none(), "too old to be trusted");
 }
 
@@ -348,7 +348,7 @@ async fn a_server_of_keys_that_hangs_or_talks_without_end_is_given_up() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let auth = door_of(&rules(json!({"jwks": url}))).unwrap();
-    let jumping = ManualClock::jumping().at(Timestamp::from_micros(NOW * 1_000_000));
+    let jumping = ManualClock::auto_advancing().at(Timestamp::from_micros(NOW * 1_000_000));
     let token = Signer::ed().signs(&json!({"alg": "EdDSA"}), &claims(json!({})));
     assert_eq!(comes(&auth, &jumping, &token).await, Err(AuthError::Unavailable));
     assert_eq!(jumping.slept().last(), Some(&limits::JWKS_WAIT));

@@ -91,7 +91,7 @@ pub(super) fn check(project: &Project, prompts: &[McpPromptDef], resources: &[Mc
 fn said(project: &Project, response: &str, values: &Values) -> Reply {
     let only = project.response(response).and_then(|response| response.variations.first());
     let filled = |text: &ResponseText| match text {
-        ResponseText::Braces(text) => Some(template::fill(text, values).content.into_owned()),
+        ResponseText::Braces(text) => Some(template::interpolate_text(text, values).content.into_owned()),
         ResponseText::Jinja(_) => None,
     };
     let Some(only) = only else { return Reply::default() };

@@ -75,7 +75,7 @@ fn config(shared: &McpServerState) -> StreamableHttpServerConfig {
     StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
         .with_sse_keep_alive(Some(limits::HEARTBEAT))
-        .with_max_request_body_bytes(limits::BODY)
+        .with_max_request_body_bytes(limits::HTTP_BODY)
         .with_cancellation_token(shared.closed.clone())
 }
 

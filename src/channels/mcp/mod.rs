@@ -139,9 +139,9 @@ impl McpServerChannel {
         })
     }
 
-    /// Lets calls under way end within [`limits::DRAIN`], then ends every session: a server would wait for every host that listens.
+    /// Lets calls under way end within [`limits::DRAIN_TIMEOUT`], then ends every session: a server would wait for every host that listens.
     async fn close(&self, clock: &Arc<dyn Clock>) {
-        let cx = CallContext::new(clock.clone(), limits::DRAIN);
+        let cx = CallContext::new(clock.clone(), limits::DRAIN_TIMEOUT);
         let _ = cx.wait(self.calls.acquire_many(CALLS)).await;
         self.closed.cancel();
     }

@@ -6,7 +6,7 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use segue_engine::{
     ids::FlowId,
     project::{ActionReference, Call, Collect, Flow, Mapping, Project, SlotDef, SlotType, StepKind},
-    text::{Keep, truncate},
+    text::{TextLimit, truncate},
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -114,7 +114,7 @@ fn tool_of(project: &Project, flow: &Flow, name: String) -> (Tool, String) {
         "" => say("flow_without_description", &[("name", &flow.name)]),
         about => say("flow", &[("about", about)]),
     };
-    let about = truncate(&about, Keep::Bytes(limits::MCP_DESCRIPTION), "…").into_owned();
+    let about = truncate(&about, TextLimit::Bytes(limits::MCP_DESCRIPTION), "…").into_owned();
     let hints = ToolAnnotations::from_raw(None, Some(!survey.acts), Some(survey.acts), Some(false), Some(survey.acts));
     let tool = Tool::new(name, about, object(properties, &[]))
         .with_title(&*flow.name)
@@ -191,13 +191,13 @@ pub(super) fn slot_schema(slot: &SlotDef, about: Option<&str>) -> Json {
         SlotType::Any => json!({}),
     };
     if let (Some(about), Some(schema)) = (about, schema.as_object_mut()) {
-        schema.insert("description".to_owned(), truncate(about, Keep::Bytes(limits::MCP_DESCRIPTION), "…").into());
+        schema.insert("description".to_owned(), truncate(about, TextLimit::Bytes(limits::MCP_DESCRIPTION), "…").into());
     }
     schema
 }
 
 fn conversation_schema() -> Json {
-    json!({"type": "string", "maxLength": limits::WIRE_NAME, "description": say("conversation_id", &[])})
+    json!({"type": "string", "maxLength": limits::WIRE_ID, "description": say("conversation_id", &[])})
 }
 
 fn object(properties: Map<String, Json>, required: &[&str]) -> JsonObject {

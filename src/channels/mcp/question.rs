@@ -3,7 +3,7 @@
 use segue_engine::{
     conversation::{Conversation, FrameKind, PatternFrame},
     project::{Collect, Flow, NextStep, Project, ResponseText, SlotDef, SlotType, StepKind, Target},
-    text::{Keep, truncate},
+    text::{TextLimit, truncate},
 };
 use serde_json::{Value as Json, json};
 
@@ -146,7 +146,7 @@ fn fixed(text: &ResponseText) -> Option<&str> {
 
 /// A text for people in a form.
 pub(super) fn shortened(text: &str) -> String {
-    truncate(text, Keep::Bytes(limits::MCP_DESCRIPTION), "…").into_owned()
+    truncate(text, TextLimit::Bytes(limits::MCP_DESCRIPTION), "…").into_owned()
 }
 
 #[cfg(test)]

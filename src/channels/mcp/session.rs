@@ -171,8 +171,8 @@ impl Session {
         key: &str,
         context: &RequestContext<RoleServer>,
     ) -> Result<ConversationId, String> {
-        if key.len() > limits::WIRE_NAME {
-            let problem = format!("`_meta.{IDEMPOTENCY_KEY}` is longer than {} bytes", limits::WIRE_NAME);
+        if key.len() > limits::WIRE_ID {
+            let problem = format!("`_meta.{IDEMPOTENCY_KEY}` is longer than {} bytes", limits::WIRE_ID);
             return Err(say("wrong_arguments", &[("problems", &problem)]));
         }
         if let Some(given) = given.filter(|given| !given.is_empty()) {
@@ -191,7 +191,7 @@ impl Session {
         let id = ConversationId::from(format!("{PREFIX}{id}"));
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         if !began.contains(&id) {
-            if began.len() >= limits::MCP_SERVED_TALKS {
+            if began.len() >= limits::MCP_SERVED_CONVERSATIONS {
                 began.pop_front();
             }
             began.push_back(id.clone());

@@ -37,7 +37,7 @@ impl ProgressSink {
         self.count += 1.0;
         let news = ProgressNotificationParam::new(token.clone(), self.count).with_message(words);
         // A host that does not read must not hold the turn: the answer has everything.
-        let told = cx.within(limits::CHANNEL_PATIENCE).wait(peer.notify_progress(news)).await;
+        let told = cx.with_timeout(limits::CHANNEL_SEND_TIMEOUT).wait(peer.notify_progress(news)).await;
         if !matches!(told, Ok(Ok(()))) {
             self.told = None;
         }

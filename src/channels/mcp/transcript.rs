@@ -3,7 +3,7 @@
 use segue_engine::{
     conversation::{BotKind, Event, EventKind},
     ids::ConversationId,
-    text::shown,
+    text::escape_hidden,
 };
 
 use super::super::wire;
@@ -48,14 +48,14 @@ pub(super) async fn written(assistant: &Assistant, id: &ConversationId) -> Resul
 
 fn lines(event: &Event) -> Vec<String> {
     match &event.kind {
-        EventKind::User(message) => vec![format!("user: {}", shown(&message.text))],
+        EventKind::User(message) => vec![format!("user: {}", escape_hidden(&message.text))],
         EventKind::External { trigger } => match &trigger.what {
             segue_engine::conversation::TriggerAction::Request(flow) => vec![format!("user: (begins {flow})")],
             _ => Vec::new(),
         },
         EventKind::Bot(bot) => {
             let who = if bot.kind == BotKind::Filler { "filler" } else { "assistant" };
-            wire::texts(&bot.reply).iter().map(|text| format!("{who}: {}", shown(text))).collect()
+            wire::texts(&bot.reply).iter().map(|text| format!("{who}: {}", escape_hidden(text))).collect()
         }
         _ => Vec::new(),
     }

@@ -47,8 +47,8 @@ impl Watchers {
     fn add(&self, address: &str, session: Uuid, peer: &Peer<RoleServer>) -> Result<(), ErrorData> {
         let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mine = all.values().flatten().filter(|(watches, _)| *watches == session).count();
-        if mine >= limits::MCP_SERVED_TALKS {
-            let problem = format!("this session watches {} resources already", limits::MCP_SERVED_TALKS);
+        if mine >= limits::MCP_SERVED_CONVERSATIONS {
+            let problem = format!("this session watches {} resources already", limits::MCP_SERVED_CONVERSATIONS);
             return Err(ErrorData::invalid_request(problem, None));
         }
         let who = all.entry(address.to_owned()).or_default();
@@ -89,7 +89,7 @@ impl Session {
 
     /// After a turn: who watches the talk is told, and whoever calls, if it asked for what happened.
     pub(super) async fn tell(&self, talk: &ConversationId, context: &RequestContext<RoleServer>) {
-        let cx = CallContext::new(self.shared.assistant.clock().clone(), limits::CHANNEL_PATIENCE);
+        let cx = CallContext::new(self.shared.assistant.clock().clone(), limits::CHANNEL_SEND_TIMEOUT);
         let address = transcript::address(talk);
         for peer in self.shared.watchers.of(&address) {
             let news = ResourceUpdatedNotificationParam::new(&*address);

@@ -55,7 +55,7 @@ fn what_is_wrong_is_named() {
         (r#"{"sender": "a2a@0123:c"}"#, "`a2a@`"),
         (r#"{"sender": "mcp-0123"}"#, "`mcp-`"),
         (r#"{"sender": "rest@0123:u1"}"#, "`rest@`"),
-        (&json!({"sender": "x".repeat(limits::WIRE_NAME + 1)}).to_string(), "`sender`"),
+        (&json!({"sender": "x".repeat(limits::WIRE_ID + 1)}).to_string(), "`sender`"),
     ] {
         let problem = read(body).unwrap_err();
         assert!(problem.contains(named), "{body}: {problem}");

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn no_more_cases_run_at_once_than_the_table_of_limits_says() {
     assert_eq!(Options::default().jobs, limits::TEST_JOBS);
-    assert_eq!((jobs(0), jobs(3), jobs(usize::MAX)), (1, 3, limits::TEST_JOBS_MOST));
+    assert_eq!((jobs(0), jobs(3), jobs(usize::MAX)), (1, 3, limits::TEST_JOBS_MAX));
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn a_recording_without_end_is_not_read() {
     let (folder, planned) = (tempfile::tempdir().unwrap(), planned("a"));
     recorded(folder.path(), &planned, &[]);
     let file = fs::File::options().write(true).open(path(folder.path(), &planned)).unwrap();
-    file.set_len(TEST_TAPE as u64 + 1).unwrap();
+    file.set_len(TEST_RECORDING as u64 + 1).unwrap();
     let why = Tape::head(folder.path(), &planned).err().unwrap();
-    assert!(why.contains(&format!("more than {TEST_TAPE} bytes")), "{why}");
+    assert!(why.contains(&format!("more than {TEST_RECORDING} bytes")), "{why}");
 }

@@ -58,7 +58,7 @@ async fn run_action(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext)
     let name = call.name.as_str();
     let effect = effect_of(runtime, name);
     let step = Step { key: &cx.key, kind: "action", class: effect, request: name };
-    let inner = cx.performing(effect);
+    let inner = cx.for_effect(effect);
     let done = match journal.once(step, perform(call, turn, &inner)).await {
         Ok(Once::Performed(outcome) | Once::Replayed(outcome)) => Ok(outcome),
         Ok(Once::Unknown) => {
@@ -81,7 +81,7 @@ async fn run_action(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext)
 /// What the author says the action does; `write` where nothing is said.
 fn effect_of(runtime: &ProjectRuntime, name: &str) -> EffectClass {
     let effects = runtime.project.endpoints.action_endpoint.as_ref().map(|endpoint| &endpoint.effects);
-    effects.and_then(|effects| EffectClass::named(effects.get(name)?)).unwrap_or_default()
+    effects.and_then(|effects| EffectClass::from_name(effects.get(name)?)).unwrap_or_default()
 }
 
 async fn perform(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext) -> ActionOutcome {

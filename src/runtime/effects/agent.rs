@@ -117,7 +117,7 @@ async fn run_custom(
     let outcome_key = cx.step("outcome").key;
     let step = Step { key: &outcome_key, kind: "agent", class: EffectClass::Composite, request: call.agent.as_str() };
     let work = async {
-        let cx = limit.map_or_else(|| cx.clone(), |limit| cx.within(limit));
+        let cx = limit.map_or_else(|| cx.clone(), |limit| cx.with_timeout(limit));
         agents::run_custom(agent, task, sink, &cx).await
     };
     let outcome = turn.record.journal.once(step, work).await.and_then(Once::known);

@@ -212,7 +212,7 @@ impl ClientRequestHandler for CallbackState {
             let refused = |_| "our model gave no answer".to_owned();
             self.record.usage.model_called(&cx.key, &request).map_err(refused)?;
             let answer = llm.chat(request, &cx).await.map_err(refused)?.finish().await.map_err(refused)?;
-            self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(ModelUsage::once(answer.usage));
+            self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(ModelUsage::single(answer.usage));
             Ok(result(&answer, &llm.profile().model))
         })
     }

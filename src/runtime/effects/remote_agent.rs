@@ -17,13 +17,13 @@ use crate::{
         SendReceipt, SendRequest, TaskListener, model::Task,
     },
     agents::{self, AgentRequest},
-    auth::Credentials,
     clock::Clock,
     context::CallContext,
     effect::EffectClass,
     http::HttpClients,
     journal::{EffectJournal, JournalError, Once, Step, request_hash},
     limits,
+    outbound_auth::OutboundCredentials,
     runtime::{
         project_runtime::ProjectRuntime,
         turn::{TurnContext, TurnSink},
@@ -47,7 +47,7 @@ pub(in crate::runtime) fn open(
                 CardSource::File(json) => CardLocation::File(json.clone()),
                 CardSource::Address(address) => CardLocation::Address(address.to_string()),
             },
-            credentials: credentials.unwrap_or(Credentials::None),
+            credentials: credentials.unwrap_or(OutboundCredentials::None),
             hosts: definition.auth.hosts.clone(),
             timeout: definition.timeout.unwrap_or(limits::A2A_REQUEST),
             tries: definition.max_retries,
@@ -83,7 +83,7 @@ pub(in crate::runtime) async fn check_remote_agents(runtime: &ProjectRuntime, cl
 }
 
 fn patience(remote: &RemoteDef) -> Duration {
-    remote.max_polling_time.unwrap_or(limits::A2A_PATIENCE)
+    remote.max_polling_time.unwrap_or(limits::A2A_POLL_TIMEOUT)
 }
 
 /// How long a turn must be able to wait for an agent of others.
@@ -183,7 +183,7 @@ impl JournaledRemote {
 
     /// Sends a message, a write: once it is under way, a turn that is stopped waits for its first answer, by which a task is
     /// known and can be stopped. An agent that answers only at the end of its task is not waited for longer than
-    /// [`limits::A2A_SHELTER`].
+    /// [`limits::A2A_SEND_GRACE`].
     async fn left(&self, outgoing: &SendRequest, cx: &CallContext) -> Result<SendReceipt, A2aError> {
         let remote = self.inner()?;
         // Nothing is under way yet: this may be stopped.
@@ -191,16 +191,16 @@ impl JournaledRemote {
         if cx.cancel.is_cancelled() {
             return Err(A2aError::new(A2aErrorKind::Cancelled, "the turn was stopped before the message was sent"));
         }
-        let sheltered = cx.sheltered();
+        let sheltered = cx.uncancellable();
         let mut sending = std::pin::pin!(remote.send(outgoing, &sheltered));
         tokio::select! {
             biased;
             sent = &mut sending => return sent,
             () = cx.cancel.cancelled() => {}
         }
-        match sheltered.within(limits::A2A_SHELTER).wait(sending).await {
+        match sheltered.with_timeout(limits::A2A_SEND_GRACE).wait(sending).await {
             Ok(sent) => sent,
-            Err(_) => match remote.who_heard(&outgoing.message, &sheltered.within(limits::A2A_CANCEL)).await {
+            Err(_) => match remote.who_heard(&outgoing.message, &sheltered.with_timeout(limits::A2A_CANCEL)).await {
                 Ok(Some(task)) => Ok(SendReceipt { first: FirstResponse::Task(task), live: None }),
                 // Not yet is no answer: it may still be on its way.
                 Ok(None) | Err(_) => Err(A2aError::new(

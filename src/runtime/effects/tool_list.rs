@@ -164,7 +164,7 @@ async fn list(
     runtime: &ProjectRuntime,
     cx: &CallContext,
 ) -> Arc<ToolListing> {
-    let cx = cx.within(limits::MCP_INITIALISE);
+    let cx = cx.with_timeout(limits::MCP_INITIALISE);
     let listing = agent.connections.iter().map(|connection| {
         let (source, cx) = (runtime.sources.get(&connection.server), cx.clone());
         async move { cx.wait(source?.list(&cx)).await.ok()?.ok() }
@@ -183,7 +183,7 @@ async fn list(
         }
     }
     // The author's word on what a tool does stands over that of its server.
-    let tools = set.build().classed(|name| agent.rules.tool(name)?.effect.as_deref().and_then(EffectClass::named));
+    let tools = set.build().classed(|name| agent.rules.tool(name)?.effect.as_deref().and_then(EffectClass::from_name));
     let listed: Vec<RecordedToolSpec> = tools.specs().map(RecordedToolSpec::from).collect();
     let record = shared_text(serde_json::to_string(&listed).unwrap_or_default().into());
     let live = Arc::new(ToolListing { tools, record });

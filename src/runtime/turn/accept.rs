@@ -76,7 +76,7 @@ impl Inner {
         let accept_lock = match mailbox.accept_lock.try_lock() {
             Ok(lock) => lock,
             Err(_) => {
-                let cx = CallContext::new(self.clock.clone(), limits::MAILBOX_WAIT);
+                let cx = CallContext::new(self.clock.clone(), limits::ACCEPT_TIMEOUT);
                 let busy = |_| ReceiveError::Busy("the messages before it are not stored yet");
                 cx.wait(mailbox.accept_lock.lock()).await.map_err(busy)?
             }
@@ -194,7 +194,7 @@ impl Inner {
         replies: Vec<StoredReply>,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
-        let cx = CallContext::new(self.clock.clone(), limits::TURN_WALL);
+        let cx = CallContext::new(self.clock.clone(), limits::TURN_TIMEOUT);
         let mut done: Vec<Arc<str>> = Vec::new();
         for reply in &replies {
             let message = Box::new(reply.reply.clone());

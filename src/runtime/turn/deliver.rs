@@ -179,7 +179,7 @@ impl ReplySink for TurnSink<'_> {
                 if self.announced.contains(id)
                     && !self.delivered.contains_key(id)
                     && self.inner.streams()
-                    && !failpoint::is_set("C09") =>
+                    && !failpoint::is_armed("C09") =>
             {
                 self.inner.send(piece, cx)
             }

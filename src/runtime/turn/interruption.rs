@@ -42,7 +42,7 @@ pub(super) async fn perform_or_interrupt(
         }
         None if may_stop && cx.cancel.is_cancelled() => None,
         None => {
-            let step = if may_stop { cx.step(at) } else { cx.sheltered().step(at) };
+            let step = if may_stop { cx.step(at) } else { cx.uncancellable().step(at) };
             let before = failures.len();
             let done = effects::perform(next, context, &mut effects::EffectOutput { sink, failures }, &step).await;
             if !(may_stop && cx.cancel.is_cancelled()) {

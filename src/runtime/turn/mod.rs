@@ -156,7 +156,7 @@ impl<'a> OpenTurn<'a> {
         let id = &inbound.conversation;
         loop {
             // These defects show where nothing else covers them.
-            let uncovered = ["defect:interrupted-first", "defect:clock-first"].into_iter().any(failpoint::is_set);
+            let uncovered = ["defect:interrupted-first", "defect:clock-first"].into_iter().any(failpoint::is_armed);
             if made >= limits::TURN_ATTEMPTS && !uncovered {
                 return Box::pin(self.give_up(state, "it was tried too often", sink)).await;
             }
@@ -268,7 +268,7 @@ impl<'a> OpenTurn<'a> {
         // A recording is read without this conversation's store: every text stands in it whole.
         let known =
             if inner.journal_wrapper.is_some() { Default::default() } else { std::mem::take(&mut cached.texts) };
-        let at = if failpoint::is_set("defect:clock-first") { inner.clock.now() } else { inbound.at };
+        let at = if failpoint::is_armed("defect:clock-first") { inner.clock.now() } else { inbound.at };
         let texts = SharedTexts::new(inner.store.clone(), inbound.conversation.clone(), known);
         TurnRecord::new(self.wrapped.clone(), inner.clock.clone(), at, UsageMeter::default(), texts)
     }

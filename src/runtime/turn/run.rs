@@ -71,7 +71,7 @@ pub(in crate::runtime) async fn run_turn(
     let history = EventHistory::default();
     let mut kind = reminders::first_input(inbound);
     for effect in 0.. {
-        let early = failpoint::is_set("defect:interrupted-first");
+        let early = failpoint::is_armed("defect:interrupted-first");
         while let Some(takeover) = takeovers.next_if(|takeover| takeover.before <= effect || early) {
             // Boxed: hardly any turn is taken over.
             Box::pin(result.take_over(turn, &takeover, conversation, effect, inbound, record)).await;

@@ -130,7 +130,7 @@ impl UsageMeter {
     /// What models used in this turn, where one answered.
     pub(in crate::runtime) fn used(&self) -> Option<ModelUsage> {
         let used = *lock(&self.used);
-        (!used.is_nothing()).then_some(used)
+        (!used.is_empty()).then_some(used)
     }
     /// Notes what was left out of answers when commands were read.
     pub(in crate::runtime) fn read(&self, key: &StepKey, notes: &[String]) {
@@ -190,7 +190,7 @@ impl JournalObserver for UsageMeter {
     }
     fn model_answered(&self, key: &StepKey, answer: Result<&ChatResponse, &LlmError>) {
         if let Ok(answer) = answer {
-            *lock(&self.used) += ModelUsage::once(answer.usage);
+            *lock(&self.used) += ModelUsage::single(answer.usage);
         }
         self.note(|| TraceEntry::ModelResponse {
             key: key.to_string(),

@@ -26,7 +26,7 @@ async fn ask(
     let mut def = def(&base);
     change(&mut def);
     let qdrant = Qdrant::new(&def, HttpClients::new()).unwrap();
-    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let cx = ManualClock::new().context(Duration::from_secs(60));
     let found = qdrant.nearest(&[0.6, 0.8], 3, 0.25, &cx).await;
     (found, heard.take())
 }
@@ -99,7 +99,7 @@ async fn failures_are_typed_and_say_what_to_check() {
         assert!(error.contains(part) && !error.contains("hunter2"), "{error}");
     }
     let (base, _) = answering(vec![(200, " ".repeat(limits::KNOWLEDGE_ANSWER + 1))]).await;
-    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let cx = ManualClock::new().context(Duration::from_secs(60));
     let error = Qdrant::new(&def(&base), HttpClients::new()).unwrap().nearest(&[1.0], 1, 0.0, &cx).await.unwrap_err();
     assert_eq!(error, QdrantError::BadAnswer("it is too long".into()));
     assert!(Qdrant::new(&def("not an address"), HttpClients::new()).is_err());
@@ -110,7 +110,7 @@ async fn a_store_that_says_nothing_is_given_up_in_time() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let clock = ManualClock::new();
-    let cx = clock.cx(Duration::from_secs(600));
+    let cx = clock.context(Duration::from_secs(600));
     let call = tokio::spawn(async move {
         Qdrant::new(&def(&base), HttpClients::new()).unwrap().nearest(&[1.0], 1, 0.0, &cx).await
     });

@@ -18,7 +18,7 @@ use std::fmt;
 use segue_engine::{
     conversation::Command,
     project::Project,
-    text::{CUT_MARK, Keep, truncate},
+    text::{ELLIPSIS, TextLimit, truncate},
 };
 
 use self::verbs::Verb;
@@ -133,14 +133,14 @@ impl Parsed {
             return;
         }
         let before = at.line.get(..offset(at.line, part)).unwrap_or_default();
-        let text = truncate(at.line.trim(), Keep::Chars(SHOWN), CUT_MARK).into_owned();
+        let text = truncate(at.line.trim(), TextLimit::Chars(SHOWN), ELLIPSIS).into_owned();
         self.dropped.push(Dropped { line: at.number, column: before.chars().count() + 1, text, why });
     }
 
     fn push(&mut self, at: At<'_>, part: &str, command: Command) {
         if self.commands.contains(&command) {
             self.drop(at, part, Why::Again);
-        } else if self.commands.len() >= limits::COMMANDS_MOST {
+        } else if self.commands.len() >= limits::COMMANDS_MAX {
             self.drop(at, part, Why::TooMuch);
         } else {
             self.is_broken_up |= self.prose_since && !self.commands.is_empty();
@@ -168,7 +168,7 @@ impl Parsed {
 /// Characters of a line that a reason shows.
 const SHOWN: usize = 80;
 /// Commands, calls or names that are read in one line.
-const PER_LINE: usize = 2 * limits::COMMANDS_MOST;
+const PER_LINE: usize = 2 * limits::COMMANDS_MAX;
 
 impl Grammar<'_> {
     /// Reads an answer. `is_cut`: a limit ended it, so that its last line may be incomplete and does not count.

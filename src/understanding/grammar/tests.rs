@@ -411,7 +411,8 @@ proptest! {
 fn a_project_has_words_of_its_own() {
     let mut project = bank();
     let alias = |line: &str, command: &str| segue_engine::project::CommandAlias {
-        line: segue_engine::pattern::PythonRegex::new(line, segue_engine::pattern::Flags::default()).unwrap(),
+        line: segue_engine::regex_dialect::PythonRegex::new(line, segue_engine::regex_dialect::Flags::default())
+            .unwrap(),
         command: command.into(),
     };
     let generator = project.config.generator.get_or_insert_default();
@@ -426,14 +427,14 @@ fn an_answer_without_end_has_an_end() {
     let project = bank();
     let many = (0..1000).map(|n| format!("set slot amount {n}\n")).collect::<String>();
     let parsed = grammar(&project).read(&many, false);
-    assert_eq!(parsed.commands.len(), limits::COMMANDS_MOST);
+    assert_eq!(parsed.commands.len(), limits::COMMANDS_MAX);
     assert!(parsed.dropped.iter().any(|dropped| dropped.why == Why::TooMuch));
     // Would take minutes if any part were read again and again.
     for piece in
         ["SetSlot(a,", "SetSlot(amount, \"x\") ) ", "start flow x; ", "((((", "clarify(", "set slot \"", "\"),("]
     {
         let parsed = grammar(&project).read(&piece.repeat(limits::MODEL_ANSWER / piece.len()), false);
-        assert!(parsed.commands.len() <= limits::COMMANDS_MOST && parsed.dropped.len() <= 2 * limits::COMMAND_LINES);
+        assert!(parsed.commands.len() <= limits::COMMANDS_MAX && parsed.dropped.len() <= 2 * limits::COMMAND_LINES);
     }
 }
 

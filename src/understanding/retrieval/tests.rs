@@ -49,7 +49,7 @@ fn bank(most: usize, change: impl Fn(&mut RetrievalConfig)) -> Project {
 async fn chosen(project: &Project, talk: &Talk, embedder: Option<Arc<ScriptedEmbedder>>) -> Choice {
     let retrieval = Retrieval::new(embedder.map(|embedder| embedder as Arc<dyn Embedder>));
     assert!(Retrieval::is_needed(project, &talk.0));
-    retrieval.choose(project, &talk.0, &ManualClock::new().cx(Duration::from_secs(60))).await
+    retrieval.choose(project, &talk.0, &ManualClock::new().context(Duration::from_secs(60))).await
 }
 
 fn ids(choice: &Choice) -> Vec<&str> {
@@ -67,7 +67,7 @@ async fn words_choose_and_those_that_always_stand_there_stay() {
     let understander = CommandGenerator::new(Arc::new(PromptSet::new(|_| None).unwrap()));
     let model = Arc::new(ScriptedLlm::strict(["start flow send_money"]));
     let llm: Arc<dyn Llm> = model.clone();
-    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let cx = ManualClock::new().context(Duration::from_secs(60));
     let mut talk = talk;
     talk.0.started_flows.insert("exchange_rate".into());
     let found = understander.understand_among(Some(&choice), &project, &talk.0, NOON, &llm, &cx).await;
@@ -108,7 +108,7 @@ async fn flows_are_embedded_once() {
     let embedder = Arc::new(ScriptedEmbedder::default());
     let project = bank(2, |_| {});
     let retrieval = Retrieval::new(Some(embedder.clone()));
-    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let cx = ManualClock::new().context(Duration::from_secs(60));
     for _ in 0..3 {
         retrieval.choose(&project, &Talk::new().user("my card").0, &cx).await;
     }
@@ -124,7 +124,7 @@ async fn a_service_that_fails_is_left_alone_for_a_while() {
     let project = bank(2, |_| {});
     let retrieval = Retrieval::new(Some(embedder.clone()));
     let clock = ManualClock::new();
-    let cx = clock.cx(Duration::from_secs(600));
+    let cx = clock.context(Duration::from_secs(600));
     let talk = Talk::new().user("my card was stolen");
     let first = retrieval.choose(&project, &talk.0, &cx).await;
     assert_eq!(ids(&first), ["block_card", "order_card"]);

@@ -120,17 +120,17 @@ async fn an_assistant_that_has_become_slow_takes_fewer_messages_and_never_none()
         limited(&work, Admission { expected_wait: Duration::from_secs(30), ..Admission::default() });
     turn_of(40, (&assistant, &clock, &work)).await;
     let open: Vec<_> =
-        (0..limits::ADMITTED_ALWAYS).map(|n| tokio::spawn(say(&assistant, &format!("c{n}"), "work"))).collect();
-    work.until(limits::ADMITTED_ALWAYS + 1).await;
+        (0..limits::ADMITTED_MIN).map(|n| tokio::spawn(say(&assistant, &format!("c{n}"), "work"))).collect();
+    work.until(limits::ADMITTED_MIN + 1).await;
     assert_eq!(overload(say(&assistant, "late", "work").await.unwrap_err()), (OverloadLimit::ExpectedWait, 40));
-    work.gate.add_permits(limits::ADMITTED_ALWAYS);
+    work.gate.add_permits(limits::ADMITTED_MIN);
     for turn in open {
         turn.await.unwrap().unwrap();
     }
     // Those were quick: what turns take lately counts, not what they took once.
     let open: Vec<_> =
-        (0..limits::ADMITTED_ALWAYS + 1).map(|n| tokio::spawn(say(&assistant, &format!("d{n}"), "work"))).collect();
-    work.until(2 * limits::ADMITTED_ALWAYS + 2).await;
+        (0..limits::ADMITTED_MIN + 1).map(|n| tokio::spawn(say(&assistant, &format!("d{n}"), "work"))).collect();
+    work.until(2 * limits::ADMITTED_MIN + 2).await;
     work.gate.add_permits(open.len());
     for turn in open {
         turn.await.unwrap().unwrap();
@@ -142,21 +142,21 @@ async fn a_turn_whose_caller_has_left_goes_on_and_gives_its_place_to_others() {
     let work = Work::new(0);
     let one = Admission { open_turns: 1, running_turns: 1, ..Admission::default() };
     let (assistant, _) = limited(&work, one);
-    for n in 0..limits::TURNS_LEFT {
+    for n in 0..limits::TURNS_ABANDONED {
         let turn = tokio::spawn(say(&assistant, &format!("left{n}"), "work"));
         work.until(n + 1).await;
         turn.abort();
         assert!(turn.await.unwrap_err().is_cancelled());
     }
     let stays = tokio::spawn(say(&assistant, "stays", "work"));
-    work.until(limits::TURNS_LEFT + 1).await;
+    work.until(limits::TURNS_ABANDONED + 1).await;
     // One more that leaves keeps its place: there are too many of them.
     stays.abort();
     assert!(stays.await.unwrap_err().is_cancelled());
     assert_eq!(overload(say(&assistant, "late", "work").await.unwrap_err()).0, OverloadLimit::OpenTurns);
-    work.gate.add_permits(limits::TURNS_LEFT + 1);
+    work.gate.add_permits(limits::TURNS_ABANDONED + 1);
     assistant.close(Duration::from_secs(1)).await;
-    for n in 0..limits::TURNS_LEFT {
+    for n in 0..limits::TURNS_ABANDONED {
         let turns = assistant.store().turns(&format!("left{n}").as_str().into()).await.unwrap();
         assert!(!turns[0].replies.is_empty(), "left{n}");
     }

@@ -26,8 +26,8 @@ async fn closed(client: &mut TcpStream, clock: &ManualClock) -> (Duration, Strin
         match futures::poll!(&mut reading) {
             std::task::Poll::Ready(ended) => break ended,
             std::task::Poll::Pending => {
-                clock.advance(limits::CONNECTION_LOOK);
-                passed += limits::CONNECTION_LOOK;
+                clock.advance(limits::CONNECTION_CHECK_INTERVAL);
+                passed += limits::CONNECTION_CHECK_INTERVAL;
             }
         }
         assert!(passed < 10 * limits::CONNECTION_IDLE, "it stays open");
@@ -50,8 +50,8 @@ async fn a_head_that_does_not_come_is_waited_for_only_so_long() {
     let (address, _serving, _stop) = served(&assistant).await;
     let mut client = connected(&address, "GET /livez HTTP/1.1\r\nhost:").await;
     let (passed, _) = closed(&mut client, &clock).await;
-    assert!(passed >= limits::HEAD_READ && passed < limits::CONNECTION_IDLE / 2, "{passed:?}");
-    let mut client = connected(&address, &format!("GET / HTTP/1.1\r\nx: {}", "x".repeat(2 * limits::HEAD))).await;
+    assert!(passed >= limits::HTTP_HEAD_TIMEOUT && passed < limits::CONNECTION_IDLE / 2, "{passed:?}");
+    let mut client = connected(&address, &format!("GET / HTTP/1.1\r\nx: {}", "x".repeat(2 * limits::HTTP_HEAD))).await;
     let (_, said) = closed(&mut client, &clock).await;
     assert!(said.starts_with("HTTP/1.1 431 ") || said.is_empty(), "{said}");
 }
@@ -67,7 +67,7 @@ async fn a_connection_waits_only_so_long_for_a_request() {
     client.write_all(ALIVE.as_bytes()).await.unwrap();
     assert!(answer(&mut client).await.contains("alive"), "it is kept between requests");
     let (passed, _) = closed(&mut client, &clock).await;
-    assert!(passed >= limits::CONNECTION_IDLE - limits::CONNECTION_LOOK, "{passed:?}");
+    assert!(passed >= limits::CONNECTION_IDLE - limits::CONNECTION_CHECK_INTERVAL, "{passed:?}");
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn a_request_may_take_longer_than_a_connection_may_wait() {
     let mut client = connected(&address, &format!("{head}{body}")).await;
     work.until(1).await;
     for _ in 0..30 {
-        clock.advance(limits::CONNECTION_LOOK);
+        clock.advance(limits::CONNECTION_CHECK_INTERVAL);
         settle().await;
     }
     work.gate.add_permits(1);
@@ -99,10 +99,10 @@ async fn a_client_that_leaves_its_answer_unread_is_given_up() {
     let mut client = connected(&address, "GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     client.readable().await.unwrap();
     let mut passed = Duration::ZERO;
-    while passed < limits::WRITE_STALLED + 5 * limits::CONNECTION_LOOK {
+    while passed < limits::WRITE_TIMEOUT + 5 * limits::CONNECTION_CHECK_INTERVAL {
         settle().await;
-        clock.advance(limits::CONNECTION_LOOK);
-        passed += limits::CONNECTION_LOOK;
+        clock.advance(limits::CONNECTION_CHECK_INTERVAL);
+        passed += limits::CONNECTION_CHECK_INTERVAL;
     }
     settle().await;
     // What was on its way is left, and no more.
@@ -124,9 +124,9 @@ async fn a_half_sent_head_does_not_delay_the_end_of_the_server() {
     let mut passed = Duration::ZERO;
     while !serving.is_finished() {
         settle().await;
-        clock.advance(limits::CONNECTION_LOOK);
-        passed += limits::CONNECTION_LOOK;
-        assert!(passed <= limits::CLOSING_GRACE + 3 * limits::CONNECTION_LOOK, "it waits");
+        clock.advance(limits::CONNECTION_CHECK_INTERVAL);
+        passed += limits::CONNECTION_CHECK_INTERVAL;
+        assert!(passed <= limits::CLOSING_GRACE + 3 * limits::CONNECTION_CHECK_INTERVAL, "it waits");
     }
     serving.await.unwrap().unwrap();
 }

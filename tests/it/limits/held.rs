@@ -99,8 +99,8 @@ async fn a_message_waits_only_so_long_to_be_accepted() {
     let first = tokio::spawn(say(&assistant, "u", "work"));
     until(|| store.asked.load(Ordering::SeqCst) == 1).await;
     let second = tokio::spawn(say(&assistant, "u", "work"));
-    until(|| waits(&clock, limits::MAILBOX_WAIT) == 1).await;
-    clock.advance(limits::MAILBOX_WAIT);
+    until(|| waits(&clock, limits::ACCEPT_TIMEOUT) == 1).await;
+    clock.advance(limits::ACCEPT_TIMEOUT);
     let error = second.await.unwrap().unwrap_err();
     assert_eq!(error.code(), "R0101");
     assert!(error.to_string().contains("the messages before it are not stored yet"), "{error}");
@@ -150,8 +150,8 @@ async fn a_store_that_does_not_answer_is_not_healthy() {
     let assistant = builder("").store(store.clone()).clock(Arc::new(clock.clone())).build().unwrap();
     let (address, _serving, _stop) = served(&assistant).await;
     let asked = tokio::spawn(crate::run::client().get(format!("http://{address}/health")).send());
-    until(|| waits(&clock, limits::HEALTH) == 1).await;
-    clock.advance(limits::HEALTH);
+    until(|| waits(&clock, limits::HEALTH_TIMEOUT) == 1).await;
+    clock.advance(limits::HEALTH_TIMEOUT);
     let answer = asked.await.unwrap().unwrap();
     assert_eq!(answer.status(), 503);
     let body: Json = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
@@ -173,7 +173,7 @@ async fn a_good_answer_of_the_store_is_kept_for_a_while() {
     for expected in [1, 1, 2] {
         assert_eq!(ready().await, 200);
         assert_eq!(store.asked.load(Ordering::SeqCst), expected);
-        clock.advance(limits::READY_KEPT / 2);
+        clock.advance(limits::READY_CACHE / 2);
     }
     assistant.begin_closing();
     let answer = crate::run::client().get(format!("http://{address}/readyz")).send().await.unwrap();
@@ -189,8 +189,8 @@ async fn a_body_that_does_not_come_is_waited_for_only_so_long() {
     let head =
         "POST /webhooks/rest/webhook HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
     client.write_all(head.as_bytes()).await.unwrap();
-    until(|| waits(&clock, limits::BODY_READ) == 1).await;
-    clock.advance(limits::BODY_READ);
+    until(|| waits(&clock, limits::HTTP_BODY_TIMEOUT) == 1).await;
+    clock.advance(limits::HTTP_BODY_TIMEOUT);
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
@@ -209,9 +209,9 @@ async fn a_server_that_ends_waits_for_turns_only_so_long() {
     stop.send(true).unwrap();
     // Once for requests, once for turns.
     for times in 1..=2 {
-        until(|| waits(&clock, limits::DRAIN) == times).await;
+        until(|| waits(&clock, limits::DRAIN_TIMEOUT) == times).await;
         assert!(!serving.is_finished());
-        clock.advance(limits::DRAIN);
+        clock.advance(limits::DRAIN_TIMEOUT);
     }
     serving.await.unwrap().unwrap();
     let error = say(&assistant, "u", "work").await.unwrap_err();
@@ -245,8 +245,8 @@ async fn a_source_that_does_not_close_is_left() {
     let clock = ManualClock::new();
     let assistant = builder("").source(Arc::new(Clinging)).clock(Arc::new(clock.clone())).build().unwrap();
     let closing = tokio::spawn(async move { assistant.close(Duration::from_secs(1)).await });
-    until(|| waits(&clock, limits::CLOSE) == 1).await;
+    until(|| waits(&clock, limits::SOURCE_CLOSE_TIMEOUT) == 1).await;
     assert!(!closing.is_finished());
-    clock.advance(limits::CLOSE);
+    clock.advance(limits::SOURCE_CLOSE_TIMEOUT);
     closing.await.unwrap();
 }

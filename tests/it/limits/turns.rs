@@ -28,7 +28,7 @@ async fn a_turn_lasts_only_so_long_whatever_an_action_does() {
     assert_eq!(told[0][0], "R0501", "{told}");
     assert!(told[0][1].as_str().unwrap().contains("whether it did anything is not known"), "{told}");
     assert_eq!(told[1], json!(["R0502", "the turn's budget is spent: the time of the turn"]));
-    assert_eq!(waits(&world.clock, limits::TURN_WALL), 1);
+    assert_eq!(waits(&world.clock, limits::TURN_TIMEOUT), 1);
 }
 
 /// An agent of others that never comes back.
@@ -46,7 +46,7 @@ async fn configured_timeouts_raise_the_time_of_a_turn_only_so_far() {
     for (timeout, expected) in [
         ("timeout: 30", Duration::from_secs(30)),
         ("timeout: 300", Duration::from_secs(300)),
-        ("timeout: 86400", limits::TURN_WALL_MOST),
+        ("timeout: 86400", limits::TURN_TIMEOUT_MAX),
     ] {
         let world = TestAssistant::build(builder(timeout).agent("clerk", Arc::new(Lost))).unwrap();
         let (report, _) = world.send("u", "ask").await.unwrap();

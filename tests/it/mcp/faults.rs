@@ -103,8 +103,8 @@ async fn m7_noise_is_dropped_and_too_much_of_it_ends_the_session() {
             out.text(message, "yes");
         })
     };
-    Talk::with(&noise(limits::MCP_NOISE - 2), "").works("/work", "yes").await;
-    let talk = Talk::with(&noise(limits::MCP_NOISE + 1), "");
+    Talk::with(&noise(limits::MCP_INVALID_LINES - 2), "").works("/work", "yes").await;
+    let talk = Talk::with(&noise(limits::MCP_INVALID_LINES + 1), "");
     talk.is_in_doubt("/work", "unavailable: The connection to it was lost").await;
     talk.works("/work", "yes").await;
 }

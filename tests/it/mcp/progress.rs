@@ -75,7 +75,7 @@ async fn m20_news_that_grow_for_ever_end_at_the_total() {
     let talk = Talk::with(&far, "tool_timeout: 3");
     talk.is_in_doubt("/work", &format!("timeout: It did not answer within {most} s")).await;
     assert_eq!(far.of("notifications/cancelled").len(), 1, "the server is told that nobody waits");
-    assert_eq!(told(&talk).await.len(), limits::TOOL_NEWS);
+    assert_eq!(told(&talk).await.len(), limits::TOOL_PROGRESS_ENTRIES);
     let talk = Talk::with(&working(8, |second| second), "tool_timeout: 3, tool_timeout_total: 5");
     talk.is_in_doubt("/work", "timeout: It did not answer within 5 s").await;
 }

@@ -165,10 +165,10 @@ fn fault(trouble: GrpcError) -> A2aError {
         GrpcError::Unreachable(why) => A2aError::new(A2aErrorKind::Unreachable, format!("it does not answer: {why}")),
         GrpcError::Broken(why) => A2aError::new(A2aErrorKind::Broken, format!("the answer was cut short: {why}")),
         GrpcError::TooLarge => A2aError::new(A2aErrorKind::TooLarge, "the answer is larger than is taken"),
-        GrpcError::Late => A2aError::new(A2aErrorKind::Late, "no answer: the time is over"),
+        GrpcError::DeadlineExceeded => A2aError::new(A2aErrorKind::Late, "no answer: the time is over"),
         GrpcError::Cancelled => A2aError::new(A2aErrorKind::Cancelled, "no answer: nobody waits for it any more"),
         GrpcError::Refused { code, message, reason } => {
-            let words: String = message.chars().take(limits::A2A_WORDS).collect();
+            let words: String = message.chars().take(limits::A2A_REASON_TEXT).collect();
             let kind = kind(code, &message, reason.as_deref());
             A2aError::new(kind, format!("it answers with the status {code:?} of gRPC: {words}"))
         }
@@ -233,7 +233,7 @@ const NAMES: &[(&str, i64)] = &[
 mod state {
     use serde::{Deserializer, Serializer};
 
-    use segue_base::grpc::dynamic::{name_of, number_of};
+    use segue_base::grpc::well_known::{enum_name, enum_number};
 
     const NAMES: [&str; 9] = [
         "TASK_STATE_UNSPECIFIED",
@@ -248,10 +248,10 @@ mod state {
     ];
 
     pub(super) fn serialize<S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(name_of(*number, &NAMES))
+        serializer.serialize_str(enum_name(*number, &NAMES))
     }
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
-        number_of(deserializer, &NAMES, |name| name.replace("CANCELLED", "CANCELED"))
+        enum_number(deserializer, &NAMES, |name| name.replace("CANCELLED", "CANCELED"))
     }
 }
 
@@ -259,15 +259,15 @@ mod state {
 mod role {
     use serde::{Deserializer, Serializer};
 
-    use segue_base::grpc::dynamic::{name_of, number_of};
+    use segue_base::grpc::well_known::{enum_name, enum_number};
 
     const NAMES: [&str; 3] = ["ROLE_UNSPECIFIED", "ROLE_USER", "ROLE_AGENT"];
 
     pub(super) fn serialize<S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(name_of(*number, &NAMES))
+        serializer.serialize_str(enum_name(*number, &NAMES))
     }
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
-        number_of(deserializer, &NAMES, |name| name)
+        enum_number(deserializer, &NAMES, |name| name)
     }
 }
 

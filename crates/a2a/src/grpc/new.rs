@@ -2,7 +2,7 @@
 //! protocol's edition 1.0, package `lf.a2a.v1`; as JSON they are what plain HTTP says.
 
 use prost::{Message as Proto, Oneof};
-use segue_base::grpc::dynamic::{Struct, Timestamp, Value, bytes};
+use segue_base::grpc::well_known::{Struct, Timestamp, Value, bytes};
 use serde::{Deserialize, Serialize};
 
 /// Beside the parts that are read here, a message of the protocol has nothing that matters to us.

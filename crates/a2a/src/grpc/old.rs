@@ -2,7 +2,7 @@
 //! protocol's edition 0.3, package `a2a.v1`; as JSON they are what plain HTTP says.
 
 use prost::{Message as Proto, Oneof};
-use segue_base::grpc::dynamic::{Struct, Timestamp, bytes};
+use segue_base::grpc::well_known::{Struct, Timestamp, bytes};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, PartialEq, Proto, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Router, extract::Request as Asked, response::Response};
 use futures::{future::BoxFuture, stream};
-use segue_base::{auth::Credentials, effect::Arrival, http::HttpClients, manual_clock::ManualClock};
+use segue_base::{effect::Arrival, http::HttpClients, manual_clock::ManualClock, outbound_auth::OutboundCredentials};
 use tonic::{Status as End, body::Body, server::Grpc};
 use tonic_prost::ProstCodec;
 
@@ -144,7 +144,7 @@ fn a_refusal_is_told_by_its_word_its_name_or_its_status() {
             && fault(GrpcError::Unreachable("x".into())).arrival() == Arrival::Impossible
     );
     let long = fault(GrpcError::Refused { code: Code::Internal, message: "x".repeat(10_000), reason: None });
-    assert!(long.message.len() < limits::A2A_WORDS + 100);
+    assert!(long.message.len() < limits::A2A_REASON_TEXT + 100);
 }
 
 /// An agent that is asked by gRPC, of the newer generation.
@@ -159,13 +159,13 @@ where
     let card = json!({"name": "x", "supportedInterfaces": interfaces, "capabilities": {"streaming": true}});
     let access = Access {
         card: CardLocation::File(card),
-        credentials: Credentials::None,
+        credentials: OutboundCredentials::None,
         hosts: Vec::new(),
         timeout: limits::A2A_REQUEST,
         tries: 1,
         streams: true,
         first_pause: limits::A2A_PAUSE,
-        patience: limits::A2A_PATIENCE,
+        patience: limits::A2A_POLL_TIMEOUT,
         reports: false,
     };
     Remote::new(access, A2aEnvironment { clock: Arc::new(ManualClock::default()), http: HttpClients::new() })

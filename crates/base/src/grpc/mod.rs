@@ -1,10 +1,10 @@
-//! Outbound gRPC, over the HTTP client that is there: its connections, its certificates and its rules for addresses.
+//! Outbound gRPC, over the connections, certificates and address rules of [`HttpClients`](crate::http::HttpClients).
 //!
-//! *For*: every room that asks others by gRPC. *Entry*: [`GrpcClient`]; [`dynamic`] holds the messages that stand for JSON. *Never*:
-//! nothing is tried twice or waited for without the caller's [`CallContext`], and no message is larger than the caller says.
+//! [`GrpcClient`] calls a server; [`well_known`] has the messages that represent JSON. Nothing is retried, every wait ends with the
+//! [`CallContext`] of the caller, and the caller limits the size of messages.
 
-pub mod dynamic;
-mod trouble;
+mod error;
+pub mod well_known;
 
 use std::task::{Context, Poll};
 
@@ -21,29 +21,29 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-pub use self::trouble::{Code, GrpcError};
+pub use self::error::{Code, GrpcError};
 use crate::{
     context::{CallContext, WaitError},
     secret::Secret,
 };
 
-/// Asks one server.
+/// A client for one gRPC server. Cloning is cheap.
 #[derive(Clone)]
 pub struct GrpcClient {
-    carrier: Carrier,
+    service: ReqwestService,
     origin: Uri,
     headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
 }
 
-/// A message of the answer, or why there is none.
+/// A message of a response stream, or the error that ends it.
 type Item<M> = Result<M, GrpcError>;
 
 impl GrpcClient {
-    /// For the server at this address, of the scheme `http` or `https`; a path goes before the paths of methods, and a query is
-    /// refused: there is no place for it.
+    /// A client for the server at this address (scheme `http` or `https`). Its path is put before the paths of methods. A query is refused,
+    /// because gRPC cannot carry one.
     ///
     /// # Errors
-    /// In words: the address cannot be asked.
+    /// A message: the address cannot be used.
     pub fn new(client: reqwest::Client, address: &str) -> Result<Self, String> {
         let origin: Uri = address.trim_end_matches('/').parse().map_err(|error| format!("{error}"))?;
         if origin.scheme().is_none() || origin.authority().is_none() {
@@ -52,13 +52,13 @@ impl GrpcClient {
         if origin.query().is_some() {
             return Err("its address has a query (after `?`), which gRPC does not carry".to_owned());
         }
-        Ok(Self { carrier: Carrier(client), origin, headers: Vec::new() })
+        Ok(Self { service: ReqwestService(client), origin, headers: Vec::new() })
     }
 
-    /// Says this with every request.
+    /// Sends this header with every request.
     ///
     /// # Errors
-    /// In words, without the value: gRPC cannot carry it.
+    /// A message without the value: gRPC cannot carry the header.
     pub fn with_header(mut self, name: &str, value: &Secret) -> Result<Self, String> {
         let unfit = |_| format!("gRPC cannot carry the header `{name}`");
         let key = AsciiMetadataKey::from_bytes(name.to_ascii_lowercase().as_bytes()).map_err(|_| unfit(()))?;
@@ -68,12 +68,12 @@ impl GrpcClient {
         Ok(self)
     }
 
-    /// Asks and waits for the one answer, of at most `limit` bytes. The server is told how long we wait.
-    /// *Cancellation*: the call is given up; whether it was done is not known.
+    /// Calls a unary method and waits for the response, of at most `limit` bytes. The remaining time is sent as `grpc-timeout`.
+    /// *Cancellation*: the call is dropped; whether the server performed it is unknown.
     ///
     /// # Errors
     /// [`GrpcError`].
-    pub async fn ask<Q, A>(
+    pub async fn unary<Q, A>(
         &self,
         path: &'static str,
         message: Q,
@@ -86,18 +86,18 @@ impl GrpcClient {
     {
         let mut request = self.request(message);
         request.set_timeout(cx.remaining());
-        let mut asking = self.asking(limit);
+        let mut transport = self.transport(limit);
         let codec = ProstCodec::<Q, A>::default();
-        let answered = cx.wait(asking.unary(request, PathAndQuery::from_static(path), codec)).await;
-        Ok(answered.map_err(GrpcError::from)?.map_err(GrpcError::of)?.into_inner())
+        let result = cx.wait(transport.unary(request, PathAndQuery::from_static(path), codec)).await;
+        Ok(result.map_err(GrpcError::from)?.map_err(GrpcError::from_status)?.into_inner())
     }
 
-    /// Asks and waits for the first sign of an answer that comes in pieces, each of at most `limit` bytes.
-    /// *Cancellation*: as of [`ask`](Self::ask); dropping the stream gives the rest of it up.
+    /// Calls a server-streaming method and waits for the start of the response, whose messages have at most `limit` bytes each.
+    /// *Cancellation*: as for [`unary`](Self::unary); dropping the stream ends the call.
     ///
     /// # Errors
     /// [`GrpcError`].
-    pub async fn listen<Q, A>(
+    pub async fn server_streaming<Q, A>(
         &self,
         path: &'static str,
         message: Q,
@@ -109,16 +109,16 @@ impl GrpcClient {
         A: Message + Default + 'static,
     {
         let request = self.request(message);
-        let mut asking = self.asking(limit);
+        let mut transport = self.transport(limit);
         let codec = ProstCodec::<Q, A>::default();
-        let answered = cx.wait(asking.server_streaming(request, PathAndQuery::from_static(path), codec)).await;
-        let pieces = answered.map_err(GrpcError::from)?.map_err(GrpcError::of)?.into_inner();
-        // After an error nothing follows.
-        let whole = stream::unfold(Some(pieces), |pieces| async move {
-            let mut pieces = pieces?;
-            match pieces.next().await? {
-                Ok(piece) => Some((Ok(piece), Some(pieces))),
-                Err(status) => Some((Err(GrpcError::of(status)), None)),
+        let result = cx.wait(transport.server_streaming(request, PathAndQuery::from_static(path), codec)).await;
+        let messages = result.map_err(GrpcError::from)?.map_err(GrpcError::from_status)?.into_inner();
+        // An error ends the stream.
+        let whole = stream::unfold(Some(messages), |messages| async move {
+            let mut messages = messages?;
+            match messages.next().await? {
+                Ok(message) => Some((Ok(message), Some(messages))),
+                Err(status) => Some((Err(GrpcError::from_status(status)), None)),
             }
         });
         Ok(whole.boxed())
@@ -132,9 +132,9 @@ impl GrpcClient {
         request
     }
 
-    fn asking(&self, limit: usize) -> tonic::client::Grpc<Carrier> {
-        // The limit is that of the message as it is read, however small it came.
-        tonic::client::Grpc::with_origin(self.carrier.clone(), self.origin.clone())
+    fn transport(&self, limit: usize) -> tonic::client::Grpc<ReqwestService> {
+        // The limit applies to the decompressed message.
+        tonic::client::Grpc::with_origin(self.service.clone(), self.origin.clone())
             .max_decoding_message_size(limit)
             .accept_compressed(CompressionEncoding::Gzip)
     }
@@ -142,22 +142,22 @@ impl GrpcClient {
 
 impl std::fmt::Debug for GrpcClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Caller").field("origin", &self.origin).finish_non_exhaustive()
+        f.debug_struct("GrpcClient").field("origin", &self.origin).finish_non_exhaustive()
     }
 }
 
 impl From<WaitError> for GrpcError {
-    fn from(stopped: WaitError) -> Self {
-        match stopped {
-            WaitError::DeadlinePassed => Self::Late,
+    fn from(error: WaitError) -> Self {
+        match error {
+            WaitError::DeadlinePassed => Self::DeadlineExceeded,
             WaitError::Cancelled => Self::Cancelled,
         }
     }
 }
 
-/// An address for gRPC as it is asked. Most are written without a scheme, or with one of their own: what does not say that it
-/// goes without TLS goes with it, except to this machine.
-pub fn address(text: &str) -> String {
+/// A gRPC address as a URL. An address without a scheme gets `https`, or `http` if it is a loopback address; `grpc://` means `http` and
+/// `grpcs://` means `https`.
+pub fn parse_address(text: &str) -> String {
     if let Some(rest) = text.strip_prefix("grpc://") {
         return format!("http://{rest}");
     }
@@ -172,11 +172,11 @@ pub fn address(text: &str) -> String {
     format!("{}://{text}", if local { "http" } else { "https" })
 }
 
-/// Lets requests of gRPC ride on the HTTP client.
+/// A tower service that sends gRPC requests with the HTTP client.
 #[derive(Clone)]
-struct Carrier(reqwest::Client);
+struct ReqwestService(reqwest::Client);
 
-impl tower::Service<Request<tonic::body::Body>> for Carrier {
+impl tower::Service<Request<tonic::body::Body>> for ReqwestService {
     type Response = Response<reqwest::Body>;
     type Error = tower::BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
@@ -189,7 +189,7 @@ impl tower::Service<Request<tonic::body::Body>> for Carrier {
         let client = self.0.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            // One message, whole already: its size is known when it leaves.
+            // The body is one complete message, so its length can be sent.
             let body = axum::body::to_bytes(axum::body::Body::new(body), usize::MAX).await?;
             let request = reqwest::Request::try_from(Request::from_parts(head, body))?;
             Ok(Response::from(client.execute(request).await?))

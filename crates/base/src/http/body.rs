@@ -1,8 +1,8 @@
-//! Bodies of responses, read as a whole.
+//! Reading a whole response body with a size limit.
 
 use super::TransportError;
 
-/// A body that was not read to its end.
+/// Why a body was not read to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// It is longer than the limit.
@@ -16,10 +16,10 @@ pub enum BodyError {
     Broken(#[from] TransportError),
 }
 
-/// Reads the body of `response`, whatever its status. The limit counts what compressed bodies become.
+/// Reads the body of `response`, whatever its status. `limit` counts decompressed bytes.
 ///
 /// # Errors
-/// [`BodyError`]: it is longer than `limit` bytes, or broke off.
+/// [`BodyError`]: the body is longer than `limit` bytes, or broke off.
 pub async fn read_limited(mut response: reqwest::Response, limit: usize) -> Result<Vec<u8>, BodyError> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(TransportError::from)? {

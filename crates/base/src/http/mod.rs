@@ -1,9 +1,10 @@
-//! Outbound HTTP: the one place that builds clients.
+//! Outbound HTTP: the only module that builds HTTP clients.
 //!
-//! Every request that leaves the process goes through the client of [`HttpClients`], which keeps its connections; gRPC has one of its own,
-//! because it speaks HTTP/2 without negotiation. Addresses that come from data have clients that check where they lead ([`SsrfGuard`]).
-//! Redirects are not followed, and no request has a time limit of its own beyond connecting: callers wait through their
-//! [`CallContext`](crate::context::Cx). Which of them go through a proxy stands in `proxies`; loopback is always reached directly.
+//! Every request that leaves the process uses the client of [`HttpClients`], which pools connections. gRPC has a client of its own, because
+//! it uses HTTP/2 without negotiation. Addresses that come from data have clients that check where the addresses lead ([`SsrfGuard`]).
+//!
+//! Redirects are not followed. A request has no timeout beyond that for connecting; callers wait with their
+//! [`CallContext`](crate::context::CallContext). The module `proxies` selects the proxy; loopback addresses are always reached directly.
 
 mod body;
 mod proxies;
@@ -21,38 +22,39 @@ pub use self::{
 use self::{proxies::Proxies, resolver::RotatingResolver};
 use crate::{environment, limits};
 
-/// The clients, made at first use: a process that never calls out reads no certificates.
+/// The HTTP clients of the process, built at first use.
 ///
-/// Cheap to clone; clones share the connections. One per runtime: connections die with the runtime that opened them.
+/// Cloning is cheap; clones share their connections. Use one instance per tokio runtime, because connections end with the runtime that
+/// opened them.
 #[derive(Clone, Default)]
 pub struct HttpClients(Arc<Clients>);
 
-type Built = Result<reqwest::Client, ClientBuildError>;
+type BuiltClient = Result<reqwest::Client, ClientBuildError>;
 
 #[derive(Default)]
 struct Clients {
-    general: OnceLock<Built>,
+    general: OnceLock<BuiltClient>,
     #[cfg(feature = "grpc")]
-    http2: OnceLock<Built>,
-    /// Certificates that are trusted beside those of the machine.
-    trusted: Vec<Certificate>,
+    http2: OnceLock<BuiltClient>,
+    /// Root certificates in addition to those of the operating system.
+    root_certificates: Vec<Certificate>,
     proxies: Proxies,
     resolver: RotatingResolver,
 }
 
-/// The client could not be built: the machine's certificates, TLS or the settings of proxies are unusable.
+/// The client could not be built: the certificates of the machine, TLS or the proxy settings are unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the HTTP client could not be built; check the certificates of this machine and the settings of proxies: {0}")]
+#[error("the HTTP client could not be built; check the certificates of this machine and the proxy settings: {0}")]
 pub struct ClientBuildError(String);
 
-/// A request that failed on its way. The words name the cause and never the address, which may hold a secret.
+/// The error of a request without a complete response. Its message names the cause and never the address, which may contain a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// No connection: name, route, TLS, a refusal, or the time for connecting was over.
+    /// No connection: name resolution, routing or TLS failed, the connection was refused, or connecting timed out.
     #[error("cannot connect: {0}")]
     Connect(String),
-    /// The connection stood, but no response came.
+    /// The connection was established, but there was no response.
     #[error("no response: {0}")]
     NoResponse(String),
     /// The body of the response broke off or cannot be decompressed.
@@ -76,13 +78,13 @@ impl From<reqwest::Error> for TransportError {
 }
 
 impl HttpClients {
-    /// Clients that use no proxy.
+    /// Clients without a proxy.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Clients that use this proxy, and reach these hosts directly: `proxy` and `no_proxy` of `http` in `endpoints.yml`. What is not set is
-    /// read from the environment.
+    /// Clients with this proxy, except for the hosts in `no_proxy`: `proxy` and `no_proxy` of `http` in `endpoints.yml`. A value that is not
+    /// set is read from the environment.
     pub fn with_proxy(proxy: Option<&str>, no_proxy: Option<&str>) -> Self {
         Self::with_proxies(Proxies::new(proxy, no_proxy, environment::variable))
     }
@@ -91,19 +93,20 @@ impl HttpClients {
         Self(Arc::new(Clients { proxies, ..Clients::default() }))
     }
 
-    /// The same with connections of their own that also trust the certificates of this PEM text, for a server of one's own.
+    /// Clients with the same proxies that also trust the certificates of this PEM text. They have connections of their own.
     ///
     /// # Errors
-    /// [`ClientBuildError`] when the text holds no certificate, or the client cannot be built.
-    pub fn trusting(&self, pem: &[u8]) -> Result<Self, ClientBuildError> {
-        let trusted = Certificate::from_pem_bundle(pem).map_err(|error| ClientBuildError(error.to_string()))?;
-        if trusted.is_empty() {
-            return Err(ClientBuildError("the file holds no certificate".to_owned()));
+    /// [`ClientBuildError`] if the text contains no certificate, or the client cannot be built.
+    pub fn with_root_certificates(&self, pem: &[u8]) -> Result<Self, ClientBuildError> {
+        let root_certificates =
+            Certificate::from_pem_bundle(pem).map_err(|error| ClientBuildError(error.to_string()))?;
+        if root_certificates.is_empty() {
+            return Err(ClientBuildError("the file contains no certificate".to_owned()));
         }
-        let clients = Clients { trusted, proxies: self.0.proxies.clone(), ..Clients::default() };
-        let outbound = Self(Arc::new(clients));
-        outbound.client()?;
-        Ok(outbound)
+        let clients = Clients { root_certificates, proxies: self.0.proxies.clone(), ..Clients::default() };
+        let clients = Self(Arc::new(clients));
+        clients.client()?;
+        Ok(clients)
     }
 
     /// The client, built on the first call.
@@ -114,63 +117,67 @@ impl HttpClients {
         self.0.general.get_or_init(|| build(self.settings(&self.0.proxies)?)).as_ref().map_err(Clone::clone)
     }
 
-    /// The client for gRPC, built on the first call. Only encrypted connections go through a proxy: no proxy forwards HTTP/2 in the clear.
+    /// The client for gRPC, built on the first call. Only TLS connections use a proxy, because proxies do not forward cleartext HTTP/2.
     ///
     /// # Errors
     /// [`ClientBuildError`], the same on every call.
     #[cfg(feature = "grpc")]
     pub fn http2(&self) -> Result<&reqwest::Client, ClientBuildError> {
-        let made = || build(http2(self.settings(&self.0.proxies.encrypted_only())?));
-        self.0.http2.get_or_init(made).as_ref().map_err(Clone::clone)
+        let init = || build(http2(self.settings(&self.0.proxies.encrypted_only())?));
+        self.0.http2.get_or_init(init).as_ref().map_err(Clone::clone)
     }
 
     fn settings(&self, proxies: &Proxies) -> Result<reqwest::ClientBuilder, ClientBuildError> {
         let settings = proxies.apply(settings())?.dns_resolver(self.0.resolver.clone());
-        Ok(if self.0.trusted.is_empty() { settings } else { settings.tls_certs_merge(self.0.trusted.clone()) })
+        Ok(if self.0.root_certificates.is_empty() {
+            settings
+        } else {
+            settings.tls_certs_merge(self.0.root_certificates.clone())
+        })
     }
 
-    /// Which of its addresses a connection to the host of `url` begins with, for [`try_next_address`](Self::try_next_address).
+    /// The offset of the address with which connections to the host of `url` start, for [`try_next_address`](Self::try_next_address).
     pub fn next_address(&self, url: &reqwest::Url) -> usize {
         url.host_str().map_or(0, |host| self.0.resolver.start_offset(host))
     }
 
-    /// The host of `url` gave no answer to what began with the address `tried`: the next connection to it begins with the one
-    /// after that.
+    /// Reports that a request to the host of `url`, whose connection started with the offset `tried`, got no response. The next
+    /// connection to the host starts with the next address.
     pub fn try_next_address(&self, url: &reqwest::Url, tried: usize) {
         if let Some(host) = url.host_str() {
             self.0.resolver.failed(host, tried);
         }
     }
 
-    /// A pool for which one host has these addresses.
+    /// Clients for which `host` resolves to these addresses.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     #[doc(hidden)]
-    pub fn knowing(host: &str, found: &[std::net::SocketAddr]) -> Self {
-        Self(Arc::new(Clients { resolver: RotatingResolver::knowing(host, found), ..Clients::default() }))
+    pub fn with_resolved(host: &str, found: &[std::net::SocketAddr]) -> Self {
+        Self(Arc::new(Clients { resolver: RotatingResolver::with_resolved(host, found), ..Clients::default() }))
     }
 }
 
 impl fmt::Debug for HttpClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Outbound(…)")
+        f.write_str("HttpClients(…)")
     }
 }
 
-/// Makes the ring provider the default of this process, so that every TLS user of it works. Harmless when repeated.
+/// Installs *ring* as the default crypto provider of rustls in this process. May be called repeatedly.
 pub fn install_tls() {
-    // An error says that a provider is installed already, which is what we want.
+    // An error means that a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// What servers are told about who calls.
+/// The `User-Agent` of every request.
 const USER_AGENT: &str = concat!("segue/", env!("CARGO_PKG_VERSION"));
 
-fn build(settings: reqwest::ClientBuilder) -> Built {
+fn build(settings: reqwest::ClientBuilder) -> BuiltClient {
     install_tls();
     settings.build().map_err(|error| ClientBuildError(error.to_string()))
 }
 
-#[allow(clippy::disallowed_methods)] // the one place that builds clients
+#[allow(clippy::disallowed_methods)] // the only place that builds clients
 fn settings() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .user_agent(USER_AGENT)
@@ -183,32 +190,33 @@ fn settings() -> reqwest::ClientBuilder {
         .pool_max_idle_per_host(limits::HTTP_IDLE_PER_HOST)
 }
 
-/// Without negotiation, since a server that speaks gRPC speaks nothing else; compression is gRPC's own affair.
+/// HTTP/2 without negotiation, as gRPC servers expect; gRPC compresses messages itself.
 #[cfg(feature = "grpc")]
 fn http2(settings: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
     settings.http2_prior_knowledge().gzip(false)
 }
 
-/// Reads an address from the configuration: `http` or `https`, to any host but the machine metadata services of clouds,
-/// whose answers hold credentials.
+/// Parses and checks the address of an endpoint in the configuration: `http` or `https`, to any host except the instance metadata services
+/// of clouds, whose responses contain credentials.
 ///
 /// # Errors
-/// What is wrong with it, in words that end a sentence about the key.
-pub fn destination(text: &str) -> Result<reqwest::Url, String> {
-    let url = reqwest::Url::parse(text)
-        .map_err(|error| format!("`{}` is no address ({error}); expected `https://host/path`", shown(text)))?;
+/// A message that completes a sentence about the key.
+pub fn parse_endpoint_url(text: &str) -> Result<reqwest::Url, String> {
+    let url = reqwest::Url::parse(text).map_err(|error| {
+        format!("`{}` is not a valid address ({error}); expected `https://host/path`", redact_url(text))
+    })?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!("`{}` is neither `http` nor `https`", shown(text)));
+        return Err(format!("`{}` is neither `http` nor `https`", redact_url(text)));
     }
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    if METADATA.contains(&host) {
-        return Err(format!("`{host}` is a cloud's metadata service, which is never asked"));
+    if METADATA_HOSTS.contains(&host) {
+        return Err(format!("`{host}` is a cloud metadata service, which is never called"));
     }
     Ok(url)
 }
 
-/// An address as it may be printed: a user, a password, a query and a fragment may be secret and are left out.
-pub fn shown(text: &str) -> String {
+/// An address for messages: without user, password, query and fragment, which may be secret.
+pub fn redact_url(text: &str) -> String {
     let (before, mark) =
         text.find(['?', '#']).and_then(|at| text.get(..at)).map_or((text, ""), |before| (before, "?…"));
     let Some((scheme, rest)) = before.split_once("://") else { return format!("{before}{mark}") };
@@ -217,7 +225,9 @@ pub fn shown(text: &str) -> String {
     format!("{scheme}://{host}{path}{mark}")
 }
 
-const METADATA: &[&str] =
+/// Instance metadata services: the link-local addresses of AWS, Azure and GCP (IPv4, also mapped to IPv6, and AWS IPv6), of Alibaba
+/// Cloud, and GCP's host name.
+const METADATA_HOSTS: &[&str] =
     &["169.254.169.254", "fd00:ec2::254", "100.100.100.200", "metadata.google.internal", "::ffff:a9fe:a9fe"];
 
 #[cfg(test)]

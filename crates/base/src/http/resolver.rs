@@ -1,7 +1,7 @@
-//! The addresses of a host, in the order in which they are tried.
+//! DNS resolution that rotates the addresses of a host after failures.
 //!
-//! The client tries the next address by itself while it connects. What fails later, at TLS or before a byte of a response, it does not:
-//! then the caller says so, and the next connection begins with the next address.
+//! While connecting, the HTTP client tries the next address by itself. It does not after a later failure (in the TLS handshake, or before
+//! the first byte of a response). Then the caller reports the failure, and the next connection starts with the next address.
 
 use std::{
     collections::HashMap,
@@ -11,33 +11,33 @@ use std::{
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-/// Asks the system for addresses, and remembers by host with which one to begin. Clones share what they remember.
+/// Resolves names with the operating system, and remembers for each host the address to start with. Clones share this state.
 #[derive(Clone, Default)]
 pub(super) struct RotatingResolver {
-    /// How many addresses of a host are tried last: one more after each failure. Only hosts that failed are in it.
+    /// By how many positions the addresses of a host are rotated: one more after each failure. Contains only hosts with failures.
     offsets: Arc<Mutex<HashMap<String, usize>>>,
     #[cfg(any(test, debug_assertions, feature = "testing"))]
-    known: Option<(Arc<str>, Arc<[SocketAddr]>)>,
+    resolved: Option<(Arc<str>, Arc<[SocketAddr]>)>,
 }
 
 impl RotatingResolver {
-    /// One host has these addresses; nobody is asked for them.
+    /// A resolver that knows the addresses of one host.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
-    pub(super) fn knowing(host: &str, found: &[SocketAddr]) -> Self {
-        Self { known: Some((host.into(), found.into())), ..Self::default() }
+    pub(super) fn with_resolved(host: &str, addresses: &[SocketAddr]) -> Self {
+        Self { resolved: Some((host.into(), addresses.into())), ..Self::default() }
     }
 
     fn offsets(&self) -> MutexGuard<'_, HashMap<String, usize>> {
         self.offsets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many of the addresses of `host` are tried last, as things stand.
+    /// By how many positions the addresses of `host` are currently rotated.
     pub(super) fn start_offset(&self, host: &str) -> usize {
         self.offsets().get(&host.to_ascii_lowercase()).copied().unwrap_or(0)
     }
 
-    /// The address that came first for `host` when its offset was `offset` is tried last from now on. Several requests that were under
-    /// way to it together tell of one failure.
+    /// Reports a failure of the address that was first when the offset of `host` was `offset`; it is tried last from now on. Several
+    /// concurrent requests that fail with the same offset count as one failure.
     pub(super) fn failed(&self, host: &str, offset: usize) {
         let mut offsets = self.offsets();
         let current = offsets.entry(host.to_ascii_lowercase()).or_insert(0);
@@ -48,10 +48,10 @@ impl RotatingResolver {
 
     async fn find(&self, host: &str) -> std::io::Result<Vec<SocketAddr>> {
         #[cfg(any(test, debug_assertions, feature = "testing"))]
-        if let Some((name, found)) = &self.known
+        if let Some((name, addresses)) = &self.resolved
             && **name == *host
         {
-            return Ok(found.to_vec());
+            return Ok(addresses.to_vec());
         }
         Ok(tokio::net::lookup_host((host, 0)).await?.collect())
     }
@@ -61,12 +61,12 @@ impl Resolve for RotatingResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let this = self.clone();
         Box::pin(async move {
-            let mut found = this.find(name.as_str()).await?;
-            if !found.is_empty() {
-                let first = this.start_offset(name.as_str()) % found.len();
-                found.rotate_left(first);
+            let mut addresses = this.find(name.as_str()).await?;
+            if !addresses.is_empty() {
+                let first = this.start_offset(name.as_str()) % addresses.len();
+                addresses.rotate_left(first);
             }
-            Ok(Box::new(found.into_iter()) as Addrs)
+            Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
 }
@@ -79,22 +79,18 @@ mod tests {
     #[tokio::test]
     async fn the_address_that_failed_is_tried_last() {
         let all: Vec<SocketAddr> = (1..=3).map(|n| SocketAddr::from(([192, 0, 2, n], 0))).collect();
-        let resolver = RotatingResolver::knowing("models.test", &all);
+        let resolver = RotatingResolver::with_resolved("models.test", &all);
         let order = || async { resolver.resolve("models.test".parse().unwrap()).await.unwrap().collect::<Vec<_>>() };
-        assert_eq!(order().await, all, "as they are found");
-        assert_eq!(order().await, all, "while nothing fails");
+        assert_eq!(order().await, all, "as resolved");
+        assert_eq!(order().await, all, "unchanged without a failure");
         let before = resolver.start_offset("models.test");
         resolver.failed("Models.test", before);
         assert_eq!(order().await, [all[1], all[2], all[0]]);
         resolver.failed("models.test", before);
-        assert_eq!(
-            order().await,
-            [all[1], all[2], all[0]],
-            "a request under way to the same address tells nothing new"
-        );
+        assert_eq!(order().await, [all[1], all[2], all[0]], "a concurrent failure of the same address counts once");
         for _ in 0..2 {
             resolver.failed("models.test", resolver.start_offset("models.test"));
         }
-        assert_eq!(order().await, all, "all of them in turn");
+        assert_eq!(order().await, all, "after each of them failed");
     }
 }

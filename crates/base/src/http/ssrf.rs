@@ -1,12 +1,12 @@
-//! Protection against server-side request forgery: addresses that come from data, not from a file of the project, are checked before
-//! anything connects, and once more at the connection itself, so that a name cannot lead somewhere else between the two.
+//! Protection against server-side request forgery (SSRF). Addresses that come from data, not from project files, are checked before a
+//! request and again when the connection is opened, so that a host name cannot resolve to another address in between (DNS rebinding).
 //!
-//! A host that the configuration names is reached as it is written there. Any other must be reached by TLS and lie on
-//! the public net; only where the configuration itself points to this machine may data do so too.
+//! A host in the configuration is allowed as configured. Any other host must be reached by TLS and have a public address. A loopback
+//! address is allowed only if the configuration itself points to a loopback address.
 //!
-//! A proxy resolves names itself, so the check at the connection does not reach what goes through one. Therefore proxies of the environment
-//! are not used here. The one that `endpoints.yml` names is, and then [`SsrfGuard::check`] resolves the name before each request; what the
-//! proxy finds a moment later may still be something else, which is for the rules of that proxy.
+//! A proxy resolves names itself, so the check at the connection does not cover requests through a proxy. Proxies of the environment are
+//! therefore not used here. The proxy in `endpoints.yml` is used, and [`SsrfGuard::check`] then resolves the name before each request. The
+//! proxy may still resolve it to another address afterwards; only the rules of the proxy can prevent that.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -18,56 +18,56 @@ use reqwest::{
     dns::{Name, Resolve, Resolving},
 };
 
-use super::{ClientBuildError, HttpClients, METADATA, Proxies, build, settings};
+use super::{ClientBuildError, HttpClients, METADATA_HOSTS, Proxies, build, settings};
 
-/// Which addresses may be asked for one purpose.
+/// The rule that decides which addresses from data may be called.
 #[derive(Clone)]
 pub struct SsrfGuard {
-    /// Hosts that the configuration names, in lower case.
-    named: Arc<[String]>,
-    /// Whether the configuration points to this machine.
+    /// Hosts in the configuration, in lower case.
+    configured_hosts: Arc<[String]>,
+    /// Whether the configuration points to a loopback address.
     allow_loopback: bool,
-    /// Proxies that the configuration names.
+    /// Proxies in the configuration.
     proxies: Proxies,
 }
 
-/// Where an address lies.
+/// The scope of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AddressScope {
-    /// On the public net.
+    /// Public internet.
     Public,
-    /// On this machine.
+    /// This machine.
     Loopback,
-    /// Anywhere else: private, shared, reserved, several receivers, for documents, or a form that hides another.
+    /// Any other: private, shared, reserved, multicast, for documentation, or an address that embeds another one.
     Other,
 }
 
 impl SsrfGuard {
-    /// Allows what data says near the address `configured`, and whatever lies on one of `hosts`.
-    pub fn around<'a>(configured: &'a Url, hosts: impl IntoIterator<Item = &'a str>) -> Self {
+    /// The guard for data that comes from the server at the address `configured`. Allows its host, `hosts`, and public addresses by TLS.
+    pub fn for_server<'a>(configured: &'a Url, hosts: impl IntoIterator<Item = &'a str>) -> Self {
         let own = configured.host_str().unwrap_or_default();
-        let named = std::iter::once(own).chain(hosts).map(|host| bare(host).to_ascii_lowercase());
+        let configured_hosts = std::iter::once(own).chain(hosts).map(|host| normalized_host(host).to_ascii_lowercase());
         let allow_loopback =
-            bare(own).parse().map_or(is_local_name(own), |address| scope(address) == AddressScope::Loopback);
-        let named = named.filter(|host| !host.is_empty()).collect();
-        Self { named, allow_loopback, proxies: Proxies::default() }
+            normalized_host(own).parse().map_or(is_local_name(own), |address| scope(address) == AddressScope::Loopback);
+        let configured_hosts = configured_hosts.filter(|host| !host.is_empty()).collect();
+        Self { configured_hosts, allow_loopback, proxies: Proxies::default() }
     }
 
-    /// The same, going through the proxy that the configuration names, if it does; callers then [`check`](Self::check) each address.
+    /// The same guard with the proxy of the configuration, if there is one; callers must then [`check`](Self::check) each address.
     #[must_use]
-    pub fn through_proxy_of(self, outbound: &HttpClients) -> Self {
-        Self { proxies: outbound.0.proxies.configured(), ..self }
+    pub fn with_proxy_of(self, clients: &HttpClients) -> Self {
+        Self { proxies: clients.0.proxies.configured(), ..self }
     }
 
-    /// Whether this address may be asked, as far as its text tells.
+    /// Checks an address without resolving its host.
     ///
     /// # Errors
-    /// Why not, in words that name the address.
+    /// A message that names the address and the reason.
     pub fn admits(&self, url: &Url) -> Result<(), String> {
-        let refused = |why: &str| Err(format!("{} is not asked: {why}", origin(url)));
-        let Some(host) = url.host_str().map(bare) else { return refused("it names no host") };
-        if METADATA.contains(&host) {
-            return refused("it is a cloud's metadata service");
+        let refused = |reason: &str| Err(format!("{} is not called: {reason}", origin(url)));
+        let Some(host) = url.host_str().map(normalized_host) else { return refused("it has no host") };
+        if METADATA_HOSTS.contains(&host) {
+            return refused("it is a cloud metadata service");
         }
         if !matches!(url.scheme(), "http" | "https") {
             return refused("it is neither `http` nor `https`");
@@ -80,60 +80,56 @@ impl SsrfGuard {
             return Ok(());
         }
         if url.scheme() != "https" {
-            return refused("it came from a server and is not `https`");
+            return refused("an address from a server must be `https`");
         }
         match host.parse() {
-            Ok(address) if scope(address) != AddressScope::Public => {
-                refused("it came from a server and is no public address")
-            }
-            Err(_) if is_local_name(host) => refused("it came from a server and is this machine"),
+            Ok(address) if scope(address) != AddressScope::Public => refused("an address from a server must be public"),
+            Err(_) if is_local_name(host) => refused("an address from a server must not be this machine"),
             _ => Ok(()),
         }
     }
 
-    /// Whether this address may be asked: [`admits`](Self::admits), and where there is a proxy, every address that its host has now.
+    /// Checks an address as [`admits`](Self::admits) does and, if there is a proxy, also every address to which its host resolves now.
     ///
     /// # Errors
-    /// Why not, in words that name the address.
+    /// A message that names the address and the reason.
     pub async fn check(&self, url: &Url) -> Result<(), String> {
         self.admits(url)?;
-        let host = url.host_str().map(bare).unwrap_or_default();
+        let host = url.host_str().map(normalized_host).unwrap_or_default();
         if self.proxies.is_empty() || self.names(host) || host.parse::<IpAddr>().is_ok() {
             return Ok(());
         }
-        let unknown = |error| format!("{} is not asked: its host cannot be resolved here ({error})", origin(url));
+        let unknown = |error| format!("{} is not called: its host cannot be resolved ({error})", origin(url));
         let mut found = tokio::net::lookup_host((host, 0)).await.map_err(unknown)?;
         match found.find(|found| !self.allows(host, found.ip())) {
-            Some(_) => {
-                Err(format!("{} is not asked: it came from a server and leads to no public address", origin(url)))
-            }
+            Some(_) => Err(format!("{} is not called: an address from a server must be public", origin(url))),
             None => Ok(()),
         }
     }
 
-    /// A client whose connections keep to this guard. It follows no redirect.
+    /// A client whose connections obey this guard. It follows no redirects.
     ///
     /// # Errors
-    /// [`ClientBuildError`]: the machine's certificates or TLS are unusable.
+    /// [`ClientBuildError`]: the certificates of the machine or TLS are unusable.
     pub fn client(&self) -> Result<reqwest::Client, ClientBuildError> {
         build(self.proxies.apply(settings())?.dns_resolver(self.clone()))
     }
 
-    /// The same for gRPC.
+    /// The same client for gRPC.
     ///
     /// # Errors
-    /// [`ClientBuildError`]: the machine's certificates or TLS are unusable.
+    /// [`ClientBuildError`]: the certificates of the machine or TLS are unusable.
     #[cfg(feature = "grpc")]
     pub fn http2(&self) -> Result<reqwest::Client, ClientBuildError> {
         build(super::http2(self.proxies.encrypted_only().apply(settings())?).dns_resolver(self.clone()))
     }
 
     fn names(&self, host: &str) -> bool {
-        self.named.iter().any(|named| named.eq_ignore_ascii_case(host))
+        self.configured_hosts.iter().any(|configured| configured.eq_ignore_ascii_case(host))
     }
 
     fn allows(&self, host: &str, address: IpAddr) -> bool {
-        if METADATA.contains(&address.to_string().as_str()) {
+        if METADATA_HOSTS.contains(&address.to_string().as_str()) {
             return false;
         }
         self.names(host)
@@ -151,29 +147,29 @@ impl Resolve for SsrfGuard {
         Box::pin(async move {
             let host = name.as_str();
             let found: Vec<SocketAddr> = tokio::net::lookup_host((host, 0)).await?.collect();
-            // The proxy itself may lie anywhere; that data names it as a target is found by `check`.
+            // The proxy itself may have any address; `check` finds data that names the proxy as its target.
             let is_proxy = guard.proxies.hosts().any(|proxy| proxy.eq_ignore_ascii_case(host));
             let allows = |found: &SocketAddr| is_proxy || guard.allows(host, found.ip());
             let allowed: Vec<SocketAddr> = found.into_iter().filter(allows).collect();
             if allowed.is_empty() {
-                return Err(format!("`{host}` came from a server and leads to no public address").into());
+                return Err(format!("the host `{host}` came from a server and has no public address").into());
             }
             Ok(Box::new(allowed.into_iter()) as reqwest::dns::Addrs)
         })
     }
 }
 
-/// Scheme, host and port: a path or a query may hold a secret.
+/// Scheme, host and port, for messages: path and query may contain a secret.
 fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
-fn bare(host: &str) -> &str {
+fn normalized_host(host: &str) -> &str {
     host.trim_matches(['[', ']']).trim_end_matches('.')
 }
 
 fn is_local_name(host: &str) -> bool {
-    let host = bare(host).to_ascii_lowercase();
+    let host = normalized_host(host).to_ascii_lowercase();
     host == "localhost" || host.ends_with(".localhost")
 }
 
@@ -184,7 +180,8 @@ fn scope(address: IpAddr) -> AddressScope {
     }
 }
 
-/// The blocks are those of the registries of special-purpose addresses (RFC 6890 and its updates).
+/// The blocks of the IANA special-purpose address registries (RFC 6890,
+/// <https://www.iana.org/assignments/iana-ipv4-special-registry/>), and multicast.
 fn scope4(address: Ipv4Addr) -> AddressScope {
     let [a, b, c, _] = address.octets();
     let special = matches!(
@@ -216,7 +213,7 @@ fn scope6(address: Ipv6Addr) -> AddressScope {
         return scope4(inner);
     }
     match address.segments() {
-        // Global unicast is 2000::/3; inside it lie Teredo, ORCHID, documents and 6to4, which hide other addresses.
+        // Global unicast is 2000::/3, except Teredo, ORCHID, the documentation blocks and 6to4.
         [0x2001, b, ..] if b < 0x0200 => AddressScope::Other,
         [0x2001, 0x0db8, ..] | [0x2002, ..] | [0x3fff, 0..=0x0fff, ..] => AddressScope::Other,
         [0x2000..=0x3fff, ..] => AddressScope::Public,
@@ -230,7 +227,7 @@ mod tests {
     use super::*;
 
     fn guard(configured: &str) -> SsrfGuard {
-        SsrfGuard::around(&Url::parse(configured).unwrap(), ["sso.corp"])
+        SsrfGuard::for_server(&Url::parse(configured).unwrap(), ["sso.corp"])
     }
 
     fn admits(guard: &SsrfGuard, url: &str) -> bool {
@@ -238,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn data_may_name_public_addresses_by_tls_and_what_the_configuration_names() {
+    fn data_may_name_public_addresses_by_tls_and_configured_hosts() {
         let far = guard("https://mcp.example.com/mcp");
         for good in
             ["https://login.example.org/x", "https://1.1.1.1/", "http://mcp.example.com/", "http://sso.corp:8080/"]
@@ -268,24 +265,24 @@ mod tests {
     }
 
     #[test]
-    fn only_a_configuration_that_points_to_this_machine_lets_data_do_so() {
-        for home in ["http://localhost:8000/mcp", "http://127.0.0.1:1/mcp", "http://[::1]:9/"] {
-            let home = guard(home);
+    fn loopback_is_allowed_only_if_the_configuration_points_to_it() {
+        for configured in ["http://localhost:8000/mcp", "http://127.0.0.1:1/mcp", "http://[::1]:9/"] {
+            let guard = guard(configured);
             assert!(
-                admits(&home, "http://127.0.0.1:9000/token") && admits(&home, "http://localhost/"),
+                admits(&guard, "http://127.0.0.1:9000/token") && admits(&guard, "http://localhost/"),
                 "{:?}",
-                home.named
+                guard.configured_hosts
             );
             assert!(
-                !admits(&home, "http://10.0.0.1/") && !admits(&home, "https://169.254.169.254/"),
+                !admits(&guard, "http://10.0.0.1/") && !admits(&guard, "https://169.254.169.254/"),
                 "{:?}",
-                home.named
+                guard.configured_hosts
             );
         }
     }
 
     #[tokio::test]
-    async fn a_name_that_leads_elsewhere_is_found_out_at_the_connection() {
+    async fn the_connection_refuses_a_name_that_resolves_to_loopback() {
         let far = guard("https://mcp.example.com/mcp");
         let resolve = |guard: &SsrfGuard, name: &str| guard.resolve(name.parse().unwrap());
         let refused = resolve(&far, "localhost").await.err().unwrap().to_string();
@@ -295,8 +292,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_named_without_its_path() {
+    fn a_refusal_names_the_address_without_its_path() {
         let refused = guard("https://a.example/").admits(&Url::parse("http://b.example/s?key=1").unwrap()).unwrap_err();
-        assert_eq!(refused, "http://b.example is not asked: it came from a server and is not `https`");
+        assert_eq!(refused, "http://b.example is not called: an address from a server must be `https`");
     }
 }

@@ -310,7 +310,7 @@ fn what_models_used_is_read_and_written_as_ever() {
         cost: Some(0.25),
     };
     let few = r#""answers":1,"input":5,"output":6"#;
-    let less = ModelUsage::once(Usage { input: 5, output: 6, ..Usage::default() });
+    let less = ModelUsage::single(Usage { input: 5, output: 6, ..Usage::default() });
     for (figures, used) in [(all, ModelUsage { answers: 2, usage }), (few, less)] {
         let text = format!(r#"{{"timestamp":1.5,"event":"models_used",{figures},"metadata":{{"active_flow":"f"}}}}"#);
         let event = Event::from_json(&text).unwrap();

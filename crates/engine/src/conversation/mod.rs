@@ -43,7 +43,7 @@ use crate::{
     project::builtin::{LISTEN, REQUEST_INPUT},
     time::Timestamp,
 };
-pub use segue_lang::usage::{ModelUsage, Usage, rounded};
+pub use segue_lang::usage::{ModelUsage, Usage, round_cost};
 
 /// One conversation as its events left it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ pub struct Conversation {
     #[serde(default, skip_serializing_if = "Undo::is_empty")]
     pub undo: Undo,
     /// What models used so far, in all sessions.
-    #[serde(default, skip_serializing_if = "ModelUsage::is_nothing")]
+    #[serde(default, skip_serializing_if = "ModelUsage::is_empty")]
     pub models: ModelUsage,
 }
 

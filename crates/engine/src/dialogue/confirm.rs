@@ -10,7 +10,7 @@ use crate::{
     conversation::{AgentFrame, BotKind, EventKind, Frame, HELD, UnconfirmedCall},
     ids::AgentName,
     limits,
-    text::{CUT_MARK, Keep, readable_name, shown, truncate},
+    text::{ELLIPSIS, TextLimit, escape_hidden, readable_name, truncate},
 };
 
 /// The response that shows calls.
@@ -149,10 +149,10 @@ pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &mut Map<Str
 
 /// One call as a person reads it: `cancel booking: reference = "NW-7F3K2"`.
 fn line(call: &UnconfirmedCall) -> String {
-    let name = readable_name(&shown(&call.tool));
+    let name = readable_name(&escape_hidden(&call.tool));
     let arguments: Vec<String> = match &call.arguments {
         Json::Object(given) => {
-            given.iter().map(|(name, value)| format!("{} = {}", shown(name), value_shown(value))).collect()
+            given.iter().map(|(name, value)| format!("{} = {}", escape_hidden(name), value_shown(value))).collect()
         }
         Json::Null => Vec::new(),
         other => vec![value_shown(other)],
@@ -166,15 +166,15 @@ fn value_shown(value: &Json) -> String {
         Json::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let text = shown(&text).into_owned();
+    let text = escape_hidden(&text).into_owned();
     let length = text.chars().count();
     if length <= limits::CONFIRM_VALUE {
         return text;
     }
     let half = limits::CONFIRM_VALUE / 2;
-    let head = truncate(&text, Keep::Chars(half), CUT_MARK).into_owned();
+    let head = truncate(&text, TextLimit::Chars(half), ELLIPSIS).into_owned();
     let tail: String = text.chars().skip(length - half).collect();
-    format!("{head} [{length} characters] {CUT_MARK}{tail}")
+    format!("{head} [{length} characters] {ELLIPSIS}{tail}")
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ fn judge<'a>(turn: &mut Turn<'_>, kind: &SlotType, value: Json, rejections: &'a 
     }
     for rejection in rejections {
         let outcome = turn.view().eval(&rejection.condition);
-        if let Some(trouble) = outcome.trouble {
+        if let Some(trouble) = outcome.error {
             // A check that cannot be made lets nothing through, and the trace tells the author.
             turn.because(Reason::Condition { condition: rejection.condition.text().to_owned(), trouble });
             return Verdict::Misfit(

@@ -13,7 +13,7 @@ use crate::{
     conversation::{BotKind, BotMessage, Button, EventKind, RephraseInstruction, Reply},
     ids::{ActionName, SlotName},
     project::{LANGUAGE, Nlg, ResponseDef, ResponseText, Variation},
-    template::{fill, fill_json},
+    template::{interpolate_json, interpolate_text},
 };
 
 /// What is said when a response has no variation for the moment, or something failed.
@@ -153,7 +153,7 @@ impl<'a> Composer<'a> {
         }
         let Some(condition) = &variation.condition else { return true };
         let outcome = self.view.eval(condition);
-        if let Some(trouble) = outcome.trouble {
+        if let Some(trouble) = outcome.error {
             self.notes.push(format!("the condition `{condition}` of a response counts as false: {trouble}"));
         }
         outcome.holds
@@ -173,7 +173,7 @@ impl<'a> Composer<'a> {
     fn text(&mut self, text: &ResponseText) -> String {
         match text {
             ResponseText::Braces(text) => {
-                let filled = fill(text, &Names { arguments: self.arguments, view: self.view });
+                let filled = interpolate_text(text, &Names { arguments: self.arguments, view: self.view });
                 self.note_unknown(&filled.unknown);
                 filled.content.into_owned()
             }
@@ -193,7 +193,7 @@ impl<'a> Composer<'a> {
     }
 
     fn json(&mut self, value: &Json) -> Json {
-        let filled = fill_json(value, &Names { arguments: self.arguments, view: self.view });
+        let filled = interpolate_json(value, &Names { arguments: self.arguments, view: self.view });
         self.note_unknown(&filled.unknown);
         filled.content
     }

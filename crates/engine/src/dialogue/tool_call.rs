@@ -16,7 +16,7 @@ use crate::{
     limits,
     project::{Call, Flow, SlotType, Step},
     template::{Expression, from_json},
-    text::{CUT_MARK, Keep, truncate},
+    text::{ELLIPSIS, TextLimit, truncate},
 };
 
 /// Asks for the call.
@@ -201,5 +201,5 @@ fn summary(result: &Json) -> Option<String> {
 }
 
 fn capped(text: &str) -> String {
-    truncate(text, Keep::Chars(limits::TOOL_SUMMARY), CUT_MARK).into_owned()
+    truncate(text, TextLimit::Chars(limits::TOOL_SUMMARY), ELLIPSIS).into_owned()
 }

@@ -149,7 +149,7 @@ impl<'a> Turn<'a> {
     /// Whether a condition holds; trouble is noted and counts as false.
     pub(super) fn holds(&mut self, condition: &Condition) -> bool {
         let outcome = self.view().eval(condition);
-        if let Some(trouble) = outcome.trouble {
+        if let Some(trouble) = outcome.error {
             self.because(Reason::Condition { condition: condition.text().to_owned(), trouble });
         }
         outcome.holds

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
 
-use crate::{condition::Condition, finding::SourceLocation, pattern::PythonRegex};
+use crate::{condition::Condition, finding::SourceLocation, regex_dialect::PythonRegex};
 
 /// The rules of one agent.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
-use crate::{finding::SourceLocation, pattern::PythonRegex};
+use crate::{finding::SourceLocation, regex_dialect::PythonRegex};
 
 /// A file of cases, or a `conftest.yml`.
 #[derive(Debug)]

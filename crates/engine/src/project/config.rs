@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value as Json};
 
 use super::{Folders, RetrievalConfig, SearchConfig};
-use crate::pattern::PythonRegex;
+use crate::regex_dialect::PythonRegex;
 
 /// `config.yml`.
 #[derive(Clone, Debug)]

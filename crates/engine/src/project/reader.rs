@@ -15,7 +15,7 @@ use crate::{
     condition::Condition,
     finding::{Findings, SourceLocation, did_you_mean},
     ids::ActionName,
-    template::{Expression, Mode, Template, TemplateEngine, TemplateError, TemplateSource},
+    template::{Expression, Template, TemplateEngine, TemplateError, TemplateSource, UndefinedMode},
 };
 
 /// What a load carries from file to file.
@@ -267,7 +267,7 @@ impl<'a> Reader<'a> {
     /// A template that stands in the file that is read now.
     pub(crate) fn template(&mut self, node: &Node, text: &str) -> Option<Template> {
         let source = TemplateSource::from_project_file(self.file.clone(), text).starting_at_line(node.line);
-        let compiled = self.engine.compile(&source, Mode::Lenient);
+        let compiled = self.engine.compile(&source, UndefinedMode::Lenient);
         self.compiled(compiled, "F0406", Some(node))
     }
 
@@ -299,7 +299,7 @@ impl<'a> Reader<'a> {
             return None;
         };
         let source = TemplateSource::from_project_file(path, &text);
-        let compiled = self.engine.compile(&source, Mode::Lenient);
+        let compiled = self.engine.compile(&source, UndefinedMode::Lenient);
         let template = self.compiled(compiled, "F0406", None)?;
         for error in self.engine.unknown_filters(&template) {
             self.findings.error("F0406", &error.place(), error.message.clone(), sentence(&error.help));

@@ -1,25 +1,25 @@
-//! What a checker may ask about a condition without evaluating it. A template or a constant tells nothing.
+//! Static inspection of a condition, for checkers. A template or a constant yields nothing.
 
 use std::fmt::Write as _;
 
 use super::{
     Condition,
     parser::quote,
-    syntax::{Compare, Link, Node, Root},
+    syntax::{Compare, Connective, NameRoot, Node},
 };
 
-/// A slot against a literal, turned so that the slot stands on the left.
+/// A comparison of a slot with a literal, turned so that the slot is on the left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison<'a> {
     /// The slot's name, without `slots.`.
     pub slot: &'a str,
-    /// How it is compared.
+    /// The operator.
     pub operator: Operator,
-    /// With what.
+    /// The literal.
     pub literal: Literal<'a>,
 }
 
-/// How a slot is compared with a literal.
+/// The operator of a [`Comparison`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `=`, `==`, `is`.
@@ -43,12 +43,12 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// Whether it needs an order, so that mixed kinds are an exception.
+    /// Whether it compares by order, so that operands of different kinds are an error.
     pub fn is_order(self) -> bool {
         matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
     }
 
-    fn turned(self) -> Self {
+    fn mirrored(self) -> Self {
         match self {
             Self::Less => Self::Greater,
             Self::LessOrEqual => Self::GreaterOrEqual,
@@ -72,10 +72,10 @@ impl From<Compare> for Operator {
     }
 }
 
-/// A value that stands in the condition itself.
+/// A value written in the condition itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Literal<'a> {
-    /// A quoted text, or the expression after `matches`.
+    /// A quoted string, or the regular expression after `matches`.
     Text(&'a str),
     /// A number.
     Number(f64),
@@ -90,29 +90,29 @@ pub enum Literal<'a> {
 }
 
 impl Condition {
-    /// The slots it reads, each once, in order of appearance, without `slots.`.
+    /// The names of the slots it reads, each once, in order of appearance, without `slots.`.
     pub fn slots(&self) -> impl Iterator<Item = &str> {
-        self.names(|root, text| if root == Root::InSlots { text.split('.').nth(1) } else { None })
+        self.names(|root, text| if root == NameRoot::InSlots { text.split('.').nth(1) } else { None })
     }
 
     /// The properties of `context` it reads, each once, without `context.`.
     pub fn context_properties(&self) -> impl Iterator<Item = &str> {
-        self.names(|root, text| if root == Root::InContext { text.split('.').nth(1) } else { None })
+        self.names(|root, text| if root == NameRoot::InContext { text.split('.').nth(1) } else { None })
     }
 
-    /// Words that are looked up but can never be found, because they begin with neither `slots` nor `context`.
+    /// Names that are always undefined, because they begin with neither `slots` nor `context`.
     pub fn bare_names(&self) -> impl Iterator<Item = &str> {
-        self.names(|root, text| if root == Root::Bare { Some(text) } else { None })
+        self.names(|root, text| if root == NameRoot::Bare { Some(text) } else { None })
     }
 
-    /// Whether somewhere `and` and `or` stand side by side, which groups to the right, against habit.
-    /// [`Condition::reading`] shows how.
+    /// Whether it mixes `and` and `or` in one chain without parentheses. Such a chain groups to the right, which is unusual;
+    /// [`Condition::normalized`] shows how.
     pub fn mixes_and_or_without_parentheses(&self) -> bool {
         let mut mixed = false;
         self.visit(&mut |node| {
-            if let Node::Chain { links, .. } = node {
-                let has = |wanted| links.iter().any(|(_, link)| *link == wanted);
-                mixed |= has(Link::And) && has(Link::Or);
+            if let Node::Chain { operands, .. } = node {
+                let has = |wanted| operands.iter().any(|(_, connective)| *connective == wanted);
+                mixed |= has(Connective::And) && has(Connective::Or);
             }
         });
         mixed
@@ -138,8 +138,8 @@ impl Condition {
         found.into_iter()
     }
 
-    /// Slots whose value counts, not just whether there is one: those that are compared with a literal other than null, matched,
-    /// or looked through.
+    /// Slots whose value matters and not only whether it is set: those compared with a literal other than `null`, `undefined` and
+    /// `empty`.
     pub fn compared_slots(&self) -> impl Iterator<Item = &str> {
         let mut found = Vec::new();
         for comparison in self.comparisons() {
@@ -151,21 +151,21 @@ impl Condition {
         found.into_iter()
     }
 
-    /// The condition as it is understood: comparisons spelled plainly, parentheses where `and` meets `or`. `None` for a template.
-    pub fn reading(&self) -> Option<String> {
+    /// The condition in normal form: one spelling for each operator, and parentheses where `and` meets `or`. `None` for a template.
+    pub fn normalized(&self) -> Option<String> {
         let Some(node) = self.node() else { return self.as_constant().map(|holds| holds.to_string()) };
         let mut out = String::new();
         write_node(node, &mut out);
         Some(out)
     }
 
-    fn visit<'a>(&'a self, see: &mut dyn FnMut(&'a Node)) {
+    fn visit<'a>(&'a self, visitor: &mut dyn FnMut(&'a Node)) {
         if let Some(node) = self.node() {
-            walk(node, see);
+            walk(node, visitor);
         }
     }
 
-    fn names<'a>(&'a self, pick: impl Fn(Root, &'a str) -> Option<&'a str>) -> std::vec::IntoIter<&'a str> {
+    fn names<'a>(&'a self, pick: impl Fn(NameRoot, &'a str) -> Option<&'a str>) -> std::vec::IntoIter<&'a str> {
         let mut names = Vec::new();
         self.visit(&mut |node| {
             if let Node::Name(name) = node
@@ -179,23 +179,23 @@ impl Condition {
     }
 }
 
-pub(super) fn walk<'a>(node: &'a Node, see: &mut dyn FnMut(&'a Node)) {
-    see(node);
+pub(super) fn walk<'a>(node: &'a Node, visitor: &mut dyn FnMut(&'a Node)) {
+    visitor(node);
     match node {
-        Node::Chain { links, last } => {
-            for (operand, _) in links {
-                walk(operand, see);
+        Node::Chain { operands, last } => {
+            for (operand, _) in operands {
+                walk(operand, visitor);
             }
-            walk(last, see);
+            walk(last, visitor);
         }
-        Node::Not(inner) | Node::Matches { subject: inner, .. } => walk(inner, see),
+        Node::Not(inner) | Node::Matches { subject: inner, .. } => walk(inner, visitor),
         Node::Compare { left: a, right: b, .. } | Node::Contains { container: a, item: b } => {
-            walk(a, see);
-            walk(b, see);
+            walk(a, visitor);
+            walk(b, visitor);
         }
         Node::Set(items) => {
             for item in items {
-                walk(item, see);
+                walk(item, visitor);
             }
         }
         _ => {}
@@ -212,19 +212,19 @@ fn compare<'a>(node: &'a Node, found: &mut Vec<Comparison<'a>>) {
         Node::Compare { left, operator, right } => {
             let operator = Operator::from(*operator);
             add(left, operator, right);
-            add(right, operator.turned(), left);
+            add(right, operator.mirrored(), left);
         }
         Node::Contains { container, item } => {
             if let Node::Set(items) = &**container {
-                for one in items {
-                    add(item, Operator::OneOf, one);
+                for literal in items {
+                    add(item, Operator::OneOf, literal);
                 }
             }
             add(container, Operator::Contains, item);
         }
-        Node::Matches { subject, pattern } => {
+        Node::Matches { subject, operand } => {
             if let Some(slot) = slot_of(subject) {
-                let literal = Literal::Text(pattern.pattern.source());
+                let literal = Literal::Text(operand.regex.source());
                 found.push(Comparison { slot, operator: Operator::Matches, literal });
             }
         }
@@ -232,10 +232,10 @@ fn compare<'a>(node: &'a Node, found: &mut Vec<Comparison<'a>>) {
     }
 }
 
-/// The slot, if the node is a slot as a whole and not a part of one.
+/// The name of the slot, if the node is a whole slot and not a part of one.
 fn slot_of(node: &Node) -> Option<&str> {
     match node {
-        Node::Name(name) if name.root == Root::InSlots => {
+        Node::Name(name) if name.root == NameRoot::InSlots => {
             let mut path = name.path();
             path.next().filter(|_| path.next().is_none())
         }
@@ -257,7 +257,7 @@ pub(super) fn literal_of(node: &Node) -> Option<Literal<'_>> {
 
 fn write_node(node: &Node, out: &mut String) {
     match node {
-        Node::Chain { links, last } => write_chain(links, last, out),
+        Node::Chain { operands, last } => write_chain(operands, last, out),
         Node::Not(inner) => {
             out.push_str("not ");
             write_operand(inner, out);
@@ -273,14 +273,14 @@ fn write_node(node: &Node, out: &mut String) {
             out.push_str(" contains ");
             write_factor(item, out);
         }
-        Node::Matches { subject, pattern } => {
+        Node::Matches { subject, operand } => {
             write_factor(subject, out);
-            let _ = write!(out, " matches {}", pattern.spelling);
+            let _ = write!(out, " matches {}", operand.spelling);
         }
         Node::Name(name) => out.push_str(&name.text),
         Node::Text(text) => out.push_str(&quote(text)),
         Node::Number(number) if number.is_infinite() => {
-            // Only a literal too large for a float comes to this; so must its spelling.
+            // The literal was too large for a float, so its spelling must be too.
             out.push_str(if *number < 0.0 { "-1" } else { "1" });
             out.push_str(&"0".repeat(400));
         }
@@ -297,22 +297,22 @@ fn write_node(node: &Node, out: &mut String) {
             }
             out.push('}');
         }
-        Node::Valueless(text) => _ = write!(out, "(null matches {})", quote(text)),
+        Node::RegexItem(text) => _ = write!(out, "(null matches {})", quote(text)),
     }
 }
 
-/// The rest of a chain stands in parentheses from where the link changes.
-fn write_chain(links: &[(Node, Link)], last: &Node, out: &mut String) {
+/// Opens a parenthesis wherever the connective changes.
+fn write_chain(operands: &[(Node, Connective)], last: &Node, out: &mut String) {
     let mut open = 0;
     let mut before = None;
-    for (operand, link) in links {
-        if before.is_some_and(|before| before != *link) {
+    for (operand, connective) in operands {
+        if before.is_some_and(|before| before != *connective) {
             out.push('(');
             open += 1;
         }
-        before = Some(*link);
+        before = Some(*connective);
         write_operand(operand, out);
-        out.push_str(if *link == Link::And { " and " } else { " or " });
+        out.push_str(if *connective == Connective::And { " and " } else { " or " });
     }
     write_operand(last, out);
     out.push_str(&")".repeat(open));

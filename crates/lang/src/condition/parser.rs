@@ -1,23 +1,23 @@
-//! Tokens to tree.
+//! The parser of conditions: tokens to syntax tree.
 //!
 //! ```text
 //! chain  := unary (("and" | "or") unary)*          equal precedence, groups to the right
 //! unary  := "not" unary | term
 //! term   := factor [operator factor]
-//! factor := name | text | number | constant | "(" chain ")" | "{" factor* "}"
+//! factor := name | string | number | constant | "(" chain ")" | "{" factor* "}"
 //! ```
 
 use super::{
     ConditionError,
     lexer::{self, Kind, Token},
-    syntax::{Compare, Link, Name, Node, Search},
+    syntax::{Compare, Connective, Name, Node, RegexOperand},
 };
 use crate::{
     limits::CONDITION_DEPTH,
-    pattern::{Flags, PythonRegex, PythonRegexError},
+    regex_dialect::{Flags, PythonRegex, PythonRegexError},
 };
 
-/// Reads a whole condition.
+/// Parses a whole condition.
 pub(super) fn parse(text: &str) -> Result<Node, ConditionError> {
     let tokens = lexer::tokens(text)?;
     let mut parser = Parser { text, tokens: &tokens, next: 0, depth: 0, in_sets: 0 };
@@ -25,17 +25,17 @@ pub(super) fn parse(text: &str) -> Result<Node, ConditionError> {
     if parser.next < tokens.len() {
         return Err(parser.unexpected("`and`, `or` or the end"));
     }
-    let idle = match &node {
+    let operand_only = match &node {
         Node::Undefined => Some("undefined"),
         Node::Empty => Some("empty"),
         Node::Set(items) if items.is_empty() => Some("{}"),
         _ => None,
     };
-    match idle {
-        Some(idle) => Err(ConditionError::new(
+    match operand_only {
+        Some(value) => Err(ConditionError::new(
             0,
-            format!("`{idle}` alone is not a condition"),
-            format!("Say what is to be compared with it: `slots.name is {idle}`."),
+            format!("`{value}` alone is not a condition"),
+            format!("Compare something with it: `slots.name is {value}`."),
         )),
         None => Ok(node),
     }
@@ -46,7 +46,7 @@ struct Parser<'t> {
     tokens: &'t [Token<'t>],
     next: usize,
     depth: usize,
-    /// How many sets are open: expressions inside them are not checked further, since they can have no value.
+    /// How many sets are open. Expressions inside a set are not checked further, because they are errors when evaluated.
     in_sets: usize,
 }
 
@@ -62,7 +62,7 @@ impl<'t> Parser<'t> {
     }
 
     fn offset_of(&self, token: usize) -> usize {
-        lexer::characters(self.text, self.tokens.get(token).map_or(self.text.len(), |token| token.at))
+        lexer::char_offset(self.text, self.tokens.get(token).map_or(self.text.len(), |token| token.at))
     }
 
     fn unexpected(&self, wanted: &str) -> ConditionError {
@@ -71,7 +71,7 @@ impl<'t> Parser<'t> {
             return ConditionError::new(
                 offset,
                 format!("the condition ends where {wanted} was expected"),
-                "Complete it.",
+                "Complete the condition.",
             );
         };
         let end = self.tokens.get(self.next + 1).map_or(self.text.len(), |next| next.at);
@@ -79,17 +79,17 @@ impl<'t> Parser<'t> {
         let help = match token.kind {
             Kind::Not => "For inequality write `is not` or `!=`.",
             Kind::Word(_) | Kind::Quoted(_) => {
-                "Put texts of several words in quotes, and join comparisons with `and` or `or`."
+                "Put strings of several words in quotes, and join comparisons with `and` or `or`."
             }
-            Kind::Number(_) => "Put texts that begin with a digit in quotes.",
-            Kind::Slashed(_) => "A regular expression in slashes stands only after `matches`.",
+            Kind::Number(_) => "Put strings that begin with a digit in quotes.",
+            Kind::Regex(_) => "A regular expression in slashes is allowed only after `matches`.",
             Kind::CloseSet | Kind::Close => "Check the parentheses and braces.",
             _ => "Join comparisons with `and` or `or`, and put a comparison of a comparison in parentheses.",
         };
         ConditionError::new(offset, format!("{wanted} was expected, not `{found}`"), help)
     }
 
-    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, ConditionError>) -> Result<T, ConditionError> {
+    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, ConditionError>) -> Result<T, ConditionError> {
         if self.depth >= CONDITION_DEPTH {
             let message = format!("parentheses, sets and `not` are nested more than {CONDITION_DEPTH} deep");
             let offset = self.offset_of(self.next);
@@ -102,23 +102,23 @@ impl<'t> Parser<'t> {
     }
 
     fn chain(&mut self) -> Result<Node, ConditionError> {
-        let mut links = Vec::new();
+        let mut operands = Vec::new();
         loop {
             let operand = self.unary()?;
-            let link = match self.peek() {
-                Some(Kind::And) => Link::And,
-                Some(Kind::Or) => Link::Or,
-                _ if links.is_empty() => return Ok(operand),
-                _ => return Ok(Node::Chain { links: links.into(), last: Box::new(operand) }),
+            let connective = match self.peek() {
+                Some(Kind::And) => Connective::And,
+                Some(Kind::Or) => Connective::Or,
+                _ if operands.is_empty() => return Ok(operand),
+                _ => return Ok(Node::Chain { operands: operands.into(), last: Box::new(operand) }),
             };
             self.next += 1;
-            links.push((operand, link));
+            operands.push((operand, connective));
         }
     }
 
     fn unary(&mut self) -> Result<Node, ConditionError> {
         if self.eat(Kind::Not) {
-            return self.deeper(|parser| Ok(Node::Not(Box::new(parser.unary()?))));
+            return self.nested(|parser| Ok(Node::Not(Box::new(parser.unary()?))));
         }
         self.term()
     }
@@ -155,15 +155,15 @@ impl<'t> Parser<'t> {
         }
         Err(ConditionError::new(
             offset,
-            "the right side of `contains` must be a name, a text, a number, true, false or null",
-            "The container stands on the left: `{\"a\" \"b\"} contains slots.name`.",
+            "the right side of `contains` must be a name, a string, a number, true, false or null",
+            "Write the container on the left: `{\"a\" \"b\"} contains slots.name`.",
         ))
     }
 
     fn matches(&mut self, subject: Box<Node>) -> Result<Node, ConditionError> {
         self.next += 1;
         let at = self.next;
-        let (text, flags) = match self.expression()? {
+        let (text, flags) = match self.regex()? {
             Some(found) => found,
             None => {
                 return Err(ConditionError::new(
@@ -175,29 +175,29 @@ impl<'t> Parser<'t> {
         };
         let end = self.tokens.get(self.next).map_or(self.text.len(), |token| token.at);
         match PythonRegex::new(&text, flags) {
-            Ok(pattern) => {
+            Ok(regex) => {
                 let start = self.tokens.get(at).map_or(end, |token| token.at);
                 let written = self.text.get(start..end).unwrap_or_default();
-                let spelling = if written.starts_with('/') { slashes(&text, flags) } else { quote(&text) };
-                Ok(Node::Matches { subject, pattern: Search { pattern, spelling } })
+                let spelling = if written.starts_with('/') { in_slashes(&text, flags) } else { quote(&text) };
+                Ok(Node::Matches { subject, operand: RegexOperand { regex, spelling } })
             }
-            Err(_) if self.in_sets > 0 => Ok(Node::Valueless(text.into())),
+            Err(_) if self.in_sets > 0 => Ok(Node::RegexItem(text.into())),
             Err(error) => {
                 let inner = if let PythonRegexError::Syntax { offset, .. } = error { offset + 1 } else { 0 };
-                let help = "Regular expressions are those of Python's `re`.";
+                let help = "Use the syntax of Python's `re` module.";
                 Err(ConditionError::new(self.offset_of(at) + inner, error.to_string(), help))
             }
         }
     }
 
-    /// The text and flags after `matches`. As ever, a word needs no quotes here, any number of parentheses may stand around,
-    /// and all quotes at both ends belong to the spelling.
-    fn expression(&mut self) -> Result<Option<(String, Flags)>, ConditionError> {
+    /// The regular expression and flags after `matches`. As in pypred, a word needs no quotes here, the expression may be in any
+    /// number of parentheses, and all quotes at both ends are stripped.
+    fn regex(&mut self) -> Result<Option<(String, Flags)>, ConditionError> {
         let strip = |text: &str| text.trim_matches(['"', '\'']).to_owned();
         let found = match self.peek() {
             Some(Kind::Open) => {
                 self.next += 1;
-                let found = self.deeper(Self::expression)?;
+                let found = self.nested(Self::regex)?;
                 if found.is_some() && !self.eat(Kind::Close) {
                     return Err(self.unexpected("`)`"));
                 }
@@ -205,8 +205,8 @@ impl<'t> Parser<'t> {
             }
             Some(Kind::Word(word)) => (word.to_owned(), Flags::default()),
             Some(Kind::Quoted(quoted)) => (strip(quoted), Flags::default()),
-            Some(Kind::Slashed(slashed)) => {
-                let (inside, letters) = slashed.get(1..).and_then(|rest| rest.rsplit_once('/')).unwrap_or_default();
+            Some(Kind::Regex(written)) => {
+                let (inside, letters) = written.get(1..).and_then(|rest| rest.rsplit_once('/')).unwrap_or_default();
                 (inside.replace("\\/", "/"), Flags::from_letters(letters).unwrap_or_default())
             }
             Some(_) => return Ok(None),
@@ -221,7 +221,7 @@ impl<'t> Parser<'t> {
         let node = match kind {
             Kind::Open => {
                 self.next += 1;
-                let node = self.deeper(Self::chain)?;
+                let node = self.nested(Self::chain)?;
                 if !self.eat(Kind::Close) {
                     return Err(self.unexpected("`)`"));
                 }
@@ -230,7 +230,7 @@ impl<'t> Parser<'t> {
             Kind::OpenSet => {
                 self.next += 1;
                 self.in_sets += 1;
-                let set = self.deeper(Self::set)?;
+                let set = self.nested(Self::set)?;
                 self.in_sets -= 1;
                 return Ok(set);
             }
@@ -258,7 +258,7 @@ impl<'t> Parser<'t> {
             match self.factor()? {
                 Node::Set(_) => {
                     let help = "List all items in one pair of braces.";
-                    return Err(ConditionError::new(offset, "a set cannot hold a set", help));
+                    return Err(ConditionError::new(offset, "a set cannot contain a set", help));
                 }
                 item => items.push(item),
             }
@@ -267,12 +267,12 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// A text in whichever quotes it does not hold; it never holds both, since quotes know no escapes.
+/// A string in the kind of quotes that it does not contain. It never contains both, because quoted strings have no escapes.
 pub(super) fn quote(text: &str) -> Box<str> {
     if text.contains('"') { format!("'{text}'").into() } else { format!("\"{text}\"").into() }
 }
 
-fn slashes(text: &str, flags: Flags) -> Box<str> {
+fn in_slashes(text: &str, flags: Flags) -> Box<str> {
     let mut spelling = format!("/{}/", text.replace('/', "\\/"));
     for (on, letter) in [(flags.ignore_case, 'i'), (flags.multi_line, 'm'), (flags.dot_all, 's')] {
         if on {

@@ -1,14 +1,14 @@
-//! The tree of a condition.
+//! The syntax tree of a condition.
 
-use crate::pattern::PythonRegex;
+use crate::regex_dialect::PythonRegex;
 
-/// One node. The tree is at most [`CONDITION_DEPTH`](crate::limits::CONDITION_DEPTH) deep.
+/// A node. The tree is at most [`CONDITION_DEPTH`](crate::limits::CONDITION_DEPTH) deep.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
-    /// `a and b or c`, flat. Because it groups to the right, evaluation from left to right may stop at a false operand before
-    /// `and` and at a true one before `or`, with that as the answer.
+    /// `a and b or c` as a flat list. Because it groups to the right, evaluation from left to right stops at a false operand before
+    /// `and` and at a true operand before `or`, with that result.
     Chain {
-        links: Box<[(Node, Link)]>,
+        operands: Box<[(Node, Connective)]>,
         last: Box<Node>,
     },
     Not(Box<Node>),
@@ -23,7 +23,7 @@ pub(super) enum Node {
     },
     Matches {
         subject: Box<Node>,
-        pattern: Search,
+        operand: RegexOperand,
     },
     Name(Name),
     Text(Box<str>),
@@ -33,12 +33,12 @@ pub(super) enum Node {
     Undefined,
     Empty,
     Set(Box<[Node]>),
-    /// An expression as item of a set: allowed by the grammar, an exception when the set is evaluated.
-    Valueless(Box<str>),
+    /// An invalid regular expression in an item of a set: the grammar allows it, evaluating the set is an error.
+    RegexItem(Box<str>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Link {
+pub(super) enum Connective {
     And,
     Or,
 }
@@ -68,21 +68,21 @@ impl Compare {
 
 /// The right side of `matches`: the compiled expression and its spelling with quotes or slashes.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Search {
-    pub(super) pattern: PythonRegex,
+pub(super) struct RegexOperand {
+    pub(super) regex: PythonRegex,
     pub(super) spelling: Box<str>,
 }
 
-/// A word that is looked up in the document.
+/// An unquoted word, which is looked up in the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) text: Box<str>,
-    pub(super) root: Root,
+    pub(super) root: NameRoot,
 }
 
-/// Where the lookup of a name begins.
+/// Where the lookup of a name starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Root {
+pub(super) enum NameRoot {
     /// `slots` itself.
     Slots,
     /// `slots.…`.
@@ -91,23 +91,23 @@ pub(super) enum Root {
     Context,
     /// `context.…`.
     InContext,
-    /// Anything else is undefined.
+    /// Any other name; it is undefined.
     Bare,
 }
 
 impl Name {
     pub(super) fn new(text: &str) -> Self {
         let root = match text.split_once('.') {
-            None if text == "slots" => Root::Slots,
-            None if text == "context" => Root::Context,
-            Some(("slots", _)) => Root::InSlots,
-            Some(("context", _)) => Root::InContext,
-            _ => Root::Bare,
+            None if text == "slots" => NameRoot::Slots,
+            None if text == "context" => NameRoot::Context,
+            Some(("slots", _)) => NameRoot::InSlots,
+            Some(("context", _)) => NameRoot::InContext,
+            _ => NameRoot::Bare,
         };
         Self { text: text.into(), root }
     }
 
-    /// The parts after the root.
+    /// The parts of the name after its root.
     pub(super) fn path(&self) -> std::str::Split<'_, char> {
         let mut parts = self.text.split('.');
         parts.next();

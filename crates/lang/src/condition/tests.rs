@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::template::{Mode, TemplateEngine, TemplateSource};
+use crate::template::{TemplateEngine, TemplateSource, UndefinedMode};
 
 fn eval(text: &str) -> Evaluation {
     let slots = json!({"n": 5, "t": "hello", "unset": null, "yes": true, "list": ["a", "b"], "map": {"in": {"x": 1}}});
@@ -14,13 +14,13 @@ fn eval(text: &str) -> Evaluation {
 
 fn template(text: &str) -> Condition {
     let source = TemplateSource::from_project_file("flows.yml", text);
-    Condition::from_template(TemplateEngine::new().compile(&source, Mode::Lenient).unwrap()).unwrap()
+    Condition::from_template(TemplateEngine::new().compile(&source, UndefinedMode::Lenient).unwrap()).unwrap()
 }
 
 fn holds(text: &str) -> bool {
-    let outcome = eval(text);
-    assert_eq!(outcome.trouble, None, "{text}");
-    outcome.holds
+    let evaluation = eval(text);
+    assert_eq!(evaluation.error, None, "{text}");
+    evaluation.holds
 }
 
 fn error(text: &str) -> ConditionError {
@@ -34,73 +34,73 @@ fn and_and_or_group_to_the_right() {
     assert!(holds("true or false and false"));
     let mixed = Condition::parse("slots.a and slots.b and slots.c or not slots.d").unwrap();
     assert!(mixed.mixes_and_or_without_parentheses());
-    assert_eq!(mixed.reading().unwrap(), "slots.a and slots.b and (slots.c or not slots.d)");
+    assert_eq!(mixed.normalized().unwrap(), "slots.a and slots.b and (slots.c or not slots.d)");
     assert!(!Condition::parse("slots.a and (slots.b or slots.c)").unwrap().mixes_and_or_without_parentheses());
     assert!(holds("not slots.n = 1 and slots.yes"));
 }
 
 #[test]
-fn an_exception_makes_the_whole_condition_false_and_is_told() {
-    let outcome = eval("not (slots.unset < 5)");
-    assert!(!outcome.holds);
-    assert_eq!(outcome.trouble.unwrap(), "`slots.unset`: null cannot be ordered against a number with `<`");
-    assert!(eval("slots.n.x = 1").trouble.unwrap().contains("looked up in a number"));
-    // Not reached, not raised.
+fn an_error_makes_the_whole_condition_false_and_is_reported() {
+    let evaluation = eval("not (slots.unset < 5)");
+    assert!(!evaluation.holds);
+    assert_eq!(evaluation.error.unwrap(), "`slots.unset`: null cannot be ordered against a number with `<`");
+    assert!(eval("slots.n.x = 1").error.unwrap().contains("looked up in a number"));
+    // Operands that are not reached cannot fail.
     assert!(holds("true or slots.unset < 5"));
 }
 
 #[test]
-fn templates_are_rendered_and_then_read() {
+fn templates_are_rendered_and_then_parsed() {
     let slots = json!({"n": 5}).as_object().unwrap().clone();
     let context = json!({"collect": "n"});
     let scope = Document { slots: &slots, context: Some(&context) };
     let condition = template("slots.{{context.collect}} = 5");
     assert!(condition.is_template() && condition.eval(&scope).holds);
     assert_eq!(condition.text(), "slots.{{context.collect}} = 5");
-    let trouble = |text: &str| template(text).eval(&scope).trouble.unwrap();
-    assert!(trouble("slots.{{context.collect}} =").starts_with("after rendering"));
-    assert!(trouble("slots.n = {{ context | nofilter }}").contains("nofilter"));
+    let failure = |text: &str| template(text).eval(&scope).error.unwrap();
+    assert!(failure("slots.{{context.collect}} =").starts_with("after rendering"));
+    assert!(failure("slots.n = {{ context | nofilter }}").contains("nofilter"));
     let nothing = Document { slots: &slots, context: None };
     assert!(template("{{ context.collect is not defined }}").eval(&nothing).holds);
 }
 
 #[test]
-fn a_slashed_expression_has_flags() {
+fn a_regular_expression_in_slashes_has_flags() {
     assert!(holds("slots.t matches /^HEL/i") && holds(r"'a/b' matches /a\/b/"));
     assert!(!holds("slots.t matches /^HEL/") && holds("slots.t matches '(?i)^HEL'"));
     assert!(error("slots.t = /x/").help.contains("slashes"));
 }
 
 #[test]
-fn a_search_that_is_too_hard_is_trouble() {
+fn the_backtracking_limit_is_an_error() {
     let text = format!(r#""{}!" matches "^(\w+\s?)*\1$""#, "ab ".repeat(40));
-    assert!(eval(&text).trouble.unwrap().contains("given up"));
+    assert!(eval(&text).error.unwrap().contains("given up"));
 }
 
 #[test]
-fn errors_say_where_and_what_to_do() {
+fn syntax_errors_have_an_offset_and_a_fix() {
     let wrong = error("slots.ä && slots.b");
     assert_eq!((wrong.offset, wrong.help.as_str()), (8, "Write `and`."));
     assert_eq!(error("slots.a =").offset, 9);
     assert_eq!(error("slots.a = 2nd").offset, 11);
-    assert!(error("{'a', 'b'} contains slots.a").help.contains("separated by blanks"));
+    assert!(error("{'a', 'b'} contains slots.a").help.contains("by spaces"));
     assert!(error("slots.a contains {'x'}").help.contains("left"));
     assert_eq!(error("slots.a matches \"a[\"").offset, 17 + 1);
     assert!(error("undefined").message.contains("alone"));
     assert!(error(&"(".repeat(CONDITION_DEPTH_PLUS)).message.contains("deep"));
-    assert!(error(&" ".repeat(CONDITION_TEXT + 1)).message.contains("bytes"));
+    assert!(error(&" ".repeat(CONDITION_BYTES + 1)).message.contains("bytes"));
 }
 
 const CONDITION_DEPTH_PLUS: usize = crate::limits::CONDITION_DEPTH + 1;
 
 #[test]
-fn a_long_chain_is_not_a_deep_one() {
+fn a_long_chain_does_not_count_as_nesting() {
     let text = vec!["slots.yes"; 500].join(" and ");
     assert!(holds(&text));
 }
 
 #[test]
-fn a_checker_sees_names_and_comparisons() {
+fn names_and_comparisons_can_be_inspected() {
     let text = "slots.n > 3 and 'x' = slots.t or {1 'b'} contains slots.c and (not flag or context.flow matches 'q') and slots.map.in";
     let condition = Condition::parse(text).unwrap();
     assert_eq!(condition.slots().collect::<Vec<_>>(), ["n", "t", "c", "map"]);
@@ -116,8 +116,8 @@ fn a_checker_sees_names_and_comparisons() {
             ("c", Operator::OneOf, Literal::Text("b")),
         ]
     );
-    let turned = Condition::parse("3 < slots.n").unwrap();
-    assert_eq!(turned.comparisons().next().unwrap().operator, Operator::Greater);
+    let mirrored = Condition::parse("3 < slots.n").unwrap();
+    assert_eq!(mirrored.comparisons().next().unwrap().operator, Operator::Greater);
 }
 
 fn words() -> impl Strategy<Value = String> {
@@ -158,24 +158,24 @@ fn words() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>()) {
+    fn arbitrary_text_never_panics(text in any::<String>()) {
         let _ = Condition::parse(&text);
-        let _ = crate::pattern::PythonRegex::new(&text, crate::pattern::Flags::default());
+        let _ = crate::regex_dialect::PythonRegex::new(&text, crate::regex_dialect::Flags::default());
     }
 
     #[test]
-    fn no_punctuation_makes_it_panic(text in r#"[a-c0-9(){}\[\]<>=!?*+.,|^$\\/"'#:; \n-]{0,40}"#) {
+    fn arbitrary_punctuation_never_panics(text in r#"[a-c0-9(){}\[\]<>=!?*+.,|^$\\/"'#:; \n-]{0,40}"#) {
         let _ = Condition::parse(&text);
-        let _ = crate::pattern::PythonRegex::new(&text, crate::pattern::Flags::default());
+        let _ = crate::regex_dialect::PythonRegex::new(&text, crate::regex_dialect::Flags::default());
     }
 
     #[test]
-    fn text_and_reading_are_stable(text in words()) {
+    fn text_and_normal_form_parse_to_themselves(text in words()) {
         if let Ok(condition) = Condition::parse(&text) {
             prop_assert_eq!(&Condition::parse(&condition.to_string()).unwrap(), &condition);
-            if let Some(reading) = condition.reading() {
-                let again = Condition::parse(&reading).unwrap();
-                prop_assert_eq!(again.reading().unwrap(), reading);
+            if let Some(normalized) = condition.normalized() {
+                let again = Condition::parse(&normalized).unwrap();
+                prop_assert_eq!(again.normalized().unwrap(), normalized);
             }
         }
     }

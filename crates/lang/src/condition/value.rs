@@ -1,4 +1,4 @@
-//! Values while a condition is evaluated, and Python's rules of equality, order and membership over them.
+//! Values during evaluation, with Python's rules for equality, order and membership.
 
 use std::cmp::Ordering;
 
@@ -6,9 +6,9 @@ use serde_json::{Map, Value as Json};
 
 use super::{Scope, syntax::Compare};
 
-/// An exception: why the whole condition is false. Says kinds, never values.
+/// The error that makes the whole condition false. Names kinds of values, never values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trouble(pub(super) String);
+pub(super) struct EvaluationError(pub(super) String);
 
 /// A value, borrowed from the condition or the scope.
 #[derive(Clone)]
@@ -21,36 +21,36 @@ pub(super) enum Value<'a> {
     Text(&'a str),
     List(&'a [Json]),
     Map(&'a Map<String, Json>),
-    /// The word `slots` as a whole.
+    /// All slots: the name `slots` alone.
     Slots(&'a dyn Scope),
-    /// A set literal, without repetitions; items are always scalars or undefined.
+    /// A set literal without duplicates; items are scalars or undefined.
     Set(Vec<Value<'a>>),
 }
 
-/// A number that remembers whether it is whole: Python compares whole numbers and floats exactly.
+/// A number. Integers are kept apart from floats because Python compares the two exactly.
 #[derive(Clone, Copy)]
 pub(super) enum Number {
-    Whole(i128),
+    Integer(i128),
     Float(f64),
 }
 
 impl Number {
     fn compare(self, other: Self) -> Option<Ordering> {
         match (self, other) {
-            (Self::Whole(a), Self::Whole(b)) => Some(a.cmp(&b)),
+            (Self::Integer(a), Self::Integer(b)) => Some(a.cmp(&b)),
             (Self::Float(a), Self::Float(b)) => a.partial_cmp(&b),
-            (Self::Whole(a), Self::Float(b)) => whole_and_float(a, b),
-            (Self::Float(a), Self::Whole(b)) => whole_and_float(b, a).map(Ordering::reverse),
+            (Self::Integer(a), Self::Float(b)) => compare_integer_float(a, b),
+            (Self::Float(a), Self::Integer(b)) => compare_integer_float(b, a).map(Ordering::reverse),
         }
     }
 
     fn is_zero(self) -> bool {
-        matches!(self, Self::Whole(0)) || matches!(self, Self::Float(0.0))
+        matches!(self, Self::Integer(0)) || matches!(self, Self::Float(0.0))
     }
 }
 
-fn whole_and_float(whole: i128, float: f64) -> Option<Ordering> {
-    // JSON's whole numbers have 64 bits, so a float beyond that is beyond them all; below, truncation is exact.
+fn compare_integer_float(integer: i128, float: f64) -> Option<Ordering> {
+    // Integers in JSON have 64 bits here, so a float of at least this size is larger than any; below it, truncation is exact.
     const BEYOND: f64 = 1e30;
     if float.is_nan() {
         return None;
@@ -63,7 +63,7 @@ fn whole_and_float(whole: i128, float: f64) -> Option<Ordering> {
     }
     #[allow(clippy::cast_possible_truncation)]
     let truncated = float.trunc() as i128;
-    Some(whole.cmp(&truncated).then(0.0_f64.partial_cmp(&float.fract())?))
+    Some(integer.cmp(&truncated).then(0.0_f64.partial_cmp(&float.fract())?))
 }
 
 impl<'a> From<&'a Json> for Value<'a> {
@@ -72,8 +72,8 @@ impl<'a> From<&'a Json> for Value<'a> {
             Json::Null => Self::Null,
             Json::Bool(b) => Self::Bool(*b),
             Json::Number(n) => Self::Number(match (n.as_i64(), n.as_u64()) {
-                (Some(whole), _) => Number::Whole(whole.into()),
-                (_, Some(whole)) => Number::Whole(whole.into()),
+                (Some(integer), _) => Number::Integer(integer.into()),
+                (_, Some(integer)) => Number::Integer(integer.into()),
                 _ => Number::Float(n.as_f64().unwrap_or(f64::NAN)),
             }),
             Json::String(s) => Self::Text(s),
@@ -84,7 +84,7 @@ impl<'a> From<&'a Json> for Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Python's truth.
+    /// Truth as in Python.
     pub(super) fn is_true(&self) -> bool {
         match self {
             Self::Undefined | Self::Empty | Self::Null => false,
@@ -105,7 +105,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The kind, for messages.
+    /// The kind of the value, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Undefined => "undefined",
@@ -113,23 +113,23 @@ impl<'a> Value<'a> {
             Self::Null => "null",
             Self::Bool(_) => "a boolean",
             Self::Number(_) => "a number",
-            Self::Text(_) => "a text",
+            Self::Text(_) => "a string",
             Self::List(_) => "a list",
             Self::Map(_) | Self::Slots(_) => "an object",
             Self::Set(_) => "a set",
         }
     }
 
-    /// Booleans are numbers.
+    /// The value as a number; booleans are numbers.
     fn number(&self) -> Option<Number> {
         match self {
-            Self::Bool(b) => Some(Number::Whole((*b).into())),
+            Self::Bool(b) => Some(Number::Integer((*b).into())),
             Self::Number(n) => Some(*n),
             _ => None,
         }
     }
 
-    /// Whether it may be a member of a set.
+    /// Whether it may be an item of a set.
     pub(super) fn is_hashable(&self) -> bool {
         !matches!(self, Self::List(_) | Self::Map(_) | Self::Slots(_))
     }
@@ -157,10 +157,10 @@ impl<'a> Value<'a> {
     }
 
     /// Any comparison.
-    pub(super) fn compare(&self, operator: Compare, other: &Self) -> Result<bool, Trouble> {
+    pub(super) fn compare(&self, operator: Compare, other: &Self) -> Result<bool, EvaluationError> {
         match (operator, self, other) {
             (Compare::Equal, ..) => Ok(self.equals(other)),
-            // The one place where `!=` is not the opposite of `=`: undefined differs from everything but itself.
+            // The one case where `!=` is not the negation of `=`: undefined differs from everything except itself.
             (Compare::NotEqual, Self::Undefined, Self::Empty) => Ok(true),
             (Compare::NotEqual, ..) => Ok(!self.equals(other)),
             (_, Self::Undefined | Self::Empty, _) | (_, _, Self::Undefined | Self::Empty) => Ok(false),
@@ -172,13 +172,13 @@ impl<'a> Value<'a> {
             }),
             _ => self.order(other).map(|ordering| holds(operator, ordering)).unwrap_or_else(|| {
                 let (left, right, sign) = (self.kind(), other.kind(), operator.sign());
-                Err(Trouble(format!("{left} cannot be ordered against {right} with `{sign}`")))
+                Err(EvaluationError(format!("{left} cannot be ordered against {right} with `{sign}`")))
             }),
         }
     }
 
-    /// The order of two values; `None` where they have none. The inner result is for lists whose items have none.
-    fn order(&self, other: &Self) -> Option<Result<Option<Ordering>, Trouble>> {
+    /// The order of two values; `None` if their kinds have none. The inner result is an error for lists whose items have no order.
+    fn order(&self, other: &Self) -> Option<Result<Option<Ordering>, EvaluationError>> {
         match (self, other) {
             (Self::Text(a), Self::Text(b)) => Some(Ok(Some(a.cmp(b)))),
             (Self::List(a), Self::List(b)) => Some(order_lists(a, b)),
@@ -187,16 +187,20 @@ impl<'a> Value<'a> {
     }
 
     /// `contains`, with `self` as the container.
-    pub(super) fn contains(&self, item: &Value<'_>) -> Result<bool, Trouble> {
+    pub(super) fn contains(&self, item: &Value<'_>) -> Result<bool, EvaluationError> {
         let hashable = |what: &str| {
             let kind = item.kind();
-            if item.is_hashable() { Ok(()) } else { Err(Trouble(format!("{kind} cannot be looked for in {what}"))) }
+            if item.is_hashable() {
+                Ok(())
+            } else {
+                Err(EvaluationError(format!("{kind} cannot be looked up in {what}")))
+            }
         };
         match self {
             Self::Undefined => Ok(false),
             Self::Text(text) => match item {
                 Value::Text(part) => Ok(text.contains(part)),
-                other => Err(Trouble(format!("{} cannot be looked for in a text", other.kind()))),
+                other => Err(EvaluationError(format!("{} cannot be looked up in a string", other.kind()))),
             },
             Self::List(items) => Ok(items.iter().any(|one| Value::from(one).equals(item))),
             Self::Map(map) => {
@@ -215,13 +219,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether `contains` looks at its right side at all.
+    /// Whether `contains` evaluates its right side for this container.
     pub(super) fn is_container(&self) -> bool {
         !matches!(self, Self::Empty | Self::Null | Self::Bool(_) | Self::Number(_))
     }
 }
 
-fn holds(operator: Compare, ordering: Result<Option<Ordering>, Trouble>) -> Result<bool, Trouble> {
+fn holds(operator: Compare, ordering: Result<Option<Ordering>, EvaluationError>) -> Result<bool, EvaluationError> {
     let ordering = ordering?;
     Ok(match operator {
         Compare::Less => ordering == Some(Ordering::Less),
@@ -246,14 +250,14 @@ fn same_maps(a: &Map<String, Json>, b: &Map<String, Json>) -> bool {
 }
 
 fn is_subset(a: &[Value<'_>], b: &[Value<'_>]) -> bool {
-    a.iter().all(|one| b.iter().any(|other| one.equals(other)))
+    a.iter().all(|item| b.iter().any(|other| item.equals(other)))
 }
 
 /// Lists are ordered by their first unequal items, then by length.
-fn order_lists(a: &[Json], b: &[Json]) -> Result<Option<Ordering>, Trouble> {
+fn order_lists(a: &[Json], b: &[Json]) -> Result<Option<Ordering>, EvaluationError> {
     let Some((a, b)) = a.iter().zip(b).find(|(a, b)| !same(a, b)) else { return Ok(Some(a.len().cmp(&b.len()))) };
     let (a, b) = (Value::from(a), Value::from(b));
     a.order(&b).unwrap_or_else(|| {
-        Err(Trouble(format!("lists with {} and {} at the same place have no order", a.kind(), b.kind())))
+        Err(EvaluationError(format!("lists with {} and {} at the same position have no order", a.kind(), b.kind())))
     })
 }

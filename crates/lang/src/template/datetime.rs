@@ -1,4 +1,4 @@
-//! `current_datetime`: an object that answers as Python's `datetime` does.
+//! The `current_datetime` object of prompts: attributes and methods of Python's `datetime`.
 
 use std::{cmp::Ordering, fmt, str::FromStr, sync::Arc};
 
@@ -9,51 +9,51 @@ use minijinja::{
     value::{DynObject, Kwargs, Object, ObjectRepr, from_args},
 };
 
-use super::strftime::{Local, microsecond, offset, strftime};
+use super::strftime::{LocalTime, microsecond, offset, strftime};
 use crate::{finding::did_you_mean, time::Timestamp};
 
-/// The name of a time zone that nobody knows.
+/// The error of a name that is not in the IANA time zone database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no time zone {name:?} in the IANA list{}", .near.map(|n| format!("; did you mean {n:?}?")).unwrap_or_default())]
-pub struct UnknownZone {
+#[error("there is no time zone {name:?} in the IANA list{}", .suggestion.map(|n| format!("; did you mean {n:?}?")).unwrap_or_default())]
+pub struct UnknownTimeZone {
     /// The name as written.
     pub name: String,
-    /// The nearest known name, if one is near.
-    pub near: Option<&'static str>,
+    /// The most similar name in the database, if one is similar.
+    pub suggestion: Option<&'static str>,
 }
 
-/// A moment in the local time of a zone, as templates see it: Python's aware `datetime`.
+/// A point in time in the local time of a zone, like an aware Python `datetime`.
 #[derive(Clone, Debug)]
-pub struct ZonedTime(Moment);
+pub struct ZonedTime(DateTimeObject);
 
 impl ZonedTime {
-    /// The moment `at` in the zone of that IANA name, such as `Europe/Oslo`.
+    /// The point in time `at` in the zone with this IANA name, such as `Europe/Oslo`.
     ///
     /// # Errors
-    /// The name is not in the IANA list; its case counts.
-    pub fn new(at: Timestamp, zone: &str) -> Result<Self, UnknownZone> {
-        let tz = Tz::from_str(zone).map_err(|_| UnknownZone {
+    /// The name is not in the IANA time zone database; names are case-sensitive.
+    pub fn new(at: Timestamp, zone: &str) -> Result<Self, UnknownTimeZone> {
+        let tz = Tz::from_str(zone).map_err(|_| UnknownTimeZone {
             name: zone.to_owned(),
-            near: did_you_mean(zone, chrono_tz::TZ_VARIANTS.iter().map(|tz| tz.name())),
+            suggestion: did_you_mean(zone, chrono_tz::TZ_VARIANTS.iter().map(|tz| tz.name())),
         })?;
         let utc = at.to_utc();
         let local = utc.with_timezone(&tz);
         let seconds = local.offset().fix().local_minus_utc();
         let zone = Zone {
             name: tz.name(),
-            abbreviation: local.offset().abbreviation().map(Arc::from).unwrap_or_else(|| nameless(seconds)),
+            abbreviation: local.offset().abbreviation().map(Arc::from).unwrap_or_else(|| numeric_abbreviation(seconds)),
             offset_seconds: seconds,
         };
-        // At the very ends of the calendar local time does not exist; UTC stands in.
+        // At both ends of chrono's calendar the local time may be out of range; UTC is used then.
         let naive = utc.naive_utc();
         let time = naive.checked_add_signed(TimeDelta::seconds(i64::from(seconds))).unwrap_or(naive);
-        Ok(Self(Moment { part: Part::DateTime, time, zone: Some(zone) }))
+        Ok(Self(DateTimeObject { part: DateTimePart::DateTime, time, zone: Some(zone) }))
     }
 
-    /// Prints the moment by a format of Python's `strftime`, in English.
+    /// Formats it as Python's `strftime` does, in English.
     ///
     /// # Errors
-    /// The format has an unknown code; the text says which.
+    /// A message that names the unknown code of the format.
     pub fn strftime(&self, format: &str) -> Result<String, String> {
         strftime(self.0.local(), format)
     }
@@ -64,8 +64,8 @@ impl ZonedTime {
     }
 }
 
-/// What zones without letters are called: their distance from UTC, minutes only where there are some (`-03`, `+0545`).
-fn nameless(seconds: i32) -> Arc<str> {
+/// The abbreviation of a zone that has no letters: its UTC offset, with minutes only if they are not zero (`-03`, `+0545`).
+fn numeric_abbreviation(seconds: i32) -> Arc<str> {
     let text = offset(seconds, "");
     Arc::from(text.strip_suffix("00").filter(|short| short.len() == 3).unwrap_or(&text))
 }
@@ -77,7 +77,7 @@ impl fmt::Display for ZonedTime {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum DateTimePart {
     DateTime,
     Date,
     Time,
@@ -90,10 +90,10 @@ struct Zone {
     offset_seconds: i32,
 }
 
-/// A `datetime`, or its `date()` or `time()`, which have no zone.
+/// The template object of a `datetime`, or of its `date()` or `time()`, which have no zone.
 #[derive(Clone, Debug)]
-struct Moment {
-    part: Part,
+struct DateTimeObject {
+    part: DateTimePart,
     time: NaiveDateTime,
     zone: Option<Zone>,
 }
@@ -110,7 +110,7 @@ enum Precision {
 }
 
 impl Precision {
-    fn named(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "auto" => Self::Auto,
             "hours" => Self::Hours,
@@ -123,16 +123,16 @@ impl Precision {
     }
 }
 
-impl Moment {
-    fn local(&self) -> Local<'_> {
-        Local {
+impl DateTimeObject {
+    fn local(&self) -> LocalTime<'_> {
+        LocalTime {
             time: self.time,
             offset_seconds: self.zone.as_ref().map(|z| z.offset_seconds),
             abbreviation: self.zone.as_ref().map_or("", |z| &z.abbreviation),
         }
     }
 
-    fn clock(&self, precision: Precision) -> String {
+    fn time_text(&self, precision: Precision) -> String {
         let (h, m, s, micro) = (self.time.hour(), self.time.minute(), self.time.second(), microsecond(self.time));
         match precision {
             Precision::Hours => format!("{h:02}"),
@@ -144,25 +144,25 @@ impl Moment {
         }
     }
 
-    fn text(&self, between: char, precision: Precision) -> String {
+    fn text(&self, separator: char, precision: Precision) -> String {
         let date = format!("{:04}-{:02}-{:02}", self.time.year(), self.time.month(), self.time.day());
         match self.part {
-            Part::Date => date,
-            Part::Time => self.clock(precision),
-            Part::DateTime => {
+            DateTimePart::Date => date,
+            DateTimePart::Time => self.time_text(precision),
+            DateTimePart::DateTime => {
                 let zone = self.zone.as_ref().map(|z| offset(z.offset_seconds, ":")).unwrap_or_default();
-                format!("{date}{between}{}{zone}", self.clock(precision))
+                format!("{date}{separator}{}{zone}", self.time_text(precision))
             }
         }
     }
 
-    /// Microseconds since 1970 in UTC; for a part without a zone, of its local time.
+    /// Microseconds since 1970 in UTC; without a zone, in local time.
     fn micros(&self) -> i64 {
         let seconds = self.zone.as_ref().map_or(0, |z| z.offset_seconds);
         self.time.and_utc().timestamp_micros().saturating_sub(i64::from(seconds) * 1_000_000)
     }
 
-    fn of_date(&self, name: &str) -> Option<Value> {
+    fn date_attribute(&self, name: &str) -> Option<Value> {
         Some(match name {
             "year" => Value::from(self.time.year()),
             "month" => Value::from(self.time.month()),
@@ -171,7 +171,7 @@ impl Moment {
         })
     }
 
-    fn of_clock(&self, name: &str) -> Option<Value> {
+    fn time_attribute(&self, name: &str) -> Option<Value> {
         Some(match name {
             "hour" => Value::from(self.time.hour()),
             "minute" => Value::from(self.time.minute()),
@@ -183,38 +183,40 @@ impl Moment {
     }
 
     fn isoformat(&self, args: &[Value]) -> Result<Value, Error> {
-        let (between, precision, options): (Option<char>, Option<&str>, Kwargs) = from_args(args)?;
-        let between = between.or(options.get("sep")?).unwrap_or('T');
+        let (separator, precision, options): (Option<char>, Option<&str>, Kwargs) = from_args(args)?;
+        let separator = separator.or(options.get("sep")?).unwrap_or('T');
         let precision = precision.or(options.get("timespec")?).unwrap_or("auto");
         options.assert_all_used()?;
-        let precision = Precision::named(precision)
+        let precision = Precision::from_name(precision)
             .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("unknown timespec {precision:?}")))?;
-        Ok(Value::from(self.text(between, precision)))
+        Ok(Value::from(self.text(separator, precision)))
     }
 
-    /// The methods a whole moment has and its parts have not.
-    fn call_zoned(&self, method: &str, args: &[Value]) -> Option<Result<Value, Error>> {
-        if self.part != Part::DateTime {
+    /// The methods that only a `datetime` has, not its `date()` and `time()`.
+    fn call_datetime_method(&self, method: &str, args: &[Value]) -> Option<Result<Value, Error>> {
+        if self.part != DateTimePart::DateTime {
             return None;
         }
-        let part = |part, time| Value::from_object(Moment { part, time, zone: None });
+        let part = |part, time| Value::from_object(DateTimeObject { part, time, zone: None });
         let result = match method {
-            "date" => part(Part::Date, self.time.date().and_time(chrono::NaiveTime::MIN)),
-            // Python prints the date codes of a bare time as those of 1900-01-01.
+            "date" => part(DateTimePart::Date, self.time.date().and_time(chrono::NaiveTime::MIN)),
+            // Python formats the date codes of a `time` as those of 1900-01-01.
             "time" => {
                 let first = NaiveDate::from_ymd_opt(1900, 1, 1).unwrap_or_default();
-                part(Part::Time, first.and_time(self.time.time()))
+                part(DateTimePart::Time, first.and_time(self.time.time()))
             }
             "tzname" => self.zone.as_ref().map_or(Value::from(()), |z| Value::from(&z.abbreviation)),
             "timestamp" => Value::from(Timestamp::from_micros(self.micros()).as_seconds()),
-            "utcoffset" => self.zone.as_ref().map_or(Value::from(()), |z| Value::from_object(Span(z.offset_seconds))),
+            "utcoffset" => {
+                self.zone.as_ref().map_or(Value::from(()), |z| Value::from_object(TimeDeltaObject(z.offset_seconds)))
+            }
             _ => return None,
         };
         Some(from_args(args).map(|()| result))
     }
 }
 
-impl Object for Moment {
+impl Object for DateTimeObject {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Plain
     }
@@ -225,9 +227,9 @@ impl Object for Moment {
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         match self.part {
-            Part::DateTime => self.of_date(key).or_else(|| self.of_clock(key)),
-            Part::Date => self.of_date(key),
-            Part::Time => self.of_clock(key),
+            DateTimePart::DateTime => self.date_attribute(key).or_else(|| self.time_attribute(key)),
+            DateTimePart::Date => self.date_attribute(key),
+            DateTimePart::Time => self.time_attribute(key),
         }
     }
 
@@ -240,13 +242,13 @@ impl Object for Moment {
                     .map_err(|message| Error::new(ErrorKind::InvalidOperation, message))
             }
             ("isoformat", _) => self.isoformat(args),
-            ("weekday", Part::DateTime | Part::Date) => {
+            ("weekday", DateTimePart::DateTime | DateTimePart::Date) => {
                 from_args(args).map(|()| Value::from(self.time.weekday().num_days_from_monday()))
             }
-            ("isoweekday", Part::DateTime | Part::Date) => {
+            ("isoweekday", DateTimePart::DateTime | DateTimePart::Date) => {
                 from_args(args).map(|()| Value::from(self.time.weekday().number_from_monday()))
             }
-            _ => self.call_zoned(method, args).unwrap_or_else(|| {
+            _ => self.call_datetime_method(method, args).unwrap_or_else(|| {
                 let message = format!("a date or time has no method `{method}`");
                 Err(Error::new(ErrorKind::UnknownMethod, message))
             }),
@@ -263,11 +265,11 @@ impl Object for Moment {
     }
 }
 
-/// What `utcoffset()` gives: Python's `timedelta`, in seconds.
+/// The result of `utcoffset()`: Python's `timedelta`, in seconds.
 #[derive(Debug)]
-struct Span(i32);
+struct TimeDeltaObject(i32);
 
-impl Object for Span {
+impl Object for TimeDeltaObject {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Plain
     }
@@ -283,7 +285,7 @@ impl Object for Span {
     fn call_method(self: &Arc<Self>, _: &mut State<'_, '_>, method: &str, args: &[Value]) -> Result<Value, Error> {
         match method {
             "total_seconds" => from_args(args).map(|()| Value::from(f64::from(self.0))),
-            _ => Err(Error::new(ErrorKind::UnknownMethod, format!("a time span has no method `{method}`"))),
+            _ => Err(Error::new(ErrorKind::UnknownMethod, format!("a timedelta has no method `{method}`"))),
         }
     }
 

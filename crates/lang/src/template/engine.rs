@@ -1,4 +1,4 @@
-//! The Jinja environment of a project: compile once, render many times.
+//! The Jinja engine of a project: templates are compiled once and rendered many times.
 
 use std::{
     borrow::Cow,
@@ -11,23 +11,23 @@ use serde_json::Value as Json;
 
 use super::{
     error::{TemplateError, TemplateErrorKind},
-    filters, methods, names, python,
+    filter_scan, filters, methods, python,
 };
 use crate::limits::{TEMPLATE_FUEL, TEMPLATE_OUTPUT_BYTES, TEMPLATE_RECURSION};
 
-/// What happens to a name that has no value.
+/// How a template treats undefined names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// It prints nothing, and so do its attributes: templates of projects.
+pub enum UndefinedMode {
+    /// They print nothing, and so do their attributes. For templates of projects.
     Lenient,
-    /// It is an error: our own prompts and missions.
+    /// They are errors. For built-in prompts and missions.
     Strict,
 }
 
-/// Text that an author wrote into a file under version control: the only thing that can become a template.
+/// The source of a template: text that an author wrote into a project file.
 ///
-/// Loaders of project files make it; nothing that a conversation, a model or a tool produced ever may. There is no
-/// conversion from `String`, so every place that makes one can be found by the constructors' names.
+/// Only loaders of project files may create one, never from text that comes from a conversation, a model or a tool. There is no
+/// conversion from `String`, so a search for the constructors finds every place that creates one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateSource {
     name: Arc<str>,
@@ -36,26 +36,26 @@ pub struct TemplateSource {
 }
 
 impl TemplateSource {
-    /// The whole of a project file, or a text that stands in one. `name` is the file's path from the project's folder.
+    /// A whole project file, or a string in one. `name` is the path of the file relative to the project folder.
     pub fn from_project_file(name: impl Into<Arc<str>>, text: &str) -> Self {
         let text =
             if text.contains('\r') { Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n")) } else { text.into() };
         Self { name: name.into(), first_line: 1, text: text.into() }
     }
-    /// A text that is part of this binary.
+    /// A text embedded in this binary.
     pub fn embedded(name: &'static str, text: &'static str) -> Self {
         Self::from_project_file(name, text)
     }
-    /// Says on which line of its file the text begins, so that errors point into the file.
+    /// Sets the line of the file on which the text begins, so that errors have the right line.
     pub fn starting_at_line(mut self, line: u32) -> Self {
         self.first_line = line.max(1);
         self
     }
-    /// The file's path.
+    /// The path of the file.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
-    /// The line of the file the text begins on.
+    /// The line of the file on which the text begins.
     pub fn first_line(&self) -> u32 {
         self.first_line
     }
@@ -65,7 +65,7 @@ impl TemplateSource {
     }
 }
 
-/// A compiled template. Cloning is cheap, rendering takes no lock that others hold.
+/// A compiled template. Cloning is cheap; concurrent renderings do not wait for each other.
 #[derive(Clone, Debug)]
 pub struct Template(Arc<Compiled>);
 
@@ -75,11 +75,11 @@ struct Compiled {
     body: Body,
 }
 
-/// Texts without any Jinja are very common (conditions, responses): they cost no environment and no rendering.
+/// Texts without Jinja are very common (conditions, responses), so they need no environment and no rendering.
 #[derive(Debug)]
 enum Body {
     Constant,
-    // One environment per template: it shares filters with the engine, and its lookup contends with nobody.
+    // One environment per template: it shares the filters of the engine, and a lookup in it has no contention.
     Jinja(Box<Environment<'static>>),
 }
 
@@ -87,37 +87,33 @@ impl Template {
     fn new(source: &TemplateSource, body: Body) -> Self {
         Self(Arc::new(Compiled { source: source.clone(), body }))
     }
-    /// The source it was compiled from.
+    /// Its source.
     pub fn source(&self) -> &TemplateSource {
         &self.0.source
     }
-    /// Whether it always renders to the same text.
+    /// Whether it contains no Jinja and always renders to the same text.
     pub fn is_constant(&self) -> bool {
         matches!(self.0.body, Body::Constant)
     }
-    /// Renders it with the values of `context`, a map or an object.
+    /// Renders the template with the variables of `context`, a map or an object.
     ///
     /// # Errors
-    /// A filter does not exist or refuses its value, a limit is passed, or (strict) a name has no value.
+    /// A filter does not exist or refuses its value, a limit is exceeded, or (strict mode) a name is undefined.
     pub fn render(&self, context: Value) -> Result<String, TemplateError> {
         let Compiled { source, body, .. } = &*self.0;
         let Body::Jinja(env) = body else {
             let text = source.text();
             return Ok(text.strip_suffix('\n').unwrap_or(text).to_owned());
         };
-        let mut out = Bounded { text: Vec::with_capacity(source.text().len() + 256) };
+        let mut out = BoundedBuffer { text: Vec::with_capacity(source.text().len() + 256) };
         env.get_template(source.name())
             .and_then(|compiled| compiled.render_captured_to(context, &mut out).map(drop))
             .map_err(|error| TemplateError::from_engine(&error, source))?;
         Ok(String::from_utf8(out.text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
-    /// Whether both are one: compiled once, and cloned since.
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-    /// Whether the template may read this variable: its name stands in the text as a word, if only in a comment. What is not
-    /// mentioned need not be made for a rendering.
-    pub fn mentions(&self, name: &str) -> bool {
+    /// Whether the template may read this variable: its name occurs in the text as a word, even in a comment. A variable that cannot be
+    /// read need not be computed for a rendering.
+    pub fn may_read(&self, name: &str) -> bool {
         let words = self.0.source.text().split(|c: char| !c.is_alphanumeric() && c != '_');
         !self.is_constant() && words.into_iter().any(|word| word == name)
     }
@@ -128,13 +124,13 @@ impl Template {
 pub struct Expression(TemplateSource);
 
 impl Expression {
-    /// The source it was compiled from.
+    /// Its source.
     pub fn source(&self) -> &TemplateSource {
         &self.0
     }
 }
 
-/// The template engine of one project: built once, shared by all conversations.
+/// The template engine of a project: built once, shared by all conversations.
 #[derive(Debug)]
 pub struct TemplateEngine {
     lenient: Environment<'static>,
@@ -148,7 +144,7 @@ impl Default for TemplateEngine {
 }
 
 impl TemplateEngine {
-    /// Builds both environments.
+    /// An engine with a lenient and a strict environment.
     pub fn new() -> Self {
         Self { lenient: environment(UndefinedBehavior::Chainable), strict: environment(UndefinedBehavior::Strict) }
     }
@@ -156,15 +152,15 @@ impl TemplateEngine {
     /// Compiles a template.
     ///
     /// # Errors
-    /// Its syntax is wrong.
-    pub fn compile(&self, source: &TemplateSource, mode: Mode) -> Result<Template, TemplateError> {
+    /// A syntax error.
+    pub fn compile(&self, source: &TemplateSource, mode: UndefinedMode) -> Result<Template, TemplateError> {
         let text = source.text();
         if !["{{", "{%", "{#"].iter().any(|open| text.contains(open)) {
             return Ok(Template::new(source, Body::Constant));
         }
         let mut env = match mode {
-            Mode::Lenient => self.lenient.clone(),
-            Mode::Strict => self.strict.clone(),
+            UndefinedMode::Lenient => self.lenient.clone(),
+            UndefinedMode::Strict => self.strict.clone(),
         };
         env.add_template_owned(source.name().to_string(), text.to_owned())
             .map_err(|error| TemplateError::from_engine(&error, source))?;
@@ -187,16 +183,15 @@ impl TemplateEngine {
         self.without_globals(names)
     }
 
-    /// The names a template reads that `context` has no value for, for the trace of a turn.
-    ///
-    /// Branches are not followed: a name in a branch not taken is among them.
+    /// The names that a template reads and that `context` does not define, for the trace of a turn. Names in branches that are not
+    /// taken are included.
     pub fn missing(&self, template: &Template, context: &Value) -> Vec<String> {
         let mut names = self.variables(template);
         names.retain(|name| is_missing(name, context));
         names
     }
 
-    /// The filters a template names that do not exist, with their places: they would fail when a rendering meets them.
+    /// One error for each use of a filter that does not exist; rendering would fail there.
     pub fn unknown_filters(&self, template: &Template) -> Vec<TemplateError> {
         let source = &template.0.source;
         if template.is_constant() {
@@ -204,10 +199,10 @@ impl TemplateEngine {
         }
         let mut state = self.lenient.empty_state();
         let mut found = Vec::new();
-        for (name, at) in names::filters(source.text()) {
-            // Called without a value, a filter that exists misses its argument; no other way of asking is public.
-            let answer = state.apply_filter(name, &[]);
-            if answer.is_err_and(|error| error.kind() == minijinja::ErrorKind::UnknownFilter) {
+        for (name, at) in filter_scan::filters(source.text()) {
+            // minijinja has no public lookup of filters. A filter that exists fails with a different error: a missing argument.
+            let result = state.apply_filter(name, &[]);
+            if result.is_err_and(|error| error.kind() == minijinja::ErrorKind::UnknownFilter) {
                 found.push(TemplateError::unknown_filter(source, name, at));
             }
         }
@@ -217,10 +212,11 @@ impl TemplateEngine {
     /// Compiles an expression, such as `result.structuredContent.id`.
     ///
     /// # Errors
-    /// Its syntax is wrong, or it is written inside braces.
+    /// A syntax error, or an expression written inside `{{ }}`.
     pub fn compile_expression(&self, source: &TemplateSource) -> Result<Expression, TemplateError> {
         if source.text().trim_start().starts_with("{{") {
-            let (message, help) = ("an expression stands here, not a template", "write it without `{{` and `}}`");
+            let (message, help) =
+                ("an expression is expected, but this is a template", "write it without `{{` and `}}`");
             return Err(TemplateError::at_start(source, TemplateErrorKind::Syntax, message, help));
         }
         match self.lenient.compile_expression(source.text()) {
@@ -229,12 +225,13 @@ impl TemplateEngine {
         }
     }
 
-    /// Evaluates an expression, keeping the type of the value; what is not defined is null.
+    /// Evaluates an expression and keeps the type of the value; an undefined value is null.
     ///
     /// # Errors
-    /// A filter does not exist or refuses its value, or a limit is passed.
+    /// A filter does not exist or refuses its value, or a limit is exceeded.
     pub fn eval_expression(&self, expression: &Expression, context: Value) -> Result<Json, TemplateError> {
-        // The engine ties a compiled expression to a borrow; reading a short text again costs a microsecond, next to a tool call.
+        // A compiled expression of minijinja borrows its source, so it cannot be stored here. Compiling a short expression takes about
+        // a microsecond, which is little beside a tool call.
         let source = &expression.0;
         self.lenient
             .compile_expression(source.text())
@@ -263,16 +260,16 @@ fn environment(undefined: UndefinedBehavior) -> Environment<'static> {
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_fuel(Some(TEMPLATE_FUEL));
     env.set_recursion_limit(TEMPLATE_RECURSION);
-    env.set_debug(false); // it would keep a copy of the values in errors
+    env.set_debug(false); // debug mode copies values into errors
     env.set_auto_reload(false);
     env.set_unknown_method_callback(methods::call);
     env.set_formatter(print);
-    env.remove_global("debug"); // it prints the whole context
+    env.remove_global("debug"); // prints the whole context
     filters::register(&mut env);
     env
 }
 
-/// Prints a value as Python does. Only numbers differ from what the engine would print itself.
+/// Prints a value as Python does. Only floats differ from minijinja's own output.
 fn print(
     out: &mut minijinja::Output<'_>,
     _: &mut minijinja::State<'_, '_>,
@@ -291,7 +288,7 @@ fn print(
 fn is_missing(name: &str, context: &Value) -> bool {
     let mut at = context.clone();
     for part in name.split('.') {
-        // `d.items()` reads as the name `d.items`: a method of maps, texts and objects is not a missing value.
+        // `d.items()` is listed as the name `d.items`: a method of a map, string or object is not a missing value.
         let is_method = at.kind() != ValueKind::Map && !at.is_undefined() && !at.is_none();
         if is_method || (at.kind() == ValueKind::Map && matches!(part, "items" | "keys" | "values" | "get")) {
             return false;
@@ -305,24 +302,24 @@ fn is_missing(name: &str, context: &Value) -> bool {
 }
 
 /// A buffer that refuses to grow past [`TEMPLATE_OUTPUT_BYTES`].
-struct Bounded {
+struct BoundedBuffer {
     text: Vec<u8>,
 }
 
-impl Write for Bounded {
-    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        if self.text.len() + piece.len() > TEMPLATE_OUTPUT_BYTES {
+impl Write for BoundedBuffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.text.len() + bytes.len() > TEMPLATE_OUTPUT_BYTES {
             return Err(io::Error::other("too much output"));
         }
-        self.text.extend_from_slice(piece);
-        Ok(piece.len())
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// A JSON value as templates see it; the order of keys stays.
+/// A JSON value as a template value; the order of keys is preserved.
 pub fn from_json(value: &Json) -> Value {
     match value {
         Json::Null => Value::from(()),
@@ -339,10 +336,10 @@ pub fn from_json(value: &Json) -> Value {
     }
 }
 
-/// A template value as JSON: what is undefined is null, an object of ours its printed form.
+/// A template value as JSON. An undefined value becomes null, a Segue object such as `current_datetime` its printed form.
 ///
 /// # Errors
-/// A map has keys that JSON does not know, or a number is too large.
+/// A map has keys that JSON does not allow, or a number is too large.
 pub fn to_json(value: &Value) -> Result<Json, minijinja::Error> {
     serde_json::to_value(value)
         .map_err(|error| minijinja::Error::new(minijinja::ErrorKind::BadSerialization, error.to_string()))

@@ -1,4 +1,4 @@
-//! What went wrong in a template, with the place and the cure.
+//! Errors of templates, with location and fix.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::{
     limits::{TEMPLATE_FUEL, TEMPLATE_OUTPUT_BYTES, TEMPLATE_RECURSION},
 };
 
-/// The class of a template failure.
+/// The kind of a template error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateErrorKind {
-    /// The text is no template.
+    /// The text is not a valid template.
     Syntax,
-    /// A value that is not there was needed.
+    /// An undefined value was used where one is required.
     Undefined,
-    /// A filter, test, function or method that does not exist.
+    /// A filter, test, function, method or template does not exist.
     Unknown,
-    /// Too many steps, too deep, or too much output.
+    /// Too many steps, too deep nesting, or too much output.
     TooLarge,
-    /// Anything else that failed while rendering, such as adding a number to a text.
+    /// Any other failure of rendering, such as adding a number to a string.
     Failed,
 }
 
@@ -29,22 +29,22 @@ pub enum TemplateErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}:{line}: {message} ({help})")]
 pub struct TemplateError {
-    /// The class.
+    /// The kind.
     pub kind: TemplateErrorKind,
-    /// The file the template stands in, from the project's folder.
+    /// The file that contains the template, relative to the project folder.
     pub name: Arc<str>,
     /// The line in that file, from 1.
     pub line: u32,
-    /// The column in characters, from 1, where the engine knows it.
+    /// The column in characters, from 1, if known.
     pub column: Option<u32>,
-    /// What is wrong, without a final stop.
+    /// What is wrong, without a full stop.
     pub message: String,
-    /// The cure.
+    /// How to fix it.
     pub help: String,
 }
 
 impl TemplateError {
-    /// The place as a finding wants it.
+    /// The location, in the form of a finding.
     pub fn place(&self) -> SourceLocation {
         SourceLocation { file: self.name.clone(), line: self.line, column: self.column.unwrap_or(1), width: 1 }
     }
@@ -66,20 +66,22 @@ impl TemplateError {
         Self { kind, name: source.name().clone(), line, column, message: message(error), help: help(error, kind) }
     }
 
-    /// A filter that does not exist, whose name begins at byte `at`.
+    /// The error of a filter that does not exist and whose name begins at byte `at`.
     pub(super) fn unknown_filter(source: &TemplateSource, filter: &str, at: usize) -> Self {
-        let (line, column) = place_of(source, at);
+        let (line, column) = line_and_column(source, at);
         Self {
             kind: TemplateErrorKind::Unknown,
             name: source.name().clone(),
             line,
             column,
             message: format!("there is no filter `{filter}`"),
-            help: "use one of Jinja's own, listed in the guide on templates".to_owned(),
+            help:
+                "use a built-in filter: https://jinja.palletsprojects.com/en/stable/templates/#list-of-builtin-filters"
+                    .to_owned(),
         }
     }
 
-    /// A failure of our own making, at the start of the template.
+    /// An error that Segue itself raises, located at the start of the template.
     pub(super) fn at_start(source: &TemplateSource, kind: TemplateErrorKind, message: &str, help: &str) -> Self {
         let name = source.name().clone();
         Self { kind, name, line: source.first_line(), column: None, message: message.into(), help: help.into() }
@@ -88,14 +90,14 @@ impl TemplateError {
 
 fn position(error: &Error, source: &TemplateSource) -> (u32, Option<u32>) {
     if let Some(range) = error.range() {
-        return place_of(source, range.start);
+        return line_and_column(source, range.start);
     }
     let line = u32::try_from(error.line().unwrap_or(1)).unwrap_or(1);
     (source.first_line().saturating_add(line.saturating_sub(1)), None)
 }
 
-/// Line in the file and column of a byte of the template. On its first line the column counts from the template's start.
-fn place_of(source: &TemplateSource, at: usize) -> (u32, Option<u32>) {
+/// The line in the file and the column of a byte of the template. On its first line the column counts from the start of the template.
+fn line_and_column(source: &TemplateSource, at: usize) -> (u32, Option<u32>) {
     let before = source.text().get(..at).unwrap_or_default();
     let line = u32::try_from(before.matches('\n').count()).unwrap_or(0);
     let column = before.rsplit('\n').next().map_or(0, |text| text.chars().count());
@@ -113,15 +115,17 @@ fn message(error: &Error) -> String {
 
 fn help(error: &Error, kind: TemplateErrorKind) -> String {
     match kind {
-        TemplateErrorKind::Syntax => "correct the Jinja syntax at this place".to_owned(),
+        TemplateErrorKind::Syntax => "correct the Jinja syntax at this location".to_owned(),
         TemplateErrorKind::Undefined => "define it, or test it first with `is defined`".to_owned(),
         TemplateErrorKind::TooLarge => {
-            format!("loop over less, print less, and nest no deeper than {TEMPLATE_RECURSION}")
+            format!("loop over fewer items, print less, and nest at most {TEMPLATE_RECURSION} levels")
         }
         TemplateErrorKind::Unknown if error.kind() == ErrorKind::TemplateNotFound => {
-            "write the text into this template: include, import and extends are not available".to_owned()
+            "put the text into this template: include, import and extends are not available".to_owned()
         }
-        TemplateErrorKind::Unknown => "use one of Jinja's own, listed in the guide on templates".to_owned(),
+        TemplateErrorKind::Unknown => {
+            "use what Jinja provides: https://jinja.palletsprojects.com/en/stable/templates/".to_owned()
+        }
         TemplateErrorKind::Failed => "check the types of the values used here".to_owned(),
     }
 }

@@ -1,6 +1,6 @@
-//! Filters and functions that Jinja2 has and the engine's core has not, and those of the CALM format.
+//! Filters and functions of Jinja2 that minijinja lacks or implements differently, and those of Rasa prompts.
 //!
-//! No filter is random and none reads the world: the same template over the same values prints the same text for ever.
+//! Filters are deterministic and read nothing but their arguments: the same template with the same values always renders the same text.
 
 use minijinja::{
     Environment, Error, ErrorKind, State, UndefinedBehavior, Value,
@@ -29,7 +29,7 @@ pub(super) fn register(env: &mut Environment<'static>) {
     env.add_filter("int", int);
     env.add_filter("float", float);
     env.add_filter("replace", replace);
-    // Jinja2 takes the items as arguments, the compatibility crate as one list.
+    // Jinja2 takes the items as arguments, minijinja-contrib as one list.
     env.add_function("cycler", |items: Rest<Value>| globals::cycler(items.0));
     env.add_function("joiner", globals::joiner);
 }
@@ -38,10 +38,10 @@ fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
 
-/// `to_json_escaped_string`: the value as JSON, texts with their quotes, keys in their order, letters as they are.
+/// `to_json_escaped_string`: the value as JSON, with keys in their order and non-ASCII characters as they are.
 fn json_escaped(state: &mut State<'_, '_>, value: &Value) -> Result<String, Error> {
     if value.is_undefined() {
-        // The filter promises a JSON text; a name without a value prints as an empty one, as it would without the filter.
+        // The output must be valid JSON, so an undefined name becomes an empty string.
         return match state.undefined_behavior() {
             UndefinedBehavior::Strict => Err(Error::from(ErrorKind::UndefinedError)),
             _ => Ok("\"\"".to_owned()),
@@ -50,18 +50,18 @@ fn json_escaped(state: &mut State<'_, '_>, value: &Value) -> Result<String, Erro
     Ok(json_text(&to_json(value)?, JsonStyle::default()))
 }
 
-/// `tojson(indent=None)`: as Jinja2 prints it, keys sorted, only ASCII, safe inside HTML.
+/// `tojson(indent=None)` as in Jinja2: sorted keys, only ASCII, safe in HTML.
 fn tojson(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<String, Error> {
     let indent = indent.or(options.get("indent")?);
     options.assert_all_used()?;
     if value.is_undefined() {
         return Err(Error::from(ErrorKind::UndefinedError));
     }
-    let indent = indent.map(|width| width.min(16)); // more indents nothing but the bill
+    let indent = indent.map(|width| width.min(16)); // a larger indent only costs tokens
     Ok(json_text(&to_json(value)?, JsonStyle { indent, sorted: true, escaped: true }))
 }
 
-/// `fromjson`: a JSON text as a value; what is no text stays as it is.
+/// `fromjson`: parses a string of JSON; other values are returned unchanged.
 fn fromjson(value: &Value) -> Result<Value, Error> {
     let Some(text) = value.as_str() else { return Ok(value.clone()) };
     if text.len() > TEMPLATE_JSON_BYTES {
@@ -106,7 +106,7 @@ fn wordcount(text: String) -> usize {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty()).count()
 }
 
-/// `length`: as in Jinja2, a name without a value has length 0 where undefined names are allowed.
+/// `length`: as in Jinja2, an undefined name has length 0 in lenient mode.
 fn length(state: &mut State<'_, '_>, value: &Value) -> Result<usize, Error> {
     match (value.kind(), state.undefined_behavior()) {
         (ValueKind::Undefined, UndefinedBehavior::Strict) => Err(Error::from(ErrorKind::UndefinedError)),
@@ -115,7 +115,7 @@ fn length(state: &mut State<'_, '_>, value: &Value) -> Result<usize, Error> {
     }
 }
 
-/// `int(default=0, base=10)`: what is no number is the default.
+/// `int(default=0, base=10)`: the default if the value is not a number.
 fn int(
     state: &mut State<'_, '_>,
     value: &Value,
@@ -129,18 +129,18 @@ fn int(
     if !(2..=36).contains(&base) {
         return Err(refused("int: the base is a number from 2 to 36"));
     }
-    if let Some(whole) = value.as_str().and_then(|text| i64::from_str_radix(text.trim(), base).ok()) {
-        return Ok(Value::from(whole));
+    if let Some(integer) = value.as_str().and_then(|text| i64::from_str_radix(text.trim(), base).ok()) {
+        return Ok(Value::from(integer));
     }
     if value.is_integer() {
         return Ok(value.clone());
     }
-    // Beyond this, a float has no exact whole value that fits.
+    // A larger float does not fit into an i64.
     let float = as_float(state, value)?.filter(|float| float.abs() < 9.2e18);
     Ok(float.map_or(default, |float| Value::from(float.trunc() as i64)))
 }
 
-/// `float(default=0.0)`: what is no number is the default.
+/// `float(default=0.0)`: the default if the value is not a number.
 fn float(state: &mut State<'_, '_>, value: &Value, default: Option<Value>, options: Kwargs) -> Result<Value, Error> {
     let default = default.or(options.get("default")?).unwrap_or_else(|| Value::from(0.0));
     options.assert_all_used()?;

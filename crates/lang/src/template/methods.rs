@@ -1,4 +1,4 @@
-//! Python methods on values: those of the compatibility crate, and some it lacks.
+//! Python methods of template values: those of `minijinja-contrib`, and some that it lacks.
 
 use std::sync::LazyLock;
 
@@ -10,10 +10,10 @@ use minijinja_contrib::pycompat;
 
 use crate::limits::TEMPLATE_PAD_CHARS;
 
-/// Calls a method of a value that the value itself does not know.
+/// Calls a method that the value itself does not implement.
 pub(super) fn call(state: &mut State<'_, '_>, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     if let Some(text) = value.as_str()
-        && let Some(result) = of_text(text, method, args)
+        && let Some(result) = call_on_string(text, method, args)
     {
         return result;
     }
@@ -28,12 +28,12 @@ pub(super) fn call(state: &mut State<'_, '_>, value: &Value, method: &str, args:
     }
     if let ("copy", Some(_)) = (method, value.as_object()) {
         let () = from_args(args)?;
-        return Ok(value.clone()); // values cannot be changed, so a copy is the value
+        return Ok(value.clone()); // values are immutable
     }
     pycompat::unknown_method_callback(state, value, method, args)
 }
 
-fn of_text(text: &str, method: &str, args: &[Value]) -> Option<Result<Value, Error>> {
+fn call_on_string(text: &str, method: &str, args: &[Value]) -> Option<Result<Value, Error>> {
     Some(match method {
         "ljust" => pad(text, args, Side::Right),
         "rjust" => pad(text, args, Side::Left),
@@ -55,7 +55,7 @@ fn of_text(text: &str, method: &str, args: &[Value]) -> Option<Result<Value, Err
     })
 }
 
-/// On which side of a text the padding goes.
+/// The side of a string that is padded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Left,
@@ -79,7 +79,7 @@ pub(super) fn padded(text: &str, width: usize, fill: char, side: Side) -> Result
     let left = match side {
         Side::Left => missing,
         Side::Right => 0,
-        // Python puts the odd blank on the left of texts that get an odd width.
+        // Python puts the odd space on the left if the width is odd.
         Side::Both => missing / 2 + (missing & width & 1),
     };
     let run = |n: usize| std::iter::repeat_n(fill, n).collect::<String>();
@@ -119,17 +119,17 @@ fn partition(text: &str, at: &str, parts: Option<(&str, &str)>, from_end: bool) 
 }
 
 fn rsplit(text: &str, at: Option<&str>, most: Option<usize>) -> Value {
-    let pieces = most.map_or(usize::MAX, |most| most.saturating_add(1));
+    let limit = most.map_or(usize::MAX, |most| most.saturating_add(1));
     let mut parts: Vec<&str> = match at {
-        Some(at) => text.rsplitn(pieces, at).collect(),
-        None => rsplit_at_blanks(text, most.unwrap_or(usize::MAX)),
+        Some(at) => text.rsplitn(limit, at).collect(),
+        None => rsplit_whitespace(text, most.unwrap_or(usize::MAX)),
     };
     parts.reverse();
     parts.into_iter().collect()
 }
 
-/// The words of a text from its end. A run of blanks is one separator; what is left when `most` were found keeps its own.
-fn rsplit_at_blanks(text: &str, most: usize) -> Vec<&str> {
+/// The words of a text from its end. A run of white space is one separator; the rest after `most` words keeps its own white space.
+fn rsplit_whitespace(text: &str, most: usize) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text.trim_end();
     while parts.len() < most
@@ -142,7 +142,7 @@ fn rsplit_at_blanks(text: &str, most: usize) -> Vec<&str> {
     parts
 }
 
-/// Whether a text has decimal digits only, of any script: neither fractions nor superscripts.
+/// Whether a text consists of decimal digits of any script, without fractions or superscripts.
 fn is_decimal(text: &str) -> bool {
     static DIGITS: LazyLock<Option<regex::Regex>> = LazyLock::new(|| regex::Regex::new(r"^\p{Nd}+$").ok());
     DIGITS.as_ref().is_some_and(|digits| digits.is_match(text))

@@ -1,24 +1,23 @@
-//! Templates: text of the project in which values of a conversation are filled in.
+//! Templates: project text into which values of a conversation are inserted.
 //!
-//! Two formats. Jinja ([`TemplateEngine`]: prompts, agent descriptions, Jinja responses, conditions with `{{ }}`, expressions of
-//! tool mappings) and the plain `{slot}` form of responses ([`fill`]). Entry points: [`TemplateEngine::compile`] once at load,
-//! [`TemplateEngine::render`] on every turn.
+//! There are two formats: Jinja ([`TemplateEngine`]: prompts, agent descriptions, Jinja responses, conditions with `{{ }}`, expressions
+//! of tool mappings), and the plain `{slot}` form of responses ([`interpolate_text`]). [`TemplateEngine::compile`] compiles a Jinja
+//! template once, at load; [`Template::render`] renders it at every turn.
 //!
-//! What this room must never do: compile text that came out of a conversation. [`TemplateEngine::compile`] takes a
-//! [`TemplateSource`], which is made by the loaders of project files and by nobody else; values enter as data and are not
-//! looked at again (`values_are_never_templates` in `tests/bounds.rs`, the property tests of `interpolate.rs`). No template reads a file, a
-//! clock or a random number, and every rendering is bounded in steps, nesting and size.
+//! Text from a conversation is never compiled. [`TemplateEngine::compile`] takes a [`TemplateSource`], which only loaders of project
+//! files create; values are data and are not parsed again (test `values_are_never_templates`, property tests of `interpolate.rs`). No
+//! template reads a file, a clock or a random number, and every rendering is bounded in steps, nesting and output size.
 //!
-//! Printing follows Python: `True`, `None`, `50.0`, `['a', 1]`. Where the engine differs from Jinja2 is listed, with the
-//! reason, in `tests/data/jinja-differences.md` and held to it by the golden test.
+//! Values print as in Python: `True`, `None`, `50.0`, `['a', 1]`. `tests/data/jinja-differences.md` lists the differences from Jinja2
+//! with their reasons; a test compares the list with recorded output of Jinja2.
 
 mod datetime;
 mod engine;
 mod error;
+mod filter_scan;
 mod filters;
 mod interpolate;
 mod methods;
-mod names;
 mod python;
 mod slots;
 mod strftime;
@@ -26,10 +25,10 @@ mod strftime;
 mod tests;
 
 pub use self::{
-    datetime::{UnknownZone, ZonedTime},
-    engine::{Expression, Mode, Template, TemplateEngine, TemplateSource, from_json, to_json},
+    datetime::{UnknownTimeZone, ZonedTime},
+    engine::{Expression, Template, TemplateEngine, TemplateSource, UndefinedMode, from_json, to_json},
     error::{TemplateError, TemplateErrorKind},
-    interpolate::{Interpolated, Over, ValueLookup, fill, fill_json, placeholders},
+    interpolate::{Interpolated, LayeredValues, ValueLookup, interpolate_json, interpolate_text, placeholders},
     python::{float_text, python_text},
     slots::{SlotInfo, SlotsLookup, SlotsView},
 };

@@ -1,4 +1,4 @@
-//! How Python writes values: `str()`, `repr()` and `json.dumps()` of JSON values.
+//! Python's `str()`, `repr()` and `json.dumps()` for JSON values.
 
 use std::{borrow::Cow, fmt::Write};
 
@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use crate::text::is_hidden;
 
-/// A float as Python's `repr` writes it: `50.0`, `1e-07`, `1e+16`, `nan`.
+/// A float in the form of Python's `repr`: `50.0`, `1e-07`, `1e+16`, `nan`.
 pub fn float_text(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
@@ -28,7 +28,7 @@ pub fn float_text(value: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// A value as Python's `str` writes it: texts as they are, `None`, `True`, `50.0`, `['a', 1]`.
+/// A value in the form of Python's `str`: strings as they are, `None`, `True`, `50.0`, `['a', 1]`.
 pub fn python_text(value: &Json) -> Cow<'_, str> {
     match value {
         Json::String(text) => Cow::Borrowed(text),
@@ -45,7 +45,7 @@ pub fn python_text(value: &Json) -> Cow<'_, str> {
 
 fn write_repr(value: &Json, out: &mut String) {
     match value {
-        Json::String(text) => write_repr_of_text(text, out),
+        Json::String(text) => write_string_repr(text, out),
         Json::Number(number) => write_number(number, out),
         Json::Array(items) => {
             out.push('[');
@@ -59,7 +59,7 @@ fn write_repr(value: &Json, out: &mut String) {
             out.push('{');
             for (at, (key, item)) in map.iter().enumerate() {
                 out.push_str(if at == 0 { "" } else { ", " });
-                write_repr_of_text(key, out);
+                write_string_repr(key, out);
                 out.push_str(": ");
                 write_repr(item, out);
             }
@@ -76,7 +76,7 @@ fn write_number(number: &serde_json::Number, out: &mut String) {
     }
 }
 
-fn write_repr_of_text(text: &str, out: &mut String) {
+fn write_string_repr(text: &str, out: &mut String) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
     for c in text.chars() {
@@ -103,18 +103,18 @@ fn push_escape(c: char, out: &mut String) {
     };
 }
 
-/// How a JSON text is laid out.
+/// The layout of JSON output.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct JsonStyle {
-    /// Spaces per level; `None` keeps all on one line, with `, ` and `: ` between.
+    /// Spaces per level; `None` puts everything on one line, separated by `, ` and `: `.
     pub(super) indent: Option<usize>,
-    /// Keys in order of their text.
+    /// Sort keys.
     pub(super) sorted: bool,
-    /// Only ASCII, and `<`, `>`, `&`, `'` written as numbers, as Jinja2's `tojson` does.
+    /// Write only ASCII, and `<`, `>`, `&`, `'` as escapes, as Jinja2's `tojson` does.
     pub(super) escaped: bool,
 }
 
-/// JSON as Python's `json.dumps` lays it out.
+/// JSON in the form of Python's `json.dumps`.
 pub(super) fn json_text(value: &Json, style: JsonStyle) -> String {
     let mut out = String::new();
     write_json(value, style, 1, &mut out);

@@ -1,4 +1,4 @@
-//! `slots` in prompts: a mapping that also iterates as objects, built from a view and not from a copy.
+//! The `slots` object of prompts: a mapping whose iteration yields slot objects. It is a view, not a copy.
 
 use std::{borrow::Cow, cmp::Ordering, fmt, sync::Arc};
 
@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::{engine::from_json, interpolate::ValueLookup};
 
-/// What a template may ask about a slot besides its value.
+/// Metadata of a slot for templates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlotInfo {
     /// The slot's type as written in the domain: `text`, `categorical`, ….
@@ -19,19 +19,19 @@ pub struct SlotInfo {
     pub allowed_values: Option<Vec<Json>>,
 }
 
-/// A view of slots for templates. [`ValueLookup::value`] gives the value; `None` means the slot is not shown at all.
+/// The slots that templates see. [`ValueLookup::value`] returns a value; `None` means that the slot is not visible.
 pub trait SlotsLookup: ValueLookup + Send + Sync + fmt::Debug {
-    /// The names of the slots shown, in order.
+    /// The names of the visible slots, in order.
     fn names(&self) -> Vec<Arc<str>>;
     /// Type and allowed values of a slot.
     fn info(&self, name: &str) -> Option<SlotInfo>;
 }
 
-/// The object behind `slots`: `slots.city`, `slots["city"]`, `"city" in slots`, `.get()`, `.items()`; a loop over it yields
-/// values that print as the slot's name and have `.name`, `.value`, `.type` and `.allowed_values`.
+/// The `slots` object: `slots.city`, `slots["city"]`, `"city" in slots`, `.get()`, `.items()`. A loop over it yields objects that print
+/// as the name of the slot and have `.name`, `.value`, `.type` and `.allowed_values`.
 ///
-/// Both generations of prompts render with it: those that expect names and those that expect objects. Values are
-/// converted when they are read, so a prompt that reads two of a hundred slots pays for two.
+/// It serves Rasa prompts that expect slot names as well as those that expect slot objects. Values are converted when they are read, so a
+/// prompt that reads two of a hundred slots converts two.
 #[derive(Clone, Debug)]
 pub struct SlotsView(Arc<dyn SlotsLookup>);
 
@@ -52,8 +52,8 @@ impl SlotsView {
 
 impl Object for SlotsView {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        // `for s in slots: slots[s]` looks up with what the loop yields.
-        match key.downcast_object_ref::<Entry>() {
+        // In `for s in slots: slots[s]` the key is the object that the loop yields.
+        match key.downcast_object_ref::<SlotEntry>() {
             Some(entry) => self.read(&entry.name),
             None => self.read(key.as_str()?),
         }
@@ -64,7 +64,7 @@ impl Object for SlotsView {
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        let entry = |name| Value::from_object(Entry { name, slots: Arc::clone(&self.0) });
+        let entry = |name| Value::from_object(SlotEntry { name, slots: Arc::clone(&self.0) });
         Enumerator::Values(self.0.names().into_iter().map(entry).collect())
     }
 
@@ -80,7 +80,7 @@ impl Object for SlotsView {
                 .map(|()| names.iter().map(|n| Value::from(Tuple::from([Value::from(n), value(n)]))).collect()),
             "keys" => from_args(args).map(|()| names.iter().map(Value::from).collect()),
             "values" => from_args(args).map(|()| names.iter().map(|n| value(n)).collect()),
-            _ => Err(Error::from(ErrorKind::UnknownMethod)), // `get` and the rest come from the engine's Python methods
+            _ => Err(Error::from(ErrorKind::UnknownMethod)), // `get` and others are in `methods.rs`
         }
     }
 
@@ -93,14 +93,14 @@ impl Object for SlotsView {
     }
 }
 
-/// What a loop over `slots` yields.
+/// The object that a loop over `slots` yields.
 #[derive(Debug)]
-struct Entry {
+struct SlotEntry {
     name: Arc<str>,
     slots: Arc<dyn SlotsLookup>,
 }
 
-impl Object for Entry {
+impl Object for SlotEntry {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Plain
     }
@@ -117,7 +117,7 @@ impl Object for Entry {
     }
 
     fn call_method(self: &Arc<Self>, state: &mut State<'_, '_>, method: &str, args: &[Value]) -> Result<Value, Error> {
-        // A prompt that expects names may call methods of a text on it: `slot.upper()`, `slot.replace("_", " ")`.
+        // A prompt that expects names may call string methods: `slot.upper()`, `slot.replace("_", " ")`.
         Value::from(&self.name).call_method(state, method, args)
     }
 

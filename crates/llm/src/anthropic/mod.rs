@@ -100,7 +100,7 @@ impl Llm for Anthropic {
 fn address(config: &ModelConfig, base: &str) -> Result<Url, ModelConfigError> {
     let base = base.trim_end_matches('/');
     let base = base.strip_suffix(PATH).or(base.strip_suffix("/v1")).unwrap_or(base);
-    http::destination(&format!("{base}{PATH}")).map_err(|error| ModelConfigError::new(config, "api_base", error))
+    http::parse_endpoint_url(&format!("{base}{PATH}")).map_err(|error| ModelConfigError::new(config, "api_base", error))
 }
 
 fn headers(config: &ModelConfig, key: Option<&Secret>) -> Result<HeaderMap, ModelConfigError> {

@@ -54,7 +54,7 @@ async fn a_request_carries_version_and_proof() {
     let (base, heard) = answering(vec![(200, whole.to_string())]).await;
     let extra = json!({"anthropic_beta": ["one", "two"]}).as_object().unwrap().clone();
     let model = Anthropic::new(&ModelConfig { extra, ..entry(Some(&base)) }, &LlmEnvironment::default()).unwrap();
-    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let cx = ManualClock::new().context(Duration::from_secs(60));
     let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
     assert_eq!(&*model.chat(request, &cx).await.unwrap().finish().await.unwrap().text, "hi");
     let heard = heard.take();
@@ -75,7 +75,7 @@ async fn the_vendors_words_hide_the_key() {
     let body = json!({"type": "error", "error": {"type": "authentication_error", "message": "wrong key hunter2-long"}});
     let (base, _heard) = answering(vec![(401, body.to_string())]).await;
     let model = Anthropic::new(&entry(Some(&base)), &LlmEnvironment::default()).unwrap();
-    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let cx = ManualClock::new().context(Duration::from_secs(60));
     let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
     let error = model.chat(request, &cx).await.unwrap_err();
     assert_eq!(error.kind, LlmErrorKind::Unauthorised);
@@ -122,7 +122,7 @@ fn an_answer_has_no_more_blocks_than_it_may() {
 
 #[test]
 fn too_many_thoughts_cost_the_thoughts_and_not_the_answer() {
-    let long = "x".repeat(limits::MODEL_THOUGHTS / 2);
+    let long = "x".repeat(limits::MODEL_REASONING / 2);
     let think = |index: usize| {
         let block = json!({"type": "thinking", "thinking": long, "signature": "s"});
         event(&json!({"type": "content_block_start", "index": index, "content_block": block}))

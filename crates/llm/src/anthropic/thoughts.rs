@@ -11,7 +11,7 @@ use crate::message::{ReasoningBlock, ReasoningBlocks};
 pub(super) struct Thinking {
     model: Arc<str>,
     blocks: Vec<Partial>,
-    /// Bytes of all of them; over [`limits::MODEL_THOUGHTS`] they are given up, which costs quality and not the answer.
+    /// Bytes of all of them; over [`limits::MODEL_REASONING`] they are given up, which costs quality and not the answer.
     bytes: usize,
     has_text: bool,
     calls: usize,
@@ -62,7 +62,7 @@ impl Thinking {
 
     fn fits(&mut self, more: usize) -> bool {
         self.bytes = self.bytes.saturating_add(more);
-        let fits = self.bytes <= limits::MODEL_THOUGHTS;
+        let fits = self.bytes <= limits::MODEL_REASONING;
         if !fits {
             self.blocks.clear();
         }

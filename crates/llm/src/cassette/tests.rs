@@ -27,7 +27,7 @@ fn request(text: &str) -> ChatRequest {
 }
 
 async fn ask(model: &dyn Llm, request: ChatRequest) -> Result<String, LlmError> {
-    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let cx = ManualClock::new().context(Duration::from_secs(60));
     Ok(model.chat(request, &cx).await?.finish().await?.text.to_string())
 }
 
@@ -50,7 +50,7 @@ async fn what_was_recorded_is_replayed() {
     let replayer = Replayer::new(&tape, Order::AsRecorded).unwrap();
     assert_eq!(ask(&replayer, request("a")).await.unwrap(), "one");
     assert_eq!(ask(&replayer, request("b")).await.unwrap(), "two");
-    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let cx = ManualClock::new().context(Duration::from_secs(60));
     let mut stream = replayer.chat(request("c"), &cx).await.unwrap();
     assert_eq!(stream.next().await.unwrap().unwrap(), Delta::Text("th".into()));
     assert_eq!(stream.next().await.unwrap().unwrap_err().kind, LlmErrorKind::Idle);

@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use segue_base::{context::CallContext, limits};
-use segue_lang::text::{Keep, truncate};
+use segue_lang::text::{TextLimit, truncate};
 use sha2::{Digest, Sha256};
 
 use super::{Embedder, Embedding};
@@ -141,7 +141,7 @@ fn cut(text: &Arc<str>) -> Arc<str> {
     if text.len() <= limits::EMBED_TEXT {
         return text.clone();
     }
-    (&*truncate(text, Keep::Bytes(limits::EMBED_TEXT), "")).into()
+    (&*truncate(text, TextLimit::Bytes(limits::EMBED_TEXT), "")).into()
 }
 
 fn same_length(vectors: &[Embedding]) -> bool {
@@ -168,7 +168,7 @@ mod tests {
     async fn texts_are_embedded_once_and_in_batches() {
         let model = Arc::new(ScriptedEmbedder::default());
         let group = group(vec![(model.clone(), 1)]);
-        let cx = ManualClock::new().cx(Duration::from_secs(60));
+        let cx = ManualClock::new().context(Duration::from_secs(60));
         let all = texts(0..limits::EMBED_BATCH + 3);
         let first = group.embed(&all, &cx).await.unwrap();
         assert_eq!(model.calls(), 2, "two batches");
@@ -183,7 +183,7 @@ mod tests {
     async fn no_more_vectors_are_kept_than_allowed_and_no_longer_texts_are_sent() {
         let model = Arc::new(ScriptedEmbedder::default());
         let group = group(vec![(model.clone(), 1)]);
-        let cx = ManualClock::new().cx(Duration::from_secs(60));
+        let cx = ManualClock::new().context(Duration::from_secs(60));
         group.embed(&texts(0..limits::EMBED_CACHE + 1), &cx).await.unwrap();
         assert!(group.known().len() <= limits::EMBED_CACHE, "{}", group.known().len());
         let long: Vec<Arc<str>> = vec!["w ".repeat(limits::EMBED_TEXT).into()];
@@ -193,8 +193,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_fails_is_tried_again_and_then_asked_of_the_next() {
-        let clock = ManualClock::jumping();
-        let cx = clock.cx(Duration::from_secs(60));
+        let clock = ManualClock::auto_advancing();
+        let cx = clock.context(Duration::from_secs(60));
         let down = Arc::new(ScriptedEmbedder::failing(LlmErrorKind::Overloaded { after: None }));
         let up = Arc::new(ScriptedEmbedder::default());
         let both = group(vec![(down.clone(), 2), (up.clone(), 1)]);

@@ -133,7 +133,7 @@ mod tests {
     async fn what_was_recorded_comes_back_and_nothing_else() {
         let (sender, tape) = mpsc::channel();
         let recorder = TapeRecorder::new(Arc::new(ScriptedEmbedder::default()), Sent(sender));
-        let cx = ManualClock::new().cx(Duration::from_secs(60));
+        let cx = ManualClock::new().context(Duration::from_secs(60));
         let texts: Vec<Arc<str>> = vec!["a cat".into(), "a dog".into()];
         let live = recorder.embed(&texts, &cx).await.unwrap();
         drop(recorder);

@@ -95,7 +95,7 @@ impl Embedder for OpenAiEmbedder {
         cx: &'a CallContext,
     ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
         Box::pin(async move {
-            let own = cx.within(self.total);
+            let own = cx.with_timeout(self.total);
             let ends_first = own.deadline < cx.deadline;
             let answer = self.ask(texts, own).await.map_err(|error| match error.kind {
                 // What this model's entry allows says nothing of another.

@@ -135,7 +135,7 @@ fn address(config: &ModelConfig, base: &str, prefix: &str, service: Service) -> 
     let base = base.trim_end_matches('/');
     let path = service.path();
     let base = base.strip_suffix(path).unwrap_or(base);
-    http::destination(&format!("{base}{prefix}{path}"))
+    http::parse_endpoint_url(&format!("{base}{prefix}{path}"))
         .map_err(|error| ModelConfigError::new(config, "api_base", error))
 }
 

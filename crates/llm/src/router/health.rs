@@ -85,7 +85,7 @@ impl Health {
     pub(super) fn new(members: usize, config: &RouterConfig) -> Arc<Self> {
         Arc::new(Self {
             // At least one failure must come before a member is left alone.
-            allowed_fails: config.allowed_fails.map_or(limits::MODEL_FAILS, |fails| (fails as usize).max(1)),
+            allowed_fails: config.allowed_fails.map_or(limits::MODEL_FAILURES, |fails| (fails as usize).max(1)),
             cooldown: config.cooldown.unwrap_or(limits::MODEL_COOLDOWN),
             members: Mutex::new(vec![State::default(); members]),
         })
@@ -99,7 +99,7 @@ impl Health {
     pub(super) fn known(&self, now: Duration) -> Vec<Known> {
         let known = |state: &mut State| {
             let state = state.in_minute(now);
-            let fresh = state.latency.filter(|(at, _)| now.saturating_sub(*at) < limits::MODEL_LATENCY_KEPT);
+            let fresh = state.latency.filter(|(at, _)| now.saturating_sub(*at) < limits::MODEL_LATENCY_WINDOW);
             Known {
                 busy: state.busy,
                 latency: fresh.map(|(_, latency)| latency),
@@ -134,7 +134,7 @@ impl Health {
         for state in members.iter() {
             let (until, why) = state.shut?;
             // Another call is trying it: its end is not known, but it is near.
-            let until = if state.probed { until.max(now + limits::MODEL_PROBE_NEAR) } else { until };
+            let until = if state.probed { until.max(now + limits::MODEL_PROBE_EXPECTED) } else { until };
             if soonest.is_none_or(|(known, _)| until < known) {
                 soonest = Some((until, why));
             }
@@ -188,7 +188,7 @@ impl Visit {
                 Held::OneFailure => {
                     state.fails.push_back(now);
                     while state.fails.len() > allowed
-                        || state.fails.front().is_some_and(|at| now.saturating_sub(*at) > limits::MODEL_FAILS_WITHIN)
+                        || state.fails.front().is_some_and(|at| now.saturating_sub(*at) > limits::MODEL_FAILURE_WINDOW)
                     {
                         state.fails.pop_front();
                     }
@@ -273,7 +273,7 @@ mod tests {
         let now = limits::MODEL_COOLDOWN;
         let probe = health.enter(0, now).unwrap();
         assert!(health.enter(0, now).is_none(), "one tries, the others go by");
-        assert_eq!(health.next_opening(now), Some((now + limits::MODEL_PROBE_NEAR, Why::Failing)));
+        assert_eq!(health.next_opening(now), Some((now + limits::MODEL_PROBE_EXPECTED, Why::Failing)));
         probe.answered(&Usage::default(), now);
         assert!(health.enter(0, now).is_some());
         assert_eq!(health.next_opening(now), None);
@@ -321,7 +321,7 @@ mod tests {
         let visit = health.enter(0, SECOND).unwrap();
         visit.began_to_answer(3 * SECOND);
         assert_eq!(latency(4 * SECOND), Some(Duration::from_millis(1300)));
-        assert_eq!(latency(3 * SECOND + limits::MODEL_LATENCY_KEPT), None);
+        assert_eq!(latency(3 * SECOND + limits::MODEL_LATENCY_WINDOW), None);
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub struct RouterConfig {
     pub strategy: RoutingStrategy,
     /// `cooldown_time`: how long a member that failed too often is left alone.
     pub cooldown: Option<Duration>,
-    /// `allowed_fails`: failures within [`segue_base::limits::MODEL_FAILS_WITHIN`] before that.
+    /// `allowed_fails`: failures within [`segue_base::limits::MODEL_FAILURE_WINDOW`] before that.
     pub allowed_fails: Option<u32>,
     /// `num_retries`: how often one call is tried again, over all members.
     pub num_retries: Option<u32>,

@@ -34,7 +34,7 @@ fn agent(words: &str) -> ChatRequest {
 }
 
 async fn ask(model: &dyn Llm, request: ChatRequest) -> Result<Arc<ChatResponse>, LlmError> {
-    let cx = ManualClock::jumping().cx(Duration::from_secs(600));
+    let cx = ManualClock::auto_advancing().context(Duration::from_secs(600));
     model.chat(request, &cx).await?.finish().await
 }
 
@@ -109,8 +109,8 @@ async fn without_a_line_it_says_so() {
 
 #[tokio::test]
 async fn text_leaves_piece_by_piece_in_its_time() {
-    let clock = ManualClock::jumping();
-    let cx = clock.cx(Duration::from_secs(600));
+    let clock = ManualClock::auto_advancing();
+    let cx = clock.context(Duration::from_secs(600));
     let mut stream = model().chat(agent("slowly please"), &cx).await.unwrap();
     let mut pieces = Vec::new();
     while let Some(delta) = stream.next().await {

@@ -28,7 +28,7 @@ impl MinEventRate {
     /// Takes note that `events` have come until `now`, of a stream whose events may be `idle` apart.
     ///
     /// # Errors
-    /// They were fewer than [`limits::MODEL_RATE`] in twice that time.
+    /// They were fewer than [`limits::MODEL_MIN_EVENTS`] in twice that time.
     pub(super) fn came(&mut self, events: u64, now: Duration, idle: Duration) -> Result<(), LlmError> {
         let Some(since) = self.since.replace(now) else {
             self.before = events;
@@ -39,8 +39,8 @@ impl MinEventRate {
             return Ok(());
         }
         let came = events.saturating_sub(self.before);
-        if came < limits::MODEL_RATE {
-            let said = format!("only {came} events in {:?}; the minimum is {}", self.waited, limits::MODEL_RATE);
+        if came < limits::MODEL_MIN_EVENTS {
+            let said = format!("only {came} events in {:?}; the minimum is {}", self.waited, limits::MODEL_MIN_EVENTS);
             return Err(LlmError::new(LlmErrorKind::Idle).because(said));
         }
         (self.waited, self.before) = (Duration::ZERO, events);

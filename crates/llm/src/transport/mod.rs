@@ -135,7 +135,7 @@ async fn read_error(mut response: Response, cx: &CallContext) -> LlmError {
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let (millis, after) = (header("retry-after-ms"), header("retry-after"));
     let after = error_response::retry_after(millis.as_deref(), after.as_deref(), cx.clock.now());
-    let (reading, mut said) = (cx.within(limits::MODEL_AFTER_END), Vec::new());
+    let (reading, mut said) = (cx.with_timeout(limits::MODEL_AFTER_END), Vec::new());
     while let Ok(Ok(Some(chunk))) = reading.wait(response.chunk()).await {
         said.extend_from_slice(&chunk);
         if said.len() > limits::MODEL_LINE {

@@ -203,7 +203,7 @@ impl<D: ResponseDecoder> ResponseReader<D> {
         if !self.cx.cancel.is_cancelled() && self.cx.clock.elapsed() >= end.0 {
             return Err(WaitError::DeadlinePassed);
         }
-        let waiting = CallContext { deadline: end.min(self.due), patience: None, ..self.cx.clone() };
+        let waiting = CallContext { deadline: end.min(self.due), idle_timeout: None, ..self.cx.clone() };
         let Some(body) = &mut self.body else { return Ok(None) };
         waiting.wait(body.next()).await
     }
@@ -252,7 +252,7 @@ mod tests {
             ticking.advance(apart);
             Ok(Bytes::from_static(piece))
         });
-        let cx = clock.cx(Duration::from_secs(60));
+        let cx = clock.context(Duration::from_secs(60));
         let mut deltas = decode_stream(bytes.boxed(), decoder(1, 0), CallTimeouts::default(), due(&cx), cx);
         let mut told = 0;
         loop {
@@ -270,7 +270,7 @@ mod tests {
     #[tokio::test]
     async fn cancelling_counts_in_the_middle_of_a_burst() {
         let clock = ManualClock::new();
-        let cx = clock.cx(Duration::from_secs(45));
+        let cx = clock.context(Duration::from_secs(45));
         let burst = stream::iter([Ok(Bytes::from([TEXT, TEXT, STOP].concat()))]).chain(stream::pending());
         let mut deltas = decode_stream(burst.boxed(), decoder(1, 0), CallTimeouts::default(), due(&cx), cx.clone());
         assert_eq!(deltas.next().await, Some(Ok(Delta::Text("a".into()))));
@@ -304,7 +304,7 @@ mod tests {
     async fn the_callers_time_is_told_apart_from_that_of_the_entry() {
         let clock = ManualClock::new();
         for (caller, told) in [(7, LlmErrorKind::Total), (60, LlmErrorKind::CallTimeout)] {
-            let cx = clock.cx(Duration::from_secs(caller));
+            let cx = clock.context(Duration::from_secs(caller));
             let ticking = clock.clone();
             let bytes = stream::repeat(TEXT).map(move |piece| {
                 ticking.advance(Duration::from_secs(2));

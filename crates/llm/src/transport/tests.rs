@@ -37,7 +37,7 @@ async fn answer(body: &[u8], cut: usize) -> Result<std::sync::Arc<ChatResponse>,
     let provider = "self-hosted".into();
     let config = ModelConfig { provider, model: "m".into(), api_base: Some(base), ..ModelConfig::default() };
     let model = OpenAi::new(&config, &LlmEnvironment::default()).unwrap();
-    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let cx = ManualClock::new().context(Duration::from_secs(60));
     model.chat(ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]), &cx).await?.finish().await
 }
 

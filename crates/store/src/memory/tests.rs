@@ -22,7 +22,7 @@ async fn a_damaged_record_hurts_one_conversation() {
 #[tokio::test]
 async fn only_the_latest_turns_keep_their_journals() {
     let store = MemoryStore::new();
-    for n in 0..=limits::MEMORY_TRACED {
+    for n in 0..=limits::MEMORY_JOURNALS {
         let id = format!("c{n}");
         let inbound = contract::message(&id, "m", 1);
         store.accept(inbound.clone()).await.unwrap();

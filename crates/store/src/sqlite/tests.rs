@@ -386,7 +386,7 @@ async fn more_writes_than_the_queue_holds_wait_outside_and_are_done() {
     // While somebody else holds the file, the writer has one group in its hands and the queue fills behind it.
     let other = Connection::open(files.path("a.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let count = limits::STORE_QUEUE + 2 * limits::STORE_GROUP;
+    let count = limits::STORE_QUEUE + 2 * limits::GROUP_COMMIT_MAX;
     let writes: Vec<_> = (0..count)
         .map(|n| {
             let store = store.clone();

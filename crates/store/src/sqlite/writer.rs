@@ -142,7 +142,7 @@ type Outcome = rusqlite::Result<Result<Done, StoreError>>;
 
 /// Writes until nobody can send work any more and none is left.
 pub(super) fn run(connection: &Connection, jobs: &mut mpsc::Receiver<Job>) {
-    let mut group = Vec::with_capacity(limits::STORE_GROUP);
+    let mut group = Vec::with_capacity(limits::GROUP_COMMIT_MAX);
     if !connection.is_autocommit() {
         // A writer before this one broke down in the middle.
         let _ = connection.execute_batch("ROLLBACK");
@@ -157,7 +157,7 @@ pub(super) fn run(connection: &Connection, jobs: &mut mpsc::Receiver<Job>) {
             return;
         }
     };
-    while jobs.blocking_recv_many(&mut group, limits::STORE_GROUP) > 0 {
+    while jobs.blocking_recv_many(&mut group, limits::GROUP_COMMIT_MAX) > 0 {
         writer.commit_group(&mut group, jobs);
     }
 }

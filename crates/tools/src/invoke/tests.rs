@@ -131,7 +131,7 @@ async fn a_call_that_tells_how_far_it_is_outlives_its_limit_but_not_the_total() 
                 ToolOutcome::Done(ToolOutput::text("done"))
             }
         });
-        let cx = ToolCallContext { cx: clock.cx(1_000 * SECOND), ..context() };
+        let cx = ToolCallContext { cx: clock.context(1_000 * SECOND), ..context() };
         let outcome = invoke(&set, "it", json!({}), &cx, LIMIT).await.for_model();
         let seconds = ends.replace(' ', "");
         assert!(outcome.contains(ends) || outcome.contains(&seconds), "{tells} {grows}: {outcome}");
@@ -147,7 +147,7 @@ async fn a_tool_that_fell_silent_after_news_is_told_with_the_time_it_took() {
         inner.progress.as_ref().unwrap()(Progress { done: 1.0, total: None, message: None });
         pending()
     });
-    let cx = ToolCallContext { cx: clock.cx(Duration::from_secs(100)), ..context() };
+    let cx = ToolCallContext { cx: clock.context(Duration::from_secs(100)), ..context() };
     let mut call = std::pin::pin!(invoke(&set, "it", json!({}), &cx, LIMIT));
     assert!(futures::poll!(&mut call).is_pending());
     clock.advance(Duration::from_secs(10));

@@ -169,7 +169,7 @@ impl McpTool {
     fn meta(&self, cx: &ToolCallContext) -> Map<String, Json> {
         let mut meta = self.shared.meta.clone();
         meta.extend(cx.meta.iter().map(|(key, value)| (key.clone(), value.clone())));
-        if cx.effect(&self.spec) != EffectClass::Read && !failpoint::is_set("defect:no-key") {
+        if cx.effect(&self.spec) != EffectClass::Read && !failpoint::is_armed("defect:no-key") {
             meta.insert(IDEMPOTENCY_KEY.to_owned(), Json::from(&*cx.idempotency_key));
         }
         meta

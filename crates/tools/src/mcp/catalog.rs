@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use segue_engine::text::cleaned;
+use segue_engine::text::strip_hidden;
 use serde_json::{Value as Json, json};
 
 use super::{
@@ -95,7 +95,7 @@ impl Listed {
         match result {
             Ok(tool) => self.tools.push(Arc::new(tool)),
             Err(why) => {
-                let shown: String = cleaned(name).chars().take(LONGEST_NAME).collect();
+                let shown: String = strip_hidden(name).chars().take(LONGEST_NAME).collect();
                 self.excluded.push((if shown.is_empty() { "?".to_owned() } else { shown }, why));
             }
         }
@@ -127,7 +127,7 @@ impl Listed {
 
 fn described(raw: &Json) -> String {
     let text = raw.get("description").and_then(Json::as_str).unwrap_or_default();
-    let text = cleaned(text);
+    let text = strip_hidden(text);
     let end = text.floor_char_boundary(limits::MCP_DESCRIPTION);
     text.get(..end).unwrap_or_default().trim().to_owned()
 }

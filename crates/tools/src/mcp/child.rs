@@ -49,7 +49,7 @@ pub(super) fn start(
         INHERITED.iter().any(|known| if cfg!(windows) { known.eq_ignore_ascii_case(name) } else { known == name })
     });
     let environment = inherited.chain(env).cloned().collect();
-    child::start(ChildCommand { program, args, environment, directory: around.directory.as_deref() })
+    child::spawn(ChildCommand { program, args, environment, directory: around.directory.as_deref() })
 }
 
 #[cfg(all(test, unix))]

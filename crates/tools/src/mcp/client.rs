@@ -161,7 +161,7 @@ impl McpServer {
 
     fn build(def: &McpServerDef, reach: Reach, around: McpEnvironment) -> Self {
         let (commands, unowned) = mpsc::channel(limits::MCP_QUEUE);
-        let effect = |class: &str| EffectClass::named(class).unwrap_or_default();
+        let effect = |class: &str| EffectClass::from_name(class).unwrap_or_default();
         let allowed = Allowed { elicitation: !def.elicitation.is_empty(), sampling: def.sampling };
         let listener = Listener {
             server: def.name.as_str().into(),

@@ -113,12 +113,12 @@ async fn open(shared: &Shared, mode: ClientLifecycleMode) -> Result<Link, Refusa
             let output = Lines::new(started.output, gone.clone());
             let transport = AsyncRwTransport::<RoleClient, _, _>::new(
                 output,
-                failpoint::torn("C12", "\"tools/call\"", started.input),
+                failpoint::torn_write("C12", "\"tools/call\"", started.input),
             );
             match greet(shared, transport, mode).await {
                 Ok(service) => Ok(Link::of(shared, service, gone, Some(started.child), started.errors)),
                 Err(refusal) => {
-                    started.child.end().await;
+                    started.child.terminate().await;
                     let said = said(&started.errors);
                     Err(match refusal {
                         Refusal::Handshake(reason) => Refusal::Handshake(reason + &said),
@@ -243,7 +243,7 @@ impl Link {
         };
         let child = async {
             if let Some(child) = self.child {
-                child.end().await;
+                child.terminate().await;
             }
         };
         // Both at once: a child that waits for the end of its input gets it from the session.

@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use segue_base::limits;
 
 /// Passes bytes through, and ends with an error at a line that is longer than [`limits::MCP_LINE`] or after
-/// [`limits::MCP_NOISE`] lines that are no messages. When it ends for any reason, its token fires: calls in flight need not
+/// [`limits::MCP_INVALID_LINES`] lines that are no messages. When it ends for any reason, its token fires: calls in flight need not
 /// wait until the session has been closed in good order.
 pub(super) struct Lines<R> {
     inner: R,
@@ -47,7 +47,7 @@ impl<R> Lines<R> {
                 if !matches!(byte, b'{' | b'[' | 0xEF) {
                     self.noise += 1;
                 }
-                if self.noise > limits::MCP_NOISE {
+                if self.noise > limits::MCP_INVALID_LINES {
                     return Err(io::Error::other(
                         "the server writes other things than messages to its standard output",
                     ));
@@ -108,8 +108,8 @@ mod tests {
 
     #[tokio::test]
     async fn noise_without_end_ends_the_connection() {
-        assert!(read("note\n".repeat(limits::MCP_NOISE).as_bytes()).await.0.is_ok());
-        assert!(read("note\n".repeat(limits::MCP_NOISE + 1).as_bytes()).await.0.is_err());
+        assert!(read("note\n".repeat(limits::MCP_INVALID_LINES).as_bytes()).await.0.is_ok());
+        assert!(read("note\n".repeat(limits::MCP_INVALID_LINES + 1).as_bytes()).await.0.is_err());
     }
 
     #[tokio::test]

@@ -164,7 +164,11 @@ impl Owner {
                 self.lost += 1;
                 // Not sooner: who provokes failures must not make us begin sessions without end.
                 let age = self.shared.around.clock.elapsed().saturating_sub(link.since);
-                if self.lost >= limits::MCP_LOST && age >= limits::MCP_STABLE { self.replace() } else { self.ask() }
+                if self.lost >= limits::MCP_FAILED_REQUESTS && age >= limits::MCP_STABLE {
+                    self.replace()
+                } else {
+                    self.ask()
+                }
             }
             Fate::Doubtful => self.ask(),
         }

@@ -21,7 +21,7 @@ use rmcp::{
 };
 
 use super::auth::{Refusal, Tokens};
-use segue_base::{auth::TokenError, limits, secret::Secret};
+use segue_base::{limits, outbound_auth::TokenError, secret::Secret};
 
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Failure = StreamableHttpError<reqwest::Error>;

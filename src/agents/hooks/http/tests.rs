@@ -26,7 +26,7 @@ async fn described(answer: (u16, String)) -> Result<Description, HookError> {
     let (address, heard) = answering(vec![answer]).await;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
     let server = HookServer::new(&format!("{address}/hooks"), &definition(), HttpClients::new(), &clock)?;
-    let result = server.describe(&ManualClock::new().cx(Duration::from_secs(60))).await;
+    let result = server.describe(&ManualClock::new().context(Duration::from_secs(60))).await;
     let asked = heard.take();
     assert!(asked[0].head.to_lowercase().contains("x-key: k s3cret"), "{}", asked[0].head);
     assert!(asked[0].body.contains(r#""hook":"describe""#), "{}", asked[0].body);
@@ -64,7 +64,7 @@ async fn a_hook_server_that_says_nothing_is_given_up_in_time() {
     let clock = ManualClock::new();
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let server = HookServer::new(&address, &definition(), HttpClients::new(), &shared).unwrap();
-    let cx = clock.cx(Duration::from_secs(60));
+    let cx = clock.context(Duration::from_secs(60));
     let passing = async {
         while clock.slept().is_empty() {
             tokio::task::yield_now().await;
@@ -86,7 +86,7 @@ async fn a_hook_server_is_shown_a_token_of_an_authorization_server() {
     let clock = ManualClock::new();
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let server = HookServer::new(&address, &with_auth(&auth), HttpClients::new(), &shared).unwrap();
-    let cx = clock.cx(Duration::from_secs(60));
+    let cx = clock.context(Duration::from_secs(60));
     server.describe(&cx).await.unwrap();
     server.describe(&cx).await.unwrap();
     let shown: Vec<bool> = heard

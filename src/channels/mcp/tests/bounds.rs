@@ -34,13 +34,13 @@ async fn a_session_has_so_many_calls_under_way() {
 async fn only_the_newest_talks_are_listed_and_each_page_is_bounded() {
     let client = client(&assistant(&[]), McpServerSettings::default()).await;
     let first = talk(&call(&client, "order", json!({})).await).to_owned();
-    for _ in 0..limits::MCP_SERVED_TALKS {
+    for _ in 0..limits::MCP_SERVED_CONVERSATIONS {
         call(&client, "order", json!({})).await;
     }
     let page = client.list_resources(None).await.unwrap();
     assert_eq!(page.resources.len(), limits::MCP_SERVED_PAGE);
     let all = client.list_all_resources().await.unwrap();
-    assert_eq!(all.len(), limits::MCP_SERVED_TALKS);
+    assert_eq!(all.len(), limits::MCP_SERVED_CONVERSATIONS);
     assert!(!all.iter().any(|one| one.uri.contains(&first)));
 }
 
@@ -121,7 +121,7 @@ async fn a_person_who_does_not_answer_is_waited_for_so_long() {
             std::future::pending().await
         }
     }
-    let clock = crate::testing::ManualClock::jumping();
+    let clock = crate::testing::ManualClock::auto_advancing();
     let model = Arc::new(ScriptedLlm::strict([""; 0]));
     let assistant = builder(model).clock(Arc::new(clock.clone())).build().unwrap();
     let server = serving(&assistant, McpServerSettings { elicits: true, ..McpServerSettings::default() });

@@ -140,7 +140,7 @@ impl Seen<'_, '_> {
 pub(super) fn decided(ground: &Ground, condition: &Condition, within: &[Mask]) -> Option<bool> {
     let (mut holds, mut fails) = (false, false);
     ground.each_case(std::iter::once(condition), within, &mut |case| {
-        let possible = condition.possible(case);
+        let possible = condition.possible_results(case);
         holds |= possible.holds;
         fails |= possible.fails;
     });

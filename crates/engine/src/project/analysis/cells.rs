@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::super::{Project, SlotDef, SlotType};
 use crate::{
-    condition::{Condition, Literal, Suppose, Supposed},
+    condition::{Condition, KnownValue, Literal, PartialScope},
     limits::{ANALYSIS_CASES, ANALYSIS_CELLS},
 };
 
@@ -267,11 +267,11 @@ impl Case<'_> {
     }
 }
 
-impl Suppose for Case<'_> {
-    fn slot(&self, name: &str) -> Option<Supposed<'_>> {
+impl PartialScope for Case<'_> {
+    fn slot(&self, name: &str) -> Option<KnownValue<'_>> {
         let at = self.ground.at(name)?;
         let cell = self.ground.slots.get(at)?.cells.get(self.chosen.get(at).copied().flatten()?)?;
-        Some(Supposed { value: &cell.value, exact: cell.exact })
+        Some(KnownValue { value: &cell.value, exact: cell.exact })
     }
 }
 

@@ -125,7 +125,7 @@ fn refuses_all(survey: &Survey<'_>, slot: &SlotName, rejections: &[Rejection], f
     let mut cases = 0;
     ground.each_case(conditions(), &masks, &mut |case| {
         cases += 1;
-        passes |= case.of(at).is_none() || conditions().all(|condition| condition.possible(case).fails);
+        passes |= case.of(at).is_none() || conditions().all(|condition| condition.possible_results(case).fails);
     });
     if cases > 0 && !passes {
         let Some(place) = first.place() else { return };
@@ -151,7 +151,7 @@ fn exits(survey: &Survey<'_>, flow: &Flow, findings: &mut Findings) {
         let place = first.place().unwrap_or(&step.place);
         let mut together = false;
         ground.each_case(exit_if.iter(), &ground.everything(), &mut |case| {
-            together |= exit_if.iter().all(|condition| condition.possible(case).holds);
+            together |= exit_if.iter().all(|condition| condition.possible_results(case).holds);
         });
         if !together {
             let message = format!("these conditions exclude one another, so `{agent}` is never done");
@@ -161,7 +161,7 @@ fn exits(survey: &Survey<'_>, flow: &Flow, findings: &mut Findings) {
         let nothing: Vec<_> = ground.slots.iter().map(|_| NULL).collect();
         let mut at_once = true;
         ground.each_case(exit_if.iter(), &nothing, &mut |case| {
-            at_once &= exit_if.iter().all(|condition| !condition.possible(case).fails);
+            at_once &= exit_if.iter().all(|condition| !condition.possible_results(case).fails);
         });
         if at_once {
             let message = format!("this holds while the slots are still empty, so `{agent}` is done before it begins");

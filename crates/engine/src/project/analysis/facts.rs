@@ -176,7 +176,7 @@ impl Facts {
     fn narrowed(&self, condition: &Condition, within: &[Mask], holds: bool) -> Vec<Mask> {
         let mut masks = vec![0; within.len()];
         self.ground.each_case(std::iter::once(condition), within, &mut |case| {
-            let possible = condition.possible(case);
+            let possible = condition.possible_results(case);
             if if holds { possible.holds } else { possible.fails } {
                 case.add_to(&mut masks, within);
             }
@@ -264,7 +264,7 @@ pub(super) fn fork(ground: &Ground, step: &Step, next: &NextStep, env: &Env) -> 
         for (nth, branch) in branches.iter().enumerate() {
             // The very same words above cannot have failed here and hold now.
             let is_twin = branches.iter().take(nth).any(|other| other.condition == branch.condition);
-            let possible = branch.condition.possible(case);
+            let possible = branch.condition.possible_results(case);
             if possible.holds && !is_twin {
                 take(nth, case);
             }

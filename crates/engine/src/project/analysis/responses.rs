@@ -10,7 +10,7 @@ use super::{
     survey::Survey,
 };
 use crate::{
-    condition::{Condition, Suppose},
+    condition::{Condition, PartialScope},
     finding::Findings,
 };
 
@@ -80,7 +80,7 @@ fn may_be_said(variation: &Variation, case: &Case<'_>) -> bool {
         })
     };
     variation.slot_conditions.iter().all(equals)
-        && variation.condition.as_ref().is_none_or(|condition| condition.possible(case).holds)
+        && variation.condition.as_ref().is_none_or(|condition| condition.possible_results(case).holds)
 }
 
 fn said(ground: &Ground, case: &Case<'_>) -> String {

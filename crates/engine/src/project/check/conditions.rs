@@ -64,7 +64,7 @@ fn bare_names(project: &Project, used: &ConditionUse, findings: &mut Findings) {
 
 fn mixed(used: &ConditionUse, findings: &mut Findings) {
     if used.condition.mixes_and_or_without_parentheses() {
-        let reading = used.condition.reading().unwrap_or_default();
+        let reading = used.condition.normalized().unwrap_or_default();
         let message = "`and` and `or` stand side by side, and neither binds tighter than the other";
         findings.warning(
             "F0404",

@@ -9,7 +9,7 @@ use super::super::{
     uses::Role,
     yaml::Node,
 };
-use crate::pattern::{Flags, PythonRegex};
+use crate::regex_dialect::{Flags, PythonRegex};
 
 /// The name of the pace on channels that are not named.
 const USUAL: &str = "default";

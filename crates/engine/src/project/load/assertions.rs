@@ -13,7 +13,7 @@ use super::super::{
     },
     yaml::Node,
 };
-use crate::pattern::{Flags, PythonRegex, PythonRegexError};
+use crate::regex_dialect::{Flags, PythonRegex, PythonRegexError};
 
 /// The least score of a judged text where the author sets none; as in the CALM format.
 const THRESHOLD: f64 = 0.5;

@@ -10,7 +10,7 @@ use super::super::{
 };
 use super::search;
 use crate::{
-    pattern::{Flags, PythonRegex},
+    regex_dialect::{Flags, PythonRegex},
     template::Template,
 };
 

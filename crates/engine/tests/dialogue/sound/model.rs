@@ -79,7 +79,7 @@ pub(super) fn misfits(project: &Project, slot: &str, value: &Json) -> bool {
 /// Whether a rejection refuses these values; one that cannot be decided does.
 pub(super) fn holds(condition: &Condition, values: &Map<String, Json>) -> bool {
     let outcome = condition.eval(&Document { slots: values, context: None });
-    outcome.holds || outcome.trouble.is_some()
+    outcome.holds || outcome.error.is_some()
 }
 
 /// Whether a guard lets its flow start; one that cannot be decided does not.

@@ -1,4 +1,4 @@
-//! What a template may not do, and what it says when it does.
+//! Tests of the limits, the isolation and the errors of templates.
 
 use minijinja::context;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn values_are_never_templates() {
 }
 
 #[test]
-fn an_endless_template_is_stopped() {
+fn steps_output_and_nesting_are_limited() {
     let loops = "{% for a in range(1000) %}{% for b in range(1000) %}{% endfor %}{% endfor %}";
     let error = render(loops, &json!({})).unwrap_err();
     assert_eq!(error.kind, TemplateErrorKind::TooLarge);
@@ -28,7 +28,7 @@ fn an_endless_template_is_stopped() {
 }
 
 #[test]
-fn filters_and_methods_take_no_more_than_they_say() {
+fn filters_and_methods_enforce_their_limits() {
     use crate::limits::{TEMPLATE_JSON_BYTES, TEMPLATE_PAD_CHARS};
     let long = json!({"x": "1".repeat(TEMPLATE_JSON_BYTES + 1)});
     let error = render("{{ x | fromjson }}", &long).unwrap_err();
@@ -42,7 +42,7 @@ fn filters_and_methods_take_no_more_than_they_say() {
 }
 
 #[test]
-fn no_template_reaches_another_or_itself() {
+fn a_template_cannot_load_templates_or_print_its_context() {
     for text in ["{% include 'prompts/other.jinja2' %}", "{% extends '/etc/passwd' %}", "{% from 'x' import y %}"] {
         let error = render(text, &json!({})).unwrap_err();
         assert_eq!(error.kind, TemplateErrorKind::Unknown, "{error}");
@@ -53,23 +53,24 @@ fn no_template_reaches_another_or_itself() {
 }
 
 #[test]
-fn an_error_points_into_the_file() {
+fn errors_have_file_line_and_column() {
     let engine = TemplateEngine::new();
     let source = TemplateSource::from_project_file("domain.yml", "Hallo\n  {{ a b }}").starting_at_line(40);
-    let error = engine.compile(&source, Mode::Lenient).unwrap_err();
+    let error = engine.compile(&source, UndefinedMode::Lenient).unwrap_err();
     assert_eq!((error.kind, error.line, error.column), (TemplateErrorKind::Syntax, 41, Some(8)), "{error}");
     assert!(error.to_string().starts_with("domain.yml:41: "), "{error}");
     let source = TemplateSource::from_project_file("p.jinja2", "x\n\n{{ y | shout }}");
-    let error = engine.render(&engine.compile(&source, Mode::Lenient).unwrap(), context!(y => 1)).unwrap_err();
+    let error = engine.render(&engine.compile(&source, UndefinedMode::Lenient).unwrap(), context!(y => 1)).unwrap_err();
     assert_eq!((error.kind, error.line), (TemplateErrorKind::Unknown, 3), "{error}");
     assert!(error.message.contains("shout"), "{error}");
 }
 
 #[test]
-fn a_filter_that_does_not_exist_is_found_at_load() {
+fn unknown_filters_are_found_at_load() {
     let engine = TemplateEngine::new();
     let text = "{{ a | upper | truncate(3) }}\n{% if false %}{{ b | shout }}{% endif %}";
-    let template = engine.compile(&TemplateSource::from_project_file("p.jinja2", text), Mode::Lenient).unwrap();
+    let template =
+        engine.compile(&TemplateSource::from_project_file("p.jinja2", text), UndefinedMode::Lenient).unwrap();
     let found = engine.unknown_filters(&template);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].line, found[0].column), (2, Some(22)));
@@ -77,33 +78,36 @@ fn a_filter_that_does_not_exist_is_found_at_load() {
 }
 
 #[test]
-fn strict_templates_need_every_value() {
+fn strict_mode_refuses_undefined_names() {
     for text in ["{{ nope }}", "{{ a.nope.x }}", "{% if nope %}{% endif %}", "{{ nope | to_json_escaped_string }}"] {
-        let error = render_in(Mode::Strict, text, context!(a => 1)).unwrap_err();
+        let error = render_in(UndefinedMode::Strict, text, context!(a => 1)).unwrap_err();
         assert_eq!(error.kind, TemplateErrorKind::Undefined, "{text}: {error}");
-        assert!(render_in(Mode::Lenient, text, context!(a => 1)).is_ok(), "{text}");
+        assert!(render_in(UndefinedMode::Lenient, text, context!(a => 1)).is_ok(), "{text}");
     }
-    assert_eq!(render_in(Mode::Strict, "{% if nope is defined %}a{% else %}b{% endif %}", context!()).unwrap(), "b");
+    assert_eq!(
+        render_in(UndefinedMode::Strict, "{% if nope is defined %}a{% else %}b{% endif %}", context!()).unwrap(),
+        "b"
+    );
 }
 
 #[test]
-fn the_names_a_template_reads_are_known() {
+fn variables_of_a_template_are_listed() {
     let engine = TemplateEngine::new();
     let text = "{{ slots.city }}{% for f in flows %}{{ f.name }}{% endfor %}{% set q = user %}{{ q }}{{ now.strftime('%d') }}\
                 {{ d.items() }}{{ range(2) }}{{ s.upper() }}";
-    let template = engine.compile(&TemplateSource::from_project_file("p", text), Mode::Lenient).unwrap();
+    let template = engine.compile(&TemplateSource::from_project_file("p", text), UndefinedMode::Lenient).unwrap();
     let names = engine.variables(&template);
     for name in ["slots.city", "flows", "user"] {
         assert!(names.iter().any(|n| n == name), "{name} in {names:?}");
     }
     assert!(!names.iter().any(|n| n.starts_with("range") || n.starts_with("f.") || n == "q"), "{names:?}");
-    let moment = ZonedTime::new(crate::time::Timestamp::from_micros(0), "UTC").unwrap();
-    let context = context!(slots => context!(a => 1), now => moment.to_value(), d => context!(a => 1), s => "x");
+    let datetime = ZonedTime::new(crate::time::Timestamp::from_micros(0), "UTC").unwrap();
+    let context = context!(slots => context!(a => 1), now => datetime.to_value(), d => context!(a => 1), s => "x");
     assert_eq!(engine.missing(&template, &context), ["flows", "slots.city", "user"]);
-    assert!(template.mentions("slots") && template.mentions("user"), "what is read is mentioned");
-    assert!(!template.mentions("slot") && !template.mentions("use"), "whole words count");
-    let constant = engine.compile(&TemplateSource::from_project_file("p", "slots"), Mode::Lenient).unwrap();
-    assert!(!constant.mentions("slots"), "a text without Jinja reads nothing");
+    assert!(template.may_read("slots") && template.may_read("user"), "variables that are read");
+    assert!(!template.may_read("slot") && !template.may_read("use"), "only whole words count");
+    let constant = engine.compile(&TemplateSource::from_project_file("p", "slots"), UndefinedMode::Lenient).unwrap();
+    assert!(!constant.may_read("slots"), "a text without Jinja reads nothing");
 }
 
 #[test]
@@ -140,10 +144,10 @@ fn expressions_keep_types() {
 }
 
 #[test]
-fn a_text_without_jinja_costs_nothing() {
+fn a_text_without_jinja_is_constant() {
     let engine = TemplateEngine::new();
     let source = TemplateSource::from_project_file("domain.yml", "slots.city is \"Oslo\"\n");
-    let template = engine.compile(&source, Mode::Strict).unwrap();
+    let template = engine.compile(&source, UndefinedMode::Strict).unwrap();
     assert!(template.is_constant());
     assert_eq!(engine.render(&template, Value::UNDEFINED).unwrap(), "slots.city is \"Oslo\"");
 }
@@ -158,15 +162,15 @@ fn the_engine_is_shared_between_threads() {
 
 proptest! {
     #[test]
-    fn any_text_compiles_or_is_refused(text in "(\\{\\{|\\}\\}|\\{%|%\\}|\\{#|#\\}|[a-c .|'\"()\\[\\]~+*/0-9=<>-]|if |for |in |endif|endfor|set |é){0,24}") {
+    fn arbitrary_templates_never_panic(text in "(\\{\\{|\\}\\}|\\{%|%\\}|\\{#|#\\}|[a-c .|'\"()\\[\\]~+*/0-9=<>-]|if |for |in |endif|endfor|set |é){0,24}") {
         let engine = TemplateEngine::new();
         let source = TemplateSource::from_project_file("p", &text);
-        if let Ok(template) = engine.compile(&source, Mode::Lenient) {
+        if let Ok(template) = engine.compile(&source, UndefinedMode::Lenient) {
             let _ = engine.render(&template, context!(a => 1, b => "x", c => vec![1, 2]));
             let _ = engine.unknown_filters(&template);
             for name in engine.variables(&template) {
                 let first = name.split('.').next().unwrap_or_default();
-                prop_assert!(template.mentions(first), "{first} is read and not mentioned");
+                prop_assert!(template.may_read(first), "{first} is read, but may_read denies it");
             }
         }
         if let Ok(expression) = engine.compile_expression(&source) {
@@ -175,14 +179,14 @@ proptest! {
     }
 
     #[test]
-    fn any_date_format_prints_or_is_refused(format in "[%a-zA-Z0-9:#^_ -]{0,12}", micros in any::<i64>()) {
-        let moment = ZonedTime::new(crate::time::Timestamp::from_micros(micros), "Asia/Tokyo").unwrap();
-        let _ = moment.strftime(&format);
-        let _ = moment.to_string();
+    fn arbitrary_date_formats_never_panic(format in "[%a-zA-Z0-9:#^_ -]{0,12}", micros in any::<i64>()) {
+        let datetime = ZonedTime::new(crate::time::Timestamp::from_micros(micros), "Asia/Tokyo").unwrap();
+        let _ = datetime.strftime(&format);
+        let _ = datetime.to_string();
     }
 
     #[test]
-    fn any_text_goes_through_as_typed(value in any::<String>()) {
+    fn values_render_unchanged_and_as_valid_json(value in any::<String>()) {
         prop_assert_eq!(render("{{ v }}", &json!({"v": value})).unwrap(), value.as_str());
         let escaped = render("{{ v | to_json_escaped_string }}", &json!({"v": value})).unwrap();
         prop_assert_eq!(serde_json::from_str::<Json>(&escaped).unwrap(), Json::String(value.clone()));

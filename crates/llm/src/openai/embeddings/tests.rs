@@ -31,7 +31,7 @@ fn texts(list: &[&str]) -> Vec<Arc<str>> {
 async fn ask(answers: Vec<(u16, String)>, list: &[&str]) -> (Result<Vec<Vec<f32>>, crate::LlmError>, Vec<Exchange>) {
     let (base, heard) = answering(answers).await;
     let model = open(&[entry(&format!("{base}/v1"))], &LlmEnvironment::default()).unwrap();
-    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let cx = ManualClock::new().context(Duration::from_secs(60));
     let vectors = model.embed(&texts(list), &cx).await;
     (vectors.map(|all| all.iter().map(|one| one.to_vec()).collect()), heard.take())
 }
@@ -109,7 +109,7 @@ async fn a_service_that_says_nothing_is_given_up_in_time() {
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
     let model = open(&[entry(&base)], &LlmEnvironment::default()).unwrap();
     let clock = ManualClock::new();
-    let cx = clock.cx(Duration::from_secs(600));
+    let cx = clock.context(Duration::from_secs(600));
     let call = tokio::spawn(async move { model.embed(&texts(&["one"]), &cx).await });
     while clock.slept().is_empty() {
         tokio::task::yield_now().await;

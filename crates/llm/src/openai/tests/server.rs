@@ -79,7 +79,7 @@ fn hello() -> ChatRequest {
 
 fn setting() -> (ManualClock, CallContext) {
     let clock = ManualClock::new();
-    let cx = clock.cx(Duration::from_secs(60));
+    let cx = clock.context(Duration::from_secs(60));
     (clock, cx)
 }
 
@@ -318,7 +318,7 @@ async fn nobody_there() {
 async fn a_call_without_a_timeout_of_its_own_ends_all_the_same() {
     let (base, orders, _requests) = server().await;
     let clock = ManualClock::new();
-    let cx = clock.cx(Duration::from_secs(600));
+    let cx = clock.context(Duration::from_secs(600));
     orders.send([HEAD, EVENT].concat()).unwrap();
     let model = OpenAi::new(&ModelConfig { timeout: None, ..entry(&base) }, &LlmEnvironment::default()).unwrap();
     let mut stream = model.chat(hello(), &cx).await.unwrap();
@@ -343,11 +343,12 @@ async fn a_call_without_a_timeout_of_its_own_ends_all_the_same() {
 async fn the_next_address_of_a_host_is_tried() {
     let (dead, alive) =
         (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
-    let outbound = HttpClients::knowing("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
+    let outbound =
+        HttpClients::with_resolved("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
     let around = LlmEnvironment { outbound, ..LlmEnvironment::default() };
     let model = OpenAi::new(&entry("http://models.test/v1"), &around).unwrap();
     let clock = ManualClock::new();
-    let cx = clock.cx(Duration::from_secs(60));
+    let cx = clock.context(Duration::from_secs(60));
     let hangs_up = async { drop(dead.accept().await.unwrap()) };
     let (failed, ()) = tokio::join!(model.chat(hello(), &cx), hangs_up);
     assert_eq!(failed.unwrap_err().kind, LlmErrorKind::Unreachable);
@@ -368,11 +369,12 @@ async fn the_next_address_of_a_host_is_tried() {
 async fn two_that_fail_together_go_on_to_the_same_next_address() {
     let (dead, alive) =
         (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
-    let outbound = HttpClients::knowing("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
+    let outbound =
+        HttpClients::with_resolved("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
     let around = LlmEnvironment { outbound, ..LlmEnvironment::default() };
     let model = OpenAi::new(&entry("http://models.test/v1"), &around).unwrap();
     let clock = ManualClock::new();
-    let cx = clock.cx(Duration::from_secs(60));
+    let cx = clock.context(Duration::from_secs(60));
     let hangs_up = async { drop((dead.accept().await.unwrap(), dead.accept().await.unwrap())) };
     let (first, second, ()) = tokio::join!(model.chat(hello(), &cx), model.chat(hello(), &cx), hangs_up);
     for failed in [first, second] {
@@ -397,6 +399,7 @@ async fn an_end_that_a_vendor_announces_stands_with_the_answer() {
     orders.send(HEAD.replace("\r\nconnection", "\r\nsunset: Fri, 01 Jan 2027 00:00:00 GMT\r\nconnection")).unwrap();
     orders.send(format!("{EVENT}{STOP}data: [DONE]\n\n")).unwrap();
     let clock = ManualClock::new();
-    let answer = model(&base).chat(hello(), &clock.cx(Duration::from_secs(60))).await.unwrap().finish().await.unwrap();
+    let answer =
+        model(&base).chat(hello(), &clock.context(Duration::from_secs(60))).await.unwrap().finish().await.unwrap();
     assert_eq!(answer.oddities, [ResponseWarning::Deprecated { said: "sunset: Fri, 01 Jan 2027 00:00:00 GMT".into() }]);
 }

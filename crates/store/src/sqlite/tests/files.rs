@@ -95,7 +95,7 @@ fn a_file_at_fault_is_tried_once_for_all_that_wait() {
         .unwrap();
     let other = Connection::open(files.path("a.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let count = 2 * limits::STORE_GROUP;
+    let count = 2 * limits::GROUP_COMMIT_MAX;
     let (jobs, mut waiting) = mpsc::channel(count);
     let answers: Vec<_> = (0..count)
         .map(|n| {

@@ -10,8 +10,8 @@ use super::{
     errand::Errand,
 };
 use segue_base::{
-    auth::{ClientAuthMethod, ClientGrant, IssuedToken, TokenEndpoint, TokenError},
-    http::destination,
+    http::parse_endpoint_url,
+    outbound_auth::{ClientAuthMethod, ClientGrant, IssuedToken, TokenEndpoint, TokenError},
     secret::Secret,
 };
 
@@ -32,9 +32,12 @@ pub(super) struct Found {
 impl Found {
     pub(super) fn new(oauth: &OAuthDef, url: &str, http: reqwest::Client, errand: Arc<Errand>) -> Result<Self, String> {
         let giver = match &oauth.token_url {
-            Some(given) => {
-                Some(TokenEndpoint { client: http.clone(), url: destination(given)?, manner: None, resource: None })
-            }
+            Some(given) => Some(TokenEndpoint {
+                client: http.clone(),
+                url: parse_endpoint_url(given)?,
+                auth_method: None,
+                resource: None,
+            }),
             None => None,
         };
         let required =
@@ -55,7 +58,7 @@ impl Found {
         let giver = match &self.giver {
             Some(giver) => giver.clone(),
             None => {
-                let (giver, scopes) = self.found(challenge).await.map_err(TokenError::NoWay)?;
+                let (giver, scopes) = self.found(challenge).await.map_err(TokenError::ClientUnavailable)?;
                 self.scopes = scopes;
                 self.giver.insert(giver).clone()
             }
@@ -79,9 +82,9 @@ impl Found {
         let scopes = if self.named.is_empty() { manager.select_initial_scopes(&[]).await } else { Vec::new() };
         let methods = metadata.additional_fields.get("token_endpoint_auth_methods_supported").and_then(Json::as_array);
         let takes = |method: &str| methods.is_none_or(|all| all.iter().any(|one| one.as_str() == Some(method)));
-        let manner = match (takes("client_secret_basic"), takes("client_secret_post")) {
-            (true, false) => Some(ClientAuthMethod::Head),
-            (false, true) => Some(ClientAuthMethod::Form),
+        let auth_method = match (takes("client_secret_basic"), takes("client_secret_post")) {
+            (true, false) => Some(ClientAuthMethod::Basic),
+            (false, true) => Some(ClientAuthMethod::Post),
             (true, true) => None,
             (false, false) => return Err("the token server takes no client that has a secret".to_owned()),
         };
@@ -89,6 +92,6 @@ impl Found {
         let client = self.errand.client()?.clone();
         // A token that needs consent anew is not for us.
         let scopes = scopes.into_iter().filter(|scope| scope != "offline_access").collect();
-        Ok((TokenEndpoint { client, url, manner, resource: Some(self.url.clone()) }, scopes))
+        Ok((TokenEndpoint { client, url, auth_method, resource: Some(self.url.clone()) }, scopes))
     }
 }

@@ -13,10 +13,10 @@ use super::{
     kept::{Kept, Lock, Record},
 };
 use segue_base::{
-    auth::{IssuedToken, margin},
     clock::Clock,
     context::CallContext,
     limits,
+    outbound_auth::{IssuedToken, refresh_margin},
     secret::Secret,
 };
 
@@ -76,7 +76,7 @@ impl CodeGrant {
     fn good(&self, record: &Record, refused: Option<&str>) -> Option<IssuedToken> {
         let (token, life) = access(&record.credentials, self.clock.now().as_micros() / 1_000_000);
         let token = token.filter(|token| refused != Some(token.as_str()) && !life.is_zero())?;
-        Some(IssuedToken { token: Secret::new(token), life })
+        Some(IssuedToken { token: Secret::new(token), lifetime: life })
     }
 
     /// Refreshes, and keeps what that gives. It goes on when nobody waits any more: a refresh token that was shown is often good
@@ -145,7 +145,7 @@ impl Refresh {
         let (token, life) = access(&credentials, now);
         lock.write(&Record { credentials, ..record }).await?;
         let token = token.ok_or("the token server gave nothing")?;
-        Ok(IssuedToken { token: Secret::new(token), life })
+        Ok(IssuedToken { token: Secret::new(token), lifetime: life })
     }
 }
 
@@ -174,9 +174,9 @@ fn access(credentials: &StoredCredentials, now: i64) -> (Option<String>, Duratio
         (Some(life), Some(at)) => {
             let age = Duration::from_secs(u64::try_from(now).unwrap_or_default().saturating_sub(at));
             let left = life.saturating_sub(age);
-            if left > margin(life) { left } else { Duration::ZERO }
+            if left > refresh_margin(life) { left } else { Duration::ZERO }
         }
-        _ => limits::TOKEN_LIFE,
+        _ => limits::TOKEN_LIFETIME,
     };
     (token, left)
 }
@@ -198,7 +198,7 @@ mod tests {
             "url": URL, "client_id": "me", "redirect_uri": URL, "wanted": rights("old", limits::MCP_SCOPES - 2),
             "credentials": {"client_id": "me", "token_response": {"access_token": "t", "token_type": "bearer"}},
         });
-        let lock = kept.lock(&clock.cx(Duration::from_secs(1))).await.unwrap();
+        let lock = kept.lock(&clock.context(Duration::from_secs(1))).await.unwrap();
         lock.write(&serde_json::from_value(record).unwrap()).await.unwrap();
         drop(lock);
         let errand = Arc::new(Errand::new(URL, &[], &segue_base::http::HttpClients::new()).unwrap());

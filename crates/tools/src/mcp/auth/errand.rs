@@ -5,7 +5,7 @@ use reqwest::Url;
 use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRequest};
 
 use segue_base::{
-    http::{BodyError, HttpClients, SsrfGuard, destination, read_limited},
+    http::{BodyError, HttpClients, SsrfGuard, parse_endpoint_url, read_limited},
     limits,
 };
 
@@ -23,8 +23,8 @@ impl Errand {
     /// # Errors
     /// In words, for operators: the address is none.
     pub(super) fn new(url: &str, hosts: &[String], outbound: &HttpClients) -> Result<Self, String> {
-        let configured = destination(url)?;
-        let guard = SsrfGuard::around(&configured, hosts.iter().map(String::as_str)).through_proxy_of(outbound);
+        let configured = parse_endpoint_url(url)?;
+        let guard = SsrfGuard::for_server(&configured, hosts.iter().map(String::as_str)).with_proxy_of(outbound);
         Ok(Self { guard, client: std::sync::OnceLock::new() })
     }
 

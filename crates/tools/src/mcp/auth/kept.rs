@@ -89,7 +89,7 @@ impl Kept {
         let path = self.path.as_ref().ok_or("this assistant has no folder to keep logins in")?;
         let words = |error: Error| format!("{} cannot be locked: {error}", path.display());
         let file = lockable(path).await.map_err(words)?;
-        let cx = cx.within(limits::MCP_LOGIN_LOCK);
+        let cx = cx.with_timeout(limits::MCP_LOGIN_LOCK);
         loop {
             match file.try_lock() {
                 Ok(()) => break,

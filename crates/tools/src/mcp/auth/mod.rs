@@ -21,10 +21,10 @@ use segue_engine::project::{OAuthDef, OAuthGrant};
 pub use self::login::Login;
 use self::{code_grant::CodeGrant, errand::Errand, kept::Kept};
 use segue_base::{
-    auth::{self, IssuedToken, TokenError, TokenSource},
     clock::Clock,
     http::HttpClients,
     limits,
+    outbound_auth::{self, IssuedToken, TokenError, TokenSource},
 };
 
 /// Why the token at hand will not do.
@@ -37,7 +37,7 @@ pub(super) enum Refusal {
 }
 
 /// Where a server's tokens come from.
-pub(super) struct Tokens(auth::TokenCache<Origin>);
+pub(super) struct Tokens(outbound_auth::TokenCache<Origin>);
 
 struct Origin {
     way: Way,
@@ -81,7 +81,7 @@ impl Tokens {
                 Way::Code(Box::new(CodeGrant::new(Kept::new(kept, name), url, errand, clock.clone())))
             }
         };
-        Ok(Self(auth::TokenCache::new(Origin { way, wanted: BTreeSet::new() }, clock, timeout)))
+        Ok(Self(outbound_auth::TokenCache::new(Origin { way, wanted: BTreeSet::new() }, clock, timeout)))
     }
 
     /// A token that is good now; none where nobody has logged in: the server may let us in all the same, and if not, its
@@ -92,7 +92,7 @@ impl Tokens {
     pub(super) async fn token(&self) -> Result<Option<String>, TokenError> {
         match self.0.token(None, &Why::First).await {
             Ok(token) => Ok(Some(token.expose().to_owned())),
-            Err(TokenError::Nobody(_)) => Ok(None),
+            Err(TokenError::LoginRequired(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -108,9 +108,9 @@ impl Tokens {
 }
 
 impl TokenSource for Origin {
-    type Why = Why;
+    type Request = Why;
 
-    fn ask<'a>(&'a mut self, why: &'a Why) -> BoxFuture<'a, Result<IssuedToken, TokenError>> {
+    fn request_token<'a>(&'a mut self, why: &'a Why) -> BoxFuture<'a, Result<IssuedToken, TokenError>> {
         let (refused, challenge) = match why {
             Why::First => (None, None),
             Why::Instead { refused, why: Refusal::Unknown { challenge } } => (refused.as_deref(), challenge.as_deref()),
@@ -129,9 +129,9 @@ impl TokenSource for Origin {
                 Way::Client(grant) => grant.token(&self.wanted, challenge).await,
                 Way::Code(grant) => {
                     if matches!(why, Why::First) && !grant.is_logged_in().await {
-                        return Err(TokenError::Nobody("nobody has logged in".to_owned()));
+                        return Err(TokenError::LoginRequired("nobody has logged in".to_owned()));
                     }
-                    grant.token(refused, &self.wanted).await.map_err(TokenError::NoWay)
+                    grant.token(refused, &self.wanted).await.map_err(TokenError::ClientUnavailable)
                 }
             }
         })

@@ -34,7 +34,7 @@ async fn a_child_inherits_little_and_gets_what_its_entry_says() {
     let has = |line: &str| text.lines().any(|found| found == line);
     assert!(has("TOKEN=t") && has("LANG=de") && has("HOME=/home/x") && has("/"), "{text}");
     assert!(!text.contains("secret"), "{text}");
-    started.child.end().await;
+    started.child.terminate().await;
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn standard_error_is_drained_and_its_end_is_kept() {
     }
     assert!(started.errors.last(usize::MAX).len() <= limits::MCP_STDERR);
     drop(started.input);
-    started.child.end().await;
+    started.child.terminate().await;
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn a_child_that_ignores_everything_is_killed() {
     let mut first = [0; 3];
     output.read_exact(&mut first).await.unwrap();
     drop(input);
-    child.end().await;
+    child.terminate().await;
     assert_eq!(output.read_to_end(&mut Vec::new()).await.unwrap(), 0);
 }
 

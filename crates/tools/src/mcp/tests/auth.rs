@@ -74,7 +74,7 @@ fn tokens(url: &str, oauth: &OAuthDef, clock: &Arc<Seconds>) -> Tokens {
 async fn a_token_is_used_until_shortly_before_its_end() {
     let margin = limits::TOKEN_MARGIN.as_secs();
     for (told, life, margin) in
-        [(None, limits::TOKEN_LIFE.as_secs(), margin), (Some(600), 600, margin), (Some(20), 20, 5)]
+        [(None, limits::TOKEN_LIFETIME.as_secs(), margin), (Some(600), 600, margin), (Some(20), 20, 5)]
     {
         let (url, asked) = giver(told).await;
         let clock = Arc::new(Seconds::default());
@@ -176,7 +176,7 @@ async fn a_secret_is_not_sent_where_metadata_points_on_its_own() {
         };
         let url = serve(Router::new().fallback(answer)).await;
         let error = tokens(&url, &oauth(json!({})), &Arc::default()).token().await.unwrap_err().to_string();
-        assert!(error.contains("is not asked"), "{there}: {error}");
+        assert!(error.contains("is not called"), "{there}: {error}");
         assert!(!error.contains("s3cret"), "{error}");
     }
 }

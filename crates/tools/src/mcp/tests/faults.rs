@@ -28,7 +28,7 @@ fn two(on_call: impl Fn(&Json, &Out) + Send + Sync + 'static) -> (McpServer, Hea
 
 fn within(limit: Duration) -> ToolCallContext {
     let cx = context();
-    ToolCallContext { cx: cx.cx.within(limit), ..cx }
+    ToolCallContext { cx: cx.cx.with_timeout(limit), ..cx }
 }
 
 fn ended(outcome: &ToolOutcome) -> (&'static str, FailureKind) {
@@ -211,7 +211,7 @@ async fn bytes_that_are_no_messages_are_dropped_or_end_the_session() {
             out.answer(message, text("ok"));
             out.answer(message, text("twice"));
         }
-        2 => out.raw("noise\n".repeat(limits::MCP_NOISE + 1).as_bytes()),
+        2 => out.raw("noise\n".repeat(limits::MCP_INVALID_LINES + 1).as_bytes()),
         _ => {
             let (out, piece) = (out.clone(), vec![b'{'; 256 * 1024]);
             (0..=limits::MCP_LINE / piece.len()).for_each(|_| out.raw(&piece));
@@ -263,7 +263,7 @@ async fn a_server_that_is_slow_to_begin_is_given_up_in_time() {
 async fn whoever_does_not_wait_for_the_connection_did_not_call() {
     let (server, heard) = two(|message, out| out.answer(message, text("ok")));
     let write = tool(&server, "w", &context()).await;
-    let cx = ToolCallContext { cx: context().cx.within(Duration::ZERO), ..context() };
+    let cx = ToolCallContext { cx: context().cx.with_timeout(Duration::ZERO), ..context() };
     assert_eq!(ended(&write.call(json!({}), &cx).await), ("failed", FailureKind::Timeout));
     assert_eq!(heard.of("tools/call").len(), 0);
 }

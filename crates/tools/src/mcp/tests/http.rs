@@ -25,10 +25,10 @@ use crate::{
     registry::ToolSet,
 };
 use segue_base::{
-    auth::TokenError,
     clock::{Clock, SystemClock},
     context::CallContext,
     limits,
+    outbound_auth::TokenError,
 };
 
 type Answer = dyn Fn(&Json, usize) -> Response + Send + Sync;
@@ -444,7 +444,7 @@ async fn a_session_whose_pings_fail_is_given_up_and_what_is_in_flight_finishes()
 async fn a_session_in_which_request_after_request_fails_is_replaced() {
     let clock = segue_base::manual_clock::ManualClock::new();
     let (server, site) = site_on(Arc::new(clock.clone()), |_| {}, |_, _| bare(500)).await;
-    for _ in 0..=limits::MCP_LOST {
+    for _ in 0..=limits::MCP_FAILED_REQUESTS {
         call(&server, "w").await;
     }
     assert_eq!(site.sessions.load(Ordering::SeqCst), 1, "not a session that is young");
@@ -452,7 +452,7 @@ async fn a_session_in_which_request_after_request_fails_is_replaced() {
     call(&server, "w").await;
     call(&server, "w").await;
     assert_eq!(site.sessions.load(Ordering::SeqCst), 2);
-    for _ in 0..=limits::MCP_LOST {
+    for _ in 0..=limits::MCP_FAILED_REQUESTS {
         call(&server, "w").await;
     }
     assert_eq!(site.sessions.load(Ordering::SeqCst), 2, "the new one is young");

@@ -28,7 +28,7 @@ fn grant(kept: &Kept, url: &str, clock: &ManualClock) -> CodeGrant {
 }
 
 fn cx(clock: &ManualClock) -> CallContext {
-    clock.cx(Duration::from_secs(600))
+    clock.context(Duration::from_secs(600))
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn whoever_waits_for_the_lock_reads_what_the_first_one_brought() {
 async fn a_lock_that_is_not_given_back_is_waited_for_so_long() {
     let folder = tempfile::tempdir().unwrap();
     let kept = Kept::new(Some(folder.path().to_owned()), "far");
-    let clock = ManualClock::jumping();
+    let clock = ManualClock::auto_advancing();
     let lock = kept.lock(&cx(&clock)).await.unwrap();
     let Err(error) = kept.lock(&cx(&clock)).await else { panic!("two hold it") };
     assert!(error.contains("another process holds") && clock.elapsed() >= limits::MCP_LOGIN_LOCK, "{error}");
@@ -73,7 +73,7 @@ async fn a_lock_that_is_not_given_back_is_waited_for_so_long() {
 async fn a_lock_is_given_back_though_a_child_that_is_just_starting_has_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let kept = Kept::new(Some(folder.path().to_owned()), "far");
-    let clock = ManualClock::jumping();
+    let clock = ManualClock::auto_advancing();
     let lock = kept.lock(&cx(&clock)).await.unwrap();
     // What a fork does with it.
     let inherited = lock.file.try_clone().unwrap();
@@ -89,7 +89,7 @@ async fn a_refresh_that_hangs_is_given_up_and_the_lock_with_it() {
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());
     let folder = tempfile::tempdir().unwrap();
     let kept = Kept::new(Some(folder.path().to_owned()), "far");
-    let clock = ManualClock::jumping();
+    let clock = ManualClock::auto_advancing();
     let lock = kept.lock(&cx(&clock)).await.unwrap();
     lock.write(&record_at(&url, "old", 0)).await.unwrap();
     drop(lock);

@@ -1,6 +1,8 @@
-//! JSON in protocol buffers: the well-known types `Struct`, `Value` and `Timestamp`, and how other messages are written as JSON.
+//! JSON in protocol buffers: the well-known types `Struct`, `Value`, `ListValue` and `Timestamp`, and helpers for writing other messages as
+//! JSON.
 //!
-//! Numbers and names of fields are those of `google/protobuf/struct.proto` and `timestamp.proto`.
+//! Field numbers and names are those of `google/protobuf/struct.proto` and `google/protobuf/timestamp.proto`
+//! (<https://protobuf.dev/reference/protobuf/google.protobuf/>).
 
 use std::collections::BTreeMap;
 
@@ -16,38 +18,38 @@ pub struct Struct {
     pub fields: BTreeMap<String, Value>,
 }
 
-/// `google.protobuf.Value`: any JSON.
+/// `google.protobuf.Value`: any JSON value.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
-    /// What it is; nothing is `null`.
+    /// The value; `None` is `null`.
     #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
     pub kind: Option<Kind>,
 }
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Kind {
-    /// Nothing.
+    /// `null`.
     #[prost(int32, tag = "1")]
     Null(i32),
-    /// A number; whole ones have no kind of their own.
+    /// A number; integers have no kind of their own.
     #[prost(double, tag = "2")]
     Number(f64),
-    /// A text.
+    /// A string.
     #[prost(string, tag = "3")]
     Text(String),
-    /// True or false.
+    /// A boolean.
     #[prost(bool, tag = "4")]
     Bool(bool),
     /// An object.
     #[prost(message, tag = "5")]
     Struct(Struct),
-    /// A list.
+    /// An array.
     #[prost(message, tag = "6")]
     List(List),
 }
 
-/// `google.protobuf.ListValue`: a JSON list.
+/// `google.protobuf.ListValue`: a JSON array.
 #[derive(Clone, PartialEq, Message)]
 pub struct List {
     /// Its items.
@@ -55,19 +57,19 @@ pub struct List {
     pub values: Vec<Value>,
 }
 
-/// `google.protobuf.Timestamp`, in JSON a text in the form of RFC 3339.
+/// `google.protobuf.Timestamp`; in JSON an RFC 3339 string.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Timestamp {
-    /// Seconds since 1970.
+    /// Seconds since 1970-01-01 00:00 UTC.
     #[prost(int64, tag = "1")]
     pub seconds: i64,
-    /// And billionths of one.
+    /// Nanoseconds of the second.
     #[prost(int32, tag = "2")]
     pub nanos: i32,
 }
 
-/// Above this a floating number is not exact any more.
-const EXACT: f64 = 9_007_199_254_740_992.0;
+/// 2^53, above which an f64 does not represent every integer.
+const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 impl From<&Json> for Value {
     fn from(json: &Json) -> Self {
@@ -94,9 +96,11 @@ impl From<Value> for Json {
         match value.kind {
             None | Some(Kind::Null(_)) => Self::Null,
             Some(Kind::Bool(value)) => Self::Bool(value),
-            // 3 came as 3.0 and means 3.
-            #[allow(clippy::cast_possible_truncation)] // whole and within range, as is seen
-            Some(Kind::Number(number)) if number.fract() == 0.0 && number.abs() < EXACT => Self::from(number as i64),
+            // Integers are sent as doubles: 3.0 means 3.
+            #[allow(clippy::cast_possible_truncation)] // an integer within range, as the guard checks
+            Some(Kind::Number(number)) if number.fract() == 0.0 && number.abs() < MAX_EXACT_INTEGER => {
+                Self::from(number as i64)
+            }
             Some(Kind::Number(number)) => Self::from(number),
             Some(Kind::Text(text)) => Self::String(text),
             Some(Kind::Struct(inner)) => Self::Object(inner.into()),
@@ -152,46 +156,46 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// Bytes, in JSON as base64.
+/// Serialisation of bytes as base64, for `#[serde(with = "…")]`.
 pub mod bytes {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
 
     use super::{Deserialize, Deserializer, Serializer, de};
 
-    /// Writes them.
+    /// Serialises bytes as base64.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// Those of the serializer.
     pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&STANDARD.encode(bytes))
     }
 
-    /// Reads them.
+    /// Deserialises bytes from base64.
     ///
     /// # Errors
-    /// It is no base64.
+    /// The string is not valid base64.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
         STANDARD.decode(String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 
-/// Reads a number for a name that JSON says, as `spelt` spells it, from a table in the order of the numbers; an unknown name is
-/// the first.
+/// Deserialises an enum number from its JSON name. `names` has the names in the order of the numbers; `spelling` normalises the name
+/// before the lookup. An unknown name is 0.
 ///
 /// # Errors
-/// It is no text.
-pub fn number_of<'de, D: Deserializer<'de>>(
+/// The value is not a string.
+pub fn enum_number<'de, D: Deserializer<'de>>(
     deserializer: D,
     names: &[&str],
-    spelt: impl FnOnce(String) -> String,
+    spelling: impl FnOnce(String) -> String,
 ) -> Result<i32, D::Error> {
-    let text = spelt(String::deserialize(deserializer)?);
+    let text = spelling(String::deserialize(deserializer)?);
     let at = names.iter().position(|name| *name == text).unwrap_or_default();
     Ok(i32::try_from(at).unwrap_or_default())
 }
 
-/// The name of a number in such a table; an unknown number has the first.
-pub fn name_of<'a>(number: i32, names: &[&'a str]) -> &'a str {
+/// The name of an enum number. An unknown number has the first name.
+pub fn enum_name<'a>(number: i32, names: &[&'a str]) -> &'a str {
     let at = usize::try_from(number).unwrap_or_default();
     names.get(at).or_else(|| names.first()).copied().unwrap_or_default()
 }
@@ -204,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_goes_there_and_back() {
+    fn json_round_trips() {
         let json = json!({"a": [1, 2.5, -3, null, true, "x", {"b": {}}], "big": 1e300, "zero": 0});
         let bytes = Value::from(&json).encode_to_vec();
         assert_eq!(Json::from(Value::decode(bytes.as_slice()).unwrap()), json);
@@ -214,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deeply_is_not_read() {
+    fn values_nested_too_deeply_are_refused() {
         let mut value = Value::default();
         for _ in 0..200 {
             value = Value { kind: Some(Kind::List(List { values: vec![value] })) };
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_bytes_are_texts() {
+    fn timestamps_are_rfc_3339_strings() {
         let time = Timestamp { seconds: 1_700_000_000, nanos: 5_000_000 };
         let text = serde_json::to_value(time).unwrap();
         assert_eq!(text, json!("2023-11-14T22:13:20.005Z"));

@@ -1,18 +1,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 use super::*;
-use crate::limits::PATTERN_DEPTH;
+use crate::limits::REGEX_DEPTH;
 
-fn found(pattern: &str, hay: &str) -> bool {
-    let pattern = PythonRegex::new(pattern, Flags::default()).unwrap_or_else(|error| panic!("{pattern}: {error}"));
-    pattern.is_match(hay) == MatchResult::Match
+fn found(regex: &str, haystack: &str) -> bool {
+    let regex = PythonRegex::new(regex, Flags::default()).unwrap_or_else(|error| panic!("{regex}: {error}"));
+    regex.is_match(haystack) == MatchResult::Match
 }
 
-fn refused(pattern: &str) -> PythonRegexError {
-    PythonRegex::new(pattern, Flags::default()).expect_err(pattern)
+fn refused(regex: &str) -> PythonRegexError {
+    PythonRegex::new(regex, Flags::default()).expect_err(regex)
 }
 
 #[test]
-fn searches_anywhere_and_knows_python_anchors() {
+fn searches_are_unanchored_and_anchors_are_pythons() {
     assert!(found("b+", "aabb"));
     assert!(found(r"a\Z", "ba") && !found(r"a\Z", "a\n"));
     assert!(found("a$", "a\n") && found("a$", "a") && !found("a$", "a\n\n") && found("a$\n", "a\n"));
@@ -45,7 +45,7 @@ fn named_groups_and_lookaround_work() {
 }
 
 #[test]
-fn switches_work_inline_scoped_and_from_outside() {
+fn flags_work_inline_scoped_and_from_outside() {
     assert!(found("(?i)ÄB", "äb") && found("(?i:a)b", "Ab") && !found("(?i:a)b", "AB"));
     assert!(found("(?i)(?-i:a)b", "aB") && !found("(?i)(?-i:a)b", "AB"));
     assert!(found("(?x) a b # note\n c", "abc") && found(r"(?x)a\ b", "a b"));
@@ -55,8 +55,8 @@ fn switches_work_inline_scoped_and_from_outside() {
 }
 
 #[test]
-fn what_python_refuses_is_refused() {
-    for wrong in [
+fn expressions_that_python_refuses_are_refused() {
+    for regex in [
         "a**",
         "*a",
         "^*",
@@ -88,42 +88,42 @@ fn what_python_refuses_is_refused() {
         "a+?+",
         "(?y)",
     ] {
-        assert!(matches!(refused(wrong), PythonRegexError::Syntax { .. }), "{wrong}: {:?}", refused(wrong));
+        assert!(matches!(refused(regex), PythonRegexError::Syntax { .. }), "{regex}: {:?}", refused(regex));
     }
 }
 
 #[test]
-fn every_bound_is_met_by_an_answer() {
-    assert!(matches!(refused(&"a".repeat(PATTERN_TEXT + 1)), PythonRegexError::TooLong { .. }));
+fn every_limit_has_its_error() {
+    assert!(matches!(refused(&"a".repeat(REGEX_BYTES + 1)), PythonRegexError::TooLong { .. }));
     assert_eq!(refused(r"(?:\w{100}){100}"), PythonRegexError::TooLarge);
     assert_eq!(refused(r"(?=a)(?:\w{100}){100}"), PythonRegexError::TooLarge);
     let nested = |levels: usize| format!("{}a{}", "(?:".repeat(levels), ")".repeat(levels));
-    assert!(found(&nested(PATTERN_DEPTH - 1), "a"));
-    let error = refused(&nested(PATTERN_DEPTH));
+    assert!(found(&nested(REGEX_DEPTH - 1), "a"));
+    let error = refused(&nested(REGEX_DEPTH));
     assert!(matches!(&error, PythonRegexError::Syntax { message, .. } if message.contains("too deeply")), "{error:?}");
-    let long = "a".repeat(PATTERN_HAYSTACK + 1);
+    let long = "a".repeat(REGEX_HAYSTACK_BYTES + 1);
     assert_eq!(PythonRegex::new("a", Flags::default()).unwrap().is_match(&long), MatchResult::TooLong);
     let hard = PythonRegex::new(r"^(\w+\s?)*\1$", Flags::default()).unwrap();
     assert!(!hard.is_linear());
-    let verdict = hard.is_match(&format!("{}!", "ab ".repeat(40)));
-    assert_eq!(verdict, MatchResult::TooHard);
-    assert!(verdict.trouble().is_some() && !verdict.is_match());
+    let result = hard.is_match(&format!("{}!", "ab ".repeat(40)));
+    assert_eq!(result, MatchResult::BacktrackLimit);
+    assert!(result.error().is_some() && !result.is_match());
 }
 
-/// An expression whose search would need a million states: past [`PATTERN_CACHE`] it goes on without keeping them.
+/// The search needs about a million states; when they fill [`REGEX_CACHE_BYTES`] it continues without caching them.
 #[test]
-fn a_full_cache_costs_time_and_not_the_answer() {
-    let pattern = PythonRegex::new("[ab]*a[ab]{20}c", Flags::default()).unwrap();
-    assert!(pattern.is_linear());
+fn a_full_cache_does_not_change_the_result() {
+    let regex = PythonRegex::new("[ab]*a[ab]{20}c", Flags::default()).unwrap();
+    assert!(regex.is_linear());
     let mut random = 1u32;
     let mut letter = || {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         if random >> 31 == 0 { 'a' } else { 'b' }
     };
-    // Each state takes more than a byte, so that many letters, nearly all in states of their own, fill the cache.
-    let letters: String = (0..PATTERN_HAYSTACK - 64).map(|_| letter()).collect();
-    assert_eq!(pattern.is_match(&letters), MatchResult::NoMatch);
-    assert_eq!(pattern.is_match(&format!("{letters}a{}c", "b".repeat(20))), MatchResult::Match);
+    // Nearly every letter leads to a new state, and each state takes more than a byte, so the letters fill the cache.
+    let letters: String = (0..REGEX_HAYSTACK_BYTES - 64).map(|_| letter()).collect();
+    assert_eq!(regex.is_match(&letters), MatchResult::NoMatch);
+    assert_eq!(regex.is_match(&format!("{letters}a{}c", "b".repeat(20))), MatchResult::Match);
 }
 
 #[test]

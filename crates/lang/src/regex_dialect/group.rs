@@ -1,26 +1,26 @@
-//! Groups: captures, references to them, looks, choices and switches.
+//! Groups: captures, backreferences, lookaround, conditionals and inline flags.
 
 use super::{
     PythonRegexError,
-    dialect::{Last, Translator, Width},
+    translate::{PreviousItem, Translator, Width},
 };
 
-/// A capturing group, as far as it is read.
+/// A capturing group, with its name if it has one.
 pub(super) enum Group {
-    /// Its end is not reached; nothing may refer to it yet.
+    /// The parser is inside it; no backreference may refer to it yet.
     Open(Option<String>),
-    /// Complete, with the width of what it captures.
+    /// It is complete and matches this width.
     Closed(Option<String>, Width),
 }
 
 impl Translator<'_> {
-    /// A group; the parenthesis is read. `None` where nothing that takes part in matching was written.
-    pub(super) fn group(&mut self, switches_allowed: bool) -> Result<Option<Last>, PythonRegexError> {
+    /// Parses a group after its opening parenthesis. `None` for a comment or inline flags, which match nothing.
+    pub(super) fn group(&mut self, flags_allowed: bool) -> Result<Option<PreviousItem>, PythonRegexError> {
         let start = self.out.len();
         if !self.eat('?') {
             return self.capture(None, start).map(Some);
         }
-        let Some(kind) = self.next() else { return Err(self.wrong("this group is not finished")) };
+        let Some(kind) = self.next() else { return Err(self.syntax_error("this group is not finished")) };
         match kind {
             'P' if self.eat('<') => {
                 let name = self.name('>')?;
@@ -29,24 +29,24 @@ impl Translator<'_> {
             'P' if self.eat('=') => {
                 let name = self.name(')')?;
                 let group = self.named(&name)?;
-                Ok(Some(Last::Plain(start, self.reference(group)?)))
+                Ok(Some(PreviousItem::Plain(start, self.reference(group)?)))
             }
             ':' => self.inner("(?:", start).map(Some),
             '>' => self.inner("(?>", start).map(Some),
-            '=' => self.look("(?=", false).map(Some),
-            '!' => self.look("(?!", false).map(Some),
-            '<' if self.eat('=') => self.look("(?<=", true).map(Some),
-            '<' if self.eat('!') => self.look("(?<!", true).map(Some),
+            '=' => self.lookaround("(?=", false).map(Some),
+            '!' => self.lookaround("(?!", false).map(Some),
+            '<' if self.eat('=') => self.lookaround("(?<=", true).map(Some),
+            '<' if self.eat('!') => self.lookaround("(?<!", true).map(Some),
             '#' => loop {
                 match self.next() {
-                    None => return Err(self.wrong("this comment is not closed")),
+                    None => return Err(self.syntax_error("this comment is not closed")),
                     Some(')') => return Ok(None),
                     Some(_) => {}
                 }
             },
-            '(' => self.choice(start).map(Some),
-            c if c == '-' || c.is_ascii_alphabetic() => self.switches(c, switches_allowed, start),
-            _ => Err(self.wrong("Python has no group that begins like this")),
+            '(' => self.conditional(start).map(Some),
+            c if c == '-' || c.is_ascii_alphabetic() => self.inline_flags(c, flags_allowed, start),
+            _ => Err(self.syntax_error("Python has no group that begins like this")),
         }
     }
 
@@ -54,28 +54,30 @@ impl Translator<'_> {
         let mut name = String::new();
         loop {
             match self.next() {
-                None => return Err(self.wrong("the name of a group is not finished")),
+                None => return Err(self.syntax_error("the name of a group is not finished")),
                 Some(c) if c == end => break,
                 Some(c) => name.push(c),
             }
         }
         let identifier =
             name.chars().enumerate().all(|(i, c)| c == '_' || c.is_alphabetic() || i > 0 && c.is_numeric());
-        if name.is_empty() || !identifier { Err(self.wrong("this is not a name for a group")) } else { Ok(name) }
+        if name.is_empty() || !identifier { Err(self.syntax_error("this is not a name for a group")) } else { Ok(name) }
     }
 
     fn named(&self, wanted: &str) -> Result<usize, PythonRegexError> {
         let position = self.groups.iter().position(|group| match group {
             Group::Open(name) | Group::Closed(name, _) => name.as_deref() == Some(wanted),
         });
-        position.map(|at| at + 1).ok_or_else(|| self.wrong("no group of this name stands before"))
+        position
+            .map(|at| at + 1)
+            .ok_or_else(|| self.syntax_error("there is no group of this name before this reference"))
     }
 
-    /// Writes a reference to a group, counted from 1.
+    /// Writes a backreference to a group, counted from 1.
     pub(super) fn reference(&mut self, group: usize) -> Result<Width, PythonRegexError> {
         match group.checked_sub(1).and_then(|at| self.groups.get(at)) {
-            None => Err(self.wrong("no group of this number stands before")),
-            Some(Group::Open(_)) => Err(self.wrong("a group cannot refer to itself")),
+            None => Err(self.syntax_error("there is no group of this number before this reference")),
+            Some(Group::Open(_)) => Err(self.syntax_error("a group cannot refer to itself")),
             Some(&Group::Closed(_, width)) => {
                 self.out.push_str(&format!("(?:\\{group})"));
                 Ok(width)
@@ -83,83 +85,88 @@ impl Translator<'_> {
         }
     }
 
-    fn capture(&mut self, name: Option<String>, start: usize) -> Result<Last, PythonRegexError> {
+    fn capture(&mut self, name: Option<String>, start: usize) -> Result<PreviousItem, PythonRegexError> {
         if let Some(name) = &name
             && self.named(name).is_ok()
         {
-            return Err(self.wrong("two groups have the same name"));
+            return Err(self.syntax_error("two groups have the same name"));
         }
         let at = self.groups.len();
         self.groups.push(Group::Open(name.clone()));
         let last = self.inner("(", start)?;
-        if let (Some(group), Last::Plain(_, width)) = (self.groups.get_mut(at), last) {
+        if let (Some(group), PreviousItem::Plain(_, width)) = (self.groups.get_mut(at), last) {
             *group = Group::Closed(name, width);
         }
         Ok(last)
     }
 
-    /// The inside of a group and its end. Switches set inside do not leave it.
-    fn inner(&mut self, opening: &str, start: usize) -> Result<Last, PythonRegexError> {
+    /// Parses the inside of a group and its closing parenthesis.
+    fn inner(&mut self, opening: &str, start: usize) -> Result<PreviousItem, PythonRegexError> {
         self.out.push_str(opening);
         let width = self.alternatives(false)?;
         self.close()?;
-        Ok(Last::Plain(start, width))
+        Ok(PreviousItem::Plain(start, width))
     }
 
     fn close(&mut self) -> Result<(), PythonRegexError> {
         if !self.eat(')') {
-            return Err(self.wrong("a `(` is not closed"));
+            return Err(self.syntax_error("a `(` is not closed"));
         }
         self.out.push(')');
         Ok(())
     }
 
-    fn look(&mut self, opening: &str, behind: bool) -> Result<Last, PythonRegexError> {
+    fn lookaround(&mut self, opening: &str, behind: bool) -> Result<PreviousItem, PythonRegexError> {
         let start = self.out.len();
         self.out.push_str(opening);
         let width = self.alternatives(false)?;
         self.close()?;
         if behind && width.min != width.max {
-            return Err(self.wrong("a lookbehind must have a fixed width"));
+            return Err(self.syntax_error("a lookbehind must have a fixed width"));
         }
-        Ok(Last::Plain(start, Width::ZERO))
+        Ok(PreviousItem::Plain(start, Width::ZERO))
     }
 
-    /// `(?(1)yes|no)`; the second parenthesis is read.
-    fn choice(&mut self, start: usize) -> Result<Last, PythonRegexError> {
-        let mut asked = String::new();
+    /// Parses `(?(1)yes|no)` after its second parenthesis.
+    fn conditional(&mut self, start: usize) -> Result<PreviousItem, PythonRegexError> {
+        let mut condition = String::new();
         loop {
             match self.next() {
-                None => return Err(self.wrong("this group is not finished")),
+                None => return Err(self.syntax_error("this group is not finished")),
                 Some(')') => break,
-                Some(c) => asked.push(c),
+                Some(c) => condition.push(c),
             }
         }
-        let group = match asked.parse::<usize>() {
-            Ok(0) => return Err(self.wrong("groups count from 1")),
+        let group = match condition.parse::<usize>() {
+            Ok(0) => return Err(self.syntax_error("groups count from 1")),
             Ok(number) => number,
-            Err(_) => self.named(&asked)?,
+            Err(_) => self.named(&condition)?,
         };
-        self.highest_asked = self.highest_asked.max(group);
+        self.highest_condition = self.highest_condition.max(group);
         self.out.push_str(&format!("(?({group})"));
-        self.deeper()?;
+        self.enter_level()?;
         let mut width = self.sequence(false)?;
         if self.eat('|') {
             self.out.push('|');
             width = width.or(self.sequence(false)?);
             if self.peek() == Some('|') {
-                return Err(self.wrong("a choice has two branches at most"));
+                return Err(self.syntax_error("a conditional has at most two branches"));
             }
         } else {
             width = width.or(Width::ZERO);
         }
         self.depth -= 1;
         self.close()?;
-        Ok(Last::Plain(start, width))
+        Ok(PreviousItem::Plain(start, width))
     }
 
-    /// `(?i)` or `(?i-s:…)`; the first letter or the minus is read.
-    fn switches(&mut self, first: char, allowed: bool, start: usize) -> Result<Option<Last>, PythonRegexError> {
+    /// Parses `(?i)` or `(?i-s:…)` after its first letter or minus. `allowed`: global flags are allowed here.
+    fn inline_flags(
+        &mut self,
+        first: char,
+        allowed: bool,
+        start: usize,
+    ) -> Result<Option<PreviousItem>, PythonRegexError> {
         let before = self.flags;
         let mut now = before;
         let (mut on, mut any) = (true, false);
@@ -177,12 +184,14 @@ impl Translator<'_> {
                     self.flags = now;
                     return Ok(None);
                 }
-                ')' if on && any => return Err(self.wrong("switches for the whole expression must stand at its start")),
+                ')' if on && any => {
+                    return Err(self.syntax_error("flags for the whole expression must be at its start"));
+                }
                 ':' if any => break,
-                _ => return Err(self.wrong("this is not a switch")),
+                _ => return Err(self.syntax_error("this is not a flag")),
             }
             any |= c != '-';
-            let Some(next) = self.next() else { return Err(self.wrong("this group is not finished")) };
+            let Some(next) = self.next() else { return Err(self.syntax_error("this group is not finished")) };
             c = next;
         }
         self.flags = now;

@@ -1,38 +1,37 @@
-//! Why there is no answer.
-
+//! Errors of gRPC calls.
 use std::error::Error;
 
 use prost::Message;
 pub use tonic::Code;
 use tonic::Status;
 
-/// Why there is no answer.
+/// Why a gRPC call has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrpcError {
-    /// No connection came about: nothing was sent.
+    /// No connection: nothing was sent.
     Unreachable(String),
     /// The connection broke.
     Broken(String),
-    /// The server says so.
+    /// The server responded with an error.
     Refused {
-        /// How.
+        /// The status code.
         code: Code,
-        /// In its words.
+        /// The message of the server.
         message: String,
-        /// The word for programs, where it says one beside.
+        /// The `reason` of `google.rpc.ErrorInfo` in the details, if there is one.
         reason: Option<String>,
     },
-    /// A message is larger than is taken.
+    /// A message is larger than the limit.
     TooLarge,
-    /// It took too long.
-    Late,
-    /// Nobody waits for it any more.
+    /// The deadline passed.
+    DeadlineExceeded,
+    /// The call was cancelled.
     Cancelled,
 }
 
 impl GrpcError {
-    /// Reads what a call ended with.
-    pub(super) fn of(status: Status) -> Self {
+    /// The error of a status with which a call ended.
+    pub(super) fn from_status(status: Status) -> Self {
         let cause = causes(status.source()).find_map(|cause| cause.downcast_ref::<reqwest::Error>());
         match cause {
             Some(error) if error.is_connect() => return Self::Unreachable(innermost(error)),
@@ -40,7 +39,7 @@ impl GrpcError {
             None => {}
         }
         match status.code() {
-            // What our side says of a message beyond the limit; no server has a reason to say the same.
+            // tonic reports a message beyond the limit with these texts; a server has no reason to send them.
             Code::OutOfRange if status.message().contains("message length too large") => Self::TooLarge,
             Code::ResourceExhausted if status.message().starts_with("Error decompressing: size limit") => {
                 Self::TooLarge
@@ -50,7 +49,7 @@ impl GrpcError {
     }
 }
 
-/// The innermost reason of an error, which says most and holds no address.
+/// The innermost cause of an error, which is the most specific and contains no address.
 fn innermost(error: &dyn Error) -> String {
     causes(error.source()).last().map_or_else(|| "the request failed".to_owned(), ToString::to_string)
 }
@@ -59,7 +58,7 @@ fn causes<'a>(first: Option<&'a (dyn Error + 'static)>) -> impl Iterator<Item = 
     std::iter::successors(first, |cause| <dyn Error>::source(*cause))
 }
 
-/// The details of a refusal: `google.rpc.Status`, of which only the list of details is read.
+/// `google.rpc.Status`; only the list of details is read.
 #[derive(Clone, PartialEq, Message)]
 struct Details {
     #[prost(message, repeated, tag = "3")]
@@ -75,7 +74,7 @@ struct Any {
     value: Vec<u8>,
 }
 
-/// `google.rpc.ErrorInfo`, without what stands beside.
+/// `google.rpc.ErrorInfo` without its metadata.
 #[derive(Clone, PartialEq, Message)]
 struct ErrorInfo {
     #[prost(string, tag = "1")]
@@ -91,12 +90,12 @@ fn reason(details: &[u8]) -> Option<String> {
     Some(reason).filter(|reason| !reason.is_empty())
 }
 
-/// The details that tell a program why something was refused.
+/// Error details with a `google.rpc.ErrorInfo`.
 #[cfg(test)]
 pub(super) fn details(code: Code, message: &str, reason: &str, domain: &str) -> Vec<u8> {
-    /// `google.rpc.Status`, whole.
+    /// `google.rpc.Status` with all fields.
     #[derive(Clone, PartialEq, Message)]
-    struct Whole {
+    struct FullStatus {
         #[prost(int32, tag = "1")]
         code: i32,
         #[prost(string, tag = "2")]
@@ -106,5 +105,5 @@ pub(super) fn details(code: Code, message: &str, reason: &str, domain: &str) -> 
     }
     let info = ErrorInfo { reason: reason.to_owned(), domain: domain.to_owned() };
     let any = Any { type_url: "type.googleapis.com/google.rpc.ErrorInfo".to_owned(), value: info.encode_to_vec() };
-    Whole { code: code as i32, message: message.to_owned(), details: vec![any] }.encode_to_vec()
+    FullStatus { code: code as i32, message: message.to_owned(), details: vec![any] }.encode_to_vec()
 }

@@ -1,33 +1,33 @@
-//! Translates an expression of Python's dialect into one that both matchers understand in the same sense.
+//! Translates an expression in Python's dialect into one that both matchers interpret alike.
 //!
-//! The translator knows the whole grammar, so that it refuses what Python refuses (a repeat of a repeat, flags in the middle,
-//! a lookbehind of varying width) even where a matcher would take it. Groups lose their names, switches other than `i` are
-//! resolved on the spot, and every literal that is not a letter or digit is written as a number.
+//! The translator implements Python's whole grammar, so that it refuses what Python refuses (a repeat of a repeat, global flags not at
+//! the start, a lookbehind of varying width) even where a matcher would accept it. In the output, groups have no names, flags other
+//! than `i` are resolved, and every literal that is not a letter or digit is written as a code point.
 
 use super::{
     Flags, PythonRegexError,
     escape::{Escaped, push_literal},
     group::Group,
 };
-use crate::limits::PATTERN_DEPTH;
+use crate::limits::REGEX_DEPTH;
 
-/// How `$` is read outside multi-line mode.
+/// The meaning of `$` outside multi-line mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dollar {
-    /// Only at the very end: right for every text that does not end with a line break.
+    /// Only the very end; correct for every text that does not end with a line break.
     AtEnd,
-    /// Python's own reading, which needs lookahead.
-    AtEndOrBeforeLastBreak,
+    /// Also before a final line break, as in Python; needs lookahead.
+    AtEndOrBeforeFinalBreak,
 }
 
 /// A translated expression.
 pub(super) struct Translation {
     pub(super) text: String,
-    /// Whether a `$` stands outside multi-line mode.
+    /// Whether it has a `$` outside multi-line mode.
     pub(super) has_dollar: bool,
 }
 
-/// How many characters a part takes, at least and at most.
+/// The smallest and largest number of characters that a part matches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Width {
     pub(super) min: u64,
@@ -51,9 +51,9 @@ impl Width {
     }
 }
 
-/// The switches in force at a place.
+/// The flags that apply at the current position.
 #[derive(Clone, Copy)]
-pub(super) struct Modes {
+pub(super) struct ActiveFlags {
     pub(super) ignore_case: bool,
     pub(super) multi_line: bool,
     pub(super) dot_all: bool,
@@ -61,13 +61,13 @@ pub(super) struct Modes {
     pub(super) ascii: bool,
 }
 
-/// What was written last, as far as a repeat after it cares.
+/// What a following quantifier would apply to.
 #[derive(Clone, Copy)]
-pub(super) enum Last {
+pub(super) enum PreviousItem {
     Nothing,
     Anchor,
     Repeat,
-    /// Text from this place in the output on, of this width.
+    /// The output from this byte on, which matches this width.
     Plain(usize, Width),
 }
 
@@ -78,10 +78,10 @@ pub(super) struct Translator<'t> {
     dollar: Dollar,
     has_dollar: bool,
     pub(super) groups: Vec<Group>,
-    /// The highest group asked for by a `(?(1)…)` before it was seen.
-    pub(super) highest_asked: usize,
+    /// The highest group number that a conditional `(?(1)…)` refers to; the group may follow later.
+    pub(super) highest_condition: usize,
     pub(super) depth: usize,
-    pub(super) flags: Modes,
+    pub(super) flags: ActiveFlags,
     pub(super) out: String,
 }
 
@@ -94,19 +94,19 @@ pub(super) fn translate(text: &str, flags: Flags, dollar: Dollar) -> Result<Tran
         dollar,
         has_dollar: false,
         groups: Vec::new(),
-        highest_asked: 0,
+        highest_condition: 0,
         depth: 0,
-        flags: Modes { ignore_case, multi_line, dot_all, verbose: false, ascii: false },
+        flags: ActiveFlags { ignore_case, multi_line, dot_all, verbose: false, ascii: false },
         out: String::new(),
     };
     translator.alternatives(true)?;
     if translator.peek().is_some() {
-        return Err(translator.wrong("this `)` closes nothing"));
+        return Err(translator.syntax_error("this `)` has no matching `(`"));
     }
-    if translator.highest_asked > translator.groups.len() {
-        return Err(translator.wrong("a condition asks for a group that does not exist"));
+    if translator.highest_condition > translator.groups.len() {
+        return Err(translator.syntax_error("a conditional refers to a group that does not exist"));
     }
-    // Switches at the start hold for the whole expression, and only there may they stand.
+    // Global flags apply to the whole expression and are allowed only at its start.
     let text = if translator.flags.ignore_case { format!("(?i:{})", translator.out) } else { translator.out };
     Ok(Translation { text, has_dollar: translator.has_dollar })
 }
@@ -130,12 +130,12 @@ impl Translator<'_> {
         found
     }
 
-    pub(super) fn wrong(&self, message: &str) -> PythonRegexError {
+    pub(super) fn syntax_error(&self, message: &str) -> PythonRegexError {
         PythonRegexError::Syntax { offset: self.offset.saturating_sub(1), message: message.to_owned() }
     }
 
     pub(super) fn alternatives(&mut self, outermost: bool) -> Result<Width, PythonRegexError> {
-        self.deeper()?;
+        self.enter_level()?;
         let mut width = self.sequence(outermost)?;
         while self.eat('|') {
             self.out.push('|');
@@ -145,15 +145,15 @@ impl Translator<'_> {
         Ok(width)
     }
 
-    pub(super) fn deeper(&mut self) -> Result<(), PythonRegexError> {
+    pub(super) fn enter_level(&mut self) -> Result<(), PythonRegexError> {
         self.depth += 1;
-        if self.depth > PATTERN_DEPTH { Err(self.wrong("groups are nested too deeply")) } else { Ok(()) }
+        if self.depth > REGEX_DEPTH { Err(self.syntax_error("groups are nested too deeply")) } else { Ok(()) }
     }
 
-    /// Items up to `|`, `)` or the end. `first` says that switches for the whole expression may still come.
+    /// Items up to `|`, `)` or the end. `first`: global flags are still allowed.
     pub(super) fn sequence(&mut self, first: bool) -> Result<Width, PythonRegexError> {
         let mut width = Width::ZERO;
-        let mut last = Last::Nothing;
+        let mut last = PreviousItem::Nothing;
         let mut started = false;
         loop {
             if self.flags.verbose {
@@ -170,34 +170,34 @@ impl Translator<'_> {
             }
             last = match c {
                 '\\' => match self.escape()? {
-                    Escaped::Plain(item) => Last::Plain(start, item),
-                    Escaped::Anchor => Last::Anchor,
+                    Escaped::Plain(item) => PreviousItem::Plain(start, item),
+                    Escaped::Anchor => PreviousItem::Anchor,
                 },
-                '[' => Last::Plain(start, self.class()?),
+                '[' => PreviousItem::Plain(start, self.class()?),
                 '.' => {
                     self.out.push_str(if self.flags.dot_all { "(?s:.)" } else { r"[^\n]" });
-                    Last::Plain(start, Width::ONE)
+                    PreviousItem::Plain(start, Width::ONE)
                 }
                 '^' => {
                     self.out.push_str(if self.flags.multi_line { "(?m:^)" } else { r"\A" });
-                    Last::Anchor
+                    PreviousItem::Anchor
                 }
                 '$' => {
                     self.dollar();
-                    Last::Anchor
+                    PreviousItem::Anchor
                 }
                 '(' => match self.group(first && !started)? {
-                    // Comments and switches leave what stood before them open to a repeat.
+                    // A quantifier after a comment or flags applies to the item before them.
                     None => continue,
                     Some(last) => last,
                 },
                 c => {
                     push_literal(&mut self.out, c);
-                    Last::Plain(start, Width::ONE)
+                    PreviousItem::Plain(start, Width::ONE)
                 }
             };
             started = true;
-            if let Last::Plain(_, item) = last {
+            if let PreviousItem::Plain(_, item) = last {
                 width = width.then(item);
             }
         }
@@ -218,12 +218,12 @@ impl Translator<'_> {
         self.out.push_str(match (self.flags.multi_line, self.dollar) {
             (true, _) => "(?m:$)",
             (false, Dollar::AtEnd) => r"\z",
-            (false, Dollar::AtEndOrBeforeLastBreak) => r"(?=\n?\z)",
+            (false, Dollar::AtEndOrBeforeFinalBreak) => r"(?=\n?\z)",
         });
         self.has_dollar |= !self.flags.multi_line;
     }
 
-    /// The bounds of a repeat; `None` when a `{` is only a brace.
+    /// The bounds of a quantifier; `None` if a `{` is a literal brace.
     fn repeat_bounds(&mut self, c: char) -> Result<Option<(u64, Option<u64>)>, PythonRegexError> {
         match c {
             '*' => return Ok(Some((0, None))),
@@ -247,27 +247,27 @@ impl Translator<'_> {
         }
         match bounds {
             (Ok(low), Ok(high)) if high.is_none_or(|high| low <= high) => Ok(Some((low, high))),
-            _ => Err(self.wrong("the bounds of this repeat are out of order or too large")),
+            _ => Err(self.syntax_error("the bounds of this repeat are out of order or too large")),
         }
     }
 
     fn repeat(
         &mut self,
-        last: &mut Last,
+        last: &mut PreviousItem,
         before: Width,
         low: u64,
         high: Option<u64>,
     ) -> Result<Width, PythonRegexError> {
         let (start, item) = match *last {
-            Last::Nothing | Last::Anchor => return Err(self.wrong("there is nothing to repeat")),
-            Last::Repeat => return Err(self.wrong("a repeat cannot be repeated")),
-            Last::Plain(start, item) => (start, item),
+            PreviousItem::Nothing | PreviousItem::Anchor => return Err(self.syntax_error("there is nothing to repeat")),
+            PreviousItem::Repeat => return Err(self.syntax_error("a repeat cannot be repeated")),
+            PreviousItem::Plain(start, item) => (start, item),
         };
         let lazy = self.eat('?');
         let possessive = !lazy && self.eat('+');
         if item.max == 0 {
-            // A look, or a group of looks: the matchers refuse to repeat what takes no text, and it would be pointless.
-            // Needed if it must hold once, free otherwise.
+            // The matchers refuse to repeat a lookaround, and repeating it has no effect: it is required if the minimum is at least
+            // one, optional otherwise.
             if low == 0 {
                 self.out.insert_str(start, "(?:");
                 self.out.push_str("|)");
@@ -285,7 +285,7 @@ impl Translator<'_> {
                 self.out.push(')');
             }
         }
-        *last = Last::Repeat;
+        *last = PreviousItem::Repeat;
         let without = Width { min: before.min.saturating_sub(item.min), max: before.max.saturating_sub(item.max) };
         Ok(without.then(item.times(low, high.unwrap_or(u64::MAX))))
     }

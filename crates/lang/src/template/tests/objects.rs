@@ -1,4 +1,4 @@
-//! The objects templates are given: `slots` and `current_datetime`.
+//! Tests of the template objects `slots` and `current_datetime`.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -37,7 +37,7 @@ impl SlotsLookup for Ferry {
 }
 
 fn with_slots(text: &str) -> String {
-    render_in(Mode::Lenient, text, context!(slots => SlotsView::new(Arc::new(Ferry)).into_value())).unwrap()
+    render_in(UndefinedMode::Lenient, text, context!(slots => SlotsView::new(Arc::new(Ferry)).into_value())).unwrap()
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn slots_are_a_mapping() {
 }
 
 #[test]
-fn a_loop_over_slots_serves_both_generations_of_prompts() {
+fn a_loop_over_slots_yields_names_that_are_objects() {
     assert_eq!(
         with_slots(
             "{% for s in slots %}{{ s.name }}: {{ s.value }} ({{ s.type }}, {{ s.allowed_values }})\n{% endfor %}"
@@ -81,32 +81,34 @@ fn a_loop_over_slots_serves_both_generations_of_prompts() {
 }
 
 #[test]
-fn an_unknown_zone_names_the_near_one() {
+fn an_unknown_time_zone_suggests_a_similar_one() {
     let error = ZonedTime::new(Timestamp::from_micros(0), "Europe/Olso").unwrap_err();
-    assert_eq!(error.near, Some("Europe/Oslo"));
+    assert_eq!(error.suggestion, Some("Europe/Oslo"));
     assert!(error.to_string().contains("did you mean"), "{error}");
     assert!(ZonedTime::new(Timestamp::from_micros(0), "").is_err());
 }
 
 #[test]
-fn odd_formats_are_errors_with_the_code() {
-    let moment = ZonedTime::new(Timestamp::from_micros(0), "UTC").unwrap();
+fn an_unknown_format_code_is_an_error_that_names_it() {
+    let datetime = ZonedTime::new(Timestamp::from_micros(0), "UTC").unwrap();
     for (format, code) in [("%Q", "%Q"), ("%", "ends inside"), ("a%-", "ends inside"), ("%-Q", "%-Q"), ("%--d", "%--")]
     {
-        assert!(moment.strftime(format).unwrap_err().contains(code), "{format}");
+        assert!(datetime.strftime(format).unwrap_err().contains(code), "{format}");
     }
-    let error = render_in(Mode::Lenient, "\n{{ d.strftime('%Q') }}", context!(d => moment.to_value())).unwrap_err();
+    let error =
+        render_in(UndefinedMode::Lenient, "\n{{ d.strftime('%Q') }}", context!(d => datetime.to_value())).unwrap_err();
     assert_eq!(error.line, 2);
-    let error = render_in(Mode::Lenient, "{{ d.nope() }}", context!(d => moment.to_value())).unwrap_err();
+    let error = render_in(UndefinedMode::Lenient, "{{ d.nope() }}", context!(d => datetime.to_value())).unwrap_err();
     assert_eq!(error.kind, TemplateErrorKind::Unknown, "{error}");
 }
 
 #[test]
-fn moments_compare() {
+fn datetimes_compare() {
     let at = |micros, zone| ZonedTime::new(Timestamp::from_micros(micros), zone).unwrap().to_value();
     let context = context!(a => at(0, "UTC"), b => at(0, "Asia/Tokyo"), c => at(1, "UTC"));
     assert_eq!(
-        render_in(Mode::Strict, "{{ a == b }} {{ a < c }} {{ a.date() == c.date() }} {{ a.tzinfo }}", context).unwrap(),
+        render_in(UndefinedMode::Strict, "{{ a == b }} {{ a < c }} {{ a.date() == c.date() }} {{ a.tzinfo }}", context)
+            .unwrap(),
         "True True True UTC"
     );
 }

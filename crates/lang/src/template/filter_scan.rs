@@ -1,9 +1,9 @@
-//! Finds the filters a template names, so that a typing error is found at load and not in front of a user.
+//! Finds the filters that a template uses, so that a misspelled filter is reported at load and not in a conversation.
 //!
-//! The engine looks filters up when it runs into them and keeps its syntax tree to itself, so this reads the text once more:
-//! delimiters, strings and bars, no grammar. It reads only what the engine already accepted.
+//! minijinja looks filters up at run time and does not expose its syntax tree, so this scans the text again for delimiters, strings and
+//! pipes, without a grammar. It scans only templates that minijinja has accepted.
 
-/// The filters named in `text`, each with the byte where its name begins.
+/// The filters used in `text`, each with the byte at which its name begins.
 pub(super) fn filters(text: &str) -> Vec<(&str, usize)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -12,7 +12,7 @@ pub(super) fn filters(text: &str) -> Vec<(&str, usize)> {
         at = match kind {
             '#' => after(text, body, "#}"),
             _ if kind == '%' && is_raw(text, body) => after_raw(text, body),
-            _ => code(text, body, if kind == '%' { "%}" } else { "}}" }, &mut found),
+            _ => scan_code(text, body, if kind == '%' { "%}" } else { "}}" }, &mut found),
         };
     }
     found
@@ -40,10 +40,10 @@ fn after_raw(text: &str, body: usize) -> usize {
     after(text, end, "%}")
 }
 
-/// Reads code up to `close`, noting filters, and returns the byte behind it.
-fn code<'a>(text: &'a str, from: usize, close: &str, found: &mut Vec<(&'a str, usize)>) -> usize {
+/// Scans code up to `close`, adds its filters to `found`, and returns the byte after `close`.
+fn scan_code<'a>(text: &'a str, from: usize, close: &str, found: &mut Vec<(&'a str, usize)>) -> usize {
     let mut quote = None;
-    let mut depth = 0_usize; // a map's `}}` ends no `{{ }}`
+    let mut depth = 0_usize; // the `}}` of a nested map does not end `{{ }}`
     let mut chars = text.get(from..).unwrap_or_default().char_indices();
     while let Some((at, c)) = chars.next() {
         let at = from + at;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_are_found_where_they_are_and_nowhere_else() {
+    fn only_filters_in_code_are_found() {
         let text = "a | no {# x | no #}{{ 'a | no' | one }}{% raw %}{{ x | no }}{% endraw %}\
                     {% for k in d |two | three('\\'|no') %}{{ {'a': {'b': x|four}}|five }}{{ \"|no\" }}| no {% endfor %}";
         let names: Vec<&str> = filters(text).into_iter().map(|(name, _)| name).collect();

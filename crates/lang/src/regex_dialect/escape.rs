@@ -1,20 +1,20 @@
-//! Escapes and character classes: the parts of Python's dialect whose letters mean something else to our matchers.
+//! Escapes and character classes, which Python's dialect and the matchers write differently.
 
 use std::fmt::Write as _;
 
 use super::{
     PythonRegexError,
-    dialect::{Translator, Width},
+    translate::{Translator, Width},
 };
 
-/// One escape or class member, read.
+/// A member of a character class.
 enum Member {
-    One(char),
-    /// A set such as `\d`, already written in the matcher's words, to stand inside brackets.
-    Many(String),
+    Char(char),
+    /// A set such as `\d`, in the syntax of the matchers, without brackets.
+    Set(String),
 }
 
-/// Writes one literal character so that no matcher sees a meaning in it.
+/// Writes a character so that no matcher interprets it as syntax.
 pub(super) fn push_literal(out: &mut String, c: char) {
     if c.is_ascii() && !c.is_ascii_alphanumeric() {
         // Writing into a String cannot fail.
@@ -24,8 +24,8 @@ pub(super) fn push_literal(out: &mut String, c: char) {
     }
 }
 
-/// The inside of brackets for `\d \w \s` and their opposites. Python's word characters are letters, numbers and `_`, without
-/// combining marks; its blanks include the four separators `\x1c` to `\x1f`.
+/// The content of a bracketed class for `\d`, `\w`, `\s` and their negations. Python's word characters are letters, numbers and `_`,
+/// without combining marks; its white space includes the four separators `\x1c` to `\x1f`.
 fn category(letter: char, ascii: bool) -> Option<String> {
     let inside = match (letter.to_ascii_lowercase(), ascii) {
         ('d', false) => r"\p{Nd}",
@@ -52,9 +52,11 @@ fn control(letter: char) -> Option<char> {
 }
 
 impl Translator<'_> {
-    /// An escape outside brackets; the backslash is read.
+    /// Parses an escape outside brackets after its backslash.
     pub(super) fn escape(&mut self) -> Result<Escaped, PythonRegexError> {
-        let Some(letter) = self.next() else { return Err(self.wrong("a backslash stands at the end")) };
+        let Some(letter) = self.next() else {
+            return Err(self.syntax_error("the expression ends with a single backslash"));
+        };
         if let Some(inside) = category(letter, self.flags.ascii) {
             let _ = write!(self.out, "[{inside}]");
             return Ok(Escaped::Plain(Width::ONE));
@@ -81,7 +83,7 @@ impl Translator<'_> {
         Ok(Escaped::Plain(Width::ONE))
     }
 
-    /// `\1` to `\99` refer to groups; three octal digits are a character.
+    /// Parses `\1` to `\99`, a backreference, or three octal digits, a character.
     fn number_escape(&mut self, first: char) -> Result<Escaped, PythonRegexError> {
         let mut digits = String::from(first);
         if let Some(second) = self.peek().filter(char::is_ascii_digit) {
@@ -100,7 +102,7 @@ impl Translator<'_> {
         Ok(Escaped::Plain(self.reference(group)?))
     }
 
-    /// Up to two more octal digits after the first.
+    /// Reads up to two more octal digits after the first.
     fn octal(&mut self, first: u32) -> Result<char, PythonRegexError> {
         let mut digits = first.to_string();
         while digits.len() < 3
@@ -113,10 +115,12 @@ impl Translator<'_> {
     }
 
     fn octal_value(&self, digits: &str) -> Result<char, PythonRegexError> {
-        u8::from_str_radix(digits, 8).map(char::from).map_err(|_| self.wrong("an octal escape may be \\377 at most"))
+        u8::from_str_radix(digits, 8)
+            .map(char::from)
+            .map_err(|_| self.syntax_error("an octal escape may be \\377 at most"))
     }
 
-    /// Escapes that mean the same inside and outside brackets.
+    /// An escape that means the same inside and outside brackets.
     fn simple_escape(&mut self, letter: char) -> Result<char, PythonRegexError> {
         if let Some(c) = control(letter) {
             return Ok(c);
@@ -125,8 +129,8 @@ impl Translator<'_> {
             'x' => self.hex(2),
             'u' => self.hex(4),
             'U' => self.hex(8),
-            'N' => Err(self.wrong("characters by name (\\N{…}) are not supported; write the character itself")),
-            c if c.is_ascii_alphanumeric() => Err(self.wrong(&format!("\\{c} has no meaning"))),
+            'N' => Err(self.syntax_error("characters by name (\\N{…}) are not supported; write the character itself")),
+            c if c.is_ascii_alphanumeric() => Err(self.syntax_error(&format!("\\{c} has no meaning"))),
             c => Ok(c),
         }
     }
@@ -135,15 +139,15 @@ impl Translator<'_> {
         let mut value: u32 = 0;
         for _ in 0..count {
             let Some(digit) = self.peek().and_then(|c| c.to_digit(16)) else {
-                return Err(self.wrong(&format!("{count} hexadecimal digits were expected")));
+                return Err(self.syntax_error(&format!("{count} hexadecimal digits were expected")));
             };
             self.next();
             value = value.wrapping_mul(16).wrapping_add(digit);
         }
-        char::from_u32(value).ok_or_else(|| self.wrong("this number is not a character"))
+        char::from_u32(value).ok_or_else(|| self.syntax_error("this number is not a character"))
     }
 
-    /// A class; the opening bracket is read.
+    /// Parses a character class after its opening bracket.
     pub(super) fn class(&mut self) -> Result<Width, PythonRegexError> {
         self.out.push('[');
         if self.eat('^') {
@@ -151,7 +155,7 @@ impl Translator<'_> {
         }
         let mut first = true;
         loop {
-            let Some(c) = self.next() else { return Err(self.wrong("a `[` is not closed")) };
+            let Some(c) = self.next() else { return Err(self.syntax_error("a `[` is not closed")) };
             if c == ']' && !first {
                 break;
             }
@@ -161,19 +165,19 @@ impl Translator<'_> {
                 self.push_member(&low);
                 continue;
             }
-            let Some(c) = self.next() else { return Err(self.wrong("a `[` is not closed")) };
+            let Some(c) = self.next() else { return Err(self.syntax_error("a `[` is not closed")) };
             if c == ']' {
                 self.push_member(&low);
                 push_literal(&mut self.out, '-');
                 break;
             }
             match (low, self.member(c)?) {
-                (Member::One(low), Member::One(high)) if low <= high => {
+                (Member::Char(low), Member::Char(high)) if low <= high => {
                     push_literal(&mut self.out, low);
                     self.out.push('-');
                     push_literal(&mut self.out, high);
                 }
-                _ => return Err(self.wrong("this is not a range of characters")),
+                _ => return Err(self.syntax_error("this is not a range of characters")),
             }
         }
         self.out.push(']');
@@ -182,13 +186,15 @@ impl Translator<'_> {
 
     fn member(&mut self, c: char) -> Result<Member, PythonRegexError> {
         if c != '\\' {
-            return Ok(Member::One(c));
+            return Ok(Member::Char(c));
         }
-        let Some(letter) = self.next() else { return Err(self.wrong("a backslash stands at the end")) };
+        let Some(letter) = self.next() else {
+            return Err(self.syntax_error("the expression ends with a single backslash"));
+        };
         if let Some(inside) = category(letter, self.flags.ascii) {
-            return Ok(Member::Many(inside));
+            return Ok(Member::Set(inside));
         }
-        Ok(Member::One(match letter {
+        Ok(Member::Char(match letter {
             'b' => '\x08',
             '0'..='7' => {
                 let first = letter.to_digit(8).unwrap_or(0);
@@ -200,16 +206,16 @@ impl Translator<'_> {
 
     fn push_member(&mut self, member: &Member) {
         match member {
-            Member::One(c) => push_literal(&mut self.out, *c),
-            Member::Many(inside) => self.out.push_str(inside),
+            Member::Char(c) => push_literal(&mut self.out, *c),
+            Member::Set(inside) => self.out.push_str(inside),
         }
     }
 }
 
-/// What an escape stands for.
+/// The meaning of an escape.
 pub(super) enum Escaped {
-    /// Something that takes this much text and may be repeated.
+    /// An item that matches this width and may be repeated.
     Plain(Width),
-    /// A place between characters, which may not be repeated.
+    /// A position between characters, which may not be repeated.
     Anchor,
 }
