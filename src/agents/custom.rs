@@ -191,7 +191,7 @@ impl<'a> AgentRun<'a> {
     /// The model gave no whole answer. What the user saw of it is recorded as said.
     pub async fn say_answer(&mut self, mut request: ChatRequest) -> Result<Arc<ChatResponse>, AgentError> {
         let (cx, _under_way) = self.begin("llm").await;
-        request.shown = self.out.streams();
+        request.streamed_to_user = self.out.streams();
         let (answer, spoken) = match speech::ask(self.task, request, None, self.out, &cx).await {
             Heard::Answer(answer, spoken) => (Ok(answer), spoken),
             Heard::Broken(error, spoken) => (Err(error.into()), spoken),

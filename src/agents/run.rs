@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
         let offered = if self.step.closing { ToolList::default() } else { self.offered.clone() };
         let mut request = ChatRequest::new(Purpose::AGENT, messages).with_tools(offered);
         request.max_tokens = self.step.max_tokens;
-        request.shown = out.streams();
+        request.streamed_to_user = out.streams();
         let heard = {
             let (claims, effects) = (self.claims, self.gate.effects());
             let holds = |sentence: &str| claims.is_none_or(|claims| claims.holds(sentence, effects));

@@ -143,16 +143,16 @@ fn cut_to(groups: &[&[Arc<ChatMessage>]], most: usize) -> (Vec<Vec<Json>>, usize
         true => truncate(text, TextLimit::Bytes(most), ELLIPSIS).into(),
         false => text.clone(),
     };
-    let cut = |message: &Arc<ChatMessage>| match message.without_thoughts() {
+    let cut = |message: &Arc<ChatMessage>| match message.without_reasoning() {
         ChatMessage::Tool { call_id, name, text: result } => ChatMessage::Tool { call_id, name, text: text(&result) },
-        ChatMessage::Assistant { text: said, mut tool_calls, thoughts } => {
+        ChatMessage::Assistant { text: said, mut tool_calls, reasoning } => {
             for call in &mut tool_calls {
                 let written: Arc<str> = call.arguments.to_string().into();
                 if written.len() > most {
                     call.arguments = ToolArguments::json(json!({"cut": text(&written)}));
                 }
             }
-            ChatMessage::Assistant { text: text(&said), tool_calls, thoughts }
+            ChatMessage::Assistant { text: text(&said), tool_calls, reasoning }
         }
         other => other,
     };

@@ -78,7 +78,7 @@ pub(super) async fn ask(
             }
             Some(Ok(_)) => {}
             ended => {
-                let error = ended.and_then(Result::err).unwrap_or_else(|| LlmErrorKind::CutShort.into());
+                let error = ended.and_then(Result::err).unwrap_or_else(|| LlmErrorKind::Truncated.into());
                 spoken.text = said.trim().into();
                 return Heard::Broken(error, spoken.broken_off());
             }

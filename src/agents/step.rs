@@ -99,7 +99,7 @@ impl Step {
             Heard::Broken(error, spoken) => {
                 let status = match error.kind {
                     LlmErrorKind::Cancelled => AgentStatus::Cancelled { reason: error.to_string() },
-                    LlmErrorKind::Total => failed(DEADLINE, describe(&error)),
+                    LlmErrorKind::DeadlineExceeded => failed(DEADLINE, describe(&error)),
                     _ => failed(MODEL, describe(&error)),
                 };
                 return Decision::Finish { status, spoken, kind: BotKind::Intermediate };
@@ -114,7 +114,7 @@ impl Step {
             };
             return Decision::Finish { status, spoken: spoken.broken_off(), kind };
         }
-        if !answer.lost_calls.is_empty() && !self.lengthened && spoken.text.is_empty() {
+        if !answer.truncated_calls.is_empty() && !self.lengthened && spoken.text.is_empty() {
             // Cut inside a call: once more with room. Nothing of the call may run.
             self.lengthened = true;
             self.max_tokens = Some(more_room(&answer));

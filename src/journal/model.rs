@@ -153,5 +153,5 @@ impl EffectJournal {
 }
 
 fn refused(error: super::JournalError) -> LlmError {
-    LlmError::new(LlmErrorKind::Cancelled).because(error)
+    LlmError::new(LlmErrorKind::Cancelled).with_detail(error)
 }

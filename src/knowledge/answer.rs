@@ -61,7 +61,7 @@ async fn generated(
 ) -> SearchOutcome {
     let mut spoken = Spoken::new(cx.key.as_str().into(), !task.config.check_relevancy && out.streams());
     let mut citations = Citations::new(if task.config.citations { looked.found.len() } else { 0 });
-    request.shown = spoken.streams;
+    request.streamed_to_user = spoken.streams;
     // A template of the project's own may have marks of its own meaning.
     let reads_marks = task.config.citations || task.config.prompt.is_none();
     let mut stream = match task.llm.chat(request, cx).await {
@@ -82,7 +82,7 @@ async fn generated(
             }
             None => {
                 spoken.end(true, out, cx).await;
-                return failed(&LlmErrorKind::CutShort.into(), spoken.seen());
+                return failed(&LlmErrorKind::Truncated.into(), spoken.seen());
             }
         }
     }

@@ -130,7 +130,7 @@ impl Shelf {
         let vector = embedder.embed(&asked, &cx).await?.into_iter().next();
         vector
             .map(|vector| (kept, vector))
-            .ok_or_else(|| LlmErrorKind::BadAnswer(crate::llm::InvalidResponse::Empty).into())
+            .ok_or_else(|| LlmErrorKind::InvalidResponse(crate::llm::InvalidResponse::NoChoices).into())
     }
 
     /// The same documents with their vectors; those of passages that are gone are forgotten.

@@ -16,7 +16,7 @@ use crate::{
     llm::{
         ChatRequest, LlmErrorKind, Purpose,
         embeddings::ScriptedEmbedder,
-        scripted::{ScriptedLlm, Step, StrictLlm},
+        scripted::{ScriptedCall, ScriptedLlm, StrictLlm},
     },
     testing::{CollectingSink, ManualClock},
 };
@@ -107,7 +107,7 @@ impl Scene {
         self.knowledge().find(self.config(), &self.conversation, &cx).await
     }
     /// What comes of the question with a model that gives these answers, and what it was asked.
-    async fn answers(&self, steps: Vec<Step>, out: &mut dyn ReplySink) -> (SearchOutcome, Vec<ChatRequest>) {
+    async fn answers(&self, steps: Vec<ScriptedCall>, out: &mut dyn ReplySink) -> (SearchOutcome, Vec<ChatRequest>) {
         let looked = self.looks().await.unwrap();
         let model: Arc<StrictLlm> = Arc::new(ScriptedLlm::strict(steps));
         let at = Timestamp::from_micros(1_741_529_100_000_000);
@@ -235,7 +235,8 @@ async fn failures_say_why_and_what_was_seen_counts_as_said() {
     );
     let mut sink = CollectingSink::streaming();
     let collected = sink.collected();
-    let (outcome, _) = scene.answers(vec![Step::broken("Dogs travel", LlmErrorKind::CutShort)], &mut sink).await;
+    let (outcome, _) =
+        scene.answers(vec![ScriptedCall::failing_after("Dogs travel", LlmErrorKind::Truncated)], &mut sink).await;
     let SearchOutcome::Failed { said: Some(said), .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!(said.reply.text.as_deref(), Some("Dogs travel"));
     assert!(matches!(collected.pieces().last(), Some(ReplyEvent::End { interrupted: true, .. })));
@@ -362,7 +363,7 @@ async fn a_qdrant_is_asked_by_vectors() {
     assert_eq!((sources(&looked), looked.by_meaning), (vec!["pets.md"], true));
     let sent: Json = serde_json::from_str(&heard.take()[0].body).unwrap();
     assert_eq!((&sent["limit"], &sent["score_threshold"]), (&json!(limits::KNOWLEDGE_SHOWN), &json!(0.3)));
-    let failing = Arc::new(ScriptedEmbedder::failing(LlmErrorKind::Quota));
+    let failing = Arc::new(ScriptedEmbedder::failing(LlmErrorKind::QuotaExhausted));
     let scene = Scene::with(policy, &endpoints, &[]).asks("dogs?").embeds(failing);
     assert!(matches!(scene.looks().await, Err(KnowledgeError::Embedding(_))), "words cannot be compared there");
 }

@@ -8,7 +8,9 @@ use serde_json::{Map, Value as Json};
 use crate::{
     environment,
     http::HttpClients,
-    llm::{self, Embedder, Llm, LlmEnvironment, ModelConfig, ModelConfigError, RouterConfig, RoutingStrategy, Source},
+    llm::{
+        self, Embedder, Llm, LlmEnvironment, ModelConfig, ModelConfigError, RouterConfig, RoutingStrategy, ScriptSource,
+    },
     secret::Secret,
 };
 
@@ -84,7 +86,7 @@ impl<'a> ModelFactory<'a> {
         let fallbacks_of: Vec<Arc<dyn Llm>> =
             self.fallbacks_of(&id).iter().map(|other| self.open_without_fallbacks(other)).collect::<Result<_, _>>()?;
         let model =
-            if fallbacks_of.is_empty() { model } else { llm::with_stand_ins(model, &fallbacks_of, &self.around) };
+            if fallbacks_of.is_empty() { model } else { llm::with_fallback_groups(model, &fallbacks_of, &self.around) };
         self.opened.borrow_mut().insert(id, model.clone());
         Ok(model)
     }
@@ -164,7 +166,7 @@ impl<'a> ModelFactory<'a> {
             reasoning_effort: effort.and_then(|effort| serde_json::from_value(Json::String(effort)).ok()),
             parallel_tool_calls,
             extra: settings,
-            source: file.map(|file| Source::File(self.root.join(file))),
+            source: file.map(|file| ScriptSource::File(self.root.join(file))),
         }
     }
 }
@@ -200,7 +202,7 @@ impl Llm for OfflineModel {
         _: llm::ChatRequest,
         _: &'a crate::context::CallContext,
     ) -> futures::future::BoxFuture<'a, Result<llm::ChatStream, llm::LlmError>> {
-        Box::pin(std::future::ready(Err(llm::LlmErrorKind::Unscripted.into())))
+        Box::pin(std::future::ready(Err(llm::LlmErrorKind::NotInScript.into())))
     }
 }
 

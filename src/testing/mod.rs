@@ -12,4 +12,4 @@ pub use self::{
 };
 pub use segue_base::manual_clock::ManualClock;
 
-pub use crate::llm::scripted::{ScriptedLlm, Step, StrictLlm};
+pub use crate::llm::scripted::{ScriptedCall, ScriptedLlm, StrictLlm};

@@ -152,7 +152,7 @@ impl Retrieval {
         let vector = embedder.embed(&asked, &cx).await?.into_iter().next();
         vector
             .map(|vector| (kept, vector))
-            .ok_or_else(|| crate::llm::LlmErrorKind::BadAnswer(crate::llm::InvalidResponse::Empty).into())
+            .ok_or_else(|| crate::llm::LlmErrorKind::InvalidResponse(crate::llm::InvalidResponse::NoChoices).into())
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     limits,
     llm::{
         ChatRequest, ChatResponse, FinishReason, Llm, LlmErrorKind, ModelProfile, Purpose,
-        scripted::{ScriptedLlm, Step, StrictLlm},
+        scripted::{ScriptedCall, ScriptedLlm, StrictLlm},
     },
     prompts::PromptSet,
 };
@@ -27,7 +27,7 @@ fn understander() -> CommandGenerator {
     CommandGenerator::new(Arc::new(PromptSet::new(|_| None).unwrap()))
 }
 
-async fn run(project: Project, talk: Talk, steps: Vec<Step>) -> (Understanding, Vec<ChatRequest>) {
+async fn run(project: Project, talk: Talk, steps: Vec<ScriptedCall>) -> (Understanding, Vec<ChatRequest>) {
     let model = Arc::new(ScriptedLlm::strict(steps));
     let llm: Arc<dyn Llm> = model.clone();
     let understanding = understander().understand(&Arc::new(project), &talk.0, NOON, &llm, &cx()).await;
@@ -36,7 +36,7 @@ async fn run(project: Project, talk: Talk, steps: Vec<Step>) -> (Understanding, 
 }
 
 async fn answered(talk: Talk, answers: &[&str]) -> Understanding {
-    run(bank(), talk, answers.iter().map(|answer| Step::from(*answer)).collect()).await.0
+    run(bank(), talk, answers.iter().map(|answer| ScriptedCall::from(*answer)).collect()).await.0
 }
 
 fn start(flow: &str) -> Command {
@@ -145,8 +145,10 @@ async fn a_template_that_cannot_be_rendered_is_an_error_of_ours() {
 
 #[tokio::test]
 async fn a_broken_answer_yields_no_command() {
-    for kind in [LlmErrorKind::CutShort, LlmErrorKind::Idle, LlmErrorKind::Cancelled, LlmErrorKind::Quota] {
-        let step = Step::broken("start flow transfer_money\n", kind.clone());
+    for kind in
+        [LlmErrorKind::Truncated, LlmErrorKind::IdleTimeout, LlmErrorKind::Cancelled, LlmErrorKind::QuotaExhausted]
+    {
+        let step = ScriptedCall::failing_after("start flow transfer_money\n", kind.clone());
         let (done, _) = run(bank(), Talk::new().user("send money"), vec![step]).await;
         assert!(
             matches!(&done.commands[..], [Command::Error { error_type, .. }] if error_type == super::INTERNAL_ERROR)
@@ -159,7 +161,7 @@ async fn a_broken_answer_yields_no_command() {
 
 #[tokio::test]
 async fn what_a_limit_cut_off_does_not_act() {
-    let cut = |finish, text: &str| Step::from(ChatResponse { finish, ..ChatResponse::text(text) });
+    let cut = |finish, text: &str| ScriptedCall::from(ChatResponse { finish, ..ChatResponse::text(text) });
     let two = "set slot amount 50\nset slot recipient Jo";
     let (done, _) = run(bank(), transfer(), vec![cut(FinishReason::Length, two)]).await;
     assert_eq!(done.commands, [set("amount", json!("50"))]);
@@ -191,7 +193,7 @@ async fn a_doubtful_answer_is_mended_once() {
     assert_eq!(done.commands, [super::cannot_handle()]);
     assert_eq!((done.model_calls, done.failures.len()), (2, 0));
 
-    let (done, _) = run(bank(), talk(), vec![chat.into(), LlmErrorKind::Idle.into()]).await;
+    let (done, _) = run(bank(), talk(), vec![chat.into(), LlmErrorKind::IdleTimeout.into()]).await;
     assert_eq!(done.commands, [super::cannot_handle()], "that the second call failed is not told to the person");
 }
 

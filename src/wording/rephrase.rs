@@ -35,7 +35,7 @@ pub(super) async fn rephrase(
     let request = request(prompts, rephraser, moment)?;
     let mut request =
         request.with_defaults(&settings, llm.profile(), limits::REPHRASE_TEMPERATURE, limits::REPHRASE_TOKENS);
-    request.shown = out.streams();
+    request.streamed_to_user = out.streams();
     let cx = if is_set(&settings, &["timeout", "request_timeout"]) {
         cx.clone()
     } else {

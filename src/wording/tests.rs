@@ -18,7 +18,7 @@ use crate::{
     limits,
     llm::{
         ChatRequest, ChatStream, Llm, LlmError, LlmErrorKind, ModelProfile, Purpose,
-        scripted::{ScriptedLlm, Step, StrictLlm},
+        scripted::{ScriptedCall, ScriptedLlm, StrictLlm},
     },
     runtime::{Assistant, AssistantBuilder, IncomingMessage, TurnReport},
     testing::{CollectingSink, TestAssistant},
@@ -65,7 +65,7 @@ fn builder(nlg: &str) -> AssistantBuilder {
     Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn world(nlg: &str, steps: Vec<Step>) -> (TestAssistant, Arc<StrictLlm>) {
+fn world(nlg: &str, steps: Vec<ScriptedCall>) -> (TestAssistant, Arc<StrictLlm>) {
     let model = Arc::new(ScriptedLlm::strict(steps));
     (TestAssistant::build(builder(nlg).model(model.clone())).unwrap(), model)
 }
@@ -160,8 +160,8 @@ async fn says_its_own_text(world: &TestAssistant) {
 
 #[tokio::test]
 async fn a_rephraser_that_fails_or_is_slow_leaves_the_text_as_it_is() {
-    let broken = || Step::broken("The own te", LlmErrorKind::CutShort);
-    for step in [Step::from(LlmErrorKind::Unreachable), Step::from("   "), broken()] {
+    let broken = || ScriptedCall::failing_after("The own te", LlmErrorKind::Truncated);
+    for step in [ScriptedCall::from(LlmErrorKind::Unreachable), ScriptedCall::from("   "), broken()] {
         says_its_own_text(&world(REPHRASE, vec![step]).0).await;
     }
     let stuck = Arc::new(Stuck(ModelProfile::of("openai", "gpt-4o")));
@@ -182,7 +182,7 @@ async fn the_language_of_the_conversation_chooses_the_text_that_is_rephrased() {
         FLOWS.replace("      - action: utter_own", "      - set_slots: [{language: de}]\n      - action: utter_hello");
     let files =
         [("config.yml", CONFIG), ("domain.yml", DOMAIN), ("data/flows.yml", &flows), ("endpoints.yml", REPHRASE)];
-    let model = Arc::new(ScriptedLlm::strict(vec![Step::from("Moin!")]));
+    let model = Arc::new(ScriptedLlm::strict(vec![ScriptedCall::from("Moin!")]));
     let world = TestAssistant::from_files(files, model.clone()).unwrap();
     assert_eq!(world.say("/ask").await.unwrap(), ["Moin!"]);
     assert!(model.requests()[0].messages[0].text().contains("Write in de"));

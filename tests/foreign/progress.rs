@@ -5,7 +5,7 @@ use std::sync::Arc;
 use segue::{
     AssistantBuilder, ChatResponse, DiscardReplies, IncomingMessage, TurnReport,
     llm::{FinishReason, ToolArguments, ToolCall},
-    testing::{ScriptedLlm, Step},
+    testing::{ScriptedCall, ScriptedLlm},
 };
 use serde_json::json;
 
@@ -78,7 +78,7 @@ async fn a_long_call_of_the_reference_server_lives_by_its_news_and_is_told_of() 
         arguments: ToolArguments::json(json!({"duration": 8, "steps": 8})),
     };
     let calls = ChatResponse { finish: FinishReason::ToolCalls, ..ChatResponse::calls(vec![call]) };
-    let model = ScriptedLlm::strict([Step::from(calls), Step::from(ChatResponse::text("Finished."))]);
+    let model = ScriptedLlm::strict([ScriptedCall::from(calls), ScriptedCall::from(ChatResponse::text("Finished."))]);
     let builder = AssistantBuilder::new(Arc::new(project), ".".into()).model(Arc::new(model));
     let assistant = builder.build().unwrap();
     let say = async |text: &str| {

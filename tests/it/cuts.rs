@@ -300,7 +300,7 @@ impl Llm for Hangs {
         self.hangs.notify_one();
         Box::pin(async move {
             let stopped = cx.wait(std::future::pending::<()>()).await.unwrap_err();
-            Err(LlmError::new(LlmErrorKind::Cancelled).because(stopped))
+            Err(LlmError::new(LlmErrorKind::Cancelled).with_detail(stopped))
         })
     }
 }

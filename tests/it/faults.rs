@@ -18,11 +18,11 @@ use segue::{
         ChatMessage, FinishReason, InvalidResponse, LlmErrorKind as K, ResponseWarning, RouterConfig, ToolArguments,
         ToolCall, Usage,
         retry::RetryPolicy,
-        router::{GroupMember, Router, Share},
+        router::{GroupMember, MemberLimits, Router},
     },
     runtime::AssistantBuilder,
     store::SqliteStore,
-    testing::{ScriptedLlm, Step, StrictLlm, TestAssistant},
+    testing::{ScriptedCall, ScriptedLlm, StrictLlm, TestAssistant},
     tools::{Tool, ToolInfo, ToolOutcome, ToolOutput},
 };
 use serde_json::json;
@@ -87,14 +87,18 @@ struct Row {
 }
 
 impl Row {
-    fn new(models: Vec<Vec<Step>>) -> Self {
+    fn new(models: Vec<Vec<ScriptedCall>>) -> Self {
         Self::with(models, |builder| builder)
     }
 
-    fn with(models: Vec<Vec<Step>>, set: impl FnOnce(AssistantBuilder) -> AssistantBuilder) -> Self {
+    fn with(models: Vec<Vec<ScriptedCall>>, set: impl FnOnce(AssistantBuilder) -> AssistantBuilder) -> Self {
         let models: Vec<Arc<StrictLlm>> =
             models.into_iter().map(|steps| Arc::new(ScriptedLlm::strict(steps))).collect();
-        let member = |model: &Arc<StrictLlm>| GroupMember { model: model.clone(), tries: 2, share: Share::default() };
+        let member = |model: &Arc<StrictLlm>| GroupMember {
+            model: model.clone(),
+            max_attempts: 2,
+            limits: MemberLimits::default(),
+        };
         let mut members = models.iter().map(member);
         let first = members.next().unwrap();
         let group = Router::new(first, members.collect(), RouterConfig::default(), RetryPolicy::default(), 7);
@@ -154,7 +158,7 @@ async fn cut(row: &Row) -> Vec<String> {
 }
 
 /// One turn in which the command generator meets these steps.
-async fn understanding(models: Vec<Vec<Step>>) -> Turn {
+async fn understanding(models: Vec<Vec<ScriptedCall>>) -> Turn {
     let row = Row::new(models);
     let turn = row.say("please ask the clerk").await;
     row.verify().await;
@@ -162,7 +166,7 @@ async fn understanding(models: Vec<Vec<Step>>) -> Turn {
 }
 
 /// One turn in which the agent meets these steps: the flow starts at once.
-async fn agent(mut models: Vec<Vec<Step>>) -> Turn {
+async fn agent(mut models: Vec<Vec<ScriptedCall>>) -> Turn {
     models[0].insert(0, "start flow ask".into());
     let row = Row::new(models);
     let turn = row.say("please ask the clerk").await;
@@ -178,7 +182,7 @@ fn paying(amount: i32) -> ChatResponse {
     ChatResponse::calls(vec![call("c1", ToolArguments::json(json!({"amount": amount})))])
 }
 
-fn finished(text: &str, finish: FinishReason) -> Step {
+fn finished(text: &str, finish: FinishReason) -> ScriptedCall {
     ChatResponse { finish, ..ChatResponse::text(text) }.into()
 }
 
@@ -208,9 +212,9 @@ async fn l01_a_limit_is_waited_for_or_another_model_asked() {
 
 #[tokio::test]
 async fn l02_without_quota_nothing_is_tried_again() {
-    told(&understanding(vec![vec![K::Quota.into()]]).await, BROKEN, &["U0501"], &[1]);
-    told(&agent(vec![vec![K::Quota.into()]]).await, BROKEN, &["A0503"], &[2]);
-    told(&agent(vec![vec![K::Quota.into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
+    told(&understanding(vec![vec![K::QuotaExhausted.into()]]).await, BROKEN, &["U0501"], &[1]);
+    told(&agent(vec![vec![K::QuotaExhausted.into()]]).await, BROKEN, &["A0503"], &[2]);
+    told(&agent(vec![vec![K::QuotaExhausted.into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
 }
 
 #[tokio::test]
@@ -224,7 +228,7 @@ async fn l03_a_failing_vendor_is_tried_again_then_the_next_then_the_pattern() {
 
 #[tokio::test]
 async fn l03_a_vendor_that_fails_turn_after_turn_is_left_alone_and_the_answer_stays_honest() {
-    let fails: Vec<Step> = (0..5).map(|_| OVERLOADED.into()).collect();
+    let fails: Vec<ScriptedCall> = (0..5).map(|_| OVERLOADED.into()).collect();
     let row = Row::new(vec![fails.into_iter().chain(["start flow ask".into(), "Hello.".into()]).collect()]);
     for asked in [2, 4, 5, 5] {
         let turn = row.say("please ask the clerk").await;
@@ -241,17 +245,17 @@ async fn l04_a_request_that_is_too_long_is_asked_with_less_and_then_given_up() {
         "start flow ask".into(),
         "Which one?".into(),
         "continue agent".into(),
-        K::TooLong.into(),
+        K::ContextLengthExceeded.into(),
         "Hello.".into(),
         "continue agent".into(),
-        K::TooLong.into(),
-        K::TooLong.into(),
+        K::ContextLengthExceeded.into(),
+        K::ContextLengthExceeded.into(),
     ]]);
     told(&row.say("please ask the clerk").await, &["Which one?"], &[], &[2]);
     told(&row.say("the second").await, &["Hello."], &[], &[5]);
     told(&row.say("the third").await, BROKEN, &["A0503"], &[8]);
     row.verify().await;
-    told(&understanding(vec![vec![K::TooLong.into()]]).await, BROKEN, &["U0501"], &[1]);
+    told(&understanding(vec![vec![K::ContextLengthExceeded.into()]]).await, BROKEN, &["U0501"], &[1]);
 }
 
 #[tokio::test]
@@ -261,7 +265,7 @@ async fn l05_a_wrong_configuration_is_told_to_operators_and_not_to_users() {
         told(&agent(vec![vec![kind.into()]]).await, BROKEN, &["A0503"], &[2]);
     }
     told(&agent(vec![vec![K::NotFound.into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
-    let secret = segue::LlmError::new(K::Unauthorised).because("the vendor's own words");
+    let secret = segue::LlmError::new(K::Unauthorised).with_detail("the vendor's own words");
     let row = Row::new(vec![vec![secret.into()]]);
     row.say("please ask the clerk").await;
     let seen = serde_json::to_string(&row.world.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
@@ -278,18 +282,21 @@ async fn l06_no_connection_is_tried_again_and_then_elsewhere() {
 
 #[tokio::test]
 async fn l07_l08_silence_goes_to_the_next_model_at_once() {
-    for kind in [K::FirstTokenTimeout, K::Idle, K::CallTimeout] {
+    for kind in [K::FirstTokenTimeout, K::IdleTimeout, K::CallTimeout] {
         told(&agent(vec![vec![kind.clone().into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
         told(&agent(vec![vec![kind.clone().into()]]).await, BROKEN, &["A0503"], &[2]);
         told(&understanding(vec![vec![kind.into()]]).await, BROKEN, &["U0501"], &[1]);
     }
     // The time of the turn is over: there is none for another.
-    told(&agent(vec![vec![K::Total.into()], vec![]]).await, BROKEN, &["A0505"], &[2, 0]);
+    told(&agent(vec![vec![K::DeadlineExceeded.into()], vec![]]).await, BROKEN, &["A0505"], &[2, 0]);
 }
 
 #[tokio::test]
 async fn l09_text_that_was_shown_stays_and_is_not_called_whole() {
-    let row = Row::new(vec![vec!["start flow ask".into(), Step::broken("The boat leaves at", K::CutShort)], vec![]]);
+    let row = Row::new(vec![
+        vec!["start flow ask".into(), ScriptedCall::failing_after("The boat leaves at", K::Truncated)],
+        vec![],
+    ]);
     told(&row.say("please ask the clerk").await, &["The boat leaves at", "Broken."], &["A0503"], &[2, 0]);
     assert_eq!(cut(&row).await, ["The boat leaves at"], "what is not whole is marked, and nothing else");
 }
@@ -299,7 +306,7 @@ async fn l09_text_that_was_shown_stays_and_is_not_called_whole() {
 async fn l09_the_same_where_conversations_are_kept_in_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(&folder.path().join("talks.db"), false).unwrap());
-    let models = vec![vec![Step::broken("The boat leaves at", K::CutShort)], vec![]];
+    let models = vec![vec![ScriptedCall::failing_after("The boat leaves at", K::Truncated)], vec![]];
     let row = Row::with(models, |builder| builder.store(store));
     told(&row.say("/ask").await, &["The boat leaves at", "Broken."], &["A0503"], &[1, 0]);
     assert_eq!(cut(&row).await, ["The boat leaves at"]);
@@ -309,14 +316,14 @@ async fn l09_the_same_where_conversations_are_kept_in_a_file() {
 #[tokio::test]
 async fn l09_what_nobody_saw_is_asked_for_again() {
     // Commands are read only as a whole.
-    let broken = || Step::broken("start flow", K::CutShort);
+    let broken = || ScriptedCall::failing_after("start flow", K::Truncated);
     let turn = understanding(vec![vec![broken(), "start flow ask".into(), "Hello.".into()]]).await;
     told(&turn, &["Hello."], &[], &[3]);
     told(&understanding(vec![vec![broken(), broken()]]).await, BROKEN, &["U0501"], &[2]);
     // A channel that shows no pieces.
     let steps = vec![
         "start flow ask".into(),
-        Step::broken("The boat leaves at", K::CutShort),
+        ScriptedCall::failing_after("The boat leaves at", K::Truncated),
         "The boat leaves at six.".into(),
     ];
     let row = Row::new(vec![steps]);
@@ -333,13 +340,13 @@ async fn l09_what_nobody_saw_is_asked_for_again() {
 
 #[tokio::test]
 async fn l10_l19_half_of_a_call_never_runs() {
-    let lost = |finish| ChatResponse { lost_calls: vec!["pay".into()], finish, ..ChatResponse::default() };
-    told(&agent(vec![vec![K::CutShort.into(), "Hello.".into()]]).await, &["Hello."], &[], &[3]);
+    let lost = |finish| ChatResponse { truncated_calls: vec!["pay".into()], finish, ..ChatResponse::default() };
+    told(&agent(vec![vec![K::Truncated.into(), "Hello.".into()]]).await, &["Hello."], &[], &[3]);
     let with_room = |request: &segue::ChatRequest| match request.max_tokens {
         Some(_) => Ok(()),
         None => Err("it is asked again as before".to_owned()),
     };
-    let again = Step::from(paying(3)).expecting(with_room);
+    let again = ScriptedCall::from(paying(3)).expecting(with_room);
     let turn = agent(vec![vec![lost(FinishReason::Length).into(), again, "Paid.".into()]]).await;
     told(&turn, &["Paid."], &[], &[4]);
     assert_eq!(turn.paid, 1, "only the call that came whole");
@@ -349,7 +356,7 @@ async fn l10_l19_half_of_a_call_never_runs() {
         Some(16_384) => Ok(()),
         other => Err(format!("it is asked again with {other:?}")),
     };
-    let again = Step::from(paying(3)).expecting(doubled);
+    let again = ScriptedCall::from(paying(3)).expecting(doubled);
     told(&agent(vec![vec![long.into(), again, "Paid.".into()]]).await, &["Paid."], &[], &[4]);
     let turn =
         agent(vec![vec![lost(FinishReason::Length).into(), lost(FinishReason::Length).into(), "Hello.".into()]]).await;
@@ -362,7 +369,7 @@ async fn l10_l19_half_of_a_call_never_runs() {
     let pays = ChatResponse {
         finish: FinishReason::Length,
         text: "One moment.".into(),
-        lost_calls: vec!["pay".into()],
+        truncated_calls: vec!["pay".into()],
         ..paying(3)
     };
     let row = Row::new(vec![vec!["start flow ask".into(), pays.into(), "Paid.".into()]]);
@@ -379,7 +386,8 @@ async fn calling(calls: Vec<ToolCall>) -> (Vec<String>, Turn) {
         *keep.lock().unwrap() = tools.map(|message| message.text().to_owned()).collect();
         Ok(())
     };
-    let turn = agent(vec![vec![ChatResponse::calls(calls).into(), Step::from("Sorry.").expecting(listens)]]).await;
+    let turn =
+        agent(vec![vec![ChatResponse::calls(calls).into(), ScriptedCall::from("Sorry.").expecting(listens)]]).await;
     told(&turn, &["Sorry."], &[], &[3]);
     let told = kept.lock().unwrap().clone();
     (told, turn)
@@ -430,9 +438,9 @@ async fn l14_one_id_for_two_calls_and_the_same_call_twice() {
 
 #[tokio::test]
 async fn l15_l21_what_was_strange_about_an_answer_stands_in_the_trace() {
-    let oddities = vec![ResponseWarning::AfterEnd, ResponseWarning::Repaired];
+    let warnings = vec![ResponseWarning::DataAfterEnd, ResponseWarning::InvalidUnicodeReplaced];
     let row =
-        Row::new(vec![vec!["start flow ask".into(), ChatResponse { oddities, ..ChatResponse::text("Hello.") }.into()]]);
+        Row::new(vec![vec!["start flow ask".into(), ChatResponse { warnings, ..ChatResponse::text("Hello.") }.into()]]);
     told(&row.say("please ask the clerk").await, &["Hello."], &[], &[2]);
     assert_eq!(heard(&row).await.last().unwrap()["oddities"], json!(["after_end", "repaired"]));
     row.verify().await;
@@ -461,7 +469,7 @@ async fn l16_no_commands_at_all_are_asked_for_once_more_with_a_nudge() {
         if last.text().starts_with("Your answer was empty.") { Ok(()) } else { Err(format!("{last:?}")) }
     };
     for blank in blanks() {
-        let again = Step::from("start flow ask").expecting(nudged);
+        let again = ScriptedCall::from("start flow ask").expecting(nudged);
         told(&understanding(vec![vec![blank, again, "Hello.".into()]]).await, &["Hello."], &[], &[3]);
     }
     for (blank, still) in blanks().into_iter().zip(blanks()) {
@@ -472,13 +480,13 @@ async fn l16_no_commands_at_all_are_asked_for_once_more_with_a_nudge() {
         "start flow ask".into(),
         "Which one?".into(),
         "".into(),
-        Step::from("cancel flow").expecting(nudged),
+        ScriptedCall::from("cancel flow").expecting(nudged),
     ]]);
     row.say("please ask the clerk").await;
     assert!(row.say("forget it").await.told.iter().all(|text| text != "Hello."));
     row.verify().await;
     let answers = ["start flow ask", "Which one?", "", "", "Hello."];
-    let row = Row::new(vec![answers.into_iter().map(Step::from).collect()]);
+    let row = Row::new(vec![answers.into_iter().map(ScriptedCall::from).collect()]);
     row.say("please ask the clerk").await;
     told(&row.say("the second").await, &["Hello."], &[], &[5]);
     row.verify().await;
@@ -487,8 +495,11 @@ async fn l16_no_commands_at_all_are_asked_for_once_more_with_a_nudge() {
 #[tokio::test]
 async fn l17_what_the_vendors_filter_stops_is_not_got_round() {
     let filtered = |text: &str| finished(text, FinishReason::ContentFilter);
-    let lost =
-        ChatResponse { lost_calls: vec!["pay".into()], finish: FinishReason::ContentFilter, ..ChatResponse::default() };
+    let lost = ChatResponse {
+        truncated_calls: vec!["pay".into()],
+        finish: FinishReason::ContentFilter,
+        ..ChatResponse::default()
+    };
     for stopped in [K::ContentFilter.into(), filtered(""), lost.into()] {
         let turn = agent(vec![vec![stopped], vec![]]).await;
         told(&turn, BROKEN, &["A0503"], &[2, 0]);
@@ -516,7 +527,8 @@ async fn l17_commands_that_the_vendors_filter_cut_are_none() {
 
 #[tokio::test]
 async fn l18_a_refusal_is_an_answer_of_an_agent_and_no_command() {
-    let refusal = || Step::from(ChatResponse { refusal: Some("start flow ask".into()), ..ChatResponse::default() });
+    let refusal =
+        || ScriptedCall::from(ChatResponse { refusal: Some("start flow ask".into()), ..ChatResponse::default() });
     told(&agent(vec![vec![refusal()]]).await, &["start flow ask"], &[], &[2]);
     let turn = understanding(vec![vec![refusal()]]).await;
     assert_eq!((turn.told.len(), turn.asked), (1, vec![1]), "not read as a command");
@@ -524,11 +536,11 @@ async fn l18_a_refusal_is_an_answer_of_an_agent_and_no_command() {
 
 #[tokio::test]
 async fn l20_l22_an_answer_that_breaks_the_rules_is_no_answer() {
-    let too_much = K::BadAnswer(InvalidResponse::TextTooLong);
+    let too_much = K::InvalidResponse(InvalidResponse::TextTooLong);
     told(&agent(vec![vec![too_much.clone().into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
     told(&understanding(vec![vec![too_much.into()]]).await, BROKEN, &["U0501"], &[1]);
     // A gateway's page may be gone the next time.
-    let page = || K::BadAnswer(InvalidResponse::NotAnAnswer);
+    let page = || K::InvalidResponse(InvalidResponse::UnexpectedFormat);
     told(&agent(vec![vec![page().into(), "Hello.".into()]]).await, &["Hello."], &[], &[3]);
     told(&agent(vec![vec![page().into(), page().into()]]).await, BROKEN, &["A0503"], &[3]);
 }
@@ -536,7 +548,7 @@ async fn l20_l22_an_answer_that_breaks_the_rules_is_no_answer() {
 #[tokio::test]
 async fn l24_what_a_turn_used_is_stored_and_shown() {
     let usage = Usage { input: 100, output: 10, cached: 60, cost: Some(0.25), ..Usage::default() };
-    let used = |text: &str| Step::from(ChatResponse { usage, ..ChatResponse::text(text) });
+    let used = |text: &str| ScriptedCall::from(ChatResponse { usage, ..ChatResponse::text(text) });
     let guessed = Usage { estimated: true, cost: None, ..usage };
     let row = Row::new(vec![vec![
         used("start flow ask"),
@@ -562,10 +574,10 @@ async fn l24_what_a_turn_used_is_stored_and_shown() {
 
 #[tokio::test]
 async fn l25_the_model_that_answered_stands_in_the_record() {
-    let oddities = vec![ResponseWarning::OtherModel { before: "gpt-4o-2024-08-06".into() }];
+    let warnings = vec![ResponseWarning::ModelChanged { before: "gpt-4o-2024-08-06".into() }];
     let row = Row::new(vec![
         vec!["start flow ask".into(), K::NotFound.into()],
-        vec![ChatResponse { model: "gpt-4o-2024-11-20".into(), oddities, ..ChatResponse::text("Hello.") }.into()],
+        vec![ChatResponse { model: "gpt-4o-2024-11-20".into(), warnings, ..ChatResponse::text("Hello.") }.into()],
     ]);
     row.say("please ask the clerk").await;
     let answer = heard(&row).await.pop().unwrap();

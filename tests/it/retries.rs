@@ -20,7 +20,7 @@ use segue::{
         AcceptOutcome, InboxMessage, JournalRecord, StoredConversation, StoredReply, StoredTurn, TurnCommit,
         TurnNumber, UnfinishedTurn, Version,
     },
-    testing::{Collected, CollectingSink, ManualClock, ScriptedLlm, Step, StrictLlm},
+    testing::{Collected, CollectingSink, ManualClock, ScriptedCall, ScriptedLlm, StrictLlm},
 };
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
@@ -171,7 +171,7 @@ impl Boats {
     }
 }
 
-fn calls(name: &str, text: &str) -> Step {
+fn calls(name: &str, text: &str) -> ScriptedCall {
     let call =
         ToolCall { id: format!("c-{name}").into(), name: name.into(), arguments: ToolArguments::json(json!({})) };
     ChatResponse { text: text.into(), ..ChatResponse::calls(vec![call]) }.into()
@@ -185,13 +185,13 @@ struct Process {
 }
 
 impl Process {
-    fn new(store: &Arc<Flaky>, clock: &ManualClock, steps: Vec<Step>) -> Self {
+    fn new(store: &Arc<Flaky>, clock: &ManualClock, steps: Vec<ScriptedCall>) -> Self {
         Self::with(store, clock, steps, Boats::default(), &FILES)
     }
     fn with(
         store: &Arc<Flaky>,
         clock: &ManualClock,
-        steps: Vec<Step>,
+        steps: Vec<ScriptedCall>,
         boats: Boats,
         files: &[(&'static str, &'static str)],
     ) -> Self {
@@ -221,11 +221,11 @@ fn texts(report: &TurnReport) -> Vec<&str> {
     report.replies.iter().map(|reply| reply.reply.text.as_deref().unwrap_or_default()).collect()
 }
 
-fn commands(text: &str) -> Step {
-    Step::from(text)
+fn commands(text: &str) -> ScriptedCall {
+    ScriptedCall::from(text)
 }
 
-fn booking() -> Vec<Step> {
+fn booking() -> Vec<ScriptedCall> {
     vec![commands("start flow book"), calls("book", "I am booking it."), calls("task_completed", "It is booked.")]
 }
 

@@ -1,7 +1,7 @@
-//! Recorded exchanges with a model: recorded once against a real one, replayed for ever without a network.
+//! Cassettes: recorded exchanges with a model, replayed without a network.
 //!
-//! A cassette is a file of JSON lines, one exchange each: the masked hash of the request, a few words of it for people, and
-//! the answer. Dates, times and ids are masked before hashing, so that a cassette outlives the day it was made.
+//! A cassette is a file of JSON lines, one exchange per line: the masked hash of the request, a summary of it for readers, and
+//! the response. Dates, times and UUIDs are masked before hashing, so that a cassette stays valid after the day of its recording.
 
 use std::{
     collections::VecDeque,
@@ -21,46 +21,47 @@ use super::{
     ModelProfile, RequestHash, scripted,
 };
 
-/// One exchange.
+/// One request and its response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exchange {
     /// [`masked_hash`] of the request.
     pub hash: RequestHash,
-    /// What was asked, in brief.
-    pub request: Slim,
-    /// The pieces of text as they came.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pieces: Vec<Arc<str>>,
-    /// How it ended.
+    /// A summary of the request.
+    pub request: RequestSummary,
+    /// The text deltas as they came.
+    #[serde(rename = "pieces", default, skip_serializing_if = "Vec::is_empty")]
+    pub deltas: Vec<Arc<str>>,
+    /// The result of the call.
     #[serde(flatten)]
-    pub end: ExchangeOutcome,
+    pub outcome: ExchangeOutcome,
 }
 
-/// A request in brief, for people who read a cassette.
+/// A summary of a request, for people who read a cassette.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Slim {
-    /// Who asked.
+pub struct RequestSummary {
+    /// What the call was for.
     pub purpose: String,
-    /// How many messages it had.
+    /// The number of its messages.
     pub messages: usize,
-    /// The tools on offer.
+    /// The names of its tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Arc<str>>,
-    /// The end of its last message.
+    /// The last 160 characters of its last message.
     pub last: String,
 }
 
-/// How an exchange ended.
+/// The result of a recorded call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExchangeOutcome {
-    /// With an answer.
-    Answer(Arc<ChatResponse>),
-    /// With a failure.
+    /// A complete response.
+    #[serde(rename = "answer")]
+    Response(Arc<ChatResponse>),
+    /// An error.
     Error(LlmError),
 }
 
-impl Slim {
+impl RequestSummary {
     fn of(request: &ChatRequest) -> Self {
         let last = request.messages.last().map_or("", |message| message.text());
         let skip = last.chars().count().saturating_sub(160);
@@ -73,9 +74,9 @@ impl Slim {
     }
 }
 
-/// The hash of a request without what differs from day to day: dates, times, weekdays, UUIDs.
+/// The hash of a request with dates, times, weekdays and UUIDs masked.
 pub fn masked_hash(request: &ChatRequest) -> RequestHash {
-    static VOLATILE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    static MASKED: LazyLock<Option<Regex>> = LazyLock::new(|| {
         let months = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*";
         let clock = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?(?:Z|\s?[+-]\d{2}:?\d{2})?";
         let uuid = "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}";
@@ -85,23 +86,23 @@ pub fn masked_hash(request: &ChatRequest) -> RequestHash {
         .ok()
     });
     let canonical = request.canonical();
-    let masked = VOLATILE.as_ref().map_or((&*canonical).into(), |volatile| volatile.replace_all(&canonical, "#"));
+    let masked = MASKED.as_ref().map_or((&*canonical).into(), |pattern| pattern.replace_all(&canonical, "#"));
     RequestHash(Sha256::digest(masked.as_bytes()).into())
 }
 
-/// Records what passes through it.
+/// A model that records the exchanges with another model.
 pub struct Recorder {
     inner: Arc<dyn Llm>,
-    tape: Arc<Tape>,
+    writer: Arc<CassetteWriter>,
 }
 
-/// Where exchanges are written, one line each, whole lines only.
-struct Tape {
+/// Writes exchanges as whole lines.
+struct CassetteWriter {
     out: Mutex<Box<dyn Write + Send>>,
 }
 
-impl Tape {
-    /// A line that cannot be written is told in the log; the conversation goes on.
+impl CassetteWriter {
+    /// Writes one exchange. A failed write is logged and does not fail the call.
     fn write(&self, exchange: &Exchange) {
         let written = serde_json::to_string(exchange).map_err(io::Error::from).and_then(|line| {
             let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,14 +118,14 @@ impl Tape {
 impl Recorder {
     /// Records the exchanges with `inner` into `out`: a file, or a buffer.
     pub fn new(inner: Arc<dyn Llm>, out: impl Write + Send + 'static) -> Self {
-        Self { inner, tape: Arc::new(Tape { out: Mutex::new(Box::new(out)) }) }
+        Self { inner, writer: Arc::new(CassetteWriter { out: Mutex::new(Box::new(out)) }) }
     }
 }
 
-/// An exchange under way. Abandoned ones are not written.
+/// An exchange in progress. One that the caller abandons is not written.
 struct Recording {
     exchange: Exchange,
-    tape: Arc<Tape>,
+    writer: Arc<CassetteWriter>,
     stream: ChatStream,
 }
 
@@ -135,18 +136,18 @@ impl Llm for Recorder {
 
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(async move {
-            let cut = ExchangeOutcome::Error(LlmErrorKind::CutShort.into());
-            let (hash, slim) = (masked_hash(&request), Slim::of(&request));
-            let mut exchange = Exchange { hash, request: slim, pieces: Vec::new(), end: cut };
+            let truncated = ExchangeOutcome::Error(LlmErrorKind::Truncated.into());
+            let (hash, summary) = (masked_hash(&request), RequestSummary::of(&request));
+            let mut exchange = Exchange { hash, request: summary, deltas: Vec::new(), outcome: truncated };
             let stream = match self.inner.chat(request, cx).await {
                 Ok(stream) => stream,
                 Err(error) => {
-                    exchange.end = ExchangeOutcome::Error(error.clone());
-                    self.tape.write(&exchange);
+                    exchange.outcome = ExchangeOutcome::Error(error.clone());
+                    self.writer.write(&exchange);
                     return Err(error);
                 }
             };
-            let recording = Recording { exchange, tape: self.tape.clone(), stream };
+            let recording = Recording { exchange, writer: self.writer.clone(), stream };
             Ok(ChatStream::new(stream::unfold(recording, |mut recording| async move {
                 let delta = recording.stream.next().await?;
                 recording.take(&delta);
@@ -158,42 +159,44 @@ impl Llm for Recorder {
 
 impl Recording {
     fn take(&mut self, delta: &Result<Delta, LlmError>) {
-        self.exchange.end = match delta {
-            Ok(Delta::Text(text)) => return self.exchange.pieces.push(text.clone()),
-            Ok(Delta::Done(answer)) => ExchangeOutcome::Answer(answer.clone()),
+        self.exchange.outcome = match delta {
+            Ok(Delta::Text(text)) => return self.exchange.deltas.push(text.clone()),
+            Ok(Delta::Done(answer)) => ExchangeOutcome::Response(answer.clone()),
             Ok(_) => return,
             Err(error) => ExchangeOutcome::Error(error.clone()),
         };
-        self.tape.write(&self.exchange);
+        self.writer.write(&self.exchange);
     }
 }
 
-/// In which order a cassette answers.
+/// The order in which a cassette expects requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// As recorded: each request must be the next one of the tape.
+pub enum ReplayOrder {
+    /// As recorded: each request must be the next one of the cassette.
     AsRecorded,
-    /// By hash: requests may come in any order; equal ones get their answers in the order recorded.
+    /// Any order: requests are found by hash. Equal requests get their responses in the order recorded.
     Any,
 }
 
-/// Answers from a cassette. An unexpected request fails; [`Replayer::verify`] finds unused exchanges.
+/// A model that replays a cassette. An unexpected request fails; [`Replayer::verify`] finds unused exchanges.
 pub struct Replayer {
     profile: ModelProfile,
-    order: Order,
-    /// Exchanges not yet used, and what went wrong; held for no wait.
-    state: Mutex<State>,
+    order: ReplayOrder,
+    /// Never locked across an await.
+    state: Mutex<ReplayState>,
 }
 
-struct State {
-    left: VecDeque<Exchange>,
+struct ReplayState {
+    /// Exchanges that were not used yet.
+    remaining: VecDeque<Exchange>,
+    /// Unexpected requests.
     problems: Vec<String>,
 }
 
 /// A cassette that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CassetteError {
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
     /// What is wrong.
     pub problem: String,
@@ -209,22 +212,26 @@ impl Replayer {
     /// Reads a cassette.
     ///
     /// # Errors
-    /// [`CassetteError`] for the first line that is no exchange.
-    pub fn new(text: &str, order: Order) -> Result<Self, CassetteError> {
-        let mut left = VecDeque::new();
+    /// [`CassetteError`] for the first line that is not an exchange.
+    pub fn new(text: &str, order: ReplayOrder) -> Result<Self, CassetteError> {
+        let mut remaining = VecDeque::new();
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let exchange = serde_json::from_str(line);
-            left.push_back(exchange.map_err(|error| CassetteError { line: at + 1, problem: error.to_string() })?);
+            remaining.push_back(exchange.map_err(|error| CassetteError { line: at + 1, problem: error.to_string() })?);
         }
-        Ok(Self { profile: scripted::profile(), order, state: Mutex::new(State { left, problems: Vec::new() }) })
+        Ok(Self {
+            profile: scripted::profile(),
+            order,
+            state: Mutex::new(ReplayState { remaining, problems: Vec::new() }),
+        })
     }
 
-    /// The provider `cassette`: any order, unless the entry says `order: recorded`.
+    /// The provider `cassette`: any order, unless the entry has `order: recorded`.
     pub(super) fn open(config: &ModelConfig) -> Result<Self, ModelConfigError> {
         let (name, text) = scripted::read_source(config, "cassette")?;
         let order = match config.extra.get("order").and_then(|order| order.as_str()) {
-            Some("recorded") => Order::AsRecorded,
-            None | Some("any") => Order::Any,
+            Some("recorded") => ReplayOrder::AsRecorded,
+            None | Some("any") => ReplayOrder::Any,
             Some(_) => return Err(ModelConfigError::new(config, "order", "expected `recorded` or `any`")),
         };
         Self::new(&text, order).map_err(|bad| ModelConfigError::new(config, "cassette", format_args!("{name}: {bad}")))
@@ -233,17 +240,17 @@ impl Replayer {
     /// Whether every exchange was used and no request was unexpected.
     ///
     /// # Errors
-    /// All that went wrong, one per line.
+    /// All problems, one per line.
     pub fn verify(&self) -> Result<(), String> {
         let state = self.state();
         let mut problems = state.problems.clone();
         let unused =
-            |exchange: &Exchange| format!("never asked for: {}: …{}", exchange.request.purpose, exchange.request.last);
-        problems.extend(state.left.iter().map(unused));
+            |exchange: &Exchange| format!("unused exchange: {}: …{}", exchange.request.purpose, exchange.request.last);
+        problems.extend(state.remaining.iter().map(unused));
         if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReplayState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -251,14 +258,14 @@ impl Replayer {
         let hash = masked_hash(request);
         let mut state = self.state();
         let at = match self.order {
-            Order::AsRecorded => state.left.front().is_some_and(|next| next.hash == hash).then_some(0),
-            Order::Any => state.left.iter().position(|exchange| exchange.hash == hash),
+            ReplayOrder::AsRecorded => state.remaining.front().is_some_and(|next| next.hash == hash).then_some(0),
+            ReplayOrder::Any => state.remaining.iter().position(|exchange| exchange.hash == hash),
         };
-        at.and_then(|at| state.left.remove(at)).ok_or_else(|| {
-            let slim = Slim::of(request);
-            let problem = format!("not on the cassette: {}: …{}", slim.purpose, slim.last);
+        at.and_then(|at| state.remaining.remove(at)).ok_or_else(|| {
+            let summary = RequestSummary::of(request);
+            let problem = format!("not in the cassette: {}: …{}", summary.purpose, summary.last);
             state.problems.push(problem.clone());
-            LlmError::new(LlmErrorKind::Unscripted).because(problem)
+            LlmError::new(LlmErrorKind::NotInScript).with_detail(problem)
         })
     }
 }
@@ -274,13 +281,13 @@ impl Llm for Replayer {
                 return Err(LlmErrorKind::Cancelled.into());
             }
             let exchange = self.take(&request)?;
-            let end = match exchange.end {
-                ExchangeOutcome::Answer(answer) => Ok(Delta::Done(answer)),
-                ExchangeOutcome::Error(error) if exchange.pieces.is_empty() => return Err(error),
+            let end = match exchange.outcome {
+                ExchangeOutcome::Response(answer) => Ok(Delta::Done(answer)),
+                ExchangeOutcome::Error(error) if exchange.deltas.is_empty() => return Err(error),
                 ExchangeOutcome::Error(error) => Err(error),
             };
-            let pieces = stream::iter(exchange.pieces.into_iter().map(|text| Ok(Delta::Text(text))));
-            Ok(ChatStream::new(pieces.chain(stream::iter([end]))))
+            let deltas = stream::iter(exchange.deltas.into_iter().map(|text| Ok(Delta::Text(text))));
+            Ok(ChatStream::new(deltas.chain(stream::iter([end]))))
         })
     }
 }

@@ -1,17 +1,17 @@
-//! How a model call fails. The kinds are decisions: what may be repeated, what goes to the next model, what ends the turn.
+//! Errors of model calls. The kind decides what happens next: a retry, a fallback to the next model, or the end of the turn.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use segue_base::context::WaitError;
 use serde::{Deserialize, Serialize};
 
-/// A failed model call. Its `Display` is in our own words and safe to log; the vendor's words are in [`LlmError::detail`].
+/// A failed model call. Its `Display` is a fixed text that is safe to log; the provider's message is in [`LlmError::detail`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{kind}")]
 pub struct LlmError {
-    /// What happened, as a decision.
+    /// What happened.
     pub kind: LlmErrorKind,
-    /// What the vendor said, for the trace and for operators: cut short, keys masked. Never shown to users.
+    /// The provider's message, for the trace and for operators: shortened, keys masked. Never shown to users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Arc<str>>,
 }
@@ -21,141 +21,160 @@ pub struct LlmError {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LlmErrorKind {
-    /// Too many requests for now (429).
+    /// Too many requests (HTTP 429).
     #[error("the model's provider limits the rate of requests")]
     RateLimited {
-        /// The vendor asks to wait this long; a floor.
+        /// The provider's `Retry-After`: a retry waits at least this long.
         after: Option<Duration>,
     },
-    /// The account has no money or quota left (429 or 402 with such a code): waiting does not help.
+    /// The account has no credit or quota left (HTTP 429 or 402 with such a code): waiting does not help.
     #[error("the account at the model's provider has no quota left; raise its limit or use another key")]
-    Quota,
-    /// The vendor is in trouble (5xx, 529, 408).
+    #[serde(rename = "quota")]
+    QuotaExhausted,
+    /// The provider fails or is overloaded (HTTP 408, 409, 425, 5xx).
     #[error("the model's provider is overloaded or failing")]
     Overloaded {
-        /// The vendor asks to wait this long; a floor.
+        /// The provider's `Retry-After`: a retry waits at least this long.
         after: Option<Duration>,
     },
-    /// The request does not fit into the model's window.
-    #[error("the request is longer than the model's window")]
-    TooLong,
-    /// The vendor refuses the request as wrong (400, 422).
-    #[error("the model's provider refused the request as malformed; see the trace for its words")]
+    /// The request is longer than the model's context window.
+    #[error("the request is longer than the model's context window")]
+    #[serde(rename = "too_long")]
+    ContextLengthExceeded,
+    /// The provider rejects the request as invalid (HTTP 400, 422).
+    #[error("the model's provider rejected the request as invalid; see its message in the trace")]
     BadRequest,
-    /// The key is missing, wrong or not allowed (401, 403).
-    #[error("the model's provider refused the key; check `api_key` of the model group")]
+    /// The API key is missing, wrong or lacks permission (HTTP 401, 403).
+    #[error("the model's provider rejected the API key; check `api_key` of the model group")]
     Unauthorised,
-    /// No such model or path (404).
+    /// No such model or path (HTTP 404 or a redirect, which is not followed).
     #[error("no such model or path; check `model` and `api_base` of the model group")]
     NotFound,
-    /// No connection: name, route, TLS, or refused.
+    /// No connection: name resolution, routing, TLS, or connection refused.
     #[error("no connection to the model's provider; check `api_base` and the network")]
     Unreachable,
-    /// The connection stood, but no event came in time.
-    #[error("the model sent nothing in time")]
+    /// The provider accepted the connection, but the first event did not come in time.
+    #[error("the model did not begin to answer in time")]
     FirstTokenTimeout,
-    /// The answer paused for too long.
-    #[error("the model paused for too long within its answer")]
-    Idle,
-    /// The caller's own time is over: its deadline, or the budget of its turn. Nobody else is asked.
+    /// The time between two events of the response was too long.
+    #[error("the model paused for too long within its response")]
+    #[serde(rename = "idle")]
+    IdleTimeout,
+    /// The caller's deadline passed, or the time budget of its turn is used up. No other model is called.
+    #[serde(rename = "total")]
     #[error("there was no time left for the model call")]
-    Total,
-    /// The whole call took longer than the model's entry allows (`timeout`); the caller has time left.
+    DeadlineExceeded,
+    /// The whole call took longer than `timeout` of the model's entry; the caller has time left.
     #[error("the model call took longer than its entry allows; see `timeout` of the model")]
     CallTimeout,
-    /// The stream ended before the model's terminal mark. Nothing of it may be acted on.
-    #[error("the model's answer ended before its terminal mark")]
-    CutShort,
-    /// The answer breaks the wire's rules.
-    #[error("the model's answer breaks the wire's rules: {0}")]
-    BadAnswer(InvalidResponse),
-    /// The vendor's filter stopped the request or the answer.
+    /// The stream ended before the model's finish reason. Nothing of the response may be acted on.
+    #[error("the model's response ended before its finish reason")]
+    #[serde(rename = "cut_short")]
+    Truncated,
+    /// The response violates the provider's API.
+    #[error("the model's response is invalid: {0}")]
+    #[serde(rename = "bad_answer")]
+    InvalidResponse(InvalidResponse),
+    /// The provider's content filter stopped the request or the response.
     #[error("the provider's content filter stopped the call")]
     ContentFilter,
-    /// Nobody wants the answer any more.
+    /// The caller cancelled the call.
     #[error("the model call was cancelled")]
     Cancelled,
-    /// A scripted model or a cassette was asked something it does not hold.
-    #[error("the script or cassette holds no answer to this request")]
-    Unscripted,
+    /// A scripted model or a cassette has no response for the request.
+    #[error("the script or cassette has no response for this request")]
+    #[serde(rename = "unscripted")]
+    NotInScript,
 }
 
-/// How an answer breaks the rules.
+/// How a response violates the provider's API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum InvalidResponse {
-    /// Not a stream of events and not a JSON answer: a page, or plain text.
-    #[error("neither a stream of events nor a JSON answer")]
-    NotAnAnswer,
-    /// An event is no JSON of the expected shape.
-    #[error("an event is not the JSON expected")]
+    /// Neither an event stream nor the JSON expected: an HTML page, plain text, or vectors that do not fit the texts.
+    #[error("neither an event stream nor the JSON expected")]
+    #[serde(rename = "not_an_answer")]
+    UnexpectedFormat,
+    /// An event is not JSON of the expected shape.
+    #[error("an event is not JSON of the expected shape")]
     NotJson,
-    /// The stream ended properly but held no choice.
-    #[error("it holds no choice")]
-    Empty,
-    /// One line is over [`segue_base::limits::MODEL_LINE`].
+    /// The stream ended properly without any choice.
+    #[error("it has no choices")]
+    #[serde(rename = "empty")]
+    NoChoices,
+    /// One line is longer than [`segue_base::limits::MODEL_LINE`].
     #[error("a line is too long")]
     LineTooLong,
-    /// The text is over [`segue_base::limits::MODEL_ANSWER`].
+    /// The text is longer than [`segue_base::limits::MODEL_ANSWER`].
     #[error("the text is too long")]
     TextTooLong,
-    /// The arguments of a call are over [`segue_base::limits::MODEL_ARGUMENTS`].
+    /// The arguments of a tool call are longer than [`segue_base::limits::MODEL_ARGUMENTS`].
     #[error("the arguments of a tool call are too long")]
     ArgumentsTooLong,
-    /// More calls than [`segue_base::limits::MODEL_CALLS`].
+    /// More tool calls than [`segue_base::limits::MODEL_CALLS`].
     #[error("too many tool calls")]
     TooManyCalls,
-    /// A tool call without a name.
+    /// A tool call has no name.
+    #[serde(rename = "nameless_call")]
     #[error("a tool call has no name")]
-    NamelessCall,
+    MissingToolName,
 }
 
 impl LlmError {
-    /// An error without words from outside.
+    /// An error without detail.
     pub fn new(kind: LlmErrorKind) -> Self {
         Self { kind, detail: None }
     }
 
-    /// Adds words for operators: the first 500 characters, control characters replaced.
+    /// Sets the detail: the first 500 characters, with control characters replaced by spaces.
     #[must_use]
-    pub fn because(mut self, detail: impl fmt::Display) -> Self {
+    pub fn with_detail(mut self, detail: impl fmt::Display) -> Self {
         let text = detail.to_string();
         let clean: String = text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect();
         self.detail = Some(clean.trim().into());
         self
     }
 
-    /// Whether the same request may be sent to the same model again, when nothing of an answer was shown.
+    /// Whether the same request may be sent to the same model again, as long as no text was streamed to the user.
     pub fn retryable(&self) -> bool {
         use LlmErrorKind as K;
         match &self.kind {
-            K::RateLimited { .. } | K::Overloaded { .. } | K::Unreachable | K::CutShort => true,
-            K::BadAnswer(fault) => {
+            K::RateLimited { .. } | K::Overloaded { .. } | K::Unreachable | K::Truncated => true,
+            K::InvalidResponse(response) => {
                 matches!(
-                    fault,
-                    InvalidResponse::NotAnAnswer
+                    response,
+                    InvalidResponse::UnexpectedFormat
                         | InvalidResponse::NotJson
-                        | InvalidResponse::Empty
-                        | InvalidResponse::NamelessCall
+                        | InvalidResponse::NoChoices
+                        | InvalidResponse::MissingToolName
                 )
             }
-            // Silence: the next model is the better bet than the same one (`docs/faults.md` L7, L8).
-            K::FirstTokenTimeout | K::Idle | K::CallTimeout => false,
-            K::Quota | K::TooLong | K::BadRequest | K::Unauthorised | K::NotFound => false,
-            K::Total | K::ContentFilter | K::Cancelled | K::Unscripted => false,
+            // A timeout: another model is more likely to answer than the same one (`docs/faults.md`).
+            K::FirstTokenTimeout | K::IdleTimeout | K::CallTimeout => false,
+            K::QuotaExhausted | K::ContextLengthExceeded | K::BadRequest | K::Unauthorised | K::NotFound => false,
+            K::DeadlineExceeded | K::ContentFilter | K::Cancelled | K::NotInScript => false,
         }
     }
 
-    /// Whether another model of the group may be asked, when nothing of an answer was shown.
+    /// Whether another model of the group may be called, as long as no text was streamed to the user.
     ///
-    /// Not for what the caller must mend (a window too long is shrunk first) and not to get round a vendor's filter.
-    pub fn next_model_may_help(&self) -> bool {
+    /// False for errors that only the caller can fix (a request too long for the context window is shortened first) and for
+    /// content filters, which a fallback must not bypass.
+    pub fn allows_fallback(&self) -> bool {
         use LlmErrorKind as K;
-        !matches!(&self.kind, K::Cancelled | K::Total | K::Unscripted | K::BadRequest | K::TooLong | K::ContentFilter)
+        !matches!(
+            &self.kind,
+            K::Cancelled
+                | K::DeadlineExceeded
+                | K::NotInScript
+                | K::BadRequest
+                | K::ContextLengthExceeded
+                | K::ContentFilter
+        )
     }
 
-    /// How long the vendor asks to wait.
+    /// How long the provider asks to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.kind {
             LlmErrorKind::RateLimited { after } | LlmErrorKind::Overloaded { after } => *after,
@@ -163,27 +182,27 @@ impl LlmError {
         }
     }
 
-    /// A short, stable word for traces and metrics.
+    /// A short, stable code for traces and metrics.
     pub fn code(&self) -> &'static str {
         use LlmErrorKind as K;
         match &self.kind {
             K::RateLimited { .. } => "rate_limited",
-            K::Quota => "quota",
+            K::QuotaExhausted => "quota",
             K::Overloaded { .. } => "overloaded",
-            K::TooLong => "too_long",
+            K::ContextLengthExceeded => "too_long",
             K::BadRequest => "bad_request",
             K::Unauthorised => "unauthorised",
             K::NotFound => "not_found",
             K::Unreachable => "unreachable",
             K::FirstTokenTimeout => "first_token_timeout",
-            K::Idle => "idle",
-            K::Total => "total",
+            K::IdleTimeout => "idle",
+            K::DeadlineExceeded => "total",
             K::CallTimeout => "call_timeout",
-            K::CutShort => "cut_short",
-            K::BadAnswer(_) => "bad_answer",
+            K::Truncated => "cut_short",
+            K::InvalidResponse(_) => "bad_answer",
             K::ContentFilter => "content_filter",
             K::Cancelled => "cancelled",
-            K::Unscripted => "unscripted",
+            K::NotInScript => "unscripted",
         }
     }
 }
@@ -194,16 +213,16 @@ impl From<LlmErrorKind> for LlmError {
     }
 }
 impl From<InvalidResponse> for LlmError {
-    fn from(fault: InvalidResponse) -> Self {
-        Self::new(LlmErrorKind::BadAnswer(fault))
+    fn from(response: InvalidResponse) -> Self {
+        Self::new(LlmErrorKind::InvalidResponse(response))
     }
 }
-/// A wait that ended by itself; callers that know which deadline it was say so with a finer kind.
+/// A wait that was cancelled or reached its deadline. Callers that know which deadline it was use a more precise kind.
 impl From<WaitError> for LlmError {
-    fn from(stopped: WaitError) -> Self {
-        Self::new(match stopped {
+    fn from(error: WaitError) -> Self {
+        Self::new(match error {
             WaitError::Cancelled => LlmErrorKind::Cancelled,
-            WaitError::DeadlinePassed => LlmErrorKind::Total,
+            WaitError::DeadlinePassed => LlmErrorKind::DeadlineExceeded,
         })
     }
 }
@@ -213,26 +232,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn display_never_carries_the_vendors_words() {
-        let error = LlmError::new(LlmErrorKind::BadRequest).because("secret vendor\u{7} words");
+    fn display_never_contains_the_providers_message() {
+        let error = LlmError::new(LlmErrorKind::BadRequest).with_detail("secret vendor\u{7} words");
         assert!(!error.to_string().contains("vendor words"));
         assert_eq!(error.detail.as_deref(), Some("secret vendor  words"));
     }
 
     #[test]
-    fn details_are_cut() {
-        let error = LlmError::new(LlmErrorKind::BadRequest).because("ü".repeat(2000));
+    fn long_details_are_shortened() {
+        let error = LlmError::new(LlmErrorKind::BadRequest).with_detail("ü".repeat(2000));
         assert_eq!(error.detail.map(|d| d.chars().count()), Some(500));
     }
 
     #[test]
-    fn errors_survive_storage() {
+    fn errors_round_trip_through_json() {
         for kind in [
             LlmErrorKind::RateLimited { after: Some(Duration::from_millis(1500)) },
-            LlmErrorKind::BadAnswer(InvalidResponse::NotJson),
+            LlmErrorKind::InvalidResponse(InvalidResponse::NotJson),
             LlmErrorKind::Cancelled,
         ] {
-            let error = LlmError::new(kind).because("x");
+            let error = LlmError::new(kind).with_detail("x");
             let text = serde_json::to_string(&error).unwrap_or_default();
             assert_eq!(serde_json::from_str::<LlmError>(&text).ok(), Some(error), "{text}");
         }

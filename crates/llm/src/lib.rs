@@ -1,33 +1,39 @@
-//! Talking to models.
+//! Clients of language models and embedding models.
 //!
-//! *For*: one trait, [`Llm`], behind which every vendor, the scripted model and recorded exchanges look alike.
-//! *Entry*: [`open`] makes a model group from plain data ([`ModelConfig`]); [`Llm::chat`] asks it.
-//! *Never*: only streams exist (a whole answer is [`ChatStream::finish`]); no tool call leaves this room before the model's
-//! terminal mark came and its arguments parsed (guarded by `every_cut_is_a_typed_failure`); no error message carries a
-//! secret or a vendor's words to a user ([`LlmError::detail`] is for operators); the environment is never read here.
+//! Every provider, the scripted model and recorded exchanges implement one trait, [`Llm`]. [`open`] makes a model group from
+//! plain data ([`ModelConfig`]); [`Llm::chat`] calls it. All responses are streams; [`ChatStream::finish`] waits for the whole.
 //!
-//! | file | holds |
+//! Guarantees:
+//!
+//! * A tool call is returned only after the model's finish reason came and its arguments were parsed (tested by
+//!   `a_truncated_stream_fails_or_is_complete` in `conformance`).
+//! * The text of an error contains neither a secret nor the provider's message, so it may be shown to users;
+//!   [`LlmError::detail`] is for operators.
+//! * This package never reads environment variables; the caller passes them in [`LlmEnvironment`].
+//!
+//! | module | content |
 //! | --- | --- |
-//! | [`message`], [`request`], [`stream`], [`error`] | what goes in, what comes out, how it fails |
-//! | `request_hash` | the canonical form of a request |
-//! | [`profile`] | facts about model families |
-//! | `transport` | a request out; bytes to events, events to a whole answer, within deadlines |
-//! | [`oddity`] | what was strange about an answer that stands all the same |
-//! | [`retry`], [`router`] | what is tried again, and what is tried next |
-//! | [`price`] | what an answer costs |
-//! | [`openai`] | the chat completions wire, and that of embeddings |
-//! | [`anthropic`] | the messages wire |
-//! | [`embeddings`] | texts to vectors |
+//! | [`message`], [`request`], [`stream`], [`error`] | messages, requests, responses, errors |
+//! | `request_hash` | the canonical form of a request and its hash |
+//! | [`profile`] | what each model family supports |
+//! | `transport` | sends requests; decodes bytes to events and events to responses, within deadlines |
+//! | [`warning`] | deviations in responses that are used nevertheless |
+//! | [`retry`], [`router`] | retries, model groups, fallbacks, circuit breakers |
+//! | `context_window` | shortens requests that are too long for a model |
+//! | [`price`] | the cost of a call |
+//! | [`openai`] | the Chat Completions API and the Embeddings API |
+//! | [`anthropic`] | the Messages API |
+//! | [`embeddings`] | embedding models |
 //! | [`scripted`], [`cassette`] | models without a network |
 
 pub mod anthropic;
 pub mod cassette;
 #[cfg(test)]
 mod conformance;
+mod context_window;
 pub mod embeddings;
 pub mod error;
 pub mod message;
-pub mod oddity;
 pub mod openai;
 pub mod price;
 pub mod profile;
@@ -41,7 +47,7 @@ pub mod stream;
 #[path = "../../../tests/support/answering.rs"]
 mod test_server;
 mod transport;
-mod window;
+pub mod warning;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -51,82 +57,84 @@ use serde_json::{Map, Value};
 
 pub use embeddings::{Embedder, Embedding};
 pub use error::{InvalidResponse, LlmError, LlmErrorKind};
-pub use message::{ChatMessage, ChatResponse, FinishReason, Route, ToolArguments, ToolCall, Usage};
-pub use oddity::ResponseWarning;
+pub use message::{ChatMessage, ChatResponse, FinishReason, RoutingInfo, ToolArguments, ToolCall, Usage};
 pub use profile::{ModelProfile, ReasoningEffort};
 pub use request::{ChatRequest, Purpose, ToolChoice, ToolList, ToolSpec};
 pub use request_hash::RequestHash;
 pub use router::{RouterConfig, RoutingStrategy};
 pub use stream::{ChatStream, Delta};
+pub use warning::ResponseWarning;
 
 /// A model, or a group of them.
 pub trait Llm: Send + Sync {
-    /// Facts about the model that answers first.
+    /// The profile of the model; of the first model of a group.
     fn profile(&self) -> &ModelProfile;
 
-    /// Asks the model. The stream owns what it needs of `cx` (deadline, cancellation, clock).
+    /// Calls the model. The stream owns what it needs of `cx` (deadline, cancellation, clock).
     ///
     /// # Errors
-    /// [`LlmError`] when the request failed before the answer began; later failures are items of the stream.
+    /// [`LlmError`] when the call failed before the response began; later failures are items of the stream.
     ///
     /// # Cancellation
-    /// Dropping the future or the stream closes the connection; firing `cx.cancel` makes both end with
+    /// Dropping the future or the stream closes the connection; cancelling `cx.cancel` makes both end with
     /// [`LlmErrorKind::Cancelled`].
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>>;
 }
 
-/// One entry of a model group, as plain data: what `endpoints.yml` says after `${}` expansion and defaults.
+/// One entry of a model group as plain data: an entry of `endpoints.yml` with `${}` expanded and defaults applied.
 #[derive(Clone, Debug, Default)]
 pub struct ModelConfig {
-    /// `openai`, `azure`, `anthropic`, `self-hosted`, `scripted`, `cassette`, or the name of a vendor that speaks chat completions.
+    /// `openai`, `azure`, `anthropic`, `self-hosted`, `scripted`, `cassette`, or the name of a
+    /// provider with a Chat Completions API.
     pub provider: String,
-    /// The vendor's name of the model.
+    /// The provider's name of the model.
     pub model: String,
-    /// Azure: the deployment, which is part of the path.
+    /// Azure: the deployment, which is part of the URL path.
     pub deployment: Option<String>,
-    /// Where the API lives, up to and without `/chat/completions`.
+    /// Base URL of the API, without `/chat/completions`.
     pub api_base: Option<String>,
-    /// Azure: the value of `api-version`. Anthropic: that of `anthropic-version`.
+    /// Azure: the query parameter `api-version`. Anthropic: the header `anthropic-version`.
     pub api_version: Option<String>,
-    /// The key; without one the provider's variable of [`LlmEnvironment`] is taken.
+    /// The API key; without one, the provider's key in [`LlmEnvironment`] is used.
     pub api_key: Option<Secret>,
-    /// One whole call; default [`segue_base::limits::MODEL_TOTAL`].
+    /// Limit of one whole call; default [`segue_base::limits::MODEL_TOTAL`].
     pub timeout: Option<Duration>,
-    /// Request to first event; default [`segue_base::limits::MODEL_FIRST_TOKEN`], or the whole call when the model reasons.
+    /// Limit from the request to the first event; default [`segue_base::limits::MODEL_FIRST_TOKEN`], or the whole call with hidden
+    /// reasoning.
     pub first_token_timeout: Option<Duration>,
-    /// Between two events; default [`segue_base::limits::MODEL_IDLE`].
+    /// Limit between two events; default [`segue_base::limits::MODEL_IDLE`].
     pub idle_timeout: Option<Duration>,
-    /// Tries after the first; default [`segue_base::limits::MODEL_TRIES`] − 1.
+    /// Attempts after the first; default [`segue_base::limits::MODEL_TRIES`] − 1.
     pub num_retries: Option<u32>,
-    /// Used when the request sets none; dropped where the model refuses it.
+    /// Used when the request sets none; omitted where the model rejects it.
     pub temperature: Option<f64>,
-    /// Most tokens of an answer, when the request sets none (`max_tokens` or `max_completion_tokens`).
+    /// Maximum tokens of a response, when the request sets none (`max_tokens` or `max_completion_tokens`).
     pub max_tokens: Option<u32>,
-    /// Used when the request sets none; default: the lowest the model knows.
+    /// Used when the request sets none; default: the lowest effort of the model.
     pub reasoning_effort: Option<ReasoningEffort>,
     /// Used when the request sets none.
     pub parallel_tool_calls: Option<bool>,
-    /// Other keys, sent as they stand (`top_p`, `stop`, `logit_bias`, …). Keys that this room sets itself are ignored.
+    /// Other keys, sent unchanged (`top_p`, `stop`, `logit_bias`, …). Keys that this package sets itself are ignored.
     pub extra: Map<String, Value>,
     /// `scripted`: the rules. `cassette`: the recorded exchanges.
-    pub source: Option<Source>,
+    pub source: Option<ScriptSource>,
 }
 
-/// Where the rules of a scripted model or the lines of a cassette come from.
+/// Where the rules of a scripted model or the exchanges of a cassette come from.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum ScriptSource {
     /// A file, read when the model is opened.
     File(PathBuf),
-    /// A text that the caller read; `name` is for messages.
+    /// A text that the caller has read.
     Text {
-        /// What to call it in messages.
+        /// The name in messages.
         name: String,
         /// The content.
         text: Arc<str>,
     },
 }
 
-/// What models need from outside; the caller reads it, this room does not look around.
+/// Keys, base URLs and HTTP clients for model clients. The caller provides them; nothing is read from the process environment.
 #[derive(Clone, Debug, Default)]
 pub struct LlmEnvironment {
     /// `OPENAI_BASE_URL`: used by provider `openai` without `api_base`. Wins over [`Self::openai_api_base`].
@@ -143,15 +151,15 @@ pub struct LlmEnvironment {
     pub azure_api_version: Option<String>,
     /// `AZURE_API_KEY`.
     pub azure_api_key: Option<Secret>,
-    /// Key for every other provider, by provider name (`ANTHROPIC_API_KEY` under `anthropic`, …).
+    /// Keys of all other providers, by provider name (`ANTHROPIC_API_KEY` under `anthropic`, …).
     pub other_keys: std::collections::BTreeMap<String, Secret>,
-    /// The connections that models share with everything else that calls out.
+    /// The HTTP clients, shared with all other external services.
     pub outbound: segue_base::http::HttpClients,
-    /// Seed of jitter and of the scripted model's mischief.
+    /// Seed of retry jitter and of the scripted model's fault injection.
     pub seed: u64,
 }
 
-/// A model that could not be opened: what its entry lacks, and the cure.
+/// An invalid entry of a model group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("model `{model}` of provider `{provider}`: `{key}`: {problem}")]
 pub struct ModelConfigError {
@@ -161,7 +169,7 @@ pub struct ModelConfigError {
     pub model: String,
     /// The key of the entry that is wrong or missing.
     pub key: &'static str,
-    /// What is wrong, and what to do.
+    /// What is wrong and how to fix it.
     pub problem: String,
 }
 
@@ -171,22 +179,26 @@ impl ModelConfigError {
     }
 }
 
-/// Opens a model group: one of its entries answers, as the group's strategy says; when it fails the others are asked.
+/// Makes a model group. The routing strategy selects the entry to call; when that fails, the others are called.
 ///
-/// Opens no connection; reads the files of scripted models and cassettes.
+/// Opens no connection. Reads the files of scripted models and cassettes.
 ///
 /// # Errors
-/// [`ModelConfigError`] for an entry that lacks what its provider needs, or when there is no entry.
+/// [`ModelConfigError`] for an entry that lacks what its provider needs, or without entries.
 pub fn open_group(
     entries: &[ModelConfig],
     group: &RouterConfig,
-    around: &LlmEnvironment,
+    environment: &LlmEnvironment,
 ) -> Result<Arc<dyn Llm>, ModelConfigError> {
     let mut members = Vec::with_capacity(entries.len());
     for config in entries {
-        let retries = config.num_retries.map(|retries| retries.min(MOST_TRIES - 1));
-        let tries = retries.map_or(segue_base::limits::MODEL_TRIES, |retries| retries + 1);
-        members.push(router::GroupMember { model: open_one(config, around)?, tries, share: router::Share::of(config) });
+        let retries = config.num_retries.map(|retries| retries.min(MAX_ATTEMPTS - 1));
+        let max_attempts = retries.map_or(segue_base::limits::MODEL_TRIES, |retries| retries + 1);
+        members.push(router::GroupMember {
+            model: open_one(config, environment)?,
+            max_attempts,
+            limits: router::MemberLimits::of(config),
+        });
     }
     let mut members = members.into_iter();
     let Some(first) = members.next() else {
@@ -197,40 +209,45 @@ pub fn open_group(
         ));
     };
     let policy = retry::RetryPolicy::default();
-    Ok(Arc::new(router::Router::new(first, members.collect(), group.clone(), policy, around.seed)))
+    Ok(Arc::new(router::Router::new(first, members.collect(), group.clone(), policy, environment.seed)))
 }
 
-/// A group and others that stand in for it, in order, when it fails as a whole. Each keeps its own strategy.
-pub fn with_stand_ins(group: Arc<dyn Llm>, others: &[Arc<dyn Llm>], around: &LlmEnvironment) -> Arc<dyn Llm> {
-    let member = |model: Arc<dyn Llm>| router::GroupMember { model, tries: 1, share: router::Share::default() };
+/// A model group with fallback groups, which are called in order when it fails as a whole. Each keeps its own strategy.
+pub fn with_fallback_groups(
+    group: Arc<dyn Llm>,
+    others: &[Arc<dyn Llm>],
+    environment: &LlmEnvironment,
+) -> Arc<dyn Llm> {
+    let member =
+        |model: Arc<dyn Llm>| router::GroupMember { model, max_attempts: 1, limits: router::MemberLimits::default() };
     let others = others.iter().cloned().map(member).collect();
-    // The group and each that stands in for it did all that for itself.
-    let policy = retry::RetryPolicy { shrinks: false, ..retry::RetryPolicy::default() };
-    Arc::new(router::Router::new(member(group), others, RouterConfig::default(), policy, around.seed))
+    // Each group has already shortened the request for itself.
+    let policy = retry::RetryPolicy { shortens_requests: false, ..retry::RetryPolicy::default() };
+    Arc::new(router::Router::new(member(group), others, RouterConfig::default(), policy, environment.seed))
 }
 
-/// Opens entries of which the first answers and the others take over in order when it fails.
+/// Makes a model group of which the first entry is called, and the others in order when it fails.
 ///
 /// # Errors
 /// As [`open_group`].
-pub fn open(entries: &[ModelConfig], around: &LlmEnvironment) -> Result<Arc<dyn Llm>, ModelConfigError> {
-    open_group(entries, &RouterConfig::default(), around)
+pub fn open(entries: &[ModelConfig], environment: &LlmEnvironment) -> Result<Arc<dyn Llm>, ModelConfigError> {
+    open_group(entries, &RouterConfig::default(), environment)
 }
 
-/// More tries than this help nobody within the budget of retries.
-const MOST_TRIES: u32 = 10;
+/// Upper limit of attempts per call, whatever the configuration says.
+const MAX_ATTEMPTS: u32 = 10;
 
-fn open_one(config: &ModelConfig, around: &LlmEnvironment) -> Result<Arc<dyn Llm>, ModelConfigError> {
+fn open_one(config: &ModelConfig, environment: &LlmEnvironment) -> Result<Arc<dyn Llm>, ModelConfigError> {
     Ok(match config.provider.as_str() {
-        "scripted" => Arc::new(scripted::ScriptedLlm::open(config, around)?),
+        "scripted" => Arc::new(scripted::ScriptedLlm::open(config, environment)?),
         "cassette" => Arc::new(cassette::Replayer::open(config)?),
         "" => return Err(ModelConfigError::new(config, "provider", "missing; set it, as in `provider: openai`")),
-        "anthropic" => Arc::new(anthropic::Anthropic::new(config, around)?),
+        "anthropic" => Arc::new(anthropic::Anthropic::new(config, environment)?),
         "bedrock" | "vertex_ai" | "huggingface_local" => {
-            let cure = "this wire is not spoken yet; use a gateway that offers chat completions with `provider: self-hosted` and `api_base`";
-            return Err(ModelConfigError::new(config, "provider", cure));
+            let fix = "this API is not supported yet; use a gateway with a Chat Completions API, with `provider: self-hosted` and `api_base`";
+            return Err(ModelConfigError::new(config, "provider", fix));
         }
-        _ => Arc::new(openai::OpenAi::new(config, around)?),
+        _ => Arc::new(openai::OpenAi::new(config, environment)?),
     })
 }
 
@@ -245,13 +262,13 @@ mod tests {
     }
 
     fn script(rules: &str) -> ModelConfig {
-        let source = Source::Text { name: "s.yml".into(), text: rules.into() };
+        let source = ScriptSource::Text { name: "s.yml".into(), text: rules.into() };
         ModelConfig { source: Some(source), ..entry("scripted") }
     }
 
     #[test]
-    fn entries_that_cannot_work_are_named_with_their_cure() {
-        for (entries, key, cure) in [
+    fn invalid_entries_are_reported_with_a_fix() {
+        for (entries, key, fix) in [
             (vec![], "models", "list at least one"),
             (vec![entry("")], "provider", "provider: openai"),
             (vec![entry("openai")], "api_key", "OPENAI_API_KEY"),
@@ -263,14 +280,14 @@ mod tests {
         ] {
             let error = open(&entries, &LlmEnvironment::default()).err().unwrap();
             assert_eq!(error.key, key, "{error}");
-            assert!(error.to_string().contains(cure), "{error}");
+            assert!(error.to_string().contains(fix), "{error}");
         }
     }
 
     #[tokio::test]
-    async fn a_call_is_tried_as_often_as_its_entry_or_the_table_says() {
+    async fn num_retries_sets_the_attempts_of_a_call() {
         let fails = || script("rules: [{fail: {status: 503}}]");
-        for (retries, tries) in [(None, segue_base::limits::MODEL_TRIES), (Some(0), 1), (Some(3), 4)] {
+        for (retries, attempts) in [(None, segue_base::limits::MODEL_TRIES), (Some(0), 1), (Some(3), 4)] {
             let group = open(&[ModelConfig { num_retries: retries, ..fails() }], &LlmEnvironment::default()).unwrap();
             let clock = ManualClock::auto_advancing();
             let cx = clock.context(Duration::from_secs(600));
@@ -278,12 +295,12 @@ mod tests {
             let error = group.chat(request, &cx).await.err().unwrap();
             assert!(matches!(error.kind, LlmErrorKind::Overloaded { .. }), "{error:?}");
             let waits = clock.slept().len();
-            assert_eq!(waits + 1, tries as usize, "a wait before each try but the first");
+            assert_eq!(waits + 1, attempts as usize, "a wait before each attempt but the first");
         }
     }
 
     #[tokio::test]
-    async fn a_list_of_models_is_an_ordered_fallback() {
+    async fn a_failing_model_falls_back_to_the_next_entry() {
         let broken = script("rules: [{fail: {status: 401}}]");
         let group = open(&[broken, script("rules: [{say: second}]")], &LlmEnvironment::default()).unwrap();
         let cx = ManualClock::new().context(Duration::from_secs(60));

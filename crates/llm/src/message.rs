@@ -1,4 +1,4 @@
-//! What is said to a model and what it says back. Everything is cheap to clone: texts and arguments are shared.
+//! Messages to a model and its responses. All types are cheap to clone: texts and arguments are shared.
 
 use std::{fmt, sync::Arc};
 
@@ -7,76 +7,76 @@ use serde_json::Value;
 
 pub use segue_lang::usage::Usage;
 
-use super::oddity::ResponseWarning;
+use super::warning::ResponseWarning;
 
-/// What a wire is told where it wants the user's side and nobody said anything. Many models refuse to go on with an answer of
-/// their own, so every wire ends with the user's side or the results of tools.
-pub(super) const SILENCE: &str = include_str!("../prompts/wire_silence.txt");
+/// Sent as a user message where an API requires one and the user said nothing. Many models reject requests that end with an
+/// assistant message, so every request ends with a user message or tool results.
+pub(super) const NO_USER_MESSAGE: &str = include_str!("../prompts/wire_silence.txt");
 
 /// One message of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum ChatMessage {
-    /// Instructions. Where the model wants them only at the start, later ones travel as notes of the user's side.
+    /// Instructions. Where a model accepts them only at the start, later ones are sent with the role `user`.
     System {
         /// The text.
         text: Arc<str>,
     },
-    /// What the user's side says.
+    /// A message of the user.
     User {
         /// The text.
         text: Arc<str>,
     },
-    /// What the model said earlier.
+    /// An earlier response of the model.
     Assistant {
-        /// The text; may be empty when there are calls.
+        /// The text; may be empty when there are tool calls.
         #[serde(default)]
         text: Arc<str>,
-        /// Its calls, each of which must be answered by exactly one `Tool` message before the next request.
+        /// Its tool calls. Exactly one `Tool` message must answer each of them before the next request.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<ToolCall>,
-        /// What it thought with them, for vendors that want it back.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        thoughts: Option<Arc<ReasoningBlocks>>,
+        /// Its reasoning, for providers that require it back with the tool results.
+        #[serde(rename = "thoughts", default, skip_serializing_if = "Option::is_none")]
+        reasoning: Option<Arc<ReasoningBlocks>>,
     },
-    /// The outcome of one call.
+    /// The result of one tool call.
     Tool {
         /// The call it answers.
         call_id: Arc<str>,
         /// The tool's name.
         name: Arc<str>,
-        /// The outcome as the model reads it.
+        /// The result as the model reads it.
         text: Arc<str>,
     },
 }
 
 impl ChatMessage {
-    /// Instructions.
+    /// A system message.
     pub fn system(text: impl Into<Arc<str>>) -> Arc<Self> {
         Arc::new(Self::System { text: text.into() })
     }
-    /// What the user's side says.
+    /// A user message.
     pub fn user(text: impl Into<Arc<str>>) -> Arc<Self> {
         Arc::new(Self::User { text: text.into() })
     }
-    /// What the model said, without calls.
+    /// An assistant message without tool calls.
     pub fn assistant(text: impl Into<Arc<str>>) -> Arc<Self> {
-        Arc::new(Self::Assistant { text: text.into(), tool_calls: Vec::new(), thoughts: None })
+        Arc::new(Self::Assistant { text: text.into(), tool_calls: Vec::new(), reasoning: None })
     }
-    /// The outcome of `call`.
+    /// The result of `call`.
     pub fn tool(call: &ToolCall, text: impl Into<Arc<str>>) -> Arc<Self> {
         Arc::new(Self::Tool { call_id: call.id.clone(), name: call.name.clone(), text: text.into() })
     }
-    /// The same message without what the model thought: vendors want that back only until the user speaks again.
-    pub fn without_thoughts(&self) -> Self {
+    /// The same message without the model's reasoning, which providers require only until the next user message.
+    pub fn without_reasoning(&self) -> Self {
         match self {
             Self::Assistant { text, tool_calls, .. } => {
-                Self::Assistant { text: text.clone(), tool_calls: tool_calls.clone(), thoughts: None }
+                Self::Assistant { text: text.clone(), tool_calls: tool_calls.clone(), reasoning: None }
             }
             other => other.clone(),
         }
     }
-    /// The text of the message, whoever said it.
+    /// The text of the message.
     pub fn text(&self) -> &str {
         match self {
             Self::System { text } | Self::User { text } | Self::Assistant { text, .. } | Self::Tool { text, .. } => {
@@ -86,38 +86,38 @@ impl ChatMessage {
     }
 }
 
-/// One call the model asks for. It exists only when the model's answer ended properly.
+/// One tool call that the model requests. It exists only when the response has a finish reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// Unique within its answer; made by us where the vendor gave none or gave one twice.
+    /// Unique within its response; generated where the provider sent none or sent one twice.
     pub id: Arc<str>,
-    /// The tool, as the model wrote it; may name no real tool.
+    /// The name of the tool as the model wrote it; no such tool may exist.
     pub name: Arc<str>,
     /// The arguments.
     pub arguments: ToolArguments,
 }
 
-/// The arguments of a call.
+/// The arguments of a tool call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolArguments {
-    /// They are JSON; an object, unless the model wrote something else.
+    /// Valid JSON: an object, unless the model wrote something else.
     Json(Arc<Value>),
-    /// They are no JSON: the call must not run, the model should be told.
+    /// Invalid JSON: the call must not run, and the model should get the error.
     Malformed {
         /// What the model wrote.
         text: Arc<str>,
-        /// Where it breaks, in words for the model: `expected … at line 1 column 9`.
+        /// The parser's message, for the model: `expected … at line 1 column 9`.
         error: Arc<str>,
     },
 }
 
 impl ToolArguments {
-    /// Takes a JSON value.
+    /// Arguments of a JSON value.
     pub fn json(value: impl Into<Value>) -> Self {
         Self::Json(Arc::new(value.into()))
     }
-    /// The JSON, if it is JSON.
+    /// The JSON value, if the arguments are valid.
     pub fn as_json(&self) -> Option<&Value> {
         match self {
             Self::Json(value) => Some(value),
@@ -126,7 +126,7 @@ impl ToolArguments {
     }
 }
 
-/// The arguments as text for the wire: compact JSON, or what the model wrote.
+/// The arguments as text: compact JSON, or what the model wrote.
 impl fmt::Display for ToolArguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,105 +136,110 @@ impl fmt::Display for ToolArguments {
     }
 }
 
-/// What a model thought while it answered: closed to us, and shown to nobody. Some vendors want it back, unchanged, with the
-/// results of the calls that followed; no other model may see it.
+/// The reasoning of one response, as opaque blocks that are never shown. Some providers require them back unchanged with the
+/// results of the tool calls that followed. They are sent to no other model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReasoningBlocks {
-    /// The model that thought them, as its entry names it.
+    /// The model that produced them, as its entry names it.
     pub model: Arc<str>,
-    /// In the order they came.
+    /// In the order of the response.
     pub blocks: Vec<ReasoningBlock>,
 }
 
-/// One thought.
+/// One block of reasoning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReasoningBlock {
-    /// How many parts of the answer came before it: its text counts as one, and each call.
+    /// How many parts of the response came before it: the text counts as one part, each tool call as another.
     pub after: usize,
-    /// As the vendor sent it.
+    /// As the provider sent it.
     pub block: Arc<Value>,
 }
 
-/// A whole answer: the fold of a stream that reached its terminal mark.
+/// A complete response: all deltas of a stream that reached its finish reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChatResponse {
-    /// All text, as it was streamed; may be empty.
+    /// All text as it was streamed; may be empty.
     #[serde(default)]
     pub text: Arc<str>,
-    /// What the model said in a typed refusal; empty text otherwise.
+    /// The text of a refusal, where the API marks refusals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Arc<str>>,
-    /// The calls, in the model's order; empty unless the answer ended properly.
+    /// The tool calls, in the model's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// Names of calls that had begun when the length limit or a filter ended the answer. They must never run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lost_calls: Vec<Arc<str>>,
-    /// Why it ended.
+    /// Names of the tools whose calls were incomplete when the length limit or a filter ended the response. They must never run.
+    #[serde(rename = "lost_calls", default, skip_serializing_if = "Vec::is_empty")]
+    pub truncated_calls: Vec<Arc<str>>,
+    /// Why the response ended.
     pub finish: FinishReason,
-    /// What it cost.
+    /// Token usage and cost.
     #[serde(default)]
     pub usage: Usage,
-    /// The model that answered, as the vendor names it.
+    /// The model that answered, as the provider names it.
     #[serde(default)]
     pub model: Arc<str>,
-    /// What it thought, for vendors that want it back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub thoughts: Option<Arc<ReasoningBlocks>>,
-    /// Which model of a group of several answered, or how, where that is not the plain way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub route: Option<Arc<Route>>,
-    /// What was strange about it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub oddities: Vec<ResponseWarning>,
+    /// The model's reasoning, for providers that require it back.
+    #[serde(rename = "thoughts", default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Arc<ReasoningBlocks>>,
+    /// Which member of the model group answered. `None` for a group of one model whose request was not shortened.
+    #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Arc<RoutingInfo>>,
+    /// Deviations that do not make the response invalid.
+    #[serde(rename = "oddities", default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<ResponseWarning>,
 }
 
-/// Which model of a group answered.
+/// Which member of a model group answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Route {
-    /// Its place in its group, counted from 0.
+pub struct RoutingInfo {
+    /// Its position in the group, counted from 0.
     pub member: usize,
     /// The model, as its entry names it.
     pub model: Arc<str>,
-    /// Tries of the call, this one included.
-    pub tries: u64,
-    /// The request was longer than the model's window: the model saw less of the conversation than it was asked with.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub shrunk: bool,
+    /// Attempts of the call over all members, this one included.
+    #[serde(rename = "tries")]
+    pub attempts: u64,
+    /// The request was longer than the model's context window, so older parts of the conversation were left out.
+    #[serde(rename = "shrunk", default, skip_serializing_if = "std::ops::Not::not")]
+    pub shortened: bool,
 }
 
 impl ChatResponse {
-    /// An answer of text alone.
+    /// A response with text only.
     pub fn text(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
-    /// An answer of calls alone.
+    /// A response with tool calls only.
     pub fn calls(tool_calls: Vec<ToolCall>) -> Self {
         Self { tool_calls, finish: FinishReason::ToolCalls, ..Self::default() }
     }
-    /// The message that stands for this answer in the next request.
+    /// The assistant message that represents this response in the next request.
     pub fn to_message(&self) -> Arc<ChatMessage> {
         let text = if self.text.is_empty() { self.refusal.clone().unwrap_or_default() } else { self.text.clone() };
-        Arc::new(ChatMessage::Assistant { text, tool_calls: self.tool_calls.clone(), thoughts: self.thoughts.clone() })
+        Arc::new(ChatMessage::Assistant {
+            text,
+            tool_calls: self.tool_calls.clone(),
+            reasoning: self.reasoning.clone(),
+        })
     }
-    /// Whether there is nothing in it: no call, and only white space for text.
+    /// Whether it is empty: no tool call, no refusal, and only white space as text.
     pub fn is_blank(&self) -> bool {
         self.tool_calls.is_empty() && self.refusal.is_none() && self.text.trim().is_empty()
     }
 }
 
-/// Why an answer ended.
+/// Why a response ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FinishReason {
-    /// The model was done.
+    /// The model finished.
     #[default]
     Stop,
-    /// The model wants its calls answered.
+    /// The model requests tool calls.
     ToolCalls,
-    /// The token limit cut it: the text is incomplete and calls are dropped.
+    /// The token limit ended it: the text is incomplete and its tool calls are dropped.
     Length,
-    /// The vendor's filter cut it: the text is incomplete and calls are dropped.
+    /// The provider's content filter ended it: the text is incomplete and its tool calls are dropped.
     ContentFilter,
 }

@@ -1,11 +1,11 @@
-//! What a call costs: the prices of a model's entry times the tokens of its answer.
+//! The cost of a call: the prices of a model's entry times its token usage.
 
 use segue_lang::usage::round_cost;
 use serde_json::Value;
 
 use super::{ModelConfig, message::Usage};
 
-/// Keys of a model entry that are for this side alone: prices, shares and limits. They never travel.
+/// Keys of a model entry that configure routing, prices and the prompt cache. They are never sent to the provider.
 pub(super) const LOCAL_KEYS: &[&str] =
     &["rpm", "tpm", "weight", INPUT, OUTPUT, CACHE_READ, CACHE_WRITE, REASONING, "prompt_cache"];
 
@@ -15,23 +15,23 @@ const CACHE_READ: &str = "cache_read_input_token_cost";
 const CACHE_WRITE: &str = "cache_creation_input_token_cost";
 const REASONING: &str = "output_cost_per_reasoning_token";
 
-/// Prices of one token each, in whatever currency the project's author counts.
+/// Prices per token, in the currency of the project's author.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
-    /// A token of the request.
+    /// An input token.
     pub input: f64,
-    /// A token of the answer.
+    /// An output token.
     pub output: f64,
-    /// A token that came from the vendor's cache.
+    /// An input token read from the provider's prompt cache.
     pub cache_read: f64,
-    /// A token that was written to it.
+    /// An input token written to the provider's prompt cache.
     pub cache_write: f64,
-    /// A token of unseen reasoning.
+    /// A token of hidden reasoning.
     pub reasoning: f64,
 }
 
 impl Prices {
-    /// The prices that an entry sets; `None` where it sets neither that of the request nor that of the answer.
+    /// The prices of a model entry; `None` where it has neither an input nor an output price.
     pub fn of(config: &ModelConfig) -> Option<Self> {
         let price = |key: &str| config.extra.get(key).and_then(Value::as_f64).filter(|price| *price >= 0.0);
         if price(INPUT).is_none() && price(OUTPUT).is_none() {
@@ -47,15 +47,15 @@ impl Prices {
         })
     }
 
-    /// What these tokens cost.
+    /// The cost of `usage`, rounded.
     pub fn cost(&self, usage: &Usage) -> f64 {
         let plain = usage.input.saturating_sub(usage.cached).saturating_sub(usage.cache_written);
-        let said = usage.output.saturating_sub(usage.reasoning);
+        let visible = usage.output.saturating_sub(usage.reasoning);
         let times = |tokens: u64, price: f64| tokens as f64 * price;
         let cost = times(plain, self.input)
             + times(usage.cached, self.cache_read)
             + times(usage.cache_written, self.cache_write)
-            + times(said, self.output)
+            + times(visible, self.output)
             + times(usage.reasoning, self.reasoning);
         round_cost(cost)
     }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_token_has_its_price() {
+    fn each_kind_of_token_has_its_price() {
         let prices = prices(json!({INPUT: 3e-6, OUTPUT: 15e-6, CACHE_READ: 0.3e-6, CACHE_WRITE: 3.75e-6})).unwrap();
         let usage =
             Usage { input: 1_000, cached: 600, cache_written: 300, output: 50, reasoning: 20, ..Usage::default() };
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn without_prices_nothing_is_known() {
+    fn entries_without_input_and_output_prices_have_no_prices() {
         assert_eq!(prices(json!({"rpm": 5, CACHE_READ: 1e-6})), None);
         assert_eq!(prices(json!({INPUT: -1, OUTPUT: 2e-6})).unwrap().input, 0.0);
     }

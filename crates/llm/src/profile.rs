@@ -1,70 +1,71 @@
-//! Facts about model families. The loops ask the profile, never for a vendor's name.
+//! What each model family supports. Callers ask the profile and never test for a provider's name.
 //!
-//! Sources: the vendors' model pages and parameter references as of November 2025.
+//! Sources, as of November 2025: <https://platform.openai.com/docs/models> and
+//! <https://platform.openai.com/docs/api-reference/chat/create>.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// Facts about a model that change what may be sent to it.
+/// What a model supports, as far as it changes what may be sent to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelProfile {
     /// The model's name, as configured.
     pub model: String,
     /// When `temperature` may be sent.
-    pub temperature: Temperature,
-    /// Under which name the token limit goes.
+    pub temperature: TemperatureSupport,
+    /// Which parameter carries the token limit.
     pub token_limit: TokenLimitParam,
-    /// Values of `reasoning_effort` it takes, lowest first; empty: the key is never sent.
+    /// Values of `reasoning_effort` that it accepts, lowest first. Empty: the parameter is never sent.
     pub efforts: &'static [ReasoningEffort],
-    /// Whether it takes tools at all.
-    pub tools: bool,
-    /// Whether it takes `parallel_tool_calls`.
-    pub parallel_switch: bool,
-    /// Whether it takes `strict` on a tool.
-    pub strict_tools: bool,
-    /// Whether system messages may follow other messages. Otherwise later ones are sent as the user's side.
-    pub system_anywhere: bool,
-    /// Whether it takes `stream_options`, and so tells the usage of a stream.
-    pub stream_options: bool,
+    /// Whether it accepts tools.
+    pub supports_tools: bool,
+    /// Whether it accepts `parallel_tool_calls`.
+    pub supports_parallel_tool_calls: bool,
+    /// Whether it accepts `strict` on a tool.
+    pub supports_strict_tools: bool,
+    /// Whether system messages may follow other messages. Otherwise later ones are sent with the role `user`.
+    pub allows_late_system_messages: bool,
+    /// Whether it accepts `stream_options`, and so reports the token usage of a stream.
+    pub supports_stream_options: bool,
 }
 
 /// When `temperature` may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Temperature {
+pub enum TemperatureSupport {
     /// Always.
     Always,
     /// Only while the reasoning effort is `none`.
     WithoutReasoning,
-    /// Never: the model refuses it.
+    /// Never: the model rejects it.
     Never,
 }
 
-/// Under which name the token limit goes.
+/// Which parameter carries the token limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenLimitParam {
-    /// `max_tokens`, which every compatible server knows.
+    /// `max_tokens`, which every compatible server accepts.
     MaxTokens,
-    /// `max_completion_tokens`, which newer vendor models insist on.
+    /// `max_completion_tokens`, which newer OpenAI models require.
     MaxCompletionTokens,
 }
 
-/// How much a model shall think before it answers.
+/// How much a model reasons before it answers: the API parameter `reasoning_effort`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasoningEffort {
-    /// Not at all.
+    /// No reasoning.
     None,
-    /// Hardly.
+    /// `minimal`.
     Minimal,
-    /// A little.
+    /// `low`.
     Low,
-    /// Some.
+    /// `medium`.
     Medium,
-    /// Much.
+    /// `high`.
     High,
-    /// Very much.
+    /// `xhigh`.
     Xhigh,
-    /// As much as it can.
+    /// `max`: as much as the model can.
     Max,
 }
 
@@ -82,45 +83,45 @@ const FROM_NONE_TO_XHIGH: &[ReasoningEffort] = &[
 ];
 
 impl ModelProfile {
-    /// The facts for `model` of `provider`. Unknown models get what every compatible server understands.
+    /// The profile of `model` at `provider`. Unknown models get what every compatible server understands.
     pub fn of(provider: &str, model: &str) -> Self {
-        // A vendor prefix as gateways write it: `openai/gpt-5.1`.
+        // Gateways prefix the name with the provider: `openai/gpt-5.1`.
         let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
-        let vendor = matches!(provider, "openai" | "azure") || model.starts_with("openai/");
-        let plain = Self {
+        let is_openai = matches!(provider, "openai" | "azure") || model.starts_with("openai/");
+        let default = Self {
             model: model.into(),
-            temperature: Temperature::Always,
-            token_limit: if vendor { TokenLimitParam::MaxCompletionTokens } else { TokenLimitParam::MaxTokens },
+            temperature: TemperatureSupport::Always,
+            token_limit: if is_openai { TokenLimitParam::MaxCompletionTokens } else { TokenLimitParam::MaxTokens },
             efforts: &[],
-            tools: true,
-            parallel_switch: vendor,
-            strict_tools: vendor,
-            system_anywhere: vendor,
-            stream_options: true,
+            supports_tools: true,
+            supports_parallel_tool_calls: is_openai,
+            supports_strict_tools: is_openai,
+            allows_late_system_messages: is_openai,
+            supports_stream_options: true,
         };
-        // A self-hosted model may bear any name: vendor rules hold only at the vendor.
-        if !vendor {
-            return Self { efforts: if name.starts_with("gpt-oss") { FROM_LOW } else { &[] }, ..plain };
+        // A self-hosted model may have any name, so OpenAI's rules hold only at OpenAI and Azure.
+        if !is_openai {
+            return Self { efforts: if name.starts_with("gpt-oss") { FROM_LOW } else { &[] }, ..default };
         }
-        let reasoning = |efforts, temperature| Self { efforts, temperature, ..plain.clone() };
+        let reasoning = |efforts, temperature| Self { efforts, temperature, ..default.clone() };
         let old_series =
             ["o1", "o3", "o4"].iter().any(|series| name == *series || name.starts_with(&format!("{series}-")));
         if old_series {
-            Self { parallel_switch: false, ..reasoning(FROM_LOW, Temperature::Never) }
+            Self { supports_parallel_tool_calls: false, ..reasoning(FROM_LOW, TemperatureSupport::Never) }
         } else if name.starts_with("gpt-5") && name.contains("-chat") {
-            plain
+            default
         } else if name == "gpt-5" || name.starts_with("gpt-5-") {
-            reasoning(FROM_MINIMAL, Temperature::Never)
+            reasoning(FROM_MINIMAL, TemperatureSupport::Never)
         } else if name.starts_with("gpt-5.1") {
-            reasoning(FROM_NONE, Temperature::WithoutReasoning)
+            reasoning(FROM_NONE, TemperatureSupport::WithoutReasoning)
         } else if name.starts_with("gpt-5.") {
-            reasoning(FROM_NONE_TO_XHIGH, Temperature::WithoutReasoning)
+            reasoning(FROM_NONE_TO_XHIGH, TemperatureSupport::WithoutReasoning)
         } else {
-            plain
+            default
         }
     }
 
-    /// The effort to send: `asked` untouched if the model knows efforts at all, else the lowest it knows, else none.
+    /// The effort to send: `asked` unchanged if the model has efforts at all; the lowest it has, if none was asked for.
     pub fn effort(&self, asked: Option<ReasoningEffort>) -> Option<ReasoningEffort> {
         let lowest = self.efforts.first()?;
         Some(asked.unwrap_or(*lowest))
@@ -129,22 +130,24 @@ impl ModelProfile {
     /// The temperature to send when the effort is `effort`.
     pub fn temperature(&self, asked: Option<f64>, effort: Option<ReasoningEffort>) -> Option<f64> {
         match self.temperature {
-            Temperature::Always => asked,
-            Temperature::WithoutReasoning if effort.is_none_or(|effort| effort == ReasoningEffort::None) => asked,
-            Temperature::WithoutReasoning | Temperature::Never => None,
+            TemperatureSupport::Always => asked,
+            TemperatureSupport::WithoutReasoning if effort.is_none_or(|effort| effort == ReasoningEffort::None) => {
+                asked
+            }
+            TemperatureSupport::WithoutReasoning | TemperatureSupport::Never => None,
         }
     }
 
-    /// Whether the model thinks unseen at this effort, so that its first token may take long.
-    pub fn thinks(&self, effort: Option<ReasoningEffort>) -> bool {
+    /// Whether the model uses hidden reasoning at this effort, so that its first token may take long.
+    pub fn uses_reasoning(&self, effort: Option<ReasoningEffort>) -> bool {
         effort.is_some_and(|effort| effort > ReasoningEffort::Minimal)
     }
 
-    /// The same with the effort that settings of entries ask for; the greatest, where several do.
-    pub fn thinks_with<'a>(&self, settings: impl Iterator<Item = &'a Map<String, Json>>) -> bool {
+    /// Like [`Self::uses_reasoning`], with the effort that the settings of model entries ask for; the highest, where several do.
+    pub fn uses_reasoning_with<'a>(&self, settings: impl Iterator<Item = &'a Map<String, Json>>) -> bool {
         let asked =
             settings.filter_map(|settings| ReasoningEffort::deserialize(settings.get("reasoning_effort")?).ok()).max();
-        self.thinks(self.effort(asked))
+        self.uses_reasoning(self.effort(asked))
     }
 }
 
@@ -153,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasoning_models_get_no_temperature_they_refuse() {
+    fn temperature_is_omitted_where_reasoning_models_reject_it() {
         for (provider, model, effort, sent) in [
             ("openai", "gpt-4o-2024-11-20", None, Some(0.0)),
             ("openai", "gpt-5.1-2025-11-13", None, Some(0.0)),
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_effort_is_the_lowest_the_model_knows() {
+    fn the_default_effort_is_the_lowest_of_the_model() {
         for (model, lowest) in [
             ("gpt-5.1", Some(ReasoningEffort::None)),
             ("gpt-5-mini", Some(ReasoningEffort::Minimal)),
@@ -184,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn who_thinks_is_decided_by_the_effort_and_not_by_what_the_model_could_do() {
-        for (provider, model, effort, thinks) in [
+    fn reasoning_depends_on_the_effort_in_use() {
+        for (provider, model, effort, reasons) in [
             ("openai", "gpt-5.1", None, false),
             ("openai", "gpt-5.1", Some("high"), true),
             ("openai", "gpt-5-mini", None, false),
@@ -195,14 +198,18 @@ mod tests {
         ] {
             let settings = effort.map(|effort| Map::from_iter([("reasoning_effort".to_owned(), Json::from(effort))]));
             let profile = ModelProfile::of(provider, model);
-            assert_eq!(profile.thinks_with(settings.iter()), thinks, "{model} {effort:?}");
+            assert_eq!(profile.uses_reasoning_with(settings.iter()), reasons, "{model} {effort:?}");
         }
     }
 
     #[test]
-    fn strange_servers_get_the_common_words() {
+    fn unknown_servers_get_the_parameters_that_all_accept() {
         let profile = ModelProfile::of("self-hosted", "llama");
         assert_eq!(profile.token_limit, TokenLimitParam::MaxTokens);
-        assert!(!profile.strict_tools && !profile.parallel_switch && !profile.system_anywhere);
+        assert!(
+            !profile.supports_strict_tools
+                && !profile.supports_parallel_tool_calls
+                && !profile.allows_late_system_messages
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What a model is asked. A request shares its messages and tools with the conversation: sending one copies no history.
+//! Requests to a model. A request shares its messages and tools with the conversation, so sending it copies no history.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -11,39 +11,39 @@ use super::{
     profile::{ModelProfile, ReasoningEffort},
 };
 
-/// What a model is asked. Fields left `None` take the value of the model's entry in its group.
+/// A request to a model. Fields that are `None` take the value of the model's entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChatRequest {
-    /// Who asks: for traces, and for rules of scripted models. Not sent.
+    /// What the call is for: used in traces and in the rules of scripted models. Not sent.
     pub purpose: Purpose,
     /// The conversation so far, oldest first.
     pub messages: Vec<Arc<ChatMessage>>,
-    /// The tools on offer; keep them sorted by name, so that provider caches hit.
+    /// The tools that the model may call; keep them in a stable order, so that the provider's prompt cache hits.
     #[serde(default, skip_serializing_if = "<[ToolSpec]>::is_empty")]
     pub tools: ToolList,
     /// Whether and which tool must be called.
     #[serde(default, skip_serializing_if = "ToolChoice::is_auto")]
     pub tool_choice: ToolChoice,
-    /// Whether several calls may come in one answer; `None`: the vendor's default.
+    /// Whether one response may have several tool calls; `None`: the provider's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
-    /// Dropped where the model refuses it.
+    /// Sampling temperature. Omitted where the model rejects it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// Most tokens of the answer.
+    /// Maximum tokens of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
-    /// Dropped where the model knows none.
+    /// Omitted where the model has no reasoning efforts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<ReasoningEffort>,
-    /// Whether pieces of the text are shown to somebody as they come. Then nothing is tried again after the first of them; without
-    /// it the text comes in one piece, and every failure may be made good until the end. Not sent, and no part of the hash.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub shown: bool,
+    /// Whether text deltas are shown to the user as they come. If so, nothing is retried after the first of them. Otherwise the
+    /// text comes as one delta, and a failure may be retried until the end. Not sent, and not part of the hash.
+    #[serde(rename = "shown", default, skip_serializing_if = "std::ops::Not::not")]
+    pub streamed_to_user: bool,
 }
 
 impl ChatRequest {
-    /// A request without tools and with the settings of the model's entry.
+    /// A request without tools, with the settings of the model's entry.
     pub fn new(purpose: Purpose, messages: Vec<Arc<ChatMessage>>) -> Self {
         Self {
             purpose,
@@ -54,19 +54,19 @@ impl ChatRequest {
             temperature: None,
             max_tokens: None,
             reasoning_effort: None,
-            shown: false,
+            streamed_to_user: false,
         }
     }
 
-    /// The same request with tools on offer.
+    /// The same request with tools.
     #[must_use]
     pub fn with_tools(mut self, tools: impl Into<ToolList>) -> Self {
         self.tools = tools.into();
         self
     }
 
-    /// The same request with a temperature and a limit of tokens where `settings`, what the author set for the model, have none. A model
-    /// that thinks has [`limits::COMMAND_TOKENS_REASONING`]: hidden thoughts count as tokens of the answer, and would leave none for it.
+    /// The same request with a temperature and a token limit where `settings`, the author's settings of the model, have none. A model
+    /// with hidden reasoning gets [`limits::COMMAND_TOKENS_REASONING`] tokens, because its reasoning counts against the limit.
     #[must_use]
     pub fn with_defaults(
         mut self,
@@ -79,37 +79,37 @@ impl ChatRequest {
             self.temperature = Some(temperature);
         }
         if !is_set(settings, &["max_tokens", "max_completion_tokens"]) {
-            let thinks = profile.thinks_with(settings.iter().copied());
-            self.max_tokens = Some(if thinks { limits::COMMAND_TOKENS_REASONING } else { max_tokens });
+            let reasons = profile.uses_reasoning_with(settings.iter().copied());
+            self.max_tokens = Some(if reasons { limits::COMMAND_TOKENS_REASONING } else { max_tokens });
         }
         self
     }
 }
 
-/// Whether one of these keys is set: then the author's value stays as it is.
+/// Whether one of these keys is set, so that the author's value must not be replaced.
 pub fn is_set(settings: &[&Map<String, Value>], keys: &[&str]) -> bool {
     keys.iter().any(|key| settings.iter().any(|settings| settings.contains_key(*key)))
 }
 
-/// Who asks a model.
+/// What a model call is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Purpose(Cow<'static, str>);
 
 impl Purpose {
-    /// Understanding a message as commands.
+    /// Turning a user message into commands.
     pub const COMMANDS: Self = Self(Cow::Borrowed("commands"));
     /// A step of an agent's loop.
     pub const AGENT: Self = Self(Cow::Borrowed("agent"));
     /// A step of a commander's loop.
     pub const COMMANDER: Self = Self(Cow::Borrowed("commander"));
-    /// Saying a response in other words.
+    /// Rephrasing a response.
     pub const REPHRASE: Self = Self(Cow::Borrowed("rephrase"));
-    /// Answering from found documents.
+    /// Answering from retrieved documents.
     pub const SEARCH: Self = Self(Cow::Borrowed("search"));
-    /// Answering for an MCP server that may ask our model.
+    /// Answering a sampling request of an MCP server.
     pub const SAMPLING: Self = Self(Cow::Borrowed("sampling"));
-    /// Judging in a test or a mission.
+    /// Judging the outcome of a test or a mission.
     pub const JUDGE: Self = Self(Cow::Borrowed("judge"));
 
     /// Any other purpose.
@@ -128,20 +128,20 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// The tools that a model is offered, in the order in which it sees them. Cheap to clone.
+/// The tools of a request, in the order in which the model sees them. Cheap to clone.
 pub type ToolList = Arc<[ToolSpec]>;
 
 /// A tool as a model sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
-    /// What the model calls.
+    /// The name that the model calls.
     pub name: Arc<str>,
-    /// What it is for, in words for the model.
+    /// What the tool is for, written for the model.
     pub description: Arc<str>,
-    /// JSON Schema of the arguments: an object.
+    /// JSON Schema of the arguments: an object schema.
     pub parameters: Arc<Value>,
-    /// Whether the vendor shall enforce the schema. Only for schemas that are closed and have all properties required;
-    /// ignored where the model cannot.
+    /// Whether the provider enforces the schema. Only for schemas with `additionalProperties: false` and all properties
+    /// required; ignored where the model does not support it.
     #[serde(default)]
     pub strict: bool,
 }
@@ -159,12 +159,12 @@ impl ToolSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// As the model likes.
+    /// The model decides.
     #[default]
     Auto,
-    /// No call.
+    /// No tool call.
     None,
-    /// At least one call.
+    /// At least one tool call.
     Required,
     /// This tool.
     Tool(Arc<str>),

@@ -1,4 +1,4 @@
-//! The canonical form of a request, of which its hash is taken. Journals and cassettes hold such hashes: not a byte of it may ever change.
+//! The canonical form of a request and its hash. Journals and cassettes store these hashes, so the canonical form must never change.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ impl ChatRequest {
         RequestHash(Sha256::digest(self.canonical()).into())
     }
 
-    /// The request as JSON in which object keys of schemas and arguments are sorted: what [`Self::hash`] is taken of.
+    /// The request as JSON with sorted object keys in schemas and arguments: the input of [`Self::hash`].
     pub fn canonical(&self) -> String {
         let messages: Vec<Value> = self.messages.iter().map(|message| canonical_message(message)).collect();
         let mut tools = plain(&self.tools);
@@ -35,7 +35,7 @@ impl ChatRequest {
     }
 }
 
-/// A message as it is stored; only one with calls is sorted.
+/// A message as JSON. Only messages with tool calls are sorted; the order of the others is part of the stored format.
 fn canonical_message(message: &ChatMessage) -> Value {
     let mut value = plain(message);
     if value.get("tool_calls").is_some() {
@@ -44,7 +44,7 @@ fn canonical_message(message: &ChatMessage) -> Value {
     value
 }
 
-/// Plain data as JSON, which cannot fail.
+/// Data as JSON. Serialising the types of a request cannot fail.
 fn plain(data: &impl Serialize) -> Value {
     serde_json::to_value(data).unwrap_or_default()
 }
@@ -103,7 +103,7 @@ mod tests {
             Purpose::AGENT,
             vec![
                 ChatMessage::system("be brief"),
-                Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: vec![call.clone()], thoughts: None }),
+                Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: vec![call.clone()], reasoning: None }),
                 ChatMessage::tool(&call, "{}"),
             ],
         )
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_ignores_the_order_of_keys_and_nothing_else() {
+    fn the_hash_ignores_only_the_order_of_keys() {
         let a = request(json!({"type": "object", "properties": {"b": {}, "a": {}}}), json!({"x": 1, "y": 2}));
         let b = request(json!({"properties": {"a": {}, "b": {}}, "type": "object"}), json!({"y": 2, "x": 1}));
         assert_eq!(a.hash(), b.hash());
@@ -128,8 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_stays_the_same_for_ever() {
-        // Journals and cassettes hold these hashes: if this test fails, stored ones no longer match.
+    fn the_canonical_form_of_a_small_request_never_changes() {
+        // If this test fails, the hashes in journals and cassettes no longer match.
         let request = ChatRequest::new(Purpose::COMMANDS, vec![ChatMessage::user("hi")]);
         assert_eq!(
             request.canonical(),
@@ -137,23 +137,22 @@ mod tests {
         );
     }
 
-    /// Every part of a request that has a form of its own.
     #[test]
-    fn the_canonical_form_of_every_part_stays_the_same() {
+    fn the_canonical_form_of_every_part_never_changes() {
         let call = |id: &str, arguments| ToolCall { id: id.into(), name: "find".into(), arguments };
         let broken = ToolArguments::Malformed { text: "{\"a".into(), error: "EOF".into() };
         let calls =
             vec![call("c1", ToolArguments::json(json!({"y": [1], "x": {"b": null, "a": 2}}))), call("c2", broken)];
         let block = ReasoningBlock { after: 1, block: Arc::new(json!({"type": "thinking", "a": 1})) };
-        let thoughts = Some(Arc::new(ReasoningBlocks { model: "m".into(), blocks: vec![block] }));
-        let said = |text: &str, tool_calls, thoughts| {
-            Arc::new(ChatMessage::Assistant { text: text.into(), tool_calls, thoughts })
+        let reasoning = Some(Arc::new(ReasoningBlocks { model: "m".into(), blocks: vec![block] }));
+        let assistant = |text: &str, tool_calls, reasoning| {
+            Arc::new(ChatMessage::Assistant { text: text.into(), tool_calls, reasoning })
         };
         let mut request = request(json!({"b": 1.5, "a": {}}), json!({"x": 1}));
         request.messages = vec![
-            said("a \"q\"\n", calls.clone(), None),
-            said("", Vec::new(), thoughts.clone()),
-            said("", vec![calls[0].clone()], thoughts),
+            assistant("a \"q\"\n", calls.clone(), None),
+            assistant("", Vec::new(), reasoning.clone()),
+            assistant("", vec![calls[0].clone()], reasoning),
             ChatMessage::tool(&calls[0], "{}"),
         ];
         request.tool_choice = crate::ToolChoice::Tool("find".into());
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_hashes_survive_storage() {
+    fn requests_and_hashes_round_trip_through_json() {
         let a = request(json!({"type": "object"}), json!({"x": [1, "ü"]}));
         let text = serde_json::to_string(&a).unwrap();
         assert_eq!(serde_json::from_str::<ChatRequest>(&text).unwrap(), a);

@@ -1,7 +1,8 @@
-//! Which failures are tried again, when, and how often. Decides only; the router waits and asks.
+//! Decides which failures are retried, when, and how often. The router does the waiting and the calls.
 //!
-//! Rules: never after a piece of the answer was shown; all tries of a call share one budget; full
-//! jitter; what the vendor asks to wait is a floor, and a floor beyond what is left sends the call to the next model.
+//! Rules: nothing is retried after text was streamed to the user. All retries of a call share one time budget. Waits are
+//! exponential with full jitter (<https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>). A wait is never
+//! shorter than the provider's `Retry-After`; if that exceeds the time left, the call goes to the next model.
 
 use std::time::Duration;
 
@@ -9,73 +10,73 @@ use segue_base::limits;
 
 use super::error::LlmError;
 
-/// What to do with a failed try.
+/// What to do after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryDecision {
-    /// Ask the same model again after this wait.
-    Again(Duration),
-    /// Ask the next model at once.
-    Next,
-    /// Give up: the failure is the answer.
+    /// Call the same model again after this wait.
+    RetryAfter(Duration),
+    /// Call the next model at once.
+    NextModel,
+    /// Return the error.
     Fail,
 }
 
-/// How retries behave.
+/// Limits of retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The longest first wait; doubles with each try.
-    pub first: Duration,
-    /// The longest wait of all.
-    pub most: Duration,
-    /// What all tries beyond the first may take together.
+    /// The longest first wait; doubles with each attempt.
+    pub initial_backoff: Duration,
+    /// The longest wait.
+    pub max_backoff: Duration,
+    /// Time that all attempts after the first may take together.
     pub budget: Duration,
-    /// Whether a request that is longer than the model's window is tried once more with less of the conversation.
-    pub shrinks: bool,
+    /// Whether a request that exceeds the model's context window is retried once with less of the conversation.
+    pub shortens_requests: bool,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
-            first: Duration::from_millis(500),
-            most: Duration::from_secs(4),
+            initial_backoff: Duration::from_millis(500),
+            max_backoff: Duration::from_secs(4),
             budget: limits::MODEL_RETRY_BUDGET,
-            shrinks: true,
+            shortens_requests: true,
         }
     }
 }
 
-/// How things stand when a try failed.
+/// The state of a call when an attempt has failed.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptState {
-    /// Tries of this model so far, at least 1.
+    /// Attempts with this model so far, at least 1.
     pub made: u32,
-    /// Tries that this model may have.
+    /// Attempts that this model may have.
     pub allowed: u32,
     /// Whether the group has another model.
     pub has_next: bool,
-    /// Time since the first try failed.
+    /// Time since the first attempt failed.
     pub spent: Duration,
     /// Time left until the caller's deadline.
     pub left: Duration,
 }
 
 impl RetryPolicy {
-    /// What to do with `error`. `luck` is a random number; the same one gives the same wait.
-    pub fn judge(&self, error: &LlmError, standing: AttemptState, luck: u64) -> RetryDecision {
+    /// What to do after `error`. The same `random_number` gives the same wait.
+    pub fn decide(&self, error: &LlmError, attempt: AttemptState, random_number: u64) -> RetryDecision {
         let next =
-            if standing.has_next && error.next_model_may_help() { RetryDecision::Next } else { RetryDecision::Fail };
-        if !error.retryable() || standing.made >= standing.allowed {
+            if attempt.has_next && error.allows_fallback() { RetryDecision::NextModel } else { RetryDecision::Fail };
+        if !error.retryable() || attempt.made >= attempt.allowed {
             return next;
         }
-        let ceiling = self.first.saturating_mul(1 << (standing.made - 1).min(16)).min(self.most);
-        let jitter = ceiling.mul_f64((luck >> 11) as f64 / (1u64 << 53) as f64);
+        let ceiling = self.initial_backoff.saturating_mul(1 << (attempt.made - 1).min(16)).min(self.max_backoff);
+        let jitter = ceiling.mul_f64((random_number >> 11) as f64 / (1u64 << 53) as f64);
         let wait = jitter.max(error.retry_after().unwrap_or_default());
-        let room = self.budget.saturating_sub(standing.spent).min(standing.left);
-        if wait < room { RetryDecision::Again(wait) } else { next }
+        let time_left = self.budget.saturating_sub(attempt.spent).min(attempt.left);
+        if wait < time_left { RetryDecision::RetryAfter(wait) } else { next }
     }
 }
 
-/// The `n`-th random number of `seed` (SplitMix64).
+/// The `n`-th random number of `seed` (SplitMix64, <https://prng.di.unimi.it/splitmix64.c>).
 pub(crate) fn random(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add(n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -91,49 +92,53 @@ mod tests {
     const FRESH: AttemptState =
         AttemptState { made: 1, allowed: 2, has_next: false, spent: Duration::ZERO, left: Duration::from_secs(60) };
 
-    fn judge(kind: K, standing: AttemptState, luck: u64) -> RetryDecision {
-        RetryPolicy::default().judge(&kind.into(), standing, luck)
+    fn decide(kind: K, attempt: AttemptState, random_number: u64) -> RetryDecision {
+        RetryPolicy::default().decide(&kind.into(), attempt, random_number)
     }
 
     #[test]
-    fn kinds_decide() {
+    fn the_kind_of_error_decides_about_retry_and_fallback() {
         let limited = |seconds| K::RateLimited { after: Some(Duration::from_secs(seconds)) };
         let with_next = AttemptState { has_next: true, ..FRESH };
         for (kind, alone, in_group) in [
-            (K::CutShort, RetryDecision::Again(Duration::ZERO), RetryDecision::Again(Duration::ZERO)),
+            (K::Truncated, RetryDecision::RetryAfter(Duration::ZERO), RetryDecision::RetryAfter(Duration::ZERO)),
             (
-                K::BadAnswer(InvalidResponse::NotAnAnswer),
-                RetryDecision::Again(Duration::ZERO),
-                RetryDecision::Again(Duration::ZERO),
+                K::InvalidResponse(InvalidResponse::UnexpectedFormat),
+                RetryDecision::RetryAfter(Duration::ZERO),
+                RetryDecision::RetryAfter(Duration::ZERO),
             ),
-            (limited(3), RetryDecision::Again(Duration::from_secs(3)), RetryDecision::Again(Duration::from_secs(3))),
-            (limited(30), RetryDecision::Fail, RetryDecision::Next),
-            (K::Quota, RetryDecision::Fail, RetryDecision::Next),
-            (K::NotFound, RetryDecision::Fail, RetryDecision::Next),
-            (K::FirstTokenTimeout, RetryDecision::Fail, RetryDecision::Next),
-            (K::CallTimeout, RetryDecision::Fail, RetryDecision::Next),
+            (
+                limited(3),
+                RetryDecision::RetryAfter(Duration::from_secs(3)),
+                RetryDecision::RetryAfter(Duration::from_secs(3)),
+            ),
+            (limited(30), RetryDecision::Fail, RetryDecision::NextModel),
+            (K::QuotaExhausted, RetryDecision::Fail, RetryDecision::NextModel),
+            (K::NotFound, RetryDecision::Fail, RetryDecision::NextModel),
+            (K::FirstTokenTimeout, RetryDecision::Fail, RetryDecision::NextModel),
+            (K::CallTimeout, RetryDecision::Fail, RetryDecision::NextModel),
             (K::BadRequest, RetryDecision::Fail, RetryDecision::Fail),
             (K::Cancelled, RetryDecision::Fail, RetryDecision::Fail),
-            (K::Total, RetryDecision::Fail, RetryDecision::Fail),
+            (K::DeadlineExceeded, RetryDecision::Fail, RetryDecision::Fail),
         ] {
-            assert_eq!(judge(kind.clone(), FRESH, 0), alone, "{kind:?} alone");
-            assert_eq!(judge(kind.clone(), with_next, 0), in_group, "{kind:?} in a group");
+            assert_eq!(decide(kind.clone(), FRESH, 0), alone, "{kind:?} alone");
+            assert_eq!(decide(kind.clone(), with_next, 0), in_group, "{kind:?} in a group");
         }
     }
 
     #[test]
-    fn tries_budget_and_deadline_end_it() {
+    fn attempts_budget_and_deadline_end_retries() {
         let kind = || K::Overloaded { after: Some(Duration::from_secs(1)) };
-        assert_eq!(judge(kind(), AttemptState { made: 2, ..FRESH }, 0), RetryDecision::Fail);
-        assert_eq!(judge(kind(), AttemptState { spent: limits::MODEL_RETRY_BUDGET, ..FRESH }, 0), RetryDecision::Fail);
-        assert_eq!(judge(kind(), AttemptState { left: Duration::from_millis(900), ..FRESH }, 0), RetryDecision::Fail);
+        assert_eq!(decide(kind(), AttemptState { made: 2, ..FRESH }, 0), RetryDecision::Fail);
+        assert_eq!(decide(kind(), AttemptState { spent: limits::MODEL_RETRY_BUDGET, ..FRESH }, 0), RetryDecision::Fail);
+        assert_eq!(decide(kind(), AttemptState { left: Duration::from_millis(900), ..FRESH }, 0), RetryDecision::Fail);
     }
 
     #[test]
     fn jitter_is_full_and_bounded() {
         let waits: Vec<Duration> = (0..200)
-            .map(|n| match judge(K::CutShort, AttemptState { made: 4, allowed: 9, ..FRESH }, random(7, n)) {
-                RetryDecision::Again(wait) => wait,
+            .map(|n| match decide(K::Truncated, AttemptState { made: 4, allowed: 9, ..FRESH }, random(7, n)) {
+                RetryDecision::RetryAfter(wait) => wait,
                 other => unreachable!("{other:?}"),
             })
             .collect();

@@ -1,4 +1,4 @@
-//! The answer of a model as it comes.
+//! The response of a model as a stream of deltas.
 
 use std::{
     fmt,
@@ -14,39 +14,39 @@ use super::{
     message::ChatResponse,
 };
 
-/// A piece of an answer.
+/// One increment of a response.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Delta {
     /// More text; never empty.
     Text(Arc<str>),
-    /// More text of a typed refusal; never empty.
+    /// More text of a refusal; never empty.
     Refusal(Arc<str>),
-    /// The model began to write a call. For progress and for warming up only: the call itself comes with `Done`, or never.
-    /// After a retry the same may be told again.
-    CallBegan {
-        /// Its place among the calls of the answer.
+    /// The model began to write a tool call. For progress and preparation only: the call itself comes with `Done`, or never.
+    /// After a retry the same call may be announced again.
+    ToolCallStarted {
+        /// Its position among the tool calls of the response.
         index: usize,
         /// The tool, as the model wrote it.
         name: Arc<str>,
     },
-    /// The terminal mark: the whole answer, calls included. The last item of every stream that did not fail.
+    /// The complete response, tool calls included. The last item of every stream that did not fail.
     Done(Arc<ChatResponse>),
 }
 
-/// The answer of a model as it comes: some deltas, then either [`Delta::Done`] or an error, then nothing.
+/// The response of a model: deltas, then either [`Delta::Done`] or an error, then the end of the stream.
 ///
 /// # Cancellation
 /// Dropping it closes the connection.
 pub struct ChatStream(Pin<Box<dyn Stream<Item = Result<Delta, LlmError>> + Send>>);
 
 impl ChatStream {
-    /// Wraps a stream that keeps the order promised above.
+    /// Wraps a stream of deltas, which must have the order above.
     pub fn new(deltas: impl Stream<Item = Result<Delta, LlmError>> + Send + 'static) -> Self {
         Self(Box::pin(deltas))
     }
 
-    /// A stream of an answer that is already there: its text in one piece, then `Done`.
+    /// A stream of a response that is already complete: its text as one delta, then `Done`.
     pub fn of(answer: impl Into<Arc<ChatResponse>>) -> Self {
         let answer = answer.into();
         let text = (!answer.text.is_empty()).then(|| Ok(Delta::Text(answer.text.clone())));
@@ -59,28 +59,28 @@ impl ChatStream {
         Self::new(stream::iter([Err(error)]))
     }
 
-    /// The next piece; `None` after the end.
+    /// The next delta; `None` after the end.
     ///
     /// # Errors
-    /// [`LlmError`] once, as the last item, when the answer broke off.
+    /// [`LlmError`] once, as the last item, when the call failed.
     pub async fn next(&mut self) -> Option<Result<Delta, LlmError>> {
         self.0.next().await
     }
 
-    /// Waits for the whole answer.
+    /// Waits for the complete response.
     ///
     /// # Errors
-    /// [`LlmError`] when the answer did not reach its terminal mark.
+    /// [`LlmError`] when the response has no finish reason or the call failed.
     ///
     /// # Cancellation
-    /// Dropping the future closes the connection; what came so far is lost.
+    /// Dropping the future closes the connection; earlier deltas are lost.
     pub async fn finish(mut self) -> Result<Arc<ChatResponse>, LlmError> {
         while let Some(delta) = self.0.next().await {
             if let Delta::Done(answer) = delta? {
                 return Ok(answer);
             }
         }
-        Err(LlmErrorKind::CutShort.into())
+        Err(LlmErrorKind::Truncated.into())
     }
 }
 

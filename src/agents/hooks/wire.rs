@@ -111,12 +111,12 @@ impl Tool {
 /// # Errors
 /// In words: a call without its one result, or a result without its call, which no model takes.
 pub(super) fn messages(answer: Vec<Message>, usual: &[Arc<ChatMessage>]) -> Result<Vec<Arc<ChatMessage>>, String> {
-    let mut thoughts: HashMap<Arc<str>, Arc<ReasoningBlocks>> = HashMap::new();
+    let mut reasoning: HashMap<Arc<str>, Arc<ReasoningBlocks>> = HashMap::new();
     for message in usual {
-        if let ChatMessage::Assistant { tool_calls, thoughts: Some(thought), .. } = &**message
+        if let ChatMessage::Assistant { tool_calls, reasoning: Some(blocks), .. } = &**message
             && let Some(first) = tool_calls.first()
         {
-            thoughts.insert(first.id.clone(), thought.clone());
+            reasoning.insert(first.id.clone(), blocks.clone());
         }
     }
     let mut open: Vec<Arc<str>> = Vec::new();
@@ -131,7 +131,7 @@ pub(super) fn messages(answer: Vec<Message>, usual: &[Arc<ChatMessage>]) -> Resu
             Message::User { text } => ChatMessage::User { text },
             Message::Assistant { text, tool_calls } => {
                 open = tool_calls.iter().map(|call| call.id.clone()).collect();
-                let thoughts = open.first().and_then(|id| thoughts.get(id)).cloned();
+                let reasoning = open.first().and_then(|id| reasoning.get(id)).cloned();
                 let calls = tool_calls.into_iter().map(|call| ToolCall {
                     id: call.id,
                     name: call.name,
@@ -141,7 +141,7 @@ pub(super) fn messages(answer: Vec<Message>, usual: &[Arc<ChatMessage>]) -> Resu
                         arguments => ToolArguments::json(arguments),
                     },
                 });
-                ChatMessage::Assistant { text, tool_calls: calls.collect(), thoughts }
+                ChatMessage::Assistant { text, tool_calls: calls.collect(), reasoning }
             }
             Message::Tool { call_id, name, text } => {
                 let Some(at) = open.iter().position(|id| *id == call_id) else {
@@ -172,9 +172,9 @@ mod tests {
             call("b", ToolArguments::Malformed { text: "{\"po".into(), error: "EOF".into() }),
         ];
         let thought = ReasoningBlock { after: 0, block: Arc::new(json!({"closed": true})) };
-        let thoughts = Some(Arc::new(ReasoningBlocks { model: "m".into(), blocks: vec![thought] }));
+        let reasoning = Some(Arc::new(ReasoningBlocks { model: "m".into(), blocks: vec![thought] }));
         let results = [ChatMessage::tool(&calls[0], "NW-1"), ChatMessage::tool(&calls[1], "no JSON")];
-        let answer = ChatMessage::Assistant { text: "Let me look.".into(), tool_calls: calls, thoughts };
+        let answer = ChatMessage::Assistant { text: "Let me look.".into(), tool_calls: calls, reasoning };
         let mut talk = vec![ChatMessage::system("Help."), ChatMessage::user("hi"), Arc::new(answer)];
         talk.extend(results);
         talk
@@ -192,8 +192,8 @@ mod tests {
         assert!(!sent.to_string().contains("closed"), "what a model thought is nobody's business");
         let same = back(&sent, &usual).unwrap();
         assert_eq!(same.len(), usual.len());
-        let ChatMessage::Assistant { thoughts, .. } = &*same[2] else { unreachable!() };
-        assert!(thoughts.is_some());
+        let ChatMessage::Assistant { reasoning, .. } = &*same[2] else { unreachable!() };
+        assert!(reasoning.is_some());
         assert_eq!((&same[0], &same[1], &same[3], &same[4]), (&usual[0], &usual[1], &usual[3], &usual[4]));
     }
 

@@ -9,7 +9,7 @@ use super::world::{World, calls, code, said, text};
 use crate::{
     agents::step,
     conversation::ReplyEvent,
-    llm::{ChatResponse, FinishReason, scripted::Step},
+    llm::{ChatResponse, FinishReason, scripted::ScriptedCall},
 };
 
 const SLOW: &str = "configuration:\n  filler_after: {default: 3, silent: false}\n";
@@ -184,8 +184,8 @@ async fn a_failed_effect_proves_nothing_and_a_claim_before_its_call_is_not_said(
 }
 
 /// What is left of an answer that was stopped before its end.
-fn stopped(finish: FinishReason, text: &str) -> Step {
-    Step::from(ChatResponse { finish, ..ChatResponse::text(text) })
+fn stopped(finish: FinishReason, text: &str) -> ScriptedCall {
+    ScriptedCall::from(ChatResponse { finish, ..ChatResponse::text(text) })
 }
 
 /// Texts of an outcome, and whether each was cut.

@@ -13,7 +13,7 @@ fn set(slot: &str, value: Json) -> (String, Json) {
     (format!("set_slot_{slot}"), json!({"slot_value": value}))
 }
 
-fn answer(words: &str, sets: &[(String, Json)]) -> crate::llm::scripted::Step {
+fn answer(words: &str, sets: &[(String, Json)]) -> crate::llm::scripted::ScriptedCall {
     let sets: Vec<(&str, Json)> = sets.iter().map(|(name, arguments)| (name.as_str(), arguments.clone())).collect();
     calls(words, &sets)
 }

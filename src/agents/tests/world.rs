@@ -23,7 +23,7 @@ use crate::{
     conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
     llm::{
         ChatResponse, FinishReason, ToolArguments, ToolCall,
-        scripted::{ScriptedLlm, Step, StrictLlm},
+        scripted::{ScriptedCall, ScriptedLlm, StrictLlm},
     },
     prompts::PromptSet,
     testing::ManualClock,
@@ -145,7 +145,7 @@ impl ReplySink for Pieces {
 
 impl World {
     /// The user says `text` to the agent that `flow` calls; the model answers with `steps`.
-    pub(super) fn new(flow: &str, configuration: &str, text: &str, steps: Vec<Step>) -> Self {
+    pub(super) fn new(flow: &str, configuration: &str, text: &str, steps: Vec<ScriptedCall>) -> Self {
         let project = project(configuration);
         let step = project.flow(flow).unwrap().first().unwrap().id.clone();
         let kind = if flow == "search" { AgentKind::Open } else { AgentKind::Task };
@@ -184,7 +184,7 @@ impl World {
         world
     }
     /// A search whose server may speak to the user while it works, or not.
-    pub(super) fn allowing(words: bool, configuration: &str, steps: Vec<Step>) -> Self {
+    pub(super) fn allowing(words: bool, configuration: &str, steps: Vec<ScriptedCall>) -> Self {
         let endpoints = ENDPOINTS.replace("type: http", &format!("type: http, progress_messages: {words}"));
         Self { project: project_on(&endpoints, configuration), ..Self::new("search", configuration, "go", steps) }
     }
@@ -315,18 +315,18 @@ fn info_of(name: &str) -> ToolInfo {
 }
 
 /// An answer of text alone.
-pub(super) fn text(text: &str) -> Step {
-    Step::from(ChatResponse::text(text))
+pub(super) fn text(text: &str) -> ScriptedCall {
+    ScriptedCall::from(ChatResponse::text(text))
 }
 
 /// An answer with text and calls.
-pub(super) fn calls(text: &str, calls: &[(&str, Json)]) -> Step {
+pub(super) fn calls(text: &str, calls: &[(&str, Json)]) -> ScriptedCall {
     let calls = calls.iter().enumerate().map(|(at, (name, arguments))| ToolCall {
         id: format!("c{at}").into(),
         name: (*name).into(),
         arguments: ToolArguments::json(arguments.clone()),
     });
-    Step::from(ChatResponse {
+    ScriptedCall::from(ChatResponse {
         text: text.into(),
         tool_calls: calls.collect(),
         finish: FinishReason::ToolCalls,
@@ -335,11 +335,15 @@ pub(super) fn calls(text: &str, calls: &[(&str, Json)]) -> Step {
 }
 
 /// An answer whose one call has arguments that are no JSON.
-pub(super) fn malformed(name: &str) -> Step {
+pub(super) fn malformed(name: &str) -> ScriptedCall {
     let arguments =
         ToolArguments::Malformed { text: "{\"port\": ".into(), error: "EOF while parsing at column 9".into() };
     let call = ToolCall { id: "c0".into(), name: name.into(), arguments };
-    Step::from(ChatResponse { tool_calls: vec![call], finish: FinishReason::ToolCalls, ..ChatResponse::default() })
+    ScriptedCall::from(ChatResponse {
+        tool_calls: vec![call],
+        finish: FinishReason::ToolCalls,
+        ..ChatResponse::default()
+    })
 }
 
 /// What the user saw: kind and text, in order.

@@ -12,7 +12,7 @@ use segue::{
     context::CallContext,
     llm::{
         self, ChatRequest, ChatStream, Delta, Llm, LlmError, ModelConfig, ModelProfile,
-        cassette::{Exchange, ExchangeOutcome, Order, Recorder, Replayer},
+        cassette::{Exchange, ExchangeOutcome, Recorder, ReplayOrder, Replayer},
     },
 };
 use tokio::sync::Notify;
@@ -44,7 +44,7 @@ impl Mode {
         let mut replayer = None;
         let inner: Arc<dyn Llm> = match self {
             Self::Replay => {
-                let player = Arc::new(Replayer::new(&kept(), Order::AsRecorded).unwrap());
+                let player = Arc::new(Replayer::new(&kept(), ReplayOrder::AsRecorded).unwrap());
                 replayer = Some(player.clone());
                 player
             }
@@ -104,8 +104,9 @@ impl Tape {
     pub(super) fn keep(&self, path: &Path) {
         let bytes = self.0.recorded.0.lock().unwrap().clone();
         let text = String::from_utf8(bytes).unwrap();
-        let whole =
-            |line: &&str| matches!(serde_json::from_str::<Exchange>(line).unwrap().end, ExchangeOutcome::Answer(_));
+        let whole = |line: &&str| {
+            matches!(serde_json::from_str::<Exchange>(line).unwrap().outcome, ExchangeOutcome::Response(_))
+        };
         let lines: Vec<&str> = text.lines().take_while(whole).collect();
         fs::write(path, lines.join("\n") + "\n").unwrap();
     }
@@ -148,13 +149,13 @@ impl Llm for Told {
     fn chat<'a>(&'a self, _: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(async move {
             let Some(exchange) = self.left.lock().unwrap().pop() else {
-                return Err(llm::LlmErrorKind::Unscripted.into());
+                return Err(llm::LlmErrorKind::NotInScript.into());
             };
-            let end = match exchange.end {
-                ExchangeOutcome::Answer(answer) => Ok(Delta::Done(answer)),
+            let end = match exchange.outcome {
+                ExchangeOutcome::Response(answer) => Ok(Delta::Done(answer)),
                 ExchangeOutcome::Error(error) => Err(error),
             };
-            let pieces = exchange.pieces.into_iter().map(|text| Ok(Delta::Text(text)));
+            let pieces = exchange.deltas.into_iter().map(|text| Ok(Delta::Text(text)));
             Ok(ChatStream::new(stream::iter(pieces.chain([end]))))
         })
     }

@@ -1,13 +1,13 @@
-//! Messages as blocks of the wire.
+//! Messages as content blocks of the Messages API.
 
 use std::{borrow::Cow, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
-use crate::message::{ChatMessage, ReasoningBlocks, SILENCE, ToolCall};
+use crate::message::{ChatMessage, NO_USER_MESSAGE, ReasoningBlocks, ToolCall};
 
-/// One block of a message.
+/// The content of one block.
 pub(super) enum Block<'a> {
     Text(&'a str),
     Call(&'a ToolCall),
@@ -15,116 +15,119 @@ pub(super) enum Block<'a> {
         call_id: &'a str,
         text: &'a str,
     },
-    /// A block of the vendor's own, given back as it came.
-    Thought(&'a Value),
+    /// A reasoning block, sent back unchanged.
+    Reasoning(&'a Value),
 }
 
-/// A block, and whether the vendor's cache shall reach up to it.
-pub(super) struct Marked<'a> {
+/// A content block, and whether the prompt cache has a breakpoint after it.
+pub(super) struct ContentBlock<'a> {
     pub(super) block: Block<'a>,
     pub(super) cache_control: Option<&'a Value>,
 }
 
-/// One message of the wire.
+/// One message of the API.
 #[derive(Serialize)]
-pub(super) struct Turn<'a> {
+pub(super) struct ApiMessage<'a> {
     role: &'static str,
-    pub(super) content: Vec<Marked<'a>>,
-    /// How many messages of the request it and those before it stand for.
+    pub(super) content: Vec<ContentBlock<'a>>,
+    /// How many messages of the request it and the API messages before it represent.
     #[serde(skip)]
-    pub(super) upto: usize,
+    pub(super) messages_covered: usize,
 }
 
-/// The instructions at the head of the request, and what follows them.
-pub(super) struct System<'a> {
-    pub(super) blocks: Vec<Marked<'a>>,
+/// The leading system messages of a request, and the messages after them.
+pub(super) struct SystemPrompt<'a> {
+    pub(super) blocks: Vec<ContentBlock<'a>>,
     pub(super) rest: &'a [Arc<ChatMessage>],
 }
 
 const USER: &str = "user";
 const ASSISTANT: &str = "assistant";
 
-/// Splits the instructions off.
-pub(super) fn system(messages: &[Arc<ChatMessage>]) -> System<'_> {
+/// Splits off the leading system messages.
+pub(super) fn split_system(messages: &[Arc<ChatMessage>]) -> SystemPrompt<'_> {
     let leading = messages.iter().take_while(|message| matches!(***message, ChatMessage::System { .. })).count();
     let (system, rest) = messages.split_at(leading);
-    System { blocks: system.iter().filter_map(|message| text(message.text())).collect(), rest }
+    SystemPrompt { blocks: system.iter().filter_map(|message| text_block(message.text())).collect(), rest }
 }
 
-/// The messages after the instructions, as turns that begin and end with the user's side. `model` may see its own thoughts.
-pub(super) fn turns<'a>(messages: &'a [Arc<ChatMessage>], model: &str) -> Vec<Turn<'a>> {
-    let mut turns: Vec<Turn<'a>> = Vec::new();
+/// The messages after the system prompt, with alternating roles, beginning and ending with `user`. Only reasoning of `model` is
+/// included.
+pub(super) fn api_messages<'a>(messages: &'a [Arc<ChatMessage>], model: &str) -> Vec<ApiMessage<'a>> {
+    let mut api_messages: Vec<ApiMessage<'a>> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
         let role = if matches!(**message, ChatMessage::Assistant { .. }) { ASSISTANT } else { USER };
         let mut content = blocks(message, model);
         if content.is_empty() {
             continue;
         }
-        match turns.last_mut() {
+        match api_messages.last_mut() {
             Some(last) if last.role == role => {
                 last.content.append(&mut content);
-                last.upto = at + 1;
+                last.messages_covered = at + 1;
             }
             last => {
                 if last.is_none() && role == ASSISTANT {
-                    turns.push(silence(at));
+                    api_messages.push(no_user_message(at));
                 }
-                turns.push(Turn { role, content, upto: at + 1 });
+                api_messages.push(ApiMessage { role, content, messages_covered: at + 1 });
             }
         }
     }
-    // Newer models refuse to go on with an answer of their own.
-    if turns.last().is_none_or(|last| last.role == ASSISTANT) {
-        turns.push(silence(messages.len()));
+    // Newer models reject requests that end with an assistant message.
+    if api_messages.last().is_none_or(|last| last.role == ASSISTANT) {
+        api_messages.push(no_user_message(messages.len()));
     }
-    turns
+    api_messages
 }
 
-fn silence<'a>(upto: usize) -> Turn<'a> {
-    Turn { role: USER, content: vec![plain(Block::Text(SILENCE.trim_ascii_end()))], upto }
+fn no_user_message<'a>(messages_covered: usize) -> ApiMessage<'a> {
+    ApiMessage { role: USER, content: vec![block(Block::Text(NO_USER_MESSAGE.trim_ascii_end()))], messages_covered }
 }
 
-fn plain(block: Block<'_>) -> Marked<'_> {
-    Marked { block, cache_control: None }
+fn block(content: Block<'_>) -> ContentBlock<'_> {
+    ContentBlock { block: content, cache_control: None }
 }
 
-/// The wire refuses blocks of text that hold none.
-fn text(text: &str) -> Option<Marked<'_>> {
-    (!text.trim().is_empty()).then(|| plain(Block::Text(text)))
+/// A text block; `None` for blank text, which the API rejects.
+fn text_block(text: &str) -> Option<ContentBlock<'_>> {
+    (!text.trim().is_empty()).then(|| block(Block::Text(text)))
 }
 
-fn blocks<'a>(message: &'a ChatMessage, model: &str) -> Vec<Marked<'a>> {
+/// The content blocks of one message.
+fn blocks<'a>(message: &'a ChatMessage, model: &str) -> Vec<ContentBlock<'a>> {
     match message {
-        ChatMessage::System { text: said } | ChatMessage::User { text: said } => text(said).into_iter().collect(),
-        ChatMessage::Tool { call_id, text, .. } => vec![plain(Block::Result { call_id, text })],
-        ChatMessage::Assistant { text: said, tool_calls, thoughts } => {
-            let mine = thoughts.as_deref().filter(|thoughts| &*thoughts.model == model);
-            let said = text(said).into_iter().chain(tool_calls.iter().map(|call| plain(Block::Call(call)))).collect();
-            match mine {
-                Some(thoughts) => interleaved(said, thoughts),
-                None => said,
+        ChatMessage::System { text } | ChatMessage::User { text } => text_block(text).into_iter().collect(),
+        ChatMessage::Tool { call_id, text, .. } => vec![block(Block::Result { call_id, text })],
+        ChatMessage::Assistant { text, tool_calls, reasoning } => {
+            let own_reasoning = reasoning.as_deref().filter(|reasoning| &*reasoning.model == model);
+            let content =
+                text_block(text).into_iter().chain(tool_calls.iter().map(|call| block(Block::Call(call)))).collect();
+            match own_reasoning {
+                Some(reasoning) => with_reasoning(content, reasoning),
+                None => content,
             }
         }
     }
 }
 
-/// Thoughts at their places among what was said.
-fn interleaved<'a>(said: Vec<Marked<'a>>, thoughts: &'a ReasoningBlocks) -> Vec<Marked<'a>> {
-    let mut thoughts = thoughts.blocks.iter().peekable();
-    let mut content = Vec::with_capacity(said.len() + 1);
-    for (place, block) in said.into_iter().enumerate() {
-        while let Some(thought) = thoughts.next_if(|thought| thought.after <= place) {
-            content.push(plain(Block::Thought(&thought.block)));
+/// Inserts reasoning blocks at their positions.
+fn with_reasoning<'a>(blocks: Vec<ContentBlock<'a>>, reasoning: &'a ReasoningBlocks) -> Vec<ContentBlock<'a>> {
+    let mut reasoning = reasoning.blocks.iter().peekable();
+    let mut content = Vec::with_capacity(blocks.len() + 1);
+    for (position, block_of_message) in blocks.into_iter().enumerate() {
+        while let Some(next) = reasoning.next_if(|reasoning| reasoning.after <= position) {
+            content.push(block(Block::Reasoning(&next.block)));
         }
-        content.push(block);
+        content.push(block_of_message);
     }
-    content.extend(thoughts.map(|thought| plain(Block::Thought(&thought.block))));
+    content.extend(reasoning.map(|reasoning| block(Block::Reasoning(&reasoning.block))));
     content
 }
 
-impl Serialize for Marked<'_> {
+impl Serialize for ContentBlock<'_> {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        if let Block::Thought(value) = self.block {
+        if let Block::Reasoning(value) = self.block {
             return value.serialize(s);
         }
         let mut map = s.serialize_map(None)?;
@@ -139,7 +142,7 @@ impl Serialize for Marked<'_> {
                 map.serialize_entry("name", &call.name)?;
                 match call.arguments.as_json().filter(|value| value.is_object()) {
                     Some(value) => map.serialize_entry("input", value)?,
-                    // The wire takes nothing but objects; what the model wrote otherwise comes back inside one.
+                    // The API accepts only objects; malformed arguments are wrapped in one.
                     None => map.serialize_entry("input", &json!({"malformed": call.arguments.to_string()}))?,
                 }
             }
@@ -150,7 +153,7 @@ impl Serialize for Marked<'_> {
                     map.serialize_entry("content", text)?;
                 }
             }
-            Block::Thought(_) => {}
+            Block::Reasoning(_) => {}
         }
         if let Some(cache_control) = self.cache_control {
             map.serialize_entry("cache_control", cache_control)?;
@@ -159,11 +162,11 @@ impl Serialize for Marked<'_> {
     }
 }
 
-/// The wire takes letters, digits, `_` and `-` in ids; other vendors' ids may hold more.
+/// The API accepts letters, digits, `_` and `-` in ids; ids of other providers may contain more.
 fn id(text: &str) -> Cow<'_, str> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if text.chars().all(fits) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if text.chars().all(is_allowed) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(text.chars().map(|c| if fits(c) { c } else { '_' }).collect())
+    Cow::Owned(text.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect())
 }

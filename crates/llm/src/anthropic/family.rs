@@ -1,37 +1,37 @@
-//! Facts about the Claude models: how each is told to think, and what each refuses.
+//! What the families of Claude models support: how thinking is requested, and which parameters they reject.
 //!
-//! Sources: the vendor's pages on thinking, effort and migration as of November 2026 (platform.claude.com, "Effort",
-//! "Thinking troubleshooting", "What's new" of Opus 5 and 5.5, Sonnet 5.5, Haiku 5.5). A model that is newer than this table is
-//! taken to be like the newest of its name.
+//! Sources: Anthropic's documentation on thinking, effort and migration as of November 2026 (<https://platform.claude.com/docs>:
+//! "Effort", "Thinking troubleshooting", "What's new" of Opus 5 and 5.5, Sonnet 5.5, Haiku 5.5). A model that is newer than this
+//! table is treated like the newest of its name.
 
 use serde_json::{Value, json};
 
-use crate::profile::{ModelProfile, ReasoningEffort, Temperature, TokenLimitParam};
+use crate::profile::{ModelProfile, ReasoningEffort, TemperatureSupport, TokenLimitParam};
 
-/// How a model is told to think.
+/// How thinking is requested from a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Thinking {
-    /// It does not think unseen.
+enum ThinkingMode {
+    /// It has no thinking.
     Never,
-    /// With a budget of tokens (`thinking.type: enabled`); off unless asked for.
+    /// By a token budget (`thinking.type: enabled`); off by default.
     Budget,
-    /// By effort (`thinking.type: adaptive`); off unless asked for.
+    /// By effort (`thinking.type: adaptive`); off by default.
     Adaptive,
-    /// By effort, and on unless this `thinking.type` turns it off.
+    /// By effort; on by default, and turned off by this `thinking.type`.
     AdaptiveUnless(&'static str),
-    /// By effort, always.
+    /// By effort; cannot be turned off.
     Always,
 }
 
 /// One family of models.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Family {
-    thinking: Thinking,
+    thinking: ThinkingMode,
     efforts: &'static [ReasoningEffort],
-    /// Whether it takes `temperature`, `top_p` and `top_k`.
-    pub(super) samples: bool,
-    /// Whether it can hold calls to the schemas of their tools.
-    pub(super) strict: bool,
+    /// Whether it accepts `temperature`, `top_p` and `top_k`.
+    pub(super) supports_sampling: bool,
+    /// Whether it can enforce the schemas of strict tools.
+    pub(super) supports_strict_tools: bool,
 }
 
 const BUDGETED: &[ReasoningEffort] =
@@ -60,7 +60,7 @@ const ALWAYS: &[ReasoningEffort] = &[
 ];
 
 impl Family {
-    /// The family of a model, by its name at the vendor or at a cloud (`anthropic.claude-opus-4-6-v1`).
+    /// The family of a model, by its name at Anthropic or at a cloud provider (`anthropic.claude-opus-4-6-v1`).
     pub(super) fn of(model: &str) -> Self {
         let name = model.to_ascii_lowercase();
         let (_, rest) = name.split_once("claude-").unwrap_or(("", ""));
@@ -70,45 +70,50 @@ impl Family {
         let mut numbers = parts.iter().filter(|part| part.len() < 3).filter_map(|part| part.parse::<u32>().ok());
         let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         let newest = has("fable") || has("mythos");
-        // One cloud, whose names begin with `anthropic.`, names only these for it.
-        let strict = match name.contains("anthropic.claude") {
+        // Amazon Bedrock, whose names begin with `anthropic.`, supports strict tools only for these versions.
+        let supports_strict_tools = match name.contains("anthropic.claude") {
             true => matches!(version, (4, 5 | 6)),
             false => newest || version >= (4, 5),
         };
-        let of = |thinking, efforts, samples| Self { thinking, efforts, samples, strict };
+        let of =
+            |thinking, efforts, supports_sampling| Self { thinking, efforts, supports_sampling, supports_strict_tools };
         if newest || (has("opus") && version >= (5, 5)) {
-            of(Thinking::Always, ALWAYS, false)
+            of(ThinkingMode::Always, ALWAYS, false)
         } else if has("sonnet") && version >= (5, 5) {
-            of(Thinking::AdaptiveUnless("between_tools"), SINCE_4_7, false)
+            of(ThinkingMode::AdaptiveUnless("between_tools"), SINCE_4_7, false)
         } else if version >= (5, 0) {
-            of(Thinking::AdaptiveUnless("disabled"), SINCE_4_7, false)
+            of(ThinkingMode::AdaptiveUnless("disabled"), SINCE_4_7, false)
         } else if version >= (4, 7) {
-            of(Thinking::Adaptive, SINCE_4_7, false)
+            of(ThinkingMode::Adaptive, SINCE_4_7, false)
         } else if version >= (4, 6) {
-            of(Thinking::Adaptive, OF_4_6, true)
+            of(ThinkingMode::Adaptive, OF_4_6, true)
         } else if version >= (4, 0) || version == (3, 7) {
-            of(Thinking::Budget, BUDGETED, true)
+            of(ThinkingMode::Budget, BUDGETED, true)
         } else {
-            of(Thinking::Never, &[], true)
+            of(ThinkingMode::Never, &[], true)
         }
     }
 
-    /// The facts that the loops ask for.
+    /// The profile of `model`.
     pub(super) fn profile(&self, model: &str) -> ModelProfile {
         ModelProfile {
             model: model.into(),
-            temperature: if self.samples { Temperature::WithoutReasoning } else { Temperature::Never },
+            temperature: if self.supports_sampling {
+                TemperatureSupport::WithoutReasoning
+            } else {
+                TemperatureSupport::Never
+            },
             token_limit: TokenLimitParam::MaxTokens,
             efforts: self.efforts,
-            tools: true,
-            parallel_switch: true,
-            strict_tools: self.strict,
-            system_anywhere: false,
-            stream_options: false,
+            supports_tools: true,
+            supports_parallel_tool_calls: true,
+            supports_strict_tools: self.supports_strict_tools,
+            allows_late_system_messages: false,
+            supports_stream_options: false,
         }
     }
 
-    /// The effort that this family knows and that is nearest below `asked`; the lowest, when none was asked for.
+    /// The highest effort of the family that is not above `asked`; the lowest, when none was asked for.
     pub(super) fn effort(&self, asked: Option<ReasoningEffort>) -> Option<ReasoningEffort> {
         let lowest = self.efforts.first().copied()?;
         let asked = asked.unwrap_or(lowest);
@@ -116,25 +121,25 @@ impl Family {
     }
 
     /// The values of `thinking` and of `output_config.effort` at this effort.
-    pub(super) fn words(&self, effort: Option<ReasoningEffort>) -> (Option<Value>, Option<ReasoningEffort>) {
-        let thinks = effort.filter(|effort| *effort > ReasoningEffort::Minimal);
-        match (self.thinking, thinks) {
-            (Thinking::Never, _) | (Thinking::Budget | Thinking::Adaptive, None) => (None, None),
-            (Thinking::Budget, Some(effort)) => {
-                (Some(json!({"type": "enabled", "budget_tokens": allowance(Some(effort))})), None)
+    pub(super) fn thinking_params(&self, effort: Option<ReasoningEffort>) -> (Option<Value>, Option<ReasoningEffort>) {
+        let requested = effort.filter(|effort| *effort > ReasoningEffort::Minimal);
+        match (self.thinking, requested) {
+            (ThinkingMode::Never, _) | (ThinkingMode::Budget | ThinkingMode::Adaptive, None) => (None, None),
+            (ThinkingMode::Budget, Some(effort)) => {
+                (Some(json!({"type": "enabled", "budget_tokens": thinking_budget(Some(effort))})), None)
             }
-            (Thinking::Adaptive | Thinking::AdaptiveUnless(_), Some(effort)) => {
+            (ThinkingMode::Adaptive | ThinkingMode::AdaptiveUnless(_), Some(effort)) => {
                 (Some(json!({"type": "adaptive"})), Some(effort))
             }
-            (Thinking::AdaptiveUnless(off), None) => (Some(json!({"type": off})), None),
-            (Thinking::Always, effort) => (None, effort.or(Some(ReasoningEffort::Low))),
+            (ThinkingMode::AdaptiveUnless(off), None) => (Some(json!({"type": off})), None),
+            (ThinkingMode::Always, effort) => (None, effort.or(Some(ReasoningEffort::Low))),
         }
     }
 }
 
-/// Tokens that thoughts may take beside those of the answer, since `max_tokens` counts both. The least budget that the vendor
-/// takes is 1,024.
-pub(super) fn allowance(effort: Option<ReasoningEffort>) -> u32 {
+/// Tokens for thinking, which are added to those of the response because `max_tokens` limits both together. The API accepts
+/// budgets from 1,024.
+pub(super) fn thinking_budget(effort: Option<ReasoningEffort>) -> u32 {
     match effort {
         None | Some(ReasoningEffort::None | ReasoningEffort::Minimal) => 0,
         Some(ReasoningEffort::Low) => 2_048,
@@ -149,10 +154,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_generation_is_told_to_think_in_its_own_words() {
+    fn each_generation_gets_its_own_thinking_parameters() {
         let adaptive = || Some(json!({"type": "adaptive"}));
         let off = |kind: &str| Some(json!({"type": kind}));
-        for (model, unasked, at_high) in [
+        for (model, by_default, at_high) in [
             ("claude-3-5-haiku-20241022", (None, None), (None, None)),
             (
                 "claude-3-7-sonnet-20250219",
@@ -175,13 +180,13 @@ mod tests {
             ("some-proxy-name", (None, None), (None, None)),
         ] {
             let family = Family::of(model);
-            assert_eq!(family.words(family.effort(None)), unasked, "{model} unasked");
-            assert_eq!(family.words(family.effort(Some(ReasoningEffort::High))), at_high, "{model} at high");
+            assert_eq!(family.thinking_params(family.effort(None)), by_default, "{model} by default");
+            assert_eq!(family.thinking_params(family.effort(Some(ReasoningEffort::High))), at_high, "{model} at high");
         }
     }
 
     #[test]
-    fn an_effort_that_a_model_does_not_know_becomes_the_nearest_below() {
+    fn an_unsupported_effort_becomes_the_next_lower_one() {
         for (model, asked, sent) in [
             ("claude-opus-4-6", ReasoningEffort::Xhigh, Some(ReasoningEffort::High)),
             ("claude-opus-4-7", ReasoningEffort::Xhigh, Some(ReasoningEffort::Xhigh)),
@@ -195,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn models_since_4_5_hold_calls_to_their_schemas() {
+    fn models_since_4_5_support_strict_tools() {
         for (model, strict) in [
             ("claude-3-7-sonnet-20250219", false),
             ("claude-opus-4-1-20250805", false),
@@ -207,16 +212,16 @@ mod tests {
             ("claude-mythos-preview", true),
             ("some-proxy-name", false),
         ] {
-            assert_eq!(Family::of(model).strict, strict, "{model}");
+            assert_eq!(Family::of(model).supports_strict_tools, strict, "{model}");
         }
     }
 
     #[test]
-    fn newer_models_take_no_temperature() {
-        for (model, samples) in
+    fn newer_models_do_not_support_sampling_parameters() {
+        for (model, supports_sampling) in
             [("claude-sonnet-4-6", true), ("claude-opus-4-7", false), ("claude-haiku-5-5", false), ("mine", true)]
         {
-            assert_eq!(Family::of(model).samples, samples, "{model}");
+            assert_eq!(Family::of(model).supports_sampling, supports_sampling, "{model}");
         }
     }
 }

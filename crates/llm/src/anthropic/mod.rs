@@ -1,21 +1,26 @@
-//! The messages API of Anthropic.
+//! The Messages API of Anthropic.
 //!
-//! *For*: one model behind one endpoint. *Entry*: [`Anthropic::new`]. *Never*: it retries nothing (the router does), follows no
-//! redirect, shows its key to nobody, and lets nobody read what the model thought.
+//! [`Anthropic::new`] makes a client of one model behind one endpoint. It does not retry (the router does), does not follow
+//! redirects, masks its API key in errors, and never shows the model's reasoning.
 //!
-//! `family` holds facts about models, `strict` which tools are held to their schemas, `request` builds the body out of
-//! `blocks` and `markers`, `response` reads the answer,
-//! `thoughts` keeps what must be given back. What stands around them is the same for every API (`transport`),
-//! and so are the shapes of errors.
-//! Source: the vendor's API reference, November 2026.
+//! | module | content |
+//! | --- | --- |
+//! | `family` | what the model families support |
+//! | `request`, `blocks` | the body of a request |
+//! | `strict`, `cache_control` | which tools are strict, and where the prompt cache has breakpoints |
+//! | `response` | decodes the response |
+//! | `thinking` | collects the reasoning that must be sent back |
+//!
+//! Sending and error handling are in `transport`, shared by all APIs.
+//! Source: <https://docs.anthropic.com/en/api/messages>, November 2026.
 
 mod blocks;
+mod cache_control;
 mod family;
-mod markers;
 mod request;
 pub(crate) mod response;
 mod strict;
-mod thoughts;
+mod thinking;
 
 use futures::future::BoxFuture;
 use reqwest::{
@@ -25,62 +30,63 @@ use reqwest::{
 use segue_base::{context::CallContext, http, limits, secret::Secret};
 use serde_json::Value;
 
-use self::request::Settled;
+use self::request::RequestDefaults;
 use super::{
     ChatRequest, ChatStream, Llm, LlmEnvironment, LlmError, LlmErrorKind, ModelConfig, ModelConfigError, ModelProfile,
     transport::{CallTimeouts, ModelEndpoint, ModelTransport},
 };
 
-/// Where the vendor offers it.
-const HOME: &str = "https://api.anthropic.com";
-const PATH: &str = "/v1/messages";
-/// The version of the wire that this room speaks.
-const VERSION: &str = "2023-06-01";
+/// The base URL of Anthropic's own API.
+const DEFAULT_API_BASE: &str = "https://api.anthropic.com";
+const MESSAGES_PATH: &str = "/v1/messages";
+/// The API version that this module implements.
+const API_VERSION: &str = "2023-06-01";
 
-/// One model behind one endpoint.
+/// A client of one model behind one endpoint.
 pub struct Anthropic {
     config: ModelConfig,
     profile: ModelProfile,
-    settled: Settled,
+    defaults: RequestDefaults,
     transport: ModelTransport,
 }
 
 impl Anthropic {
-    /// Makes the model. Opens no connection yet.
+    /// Makes the client. Opens no connection.
     ///
     /// # Errors
-    /// [`ModelConfigError`] when the entry lacks a key, or holds what no header or address may hold.
-    pub fn new(config: &ModelConfig, around: &LlmEnvironment) -> Result<Self, ModelConfigError> {
-        let settled = Settled::of(config).map_err(|(key, problem)| ModelConfigError::new(config, key, problem))?;
+    /// [`ModelConfigError`] when the entry lacks a key, or has a value that is not valid in a header or URL.
+    pub fn new(config: &ModelConfig, environment: &LlmEnvironment) -> Result<Self, ModelConfigError> {
+        let defaults =
+            RequestDefaults::of(config).map_err(|(key, problem)| ModelConfigError::new(config, key, problem))?;
         let filled = |text: Option<&str>| text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
-        let given = filled(config.api_base.as_deref()).or(filled(around.anthropic_base_url.as_deref()));
-        let base = given.unwrap_or_else(|| HOME.to_owned());
-        let key = config.api_key.clone().or_else(|| around.other_keys.get("anthropic").cloned());
-        // A gateway of one's own may need no key; the vendor always does.
-        if key.is_none() && base.trim_end_matches('/') == HOME {
-            let cure = "no key; set the variable ANTHROPIC_API_KEY, or `api_key: ${…}`";
-            return Err(ModelConfigError::new(config, "api_key", cure));
+        let given = filled(config.api_base.as_deref()).or(filled(environment.anthropic_base_url.as_deref()));
+        let base = given.unwrap_or_else(|| DEFAULT_API_BASE.to_owned());
+        let key = config.api_key.clone().or_else(|| environment.other_keys.get("anthropic").cloned());
+        // A gateway may need no key; Anthropic always does.
+        if key.is_none() && base.trim_end_matches('/') == DEFAULT_API_BASE {
+            let fix = "no key; set the variable ANTHROPIC_API_KEY, or `api_key: ${…}`";
+            return Err(ModelConfigError::new(config, "api_key", fix));
         }
-        let effort = settled.family.effort(config.reasoning_effort);
-        let thinks = settled.thinks(effort);
+        let effort = defaults.family.effort(config.reasoning_effort);
+        let reasons = defaults.uses_reasoning(effort);
         let total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
-        // The first sign of a whole answer is its end; thoughts may be kept back for as long as they last.
-        let first = if thinks || !request::streams(config) { total } else { limits::MODEL_FIRST_TOKEN.min(total) };
+        // A response that is not streamed comes at its end, and hidden reasoning sends no events while it lasts.
+        let first = if reasons || !request::streams(config) { total } else { limits::MODEL_FIRST_TOKEN.min(total) };
         let timeouts = CallTimeouts {
             first: config.first_token_timeout.unwrap_or(first),
-            idle: config.idle_timeout.unwrap_or(if thinks { total } else { limits::MODEL_IDLE }),
+            idle: config.idle_timeout.unwrap_or(if reasons { total } else { limits::MODEL_IDLE }),
             total,
         };
         let headers = headers(config, key.as_ref())?.into_iter().filter_map(|(name, value)| Some((name?, value)));
-        let url = address(config, &base)?;
-        let endpoint = ModelEndpoint::new(url, key, headers, around.outbound.clone());
+        let url = messages_url(config, &base)?;
+        let endpoint = ModelEndpoint::new(url, key, headers, environment.outbound.clone());
         let transport = ModelTransport::new(&config.model, endpoint, timeouts);
-        Ok(Self { profile: settled.family.profile(&config.model), config: config.clone(), settled, transport })
+        Ok(Self { profile: defaults.family.profile(&config.model), config: config.clone(), defaults, transport })
     }
 
-    async fn ask(&self, request: ChatRequest, cx: CallContext) -> Result<ChatStream, LlmError> {
-        let body = request::body(&request, &self.config, &self.settled);
-        let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).because(error))?;
+    async fn send(&self, request: ChatRequest, cx: CallContext) -> Result<ChatStream, LlmError> {
+        let body = request::body(&request, &self.config, &self.defaults);
+        let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).with_detail(error))?;
         let (model, messages, bytes) = (self.config.model.as_str(), request.messages.len(), body.len());
         self.transport.send(body, || response::decoder(model.into(), messages, bytes), cx).await
     }
@@ -92,24 +98,25 @@ impl Llm for Anthropic {
     }
 
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(self.ask(request, cx.clone()))
+        Box::pin(self.send(request, cx.clone()))
     }
 }
 
-/// `api_base` may be written with or without the version or the whole path.
-fn address(config: &ModelConfig, base: &str) -> Result<Url, ModelConfigError> {
+/// The URL of the Messages API; `api_base` may include `/v1` or the whole path.
+fn messages_url(config: &ModelConfig, base: &str) -> Result<Url, ModelConfigError> {
     let base = base.trim_end_matches('/');
-    let base = base.strip_suffix(PATH).or(base.strip_suffix("/v1")).unwrap_or(base);
-    http::parse_endpoint_url(&format!("{base}{PATH}")).map_err(|error| ModelConfigError::new(config, "api_base", error))
+    let base = base.strip_suffix(MESSAGES_PATH).or(base.strip_suffix("/v1")).unwrap_or(base);
+    http::parse_endpoint_url(&format!("{base}{MESSAGES_PATH}"))
+        .map_err(|error| ModelConfigError::new(config, "api_base", error))
 }
 
 fn headers(config: &ModelConfig, key: Option<&Secret>) -> Result<HeaderMap, ModelConfigError> {
     let mut headers = HeaderMap::new();
     let value = |key: &'static str, text: &str| {
-        let problem = "it holds characters that no header may carry; look for a line break";
+        let problem = "it contains characters that are not allowed in a header; look for a line break";
         HeaderValue::from_str(text.trim()).map_err(|_| ModelConfigError::new(config, key, problem))
     };
-    let version = config.api_version.as_deref().map_or(VERSION, str::trim);
+    let version = config.api_version.as_deref().map_or(API_VERSION, str::trim);
     headers.insert(HeaderName::from_static("anthropic-version"), value("api_version", version)?);
     let beta = match config.extra.get("anthropic_beta") {
         Some(Value::String(text)) => Some(text.clone()),
@@ -120,9 +127,9 @@ fn headers(config: &ModelConfig, key: Option<&Secret>) -> Result<HeaderMap, Mode
         headers.insert(HeaderName::from_static("anthropic-beta"), value("anthropic_beta", &beta)?);
     }
     if let Some(key) = key {
-        let mut proof = value("api_key", key.expose())?;
-        proof.set_sensitive(true);
-        headers.insert(HeaderName::from_static("x-api-key"), proof);
+        let mut api_key = value("api_key", key.expose())?;
+        api_key.set_sensitive(true);
+        headers.insert(HeaderName::from_static("x-api-key"), api_key);
     }
     Ok(headers)
 }

@@ -1,8 +1,8 @@
-//! The body of a messages request. Borrowed from the request: nothing of the history is copied but into the body.
+//! The body of a request to the Messages API. It borrows the history from the request.
 //!
-//! What the wire wants otherwise than chat completions: instructions stand apart from the messages; user and assistant take
-//! turns, so that what follows one another on one side becomes one message of several blocks; results of tools are blocks of
-//! the user's side; and the stable parts are marked for the vendor's cache.
+//! Differences from Chat Completions: the system prompt is separate from the messages; the roles `user` and `assistant` alternate,
+//! so consecutive messages of one role become one message with several blocks; tool results are blocks of user messages; and
+//! breakpoints mark the stable parts for the prompt cache.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    blocks::{self, Marked, System, Turn, turns},
+    blocks::{self, ApiMessage, ContentBlock, SystemPrompt, api_messages},
+    cache_control::{self, CacheControl},
     family::{self, Family},
-    markers::{self, Caching},
-    strict::Room,
+    strict::StrictToolBudget,
 };
 use crate::{
     ModelConfig,
@@ -24,7 +24,7 @@ use crate::{
     request::{ChatRequest, ToolChoice},
 };
 
-/// Keys of a model entry that this side sets or uses itself; they never travel as extras.
+/// Keys of a model entry that this module sets or uses itself. They are not passed through.
 const OWN_KEYS: &[&str] = &[
     "model",
     "messages",
@@ -35,9 +35,9 @@ const OWN_KEYS: &[&str] = &[
     "stream",
     "temperature",
     "stop",
-    // A header.
+    // Sent as a header.
     "anthropic_beta",
-    // Of client libraries and of the other wire.
+    // Settings of client libraries and of Chat Completions.
     "n",
     "logit_bias",
     "stream_options",
@@ -50,51 +50,50 @@ const OWN_KEYS: &[&str] = &[
     "strict",
 ];
 
-/// What of an entry stays the same for every request.
-pub(super) struct Settled {
+/// The parts of a model entry that are the same for every request.
+pub(super) struct RequestDefaults {
     pub(super) family: Family,
-    caching: Caching,
-    /// Whether tools may be marked strict: the entry asks for it (`strict: true`), the model knows it, and the entry has no
-    /// schema for answers.
-    strict: bool,
+    cache: CacheControl,
+    /// Whether tools may be strict: the entry has `strict: true` and no schema for responses, and the model supports it.
+    allows_strict: bool,
     extra: Map<String, Value>,
 }
 
-impl Settled {
-    /// Whether the model thinks unseen when a request names no effort of its own.
-    pub(super) fn thinks(&self, effort: Option<ReasoningEffort>) -> bool {
-        thoughts(self.extra.get("thinking"), self.extra.get("output_config"), effort).0
+impl RequestDefaults {
+    /// Whether the model reasons at the effort of its entry.
+    pub(super) fn uses_reasoning(&self, effort: Option<ReasoningEffort>) -> bool {
+        reasoning_settings(self.extra.get("thinking"), self.extra.get("output_config"), effort).0
     }
 
     /// Reads the entry once.
     ///
     /// # Errors
-    /// The key that is wrong, and why.
+    /// The invalid key and the problem.
     pub(super) fn of(config: &ModelConfig) -> Result<Self, (&'static str, String)> {
         let family = Family::of(&config.model);
-        let sampling = |key: &str| matches!(key, "top_p" | "top_k");
-        let travels = |key: &str| {
+        let is_sampling = |key: &str| matches!(key, "top_p" | "top_k");
+        let passes_through = |key: &str| {
             !OWN_KEYS.contains(&key)
                 && !LOCAL_KEYS.contains(&key)
                 && !key.starts_with("aws_")
-                && (family.samples || !sampling(key))
+                && (family.supports_sampling || !is_sampling(key))
         };
-        let kept = config.extra.iter().filter(|(key, _)| travels(key));
+        let kept = config.extra.iter().filter(|(key, _)| passes_through(key));
         let mut extra: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
         match config.extra.get("stop") {
             Some(Value::String(one)) => drop(extra.insert("stop_sequences".into(), json!([one]))),
             Some(many @ Value::Array(_)) => drop(extra.insert("stop_sequences".into(), many.clone())),
             _ => {}
         }
-        // A schema for answers, which an entry may bring, takes from the same room: then there are no marks.
+        // A schema for responses (`output_config.format`) counts against the same limits, so tools are not strict then.
         let has_format = extra.get("output_config").is_some_and(|config| config.get("format").is_some());
         let asked = config.extra.get("strict").and_then(Value::as_bool).unwrap_or(false);
-        let strict = family.strict && asked && !has_format;
-        Ok(Self { family, caching: Caching::of(config)?, strict, extra })
+        let allows_strict = family.supports_strict_tools && asked && !has_format;
+        Ok(Self { family, cache: CacheControl::of(config)?, allows_strict, extra })
     }
 }
 
-/// Whether the answer is asked for in pieces; `stream: false` of the entry asks for it whole.
+/// Whether the response is streamed: yes, unless the entry has `stream: false`.
 pub(super) fn streams(config: &ModelConfig) -> bool {
     config.extra.get("stream").and_then(Value::as_bool).unwrap_or(true)
 }
@@ -108,8 +107,8 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    system: Vec<Marked<'a>>,
-    messages: Vec<Turn<'a>>,
+    system: Vec<ContentBlock<'a>>,
+    messages: Vec<ApiMessage<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,32 +136,32 @@ struct Tool<'a> {
 pub(super) fn body(
     request: &ChatRequest,
     config: &ModelConfig,
-    settled: &Settled,
+    defaults: &RequestDefaults,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    let family = &settled.family;
+    let family = &defaults.family;
     let effort = family.effort(request.reasoning_effort.or(config.reasoning_effort));
-    let mut extra = settled.extra.clone();
+    let mut extra = defaults.extra.clone();
     let (thinking, output_config) = thinking(family, effort, &mut extra);
-    let (thinks, room) = thoughts(thinking.as_ref(), output_config.as_ref(), effort);
+    let (reasons, budget) = reasoning_settings(thinking.as_ref(), output_config.as_ref(), effort);
     let limit = request.max_tokens.or(config.max_tokens).unwrap_or(limits::MODEL_TOKENS);
-    let temperature = request.temperature.or(config.temperature).filter(|_| family.samples && !thinks);
+    let temperature = request.temperature.or(config.temperature).filter(|_| family.supports_sampling && !reasons);
     let parallel = request.parallel_tool_calls.or(config.parallel_tool_calls);
 
-    let System { blocks: mut system, rest } = blocks::system(&request.messages);
-    let mut messages = turns(rest, &config.model);
-    let mut tools = tools(request, rest, settled.strict);
-    let caching = &settled.caching;
+    let SystemPrompt { blocks: mut system, rest } = blocks::split_system(&request.messages);
+    let mut messages = api_messages(rest, &config.model);
+    let mut tools = tools(request, rest, defaults.allows_strict);
+    let cache = &defaults.cache;
     let mut left = limits::MODEL_CACHE_MARKS;
     if let Some(last) = tools.last_mut() {
-        last.cache_control = caching.mark(&mut left);
+        last.cache_control = cache.breakpoint(&mut left);
     }
     if let Some(last) = system.last_mut() {
-        last.cache_control = caching.mark(&mut left);
+        last.cache_control = cache.breakpoint(&mut left);
     }
-    markers::mark_messages(&mut messages, rest, !request.tools.is_empty(), caching, &mut left);
+    cache_control::add_cache_breakpoints(&mut messages, rest, !request.tools.is_empty(), cache, &mut left);
 
-    let choice = choice(request, parallel, tools.is_empty(), thinks);
-    let max_tokens = limit.saturating_add(room);
+    let choice = choice(request, parallel, tools.is_empty(), reasons);
+    let max_tokens = limit.saturating_add(budget);
     let stream = streams(config);
     serde_json::to_vec(&Body {
         model: &config.model,
@@ -179,14 +178,14 @@ pub(super) fn body(
     })
 }
 
-/// `thinking` and `output_config`. What the entry says itself wins.
+/// `thinking` and `output_config` of the body. Settings of the entry override the family's.
 fn thinking(
     family: &Family,
     effort: Option<ReasoningEffort>,
     extra: &mut Map<String, Value>,
 ) -> (Option<Value>, Option<Value>) {
-    let (words, effort) = family.words(effort);
-    let thinking = extra.shift_remove("thinking").or(words);
+    let (params, effort) = family.thinking_params(effort);
+    let thinking = extra.shift_remove("thinking").or(params);
     let mut config = match extra.shift_remove("output_config") {
         Some(Value::Object(config)) => config,
         _ => Map::new(),
@@ -197,32 +196,32 @@ fn thinking(
     (thinking, (!config.is_empty()).then_some(Value::Object(config)))
 }
 
-/// Whether a model thinks that is told so, and the tokens that its thoughts may take beside those of the answer.
-pub(super) fn thoughts(
+/// Whether the model reasons with these parameters, and the tokens that its reasoning may use in addition to the response.
+pub(super) fn reasoning_settings(
     thinking: Option<&Value>,
     config: Option<&Value>,
     effort: Option<ReasoningEffort>,
 ) -> (bool, u32) {
-    let ours = effort.filter(|effort| *effort > ReasoningEffort::Minimal);
-    let Some(thinking) = thinking else { return (ours.is_some(), family::allowance(ours)) };
+    let requested = effort.filter(|effort| *effort > ReasoningEffort::Minimal);
+    let Some(thinking) = thinking else { return (requested.is_some(), family::thinking_budget(requested)) };
     if matches!(thinking.get("type").and_then(Value::as_str), Some("disabled" | "between_tools")) {
         return (false, 0);
     }
     let budget = thinking.get("budget_tokens").and_then(Value::as_u64).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
     let asked = config.and_then(|config| ReasoningEffort::deserialize(config.get("effort")?).ok());
-    // Where nobody names an effort, the vendor's own is `high`.
-    (true, budget.unwrap_or_else(|| family::allowance(asked.or(ours).or(Some(ReasoningEffort::High)))))
+    // The provider's default effort is `high`.
+    (true, budget.unwrap_or_else(|| family::thinking_budget(asked.or(requested).or(Some(ReasoningEffort::High)))))
 }
 
-/// The tools on offer. When there are none but the history holds calls, the wire still wants their definitions: then the names
-/// that were called stand in, and [`choice`] forbids to call them.
-fn tools<'a>(request: &'a ChatRequest, messages: &'a [Arc<ChatMessage>], strict: bool) -> Vec<Tool<'a>> {
-    let mut room = Room::of(strict);
+/// The tools of the body. Without tools, the API still requires definitions of all tools that were called in the history: then
+/// these are sent with an open schema, and [`choice`] forbids calling them.
+fn tools<'a>(request: &'a ChatRequest, messages: &'a [Arc<ChatMessage>], allows_strict: bool) -> Vec<Tool<'a>> {
+    let mut budget = StrictToolBudget::new(allows_strict);
     let offered = request.tools.iter().map(|tool| Tool {
         name: &tool.name,
         description: &tool.description,
         input_schema: Cow::Borrowed(&*tool.parameters),
-        strict: room.takes(tool),
+        strict: budget.try_take(tool),
         cache_control: None,
     });
     let tools: Vec<Tool<'a>> = offered.collect();
@@ -242,7 +241,7 @@ fn tools<'a>(request: &'a ChatRequest, messages: &'a [Arc<ChatMessage>], strict:
     names.into_iter().map(tool).collect()
 }
 
-fn choice(request: &ChatRequest, parallel: Option<bool>, no_tools: bool, thinks: bool) -> Option<Value> {
+fn choice(request: &ChatRequest, parallel: Option<bool>, no_tools: bool, reasons: bool) -> Option<Value> {
     if no_tools {
         return None;
     }
@@ -251,8 +250,8 @@ fn choice(request: &ChatRequest, parallel: Option<bool>, no_tools: bool, thinks:
     }
     let mut choice = match &request.tool_choice {
         ToolChoice::None => return Some(json!({"type": "none"})),
-        // A model that thinks refuses to be forced.
-        _ if thinks => json!({"type": "auto"}),
+        // With reasoning, the API rejects a forced tool choice.
+        _ if reasons => json!({"type": "auto"}),
         ToolChoice::Auto => json!({"type": "auto"}),
         ToolChoice::Required => json!({"type": "any"}),
         ToolChoice::Tool(name) => json!({"type": "tool", "name": name}),

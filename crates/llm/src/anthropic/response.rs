@@ -1,7 +1,7 @@
-//! Reads the events of a messages answer, or one whole answer.
+//! Decodes the response of the Messages API: its stream of events, or one JSON text.
 //!
-//! Events and blocks of kinds that are not known are passed over, as the vendor asks for. A `ping` is no sign of progress: the deadlines of
-//! the call run on.
+//! Unknown events and blocks are ignored, as the API reference requires. A `ping` does not count as progress and extends no
+//! deadline. Source: <https://docs.anthropic.com/en/docs/build-with-claude/streaming>.
 
 use std::sync::Arc;
 
@@ -9,39 +9,39 @@ use segue_base::limits;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::thoughts::Thinking;
+use super::thinking::ThinkingCollector;
 use crate::{
     error::{InvalidResponse, LlmError},
     message::{ChatResponse, FinishReason, Usage},
-    oddity::ResponseWarning,
     transport::{
         assembler::{Assembler, ToolCallDelta},
         body_format::{BodyDecoder, EventHandler, EventKind},
         error_response::error_from_event,
         json_repair,
     },
+    warning::ResponseWarning,
 };
 
-/// The decoder for the answer of `model` to a request of `message_count` messages and `request_bytes` bytes.
+/// The decoder of the response of `model` to a request of `message_count` messages and `request_bytes` bytes.
 pub(crate) fn decoder(model: Arc<str>, message_count: usize, request_bytes: usize) -> BodyDecoder<MessageState> {
-    let state = MessageState { blocks: Vec::new(), thinking: Thinking::of(model), usage: Counts::default() };
+    let state = MessageState { blocks: Vec::new(), thinking: ThinkingCollector::of(model), usage: Counts::default() };
     BodyDecoder::new(state, Assembler::new(message_count, request_bytes))
 }
 
-/// What was read of the answer, beside what the assembler keeps.
+/// The state of a response, in addition to the assembler's.
 pub(crate) struct MessageState {
-    /// Blocks that began, by the API's number of each; at most [`limits::MODEL_BLOCKS`].
-    blocks: Vec<(u64, Kind)>,
-    thinking: Thinking,
+    /// Index and kind of the blocks that began; at most [`limits::MODEL_BLOCKS`].
+    blocks: Vec<(u64, BlockKind)>,
+    thinking: ThinkingCollector,
     usage: Counts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum BlockKind {
     Text,
     Call,
-    Thought,
-    /// A kind that this side did not ask for.
+    Reasoning,
+    /// Another kind, such as a tool call that runs at the provider. It is ignored.
     Other,
 }
 
@@ -54,15 +54,15 @@ struct Event {
     content_block: Option<Block>,
     delta: Option<BlockDelta>,
     usage: Option<Value>,
-    /// Of a whole answer.
+    /// The blocks of a response that is not streamed.
     content: Option<Vec<Block>>,
     model: Option<String>,
     stop_reason: Option<String>,
 }
 
-/// What `message_start` tells.
+/// The message of `message_start`.
 #[derive(Deserialize)]
-struct Start {
+struct MessageStart {
     model: Option<String>,
     usage: Option<Value>,
 }
@@ -89,7 +89,7 @@ struct BlockDelta {
     stop_reason: Option<String>,
 }
 
-/// Tokens as the API counts them: those from and to the cache are not among `input_tokens`. Later figures replace earlier ones.
+/// Token counts of the API. `input_tokens` excludes tokens read from and written to the cache. Later counts replace earlier ones.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 struct Counts {
     input_tokens: Option<u64>,
@@ -105,9 +105,9 @@ impl EventHandler for MessageState {
         }
         let (event, repaired) = json_repair::parse::<Event>(data)?;
         if repaired {
-            to.odd(ResponseWarning::Repaired);
+            to.warn(ResponseWarning::InvalidUnicodeReplaced);
         }
-        // The kind stands in the data; the name of the event repeats it.
+        // The data has the kind; the name of the event only repeats it.
         let kind = event.kind.clone().unwrap_or_else(|| String::from_utf8_lossy(name).into_owned());
         match kind.as_str() {
             "ping" => return Ok(EventKind::Ping),
@@ -137,23 +137,25 @@ impl EventHandler for MessageState {
                 self.counts(event.usage, to);
                 stop(event.stop_reason, to);
             }
-            // Kinds that came later; and the ends of blocks, which the next block tells as well.
+            // Unknown events, and the ends of blocks, which are not needed.
             _ => {}
         }
         Ok(EventKind::Progress)
     }
 
     fn complete(&mut self, answer: &mut ChatResponse) {
-        answer.thoughts = self.thinking.done();
+        answer.reasoning = self.thinking.finish();
     }
 }
 
 impl MessageState {
     fn start(&mut self, message: Option<Value>, to: &mut Assembler) {
         to.begin();
-        let Some(start) = message.and_then(|message| serde_json::from_value::<Start>(message).ok()) else { return };
+        let Some(start) = message.and_then(|message| serde_json::from_value::<MessageStart>(message).ok()) else {
+            return;
+        };
         to.model(&start.model.unwrap_or_default());
-        // The output of this event is a placeholder: it counts only with the figures of the end.
+        // `output_tokens` of this event is a placeholder; the final count comes with `message_delta`.
         if let Some(counts) = start.usage.and_then(|usage| serde_json::from_value::<Counts>(usage).ok()) {
             self.usage = Counts { output_tokens: None, ..counts };
         }
@@ -178,10 +180,10 @@ impl MessageState {
     fn block(&mut self, index: Option<u64>, block: Block, to: &mut Assembler) -> Result<(), LlmError> {
         to.begin();
         let kind = match block.kind.as_deref() {
-            Some("text") => Kind::Text,
-            Some("tool_use") => Kind::Call,
-            Some("thinking" | "redacted_thinking") => Kind::Thought,
-            _ => Kind::Other,
+            Some("text") => BlockKind::Text,
+            Some("tool_use") => BlockKind::Call,
+            Some("thinking" | "redacted_thinking") => BlockKind::Reasoning,
+            _ => BlockKind::Other,
         };
         let index = index.unwrap_or_else(|| self.blocks.last().map_or(0, |(last, _)| last + 1));
         self.blocks.retain(|(number, _)| *number != index);
@@ -190,22 +192,22 @@ impl MessageState {
         }
         self.blocks.push((index, kind));
         match kind {
-            Kind::Text => self.text(block.text, to),
-            Kind::Call => {
-                // An empty object only opens the call; its arguments come in pieces.
+            BlockKind::Text => self.text(block.text, to),
+            BlockKind::Call => {
+                // An empty object only begins the call; its arguments come as deltas.
                 let input = block.input.filter(|input| input.as_object().is_none_or(|input| !input.is_empty()));
                 let arguments = input.map_or_else(String::new, |input| input.to_string());
                 let (id, name) = (block.id.unwrap_or_default(), block.name.unwrap_or_default());
                 self.call(ToolCallDelta { index: Some(index), id: &id, name: &name, arguments: &arguments }, to)
             }
-            Kind::Thought => {
+            BlockKind::Reasoning => {
                 if !to.is_finished() {
                     let (text, signature) = (block.thinking.unwrap_or_default(), block.signature.unwrap_or_default());
                     self.thinking.begin(index, text, signature, block.data);
                 }
                 Ok(())
             }
-            Kind::Other => Ok(()),
+            BlockKind::Other => Ok(()),
         }
     }
 
@@ -214,19 +216,19 @@ impl MessageState {
         let index = index.or(self.blocks.last().map(|(last, _)| *last)).unwrap_or(0);
         let kind = self.blocks.iter().find(|(number, _)| *number == index).map(|(_, kind)| *kind);
         match kind {
-            Some(Kind::Other) => Ok(()),
-            Some(Kind::Thought) => {
+            Some(BlockKind::Other) => Ok(()),
+            Some(BlockKind::Reasoning) => {
                 if !to.is_finished() {
                     let (text, signature) = (delta.thinking.unwrap_or_default(), delta.signature.unwrap_or_default());
                     self.thinking.more(index, &text, &signature);
                 }
                 Ok(())
             }
-            Some(Kind::Text) => self.text(delta.text, to),
-            Some(Kind::Call) | None => {
+            Some(BlockKind::Text) => self.text(delta.text, to),
+            Some(BlockKind::Call) | None => {
                 if let Some(arguments) = delta.partial_json {
-                    let piece = ToolCallDelta { index: Some(index), arguments: &arguments, ..ToolCallDelta::default() };
-                    self.call(piece, to)?;
+                    let delta = ToolCallDelta { index: Some(index), arguments: &arguments, ..ToolCallDelta::default() };
+                    self.call(delta, to)?;
                 }
                 self.text(delta.text, to)
             }
@@ -235,14 +237,14 @@ impl MessageState {
 
     fn text(&mut self, text: Option<String>, to: &mut Assembler) -> Result<(), LlmError> {
         if to.text(&text.unwrap_or_default())? {
-            self.thinking.said();
+            self.thinking.text_started();
         }
         Ok(())
     }
 
-    fn call(&mut self, piece: ToolCallDelta<'_>, to: &mut Assembler) -> Result<(), LlmError> {
-        if to.call(piece)? {
-            self.thinking.called();
+    fn call(&mut self, delta: ToolCallDelta<'_>, to: &mut Assembler) -> Result<(), LlmError> {
+        if to.call(delta)? {
+            self.thinking.call_started();
         }
         Ok(())
     }
@@ -254,10 +256,11 @@ fn stop(reason: Option<String>, to: &mut Assembler) {
     }
 }
 
-/// What a stop reason means; `None`: the server wrote an empty one into an event that ends nothing.
+/// The finish reason of a stop reason; `None` for an empty one, which some servers send before the end.
 ///
-/// `refusal` is the vendor's safety classifier that stepped in, not words of the model. `pause_turn` belongs to tools that run
-/// at the vendor, none of which is ever offered: the answer is incomplete.
+/// `refusal` means that the provider's safety classifier stopped the response. `pause_turn` belongs to tools that run at the
+/// provider, which are never offered here, so the response is incomplete.
+/// Source: <https://docs.anthropic.com/en/api/handling-stop-reasons>.
 fn finish(reason: &str) -> Option<FinishReason> {
     Some(match reason {
         "" => return None,

@@ -1,43 +1,43 @@
-//! Which tools are marked strict: the vendor then holds the arguments of a call to the schema of its tool.
+//! Decides which tools are sent as strict, so that the provider enforces their schemas.
 //!
-//! It compiles the schemas for that, knows few of JSON Schema's words, and refuses a whole request for one schema too many.
-//! So a tool is marked only within the limits that the vendor names; the arguments of all tools are checked on this side anyway.
-//! It also limits the size of what it compiles, in a measure that it does not tell: so an entry has to ask for it (`strict: true`).
-//! Source: the vendor's page on structured outputs, September 2026.
+//! The provider compiles strict schemas. It supports few keywords of JSON Schema and rejects the whole request when a limit is
+//! exceeded, so a tool is strict only within the published limits. The arguments of all tools are validated locally anyway. There
+//! is also an unpublished limit on the size of compiled schemas, so strict tools are off unless an entry has `strict: true`.
+//! Source: <https://docs.anthropic.com/en/docs/build-with-claude/structured-outputs>, September 2026.
 
 use serde_json::{Map, Value};
 
 use crate::request::ToolSpec;
 
-/// Strict tools that one request may have.
-const TOOLS: usize = 20;
-/// Values of several types in all of them.
-const UNIONS: usize = 16;
-/// Properties that may be left out, in all of them.
-const OPTIONAL: usize = 24;
-/// Levels of a schema that are looked at; a bound of ours, the vendor names none.
-const DEPTH: usize = 8;
+/// Maximum of strict tools per request.
+const MAX_TOOLS: usize = 20;
+/// Maximum of values with several types, over all strict tools of a request.
+const MAX_UNIONS: usize = 16;
+/// Maximum of optional properties, over all strict tools of a request.
+const MAX_OPTIONAL: usize = 24;
+/// Maximum nesting of a schema; the provider publishes no limit.
+const MAX_DEPTH: usize = 8;
 
-/// The words of JSON Schema that the vendor compiles and that need no look at what they hold.
-const HARMLESS: &[&str] = &["description", "required", "default"];
+/// Supported keywords of JSON Schema whose values need no check.
+const UNCHECKED_KEYWORDS: &[&str] = &["description", "required", "default"];
 
-/// What is left of what one request may have.
+/// The remaining budget of strict schemas for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct StrictToolBudget {
     tools: usize,
     unions: usize,
     optional: usize,
 }
 
-impl Room {
-    /// For requests whose tools may be marked, or not.
-    pub(super) fn of(may_mark: bool) -> Self {
-        let tools = if may_mark { TOOLS } else { 0 };
-        Self { tools, unions: UNIONS, optional: OPTIONAL }
+impl StrictToolBudget {
+    /// The budget of a request; empty unless `allows_strict`.
+    pub(super) fn new(allows_strict: bool) -> Self {
+        let tools = if allows_strict { MAX_TOOLS } else { 0 };
+        Self { tools, unions: MAX_UNIONS, optional: MAX_OPTIONAL }
     }
 
-    /// Whether this tool is marked; takes its part of what is left.
-    pub(super) fn takes(&mut self, tool: &ToolSpec) -> bool {
+    /// Whether this tool is sent as strict; if so, subtracts it from the budget.
+    pub(super) fn try_take(&mut self, tool: &ToolSpec) -> bool {
         let mut after = *self;
         let fits = tool.strict && after.tool(&tool.parameters).is_some();
         if fits {
@@ -48,19 +48,19 @@ impl Room {
 
     fn tool(&mut self, schema: &Value) -> Option<()> {
         self.tools = self.tools.checked_sub(1)?;
-        // Arguments are an object, and all that is in it is known.
+        // Arguments must be an object.
         (schema.get("type")? == "object").then_some(())?;
-        self.schema(schema, DEPTH)
+        self.schema(schema, MAX_DEPTH)
     }
 
-    /// Takes what a schema needs; `None` where the vendor would not compile it, or there is no room.
+    /// Subtracts a schema from the budget; `None` if the provider does not support it or the budget is exceeded.
     fn schema(&mut self, schema: &Value, depth: usize) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         let map = schema.as_object()?;
-        let mut says_what = false;
-        for (word, value) in map {
-            match word.as_str() {
-                word if HARMLESS.contains(&word) => continue,
+        let mut constrains = false;
+        for (keyword, value) in map {
+            match keyword.as_str() {
+                keyword if UNCHECKED_KEYWORDS.contains(&keyword) => continue,
                 "type" => self.kind(value)?,
                 "enum" => value.as_array()?.iter().all(is_scalar).then_some(())?,
                 "const" => is_scalar(value).then_some(())?,
@@ -73,10 +73,10 @@ impl Room {
                 "additionalProperties" => (*value == Value::Bool(false)).then_some(())?,
                 _ => return None,
             }
-            says_what = true;
+            constrains = true;
         }
-        let is_open = names(map, "object") && map.get("additionalProperties") != Some(&Value::Bool(false));
-        (says_what && !is_open).then_some(())
+        let is_open = has_type(map, "object") && map.get("additionalProperties") != Some(&Value::Bool(false));
+        (constrains && !is_open).then_some(())
     }
 
     fn kind(&mut self, value: &Value) -> Option<()> {
@@ -94,7 +94,7 @@ impl Room {
     }
 }
 
-fn names(schema: &Map<String, Value>, kind: &str) -> bool {
+fn has_type(schema: &Map<String, Value>, kind: &str) -> bool {
     match schema.get("type") {
         Some(Value::String(one)) => one == kind,
         Some(Value::Array(many)) => many.iter().any(|one| one == kind),
@@ -125,19 +125,20 @@ mod tests {
     }
 
     #[test]
-    fn only_schemas_that_the_vendor_compiles_are_marked() {
-        let marked = |tool: &ToolSpec| Room::of(true).takes(tool);
+    fn only_supported_schemas_are_strict() {
+        let is_strict = |tool: &ToolSpec| StrictToolBudget::new(true).try_take(tool);
         for good in [
             tool(json!({}), json!([])),
             tool(json!({"a": {"type": ["string", "null"], "enum": ["x", null], "description": "d"}}), json!(["a"])),
             tool(json!({"a": {"type": "array", "items": {"type": "string"}}}), json!([])),
             tool(json!({"a": {"anyOf": [{"type": "string"}, {"const": 3}]}}), json!(["a"])),
         ] {
-            assert!(marked(&good), "{}", good.parameters);
-            assert!(!Room::of(false).takes(&good), "a model that does not know them");
-            assert!(!marked(&ToolSpec { strict: false, ..good }));
+            assert!(is_strict(&good), "{}", good.parameters);
+            assert!(!StrictToolBudget::new(false).try_take(&good), "a model without support");
+            assert!(!is_strict(&ToolSpec { strict: false, ..good }));
         }
-        let endless = (0..DEPTH).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
+        let too_deep =
+            (0..MAX_DEPTH).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
         for bad in [
             of(json!({"type": "object", "properties": {}})),
             of(json!({"type": "string"})),
@@ -147,24 +148,24 @@ mod tests {
             tool(json!({"a": {"type": "string", "pattern": "^x"}}), json!(["a"])),
             tool(json!({"a": {"$ref": "#"}}), json!(["a"])),
             tool(json!({"a": {"enum": [["x"]]}}), json!(["a"])),
-            tool(json!({"a": endless}), json!(["a"])),
+            tool(json!({"a": too_deep}), json!(["a"])),
         ] {
-            assert!(!marked(&bad), "{}", bad.parameters);
+            assert!(!is_strict(&bad), "{}", bad.parameters);
         }
     }
 
     #[test]
-    fn no_more_is_marked_than_a_request_may_have() {
+    fn the_limits_of_a_request_are_kept() {
         let count = |tool: ToolSpec| {
-            let mut room = Room::of(true);
-            (0..100).filter(|_| room.takes(&tool)).count()
+            let mut budget = StrictToolBudget::new(true);
+            (0..100).filter(|_| budget.try_take(&tool)).count()
         };
-        assert_eq!(count(tool(json!({}), json!([]))), TOOLS);
-        assert_eq!(count(tool(json!({"a": {"type": ["string", "null"]}}), json!(["a"]))), UNIONS);
-        assert_eq!(count(tool(json!({"a": {"type": "string"}, "b": {"type": "string"}}), json!([]))), OPTIONAL / 2);
-        // One that does not fit leaves room for the next.
-        let mut room = Room::of(true);
+        assert_eq!(count(tool(json!({}), json!([]))), MAX_TOOLS);
+        assert_eq!(count(tool(json!({"a": {"type": ["string", "null"]}}), json!(["a"]))), MAX_UNIONS);
+        assert_eq!(count(tool(json!({"a": {"type": "string"}, "b": {"type": "string"}}), json!([]))), MAX_OPTIONAL / 2);
+        // A tool that exceeds the budget takes nothing of it.
+        let mut budget = StrictToolBudget::new(true);
         let many: Map<String, Value> = (0..30).map(|n| (n.to_string(), json!({"type": "string"}))).collect();
-        assert!(!room.takes(&tool(json!(many), json!([]))) && room == Room::of(true));
+        assert!(!budget.try_take(&tool(json!(many), json!([]))) && budget == StrictToolBudget::new(true));
     }
 }

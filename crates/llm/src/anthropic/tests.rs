@@ -23,20 +23,20 @@ fn entry(base: Option<&str>) -> ModelConfig {
 #[test]
 fn addresses() {
     let none = LlmEnvironment::default();
-    let around = LlmEnvironment { anthropic_base_url: Some("http://b/".into()), ..LlmEnvironment::default() };
-    for (base, around, url) in [
+    let environment = LlmEnvironment { anthropic_base_url: Some("http://b/".into()), ..LlmEnvironment::default() };
+    for (base, environment, url) in [
         (None, &none, "https://api.anthropic.com/v1/messages"),
-        (None, &around, "http://b/v1/messages"),
-        (Some("http://c"), &around, "http://c/v1/messages"),
+        (None, &environment, "http://b/v1/messages"),
+        (Some("http://c"), &environment, "http://c/v1/messages"),
         (Some("http://c/v1/"), &none, "http://c/v1/messages"),
         (Some("http://c/x/v1/messages"), &none, "http://c/x/v1/messages"),
     ] {
-        assert_eq!(Anthropic::new(&entry(base), around).unwrap().transport.endpoint.url.as_str(), url, "{base:?}");
+        assert_eq!(Anthropic::new(&entry(base), environment).unwrap().transport.endpoint.url.as_str(), url, "{base:?}");
     }
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_named_with_its_cure() {
+fn invalid_entries_are_reported_with_a_fix() {
     let none = LlmEnvironment::default();
     let refused = |config: &ModelConfig| Anthropic::new(config, &none).err().unwrap();
     let no_key = ModelConfig { api_key: None, ..entry(None) };
@@ -49,16 +49,16 @@ fn what_is_missing_or_wrong_is_named_with_its_cure() {
 }
 
 #[tokio::test]
-async fn a_request_carries_version_and_proof() {
-    let whole = json!({"type": "message", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"});
-    let (base, heard) = answering(vec![(200, whole.to_string())]).await;
+async fn a_request_carries_version_beta_and_api_key() {
+    let body = json!({"type": "message", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"});
+    let (base, requests) = answering(vec![(200, body.to_string())]).await;
     let extra = json!({"anthropic_beta": ["one", "two"]}).as_object().unwrap().clone();
     let model = Anthropic::new(&ModelConfig { extra, ..entry(Some(&base)) }, &LlmEnvironment::default()).unwrap();
     let cx = ManualClock::new().context(Duration::from_secs(60));
     let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
     assert_eq!(&*model.chat(request, &cx).await.unwrap().finish().await.unwrap().text, "hi");
-    let heard = heard.take();
-    let head = heard[0].head.to_lowercase();
+    let requests = requests.take();
+    let head = requests[0].head.to_lowercase();
     for line in [
         "post /v1/messages http/1.1",
         "x-api-key: hunter2-long",
@@ -67,13 +67,13 @@ async fn a_request_carries_version_and_proof() {
     ] {
         assert!(head.contains(&format!("{line}\r\n")), "{line}: {head}");
     }
-    assert!(!heard[0].body.contains("anthropic_beta"));
+    assert!(!requests[0].body.contains("anthropic_beta"));
 }
 
 #[tokio::test]
-async fn the_vendors_words_hide_the_key() {
+async fn the_key_is_masked_in_the_providers_message() {
     let body = json!({"type": "error", "error": {"type": "authentication_error", "message": "wrong key hunter2-long"}});
-    let (base, _heard) = answering(vec![(401, body.to_string())]).await;
+    let (base, _requests) = answering(vec![(401, body.to_string())]).await;
     let model = Anthropic::new(&entry(Some(&base)), &LlmEnvironment::default()).unwrap();
     let cx = ManualClock::new().context(Duration::from_secs(60));
     let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
@@ -82,17 +82,16 @@ async fn the_vendors_words_hide_the_key() {
     assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
 }
 
-/// A model that thinks may be silent for as long as the call lasts; one that does not may not.
 #[test]
-fn who_thinks_may_take_its_time() {
-    let waits = |effort| {
+fn reasoning_extends_the_first_token_and_idle_timeouts_to_the_whole_call() {
+    let timeouts = |effort| {
         let config = ModelConfig { reasoning_effort: effort, ..entry(None) };
         Anthropic::new(&config, &LlmEnvironment::default()).unwrap().transport.timeouts
     };
-    assert_eq!(waits(None).first, limits::MODEL_FIRST_TOKEN);
-    assert_eq!(waits(None).idle, limits::MODEL_IDLE);
+    assert_eq!(timeouts(None).first, limits::MODEL_FIRST_TOKEN);
+    assert_eq!(timeouts(None).idle, limits::MODEL_IDLE);
     assert_eq!(
-        (waits(Some(ReasoningEffort::High)).first, waits(Some(ReasoningEffort::High)).idle),
+        (timeouts(Some(ReasoningEffort::High)).first, timeouts(Some(ReasoningEffort::High)).idle),
         (limits::MODEL_TOTAL, limits::MODEL_TOTAL)
     );
 }
@@ -105,15 +104,15 @@ fn decode(events: &str) -> (usize, Result<super::super::ChatResponse, LlmError>)
     let mut decoder = response::decoder("m".into(), 1, 0);
     let fed = decoder.feed(events.as_bytes());
     let ended = fed.and_then(|()| decoder.end());
-    let mut told = 0;
+    let mut texts = 0;
     while let Some(delta) = decoder.next_delta() {
-        told += usize::from(matches!(delta, Delta::Text(_)));
+        texts += usize::from(matches!(delta, Delta::Text(_)));
     }
-    (told, ended.and_then(|()| decoder.answer()))
+    (texts, ended.and_then(|()| decoder.response()))
 }
 
 #[test]
-fn an_answer_has_no_more_blocks_than_it_may() {
+fn too_many_blocks_fail() {
     let start =
         |index| event(&json!({"type": "content_block_start", "index": index, "content_block": {"type": "new"}}));
     let many: String = (0..=limits::MODEL_BLOCKS).map(start).collect();
@@ -121,7 +120,7 @@ fn an_answer_has_no_more_blocks_than_it_may() {
 }
 
 #[test]
-fn too_many_thoughts_cost_the_thoughts_and_not_the_answer() {
+fn too_much_reasoning_is_dropped_without_failing() {
     let long = "x".repeat(limits::MODEL_REASONING / 2);
     let think = |index: usize| {
         let block = json!({"type": "thinking", "thinking": long, "signature": "s"});
@@ -133,14 +132,14 @@ fn too_many_thoughts_cost_the_thoughts_and_not_the_answer() {
         event(&json!({"type": "message_stop"})),
     ];
     let (_, few) = decode(&[think(0), rest.concat()].concat());
-    assert_eq!(few.unwrap().thoughts.unwrap().blocks.len(), 1);
-    let (told, many) = decode(&[think(0), think(1), rest.concat()].concat());
+    assert_eq!(few.unwrap().reasoning.unwrap().blocks.len(), 1);
+    let (texts, many) = decode(&[think(0), think(1), rest.concat()].concat());
     let many = many.unwrap();
-    assert_eq!((told, &*many.text, many.thoughts), (1, "hi", None));
+    assert_eq!((texts, &*many.text, many.reasoning), (1, "hi", None));
 }
 
 #[test]
-fn calls_of_tools_at_the_vendor_are_not_ours() {
+fn calls_of_provider_side_tools_are_ignored() {
     let events = [
         json!({"type": "content_block_start", "index": 0, "content_block": {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}}),
         json!({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{\"query\""}}),
@@ -152,18 +151,17 @@ fn calls_of_tools_at_the_vendor_are_not_ours() {
     assert_eq!((&*answer.text, answer.tool_calls.len()), ("hi", 0));
 }
 
-/// Thoughts that the vendor sealed are given back sealed; those without its signature are not.
 #[test]
-fn sealed_thoughts_stay_sealed() {
+fn redacted_reasoning_is_sent_back_and_unsigned_reasoning_is_not() {
     let start = |index: u64, block: serde_json::Value| {
         event(&json!({"type": "content_block_start", "index": index, "content_block": block}))
     };
     let events = [
-        start(0, json!({"type": "redacted_thinking", "data": "sealed"})),
+        start(0, json!({"type": "redacted_thinking", "data": "encrypted"})),
         start(1, json!({"type": "thinking", "thinking": "unsigned"})),
         event(&json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})),
     ];
-    let thoughts = decode(&events.concat()).1.unwrap().thoughts.unwrap();
-    assert_eq!(thoughts.blocks.len(), 1);
-    assert_eq!(*thoughts.blocks[0].block, json!({"type": "redacted_thinking", "data": "sealed"}));
+    let reasoning = decode(&events.concat()).1.unwrap().reasoning.unwrap();
+    assert_eq!(reasoning.blocks.len(), 1);
+    assert_eq!(*reasoning.blocks[0].block, json!({"type": "redacted_thinking", "data": "encrypted"}));
 }

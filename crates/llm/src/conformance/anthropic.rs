@@ -1,24 +1,24 @@
-//! Scenarios in the words of the messages wire.
+//! Scenarios in the format of the Messages API.
 
 use serde_json::{Value, json};
 
-use super::{End, Figures, Part, Scenario, Skip, Trouble, Wire};
+use super::{Api, ErrorCase, ResponsePart, Scenario, Skip, StopReason, TokenCounts};
 use crate::{anthropic::response::decoder, transport::ResponseDecoder};
 
 pub(super) struct Anthropic;
 
-const NO_REFUSALS: Skip = "the wire has no part for words of refusal; the model says them as text";
-const NO_REASONING: Skip = "the wire does not count thoughts apart";
-const NO_FILTER: Skip = "the vendor's filter is a reason to stop, never an error";
+const NO_REFUSALS: Skip = "the API has no refusal content; refusals are text";
+const NO_REASONING: Skip = "the API does not count reasoning tokens separately";
+const NO_FILTER: Skip = "the content filter is a stop reason, never an error";
 
-/// Writes events; the blocks of an answer are numbered as they begin.
+/// Writes events; content blocks are numbered in the order in which they begin.
 #[derive(Default)]
 struct Writer {
     out: String,
     blocks: u64,
-    /// The block of text that is open.
+    /// The index of the open text block.
     text: Option<u64>,
-    /// The blocks of calls, by the scenario's places.
+    /// The scenario's index and the block index of each call.
     calls: Vec<(u64, u64)>,
 }
 
@@ -57,28 +57,28 @@ impl Writer {
         self.delta(index, json!({"type": "input_json_delta", "partial_json": ""}));
     }
 
-    fn part(&mut self, part: &Part, usage: &Value) {
+    fn part(&mut self, part: &ResponsePart, usage: &Value) {
         match part {
-            Part::Text(text) => self.text(text),
-            Part::Long(length) => self.text(&"x".repeat(*length)),
-            Part::Refusal(_) => {}
-            Part::Thought(text) => {
+            ResponsePart::Text(text) => self.text(text),
+            ResponsePart::Long(length) => self.text(&"x".repeat(*length)),
+            ResponsePart::Refusal(_) => {}
+            ResponsePart::Reasoning(text) => {
                 let index = self.open(json!({"type": "thinking", "thinking": "", "signature": ""}));
                 self.delta(index, json!({"type": "thinking_delta", "thinking": text}));
                 self.delta(index, json!({"type": "signature_delta", "signature": "c2lnbmVk"}));
             }
-            Part::Call(at, id, name) => self.call(*at, id, name),
-            Part::Arguments(at, text) => {
+            ResponsePart::Call(at, id, name) => self.call(*at, id, name),
+            ResponsePart::Arguments(at, text) => {
                 let (_, index) = *self.calls.iter().rfind(|(place, _)| place == at).unwrap();
                 self.delta(index, json!({"type": "input_json_delta", "partial_json": text}));
             }
-            Part::Many(count) => (0..*count).for_each(|at| self.call(at, &format!("c{at}"), "find")),
-            Part::Ping(times) => (0..*times).for_each(|_| self.event(&json!({"type": "ping"}))),
-            Part::Unknown(times) => {
+            ResponsePart::Many(count) => (0..*count).for_each(|at| self.call(at, &format!("c{at}"), "find")),
+            ResponsePart::Ping(times) => (0..*times).for_each(|_| self.event(&json!({"type": "ping"}))),
+            ResponsePart::Unknown(times) => {
                 (0..*times).for_each(|_| self.event(&json!({"type": "something_new", "sparkle": {"a": [1]}})));
             }
-            Part::Error(trouble) => self.event(&error(*trouble)),
-            Part::End(end) => {
+            ResponsePart::Error(case) => self.event(&error(*case)),
+            ResponsePart::End(end) => {
                 let delta = json!({"stop_reason": reason(*end), "stop_sequence": null});
                 let mut event = json!({"type": "message_delta", "delta": delta});
                 if let Some(output) = usage.get("output_tokens") {
@@ -90,53 +90,53 @@ impl Writer {
     }
 }
 
-fn reason(end: End) -> &'static str {
+fn reason(end: StopReason) -> &'static str {
     match end {
-        End::Stop => "end_turn",
-        End::Calls => "tool_use",
-        End::Length => "max_tokens",
-        End::Filter => "refusal",
-        End::Pause => "pause_turn",
-        End::Other => "something_new",
+        StopReason::Stop => "end_turn",
+        StopReason::Calls => "tool_use",
+        StopReason::Length => "max_tokens",
+        StopReason::Filter => "refusal",
+        StopReason::Pause => "pause_turn",
+        StopReason::Other => "something_new",
     }
 }
 
-/// Figures as the wire counts them: what the cache gave and took is not among the input.
-fn usage(figures: Option<Figures>) -> Result<Value, Skip> {
-    let Some(figures) = figures else { return Ok(Value::Null) };
-    if figures.reasoning > 0 {
+/// Usage as the API counts it: `input_tokens` excludes tokens read from and written to the cache.
+fn usage(counts: Option<TokenCounts>) -> Result<Value, Skip> {
+    let Some(counts) = counts else { return Ok(Value::Null) };
+    if counts.reasoning > 0 {
         return Err(NO_REASONING);
     }
     Ok(json!({
-        "input_tokens": figures.input - figures.cached - figures.cache_written,
-        "cache_creation_input_tokens": figures.cache_written,
-        "cache_read_input_tokens": figures.cached,
-        "output_tokens": figures.output,
+        "input_tokens": counts.input - counts.cached - counts.cache_written,
+        "cache_creation_input_tokens": counts.cache_written,
+        "cache_read_input_tokens": counts.cached,
+        "output_tokens": counts.output,
     }))
 }
 
-fn error(trouble: Trouble) -> Value {
-    let (kind, message) = match trouble {
-        Trouble::Rate => ("rate_limit_error", "This request would exceed your rate limit"),
-        Trouble::Quota => ("billing_error", "There is an issue with your billing"),
-        Trouble::Server => ("api_error", "Internal server error"),
-        Trouble::Overloaded => ("overloaded_error", "Overloaded"),
-        Trouble::Key => ("authentication_error", "invalid x-api-key"),
-        Trouble::Model => ("not_found_error", "model: m"),
-        Trouble::Invalid => ("invalid_request_error", "messages: at least one message is required"),
-        Trouble::TooLong => ("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"),
-        Trouble::TooLarge => ("request_too_large", "Request exceeds the maximum size"),
-        Trouble::Filter | Trouble::Page => ("", ""),
+fn error(case: ErrorCase) -> Value {
+    let (kind, message) = match case {
+        ErrorCase::Rate => ("rate_limit_error", "This request would exceed your rate limit"),
+        ErrorCase::Quota => ("billing_error", "There is an issue with your billing"),
+        ErrorCase::Server => ("api_error", "Internal server error"),
+        ErrorCase::Overloaded => ("overloaded_error", "Overloaded"),
+        ErrorCase::Key => ("authentication_error", "invalid x-api-key"),
+        ErrorCase::Model => ("not_found_error", "model: m"),
+        ErrorCase::Invalid => ("invalid_request_error", "messages: at least one message is required"),
+        ErrorCase::TooLong => ("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"),
+        ErrorCase::TooLarge => ("request_too_large", "Request exceeds the maximum size"),
+        ErrorCase::Filter | ErrorCase::Html => ("", ""),
     };
     json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"})
 }
 
-fn has_words(scenario: &Scenario) -> Result<(), Skip> {
-    let refuses = scenario.answer.iter().any(|part| matches!(part, Part::Refusal(_)));
+fn check_refusals(scenario: &Scenario) -> Result<(), Skip> {
+    let refuses = scenario.response.iter().any(|part| matches!(part, ResponsePart::Refusal(_)));
     if refuses { Err(NO_REFUSALS) } else { Ok(()) }
 }
 
-impl Wire for Anthropic {
+impl Api for Anthropic {
     fn name(&self) -> &'static str {
         "anthropic"
     }
@@ -148,7 +148,7 @@ impl Wire for Anthropic {
     }
 
     fn stream(&self, scenario: &Scenario) -> Result<Vec<u8>, Skip> {
-        has_words(scenario)?;
+        check_refusals(scenario)?;
         let usage = usage(scenario.usage)?;
         let mut writer = Writer::default();
         let mut message = json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "m-1", "content": []});
@@ -157,32 +157,32 @@ impl Wire for Anthropic {
             message["usage"]["output_tokens"] = json!(1);
         }
         writer.event(&json!({"type": "message_start", "message": message}));
-        for part in &scenario.answer {
+        for part in &scenario.response {
             writer.part(part, &usage);
         }
-        if !scenario.cut {
+        if scenario.end_marker {
             writer.event(&json!({"type": "message_stop"}));
         }
         Ok(writer.out.into_bytes())
     }
 
-    fn whole(&self, scenario: &Scenario) -> Result<Vec<u8>, Skip> {
-        has_words(scenario)?;
+    fn json(&self, scenario: &Scenario) -> Result<Vec<u8>, Skip> {
+        check_refusals(scenario)?;
         let (mut content, mut stop) = (Vec::<Value>::new(), "end_turn");
-        for part in &scenario.answer {
+        for part in &scenario.response {
             match part {
-                Part::Text(text) => content.push(json!({"type": "text", "text": text})),
-                Part::Thought(text) => {
+                ResponsePart::Text(text) => content.push(json!({"type": "text", "text": text})),
+                ResponsePart::Reasoning(text) => {
                     content.push(json!({"type": "thinking", "thinking": text, "signature": "c2lnbmVk"}));
                 }
-                Part::Call(_, id, name) => {
+                ResponsePart::Call(_, id, name) => {
                     content.push(json!({"type": "tool_use", "id": id, "name": name, "input": {}}));
                 }
-                Part::Arguments(_, text) => {
+                ResponsePart::Arguments(_, text) => {
                     content.last_mut().unwrap()["input"] = serde_json::from_str(text).unwrap();
                 }
-                Part::End(end) => stop = reason(*end),
-                other => panic!("not in a whole answer: {other:?}"),
+                ResponsePart::End(end) => stop = reason(*end),
+                other => panic!("not in a JSON response: {other:?}"),
             }
         }
         let usage = usage(scenario.usage)?;
@@ -193,10 +193,10 @@ impl Wire for Anthropic {
         Ok(body.to_string().into_bytes())
     }
 
-    fn refusal(&self, trouble: Trouble) -> Result<Vec<u8>, Skip> {
-        if trouble == Trouble::Filter {
+    fn error_body(&self, case: ErrorCase) -> Result<Vec<u8>, Skip> {
+        if case == ErrorCase::Filter {
             return Err(NO_FILTER);
         }
-        Ok(error(trouble).to_string().into_bytes())
+        Ok(error(case).to_string().into_bytes())
     }
 }

@@ -1,15 +1,15 @@
-//! Scenarios in the words of chat completions.
+//! Scenarios in the format of Chat Completions.
 
 use serde_json::{Value, json};
 
-use super::{End, Figures, Part, Scenario, Skip, Trouble, Wire};
+use super::{Api, ErrorCase, ResponsePart, Scenario, Skip, StopReason, TokenCounts};
 use crate::{openai::response::decoder, transport::ResponseDecoder};
 
 pub(super) struct OpenAi;
 
-const NO_THOUGHTS: Skip = "the wire has no thoughts that are given back";
-const NO_WRITES: Skip = "the wire does not tell what was written to the cache";
-const NO_PAUSE: Skip = "the vendor runs no tools on this wire";
+const NO_REASONING: Skip = "the API has no reasoning that is sent back";
+const NO_CACHE_WRITES: Skip = "the API does not report cache writes";
+const NO_PAUSE: Skip = "the API has no stop reason for provider-side tools";
 
 fn chunk(delta: Value, finish: Option<&str>) -> String {
     let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
@@ -20,26 +20,26 @@ fn event(data: &Value) -> String {
     format!("data: {data}\n\n")
 }
 
-fn reason(end: End) -> Result<&'static str, Skip> {
+fn reason(end: StopReason) -> Result<&'static str, Skip> {
     Ok(match end {
-        End::Stop => "stop",
-        End::Calls => "tool_calls",
-        End::Length => "length",
-        End::Filter => "content_filter",
-        End::Other => "eos",
-        End::Pause => return Err(NO_PAUSE),
+        StopReason::Stop => "stop",
+        StopReason::Calls => "tool_calls",
+        StopReason::Length => "length",
+        StopReason::Filter => "content_filter",
+        StopReason::Other => "eos",
+        StopReason::Pause => return Err(NO_PAUSE),
     })
 }
 
-fn usage(figures: Figures) -> Result<Value, Skip> {
-    if figures.cache_written > 0 {
-        return Err(NO_WRITES);
+fn usage(counts: TokenCounts) -> Result<Value, Skip> {
+    if counts.cache_written > 0 {
+        return Err(NO_CACHE_WRITES);
     }
     Ok(json!({
-        "prompt_tokens": figures.input,
-        "completion_tokens": figures.output,
-        "prompt_tokens_details": {"cached_tokens": figures.cached},
-        "completion_tokens_details": {"reasoning_tokens": figures.reasoning},
+        "prompt_tokens": counts.input,
+        "completion_tokens": counts.output,
+        "prompt_tokens_details": {"cached_tokens": counts.cached},
+        "completion_tokens_details": {"reasoning_tokens": counts.reasoning},
     }))
 }
 
@@ -47,24 +47,24 @@ fn call(at: u64, id: &str, name: &str) -> Value {
     json!({"index": at, "id": id, "type": "function", "function": {"name": name, "arguments": ""}})
 }
 
-fn error(trouble: Trouble) -> Value {
-    let (kind, code, message) = match trouble {
-        Trouble::Rate => ("requests", "rate_limit_exceeded", "Rate limit reached"),
-        Trouble::Quota => ("insufficient_quota", "insufficient_quota", "You exceeded your current quota"),
-        Trouble::Server => ("server_error", "", "The server had an error"),
-        Trouble::Overloaded => ("overloaded", "", "That model is overloaded"),
-        Trouble::Key => ("invalid_request_error", "invalid_api_key", "Incorrect API key"),
-        Trouble::Model => ("invalid_request_error", "model_not_found", "The model does not exist"),
-        Trouble::Invalid => ("invalid_request_error", "", "Unrecognized request argument"),
-        Trouble::TooLong => ("invalid_request_error", "context_length_exceeded", "maximum context length"),
-        Trouble::TooLarge => ("invalid_request_error", "", "Request too large"),
-        Trouble::Filter => ("invalid_request_error", "content_filter", "The response was filtered"),
-        Trouble::Page => ("", "", ""),
+fn error(case: ErrorCase) -> Value {
+    let (kind, code, message) = match case {
+        ErrorCase::Rate => ("requests", "rate_limit_exceeded", "Rate limit reached"),
+        ErrorCase::Quota => ("insufficient_quota", "insufficient_quota", "You exceeded your current quota"),
+        ErrorCase::Server => ("server_error", "", "The server had an error"),
+        ErrorCase::Overloaded => ("overloaded", "", "That model is overloaded"),
+        ErrorCase::Key => ("invalid_request_error", "invalid_api_key", "Incorrect API key"),
+        ErrorCase::Model => ("invalid_request_error", "model_not_found", "The model does not exist"),
+        ErrorCase::Invalid => ("invalid_request_error", "", "Unrecognized request argument"),
+        ErrorCase::TooLong => ("invalid_request_error", "context_length_exceeded", "maximum context length"),
+        ErrorCase::TooLarge => ("invalid_request_error", "", "Request too large"),
+        ErrorCase::Filter => ("invalid_request_error", "content_filter", "The response was filtered"),
+        ErrorCase::Html => ("", "", ""),
     };
     json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
 }
 
-impl Wire for OpenAi {
+impl Api for OpenAi {
     fn name(&self) -> &'static str {
         "openai"
     }
@@ -77,58 +77,58 @@ impl Wire for OpenAi {
 
     fn stream(&self, scenario: &Scenario) -> Result<Vec<u8>, Skip> {
         let mut out = chunk(json!({"role": "assistant", "content": ""}), None);
-        for part in &scenario.answer {
+        for part in &scenario.response {
             out += &match part {
-                Part::Text(text) => chunk(json!({"content": text}), None),
-                Part::Long(length) => chunk(json!({"content": "x".repeat(*length)}), None),
-                Part::Refusal(text) => chunk(json!({"refusal": text}), None),
-                Part::Thought(_) => return Err(NO_THOUGHTS),
-                Part::Call(at, id, name) => chunk(json!({"tool_calls": [call(*at, id, name)]}), None),
-                Part::Arguments(at, text) => {
+                ResponsePart::Text(text) => chunk(json!({"content": text}), None),
+                ResponsePart::Long(length) => chunk(json!({"content": "x".repeat(*length)}), None),
+                ResponsePart::Refusal(text) => chunk(json!({"refusal": text}), None),
+                ResponsePart::Reasoning(_) => return Err(NO_REASONING),
+                ResponsePart::Call(at, id, name) => chunk(json!({"tool_calls": [call(*at, id, name)]}), None),
+                ResponsePart::Arguments(at, text) => {
                     chunk(json!({"tool_calls": [{"index": at, "function": {"arguments": text}}]}), None)
                 }
-                Part::Many(count) => (0..*count)
+                ResponsePart::Many(count) => (0..*count)
                     .map(|at| chunk(json!({"tool_calls": [call(at, &format!("c{at}"), "find")]}), None))
                     .collect(),
-                Part::Ping(times) => ": ping\n\n".repeat(*times),
-                Part::Unknown(times) => {
+                ResponsePart::Ping(times) => ": ping\n\n".repeat(*times),
+                ResponsePart::Unknown(times) => {
                     event(&json!({"object": "something.new", "sparkle": {"a": [1]}})).repeat(*times)
                 }
-                Part::Error(trouble) => event(&error(*trouble)),
-                Part::End(end) => chunk(json!({}), Some(reason(*end)?)),
+                ResponsePart::Error(case) => event(&error(*case)),
+                ResponsePart::End(end) => chunk(json!({}), Some(reason(*end)?)),
             };
         }
-        if let Some(figures) = scenario.usage {
-            out += &event(&json!({"choices": [], "usage": usage(figures)?}));
+        if let Some(counts) = scenario.usage {
+            out += &event(&json!({"choices": [], "usage": usage(counts)?}));
         }
-        if !scenario.cut {
+        if scenario.end_marker {
             out += "data: [DONE]\n\n";
         }
         Ok(out.into_bytes())
     }
 
-    fn whole(&self, scenario: &Scenario) -> Result<Vec<u8>, Skip> {
+    fn json(&self, scenario: &Scenario) -> Result<Vec<u8>, Skip> {
         let (mut text, mut calls, mut finish) = (String::new(), Vec::<Value>::new(), "stop");
-        for part in &scenario.answer {
+        for part in &scenario.response {
             match part {
-                Part::Text(more) => text += more,
-                Part::Call(at, id, name) => calls.push(call(*at, id, name)),
-                Part::Arguments(_, text) => calls.last_mut().unwrap()["function"]["arguments"] = json!(text),
-                Part::End(end) => finish = reason(*end)?,
-                Part::Thought(_) => return Err(NO_THOUGHTS),
-                other => panic!("not in a whole answer: {other:?}"),
+                ResponsePart::Text(more) => text += more,
+                ResponsePart::Call(at, id, name) => calls.push(call(*at, id, name)),
+                ResponsePart::Arguments(_, text) => calls.last_mut().unwrap()["function"]["arguments"] = json!(text),
+                ResponsePart::End(end) => finish = reason(*end)?,
+                ResponsePart::Reasoning(_) => return Err(NO_REASONING),
+                other => panic!("not in a JSON response: {other:?}"),
             }
         }
         let message = json!({"role": "assistant", "content": text, "tool_calls": calls});
         let mut body = json!({"object": "chat.completion", "model": "m-1"});
         body["choices"] = json!([{"index": 0, "message": message, "finish_reason": finish}]);
-        if let Some(figures) = scenario.usage {
-            body["usage"] = usage(figures)?;
+        if let Some(counts) = scenario.usage {
+            body["usage"] = usage(counts)?;
         }
         Ok(body.to_string().into_bytes())
     }
 
-    fn refusal(&self, trouble: Trouble) -> Result<Vec<u8>, Skip> {
-        Ok(error(trouble).to_string().into_bytes())
+    fn error_body(&self, case: ErrorCase) -> Result<Vec<u8>, Skip> {
+        Ok(error(case).to_string().into_bytes())
     }
 }

@@ -1,25 +1,25 @@
-//! Texts to vectors whose nearness is nearness of meaning.
+//! Embedding models: texts to vectors whose distance reflects the distance in meaning.
 //!
-//! *Entry*: [`open`] makes an [`Embedder`] of a model group, as [`super::open`] makes a model. Behind it: batches
-//! ([`segue_base::limits::EMBED_BATCH`]), the retries of every model call, and what was embedded before, by content. *Never*: two models of one
-//! group answer for one another unless they bear the same name, since their vectors cannot be compared.
+//! [`open`] makes an [`Embedder`] of a model group. The group sends batches ([`segue_base::limits::EMBED_BATCH`]), retries failed
+//! calls, and caches vectors by text. All members of a group must have the same model name, because vectors of different models
+//! cannot be compared.
 
+mod cassette;
 mod group;
 mod scripted;
-mod tape;
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use segue_base::context::CallContext;
 
-use self::group::{Group, Member};
+use self::group::{EmbeddingGroup, EmbeddingGroupMember};
 pub use self::{
+    cassette::{CassetteEmbedder, EmbeddingRecorder},
     scripted::ScriptedEmbedder,
-    tape::{CassetteEmbedder, TapeRecorder},
 };
 use super::{
-    LlmEnvironment, LlmError, MOST_TRIES, ModelConfig, ModelConfigError, openai::embeddings::OpenAiEmbedder,
+    LlmEnvironment, LlmError, MAX_ATTEMPTS, ModelConfig, ModelConfigError, openai::embeddings::OpenAiEmbedder,
     scripted as chat,
 };
 
@@ -28,16 +28,16 @@ pub type Embedding = Arc<[f32]>;
 
 /// An embedding model, or a group of them.
 pub trait Embedder: Send + Sync {
-    /// The name of the model: vectors of one name can be compared.
+    /// The name of the model. Vectors of models with the same name can be compared.
     fn model(&self) -> &str;
 
-    /// One vector for each text, in their order, all of one length.
+    /// One vector per text, in the order of the texts, all of the same length.
     ///
     /// # Errors
-    /// [`LlmError`]; then there is no vector at all.
+    /// [`LlmError`], without any vectors.
     ///
     /// # Cancellation
-    /// Dropping the future closes the connection; what was embedded before is kept.
+    /// Dropping the future closes the connection; vectors of completed batches stay cached.
     fn embed<'a>(
         &'a self,
         texts: &'a [Arc<str>],
@@ -45,29 +45,29 @@ pub trait Embedder: Send + Sync {
     ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>>;
 }
 
-/// Opens the embedding models of a group.
+/// Makes a group of embedding models.
 ///
 /// # Errors
-/// [`ModelConfigError`] for an entry that lacks what its provider needs, or when there is no entry.
-pub fn open(entries: &[ModelConfig], around: &LlmEnvironment) -> Result<Arc<dyn Embedder>, ModelConfigError> {
-    let mut members: Vec<Member> = Vec::with_capacity(entries.len());
+/// [`ModelConfigError`] for an entry that lacks what its provider needs, or without entries.
+pub fn open(entries: &[ModelConfig], environment: &LlmEnvironment) -> Result<Arc<dyn Embedder>, ModelConfigError> {
+    let mut members: Vec<EmbeddingGroupMember> = Vec::with_capacity(entries.len());
     for config in entries {
-        let tries =
-            config.num_retries.map_or(segue_base::limits::MODEL_TRIES, |more| more.saturating_add(1).min(MOST_TRIES));
-        let model = open_one(config, around)?;
+        let max_attempts =
+            config.num_retries.map_or(segue_base::limits::MODEL_TRIES, |more| more.saturating_add(1).min(MAX_ATTEMPTS));
+        let model = open_one(config, environment)?;
         match members.first() {
             Some(first) if first.model.model() != model.model() => {
-                let (used, left) = (first.model.model(), model.model());
+                let (used, excluded) = (first.model.model(), model.model());
                 tracing::warn!(
                     used,
-                    left,
-                    "vectors of two models cannot be compared: the second is left out of its group"
+                    excluded,
+                    "vectors of different models cannot be compared; the second model is excluded from its group"
                 );
             }
-            _ => members.push(Member { model, tries }),
+            _ => members.push(EmbeddingGroupMember { model, max_attempts }),
         }
     }
-    match Group::new(members, around.seed) {
+    match EmbeddingGroup::new(members, environment.seed) {
         Some(group) => Ok(Arc::new(group)),
         None => {
             Err(ModelConfigError::new(&ModelConfig::default(), "models", "the group has no model; list at least one"))
@@ -75,7 +75,7 @@ pub fn open(entries: &[ModelConfig], around: &LlmEnvironment) -> Result<Arc<dyn 
     }
 }
 
-fn open_one(config: &ModelConfig, around: &LlmEnvironment) -> Result<Arc<dyn Embedder>, ModelConfigError> {
+fn open_one(config: &ModelConfig, environment: &LlmEnvironment) -> Result<Arc<dyn Embedder>, ModelConfigError> {
     Ok(match config.provider.as_str() {
         "scripted" if config.source.is_none() => Arc::new(ScriptedEmbedder::default()),
         "scripted" => {
@@ -84,21 +84,20 @@ fn open_one(config: &ModelConfig, around: &LlmEnvironment) -> Result<Arc<dyn Emb
         }
         "cassette" => {
             let (name, text) = chat::read_source(config, "cassette")?;
-            let tape = CassetteEmbedder::new(&text);
-            Arc::new(tape.map_err(|bad| ModelConfigError::new(config, "cassette", format_args!("{name}: {bad}")))?)
+            let embedder = CassetteEmbedder::new(&text);
+            Arc::new(embedder.map_err(|bad| ModelConfigError::new(config, "cassette", format_args!("{name}: {bad}")))?)
         }
         "" => return Err(ModelConfigError::new(config, "provider", "missing; set it, as in `provider: openai`")),
         "anthropic" | "bedrock" | "vertex_ai" | "huggingface_local" => {
-            let cure =
-                "it has no embeddings that are spoken here; use `openai`, `azure`, or `self-hosted` with `api_base`";
-            return Err(ModelConfigError::new(config, "provider", cure));
+            let fix = "embeddings of this provider are not supported; use `openai`, `azure`, or `self-hosted` with `api_base`";
+            return Err(ModelConfigError::new(config, "provider", fix));
         }
-        _ => Arc::new(OpenAiEmbedder::new(config, around)?),
+        _ => Arc::new(OpenAiEmbedder::new(config, environment)?),
     })
 }
 
-/// The vector of the same direction and length 1; nothing when a number is none. A vector of zeros stays one.
-pub(crate) fn unit(mut vector: Vec<f32>) -> Option<Embedding> {
+/// The vector scaled to length 1; `None` when it contains NaN or infinity. A zero vector stays unchanged.
+pub(crate) fn normalise(mut vector: Vec<f32>) -> Option<Embedding> {
     let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
     if !length.is_finite() {
         return None;

@@ -1,4 +1,4 @@
-//! Embeddings without a network: texts are near one another when they share words, or words that a script calls the same.
+//! A scripted embedding model without a network: texts are close when they share words or words that the script lists as synonyms.
 
 use std::{
     collections::HashMap,
@@ -12,14 +12,14 @@ use futures::future::BoxFuture;
 use segue_base::context::CallContext;
 use serde::Deserialize;
 
-use super::{Embedder, Embedding, unit};
+use super::{Embedder, Embedding, normalise};
 use crate::{LlmError, LlmErrorKind};
 
-/// Numbers in a scripted vector.
+/// Dimensions of a scripted vector.
 const DIMENSIONS: usize = 512;
 
-/// An embedding model that answers by rule: each word is a direction of its own, and words that the script lists together
-/// share one. The same text always gets the same vector.
+/// An embedding model that follows a script: each word is one dimension, and words that the script lists together share one.
+/// The same text always gets the same vector.
 ///
 /// A script is YAML: `same: [[refund, reimbursement], [cat, kitten]]`.
 #[derive(Debug, Default)]
@@ -53,22 +53,22 @@ impl ScriptedEmbedder {
         Ok(Self { same, ..Self::default() })
     }
 
-    /// A model that always fails so.
+    /// A model whose every call fails with `failure`.
     pub fn failing(failure: LlmErrorKind) -> Self {
         Self { failure: Some(failure), ..Self::default() }
     }
 
-    /// How often it was asked.
+    /// The number of calls.
     pub fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// How many texts it was asked for, over all calls.
+    /// The number of texts over all calls.
     pub fn texts(&self) -> usize {
         self.texts.load(Ordering::SeqCst)
     }
 
-    /// Bytes of the longest text it was asked for.
+    /// Bytes of the longest text of all calls.
     pub fn longest(&self) -> usize {
         self.longest.load(Ordering::SeqCst)
     }
@@ -78,14 +78,14 @@ impl ScriptedEmbedder {
         for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
             let word = word.to_lowercase();
             let word = self.same.get(&word).unwrap_or(&word);
-            // FNV-1a: the same on every machine.
+            // FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>): the same on every machine.
             let hash =
                 word.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
             if let Some(number) = vector.get_mut((hash % DIMENSIONS as u64) as usize) {
                 *number += 1.0;
             }
         }
-        unit(vector).unwrap_or_else(|| vec![0.0; DIMENSIONS].into())
+        normalise(vector).unwrap_or_else(|| vec![0.0; DIMENSIONS].into())
     }
 }
 
@@ -116,15 +116,15 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn near(a: &Embedding, b: &Embedding) -> f32 {
+    fn similarity(a: &Embedding, b: &Embedding) -> f32 {
         a.iter().zip(b.iter()).map(|(a, b)| a * b).sum()
     }
 
     #[test]
-    fn words_that_mean_the_same_are_near() {
+    fn synonyms_are_similar() {
         let model = ScriptedEmbedder::from_text("s.yml", "same: [[refund, reimbursement]]").unwrap();
-        let [asked, said, other] = ["my refund", "Reimbursement", "luggage"].map(|text| model.vector(text));
-        assert!(near(&asked, &said) > 0.6 && near(&said, &other) < 0.1);
+        let [first, second, other] = ["my refund", "Reimbursement", "luggage"].map(|text| model.vector(text));
+        assert!(similarity(&first, &second) > 0.6 && similarity(&second, &other) < 0.1);
         assert!(ScriptedEmbedder::from_text("s.yml", "sames: []").unwrap_err().starts_with("s.yml: "));
     }
 }

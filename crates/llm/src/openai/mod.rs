@@ -1,10 +1,11 @@
 //! The OpenAI chat completions API, which most other providers also accept.
 //!
-//! *For*: one model behind one endpoint. *Entry*: [`OpenAi::new`]. *Never*: it retries nothing (the router does), follows no
-//! redirect, and shows its key to nobody.
+//! [`OpenAi::new`] makes a client of one model behind one endpoint. It does not retry (the router does), does not follow redirects,
+//! and masks its API key in errors.
 //!
-//! `endpoint` says where and with which credentials, `request` builds the body, `response` reads the answer; what stands around them is the
-//! same for every API (`transport`). `embeddings` is the vendor's other API: texts to vectors.
+//! `endpoint` resolves the URL and the credentials, `request` builds the body, and `response` decodes the response. Sending and
+//! error handling are in `transport`, shared by all APIs. `embeddings` is the Embeddings API.
+//! Source: <https://platform.openai.com/docs/api-reference/chat>.
 
 pub(crate) mod embeddings;
 pub(crate) mod endpoint;
@@ -15,56 +16,57 @@ use futures::future::BoxFuture;
 use segue_base::{context::CallContext, limits};
 use serde_json::{Map, Value};
 
-use self::endpoint::{Endpoint, Service};
+use self::endpoint::{ApiKind, ResolvedEndpoint};
 use super::{
     ChatRequest, ChatStream, Llm, LlmEnvironment, LlmError, LlmErrorKind, ModelConfig, ModelConfigError, ModelProfile,
     profile::TokenLimitParam,
     transport::{CallTimeouts, ModelEndpoint, ModelTransport},
 };
 
-/// One model behind one endpoint.
+/// A client of one model behind one endpoint.
 pub struct OpenAi {
     config: ModelConfig,
     profile: ModelProfile,
-    /// The extras of the entry that travel.
+    /// Settings of the entry that are sent unchanged.
     extra: Map<String, Value>,
     transport: ModelTransport,
 }
 
 impl OpenAi {
-    /// Makes the model. Opens no connection yet.
+    /// Makes the client. Opens no connection.
     ///
     /// # Errors
     /// [`ModelConfigError`] when the entry lacks what its provider needs.
-    pub fn new(config: &ModelConfig, around: &LlmEnvironment) -> Result<Self, ModelConfigError> {
-        let endpoint = Endpoint::of(config, around, Service::Chat)?;
+    pub fn new(config: &ModelConfig, environment: &LlmEnvironment) -> Result<Self, ModelConfigError> {
+        let endpoint = ResolvedEndpoint::of(config, environment, ApiKind::Chat)?;
         let mut profile = ModelProfile::of(&config.provider, &config.model);
         if let Some(version) = &endpoint.azure_version {
-            // Azure refuses `stream_options` before this version and `max_completion_tokens` before the next.
-            profile.stream_options &= version.as_str() >= "2024-09-01";
+            // Azure accepts `stream_options` since API version 2024-09-01 and `max_completion_tokens` since 2024-12-01.
+            profile.supports_stream_options &= version.as_str() >= "2024-09-01";
             if version.as_str() < "2024-12-01" && profile.efforts.is_empty() {
                 profile.token_limit = TokenLimitParam::MaxTokens;
             }
         }
         let total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
-        let thinks = profile.thinks(profile.effort(config.reasoning_effort));
-        // The first sign of a whole answer is its end; a model that thinks may be silent for as long as its thoughts last.
-        let waits_long = thinks || !request::streams(config);
-        let first = if waits_long { total } else { limits::MODEL_FIRST_TOKEN.min(total) };
+        let reasons = profile.uses_reasoning(profile.effort(config.reasoning_effort));
+        // A response that is not streamed comes at its end, and hidden reasoning sends no events while it lasts.
+        let first_event_is_late = reasons || !request::streams(config);
+        let first = if first_event_is_late { total } else { limits::MODEL_FIRST_TOKEN.min(total) };
         let timeouts = CallTimeouts {
             first: config.first_token_timeout.unwrap_or(first),
-            idle: config.idle_timeout.unwrap_or(if thinks { total } else { limits::MODEL_IDLE }),
+            idle: config.idle_timeout.unwrap_or(if reasons { total } else { limits::MODEL_IDLE }),
             total,
         };
-        let extra = request::extras(config);
-        let endpoint = ModelEndpoint::new(endpoint.url, endpoint.key, endpoint.proof, around.outbound.clone());
+        let extra = request::passthrough_settings(config);
+        let endpoint =
+            ModelEndpoint::new(endpoint.url, endpoint.key, endpoint.auth_header, environment.outbound.clone());
         let transport = ModelTransport::new(&config.model, endpoint, timeouts);
         Ok(Self { config: config.clone(), profile, extra, transport })
     }
 
-    async fn ask(&self, request: ChatRequest, cx: CallContext) -> Result<ChatStream, LlmError> {
+    async fn send(&self, request: ChatRequest, cx: CallContext) -> Result<ChatStream, LlmError> {
         let body = request::body(&request, &self.config, &self.profile, &self.extra);
-        let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).because(error))?;
+        let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).with_detail(error))?;
         let (messages, bytes) = (request.messages.len(), body.len());
         self.transport.send(body, || response::decoder(messages, bytes), cx).await
     }
@@ -76,7 +78,7 @@ impl Llm for OpenAi {
     }
 
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(self.ask(request, cx.clone()))
+        Box::pin(self.send(request, cx.clone()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The body of a chat completions request, as it is serialised: it borrows the history from the request.
+//! The body of a Chat Completions request. It borrows the history from the request.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -8,13 +8,13 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     ModelConfig,
-    message::{ChatMessage, SILENCE, ToolCall},
+    message::{ChatMessage, NO_USER_MESSAGE, ToolCall},
     price::LOCAL_KEYS,
     profile::{ModelProfile, ReasoningEffort, TokenLimitParam},
     request::{ChatRequest, ToolChoice, ToolSpec},
 };
 
-/// Keys of a model entry that this side sets or uses itself; they never travel as extras.
+/// Keys of a model entry that this module sets or uses itself. They are not passed through.
 const OWN_KEYS: &[&str] = &[
     "model",
     "messages",
@@ -30,7 +30,7 @@ const OWN_KEYS: &[&str] = &[
     "n",
     "functions",
     "function_call",
-    // Of client libraries, not of the wire.
+    // Settings of client libraries, not of the API.
     "cache",
     "use_chat_completions_endpoint",
     "api_type",
@@ -80,7 +80,7 @@ enum ApiMessage<'a> {
         content: &'a str,
     },
     Assistant {
-        /// `null` where there are only calls.
+        /// `null` where there are only tool calls.
         content: Option<&'a str>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Call<'a>>,
@@ -98,7 +98,7 @@ struct Call<'a> {
     function: Function<CalledFunction<'a>>,
 }
 
-/// A function on offer, or one that was called.
+/// A function that is offered, or one that was called.
 #[derive(Serialize)]
 #[serde(tag = "type", content = "function", rename_all = "snake_case")]
 enum Function<F> {
@@ -122,19 +122,24 @@ struct OfferedFunction<'a> {
     strict: Option<bool>,
 }
 
-/// The extras of a model entry that may travel.
-pub(super) fn extras(config: &ModelConfig) -> Map<String, Value> {
-    let travels = |key: &str| !OWN_KEYS.contains(&key) && !LOCAL_KEYS.contains(&key) && !key.starts_with("aws_");
-    config.extra.iter().filter(|(key, _)| travels(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+/// The settings of a model entry that are sent unchanged.
+pub(super) fn passthrough_settings(config: &ModelConfig) -> Map<String, Value> {
+    let passes_through = |key: &str| !OWN_KEYS.contains(&key) && !LOCAL_KEYS.contains(&key) && !key.starts_with("aws_");
+    config
+        .extra
+        .iter()
+        .filter(|(key, _)| passes_through(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }
 
-/// Whether the answer is asked for in pieces. Some servers cannot stream (`stream: false` of their entry); their whole answer
-/// is read as a stream of one piece.
+/// Whether the response is streamed: yes, unless the entry has `stream: false`, for servers that cannot stream. Such a response
+/// is decoded as a stream of one event.
 pub(super) fn streams(config: &ModelConfig) -> bool {
     config.extra.get("stream").and_then(Value::as_bool).unwrap_or(true)
 }
 
-/// The body for `request`. `extra` comes from [`extras`].
+/// The body for `request`. `extra` comes from [`passthrough_settings`].
 pub(super) fn body(
     request: &ChatRequest,
     config: &ModelConfig,
@@ -143,23 +148,23 @@ pub(super) fn body(
 ) -> Result<Vec<u8>, serde_json::Error> {
     let limit = request.max_tokens.or(config.max_tokens);
     let effort = profile.effort(request.reasoning_effort.or(config.reasoning_effort));
-    // Several servers refuse an empty list, and settings of tools without tools.
-    let has_tools = profile.tools && !request.tools.is_empty();
+    // Several servers reject an empty list of tools, and tool settings without tools.
+    let has_tools = profile.supports_tools && !request.tools.is_empty();
     let parallel = request.parallel_tool_calls.or(config.parallel_tool_calls);
     let stream = streams(config);
-    let tool = |spec| tool(spec, profile.strict_tools);
+    let tool = |spec| tool(spec, profile.supports_strict_tools);
     serde_json::to_vec(&Body {
         model: &config.model,
-        messages: messages(&request.messages, profile.system_anywhere, wants_short_ids(config)),
+        messages: messages(&request.messages, profile.allows_late_system_messages, wants_short_ids(config)),
         tools: if has_tools { request.tools.iter().map(tool).collect() } else { Vec::new() },
         tool_choice: if has_tools { choice(&request.tool_choice) } else { None },
-        parallel_tool_calls: parallel.filter(|_| has_tools && profile.parallel_switch),
+        parallel_tool_calls: parallel.filter(|_| has_tools && profile.supports_parallel_tool_calls),
         temperature: profile.temperature(request.temperature.or(config.temperature), effort),
         max_tokens: limit.filter(|_| profile.token_limit == TokenLimitParam::MaxTokens),
         max_completion_tokens: limit.filter(|_| profile.token_limit == TokenLimitParam::MaxCompletionTokens),
         reasoning_effort: effort,
         stream,
-        stream_options: (stream && profile.stream_options).then_some(StreamOptions { include_usage: true }),
+        stream_options: (stream && profile.supports_stream_options).then_some(StreamOptions { include_usage: true }),
         extra,
     })
 }
@@ -173,22 +178,22 @@ fn choice(choice: &ToolChoice) -> Option<Value> {
     })
 }
 
-fn tool(spec: &ToolSpec, knows_strict: bool) -> Tool<'_> {
+fn tool(spec: &ToolSpec, supports_strict: bool) -> Tool<'_> {
     Function::Function(OfferedFunction {
         name: &spec.name,
         description: &spec.description,
         parameters: &spec.parameters,
-        strict: knows_strict.then_some(spec.strict),
+        strict: supports_strict.then_some(spec.strict),
     })
 }
 
-/// Mistral takes nothing but nine letters or digits as the id of a call.
+/// Mistral accepts only tool call ids of nine letters or digits.
 fn wants_short_ids(config: &ModelConfig) -> bool {
     let model = config.model.to_ascii_lowercase();
     config.provider == "mistral" || ["mistral", "mixtral", "magistral"].iter().any(|name| model.contains(name))
 }
 
-/// An id as this server takes it; the same for the same id, so that a result finds its call.
+/// A tool call id that the server accepts. Equal ids stay equal, so that results match their calls.
 fn id(id: &str, short: bool) -> Cow<'_, str> {
     if !short || (id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())) {
         return id.into();
@@ -197,11 +202,11 @@ fn id(id: &str, short: bool) -> Cow<'_, str> {
     Sha256::digest(id.as_bytes()).iter().filter_map(letter).take(9).collect()
 }
 
-fn messages(messages: &[Arc<ChatMessage>], system_anywhere: bool, short_ids: bool) -> Vec<ApiMessage<'_>> {
-    let mut written = Vec::with_capacity(messages.len() + 1);
+fn messages(messages: &[Arc<ChatMessage>], allows_late_system_messages: bool, short_ids: bool) -> Vec<ApiMessage<'_>> {
+    let mut api_messages = Vec::with_capacity(messages.len() + 1);
     let mut rest = messages;
-    if !system_anywhere {
-        // Many chat templates take one system message, at the start.
+    if !allows_late_system_messages {
+        // Many chat templates accept only one system message, at the start.
         let leading = messages.iter().take_while(|message| matches!(***message, ChatMessage::System { .. })).count();
         let (system, others) = messages.split_at(leading);
         if let Some((first, more)) = system.split_first() {
@@ -210,24 +215,26 @@ fn messages(messages: &[Arc<ChatMessage>], system_anywhere: bool, short_ids: boo
                 content.to_mut().push_str("\n\n");
                 content.to_mut().push_str(message.text());
             }
-            written.push(ApiMessage::System { content });
+            api_messages.push(ApiMessage::System { content });
         }
         rest = others;
     }
-    written.extend(rest.iter().map(|message| api_message(message, system_anywhere, short_ids)));
+    api_messages.extend(rest.iter().map(|message| api_message(message, allows_late_system_messages, short_ids)));
     if let Some(ChatMessage::Assistant { .. }) = messages.last().map(|last| &**last) {
-        written.push(ApiMessage::User { content: SILENCE.trim_ascii_end() });
+        api_messages.push(ApiMessage::User { content: NO_USER_MESSAGE.trim_ascii_end() });
     }
-    written
+    api_messages
 }
 
-fn api_message(message: &ChatMessage, system_anywhere: bool, short_ids: bool) -> ApiMessage<'_> {
+fn api_message(message: &ChatMessage, allows_late_system_messages: bool, short_ids: bool) -> ApiMessage<'_> {
     match message {
-        ChatMessage::System { text } if system_anywhere => ApiMessage::System { content: Cow::Borrowed(text) },
+        ChatMessage::System { text } if allows_late_system_messages => {
+            ApiMessage::System { content: Cow::Borrowed(text) }
+        }
         ChatMessage::System { text } | ChatMessage::User { text } => ApiMessage::User { content: text },
         ChatMessage::Assistant { text, tool_calls, .. } => ApiMessage::Assistant {
             content: Some(&**text).filter(|text| !text.is_empty() || tool_calls.is_empty()),
-            tool_calls: tool_calls.iter().map(|call| called(call, short_ids)).collect(),
+            tool_calls: tool_calls.iter().map(|call| api_call(call, short_ids)).collect(),
         },
         ChatMessage::Tool { call_id, text, .. } => {
             ApiMessage::Tool { content: text, tool_call_id: id(call_id, short_ids) }
@@ -235,12 +242,12 @@ fn api_message(message: &ChatMessage, system_anywhere: bool, short_ids: bool) ->
     }
 }
 
-fn called(call: &ToolCall, short_ids: bool) -> Call<'_> {
+fn api_call(call: &ToolCall, short_ids: bool) -> Call<'_> {
     let function = Function::Function(CalledFunction { name: &call.name, arguments: arguments(call) });
     Call { id: id(&call.id, short_ids), function }
 }
 
-/// Servers parse the arguments of the history again; what was malformed must come back as JSON all the same.
+/// The arguments as JSON. Servers parse the arguments in the history, so malformed ones are wrapped in an object.
 fn arguments(call: &ToolCall) -> String {
     match call.arguments.as_json() {
         Some(value) => value.to_string(),

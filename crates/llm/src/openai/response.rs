@@ -1,4 +1,5 @@
-//! Reads the events of a chat completion, or one whole answer. Vendors' quirks that are accepted are named in `tests/wire/openai/`.
+//! Decodes the response of the Chat Completions API: its stream of chunks, or one JSON text. Accepted deviations of providers are
+//! listed in `tests/responses/openai/`. Source: <https://platform.openai.com/docs/api-reference/chat-streaming>.
 
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
@@ -6,24 +7,24 @@ use serde_json::Value;
 use crate::{
     error::{LlmError, LlmErrorKind},
     message::{FinishReason, Usage},
-    oddity::ResponseWarning,
     transport::{
         assembler::{Assembler, ToolCallDelta},
         body_format::{BodyDecoder, EventHandler, EventKind},
         error_response::error_from_event,
         json_repair,
     },
+    warning::ResponseWarning,
 };
 
-/// The decoder of the answer to a request of `message_count` messages and `request_bytes` bytes.
+/// The decoder of the response to a request of `message_count` messages and `request_bytes` bytes.
 pub(crate) fn decoder(message_count: usize, request_bytes: usize) -> BodyDecoder<ChunkHandler> {
     BodyDecoder::new(ChunkHandler, Assembler::new(message_count, request_bytes))
 }
 
-/// Reads chunks; each of them stands for itself.
+/// Handles chunks, which need no state.
 pub(crate) struct ChunkHandler;
 
-/// The JSON of one event, or of a whole answer, as far as anything is read of it.
+/// The fields of interest of one chunk, or of a response that is not streamed.
 #[derive(Deserialize)]
 struct Chunk {
     model: Option<String>,
@@ -36,7 +37,7 @@ struct Chunk {
 struct Choice {
     index: Option<u64>,
     delta: Option<MessageDelta>,
-    /// Where a whole answer has its delta.
+    /// Takes the place of `delta` in a response that is not streamed.
     message: Option<MessageDelta>,
     finish_reason: Option<String>,
 }
@@ -58,7 +59,7 @@ struct Call {
 #[derive(Deserialize)]
 struct Function {
     name: Option<String>,
-    /// A string of JSON by the rules; some servers send the object itself.
+    /// JSON as a string by the API; some servers send the object itself.
     arguments: Option<Value>,
 }
 
@@ -92,26 +93,26 @@ impl EventHandler for ChunkHandler {
         }
         let (chunk, repaired) = json_repair::parse::<Chunk>(data)?;
         if repaired {
-            to.odd(ResponseWarning::Repaired);
+            to.warn(ResponseWarning::InvalidUnicodeReplaced);
         }
         if chunk.error.is_some() {
             return Err(error_from_event(data));
         }
-        take(chunk, to)?;
+        add_chunk(chunk, to)?;
         Ok(EventKind::Progress)
     }
 }
 
-fn take(chunk: Chunk, to: &mut Assembler) -> Result<(), LlmError> {
+fn add_chunk(chunk: Chunk, to: &mut Assembler) -> Result<(), LlmError> {
     to.model(&chunk.model.unwrap_or_default());
     for choice in chunk.choices.unwrap_or_default() {
-        // Only one choice is ever asked for.
+        // Requests ask for one choice only.
         if choice.index.is_some_and(|index| index > 0) {
             continue;
         }
         to.begin();
         if let Some(delta) = choice.delta.or(choice.message) {
-            take_delta(delta, to)?;
+            add_delta(delta, to)?;
         }
         if let Some(finish) = choice.finish_reason.and_then(|reason| finish(&reason)) {
             to.finish(finish?);
@@ -129,7 +130,7 @@ fn take(chunk: Chunk, to: &mut Assembler) -> Result<(), LlmError> {
     Ok(())
 }
 
-fn take_delta(delta: MessageDelta, to: &mut Assembler) -> Result<(), LlmError> {
+fn add_delta(delta: MessageDelta, to: &mut Assembler) -> Result<(), LlmError> {
     to.text(&delta.content.unwrap_or_default())?;
     to.refusal(&delta.refusal.unwrap_or_default())?;
     for call in delta.tool_calls.unwrap_or_default() {
@@ -145,7 +146,7 @@ fn take_delta(delta: MessageDelta, to: &mut Assembler) -> Result<(), LlmError> {
     Ok(())
 }
 
-/// What a finish reason means; `None`: the server wrote an empty one into a chunk that ends nothing.
+/// The finish reason of the API's `finish_reason`; `None` for an empty one, which some servers send before the end.
 fn finish(reason: &str) -> Option<Result<FinishReason, LlmError>> {
     Some(Ok(match reason {
         "" => return None,
@@ -153,7 +154,7 @@ fn finish(reason: &str) -> Option<Result<FinishReason, LlmError>> {
         "length" | "max_tokens" | "model_length" => FinishReason::Length,
         "content_filter" | "safety" => FinishReason::ContentFilter,
         "error" | "abort" | "cancelled" | "network_error" => {
-            return Some(Err(LlmError::new(LlmErrorKind::CutShort).because(reason)));
+            return Some(Err(LlmError::new(LlmErrorKind::Truncated).with_detail(reason)));
         }
         _ => FinishReason::Stop,
     }))

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod server;
+mod faulty_server;
 
 use segue_base::limits;
 
@@ -9,10 +9,9 @@ use crate::{
     LlmEnvironment, ModelConfig, error::LlmError, message::ChatResponse, stream::Delta, transport::ResponseDecoder,
 };
 
-/// As on the messages wire: a model that thinks may be silent for as long as the call lasts, between two events too.
 #[test]
-fn who_thinks_may_take_its_time() {
-    for (model, waits) in [
+fn reasoning_extends_the_first_token_and_idle_timeouts_to_the_whole_call() {
+    for (model, timeouts) in [
         ("gpt-oss-20b", (limits::MODEL_TOTAL, limits::MODEL_TOTAL)),
         ("llama3", (limits::MODEL_FIRST_TOKEN, limits::MODEL_IDLE)),
     ] {
@@ -20,14 +19,14 @@ fn who_thinks_may_take_its_time() {
         let config = ModelConfig { model: model.into(), api_base: base, ..ModelConfig::default() };
         let config = ModelConfig { provider: "self-hosted".into(), ..config };
         let transport = OpenAi::new(&config, &LlmEnvironment::default()).unwrap().transport;
-        assert_eq!((transport.timeouts.first, transport.timeouts.idle), waits, "{model}");
+        assert_eq!((transport.timeouts.first, transport.timeouts.idle), timeouts, "{model}");
     }
 }
 
-/// What a reader sees: the text shown, and the end.
+/// The streamed text and the result of a response.
 fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (String, Result<ChatResponse, LlmError>) {
     let mut decoder = decoder(2, 400);
-    let mut shown = String::new();
+    let mut streamed = String::new();
     let mut outcome = Ok(());
     for chunk in chunks {
         outcome = decoder.feed(chunk);
@@ -41,15 +40,15 @@ fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (String, Result<Cha
     while let Some(delta) = decoder.next_delta() {
         if let Delta::Text(text) = delta {
             assert!(!text.is_empty());
-            shown.push_str(&text);
+            streamed.push_str(&text);
         }
     }
-    (shown, outcome.and_then(|()| decoder.answer()))
+    (streamed, outcome.and_then(|()| decoder.response()))
 }
 
-/// Text is told with the bytes that complete its event, not later.
+/// Text is returned with the bytes that complete its event.
 #[test]
-fn text_leaves_with_its_event() {
+fn text_is_returned_with_its_event() {
     let mut decoder = decoder(1, 0);
     decoder.feed(b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n").unwrap();
     assert_eq!(decoder.next_delta(), None);
@@ -58,19 +57,19 @@ fn text_leaves_with_its_event() {
 }
 
 #[test]
-fn a_flood_is_cut_at_its_limit() {
+fn a_stream_over_the_text_limit_fails() {
     let event = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(1000));
-    let (shown, end) = decode(std::iter::repeat_n(event.as_bytes(), 10_000));
+    let (streamed, end) = decode(std::iter::repeat_n(event.as_bytes(), 10_000));
     assert_eq!(end.unwrap_err(), crate::InvalidResponse::TextTooLong.into());
-    assert!(shown.len() <= segue_base::limits::MODEL_ANSWER);
+    assert!(streamed.len() <= segue_base::limits::MODEL_ANSWER);
 }
 
 #[test]
-fn a_whole_answer_without_end_is_cut_at_its_limit() {
-    let piece = vec![b' '; 64 * 1024];
-    let pieces =
-        std::iter::once(&b"{"[..]).chain(std::iter::repeat_n(&piece[..], segue_base::limits::MODEL_BODY / piece.len()));
-    assert_eq!(decode(pieces).1.unwrap_err(), crate::InvalidResponse::TextTooLong.into());
+fn a_json_body_over_the_limit_fails() {
+    let chunk = vec![b' '; 64 * 1024];
+    let chunks =
+        std::iter::once(&b"{"[..]).chain(std::iter::repeat_n(&chunk[..], segue_base::limits::MODEL_BODY / chunk.len()));
+    assert_eq!(decode(chunks).1.unwrap_err(), crate::InvalidResponse::TextTooLong.into());
 }
 
 mod properties {
@@ -80,8 +79,8 @@ mod properties {
 
     proptest! {
         #[test]
-        fn rubbish_never_panics_and_never_calls(
-            pieces in proptest::collection::vec(prop_oneof![
+        fn invalid_streams_never_panic_and_never_produce_tool_calls(
+            parts in proptest::collection::vec(prop_oneof![
                 Just("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n"), Just("data: "), Just("\n\n"), Just("{"), Just("["),
                 Just("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}}]}\n\n"),
                 Just("data: [DONE]\n\n"), Just("\"\\ud800"), Just("null"), Just("data: {\"choices\":null}\n\n"), Just("data: {\"choices\":[{}]}\n\n"),
@@ -89,9 +88,9 @@ mod properties {
             ], 0..30),
             size in 1usize..50,
         ) {
-            let bytes = pieces.concat().into_bytes();
+            let bytes = parts.concat().into_bytes();
             let (_, end) = decode(bytes.chunks(size));
-            // None of the pieces holds a terminal mark of the model.
+            // None of the parts has a finish reason.
             prop_assert!(end.map_or(true, |answer| answer.tool_calls.is_empty()));
         }
     }

@@ -1,4 +1,4 @@
-//! Days as people say them: `tomorrow`, `next friday`, `the 3rd of May`.
+//! Dates in English text: `tomorrow`, `next friday`, `the 3rd of May`.
 
 use std::sync::LazyLock;
 
@@ -8,10 +8,12 @@ use regex::Regex;
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
-/// Filter `date`: the first day that `text` means, as `YYYY-MM-DD`, seen from the day in `now`; nothing when it means none.
+/// Filter `date`: the first date in `text` as `YYYY-MM-DD`, relative to the date in `now`; none when there is no date.
 pub(super) fn date(text: Option<String>, now: Option<String>) -> Value {
-    let Some(today) = now.as_deref().and_then(|now| written(&now.to_lowercase(), None)) else { return Value::from(()) };
-    let found = text.and_then(|text| meant(&text.to_lowercase(), today));
+    let Some(today) = now.as_deref().and_then(|now| absolute_date(&now.to_lowercase(), None)) else {
+        return Value::from(());
+    };
+    let found = text.and_then(|text| relative_date(&text.to_lowercase(), today));
     found.map_or_else(|| Value::from(()), |day| day.to_string().into())
 }
 
@@ -19,8 +21,8 @@ fn compiled(pattern: &str) -> Option<Regex> {
     Regex::new(pattern).ok()
 }
 
-/// A date that is written out. Without a year it is the next one from `today` on.
-fn written(text: &str, today: Option<NaiveDate>) -> Option<NaiveDate> {
+/// A date with day and month. Without a year it is the next one from `today` on.
+fn absolute_date(text: &str, today: Option<NaiveDate>) -> Option<NaiveDate> {
     static ISO: LazyLock<Option<Regex>> = LazyLock::new(|| compiled(r"\b(\d{4})-(\d{2})-(\d{2})\b"));
     static DAY_FIRST: LazyLock<Option<Regex>> = LazyLock::new(|| {
         compiled(
@@ -47,7 +49,7 @@ fn written(text: &str, today: Option<NaiveDate>) -> Option<NaiveDate> {
         Some(year) => NaiveDate::from_ymd_opt(year.as_str().parse().ok()?, month, day),
         None => {
             let today = today?;
-            // The 29th of February may be eight years away.
+            // The next 29 February may be eight years away.
             (0..=8).find_map(|years| {
                 NaiveDate::from_ymd_opt(today.year() + years, month, day).filter(|date| *date >= today)
             })
@@ -55,7 +57,8 @@ fn written(text: &str, today: Option<NaiveDate>) -> Option<NaiveDate> {
     }
 }
 
-fn meant(text: &str, today: NaiveDate) -> Option<NaiveDate> {
+/// A date of any form, seen from `today`.
+fn relative_date(text: &str, today: NaiveDate) -> Option<NaiveDate> {
     static AHEAD: LazyLock<Option<Regex>> = LazyLock::new(|| {
         compiled(r"\bin (a|an|one|two|three|four|five|six|seven|eight|nine|ten|\d{1,3}) (day|week)s?\b")
     });
@@ -65,7 +68,7 @@ fn meant(text: &str, today: NaiveDate) -> Option<NaiveDate> {
         )
     });
     static OF_MONTH: LazyLock<Option<Regex>> = LazyLock::new(|| compiled(r"\bthe (\d{1,2})(?:st|nd|rd|th)\b"));
-    if let Some(day) = written(text, Some(today)) {
+    if let Some(day) = absolute_date(text, Some(today)) {
         return Some(day);
     }
     let after = |days: u64| today.checked_add_days(Days::new(days));
@@ -87,7 +90,7 @@ fn meant(text: &str, today: NaiveDate) -> Option<NaiveDate> {
             [Weekday::Mon, Weekday::Tue, Weekday::Wed, Weekday::Thu, Weekday::Fri, Weekday::Sat, Weekday::Sun];
         let wanted = (2..9).find(|group| found.get(*group).is_some()).and_then(|group| DAYS.get(group - 2))?;
         let ahead = u64::from((wanted.num_days_from_monday() + 7 - today.weekday().num_days_from_monday()) % 7);
-        // Today's name means today a week ahead only with `next`; `friday week` is one week later.
+        // On a Friday, `next friday` is a week ahead and `friday` is today; `friday week` is one week later.
         let ahead = if ahead == 0 && found.get(1).is_some() { 7 } else { ahead };
         return after(ahead + if found.get(9).is_some() { 7 } else { 0 });
     }
@@ -113,9 +116,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_seen_from_today() {
+    fn dates_are_relative_to_today() {
         let now = "Saturday, 21 November 2026, 09:30 (CET)";
-        for (said, meant) in [
+        for (text, date_of_text) in [
             ("Tomorrow, please", "2026-11-22"),
             ("the day after tomorrow", "2026-11-23"),
             ("tonight", "2026-11-21"),
@@ -136,10 +139,10 @@ mod tests {
             ("the 3rd", "2026-12-03"),
             ("feb 29", "2028-02-29"),
         ] {
-            assert_eq!(date(Some(said.into()), Some(now.into())).to_string(), meant, "{said}");
+            assert_eq!(date(Some(text.into()), Some(now.into())).to_string(), date_of_text, "{text}");
         }
-        for said in ["the early boat", "at 12:15", "monastery", "the 41st", "31 february"] {
-            assert!(date(Some(said.into()), Some(now.into())).is_none(), "{said}");
+        for text in ["the early boat", "at 12:15", "monastery", "the 41st", "31 february"] {
+            assert!(date(Some(text.into()), Some(now.into())).is_none(), "{text}");
         }
         assert!(date(Some("tomorrow".into()), None).is_none(), "without today there is no tomorrow");
         assert_eq!(date(Some("tomorrow".into()), Some("Saturday, 2026-11-21, 09:30".into())).to_string(), "2026-11-22");

@@ -1,4 +1,4 @@
-//! Whether a rule speaks to a request.
+//! Matches rules against requests.
 
 use std::fmt;
 
@@ -8,104 +8,107 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    facts::{Facts, at},
     pattern::{Captures, Pattern, Tables},
-    script::{Many, OneOrMany},
+    request_facts::{RequestFacts, at},
+    script::{OneOrMany, StringOrList},
 };
 
-/// The conditions of a rule, as written. All that are given must hold.
+/// The conditions of a rule as written in the script. All of them must hold.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawWhen {
-    purpose: Option<Many>,
-    user: Option<Many>,
-    system: Option<Many>,
-    assistant: Option<Many>,
-    tools: Option<Many>,
-    last_tool: Option<RawTool>,
+pub(super) struct RawCondition {
+    purpose: Option<StringOrList>,
+    user: Option<StringOrList>,
+    system: Option<StringOrList>,
+    assistant: Option<StringOrList>,
+    tools: Option<StringOrList>,
+    last_tool: Option<RawToolCondition>,
     fact: IndexMap<String, OneOrMany<Value>>,
     state: IndexMap<String, OneOrMany<Value>>,
     turn: Option<OneOrMany<u64>>,
     test: Option<String>,
-    not: Option<Box<RawWhen>>,
-    any: Vec<RawWhen>,
+    not: Option<Box<RawCondition>>,
+    any: Vec<RawCondition>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct RawTool {
-    name: Option<Many>,
-    matches: Option<Many>,
+struct RawToolCondition {
+    name: Option<StringOrList>,
+    matches: Option<StringOrList>,
     has: IndexMap<String, OneOrMany<Value>>,
 }
 
 /// The conditions of a rule.
 #[derive(Default)]
-pub(super) struct When {
+pub(super) struct RuleCondition {
     purposes: Vec<String>,
     user: Vec<Pattern>,
     system: Vec<Pattern>,
     assistant: Vec<Pattern>,
     tools: Vec<String>,
-    last_tool: Option<ToolWhen>,
-    fact: Vec<(String, Expected)>,
-    state: Vec<(String, Expected)>,
+    last_tool: Option<ToolCondition>,
+    fact: Vec<(String, ExpectedValues)>,
+    state: Vec<(String, ExpectedValues)>,
     turns: Vec<u64>,
     test: Option<String>,
-    not: Option<Box<When>>,
-    any: Vec<When>,
-    /// Nothing is asked: the rule speaks to everything.
-    open: bool,
+    not: Option<Box<RuleCondition>>,
+    any: Vec<RuleCondition>,
+    /// There are no conditions: the rule matches every request.
+    matches_all: bool,
 }
 
-struct ToolWhen {
+struct ToolCondition {
     names: Vec<String>,
     matches: Vec<Pattern>,
-    has: Vec<(String, Expected)>,
+    has: Vec<(String, ExpectedValues)>,
 }
 
-/// What a value shall be: any of these.
-struct Expected(Vec<One>);
+/// The expected values: one of them must match.
+struct ExpectedValues(Vec<ValueMatcher>);
 
-enum One {
+enum ValueMatcher {
     Equal(Value),
-    Like(Pattern),
+    Matches(Pattern),
 }
 
-/// What a rule that matched found.
+/// The captures of a rule that matches.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct RuleMatch {
     pub(super) captures: Captures,
-    /// The outcome it speaks about.
-    pub(super) outcome: Option<usize>,
+    /// The index of the tool result that matched.
+    pub(super) tool_result: Option<usize>,
 }
 
 type Patterns = Result<Vec<Pattern>, String>;
 
-fn patterns(many: Option<Many>, tables: &Tables) -> Patterns {
+fn patterns(many: Option<StringOrList>, tables: &Tables) -> Patterns {
     many.map(OneOrMany::into_vec).unwrap_or_default().iter().map(|text| Pattern::new(text, tables)).collect()
 }
 
-fn expectations(raw: IndexMap<String, OneOrMany<Value>>, tables: &Tables) -> Result<Vec<(String, Expected)>, String> {
+fn expectations(
+    raw: IndexMap<String, OneOrMany<Value>>,
+    tables: &Tables,
+) -> Result<Vec<(String, ExpectedValues)>, String> {
     let one = |value: Value| match value {
-        Value::String(text) => Pattern::new(&text, tables).map(One::Like),
-        other => Ok(One::Equal(other)),
+        Value::String(text) => Pattern::new(&text, tables).map(ValueMatcher::Matches),
+        other => Ok(ValueMatcher::Equal(other)),
     };
     raw.into_iter()
         .map(|(path, expected)| {
-            let all: Result<Vec<One>, String> = expected.into_vec().into_iter().map(one).collect();
-            Ok((path, Expected(all?)))
+            let all: Result<Vec<ValueMatcher>, String> = expected.into_vec().into_iter().map(one).collect();
+            Ok((path, ExpectedValues(all?)))
         })
         .collect()
 }
 
-impl When {
-    pub(super) fn new(raw: RawWhen, tables: &Tables, templates: &Environment<'_>) -> Result<Self, String> {
+impl RuleCondition {
+    pub(super) fn new(raw: RawCondition, tables: &Tables, templates: &Environment<'_>) -> Result<Self, String> {
         if let Some(test) = &raw.test {
-            templates.compile_expression(test).map_err(|error| wrong("test", test, &error))?;
+            templates.compile_expression(test).map_err(|error| invalid("test", test, &error))?;
         }
         let last_tool = match raw.last_tool {
-            Some(tool) => Some(ToolWhen {
+            Some(tool) => Some(ToolCondition {
                 names: tool.name.map(OneOrMany::into_vec).unwrap_or_default(),
                 matches: patterns(tool.matches, tables)?,
                 has: expectations(tool.has, tables)?,
@@ -125,13 +128,13 @@ impl When {
             test: raw.test,
             not: raw.not.map(|not| Self::new(*not, tables, templates).map(Box::new)).transpose()?,
             any: raw.any.into_iter().map(|any| Self::new(any, tables, templates)).collect::<Result<_, _>>()?,
-            open: false,
+            matches_all: false,
         };
-        when.open = when.asks_nothing();
+        when.matches_all = when.has_no_conditions();
         Ok(when)
     }
 
-    fn asks_nothing(&self) -> bool {
+    fn has_no_conditions(&self) -> bool {
         self.purposes.is_empty()
             && self.user.is_empty()
             && self.system.is_empty()
@@ -146,32 +149,36 @@ impl When {
             && self.any.is_empty()
     }
 
-    /// What the rule found, if it speaks to this request.
-    pub(super) fn matches(&self, facts: &Facts<'_>) -> Option<Found> {
-        // A rule that does not mention an outcome speaks to the user's words, or it would answer its own call for ever.
-        if !self.open && self.last_tool.is_none() && !facts.fresh.is_empty() && !self.mentions_outcome() {
+    /// The captures, if the rule matches the request.
+    pub(super) fn matches(&self, facts: &RequestFacts<'_>) -> Option<RuleMatch> {
+        // Only rules with a condition on tool results match after a tool result; others would repeat their own call for ever.
+        if !self.matches_all
+            && self.last_tool.is_none()
+            && !facts.new_results.is_empty()
+            && !self.has_nested_tool_condition()
+        {
             return None;
         }
         self.holds(facts)
     }
 
-    fn mentions_outcome(&self) -> bool {
-        self.any.iter().any(|any| any.last_tool.is_some() || any.mentions_outcome())
+    fn has_nested_tool_condition(&self) -> bool {
+        self.any.iter().any(|any| any.last_tool.is_some() || any.has_nested_tool_condition())
     }
 
-    fn holds(&self, facts: &Facts<'_>) -> Option<Found> {
-        let mut found = Found::default();
+    fn holds(&self, facts: &RequestFacts<'_>) -> Option<RuleMatch> {
+        let mut found = RuleMatch::default();
         let purpose = facts.request.purpose.as_str();
         let simple = (self.purposes.is_empty() || self.purposes.iter().any(|known| known == purpose))
             && (self.turns.is_empty() || self.turns.contains(&facts.turns()))
-            && self.offered(facts);
+            && self.tools_are_offered(facts);
         if !simple {
             return None;
         }
         if let Some(tool) = &self.last_tool {
-            found.outcome = Some(tool.find(facts)?);
+            found.tool_result = Some(tool.find(facts)?);
         }
-        // What costs least comes first.
+        // Cheap conditions come first.
         for (path, expected) in &self.state {
             expected.holds(at(facts.state(), path), &mut found.captures).then_some(())?;
         }
@@ -195,7 +202,7 @@ impl When {
         if !self.any.is_empty() {
             let any = self.any.iter().find_map(|any| any.holds(facts))?;
             found.captures.named.extend(any.captures.named);
-            found.outcome = found.outcome.or(any.outcome);
+            found.tool_result = found.tool_result.or(any.tool_result);
         }
         if let Some(test) = &self.test {
             let expression = facts.script.templates.compile_expression(test).ok()?;
@@ -205,7 +212,7 @@ impl When {
         Some(found)
     }
 
-    fn offered(&self, facts: &Facts<'_>) -> bool {
+    fn tools_are_offered(&self, facts: &RequestFacts<'_>) -> bool {
         self.tools.iter().all(|wanted| match wanted.as_str() {
             "none" => facts.request.tools.is_empty(),
             name => facts.request.tools.iter().any(|tool| &*tool.name == name),
@@ -213,7 +220,7 @@ impl When {
     }
 }
 
-/// `None`: there are patterns, and none matches.
+/// The captures of the first pattern that matches. `Some(None)`: there are no patterns. `None`: none of them matches.
 fn any_of(patterns: &[Pattern], text: &str) -> Option<Option<Captures>> {
     if patterns.is_empty() {
         return Some(None);
@@ -221,26 +228,26 @@ fn any_of(patterns: &[Pattern], text: &str) -> Option<Option<Captures>> {
     patterns.iter().find_map(|pattern| pattern.find(text)).map(Some)
 }
 
-impl ToolWhen {
-    /// The place of the newest unanswered outcome that fits.
-    fn find(&self, facts: &Facts<'_>) -> Option<usize> {
-        facts.fresh.iter().rposition(|outcome| {
-            (self.names.is_empty() || self.names.iter().any(|name| name == outcome.name))
-                && any_of(&self.matches, outcome.text).is_some()
+impl ToolCondition {
+    /// The index of the newest unanswered tool result that matches.
+    fn find(&self, facts: &RequestFacts<'_>) -> Option<usize> {
+        facts.new_results.iter().rposition(|result| {
+            (self.names.is_empty() || self.names.iter().any(|name| name == result.name))
+                && any_of(&self.matches, result.text).is_some()
                 && {
-                    let json = outcome.json();
+                    let json = result.json();
                     self.has.iter().all(|(path, expected)| expected.holds(at(&json, path), &mut Captures::default()))
                 }
         })
     }
 }
 
-impl Expected {
+impl ExpectedValues {
     fn holds(&self, value: Option<&Value>, captures: &mut Captures) -> bool {
         let value = value.unwrap_or(&Value::Null);
         self.0.iter().any(|one| match one {
-            One::Equal(expected) => expected == value,
-            One::Like(pattern) => {
+            ValueMatcher::Equal(expected) => expected == value,
+            ValueMatcher::Matches(pattern) => {
                 let text = match value {
                     Value::Null => return false,
                     Value::String(text) => text.clone(),
@@ -258,6 +265,6 @@ impl Expected {
     }
 }
 
-pub(super) fn wrong(key: &str, text: &str, error: &dyn fmt::Display) -> String {
+pub(super) fn invalid(key: &str, text: &str, error: &dyn fmt::Display) -> String {
     format!("`{key}: {text}`: {error}")
 }

@@ -1,11 +1,10 @@
-//! Models that answer from a script: the starter, examples, end-to-end tests.
+//! Scripted models: rule-based responses without a network, for the starter project, examples and tests.
 //!
-//! *For*: believable answers without a network, honest about being scripted. *Entry*: provider `scripted`, or
-//! [`ScriptedLlm::from_text`]; in tests [`ScriptedLlm::strict`]. *Never*: a rule sees anything but the request (the same
-//! request gets the same answer), and no answer takes a shorter way than a vendor's: replies become bytes of the chat
-//! completions wire and pass its decoder.
+//! The provider `scripted` and [`ScriptedLlm::from_text`] make a model from a YAML script; [`ScriptedLlm::strict`] makes a test
+//! double. A rule depends on the request only, so the same request gets the same response. Responses are encoded as a stream of the
+//! Chat Completions API and decoded like those of a provider.
 //!
-//! The format is told in `docs/scripted-model.md`. In brief:
+//! `docs/scripted-model.md` describes the format. An example:
 //!
 //! ```yaml
 //! tables:
@@ -18,13 +17,13 @@
 //! ```
 
 mod date;
-mod facts;
 mod matching;
 mod pattern;
 mod reply;
+mod request_facts;
+mod response_bytes;
 mod script;
 mod strict;
-mod wire;
 
 use std::sync::{
     Arc,
@@ -34,73 +33,73 @@ use std::sync::{
 use futures::future::BoxFuture;
 use segue_base::{context::CallContext, limits};
 
-pub use strict::{Step, StrictLlm};
+pub use strict::{ScriptedCall, StrictLlm};
 
 use self::{
-    facts::Facts,
-    script::{Fail, Garbage, Script},
+    request_facts::RequestFacts,
+    script::{FailureMode, GarbageKind, Script},
 };
 use super::{
-    ChatRequest, ChatStream, Llm, LlmEnvironment, LlmError, ModelConfig, ModelConfigError, ModelProfile, Source,
+    ChatRequest, ChatStream, Llm, LlmEnvironment, LlmError, ModelConfig, ModelConfigError, ModelProfile, ScriptSource,
     openai::response::decoder,
     profile::ReasoningEffort,
     transport::{CallTimeouts, decode_stream},
 };
 
-/// What a scripted model says when it knows no line.
-pub const NO_LINE: &str = "I am a scripted stand-in for a language model, and my script has no line for this. \
+/// The text of a scripted model without a matching rule.
+pub const NO_MATCHING_RULE: &str = "I am a scripted stand-in for a language model, and my script has no line for this. \
     Name a real model in endpoints.yml to talk freely.";
 
-/// A model that answers by rule.
+/// A model that answers by the rules of a script.
 pub struct ScriptedLlm {
     script: Script,
     profile: ModelProfile,
     timeouts: CallTimeouts,
     seed: u64,
-    /// Calls so far; only mischief looks at it.
+    /// Calls so far, for fault injection.
     calls: AtomicU64,
 }
 
 impl ScriptedLlm {
-    /// A model for the script `text`. `name` is for messages; `seed` is for the script's mischief.
+    /// A model for the script `text`. `name` is for messages; `seed` seeds the fault injection.
     ///
     /// # Errors
-    /// What is wrong in the script: rule, key, what was expected.
+    /// The error in the script: rule, key, problem.
     pub fn from_text(name: &str, text: &str, seed: u64) -> Result<Self, String> {
         let script = Script::read(text).map_err(|problem| format!("{name}: {problem}"))?;
         Ok(Self { script, profile: profile(), timeouts: CallTimeouts::default(), seed, calls: AtomicU64::new(0) })
     }
 
-    /// The public double for tests: answers exactly these steps in this order.
-    pub fn strict(steps: impl IntoIterator<Item = impl Into<Step>>) -> StrictLlm {
-        StrictLlm::new(steps)
+    /// A test double that expects exactly these calls in this order.
+    pub fn strict(calls: impl IntoIterator<Item = impl Into<ScriptedCall>>) -> StrictLlm {
+        StrictLlm::new(calls)
     }
 
-    pub(super) fn open(config: &ModelConfig, around: &LlmEnvironment) -> Result<Self, ModelConfigError> {
+    pub(super) fn open(config: &ModelConfig, environment: &LlmEnvironment) -> Result<Self, ModelConfigError> {
         let (name, text) = read_source(config, "script")?;
         let mut model =
-            Self::from_text(&name, &text, around.seed).map_err(|e| ModelConfigError::new(config, "script", e))?;
+            Self::from_text(&name, &text, environment.seed).map_err(|e| ModelConfigError::new(config, "script", e))?;
         model.timeouts.total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
         model.timeouts.first =
             config.first_token_timeout.unwrap_or(limits::MODEL_FIRST_TOKEN).min(model.timeouts.total);
         Ok(model)
     }
 
-    fn ask(&self, request: &ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+    fn respond(&self, request: &ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        let mischief = &self.script.mischief;
-        let mut reply = self.script.answer(&Facts::of(&self.script, request))?;
-        if mischief.garbage_every.is_some_and(|every| call.is_multiple_of(every)) {
-            reply.fail = Some(Fail::Garbage(Garbage::Noise));
+        let faults = &self.script.faults;
+        let mut reply = self.script.reply(&RequestFacts::of(&self.script, request))?;
+        if faults.garbage_every.is_some_and(|every| call.is_multiple_of(every)) {
+            reply.fail = Some(FailureMode::Garbage(GarbageKind::Noise));
         }
-        if let Some(Fail::Status { status, code, after }) = &reply.fail {
-            return Err(wire::refusal(*status, code, *after));
+        if let Some(FailureMode::Status { status, code, after }) = &reply.fail {
+            return Err(response_bytes::error_response(*status, code, *after));
         }
-        let split = mischief.split.then_some(self.seed ^ call);
-        let body = wire::body(&reply, request, split, cx);
+        let split = faults.split.then_some(self.seed ^ call);
+        let body = response_bytes::body(&reply, request, split, cx);
         let size = request.messages.iter().map(|message| message.text().len()).sum();
         let (decoder, timeouts) = (decoder(request.messages.len(), size), self.timeouts);
-        Ok(ChatStream::new(decode_stream(body, decoder, timeouts, timeouts.begin(cx), cx.clone())))
+        Ok(ChatStream::new(decode_stream(body, decoder, timeouts, timeouts.start(cx), cx.clone())))
     }
 }
 
@@ -110,21 +109,21 @@ impl Llm for ScriptedLlm {
     }
 
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move { self.ask(&request, cx) })
+        Box::pin(async move { self.respond(&request, cx) })
     }
 }
 
-/// A scripted model takes whatever is sent.
+/// The profile of scripted models: it allows everything.
 pub(super) fn profile() -> ModelProfile {
     const NONE: &[ReasoningEffort] = &[];
     ModelProfile { efforts: NONE, ..ModelProfile::of("openai", "scripted") }
 }
 
-/// The text that a scripted model or a cassette is made of.
+/// The name and text of the script or cassette of a model entry.
 pub(super) fn read_source(config: &ModelConfig, key: &'static str) -> Result<(String, Arc<str>), ModelConfigError> {
     match &config.source {
-        Some(Source::Text { name, text }) => Ok((name.clone(), text.clone())),
-        Some(Source::File(path)) => {
+        Some(ScriptSource::Text { name, text }) => Ok((name.clone(), text.clone())),
+        Some(ScriptSource::File(path)) => {
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path)
                 .map_err(|error| ModelConfigError::new(config, key, format_args!("{name} cannot be read: {error}")))?;

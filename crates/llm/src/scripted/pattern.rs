@@ -1,6 +1,6 @@
-//! Patterns of scripts: regular expressions without case, with tables of words in them.
+//! Patterns of scripts: case-insensitive regular expressions that can refer to tables of synonyms.
 //!
-//! `{port:from}` stands for any word of the table `port`, captured as `from` and replaced by its canonical word.
+//! `{port:from}` matches any word of the table `port`, and captures it as `from`, replaced by its canonical word.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 
@@ -8,20 +8,20 @@ use indexmap::IndexMap;
 use regex::{Regex, RegexBuilder};
 use segue_base::limits;
 
-/// A regular expression that is compiled when it is first needed: a script has hundreds, a request needs a few, and compiling
-/// all of them would be most of a program's start.
+/// A regular expression that is compiled on first use. A script has hundreds of them and a request needs a few, so compiling all
+/// at the start would be slow.
 #[derive(Clone, Debug)]
-struct Lazy {
+struct LazyRegex {
     source: String,
     regex: OnceLock<Option<Regex>>,
 }
 
-impl Lazy {
+impl LazyRegex {
     fn new(source: String) -> Self {
         Self { source, regex: OnceLock::new() }
     }
 
-    /// `None`: it grows beyond the limit of size, and matches nothing. Its syntax was read before.
+    /// `None`: it exceeds the size limit, and matches nothing. Its syntax was checked before.
     fn regex(&self) -> Option<&Regex> {
         let compiled =
             || RegexBuilder::new(&self.source).case_insensitive(true).size_limit(limits::SCRIPT_PATTERN).build().ok();
@@ -29,18 +29,18 @@ impl Lazy {
     }
 }
 
-/// Words and their other names.
+/// A table of words and their synonyms.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    /// Any of the words, as one group.
+    /// A pattern that matches any of the words.
     any: String,
-    rows: Vec<(String, Lazy)>,
+    rows: Vec<(String, LazyRegex)>,
 }
 
 impl Table {
-    /// The word that `text` is another name of.
+    /// The canonical word for `text`.
     pub(super) fn canonical(&self, text: &str) -> Option<&str> {
-        let is = |names: &Lazy| names.regex().is_some_and(|names| names.is_match(text.trim()));
+        let is = |names: &LazyRegex| names.regex().is_some_and(|names| names.is_match(text.trim()));
         self.rows.iter().find(|(_, names)| is(names)).map(|(word, _)| word.as_str())
     }
 }
@@ -58,8 +58,8 @@ impl Tables {
             for (word, others) in rows {
                 let names = std::iter::once(regex::escape(&word)).chain(others).collect::<Vec<_>>().join("|");
                 check(&names).map_err(|error| format!("`tables.{name}.{word}`: {error}"))?;
-                let names = plain_classes(&names);
-                read.push((word, Lazy::new(format!("^(?:{names})$"))));
+                let names = ascii_classes(&names);
+                read.push((word, LazyRegex::new(format!("^(?:{names})$"))));
                 all.push(names);
             }
             tables.insert(name, Table { any: all.join("|"), rows: read });
@@ -72,20 +72,20 @@ impl Tables {
     }
 }
 
-/// One pattern.
+/// A pattern of a rule or of a fact.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    /// `.`: anything at all.
-    open: bool,
-    regex: Lazy,
-    /// The tables of captures that have one.
+    /// The pattern is `.`: any text.
+    matches_any: bool,
+    regex: LazyRegex,
+    /// The tables of the captures, by capture name.
     canonical: BTreeMap<String, Table>,
 }
 
 impl Pattern {
     pub(super) fn new(text: &str, tables: &Tables) -> Result<Self, String> {
         let mut expanded = String::with_capacity(text.len());
-        // The same with a letter for each table: tables were read before, and are long.
+        // The pattern with one letter in place of each table, to check its syntax: tables are long and already checked.
         let mut brief = String::with_capacity(text.len());
         let mut canonical = BTreeMap::new();
         let mut rest = text;
@@ -93,7 +93,7 @@ impl Pattern {
             let Some(found) = tables.0.get(table) else {
                 return Err(format!("`{text}`: no table is named `{table}`"));
             };
-            expanded.push_str(&plain_classes(head));
+            expanded.push_str(&ascii_classes(head));
             brief.push_str(head);
             if name.is_empty() {
                 expanded.push_str(&format!("(?:{})", found.any));
@@ -105,15 +105,15 @@ impl Pattern {
             }
             rest = tail;
         }
-        expanded.push_str(&plain_classes(rest));
+        expanded.push_str(&ascii_classes(rest));
         brief.push_str(rest);
         check(&brief).map_err(|error| format!("`{text}`: {error}"))?;
-        Ok(Self { open: text == ".", regex: Lazy::new(expanded), canonical })
+        Ok(Self { matches_any: text == ".", regex: LazyRegex::new(expanded), canonical })
     }
 
-    /// Where `text` matches: the captures by name and by number.
+    /// The captures of the first match in `text`.
     pub(super) fn find(&self, text: &str) -> Option<Captures> {
-        if self.open {
+        if self.matches_any {
             return (!text.is_empty()).then(Captures::default);
         }
         let regex = self.regex.regex()?;
@@ -128,7 +128,7 @@ impl Pattern {
         Some(Captures { named, numbered })
     }
 
-    /// The last place where `text` matches: its group `it`, else the first group that took part, else all of it.
+    /// The last match in `text`: its group `it`, else its first matching group, else the whole match.
     pub(super) fn last(&self, text: &str) -> Option<String> {
         let captures = self.regex.regex()?.captures_iter(text).last()?;
         let group =
@@ -137,15 +137,14 @@ impl Pattern {
     }
 }
 
-/// Reads a pattern without compiling it.
+/// Checks the syntax of a pattern without compiling it.
 fn check(pattern: &str) -> Result<(), String> {
     let read = regex_syntax::ast::parse::Parser::new().parse(pattern);
     read.map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// `\w`, `\W`, `\d` as classes of ASCII letters and digits: the full ones cost a hundred times as much to compile, and scripts are
-/// written for a few known sentences.
-fn plain_classes(pattern: &str) -> String {
+/// Replaces `\w`, `\W`, `\d` and `\b` by their ASCII forms, which compile about a hundred times faster than the Unicode ones.
+fn ascii_classes(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut chars = pattern.chars();
     while let Some(c) = chars.next() {
@@ -165,14 +164,14 @@ fn plain_classes(pattern: &str) -> String {
     out
 }
 
-/// What a pattern caught.
+/// The captures of a match, by name and by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Captures {
     pub(super) named: BTreeMap<String, String>,
     pub(super) numbered: Vec<String>,
 }
 
-/// The first `{table}` or `{table:name}` of `text`, with what stands before and after it.
+/// The first `{table}` or `{table:name}` of `text`, with the text before and after it.
 fn reference(text: &str) -> Option<(&str, &str, &str, &str)> {
     let mut from = 0;
     while let Some(at) = text.get(from..)?.find('{') {
@@ -215,15 +214,15 @@ const NUMBERS: &[&str] = &[
     "twenty",
 ];
 
-/// Filter `number`: the first number in a text, in digits or in English words up to twenty; nothing when there is none.
+/// Filter `number`: the first number in a text, in digits or in English words up to twenty; none when there is no number.
 pub(super) fn number(text: String) -> minijinja::Value {
     let lower = text.to_lowercase();
     for word in lower.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|word| !word.is_empty()) {
-        if let Ok(whole) = word.parse::<i64>() {
-            return whole.into();
+        if let Ok(integer) = word.parse::<i64>() {
+            return integer.into();
         }
-        if let Ok(broken) = word.trim_end_matches('.').parse::<f64>() {
-            return if broken.fract() == 0.0 { (broken as i64).into() } else { broken.into() };
+        if let Ok(decimal) = word.trim_end_matches('.').parse::<f64>() {
+            return if decimal.fract() == 0.0 { (decimal as i64).into() } else { decimal.into() };
         }
         let word = match word {
             "alone" | "myself" | "single" => "one",
@@ -249,23 +248,23 @@ mod tests {
     }
 
     #[test]
-    fn captures_of_tables_are_canonical() {
+    fn captures_of_tables_become_canonical_words() {
         let pattern = Pattern::new(r"from {port:from} to {port:to}(?: with (?P<n>\d{1,2}))?", &tables()).unwrap();
         let found = pattern.find("FROM bgo to STAVANGER with 12 please").unwrap();
         let named: Vec<_> = found.named.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         assert_eq!(named, [("from", "Bergen"), ("n", "12"), ("to", "Stavanger")]);
         assert!(pattern.find("from Oslo to svg").is_none());
-        assert!(pattern.find("from bgox to svg").is_none(), "words are whole");
+        assert!(pattern.find("from bgox to svg").is_none(), "only whole words match");
     }
 
     #[test]
-    fn braces_of_regular_expressions_stay() {
+    fn braces_of_regular_expressions_are_not_tables() {
         assert!(Pattern::new(r"^\p{L}{2,3}$", &tables()).unwrap().find("øre").is_some());
         assert!(Pattern::new("{dock:x}", &tables()).unwrap_err().contains("dock"));
     }
 
     #[test]
-    fn numbers_in_words() {
+    fn numbers_are_found_in_digits_and_words() {
         for (text, expected) in [
             ("two adults", "2"),
             ("for 3.", "3"),

@@ -1,4 +1,4 @@
-//! What a rule answers.
+//! The reply of a rule: its templates, and how they are rendered.
 
 use std::{cell::OnceCell, collections::BTreeMap};
 
@@ -7,23 +7,23 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{
-    facts::Facts,
-    matching::{Found, wrong},
-    script::{Fail, Pace, Texts},
+    matching::{RuleMatch, invalid},
+    request_facts::RequestFacts,
+    script::{FailureMode, StreamTiming, TemplateRegistry},
 };
 use crate::{LlmError, LlmErrorKind, retry::random};
 
-/// A line of an answer: a text, or a text with a condition.
+/// A line of a reply: a text, or a text with a condition.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum RawLine {
     Text(String),
-    If(RawIf),
+    If(RawConditionalLine),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawIf {
+pub(super) struct RawConditionalLine {
     line: String,
     #[serde(rename = "if")]
     test: String,
@@ -39,13 +39,13 @@ pub(super) struct RawCall {
     test: Option<String>,
 }
 
-/// A text with templates in it.
+/// A text that may contain template expressions.
 pub(super) enum Template {
-    /// As it stands.
+    /// A text without expressions.
     Plain(String),
-    /// One expression and nothing else: keeps its type within arguments.
+    /// One expression only; its value keeps its type in arguments.
     Expression(String),
-    /// The name of a template.
+    /// Any other template, by its name in the environment.
     Named(String),
 }
 
@@ -56,15 +56,19 @@ impl Template {
         }
         let inside = text.trim().strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
         if let Some(expression) = inside.filter(|inside| !inside.contains("{{") && !inside.contains("}}")) {
-            templates.compile_expression(expression).map_err(|error| wrong("template", &text, &error))?;
+            templates.compile_expression(expression).map_err(|error| invalid("template", &text, &error))?;
             return Ok(Self::Expression(expression.to_owned()));
         }
         let name = format!("{rule}.{}", templates.templates().count());
-        templates.add_template_owned(name.clone(), text.clone()).map_err(|error| wrong("template", &text, &error))?;
+        templates.add_template_owned(name.clone(), text.clone()).map_err(|error| invalid("template", &text, &error))?;
         Ok(Self::Named(name))
     }
 
-    fn value(&self, facts: &Facts<'_>, context: &View<'_, '_>) -> Result<minijinja::Value, minijinja::Error> {
+    fn value(
+        &self,
+        facts: &RequestFacts<'_>,
+        context: &TemplateContext<'_, '_>,
+    ) -> Result<minijinja::Value, minijinja::Error> {
         match self {
             Self::Plain(text) => Ok(text.as_str().into()),
             Self::Expression(expression) => facts.script.templates.compile_expression(expression)?.eval(context.get()),
@@ -72,44 +76,44 @@ impl Template {
         }
     }
 
-    fn text(&self, facts: &Facts<'_>, context: &View<'_, '_>) -> Result<String, minijinja::Error> {
+    fn text(&self, facts: &RequestFacts<'_>, context: &TemplateContext<'_, '_>) -> Result<String, minijinja::Error> {
         let value = self.value(facts, context)?;
         Ok(if value.is_undefined() || value.is_none() { String::new() } else { value.to_string() })
     }
 }
 
-/// The answer of a rule, before the request is known.
+/// The reply of a rule, before it is rendered for a request.
 #[derive(Default)]
 pub(super) struct RawReply {
     say: Vec<Template>,
     lines: Vec<(Template, Option<Template>)>,
     calls: Vec<Call>,
-    pub(super) pace: Option<Pace>,
-    pub(super) fail: Option<Fail>,
+    pub(super) timing: Option<StreamTiming>,
+    pub(super) fail: Option<FailureMode>,
     pub(super) cut_by_length: bool,
 }
 
 struct Call {
     name: Template,
-    arguments: Tree,
+    arguments: ArgumentTemplate,
     test: Option<Template>,
 }
 
-/// Arguments with templates at their leaves.
-enum Tree {
+/// Arguments of a tool call with templates at their leaves.
+enum ArgumentTemplate {
     Leaf(Template),
     Fixed(Value),
-    List(Vec<Tree>),
-    Object(Vec<(String, Tree)>),
+    List(Vec<ArgumentTemplate>),
+    Object(Vec<(String, ArgumentTemplate)>),
 }
 
-/// An answer.
+/// A rendered reply.
 #[derive(Default)]
 pub(super) struct Reply {
     pub(super) text: String,
     pub(super) calls: Vec<(String, Value)>,
-    pub(super) pace: Pace,
-    pub(super) fail: Option<Fail>,
+    pub(super) timing: StreamTiming,
+    pub(super) fail: Option<FailureMode>,
     pub(super) cut_by_length: bool,
 }
 
@@ -118,7 +122,7 @@ impl RawReply {
         say: Vec<String>,
         lines: Vec<RawLine>,
         calls: Vec<RawCall>,
-        texts: &mut Texts<'_>,
+        texts: &mut TemplateRegistry<'_>,
     ) -> Result<Self, String> {
         let mut reply = Self::default();
         for text in say {
@@ -127,34 +131,45 @@ impl RawReply {
         for line in lines {
             reply.lines.push(match line {
                 RawLine::Text(text) => (texts.add(text)?, None),
-                RawLine::If(RawIf { line, test }) => (texts.add(line)?, Some(condition(test, texts)?)),
+                RawLine::If(RawConditionalLine { line, test }) => (texts.add(line)?, Some(condition(test, texts)?)),
             });
         }
         for call in calls {
             reply.calls.push(Call {
                 name: texts.add(call.name)?,
-                arguments: Tree::new(Value::Object(call.arguments), texts)?,
+                arguments: ArgumentTemplate::new(Value::Object(call.arguments), texts)?,
                 test: call.test.map(|test| condition(test, texts)).transpose()?,
             });
         }
         Ok(reply)
     }
 
-    /// Whether the rule answers nothing at all.
-    pub(super) fn is_silent(&self) -> bool {
+    /// Whether the rule has no reply at all.
+    pub(super) fn is_empty(&self) -> bool {
         self.say.is_empty() && self.lines.is_empty() && self.calls.is_empty() && self.fail.is_none()
     }
 
-    /// The answer to one request.
+    /// The reply to one request.
     ///
     /// # Errors
-    /// [`LlmErrorKind::Unscripted`] when a template fails, with its reason for operators.
-    pub(super) fn render(&self, facts: &Facts<'_>, found: &Found, pace: Pace) -> Result<Reply, LlmError> {
-        self.rendered(facts, found, pace).map_err(|error| LlmError::new(LlmErrorKind::Unscripted).because(error))
+    /// [`LlmErrorKind::NotInScript`] when a template fails; the detail has the reason.
+    pub(super) fn render(
+        &self,
+        facts: &RequestFacts<'_>,
+        found: &RuleMatch,
+        timing: StreamTiming,
+    ) -> Result<Reply, LlmError> {
+        self.try_render(facts, found, timing)
+            .map_err(|error| LlmError::new(LlmErrorKind::NotInScript).with_detail(error))
     }
 
-    fn rendered(&self, facts: &Facts<'_>, found: &Found, pace: Pace) -> Result<Reply, minijinja::Error> {
-        let context = View { facts, found, made: OnceCell::new() };
+    fn try_render(
+        &self,
+        facts: &RequestFacts<'_>,
+        found: &RuleMatch,
+        timing: StreamTiming,
+    ) -> Result<Reply, minijinja::Error> {
+        let context = TemplateContext { facts, found, value: OnceCell::new() };
         let holds = |test: &Option<Template>| match test {
             Some(test) => Ok(test.value(facts, &context)?.is_true()),
             None => Ok::<bool, minijinja::Error>(true),
@@ -178,32 +193,32 @@ impl RawReply {
         Ok(Reply {
             text: texts.join("\n").trim_end().to_owned(),
             calls,
-            pace: self.pace.unwrap_or(pace),
+            timing: self.timing.unwrap_or(timing),
             fail: self.fail.clone(),
             cut_by_length: self.cut_by_length,
         })
     }
 }
 
-/// What the templates of one answer see; made when the first needs it.
-struct View<'a, 'f> {
-    facts: &'a Facts<'f>,
-    found: &'a Found,
-    made: OnceCell<minijinja::Value>,
+/// The variables of the templates of one reply, computed on first use.
+struct TemplateContext<'a, 'f> {
+    facts: &'a RequestFacts<'f>,
+    found: &'a RuleMatch,
+    value: OnceCell<minijinja::Value>,
 }
 
-impl View<'_, '_> {
+impl TemplateContext<'_, '_> {
     fn get(&self) -> &minijinja::Value {
-        self.made.get_or_init(|| context(self.facts, self.found))
+        self.value.get_or_init(|| context(self.facts, self.found))
     }
 }
 
-fn condition(test: String, texts: &mut Texts<'_>) -> Result<Template, String> {
+fn condition(test: String, texts: &mut TemplateRegistry<'_>) -> Result<Template, String> {
     texts.add(format!("{{{{{test}}}}}"))
 }
 
-impl Tree {
-    fn new(value: Value, texts: &mut Texts<'_>) -> Result<Self, String> {
+impl ArgumentTemplate {
+    fn new(value: Value, texts: &mut TemplateRegistry<'_>) -> Result<Self, String> {
         Ok(match value {
             Value::String(text) => Self::Leaf(texts.add(text)?),
             Value::Array(list) => {
@@ -219,7 +234,7 @@ impl Tree {
         })
     }
 
-    fn value(&self, facts: &Facts<'_>, context: &View<'_, '_>) -> Result<Value, minijinja::Error> {
+    fn value(&self, facts: &RequestFacts<'_>, context: &TemplateContext<'_, '_>) -> Result<Value, minijinja::Error> {
         Ok(match self {
             Self::Leaf(template) => serde_json::to_value(template.value(facts, context)?).unwrap_or(Value::Null),
             Self::Fixed(value) => value.clone(),
@@ -230,7 +245,7 @@ impl Tree {
                 let mut out = Map::new();
                 for (key, item) in object {
                     let value = item.value(facts, context)?;
-                    // An expression that yields nothing leaves its argument out.
+                    // An expression without a value omits its argument.
                     if !(matches!(item, Self::Leaf(Template::Expression(_))) && value.is_null()) {
                         out.insert(key.clone(), value);
                     }
@@ -241,19 +256,20 @@ impl Tree {
     }
 }
 
-/// What templates see. Names of our own win over names of `let`, these over names of captures.
-pub(super) fn context(facts: &Facts<'_>, found: &Found) -> minijinja::Value {
+/// The variables of templates. Built-in names override names of `let`, and these override names of captures.
+pub(super) fn context(facts: &RequestFacts<'_>, found: &RuleMatch) -> minijinja::Value {
     let mut all: BTreeMap<&str, minijinja::Value> =
         found.captures.named.iter().map(|(name, text)| (name.as_str(), text.as_str().into())).collect();
-    all.extend(named(facts).iter().map(|(name, value)| (*name, value.clone())));
-    all.extend(given(facts, found));
+    all.extend(let_values(facts).iter().map(|(name, value)| (*name, value.clone())));
+    all.extend(built_in_values(facts, found));
     minijinja::Value::from_pairs(all)
 }
 
-/// The values of `let`, worked out once for a request. One that cannot be worked out is empty.
-fn named<'f>(facts: &'f Facts<'_>) -> &'f [(&'f str, minijinja::Value)] {
+/// The values of `let`, computed once per request. A value that cannot be computed is empty.
+fn let_values<'f>(facts: &'f RequestFacts<'_>) -> &'f [(&'f str, minijinja::Value)] {
     facts.named.get_or_init(|| {
-        let mut seen: BTreeMap<&str, minijinja::Value> = given(facts, &Found::default()).into_iter().collect();
+        let mut seen: BTreeMap<&str, minijinja::Value> =
+            built_in_values(facts, &RuleMatch::default()).into_iter().collect();
         let mut named = Vec::with_capacity(facts.script.names.len());
         for (name, expression) in &facts.script.names {
             let view = minijinja::Value::from_pairs(seen.iter().map(|(name, value)| (*name, value.clone())));
@@ -267,18 +283,18 @@ fn named<'f>(facts: &'f Facts<'_>) -> &'f [(&'f str, minijinja::Value)] {
     })
 }
 
-/// What every rule sees of a request.
-fn given<'f>(facts: &'f Facts<'_>, found: &Found) -> Vec<(&'f str, minijinja::Value)> {
-    let outcome = found.outcome.or(facts.fresh.len().checked_sub(1)).and_then(|at| facts.fresh.get(at));
+/// The built-in variables.
+fn built_in_values<'f>(facts: &'f RequestFacts<'_>, found: &RuleMatch) -> Vec<(&'f str, minijinja::Value)> {
+    let result = found.tool_result.or(facts.new_results.len().checked_sub(1)).and_then(|at| facts.new_results.get(at));
     let offered: Vec<&str> = facts.request.tools.iter().map(|tool| &*tool.name).collect();
     vec![
         ("user", facts.user.as_str().into()),
         ("m", Serde(&found.captures.numbered).into()),
         ("fact", Serde(facts.all_read()).into()),
         ("state", Serde(facts.state()).into()),
-        ("tool", outcome.map(|outcome| minijinja::Value::from(Serde(outcome.json()))).into()),
-        ("tool_name", outcome.map(|outcome| outcome.name).into()),
-        ("tool_text", outcome.map(|outcome| outcome.text).into()),
+        ("tool", result.map(|result| minijinja::Value::from(Serde(result.json()))).into()),
+        ("tool_name", result.map(|result| result.name).into()),
+        ("tool_text", result.map(|result| result.text).into()),
         ("results", Serde(facts.results()).into()),
         ("data", facts.script.data.clone()),
         ("purpose", facts.request.purpose.as_str().into()),
@@ -288,18 +304,18 @@ fn given<'f>(facts: &'f Facts<'_>, found: &Found) -> Vec<(&'f str, minijinja::Va
 }
 
 fn choose<'a, T>(all: &'a [T], text: &str) -> Option<&'a T> {
-    all.get(luck(text, all.len()))
+    all.get(hash_index(text, all.len()))
 }
 
-/// A number below `many` that depends on `text` alone: the same words get the same alternative.
-fn luck(text: &str, many: usize) -> usize {
+/// An index below `count` that depends on `text` only, so that the same text gets the same alternative.
+fn hash_index(text: &str, count: usize) -> usize {
     let seed = text
         .bytes()
         .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
-    usize::try_from(random(seed, 0) % many.max(1) as u64).unwrap_or(0)
+    usize::try_from(random(seed, 0) % count.max(1) as u64).unwrap_or(0)
 }
 
-/// Filter `pick`: one of a list, chosen by a text; the same text picks the same.
+/// Filter `pick`: one item of a list, chosen by the hash of a text.
 pub(super) fn pick(list: Vec<minijinja::Value>, by: String) -> minijinja::Value {
     choose(&list, &by).cloned().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The script: as written, and as meant.
+//! The script of a scripted model: its YAML format, and the checked form.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -8,11 +8,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::{
-    NO_LINE,
-    facts::{Facts, Reader},
-    matching::{RawWhen, When},
+    NO_MATCHING_RULE,
+    matching::{RawCondition, RuleCondition},
     pattern::Tables,
     reply::{RawReply, Reply, Template},
+    request_facts::{FactReader, RequestFacts},
 };
 use crate::LlmError;
 
@@ -20,29 +20,29 @@ use crate::LlmError;
 #[serde(deny_unknown_fields)]
 struct RawScript {
     #[serde(default)]
-    #[allow(dead_code)] // for the reader of the script
+    #[allow(dead_code)] // a comment of the author
     about: Option<String>,
     #[serde(default)]
-    tables: IndexMap<String, IndexMap<String, Many>>,
+    tables: IndexMap<String, IndexMap<String, StringOrList>>,
     #[serde(default)]
-    read: IndexMap<String, OneOrMany<RawRead>>,
+    read: IndexMap<String, OneOrMany<RawFactSource>>,
     #[serde(default)]
     data: Value,
     #[serde(default, rename = "let")]
     names: IndexMap<String, String>,
-    #[serde(default)]
-    pace: Pace,
-    #[serde(default)]
-    mischief: Mischief,
+    #[serde(rename = "pace", default)]
+    timing: StreamTiming,
+    #[serde(rename = "mischief", default)]
+    faults: FaultInjection,
     rules: Vec<RawRule>,
 }
 
-/// Where a fact is read from.
+/// How a fact is read from a request, as written in the script.
 #[derive(Deserialize, Clone)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawRead {
+pub(super) struct RawFactSource {
     #[serde(default)]
-    pub(super) purpose: Option<Many>,
+    pub(super) purpose: Option<StringOrList>,
     #[serde(default, rename = "match")]
     pub(super) pattern: Option<String>,
     #[serde(default)]
@@ -59,29 +59,29 @@ struct RawRule {
     #[serde(default)]
     name: Option<String>,
     #[serde(default)]
-    when: RawWhen,
+    when: RawCondition,
     #[serde(default)]
-    say: Option<Many>,
+    say: Option<StringOrList>,
     #[serde(default)]
     lines: Vec<super::reply::RawLine>,
     #[serde(default)]
     calls: Vec<super::reply::RawCall>,
+    #[serde(rename = "pace", default)]
+    timing: Option<StreamTiming>,
     #[serde(default)]
-    pace: Option<Pace>,
-    #[serde(default)]
-    fail: Option<Fail>,
+    fail: Option<FailureMode>,
     #[serde(default)]
     cut_by_length: bool,
 }
 
-/// One text or several.
+/// One value or a list of values.
 #[derive(Deserialize, Clone, Debug)]
 #[serde(untagged)]
 pub(super) enum OneOrMany<T> {
     Many(Vec<T>),
     One(T),
 }
-pub(super) type Many = OneOrMany<String>;
+pub(super) type StringOrList = OneOrMany<String>;
 
 impl<T> OneOrMany<T> {
     pub(super) fn into_vec(self) -> Vec<T> {
@@ -92,50 +92,52 @@ impl<T> OneOrMany<T> {
     }
 }
 
-/// When the pieces of an answer leave.
+/// When the deltas of a response are sent.
 #[derive(Deserialize, Clone, Copy, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Pace {
-    /// Before the first piece.
+pub(super) struct StreamTiming {
+    /// Wait before the first delta.
     #[serde(deserialize_with = "duration")]
     pub(super) first: Duration,
-    /// Between two pieces.
+    /// Wait between two deltas.
     #[serde(deserialize_with = "duration")]
     pub(super) every: Duration,
-    pub(super) piece: Piece,
+    /// How the text is split into deltas.
+    #[serde(rename = "piece")]
+    pub(super) unit: ChunkUnit,
 }
 
-/// What a piece is.
+/// How the text is split into deltas.
 #[derive(Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Piece {
+pub(super) enum ChunkUnit {
     #[default]
     Word,
     Char,
     Whole,
 }
 
-/// Seams for bad models.
+/// Faults that are injected into the responses of all rules.
 #[derive(Deserialize, Clone, Copy, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Mischief {
-    /// The bytes are cut at random places.
+pub(super) struct FaultInjection {
+    /// Chunk boundaries are at random bytes.
     pub(super) split: bool,
-    /// Every n-th call gets garbage.
+    /// Every n-th call gets an invalid response.
     pub(super) garbage_every: Option<u64>,
 }
 
-/// A failure in place of an answer.
+/// A failure instead of a response.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Fail {
+pub(super) enum FailureMode {
     /// The stream ends after this many events.
     Cut(usize),
-    /// The answer is no answer.
-    Garbage(Garbage),
-    /// Nothing ever comes.
+    /// The response is invalid.
+    Garbage(GarbageKind),
+    /// No response ever comes.
     Silence,
-    /// The server refuses.
+    /// The server returns an error status.
     #[serde(untagged)]
     Status {
         status: u16,
@@ -146,13 +148,13 @@ pub(super) enum Fail {
     },
 }
 
-/// What kind of no answer.
+/// The kind of invalid response.
 #[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Garbage {
-    /// A page.
+pub(super) enum GarbageKind {
+    /// An HTML page.
     Page,
-    /// An event that is no JSON.
+    /// An event that is not JSON.
     Noise,
     /// An error within the stream.
     Error,
@@ -164,33 +166,33 @@ fn duration<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
         Some(number) => (number, 1),
         None => (text.strip_suffix('s').unwrap_or(""), 1000),
     };
-    let wrong = || serde::de::Error::custom(format!("`{text}` is no duration; expected as in `300ms` or `2s`"));
-    Ok(Duration::from_millis(number.trim().parse::<u64>().map_err(|_| wrong())?.saturating_mul(millis)))
+    let invalid = || serde::de::Error::custom(format!("`{text}` is not a duration; write it as in `300ms` or `2s`"));
+    Ok(Duration::from_millis(number.trim().parse::<u64>().map_err(|_| invalid())?.saturating_mul(millis)))
 }
 fn some_duration<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
     duration(d).map(Some)
 }
 
-/// A script, checked.
+/// A checked script.
 pub(super) struct Script {
-    pub(super) readers: IndexMap<String, Vec<Reader>>,
+    pub(super) readers: IndexMap<String, Vec<FactReader>>,
     pub(super) data: minijinja::Value,
-    /// Expressions over a request that rules use by name, in order.
+    /// The expressions of `let`, in order.
     pub(super) names: IndexMap<String, String>,
-    pub(super) mischief: Mischief,
+    pub(super) faults: FaultInjection,
     pub(super) templates: Environment<'static>,
     rules: Vec<Rule>,
-    pace: Pace,
+    timing: StreamTiming,
 }
 
 struct Rule {
-    when: When,
+    when: RuleCondition,
     reply: RawReply,
 }
 
 impl Script {
     pub(super) fn read(text: &str) -> Result<Self, String> {
-        // `say: yes` is a text, not a truth value.
+        // `say: yes` is a string, not a boolean.
         let options = serde_yaml::options! { strict_booleans: true };
         let raw: RawScript = serde_yaml::from_str_with_options(text, options).map_err(|error| error.to_string())?;
         let tables = raw
@@ -200,8 +202,8 @@ impl Script {
         let tables = Tables::new(tables.collect())?;
         let mut readers = IndexMap::new();
         for (fact, sources) in raw.read {
-            let sources: Result<Vec<Reader>, String> =
-                sources.into_vec().into_iter().map(|source| Reader::new(source, &tables)).collect();
+            let sources: Result<Vec<FactReader>, String> =
+                sources.into_vec().into_iter().map(|source| FactReader::new(source, &tables)).collect();
             readers.insert(fact.clone(), sources.map_err(|problem| format!("`read.{fact}`: {problem}"))?);
         }
         let mut templates = environment(&tables);
@@ -214,39 +216,39 @@ impl Script {
                 Some(name) => format!("rule `{name}`: `{key}`: {problem}"),
                 None => format!("rule {}: `{key}`: {problem}", place + 1),
             };
-            let when = When::new(rule.when, &tables, &templates).map_err(|problem| named("when", &problem))?;
-            let mut texts = Texts { templates: &mut templates, prefix: place };
+            let when = RuleCondition::new(rule.when, &tables, &templates).map_err(|problem| named("when", &problem))?;
+            let mut texts = TemplateRegistry { templates: &mut templates, prefix: place };
             let say = rule.say.map(OneOrMany::into_vec).unwrap_or_default();
             let mut reply =
                 RawReply::new(say, rule.lines, rule.calls, &mut texts).map_err(|problem| named("reply", &problem))?;
-            (reply.pace, reply.fail, reply.cut_by_length) = (rule.pace, rule.fail, rule.cut_by_length);
-            if reply.is_silent() {
-                return Err(named("say", &"the rule answers nothing; give it `say`, `lines`, `calls` or `fail`"));
+            (reply.timing, reply.fail, reply.cut_by_length) = (rule.timing, rule.fail, rule.cut_by_length);
+            if reply.is_empty() {
+                return Err(named("say", &"the rule has no reply; give it `say`, `lines`, `calls` or `fail`"));
             }
             rules.push(Rule { when, reply });
         }
         let data = minijinja::value::Serde(&raw.data).into();
-        Ok(Self { readers, data, names: raw.names, mischief: raw.mischief, templates, rules, pace: raw.pace })
+        Ok(Self { readers, data, names: raw.names, faults: raw.faults, templates, rules, timing: raw.timing })
     }
 
-    /// The answer of the first rule that matches.
-    pub(super) fn answer(&self, facts: &Facts<'_>) -> Result<Reply, LlmError> {
+    /// The reply of the first rule that matches.
+    pub(super) fn reply(&self, facts: &RequestFacts<'_>) -> Result<Reply, LlmError> {
         for rule in &self.rules {
             if let Some(found) = rule.when.matches(facts) {
-                return rule.reply.render(facts, &found, self.pace);
+                return rule.reply.render(facts, &found, self.timing);
             }
         }
-        Ok(Reply { text: NO_LINE.into(), pace: self.pace, ..Reply::default() })
+        Ok(Reply { text: NO_MATCHING_RULE.into(), timing: self.timing, ..Reply::default() })
     }
 }
 
-/// Takes the texts of one rule as templates under names of their own.
-pub(super) struct Texts<'a> {
+/// Registers the templates of one rule under unique names.
+pub(super) struct TemplateRegistry<'a> {
     templates: &'a mut Environment<'static>,
     prefix: usize,
 }
 
-impl Texts<'_> {
+impl TemplateRegistry<'_> {
     pub(super) fn add(&mut self, text: String) -> Result<Template, String> {
         Template::new(text, self.prefix, self.templates)
     }
@@ -256,7 +258,7 @@ fn environment(tables: &Tables) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
     environment.set_fuel(Some(segue_base::limits::SCRIPT_FUEL));
-    // The default delimiters are sound: an error here is impossible, and would only cost some blank lines.
+    // The default delimiters are valid, so this cannot fail; without it, templates would only render more blank lines.
     if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
         environment.set_syntax(syntax);
     }

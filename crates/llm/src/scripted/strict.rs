@@ -1,4 +1,4 @@
-//! The strict double for tests: exact answers in order; an unexpected call fails, and so does an unused answer.
+//! A strict test double: it expects given calls in order, and reports unexpected and missing calls.
 
 use std::{
     collections::VecDeque,
@@ -11,72 +11,73 @@ use segue_base::context::CallContext;
 use super::profile;
 use crate::{ChatRequest, ChatResponse, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile};
 
-/// What the request of a step must be like; `Err` says what is wrong with it.
+/// Checks the request of an expected call; `Err` is the problem.
 type Check = Box<dyn FnOnce(&ChatRequest) -> Result<(), String> + Send>;
 
-/// One expected call and its answer.
-pub struct Step {
+/// One expected call and its result.
+pub struct ScriptedCall {
     check: Option<Check>,
-    answer: Result<Arc<ChatResponse>, LlmError>,
-    /// Text told before the failure.
-    shown: Option<Arc<str>>,
+    result: Result<Arc<ChatResponse>, LlmError>,
+    /// Text that is streamed before the error.
+    text_before_error: Option<Arc<str>>,
 }
 
-impl Step {
-    /// Demands that the request passes `check` before the answer is given.
+impl ScriptedCall {
+    /// Checks the request with `check`; the call fails if it returns `Err`.
     #[must_use]
     pub fn expecting(mut self, check: impl FnOnce(&ChatRequest) -> Result<(), String> + Send + 'static) -> Self {
         self.check = Some(Box::new(check));
         self
     }
-    /// A failure after some text was told.
-    pub fn broken(text: impl Into<Arc<str>>, error: impl Into<LlmError>) -> Self {
-        Self { check: None, answer: Err(error.into()), shown: Some(text.into()) }
+    /// A call that fails with `error` after it streamed `text`.
+    pub fn failing_after(text: impl Into<Arc<str>>, error: impl Into<LlmError>) -> Self {
+        Self { check: None, result: Err(error.into()), text_before_error: Some(text.into()) }
     }
 }
 
-impl From<ChatResponse> for Step {
+impl From<ChatResponse> for ScriptedCall {
     fn from(answer: ChatResponse) -> Self {
-        Self { check: None, answer: Ok(Arc::new(answer)), shown: None }
+        Self { check: None, result: Ok(Arc::new(answer)), text_before_error: None }
     }
 }
-impl From<LlmError> for Step {
+impl From<LlmError> for ScriptedCall {
     fn from(error: LlmError) -> Self {
-        Self { check: None, answer: Err(error), shown: None }
+        Self { check: None, result: Err(error), text_before_error: None }
     }
 }
-impl From<LlmErrorKind> for Step {
+impl From<LlmErrorKind> for ScriptedCall {
     fn from(kind: LlmErrorKind) -> Self {
         LlmError::new(kind).into()
     }
 }
-impl From<&str> for Step {
+impl From<&str> for ScriptedCall {
     fn from(text: &str) -> Self {
         ChatResponse::text(text).into()
     }
 }
 
-/// Made by [`ScriptedLlm::strict`](super::ScriptedLlm::strict). End a test with [`StrictLlm::verify`].
+/// A model for tests that expects given calls in order. Made by [`ScriptedLlm::strict`](super::ScriptedLlm::strict); end a test
+/// with [`StrictLlm::verify`].
 pub struct StrictLlm {
     profile: ModelProfile,
-    /// Guards steps, requests and problems together; held for no wait.
+    /// Never locked across an await.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    steps: VecDeque<Step>,
+    expected: VecDeque<ScriptedCall>,
     requests: Vec<ChatRequest>,
     problems: Vec<String>,
 }
 
 impl StrictLlm {
-    pub(super) fn new(steps: impl IntoIterator<Item = impl Into<Step>>) -> Self {
-        let steps = steps.into_iter().map(Into::into).collect();
-        Self { profile: profile(), state: Mutex::new(State { steps, ..State::default() }) }
+    pub(super) fn new(calls: impl IntoIterator<Item = impl Into<ScriptedCall>>) -> Self {
+        let expected = calls.into_iter().map(Into::into).collect();
+        Self { profile: profile(), state: Mutex::new(State { expected, ..State::default() }) }
     }
 
-    /// The same double with other facts about the model.
+    /// The same model with another profile.
     #[must_use]
     pub fn with_profile(mut self, profile: ModelProfile) -> Self {
         self.profile = profile;
@@ -88,20 +89,20 @@ impl StrictLlm {
         self.state().requests.clone()
     }
 
-    /// Adds a step at the end.
-    pub fn push(&self, step: impl Into<Step>) {
-        self.state().steps.push_back(step.into());
+    /// Appends an expected call.
+    pub fn push(&self, call: impl Into<ScriptedCall>) {
+        self.state().expected.push_back(call.into());
     }
 
-    /// Whether every step was used and no call was unexpected.
+    /// Checks that every expected call came and no other.
     ///
     /// # Errors
-    /// All that went wrong, one per line.
+    /// All problems, one per line.
     pub fn verify(&self) -> Result<(), String> {
         let state = self.state();
         let mut problems = state.problems.clone();
-        if !state.steps.is_empty() {
-            problems.push(format!("{} answers were never asked for", state.steps.len()));
+        if !state.expected.is_empty() {
+            problems.push(format!("{} expected calls did not come", state.expected.len()));
         }
         if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
     }
@@ -114,19 +115,19 @@ impl StrictLlm {
         let mut state = self.state();
         let number = state.requests.len() + 1;
         state.requests.push(request.clone());
-        let Some(step) = state.steps.pop_front() else {
+        let Some(call) = state.expected.pop_front() else {
             let problem = format!("call {number} ({}) was not expected", request.purpose);
             state.problems.push(problem.clone());
-            return Err(LlmError::new(LlmErrorKind::Unscripted).because(problem));
+            return Err(LlmError::new(LlmErrorKind::NotInScript).with_detail(problem));
         };
-        if let Some(check) = step.check
+        if let Some(check) = call.check
             && let Err(problem) = check(&request)
         {
             let problem = format!("call {number} ({}): {problem}", request.purpose);
             state.problems.push(problem.clone());
-            return Err(LlmError::new(LlmErrorKind::Unscripted).because(problem));
+            return Err(LlmError::new(LlmErrorKind::NotInScript).with_detail(problem));
         }
-        match (step.answer, step.shown) {
+        match (call.result, call.text_before_error) {
             (Ok(answer), _) => Ok(ChatStream::of(answer)),
             (Err(error), None) => Err(error),
             (Err(error), Some(text)) => Ok(ChatStream::new(futures::stream::iter([Ok(Delta::Text(text)), Err(error)]))),

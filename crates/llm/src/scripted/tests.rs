@@ -8,42 +8,42 @@ use serde_json::json;
 use super::*;
 use crate::{ChatMessage, ChatResponse, Delta, FinishReason, LlmErrorKind, Purpose, ToolCall, ToolSpec};
 
-/// A small ferry assistant: enough of each feature to show that it carries one.
+/// A small ferry assistant that uses each feature of scripts.
 const FERRIES: &str = include_str!("tests/ferries.yml");
 
 fn model() -> ScriptedLlm {
     ScriptedLlm::from_text("ferries.yml", FERRIES, 7).unwrap()
 }
 
-/// A prompt like that of a command generator: state as JSON, the user's words at its end.
-fn commands(asked: &str, words: &str) -> ChatRequest {
+/// A prompt like that of a command generator: state as JSON, the user's message at its end.
+fn commands(asked: &str, user: &str) -> ChatRequest {
     let state = json!({"flows": [{"name": "book_crossing"}], "asked": asked, "slots": {"passengers": null}});
-    let prompt = format!("Choose commands.\n\nState:\n{state}\n\nUSER: an earlier line\nAI: hello\nUSER: {words}");
+    let prompt = format!("Choose commands.\n\nState:\n{state}\n\nUSER: an earlier line\nAI: hello\nUSER: {user}");
     ChatRequest::new(Purpose::COMMANDS, vec![ChatMessage::user(prompt)])
 }
 
-fn agent(words: &str) -> ChatRequest {
+fn agent(user: &str) -> ChatRequest {
     let tool = |name: &str| ToolSpec {
         name: name.into(),
         description: "".into(),
         parameters: Arc::new(json!({"type": "object"})),
         strict: false,
     };
-    ChatRequest::new(Purpose::AGENT, vec![ChatMessage::system("You find crossings."), ChatMessage::user(words)])
+    ChatRequest::new(Purpose::AGENT, vec![ChatMessage::system("You find crossings."), ChatMessage::user(user)])
         .with_tools([tool("find_crossings"), tool("task_completed")])
 }
 
-async fn ask(model: &dyn Llm, request: ChatRequest) -> Result<Arc<ChatResponse>, LlmError> {
+async fn chat(model: &dyn Llm, request: ChatRequest) -> Result<Arc<ChatResponse>, LlmError> {
     let cx = ManualClock::auto_advancing().context(Duration::from_secs(600));
     model.chat(request, &cx).await?.finish().await
 }
 
-async fn said(request: ChatRequest) -> String {
-    ask(&model(), request).await.unwrap().text.to_string()
+async fn text_of(request: ChatRequest) -> String {
+    chat(&model(), request).await.unwrap().text.to_string()
 }
 
 #[tokio::test]
-async fn a_command_generator_by_rule() {
+async fn rules_generate_commands() {
     for (asked, words, lines) in [
         (
             "",
@@ -55,14 +55,14 @@ async fn a_command_generator_by_rule() {
         ("passengers", "never mind, cancel that", "cancel flow"),
         ("", "BOOK A FERRY", "start flow book_crossing"),
     ] {
-        assert_eq!(said(commands(asked, words)).await, lines, "{asked}: {words}");
+        assert_eq!(text_of(commands(asked, words)).await, lines, "{asked}: {words}");
     }
 }
 
 #[tokio::test]
-async fn a_research_agent_by_rule() {
+async fn rules_call_tools_and_use_their_results() {
     let mut request = agent("Is there anything from Bergen to svg tomorrow?");
-    let first = ask(&model(), request.clone()).await.unwrap();
+    let first = chat(&model(), request.clone()).await.unwrap();
     assert_eq!(&*first.text, "One moment, I am looking.");
     let call = first.tool_calls[0].clone();
     assert_eq!(
@@ -78,47 +78,47 @@ async fn a_research_agent_by_rule() {
     request.messages.push(first.to_message());
     let found = json!({"crossings": [{"id": "BS1", "departs": "08:00", "price": 59.5}, {"id": "BS2", "departs": "17:30", "price": 49}]});
     request.messages.push(ChatMessage::tool(&call, found.to_string()));
-    let second = ask(&model(), request.clone()).await.unwrap();
+    let second = chat(&model(), request.clone()).await.unwrap();
     assert_eq!(&*second.text, "I found 2 crossings:\n- BS1 at 08:00 for 59.50\n- BS2 at 17:30 for 49.00");
     assert!(second.tool_calls.is_empty());
-    // The same round with nothing found, and with a failure.
+    // The same tool call with an empty result, and with an error.
     request.messages.pop();
     request.messages.push(ChatMessage::tool(&call, r#"{"crossings": []}"#));
-    assert_eq!(said(request.clone()).await, "Nothing sails from Bergen.");
+    assert_eq!(text_of(request.clone()).await, "Nothing sails from Bergen.");
     request.messages.pop();
     request.messages.push(ChatMessage::tool(&call, "Error: the server is down"));
-    assert_eq!(said(request).await, "I cannot look that up now (find_crossings).");
+    assert_eq!(text_of(request).await, "I cannot look that up now (find_crossings).");
 }
 
 #[tokio::test]
-async fn the_same_request_gets_the_same_answer() {
+async fn the_same_request_gets_the_same_response() {
     let model = model();
     let mut seen = std::collections::BTreeSet::new();
     for words in ["hello", "hi", "hello there", "hey you", "good day", "hi hi"] {
-        let first = ask(&model, agent(words)).await.unwrap();
-        assert_eq!(first, ask(&model, agent(words)).await.unwrap(), "{words}");
+        let first = chat(&model, agent(words)).await.unwrap();
+        assert_eq!(first, chat(&model, agent(words)).await.unwrap(), "{words}");
         seen.insert(first.text.to_string());
     }
     assert_eq!(seen.len(), 2, "both alternatives are used: {seen:?}");
 }
 
 #[tokio::test]
-async fn without_a_line_it_says_so() {
-    assert_eq!(said(agent("what is the meaning of life?")).await, NO_LINE);
+async fn without_a_matching_rule_it_says_so() {
+    assert_eq!(text_of(agent("what is the meaning of life?")).await, NO_MATCHING_RULE);
 }
 
 #[tokio::test]
-async fn text_leaves_piece_by_piece_in_its_time() {
+async fn text_is_streamed_with_its_timing() {
     let clock = ManualClock::auto_advancing();
     let cx = clock.context(Duration::from_secs(600));
     let mut stream = model().chat(agent("slowly please"), &cx).await.unwrap();
-    let mut pieces = Vec::new();
+    let mut deltas = Vec::new();
     while let Some(delta) = stream.next().await {
         if let Delta::Text(text) = delta.unwrap() {
-            pieces.push((text.to_string(), clock_millis(&clock)));
+            deltas.push((text.to_string(), clock_millis(&clock)));
         }
     }
-    assert_eq!(pieces, [("One ".into(), 300), ("by ".into(), 320), ("one.".into(), 340)]);
+    assert_eq!(deltas, [("One ".into(), 300), ("by ".into(), 320), ("one.".into(), 340)]);
 }
 
 fn clock_millis(clock: &ManualClock) -> u128 {
@@ -126,31 +126,31 @@ fn clock_millis(clock: &ManualClock) -> u128 {
 }
 
 #[tokio::test]
-async fn faults_look_like_those_of_vendors() {
+async fn scripted_failures_are_decoded_like_those_of_providers() {
     use LlmErrorKind as K;
     let model = model();
     for (words, kind) in [
         ("fail with 429", K::RateLimited { after: Some(Duration::from_secs(2)) }),
-        ("fail with quota", K::Quota),
-        ("fail with cut", K::CutShort),
-        ("fail with page", K::BadAnswer(crate::InvalidResponse::NotAnAnswer)),
-        ("fail with noise", K::BadAnswer(crate::InvalidResponse::NotJson)),
+        ("fail with quota", K::QuotaExhausted),
+        ("fail with cut", K::Truncated),
+        ("fail with page", K::InvalidResponse(crate::InvalidResponse::UnexpectedFormat)),
+        ("fail with noise", K::InvalidResponse(crate::InvalidResponse::NotJson)),
         ("fail with error", K::Overloaded { after: None }),
         ("fail with silence", K::FirstTokenTimeout),
     ] {
-        assert_eq!(ask(&model, agent(words)).await.unwrap_err().kind, kind, "{words}");
+        assert_eq!(chat(&model, agent(words)).await.unwrap_err().kind, kind, "{words}");
     }
-    let answer = ask(&model, agent("fail with length")).await.unwrap();
-    assert_eq!((answer.finish, answer.tool_calls.len(), answer.lost_calls.len()), (FinishReason::Length, 0, 1));
+    let answer = chat(&model, agent("fail with length")).await.unwrap();
+    assert_eq!((answer.finish, answer.tool_calls.len(), answer.truncated_calls.len()), (FinishReason::Length, 0, 1));
 }
 
 #[tokio::test]
-async fn mischief_splits_bytes_and_answers_garbage_at_times() {
+async fn fault_injection_splits_bytes_and_sends_invalid_responses() {
     let text = "mischief: {split: true, garbage_every: 3}\nrules:\n- say: 'Grüße 😀 to all of you'\n  calls: [{name: f, arguments: {a: 'ü😀'}}]";
     for seed in 0..50 {
         let model = ScriptedLlm::from_text("m", text, seed).unwrap();
         for call in 1..=6 {
-            let end = ask(&model, agent("x")).await;
+            let end = chat(&model, agent("x")).await;
             if call % 3 == 0 {
                 assert_eq!(end.unwrap_err().code(), "bad_answer");
             } else {
@@ -163,54 +163,54 @@ async fn mischief_splits_bytes_and_answers_garbage_at_times() {
 }
 
 #[test]
-fn mistakes_in_a_script_are_named() {
-    for (text, words) in [
+fn errors_in_a_script_are_reported_with_their_rule() {
+    for (text, part) in [
         ("rules: [{say: '{{ x', name: greet}]", "rule `greet`: `reply`"),
         ("rules: [{when: {user: '('}, say: x}]", "rule 1: `when`"),
         ("rules: [{when: {user: '{dock:x}'}, say: x}]", "no table is named `dock`"),
         ("rules: [{when: {test: '1 +'}, say: x}]", "`test: 1 +`"),
-        ("rules: [{when: {user: x}}]", "the rule answers nothing"),
-        ("rules: [{say: x, pace: {every: '3 parsecs'}}]", "no duration"),
+        ("rules: [{when: {user: x}}]", "the rule has no reply"),
+        ("rules: [{say: x, pace: {every: '3 parsecs'}}]", "not a duration"),
         ("read: {a: {match: x, state: y}}\nrules: []", "`read.a`"),
         ("rules: [{sya: x}]", "sya"),
         ("rules: [{say: x, fail: {garbage: lots}}]", ""),
     ] {
         let error = ScriptedLlm::from_text("s.yml", text, 0).err().unwrap();
-        assert!(error.starts_with("s.yml: ") && error.contains(words), "{text}: {error}");
+        assert!(error.starts_with("s.yml: ") && error.contains(part), "{text}: {error}");
     }
 }
 
 #[tokio::test]
-async fn a_script_that_counts_for_ever_or_grows_without_bounds_ends() {
+async fn templates_and_patterns_have_resource_limits() {
     let endless = "rules: [{say: '{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}'}]";
     let model = ScriptedLlm::from_text("s.yml", endless, 0).unwrap();
-    let error = ask(&model, agent("x")).await.unwrap_err();
+    let error = chat(&model, agent("x")).await.unwrap_err();
     assert!(error.detail.as_deref().is_some_and(|detail| detail.contains("fuel")), "{error:?}");
     // A pattern that is too large to compile matches nothing: the next rule answers.
     let large = r"rules: [{when: {user: '(?:\w{100}){1000}|x'}, say: large}, {say: next}]";
     let model = ScriptedLlm::from_text("s.yml", large, 0).unwrap();
-    assert_eq!(&*ask(&model, agent("x")).await.unwrap().text, "next");
+    assert_eq!(&*chat(&model, agent("x")).await.unwrap().text, "next");
 }
 
 #[tokio::test]
-async fn the_strict_double_is_strict() {
+async fn the_strict_model_reports_unexpected_and_missing_calls() {
     let double = ScriptedLlm::strict(["one", "two"]);
-    assert_eq!(&*ask(&double, agent("a")).await.unwrap().text, "one");
-    assert!(double.verify().unwrap_err().contains("1 answers were never asked for"));
-    ask(&double, agent("b")).await.unwrap();
+    assert_eq!(&*chat(&double, agent("a")).await.unwrap().text, "one");
+    assert!(double.verify().unwrap_err().contains("1 expected calls did not come"));
+    chat(&double, agent("b")).await.unwrap();
     double.verify().unwrap();
-    assert_eq!(ask(&double, agent("c")).await.unwrap_err().kind, LlmErrorKind::Unscripted);
+    assert_eq!(chat(&double, agent("c")).await.unwrap_err().kind, LlmErrorKind::NotInScript);
     assert!(double.verify().unwrap_err().contains("call 3 (agent) was not expected"));
     assert_eq!(double.requests().len(), 3);
-    let picky =
-        Step::from("x").expecting(|request| if request.tools.is_empty() { Ok(()) } else { Err("tools!".into()) });
-    let double = ScriptedLlm::strict([picky]);
-    assert!(ask(&double, agent("a")).await.is_err());
+    let checked = ScriptedCall::from("x")
+        .expecting(|request| if request.tools.is_empty() { Ok(()) } else { Err("tools!".into()) });
+    let double = ScriptedLlm::strict([checked]);
+    assert!(chat(&double, agent("a")).await.is_err());
     assert!(double.verify().unwrap_err().contains("tools!"));
 }
 
 #[tokio::test]
-async fn facts_of_the_talk_and_named_expressions() {
+async fn facts_of_the_conversation_and_let_expressions() {
     let script = r"
 tables: { port: { Bergen: [bgo], Stavanger: [svg] } }
 read:
@@ -233,7 +233,7 @@ rules:
         ChatMessage::assistant("You can reach BGO as well."),
         ChatMessage::user("well then, tomorrow"),
     ];
-    let answer = |messages| ask(&model, ChatRequest::new(Purpose::AGENT, messages));
+    let answer = |messages| chat(&model, ChatRequest::new(Purpose::AGENT, messages));
     assert_eq!(&*answer(messages.clone()).await.unwrap().text, "Bergen 2026-11-22 2");
     messages.insert(3, ChatMessage::system("-- over --"));
     assert_eq!(&*answer(messages.clone()).await.unwrap().text, "Bergen 2026-11-22 alone");

@@ -1,7 +1,7 @@
-//! Deltas to a whole answer. The one place that decides whether a tool call exists.
+//! Collects deltas to a complete response. This is the only place that creates tool calls.
 //!
-//! A call leaves only when the model's own finish reason came. Arguments that are no JSON leave marked as malformed, so that
-//! the model can be told; calls that the length limit or a filter cut leave as names only.
+//! Tool calls exist only after the model's finish reason. Arguments that are not JSON are marked as malformed, so that the model
+//! can get the error. Of calls that the length limit or a content filter ended, only the names remain.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -11,24 +11,24 @@ use serde::de::IgnoredAny;
 use crate::{
     error::{InvalidResponse, LlmError, LlmErrorKind},
     message::{ChatResponse, FinishReason, ToolArguments, ToolCall, Usage},
-    oddity::ResponseWarning,
     stream::Delta,
+    warning::ResponseWarning,
 };
 
-/// A piece of a call, as a wire brings it. Wires differ in which fields they repeat or leave out.
+/// An increment of a tool call. APIs differ in which fields they repeat or omit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ToolCallDelta<'a> {
-    /// The call's place, if the wire says it.
+    /// The position of the call, if the API sends it.
     pub(crate) index: Option<u64>,
-    /// Empty when the wire says none.
+    /// Empty when the API sends none.
     pub(crate) id: &'a str,
-    /// Empty when the wire says none.
+    /// Empty when the API sends none.
     pub(crate) name: &'a str,
     /// More of the arguments.
     pub(crate) arguments: &'a str,
 }
 
-/// Collects the pieces of one answer, and hands them on as deltas.
+/// Collects one response, and queues its deltas.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     text: String,
@@ -37,14 +37,14 @@ pub(crate) struct Assembler {
     finish: Option<FinishReason>,
     usage: Option<Usage>,
     model: Arc<str>,
-    oddities: Vec<ResponseWarning>,
-    /// Deltas that were not taken yet.
+    warnings: Vec<ResponseWarning>,
+    /// Deltas that [`Self::next_delta`] has not returned yet.
     deltas: VecDeque<Delta>,
-    /// Whether anything of an answer came, even if there is nothing in it.
+    /// Whether a response began, even an empty one.
     began: bool,
-    /// Part of the ids made here: the number of messages before the answer, so that no two rounds of a loop share an id.
+    /// The number of messages of the request. Part of generated ids, so that ids stay unique over a conversation.
     message_count: usize,
-    /// Bytes of the request, for the estimate of its tokens.
+    /// Bytes of the request, to estimate its tokens.
     request_bytes: usize,
 }
 
@@ -56,23 +56,23 @@ struct PartialToolCall {
     arguments: String,
 }
 
-/// More tokens than any model has: a figure above it is a mistake of the server.
-const MOST_TOKENS: u64 = 100_000_000;
+/// Reported token counts above this are errors of the server and are ignored.
+const MAX_TOKENS: u64 = 100_000_000;
 
 impl Assembler {
-    /// An empty answer to a request of `message_count` messages and `request_bytes` bytes.
+    /// An empty response to a request of `message_count` messages and `request_bytes` bytes.
     pub(crate) fn new(message_count: usize, request_bytes: usize) -> Self {
         Self { message_count, request_bytes, ..Self::default() }
     }
 
-    /// An answer begins.
+    /// A response begins.
     pub(crate) fn begin(&mut self) {
         self.began = true;
     }
 
-    /// Adds text. `false`: it is empty, or came after the finish reason and is left out.
+    /// Adds text. Returns `false` if it is empty, or came after the finish reason and is ignored.
     pub(crate) fn text(&mut self, text: &str) -> Result<bool, InvalidResponse> {
-        if text.is_empty() || self.is_late() {
+        if text.is_empty() || self.is_after_finish() {
             return Ok(false);
         }
         push(&mut self.text, text)?;
@@ -80,43 +80,43 @@ impl Assembler {
         Ok(true)
     }
 
-    /// Adds text of a refusal; left out after the finish reason.
+    /// Adds text of a refusal; ignored after the finish reason.
     pub(crate) fn refusal(&mut self, text: &str) -> Result<(), InvalidResponse> {
-        if !text.is_empty() && !self.is_late() {
+        if !text.is_empty() && !self.is_after_finish() {
             push(&mut self.refusal, text)?;
             self.deltas.push_back(Delta::Refusal(text.into()));
         }
         Ok(())
     }
 
-    /// Adds a piece of a call. `true`: the call got its name.
-    pub(crate) fn call(&mut self, piece: ToolCallDelta<'_>) -> Result<bool, InvalidResponse> {
-        if self.is_late() {
+    /// Adds an increment of a tool call. Returns `true` when this is the first with the tool's name.
+    pub(crate) fn call(&mut self, delta: ToolCallDelta<'_>) -> Result<bool, InvalidResponse> {
+        if self.is_after_finish() {
             return Ok(false);
         }
-        let at = match self.place(piece) {
+        let at = match self.position(delta) {
             Some(at) => at,
             None if self.calls.len() == limits::MODEL_CALLS => return Err(InvalidResponse::TooManyCalls),
             None => {
-                self.calls.push(PartialToolCall { index: piece.index, ..PartialToolCall::default() });
+                self.calls.push(PartialToolCall { index: delta.index, ..PartialToolCall::default() });
                 self.calls.len() - 1
             }
         };
         let Some(call) = self.calls.get_mut(at) else { return Ok(false) };
-        if call.arguments.len() + piece.arguments.len() > limits::MODEL_ARGUMENTS {
+        if call.arguments.len() + delta.arguments.len() > limits::MODEL_ARGUMENTS {
             return Err(InvalidResponse::ArgumentsTooLong);
         }
-        // Ids and names come whole; the first one counts, later ones are repetitions.
+        // Ids and names come as a whole; the first one counts, later ones are repetitions.
         if call.id.is_empty() {
-            call.id.push_str(piece.id);
+            call.id.push_str(delta.id);
         }
-        let named = call.name.is_empty() && !piece.name.is_empty();
+        let named = call.name.is_empty() && !delta.name.is_empty();
         if named {
-            call.name.push_str(piece.name);
+            call.name.push_str(delta.name);
         }
-        call.arguments.push_str(piece.arguments);
+        call.arguments.push_str(delta.arguments);
         if named {
-            self.deltas.push_back(Delta::CallBegan { index: at, name: piece.name.into() });
+            self.deltas.push_back(Delta::ToolCallStarted { index: at, name: delta.name.into() });
         }
         Ok(named)
     }
@@ -126,55 +126,55 @@ impl Assembler {
         self.deltas.pop_front()
     }
 
-    /// Whether what comes now comes after the finish reason, which is odd.
-    fn is_late(&mut self) -> bool {
+    /// Whether data comes after the finish reason, which adds a warning.
+    fn is_after_finish(&mut self) -> bool {
         self.began = true;
         if self.finish.is_some() {
-            self.odd(ResponseWarning::AfterEnd);
+            self.warn(ResponseWarning::DataAfterEnd);
         }
         self.finish.is_some()
     }
 
-    /// The call that `piece` continues; `None` when it begins a new one.
-    fn place(&self, piece: ToolCallDelta<'_>) -> Option<usize> {
-        // The last of a place: servers that number every call 0 mean the newest.
-        let (at, call) = match piece.index {
+    /// The index of the call that `delta` continues; `None` when it begins a new one.
+    fn position(&self, delta: ToolCallDelta<'_>) -> Option<usize> {
+        // The last call with the index, because some servers give every call the index 0.
+        let (at, call) = match delta.index {
             Some(index) => self.calls.iter().enumerate().rfind(|(_, call)| call.index == Some(index))?,
-            None if piece.id.is_empty() => self.calls.iter().enumerate().next_back()?,
-            None => self.calls.iter().enumerate().rfind(|(_, call)| call.id == piece.id)?,
+            None if delta.id.is_empty() => self.calls.iter().enumerate().next_back()?,
+            None => self.calls.iter().enumerate().rfind(|(_, call)| call.id == delta.id)?,
         };
-        let names_it = !piece.name.is_empty() && !call.name.is_empty();
-        let begins = match piece.index {
-            Some(_) if piece.id.is_empty() != call.id.is_empty() => names_it && piece.name != call.name,
-            Some(_) if !piece.id.is_empty() => names_it && piece.id != call.id,
-            // Some servers give every call the place 0 and no id.
-            Some(_) if piece.arguments.is_empty() => names_it && piece.name != call.name,
-            _ => names_it && (piece.name != call.name || is_json(&call.arguments)),
+        let repeats_name = !delta.name.is_empty() && !call.name.is_empty();
+        let begins = match delta.index {
+            Some(_) if delta.id.is_empty() != call.id.is_empty() => repeats_name && delta.name != call.name,
+            Some(_) if !delta.id.is_empty() => repeats_name && delta.id != call.id,
+            // Some servers give every call the index 0 and no id.
+            Some(_) if delta.arguments.is_empty() => repeats_name && delta.name != call.name,
+            _ => repeats_name && (delta.name != call.name || is_json(&call.arguments)),
         };
         (!begins).then_some(at)
     }
 
-    /// The model's finish reason. The first one counts.
+    /// Sets the model's finish reason. The first one counts.
     pub(crate) fn finish(&mut self, finish: FinishReason) {
         if *self.finish.get_or_insert(finish) != finish {
-            self.odd(ResponseWarning::AfterEnd);
+            self.warn(ResponseWarning::DataAfterEnd);
         }
     }
 
-    /// Notes that something was strange, once.
-    pub(crate) fn odd(&mut self, oddity: ResponseWarning) {
-        if !self.oddities.contains(&oddity) {
-            self.oddities.push(oddity);
+    /// Adds a warning once.
+    pub(crate) fn warn(&mut self, warning: ResponseWarning) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
         }
     }
 
-    /// The end marker of the API, when the finish reason is missing: enough for text, not for calls.
+    /// Handles the API's end marker. Without a finish reason it completes text, but never tool calls.
     ///
     /// # Errors
-    /// [`InvalidResponse::Empty`]: no answer began before it.
-    pub(crate) fn wire_end(&mut self) -> Result<(), InvalidResponse> {
+    /// [`InvalidResponse::NoChoices`]: no response began before it.
+    pub(crate) fn end_marker(&mut self) -> Result<(), InvalidResponse> {
         if !self.began {
-            return Err(InvalidResponse::Empty);
+            return Err(InvalidResponse::NoChoices);
         }
         if self.calls.is_empty() {
             self.finish.get_or_insert(FinishReason::Stop);
@@ -187,49 +187,49 @@ impl Assembler {
         self.finish.is_some()
     }
 
-    /// What the vendor says it cost; unbelievable figures are ignored.
+    /// Sets the usage that the provider reports; impossible counts are ignored.
     pub(crate) fn usage(&mut self, usage: Usage) {
-        if usage.input <= MOST_TOKENS && usage.output <= MOST_TOKENS {
+        if usage.input <= MAX_TOKENS && usage.output <= MAX_TOKENS {
             self.usage = Some(usage);
         }
     }
 
-    /// The model that answers. The first name counts.
+    /// Sets the name of the answering model. The first one counts.
     pub(crate) fn model(&mut self, model: &str) {
         if self.model.is_empty() && !model.is_empty() {
             self.model = model.into();
         }
     }
 
-    /// The whole answer.
+    /// The complete response.
     ///
     /// # Errors
-    /// [`LlmErrorKind::CutShort`] without a finish reason; [`InvalidResponse::NamelessCall`].
-    pub(crate) fn done(self) -> Result<ChatResponse, LlmError> {
-        let Some(mut finish) = self.finish else { return Err(LlmErrorKind::CutShort.into()) };
+    /// [`LlmErrorKind::Truncated`] without a finish reason; [`InvalidResponse::MissingToolName`].
+    pub(crate) fn finish_response(self) -> Result<ChatResponse, LlmError> {
+        let Some(mut finish) = self.finish else { return Err(LlmErrorKind::Truncated.into()) };
         let usage = self.usage.unwrap_or_else(|| self.estimate());
-        let (mut tool_calls, mut lost_calls) = (Vec::new(), Vec::new());
+        let (mut tool_calls, mut truncated_calls) = (Vec::new(), Vec::new());
         if matches!(finish, FinishReason::Length | FinishReason::ContentFilter) {
-            lost_calls = self.calls.iter().map(|call| Arc::from(call.name.as_str())).collect();
+            truncated_calls = self.calls.iter().map(|call| Arc::from(call.name.as_str())).collect();
         } else {
-            tool_calls = whole_calls(self.calls, self.message_count)?;
+            tool_calls = complete_calls(self.calls, self.message_count)?;
             finish = if tool_calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
         }
         Ok(ChatResponse {
             text: self.text.into(),
             refusal: (!self.refusal.is_empty()).then(|| self.refusal.into()),
             tool_calls,
-            lost_calls,
+            truncated_calls,
             finish,
             usage,
             model: self.model,
-            thoughts: None,
-            route: None,
-            oddities: self.oddities,
+            reasoning: None,
+            routing: None,
+            warnings: self.warnings,
         })
     }
 
-    /// Four bytes to a token: right to a factor of two for Latin scripts, and never zero for something.
+    /// Estimates four bytes per token: within a factor of two for Latin scripts, and never zero for non-empty text.
     fn estimate(&self) -> Usage {
         let calls: usize = self.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
         let tokens = |bytes: usize| bytes.div_ceil(4) as u64;
@@ -242,7 +242,7 @@ impl Assembler {
     }
 }
 
-/// Adds text up to the limit.
+/// Appends text up to [`limits::MODEL_ANSWER`].
 fn push(to: &mut String, text: &str) -> Result<(), InvalidResponse> {
     if to.len() + text.len() > limits::MODEL_ANSWER {
         return Err(InvalidResponse::TextTooLong);
@@ -255,25 +255,25 @@ fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-fn whole_calls(partials: Vec<PartialToolCall>, message_count: usize) -> Result<Vec<ToolCall>, LlmError> {
+fn complete_calls(partials: Vec<PartialToolCall>, message_count: usize) -> Result<Vec<ToolCall>, LlmError> {
     let mut calls: Vec<ToolCall> = Vec::with_capacity(partials.len());
-    for (place, partial) in partials.into_iter().enumerate() {
+    for (position, partial) in partials.into_iter().enumerate() {
         if partial.name.is_empty() {
-            return Err(InvalidResponse::NamelessCall.into());
+            return Err(InvalidResponse::MissingToolName.into());
         }
-        let arguments = whole_arguments(&partial.arguments);
+        let arguments = parse_arguments(&partial.arguments);
         let taken = |calls: &[ToolCall], id: &str| calls.iter().any(|call| *call.id == *id);
         if !partial.id.is_empty() {
-            // The same call sent twice is one call.
-            let twin =
+            // A call that is sent twice counts once.
+            let is_duplicate =
                 |call: &ToolCall| *call.id == *partial.id && *call.name == *partial.name && call.arguments == arguments;
-            if calls.iter().any(twin) {
+            if calls.iter().any(is_duplicate) {
                 continue;
             }
         }
         let mut id = partial.id;
         if id.is_empty() || taken(&calls, &id) {
-            id = format!("call_{message_count}_{place}");
+            id = format!("call_{message_count}_{position}");
             while taken(&calls, &id) {
                 id.push('_');
             }
@@ -283,7 +283,7 @@ fn whole_calls(partials: Vec<PartialToolCall>, message_count: usize) -> Result<V
     Ok(calls)
 }
 
-fn whole_arguments(text: &str) -> ToolArguments {
+fn parse_arguments(text: &str) -> ToolArguments {
     if text.trim().is_empty() {
         return ToolArguments::json(serde_json::Map::new());
     }

@@ -1,4 +1,4 @@
-//! What the body of a response turns out to be: a stream of events, or one JSON text presented as one event.
+//! The format of a response body: an event stream, or one JSON text, which is handled as one event.
 
 use segue_base::limits;
 
@@ -9,21 +9,21 @@ use crate::{
     stream::Delta,
 };
 
-/// Reads the events of one API.
+/// Handles the events of one API.
 pub(crate) trait EventHandler: Send {
-    /// Takes one event; `name` is empty where it has none. What it brings goes to `to`.
+    /// Handles one event and adds its content to `to`. `name` is empty where the event has none.
     ///
     /// # Errors
-    /// The event says that the call failed, or is broken.
+    /// The event reports an error or is invalid.
     fn event(&mut self, name: &[u8], data: &[u8], to: &mut Assembler) -> Result<EventKind, LlmError>;
-    /// Adds what the assembler does not know of.
+    /// Adds content that the assembler does not collect.
     fn complete(&mut self, _: &mut ChatResponse) {}
 }
 
-/// What an event was.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
-    /// A sign that the connection lives, and nothing else.
+    /// A keep-alive.
     Ping,
     /// Anything that counts as progress.
     Progress,
@@ -31,13 +31,13 @@ pub(crate) enum EventKind {
     End,
 }
 
-/// The format of a body, known from its first byte that is no white space: content types lie.
+/// The format of a body, detected by its first byte that is not white space, because content types are unreliable.
 #[derive(Debug, PartialEq, Eq)]
 enum BodyFormat {
     /// Only white space so far.
     Unknown,
     Events,
-    /// A whole answer, or an error, as one JSON text.
+    /// A complete response, or an error, as one JSON text.
     Json,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct BodyDecoder<H> {
     json: Vec<u8>,
     sse: SseDecoder,
     handler: H,
-    /// `None` after the answer was taken.
+    /// `None` after [`ResponseDecoder::response`].
     assembler: Option<Assembler>,
     /// Events other than pings.
     events: u64,
@@ -84,7 +84,9 @@ impl<H: EventHandler> ResponseDecoder for BodyDecoder<H> {
                 None => BodyFormat::Unknown,
                 Some(b'{' | b'[') => BodyFormat::Json,
                 Some(b'<') => {
-                    return Err(LlmError::from(InvalidResponse::NotAnAnswer).because(String::from_utf8_lossy(bytes)));
+                    return Err(
+                        LlmError::from(InvalidResponse::UnexpectedFormat).with_detail(String::from_utf8_lossy(bytes))
+                    );
                 }
                 Some(_) => BodyFormat::Events,
             };
@@ -114,13 +116,13 @@ impl<H: EventHandler> ResponseDecoder for BodyDecoder<H> {
             && let Some(event) = self.sse.end()?
         {
             match self.event(&event.name, &event.data) {
-                // The last event has no end mark: it may be cut anywhere.
-                Err(error) if error.kind == LlmErrorKind::BadAnswer(InvalidResponse::NotJson) => self.events += 1,
+                // The last event has no terminating blank line, so it may be truncated.
+                Err(error) if error.kind == LlmErrorKind::InvalidResponse(InvalidResponse::NotJson) => self.events += 1,
                 other => other?,
             }
         }
         if self.events == 0 && self.format == BodyFormat::Events {
-            Err(InvalidResponse::NotAnAnswer.into())
+            Err(InvalidResponse::UnexpectedFormat.into())
         } else {
             Ok(())
         }
@@ -139,12 +141,12 @@ impl<H: EventHandler> ResponseDecoder for BodyDecoder<H> {
         self.saw_end_marker
     }
 
-    fn answer(&mut self) -> Result<ChatResponse, LlmError> {
-        let mut assembler = self.assembler.take().ok_or(LlmErrorKind::CutShort)?;
+    fn response(&mut self) -> Result<ChatResponse, LlmError> {
+        let mut assembler = self.assembler.take().ok_or(LlmErrorKind::Truncated)?;
         if self.saw_end_marker {
-            assembler.wire_end()?;
+            assembler.end_marker()?;
         }
-        let mut answer = assembler.done()?;
+        let mut answer = assembler.finish_response()?;
         self.handler.complete(&mut answer);
         Ok(answer)
     }

@@ -1,4 +1,4 @@
-//! What an error response means, and what of it may be shown.
+//! Classifies error responses of providers, and masks API keys in their messages.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use serde_json::Value;
 use super::json_repair;
 use crate::error::{LlmError, LlmErrorKind};
 
-/// The failure that a status other than 2xx means.
+/// The error of a response with a status other than 2xx.
 pub(crate) fn error_from_status(status: u16, after: Option<Duration>, body: &[u8]) -> LlmError {
-    let said = Said::of(body);
-    let kind = said.kind().unwrap_or(match status {
-        402 => LlmErrorKind::Quota,
+    let vendor = VendorError::of(body);
+    let kind = vendor.kind().unwrap_or(match status {
+        402 => LlmErrorKind::QuotaExhausted,
         401 | 403 => LlmErrorKind::Unauthorised,
         404 => LlmErrorKind::NotFound,
-        413 => LlmErrorKind::TooLong,
+        413 => LlmErrorKind::ContextLengthExceeded,
         429 => LlmErrorKind::RateLimited { after },
         408 | 409 | 425 | 500..=599 => LlmErrorKind::Overloaded { after },
-        // Redirects are not followed: the address is wrong.
+        // Redirects are not followed, so the URL is wrong.
         300..=399 => LlmErrorKind::NotFound,
         _ => LlmErrorKind::BadRequest,
     });
@@ -27,27 +27,27 @@ pub(crate) fn error_from_status(status: u16, after: Option<Duration>, body: &[u8
         LlmErrorKind::Overloaded { .. } => LlmErrorKind::Overloaded { after },
         other => other,
     };
-    LlmError::new(kind).because(format_args!("{status} {}: {}", said.code, said.message))
+    LlmError::new(kind).with_detail(format_args!("{status} {}: {}", vendor.code, vendor.message))
 }
 
-/// The failure that an error object within a stream of status 200 means.
+/// The error of an error object within a stream that began with status 200.
 pub(crate) fn error_from_event(body: &[u8]) -> LlmError {
-    let said = Said::of(body);
-    let status = said.code.parse::<u16>().ok().filter(|status| (400..600).contains(status));
-    let status = status.or(said.code.contains("invalid_request").then_some(400));
-    let kind = said.kind().or_else(|| status.map(|status| error_from_status(status, None, b"{}").kind));
+    let vendor = VendorError::of(body);
+    let status = vendor.code.parse::<u16>().ok().filter(|status| (400..600).contains(status));
+    let status = status.or(vendor.code.contains("invalid_request").then_some(400));
+    let kind = vendor.kind().or_else(|| status.map(|status| error_from_status(status, None, b"{}").kind));
     LlmError::new(kind.unwrap_or(LlmErrorKind::Overloaded { after: None }))
-        .because(format_args!("{}: {}", said.code, said.message))
+        .with_detail(format_args!("{}: {}", vendor.code, vendor.message))
 }
 
-/// What the vendor says, whatever shape its error has.
-struct Said {
-    /// Code and type, in small letters.
+/// The code and message of a provider's error, in any of the known JSON shapes.
+struct VendorError {
+    /// All codes and types, in lower case.
     code: String,
     message: String,
 }
 
-impl Said {
+impl VendorError {
     fn of(body: &[u8]) -> Self {
         let Ok((value, _)) = json_repair::parse::<Value>(body) else {
             return Self { code: String::new(), message: String::from_utf8_lossy(body).into_owned() };
@@ -73,17 +73,17 @@ impl Said {
         Self { code: code.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase(), message }
     }
 
-    /// What code or wording tell for sure, whatever the status.
+    /// The kind of error that the code or the message proves, whatever the status.
     fn kind(&self) -> Option<LlmErrorKind> {
         let code = |words: &[&str]| words.iter().any(|word| self.code.contains(word));
         let message = self.message.to_lowercase();
-        let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
+        let message_has = |words: &[&str]| words.iter().any(|word| message.contains(word));
         if code(&["insufficient_quota", "billing", "credit", "quota_exceeded", "spend_limit"])
-            || says(&["credit balance is too low", "reached your specified api usage limits"])
+            || message_has(&["credit balance is too low", "reached your specified api usage limits"])
         {
-            Some(LlmErrorKind::Quota)
+            Some(LlmErrorKind::QuotaExhausted)
         } else if code(&["context_length", "string_above_max_length", "request_too_large"])
-            || says(&[
+            || message_has(&[
                 "maximum context length",
                 "context window",
                 "context size",
@@ -91,7 +91,7 @@ impl Said {
                 "context length",
             ])
         {
-            Some(LlmErrorKind::TooLong)
+            Some(LlmErrorKind::ContextLengthExceeded)
         } else if code(&["content_filter", "content_policy", "responsibleaipolicy"]) {
             Some(LlmErrorKind::ContentFilter)
         } else if code(&["invalid_api_key", "authentication_error", "permission_error"]) {
@@ -108,13 +108,13 @@ impl Said {
     }
 }
 
-/// How long the vendor asks to wait, up to [`limits::MODEL_RETRY_AFTER`]: `retry-after-ms`, or `Retry-After` in seconds or as a
-/// date (RFC 9110, 10.2.3).
+/// How long the provider asks to wait, up to [`limits::MODEL_RETRY_AFTER`]: `retry-after-ms`, or `Retry-After` in seconds or as a
+/// date (RFC 9110, section 10.2.3).
 pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
-    asked_wait(millis, after, now).map(|wait| wait.min(limits::MODEL_RETRY_AFTER))
+    parse_retry_after(millis, after, now).map(|wait| wait.min(limits::MODEL_RETRY_AFTER))
 }
 
-fn asked_wait(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
+fn parse_retry_after(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
     if let Some(millis) = millis.and_then(|text| text.trim().parse::<f64>().ok()) {
         return Duration::try_from_secs_f64(millis / 1e3).ok();
     }
@@ -126,24 +126,24 @@ fn asked_wait(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Opti
     Some(Duration::from_micros(u64::try_from(Timestamp::from_micros(at).since(now)).unwrap_or(0)))
 }
 
-/// Masks `key` and whatever looks like one of the common keys in a vendor's words.
+/// Masks `key`, and everything that looks like a key with the common prefix `sk-`, in the detail of an error.
 pub(super) fn mask_key(error: LlmError, key: Option<&str>) -> LlmError {
     let Some(detail) = error.detail.as_deref() else { return error };
     let mut clean = detail.to_owned();
     if let Some(key) = key.filter(|key| key.len() >= 4) {
         clean = clean.replace(key, "…");
-        // A vendor's words are cut to a length; what the cut left of a key is masked as well.
+        // The detail is shortened, so it may end with the beginning of the key.
         let mut parts = (4..key.len()).rev().filter_map(|length| key.get(..length));
         if let Some(rest) = parts.find_map(|part| clean.strip_suffix(part)) {
             clean = format!("{rest}…");
         }
     }
-    let begins = |word: &str| {
+    let key_start = |word: &str| {
         let mut found = word.match_indices("sk-").map(|(at, _)| at);
         found.find(|at| !word.get(..*at).unwrap_or_default().ends_with(char::is_alphanumeric))
     };
-    let words = clean.split_inclusive(char::is_whitespace).map(|word| match begins(word) {
-        // Vendors quote wrong keys half masked, as `sk-ab***yz`.
+    let words = clean.split_inclusive(char::is_whitespace).map(|word| match key_start(word) {
+        // Providers quote wrong keys partly masked, as `sk-ab***yz`.
         Some(at) => format!("{}sk-… ", word.get(..at).unwrap_or_default()),
         None => word.to_owned(),
     });
@@ -157,19 +157,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_and_codes_become_decisions() {
+    fn statuses_and_codes_are_classified() {
         use LlmErrorKind as K;
         let after = Some(Duration::from_secs(2));
         let cases: [(u16, &str, K); 19] = [
             (429, "{}", K::RateLimited { after }),
             (429, r#"{"error":{"code":"rate_limit_exceeded"}}"#, K::RateLimited { after }),
-            (429, r#"{"error":{"code":"insufficient_quota"}}"#, K::Quota),
-            (402, "", K::Quota),
+            (429, r#"{"error":{"code":"insufficient_quota"}}"#, K::QuotaExhausted),
+            (402, "", K::QuotaExhausted),
             (500, "<html>", K::Overloaded { after }),
             (529, "{}", K::Overloaded { after }),
             (503, r#"{"error":{"code":"overloaded"}}"#, K::Overloaded { after }),
-            (400, r#"{"error":{"code":"context_length_exceeded"}}"#, K::TooLong),
-            (400, r#"{"error":{"message":"the request exceeds the available context size"}}"#, K::TooLong),
+            (400, r#"{"error":{"code":"context_length_exceeded"}}"#, K::ContextLengthExceeded),
+            (
+                400,
+                r#"{"error":{"message":"the request exceeds the available context size"}}"#,
+                K::ContextLengthExceeded,
+            ),
             (
                 400,
                 r#"{"error":{"code":"content_filter","innererror":{"code":"ResponsibleAIPolicyViolation"}}}"#,
@@ -179,15 +183,15 @@ mod tests {
             (
                 429,
                 r#"{"type":"error","error":{"type":"rate_limit_error","details":{"error_code":"enforced_spend_limit_reached"}}}"#,
-                K::Quota,
+                K::QuotaExhausted,
             ),
-            (413, r#"{"type":"error","error":{"type":"request_too_large"}}"#, K::TooLong),
+            (413, r#"{"type":"error","error":{"type":"request_too_large"}}"#, K::ContextLengthExceeded),
             (401, r#"{"error":{"message":"Incorrect key"}}"#, K::Unauthorised),
             (403, "", K::Unauthorised),
             (404, r#"{"detail":"Not Found"}"#, K::NotFound),
             (404, r#"[{"error":{"code":404,"status":"NOT_FOUND"}}]"#, K::NotFound),
             (302, "", K::NotFound),
-            (413, "", K::TooLong),
+            (413, "", K::ContextLengthExceeded),
         ];
         for (status, body, kind) in cases {
             assert_eq!(error_from_status(status, after, body.as_bytes()).kind, kind, "{status} {body}");
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_within_a_stream_become_the_same_decisions() {
+    fn errors_within_a_stream_are_classified() {
         use LlmErrorKind as K;
         for (body, kind) in [
             (r#"{"error":{"code":"429","message":"slow"}}"#, K::RateLimited { after: None }),
@@ -211,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_read_in_every_form() {
+    fn retry_after_is_parsed_in_every_form() {
         let now = Timestamp::from_seconds(784_111_777.0);
         let date = "Sun, 06 Nov 1994 08:49:47 GMT";
         assert_eq!(retry_after(None, Some(date), now), Some(Duration::from_secs(10)));
@@ -220,19 +224,19 @@ mod tests {
         for bad in ["-1", "NaN", "soon", "1e300"] {
             assert_eq!(retry_after(None, Some(bad), now), None, "{bad}");
         }
-        for absurd in ["18446744073709549568", "Sun, 06 Nov 9994 08:49:47 GMT"] {
-            assert_eq!(retry_after(None, Some(absurd), now), Some(limits::MODEL_RETRY_AFTER), "{absurd}");
+        for too_long in ["18446744073709549568", "Sun, 06 Nov 9994 08:49:47 GMT"] {
+            assert_eq!(retry_after(None, Some(too_long), now), Some(limits::MODEL_RETRY_AFTER), "{too_long}");
         }
     }
 
     #[test]
-    fn keys_never_show() {
-        let error = LlmError::new(LlmErrorKind::Unauthorised).because("wrong key: sk-proj-abc, hunter22 given");
+    fn keys_are_masked() {
+        let error = LlmError::new(LlmErrorKind::Unauthorised).with_detail("wrong key: sk-proj-abc, hunter22 given");
         assert_eq!(mask_key(error, Some("hunter22")).detail.as_deref(), Some("wrong key: sk-… … given"));
     }
 
     #[test]
-    fn a_key_that_the_cut_of_a_long_detail_goes_through_does_not_show() {
+    fn a_key_at_the_end_of_a_shortened_detail_is_masked() {
         let key = "hunter22-and-a-long-tail";
         for before in 470..500 {
             let body = format!(r#"{{"error":{{"message":"{} {key}"}}}}"#, "x".repeat(before));
@@ -242,8 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn words_that_only_hold_the_beginning_of_a_key_stay() {
-        let error = LlmError::new(LlmErrorKind::BadRequest).because("task-7 failed: disk-full, key=sk-ab***yz");
+    fn words_that_contain_the_key_prefix_inside_stay() {
+        let error = LlmError::new(LlmErrorKind::BadRequest).with_detail("task-7 failed: disk-full, key=sk-ab***yz");
         assert_eq!(mask_key(error, None).detail.as_deref(), Some("task-7 failed: disk-full, key=sk-…"));
     }
 }

@@ -1,25 +1,26 @@
-//! JSON of providers, some of whose texts are broken: cut between the bytes of a character, or between the halves of a surrogate pair.
+//! Parses JSON with broken characters. Some providers split text between the bytes of a character or between the halves of a
+//! surrogate pair.
 
 use serde::de::DeserializeOwned;
 
 use crate::error::{InvalidResponse, LlmError, LlmErrorKind};
 
-/// Parses the JSON of one event. Broken characters cost a replacement character and not the answer; then the second value is `true`.
+/// Parses the JSON of one event. Broken characters are replaced by U+FFFD; then the second value is `true`.
 ///
 /// # Errors
-/// [`LlmErrorKind::CutShort`] when the text ends too early, else [`InvalidResponse::NotJson`].
+/// [`LlmErrorKind::Truncated`] when the JSON ends too early, else [`InvalidResponse::NotJson`].
 pub(crate) fn parse<T: DeserializeOwned>(data: &[u8]) -> Result<(T, bool), LlmError> {
     match serde_json::from_slice(data) {
         Ok(value) => Ok((value, false)),
-        Err(error) if error.is_eof() => Err(LlmError::new(LlmErrorKind::CutShort).because(error)),
+        Err(error) if error.is_eof() => Err(LlmError::new(LlmErrorKind::Truncated).with_detail(error)),
         Err(_) => match serde_json::from_str(&repair(data)) {
             Ok(value) => Ok((value, true)),
-            Err(error) => Err(LlmError::from(InvalidResponse::NotJson).because(error)),
+            Err(error) => Err(LlmError::from(InvalidResponse::NotJson).with_detail(error)),
         },
     }
 }
 
-/// Puts a replacement character where UTF-8 is broken or an escape is half of a surrogate pair.
+/// Replaces invalid UTF-8 and escapes of unpaired surrogates by U+FFFD.
 fn repair(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);
     let mut out = String::with_capacity(text.len());
@@ -28,7 +29,7 @@ fn repair(data: &[u8]) -> String {
         let (head, tail) = rest.split_at(at);
         out.push_str(head);
         let length = match surrogate(tail) {
-            // A pair is taken whole, a half is replaced.
+            // A complete pair stays, a half is replaced.
             Some(0xD800..=0xDBFF) if matches!(tail.get(6..).and_then(surrogate), Some(0xDC00..=0xDFFF)) => 12,
             Some(_) => {
                 out.push('\u{FFFD}');
@@ -45,7 +46,7 @@ fn repair(data: &[u8]) -> String {
     out
 }
 
-/// The code unit of the escape that `text` begins with, if it is half of a surrogate pair.
+/// The code unit of the escape at the start of `text`, if it is half of a surrogate pair.
 fn surrogate(text: &str) -> Option<u16> {
     let unit = u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()?;
     (0xD800..=0xDFFF).contains(&unit).then_some(unit)
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broken_characters_are_replaced_and_whole_ones_kept() {
+    fn broken_characters_are_replaced_and_valid_ones_stay() {
         let text = br#"{"a":"\ud83d\ude00 \ud83d x \udc00 \\ud800 \n "#.to_vec();
         let whole = [&text[..], b"\xFF\"}"].concat();
         let (value, repaired): (Value, bool) = parse(&whole).unwrap();

@@ -1,4 +1,4 @@
-//! Ends streams that send events too slowly: they are no better than silence.
+//! A minimum rate of events: fails streams that send events so slowly that the response would not end in reasonable time.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use segue_base::limits;
 
 use crate::error::{LlmError, LlmErrorKind};
 
-/// Watches how many events come in the time that an answer is waited for. The time its reader takes does not count.
+/// Counts events per waiting time. The time that the consumer takes does not count.
 #[derive(Debug, Default)]
 pub(super) struct MinEventRate {
-    /// Since when the next event is waited for; `None` before the first.
+    /// When the wait for the next event began; `None` before the first event.
     since: Option<Duration>,
-    /// How long the events of this stretch were waited for together.
+    /// Total waiting time in the current window.
     waited: Duration,
-    /// Events before this stretch.
+    /// Events before the current window.
     before: u64,
 }
 
 impl MinEventRate {
-    /// The reader is back at `now`.
+    /// The consumer asked for the next delta at `now`.
     pub(super) fn resume(&mut self, now: Duration) {
         if let Some(since) = &mut self.since {
             *since = now;
         }
     }
 
-    /// Takes note that `events` have come until `now`, of a stream whose events may be `idle` apart.
+    /// Records that `events` have come until `now`, in a stream with the idle timeout `idle`.
     ///
     /// # Errors
-    /// They were fewer than [`limits::MODEL_MIN_EVENTS`] in twice that time.
-    pub(super) fn came(&mut self, events: u64, now: Duration, idle: Duration) -> Result<(), LlmError> {
+    /// Fewer than [`limits::MODEL_MIN_EVENTS`] events came in twice the idle timeout.
+    pub(super) fn record(&mut self, events: u64, now: Duration, idle: Duration) -> Result<(), LlmError> {
         let Some(since) = self.since.replace(now) else {
             self.before = events;
             return Ok(());
@@ -40,8 +40,8 @@ impl MinEventRate {
         }
         let came = events.saturating_sub(self.before);
         if came < limits::MODEL_MIN_EVENTS {
-            let said = format!("only {came} events in {:?}; the minimum is {}", self.waited, limits::MODEL_MIN_EVENTS);
-            return Err(LlmError::new(LlmErrorKind::Idle).because(said));
+            let detail = format!("only {came} events in {:?}; the minimum is {}", self.waited, limits::MODEL_MIN_EVENTS);
+            return Err(LlmError::new(LlmErrorKind::IdleTimeout).with_detail(detail));
         }
         (self.waited, self.before) = (Duration::ZERO, events);
         Ok(())
@@ -54,37 +54,38 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(10);
 
-    /// Events that are this many milliseconds apart, and after how many of them it is enough; each is read for `reading`.
-    fn patience(apart: u64, reading: u64) -> Option<u64> {
+    /// The number of events after which a stream fails whose events are `apart` milliseconds apart. The consumer takes `reading`
+    /// milliseconds for each.
+    fn fails_after(apart: u64, reading: u64) -> Option<u64> {
         let (mut rate, mut now) = (MinEventRate::default(), Duration::ZERO);
         (1..1000).find(|n| {
             now += Duration::from_millis(apart);
-            let judged = rate.came(*n, now, IDLE);
+            let result = rate.record(*n, now, IDLE);
             now += Duration::from_millis(reading);
             rate.resume(now);
-            judged.is_err()
+            result.is_err()
         })
     }
 
     #[test]
-    fn the_rate_decides_and_not_the_pauses() {
-        assert_eq!(patience(9_000, 0), Some(4), "three pauses of nine seconds");
-        assert_eq!(patience(3_000, 0), Some(8), "seven of three");
-        assert_eq!(patience(2_000, 0), None, "slow, but it comes");
-        assert_eq!(patience(0, 60_000), None, "a slow reader is not the model's fault");
+    fn the_rate_decides_and_not_single_pauses() {
+        assert_eq!(fails_after(9_000, 0), Some(4), "three pauses of 9 s");
+        assert_eq!(fails_after(3_000, 0), Some(8), "seven pauses of 3 s");
+        assert_eq!(fails_after(2_000, 0), None, "slow, but above the minimum");
+        assert_eq!(fails_after(0, 60_000), None, "the consumer's time does not count");
     }
 
     #[test]
-    fn a_good_beginning_does_not_excuse_the_rest() {
+    fn a_fast_start_does_not_hide_a_slow_rest() {
         let (mut rate, mut now) = (MinEventRate::default(), Duration::ZERO);
         for n in 1..500 {
             now += Duration::from_millis(100);
-            assert_eq!(rate.came(n, now, IDLE), Ok(()));
+            assert_eq!(rate.record(n, now, IDLE), Ok(()));
         }
-        let cut = (500..520).find(|n| {
+        let failed_at = (500..520).find(|n| {
             now += Duration::from_secs(8);
-            rate.came(*n, now, IDLE).is_err()
+            rate.record(*n, now, IDLE).is_err()
         });
-        assert!(cut.is_some_and(|n| n < 508), "{cut:?}");
+        assert!(failed_at.is_some_and(|n| n < 508), "{failed_at:?}");
     }
 }

@@ -1,8 +1,8 @@
-//! Reads the body of a response within its deadlines and turns it into deltas: the same for every API.
+//! Reads the body of a response within its deadlines and decodes it to deltas. Shared by all APIs.
 //!
-//! Deadlines: the first event, then each event (bytes that complete no event do not count), and the whole call; events that come
-//! too seldom end it as well (`min_event_rate`). After the model's finish reason only [`limits::MODEL_AFTER_END`] is granted for usage and
-//! the end marker of the API.
+//! Deadlines hold for the first event, for each further event (bytes that complete no event do not count), and for the whole
+//! call. A stream with too few events ends as well (`min_event_rate`). After the model's finish reason, the stream has
+//! [`limits::MODEL_AFTER_END`] to send usage and the end marker of the API.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,25 +21,25 @@ use crate::{
     stream::Delta,
 };
 
-/// Turns the bytes of one response into deltas. Waits for nothing.
+/// Decodes the bytes of one response to deltas, without I/O.
 pub(crate) trait ResponseDecoder: Send {
-    /// Takes the next bytes.
+    /// Decodes the next bytes.
     fn feed(&mut self, bytes: &[u8]) -> Result<(), LlmError>;
-    /// Takes the end of the bytes.
+    /// Handles the end of the body.
     fn end(&mut self) -> Result<(), LlmError>;
     /// The next delta, except `Done`.
     fn next_delta(&mut self) -> Option<Delta>;
-    /// How many events came.
+    /// The number of events so far, without pings.
     fn events(&self) -> u64;
     /// Whether the model's finish reason came.
     fn is_finished(&self) -> bool;
-    /// Whether the end marker of the API came: nothing more is to be read.
+    /// Whether the end marker of the API came, so that nothing more needs to be read.
     fn saw_end_marker(&self) -> bool;
-    /// The whole answer. Called at most once, last.
-    fn answer(&mut self) -> Result<ChatResponse, LlmError>;
+    /// The complete response. Called at most once, last.
+    fn response(&mut self) -> Result<ChatResponse, LlmError>;
 }
 
-/// How long a call may wait for what.
+/// Timeouts of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallTimeouts {
     /// From the request to the first event.
@@ -57,13 +57,13 @@ impl Default for CallTimeouts {
 }
 
 impl CallTimeouts {
-    /// The deadlines of a call that begins now.
-    pub(crate) fn begin(self, cx: &CallContext) -> CallDeadlines {
+    /// The deadlines of a call that starts now.
+    pub(crate) fn start(self, cx: &CallContext) -> CallDeadlines {
         CallDeadlines { first: cx.clock.deadline(self.first), total: cx.clock.deadline(self.total) }
     }
 }
 
-/// Deadlines of one call, beside the caller's own.
+/// Deadlines of one call, in addition to the caller's deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallDeadlines {
     /// The first event.
@@ -73,26 +73,26 @@ pub(crate) struct CallDeadlines {
 }
 
 impl CallDeadlines {
-    /// Which wait ended when the next event was due at `event`. Only the end of the caller's own time is final: what the
-    /// entry allows says nothing of another model.
+    /// The error after a wait for an event that was due at `event`. Only the caller's deadline is final; after the other timeouts
+    /// another model may be called.
     pub(crate) fn passed(self, event: Deadline, is_first: bool, cx: &CallContext) -> LlmErrorKind {
         if cx.deadline <= event.min(self.total) {
-            LlmErrorKind::Total
+            LlmErrorKind::DeadlineExceeded
         } else if is_first {
             LlmErrorKind::FirstTokenTimeout
         } else if event < self.total {
-            LlmErrorKind::Idle
+            LlmErrorKind::IdleTimeout
         } else {
             LlmErrorKind::CallTimeout
         }
     }
 }
 
-/// The body of a response, with transport failures already named.
+/// The body of a response, with transport errors already mapped.
 pub(crate) type Body = BoxStream<'static, Result<Bytes, LlmError>>;
 
-/// Reads `body` into the deltas of a [`ChatStream`](crate::ChatStream). `cx` is the caller's. The body is dropped, which closes the
-/// connection, with the stream or as soon as nothing more is wanted.
+/// Decodes `body` to the deltas of a [`ChatStream`](crate::ChatStream). The body is dropped, which closes the connection, with the
+/// stream or as soon as nothing more is needed.
 pub(crate) fn decode_stream<D: ResponseDecoder + 'static>(
     body: Body,
     decoder: D,
@@ -108,7 +108,7 @@ pub(crate) fn decode_stream<D: ResponseDecoder + 'static>(
         due: deadlines.first,
         deadlines,
         seen: 0,
-        handed_out: false,
+        has_returned_delta: false,
         timeouts,
         rate: MinEventRate::default(),
         cx,
@@ -122,7 +122,7 @@ struct ResponseReader<D> {
     /// `None` when nothing more is to be read.
     body: Option<Body>,
     decoder: D,
-    /// Told after the deltas that came before it.
+    /// Returned after the deltas that came before it.
     failure: Option<LlmError>,
     is_done: bool,
     /// When the next event is due.
@@ -130,8 +130,8 @@ struct ResponseReader<D> {
     deadlines: CallDeadlines,
     /// Events so far.
     seen: u64,
-    /// A delta was handed out since the last read: the time its reader took is not the model's silence.
-    handed_out: bool,
+    /// Whether a delta was returned since the last read. The time that its consumer takes does not count as the model's idle time.
+    has_returned_delta: bool,
     timeouts: CallTimeouts,
     rate: MinEventRate,
     cx: CallContext,
@@ -143,12 +143,12 @@ impl<D: ResponseDecoder> ResponseReader<D> {
             if self.is_done {
                 return Ok(None);
             }
-            // What came together with a delta that was handed out is not wanted any more either.
-            if self.handed_out && self.cx.cancel.is_cancelled() {
+            // Cancellation also drops deltas that are already decoded.
+            if self.has_returned_delta && self.cx.cancel.is_cancelled() {
                 return Err(LlmErrorKind::Cancelled.into());
             }
             if let Some(delta) = self.decoder.next_delta() {
-                self.handed_out = true;
+                self.has_returned_delta = true;
                 return Ok(Some(delta));
             }
             if let Some(failure) = self.failure.take() {
@@ -156,15 +156,15 @@ impl<D: ResponseDecoder> ResponseReader<D> {
             }
             if self.decoder.saw_end_marker() || self.body.is_none() {
                 (self.is_done, self.body) = (true, None);
-                return Ok(Some(Delta::Done(Arc::new(self.decoder.answer()?))));
+                return Ok(Some(Delta::Done(Arc::new(self.decoder.response()?))));
             }
             self.read().await;
         }
     }
 
-    /// Reads once, decodes, and keeps a failure for later.
+    /// Reads and decodes once; stores a failure, to return it after the deltas.
     async fn read(&mut self) {
-        if std::mem::take(&mut self.handed_out) && !self.decoder.is_finished() {
+        if std::mem::take(&mut self.has_returned_delta) && !self.decoder.is_finished() {
             self.due = self.cx.clock.deadline(self.timeouts.idle);
             self.rate.resume(self.due.0.saturating_sub(self.timeouts.idle));
         }
@@ -174,7 +174,7 @@ impl<D: ResponseDecoder> ResponseReader<D> {
                 self.body = None;
                 self.decoder.end()
             }
-            // Silence or a break after the model said that it is done costs at most the usage.
+            // After the finish reason, a timeout or a broken connection costs at most the usage.
             Err(WaitError::DeadlinePassed) | Ok(Some(Err(_))) if self.decoder.is_finished() => {
                 self.body = None;
                 Ok(())
@@ -190,14 +190,15 @@ impl<D: ResponseDecoder> ResponseReader<D> {
             self.seen = self.decoder.events();
             let grace = if self.decoder.is_finished() { limits::MODEL_AFTER_END } else { self.timeouts.idle };
             self.due = self.cx.clock.deadline(grace);
-            self.judge_rate(self.due.0.saturating_sub(grace));
+            self.check_rate(self.due.0.saturating_sub(grace));
         } else if self.body.is_some() && self.cx.clock.elapsed() >= self.due.0 {
-            // A flood of bytes without events: each of them came before its deadline was looked at.
+            // Bytes keep coming without completing an event.
             if self.decoder.is_finished() { self.body = None } else { self.fail(self.overdue().into()) }
         }
     }
 
-    /// The next bytes; those that are here already come although their event is overdue, but not after the end of the call.
+    /// The next bytes. Bytes that have already arrived are returned even if their event is overdue, but not after the end of the
+    /// call.
     async fn next_bytes(&mut self) -> Result<Option<Result<Bytes, LlmError>>, WaitError> {
         let end = self.cx.deadline.min(self.deadlines.total);
         if !self.cx.cancel.is_cancelled() && self.cx.clock.elapsed() >= end.0 {
@@ -208,10 +209,10 @@ impl<D: ResponseDecoder> ResponseReader<D> {
         waiting.wait(body.next()).await
     }
 
-    /// Ends a stream whose events come too seldom; what came so far is told first.
-    fn judge_rate(&mut self, now: Duration) {
-        let goes_on = self.body.is_some() && !self.decoder.is_finished();
-        if goes_on && let Err(error) = self.rate.came(self.seen, now, self.timeouts.idle) {
+    /// Fails a stream with too few events, after the deltas that came so far.
+    fn check_rate(&mut self, now: Duration) {
+        let is_running = self.body.is_some() && !self.decoder.is_finished();
+        if is_running && let Err(error) = self.rate.record(self.seen, now, self.timeouts.idle) {
             self.fail(error);
         }
     }
@@ -240,35 +241,35 @@ mod tests {
     const STOP: &[u8] = b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
 
     fn due(cx: &CallContext) -> CallDeadlines {
-        CallTimeouts::default().begin(cx)
+        CallTimeouts::default().start(cx)
     }
 
-    /// Reads pieces that come `apart` from each other, the last one for ever, and gives the texts told and the end.
-    async fn read(pieces: &[&'static [u8]], apart: Duration) -> (usize, Result<ChatResponse, LlmErrorKind>) {
+    /// Reads chunks that arrive `apart` from each other, the last one repeatedly. Returns the number of deltas and the result.
+    async fn read(chunks: &[&'static [u8]], apart: Duration) -> (usize, Result<ChatResponse, LlmErrorKind>) {
         let clock = ManualClock::new();
-        let (pieces, last) = (pieces.to_vec(), *pieces.last().unwrap());
+        let (chunks, last) = (chunks.to_vec(), *chunks.last().unwrap());
         let ticking = clock.clone();
-        let bytes = stream::iter(pieces).chain(stream::repeat(last)).map(move |piece| {
+        let bytes = stream::iter(chunks).chain(stream::repeat(last)).map(move |chunk| {
             ticking.advance(apart);
-            Ok(Bytes::from_static(piece))
+            Ok(Bytes::from_static(chunk))
         });
         let cx = clock.context(Duration::from_secs(60));
         let mut deltas = decode_stream(bytes.boxed(), decoder(1, 0), CallTimeouts::default(), due(&cx), cx);
-        let mut told = 0;
+        let mut count = 0;
         loop {
             match deltas.next().await.unwrap() {
-                Ok(Delta::Done(answer)) => return (told, Ok(ChatResponse::clone(&answer))),
-                Ok(_) => told += 1,
+                Ok(Delta::Done(answer)) => return (count, Ok(ChatResponse::clone(&answer))),
+                Ok(_) => count += 1,
                 Err(error) => {
-                    assert!(deltas.next().await.is_none(), "a failure is told once");
-                    return (told, Err(error.kind));
+                    assert!(deltas.next().await.is_none(), "a failure is returned once");
+                    return (count, Err(error.kind));
                 }
             }
         }
     }
 
     #[tokio::test]
-    async fn cancelling_counts_in_the_middle_of_a_burst() {
+    async fn cancelling_drops_deltas_that_are_already_decoded() {
         let clock = ManualClock::new();
         let cx = clock.context(Duration::from_secs(45));
         let burst = stream::iter([Ok(Bytes::from([TEXT, TEXT, STOP].concat()))]).chain(stream::pending());
@@ -280,35 +281,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_complete_no_event_are_silence() {
+    async fn bytes_without_events_do_not_extend_deadlines() {
         let second = Duration::from_secs(1);
         assert_eq!(read(&[b": ping\n\n"], second).await, (0, Err(LlmErrorKind::FirstTokenTimeout)));
-        assert_eq!(read(&[TEXT, b": ping\n\n"], second).await, (1, Err(LlmErrorKind::Idle)));
-        assert_eq!(read(&[TEXT, b"d"], second).await, (1, Err(LlmErrorKind::Idle)));
+        assert_eq!(read(&[TEXT, b": ping\n\n"], second).await, (1, Err(LlmErrorKind::IdleTimeout)));
+        assert_eq!(read(&[TEXT, b"d"], second).await, (1, Err(LlmErrorKind::IdleTimeout)));
     }
 
     #[tokio::test]
-    async fn a_stream_with_too_few_events_is_ended() {
-        let (told, end) = read(&[ROLE, TEXT], Duration::from_secs(9)).await;
-        assert_eq!((told, end), (3, Err(LlmErrorKind::Idle)), "what came is told first");
+    async fn a_stream_with_too_few_events_fails() {
+        let (count, end) = read(&[ROLE, TEXT], Duration::from_secs(9)).await;
+        assert_eq!((count, end), (3, Err(LlmErrorKind::IdleTimeout)), "deltas come before the failure");
     }
 
     #[tokio::test]
-    async fn events_are_life_until_the_whole_call_ends() {
-        let (told, end) = read(&[ROLE, ROLE, ROLE, TEXT], Duration::from_secs(2)).await;
-        assert_eq!((told, end), (20, Err(LlmErrorKind::CallTimeout)));
+    async fn events_extend_the_idle_deadline_until_the_call_times_out() {
+        let (count, end) = read(&[ROLE, ROLE, ROLE, TEXT], Duration::from_secs(2)).await;
+        assert_eq!((count, end), (20, Err(LlmErrorKind::CallTimeout)));
     }
 
-    /// What the entry allows ends the call to this model; only the caller's own time is over for all.
+    /// The `timeout` of an entry ends the call to one model; the caller's deadline ends it for all models.
     #[tokio::test]
-    async fn the_callers_time_is_told_apart_from_that_of_the_entry() {
+    async fn the_callers_deadline_differs_from_the_timeout_of_the_entry() {
         let clock = ManualClock::new();
-        for (caller, told) in [(7, LlmErrorKind::Total), (60, LlmErrorKind::CallTimeout)] {
+        for (caller, expected) in [(7, LlmErrorKind::DeadlineExceeded), (60, LlmErrorKind::CallTimeout)] {
             let cx = clock.context(Duration::from_secs(caller));
             let ticking = clock.clone();
-            let bytes = stream::repeat(TEXT).map(move |piece| {
+            let bytes = stream::repeat(TEXT).map(move |chunk| {
                 ticking.advance(Duration::from_secs(2));
-                Ok(Bytes::from_static(piece))
+                Ok(Bytes::from_static(chunk))
             });
             let due = CallDeadlines { total: cx.clock.deadline(Duration::from_secs(20)), ..due(&cx) };
             let mut deltas = decode_stream(bytes.boxed(), decoder(1, 0), CallTimeouts::default(), due, cx);
@@ -317,13 +318,13 @@ mod tests {
                     break error.kind;
                 }
             };
-            assert_eq!(end, told, "the caller has {caller} s");
+            assert_eq!(end, expected, "the caller has {caller} s");
         }
     }
 
     #[tokio::test]
-    async fn after_the_models_mark_noise_costs_only_the_grace() {
-        let (told, end) = read(&[TEXT, STOP, b": ping\n\n"], Duration::from_millis(200)).await;
-        assert_eq!((told, &*end.unwrap().text), (1, "a"));
+    async fn after_the_finish_reason_only_the_grace_period_is_waited() {
+        let (count, end) = read(&[TEXT, STOP, b": ping\n\n"], Duration::from_millis(200)).await;
+        assert_eq!((count, &*end.unwrap().text), (1, "a"));
     }
 }

@@ -1,8 +1,7 @@
-//! Server-sent events, decoded from bytes as they arrive.
+//! A decoder of server-sent events: <https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation>.
 //!
-//! Own work for correctness: the crates for it have no limit for a line, drop the last event of a stream that lacks its blank line, or
-//! panic on a byte order mark. Broken UTF-8 is left to the reader, who replaces it.
-//! Rules: <https://html.spec.whatwg.org/multipage/server-sent-events.html>, section 9.2.6.
+//! It differs from existing crates: lines have a length limit, the last event of a stream may lack its blank line, and a byte
+//! order mark is accepted. Invalid UTF-8 stays as it is; the caller replaces it.
 
 use std::collections::VecDeque;
 
@@ -10,19 +9,19 @@ use segue_base::limits;
 
 use crate::error::InvalidResponse;
 
-/// Turns bytes, cut anywhere, into events. Holds at most one line, one event, and the events of the bytes fed last.
+/// Decodes bytes in chunks of any size to events. Buffers at most one line, one event, and the events of the last chunk.
 #[derive(Debug, Default)]
 pub(super) struct SseDecoder {
-    /// The line that is not complete yet.
+    /// The incomplete line.
     line: Vec<u8>,
-    /// The last line ended with CR, so that an LF right after it belongs to it.
+    /// The last line ended with CR, so an LF right after it belongs to the same line end.
     after_cr: bool,
-    /// Only the first line may begin with a byte order mark.
+    /// Whether the first line, which may begin with a byte order mark, is complete.
     past_first_line: bool,
-    /// The event that is not complete yet.
+    /// The incomplete event.
     event: SseEvent,
     has_data: bool,
-    /// Complete events that were not taken yet.
+    /// Complete events that [`Self::next`] has not returned yet.
     events: VecDeque<SseEvent>,
 }
 
@@ -36,7 +35,7 @@ pub(super) struct SseEvent {
 }
 
 impl SseDecoder {
-    /// Takes the next bytes. After an error, [`next`](Self::next) still gives the events before it.
+    /// Decodes the next bytes. After an error, [`Self::next`] still returns the events before it.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), InvalidResponse> {
         for part in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             if std::mem::take(&mut self.after_cr) && part == b"\n" {
@@ -63,7 +62,7 @@ impl SseDecoder {
         self.events.pop_front()
     }
 
-    /// After the last byte: the event that lacks its blank line or even its line end, if there is one.
+    /// Call after the last byte. Returns the event that lacks its blank line or even its line end, if there is one.
     pub(super) fn end(&mut self) -> Result<Option<SseEvent>, InvalidResponse> {
         if !self.line.is_empty() {
             self.end_line()?;
@@ -95,7 +94,7 @@ impl SseDecoder {
                 data.extend_from_slice(value);
             }
             b"event" => self.event.name = value.to_vec(),
-            // Comments (empty key), ids, retry times and unknown fields mean nothing to a model call.
+            // Comments (empty key), ids, retry times and unknown fields are ignored.
             _ => {}
         }
         Ok(())
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standards_corner_cases() {
+    fn line_ends_comments_and_fields_follow_the_standard() {
         let cases: [(&[u8], &[&[u8]]); 12] = [
             (b"data: a\n\ndata: b\n\n", &[b"a", b"b"]),
             (b"data: a\r\n\r\ndata: b\r\n\r\n", &[b"a", b"b"]),
@@ -152,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn the_name_belongs_to_its_event_alone() {
+    fn an_event_name_holds_for_one_event() {
         let events = decode([&b"event: error\ndata: a\n\ndata: b\n\n"[..]]).unwrap();
         assert_eq!(events, [("error".into(), b"a".to_vec()), (String::new(), b"b".to_vec())]);
     }
 
     #[test]
-    fn endless_lines_and_events_are_refused() {
+    fn lines_and_events_over_the_limit_fail() {
         let long = vec![b'x'; limits::MODEL_LINE + 2];
         assert_eq!(decode([&long[..]]), Err(InvalidResponse::LineTooLong));
         let many = b"data: 0123456789\n".repeat(limits::MODEL_LINE / 10 + 2);
@@ -168,12 +167,12 @@ mod tests {
     proptest! {
         #[test]
         fn chunking_changes_nothing(
-            pieces in proptest::collection::vec(proptest::sample::select(vec![
+            parts in proptest::collection::vec(proptest::sample::select(vec![
                 &b"data: "[..], b"\n", b"\r", b"\r\n", b": c", b"event: e", "ü😀".as_bytes(), b"\xFF", b"\xEF\xBB\xBF", b"{\"a\":1}",
             ]), 0..40),
             sizes in proptest::collection::vec(1usize..7, 1..40),
         ) {
-            let whole = pieces.concat();
+            let whole = parts.concat();
             let mut chunks = Vec::new();
             let mut rest = &whole[..];
             for size in sizes.iter().cycle() {

@@ -28,7 +28,7 @@ impl Llm for Stuck {
         self.asked.notify_one();
         Box::pin(async move {
             let stopped = cx.wait(std::future::pending::<()>()).await.unwrap_err();
-            Err(LlmError::new(LlmErrorKind::Cancelled).because(stopped))
+            Err(LlmError::new(LlmErrorKind::Cancelled).with_detail(stopped))
         })
     }
 }

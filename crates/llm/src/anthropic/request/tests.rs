@@ -12,8 +12,8 @@ fn config(model: &str, extra: Value) -> ModelConfig {
 }
 
 fn sent(config: &ModelConfig, request: &ChatRequest) -> Value {
-    let settled = Settled::of(config).map_err(|(key, problem)| format!("{key}: {problem}")).unwrap();
-    serde_json::from_slice(&body(request, config, &settled).unwrap()).unwrap()
+    let defaults = RequestDefaults::of(config).map_err(|(key, problem)| format!("{key}: {problem}")).unwrap();
+    serde_json::from_slice(&body(request, config, &defaults).unwrap()).unwrap()
 }
 
 fn hello() -> ChatRequest {
@@ -30,7 +30,7 @@ fn call(id: &str, arguments: ToolArguments) -> ToolCall {
 }
 
 fn assistant(text: &str, tool_calls: Vec<ToolCall>) -> Arc<ChatMessage> {
-    Arc::new(ChatMessage::Assistant { text: text.into(), tool_calls, thoughts: None })
+    Arc::new(ChatMessage::Assistant { text: text.into(), tool_calls, reasoning: None })
 }
 
 #[test]
@@ -48,12 +48,14 @@ fn the_smallest_request() {
 }
 
 #[test]
-fn an_entry_that_asks_for_another_cache_says_how() {
-    assert!(Settled::of(&config("m", json!({"prompt_cache": "1d"}))).is_err_and(|(key, _)| key == "prompt_cache"));
+fn an_invalid_prompt_cache_is_rejected() {
+    assert!(
+        RequestDefaults::of(&config("m", json!({"prompt_cache": "1d"}))).is_err_and(|(key, _)| key == "prompt_cache")
+    );
 }
 
 #[test]
-fn settings_bow_to_the_family() {
+fn parameters_that_the_model_rejects_are_omitted() {
     let extra = json!({"top_p": 0.5, "stop": "END", "metadata": {"user_id": "u"}, "rpm": 5});
     let entry =
         ModelConfig { temperature: Some(0.3), max_tokens: Some(256), ..config("claude-sonnet-4-5", extra.clone()) };
@@ -65,27 +67,27 @@ fn settings_bow_to_the_family() {
     thinking.reasoning_effort = Some(ReasoningEffort::Low);
     let body = sent(&entry, &thinking);
     assert_eq!(body["thinking"], json!({"type": "enabled", "budget_tokens": 2048}));
-    assert_eq!((body.get("temperature"), &body["max_tokens"]), (None, &json!(2304)), "thoughts come on top");
+    assert_eq!((body.get("temperature"), &body["max_tokens"]), (None, &json!(2304)), "the thinking budget is added");
     let entry = ModelConfig { model: "claude-opus-4-8".into(), ..entry };
     let body = sent(&entry, &thinking);
-    assert_eq!((body.get("temperature"), body.get("top_p")), (None, None), "newer models take neither");
+    assert_eq!((body.get("temperature"), body.get("top_p")), (None, None), "newer models accept neither");
     assert_eq!((&body["thinking"], &body["output_config"]), (&json!({"type": "adaptive"}), &json!({"effort": "low"})));
 }
 
-/// The vendor refuses a temperature beside thoughts, and a limit that is not above their budget.
+/// The API rejects a temperature together with thinking, and a token limit that is not above the thinking budget.
 #[test]
-fn thinking_that_the_entry_switches_on_counts_as_thinking() {
+fn thinking_enabled_in_the_entry_sets_temperature_and_limit() {
     let mut request = hello();
     (request.temperature, request.max_tokens) = (Some(0.0), Some(256));
-    for (model, thinking, room) in [
+    for (model, thinking, budget) in [
         ("claude-sonnet-4-5", json!({"type": "enabled", "budget_tokens": 8000}), 8000),
         ("claude-opus-4-6", json!({"type": "adaptive"}), 16_384),
     ] {
         let entry = config(model, json!({"thinking": thinking}));
         let body = sent(&entry, &request);
         assert_eq!((&body["thinking"], body.get("temperature")), (&thinking, None), "{model}");
-        assert_eq!(body["max_tokens"], json!(256 + room), "{model}");
-        assert!(Settled::of(&entry).unwrap().thinks(None), "its first word may take long");
+        assert_eq!(body["max_tokens"], json!(256 + budget), "{model}");
+        assert!(RequestDefaults::of(&entry).unwrap().uses_reasoning(None), "the first token may take long");
     }
     let off = config("claude-opus-5", json!({"thinking": {"type": "disabled"}}));
     request.reasoning_effort = Some(ReasoningEffort::High);
@@ -93,7 +95,7 @@ fn thinking_that_the_entry_switches_on_counts_as_thinking() {
 }
 
 #[test]
-fn what_the_entry_says_about_thinking_wins() {
+fn thinking_settings_of_the_entry_override_the_defaults() {
     let extra =
         json!({"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"format": {"a": 1}}});
     let entry = ModelConfig { reasoning_effort: Some(ReasoningEffort::High), ..config("claude-opus-5", extra) };
@@ -103,7 +105,7 @@ fn what_the_entry_says_about_thinking_wins() {
 }
 
 #[test]
-fn tools_and_the_choice_among_them() {
+fn tool_choice_is_mapped_to_the_api() {
     let entry = config("claude-haiku-4-5", json!({}));
     let offering = |choice: ToolChoice, parallel: Option<bool>| {
         let mut request = hello().with_tools([tool("find"), tool("list")]);
@@ -125,11 +127,11 @@ fn tools_and_the_choice_among_them() {
     }
     let mut thinking = offering(ToolChoice::Required, None);
     thinking.reasoning_effort = Some(ReasoningEffort::High);
-    assert_eq!(sent(&entry, &thinking)["tool_choice"], json!({"type": "auto"}), "who thinks is not forced");
+    assert_eq!(sent(&entry, &thinking)["tool_choice"], json!({"type": "auto"}), "no forced choice with thinking");
 }
 
 #[test]
-fn tools_are_strict_where_model_and_schema_allow_it() {
+fn tools_are_strict_where_entry_model_and_schema_allow_it() {
     let closed = json!({
         "type": "object", "properties": {"slot_value": {"type": ["string", "null"]}}, "required": ["slot_value"],
         "additionalProperties": false,
@@ -137,20 +139,20 @@ fn tools_are_strict_where_model_and_schema_allow_it() {
     let own = ToolSpec { parameters: Arc::new(closed), strict: true, ..tool("set_slot_a") };
     let open = ToolSpec { strict: true, ..tool("book") };
     let request = hello().with_tools([open, tool("find"), own]);
-    let marks = |model: &str, extra: Value| {
+    let strict = |model: &str, extra: Value| {
         let body = sent(&config(model, extra), &request);
         body["tools"].as_array().unwrap().iter().map(|tool| tool.get("strict").cloned()).collect::<Vec<_>>()
     };
-    assert_eq!(marks("claude-haiku-4-5", json!({"strict": true})), [None, None, Some(json!(true))]);
-    assert_eq!(marks("claude-opus-4-1", json!({"strict": true})), [None, None, None], "a model that does not know it");
-    assert_eq!(marks("claude-haiku-4-5", json!({})), [None, None, None], "nobody asked for it");
+    assert_eq!(strict("claude-haiku-4-5", json!({"strict": true})), [None, None, Some(json!(true))]);
+    assert_eq!(strict("claude-opus-4-1", json!({"strict": true})), [None, None, None], "a model without support");
+    assert_eq!(strict("claude-haiku-4-5", json!({})), [None, None, None], "not enabled in the entry");
     let format =
         json!({"strict": true, "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}});
-    assert_eq!(marks("claude-haiku-4-5", format), [None, None, None], "a schema for answers takes the room");
+    assert_eq!(strict("claude-haiku-4-5", format), [None, None, None], "a schema for responses excludes strict tools");
 }
 
 #[test]
-fn rounds_of_tools_keep_the_protocol() {
+fn tool_calls_and_results_become_blocks() {
     let good = call("c1", ToolArguments::json(json!({"x": 1})));
     let bad = call("call:2", ToolArguments::Malformed { text: "{\"x\":".into(), error: "EOF".into() });
     let mut request = hello();
@@ -177,13 +179,13 @@ fn rounds_of_tools_keep_the_protocol() {
             ]},
         ])
     );
-    // The closing round offers no tools, but the wire wants to know those that were called.
+    // A request without tools still defines the tools that were called before.
     assert_eq!(body["tools"], json!([{"name": "find", "input_schema": {"type": "object"}}]));
     assert_eq!(body["tool_choice"], json!({"type": "none"}));
 }
 
 #[test]
-fn turns_alternate_and_begin_and_end_with_the_user() {
+fn roles_alternate_and_begin_and_end_with_user() {
     let roles = |messages: Vec<Arc<ChatMessage>>| {
         let body = sent(&config("m", json!({})), &ChatRequest::new(Purpose::AGENT, messages));
         let messages = body["messages"].as_array().unwrap().clone();
@@ -203,7 +205,7 @@ fn turns_alternate_and_begin_and_end_with_the_user() {
 }
 
 #[test]
-fn marks_stand_at_the_end_of_what_comes_again_and_are_never_more_than_the_wire_takes() {
+fn cache_breakpoints_follow_stable_content_within_the_limit() {
     let round = |n: usize| {
         let call = call(&format!("c{n}"), ToolArguments::json(json!({})));
         [assistant("", vec![call.clone()]), ChatMessage::tool(&call, "found")]
@@ -215,14 +217,14 @@ fn marks_stand_at_the_end_of_what_comes_again_and_are_never_more_than_the_wire_t
         ChatMessage::system("the time"),
         ChatMessage::user("newest"),
     ];
-    let marks = |messages: &[Arc<ChatMessage>]| {
+    let breakpoints = |messages: &[Arc<ChatMessage>]| {
         let request = ChatRequest::new(Purpose::AGENT, messages.to_vec()).with_tools([tool("a"), tool("b")]);
         let body = sent(&config("m", json!({"prompt_cache": "1h"})), &request);
-        let mut marks = Vec::new();
+        let mut found = Vec::new();
         let mut look = |place: String, block: &Value| {
             if let Some(mark) = block.get("cache_control") {
                 assert_eq!(mark, &json!({"type": "ephemeral", "ttl": "1h"}));
-                marks.push(place);
+                found.push(place);
             }
         };
         for (key, list) in [("tools", &body["tools"]), ("system", &body["system"])] {
@@ -232,32 +234,32 @@ fn marks_stand_at_the_end_of_what_comes_again_and_are_never_more_than_the_wire_t
             let blocks = message["content"].as_array().unwrap();
             blocks.iter().enumerate().for_each(|(block, value)| look(format!("message {at}.{block}"), value));
         }
-        marks
+        found
     };
-    assert_eq!(marks(&messages), ["tools 1", "system 0", "message 1.0"]);
+    assert_eq!(breakpoints(&messages), ["tools 1", "system 0", "message 1.0"]);
     messages.extend(round(1));
     messages.extend(round(2));
-    let four = marks(&messages);
+    let four = breakpoints(&messages);
     assert_eq!(four, ["tools 1", "system 0", "message 1.0", "message 6.0"]);
     assert_eq!(four.len(), limits::MODEL_CACHE_MARKS);
-    // A question and nothing else comes only once.
+    // A single request without tools is not repeated, so its messages get no breakpoint.
     let once = sent(&config("m", json!({})), &hello());
     assert_eq!(once["messages"][0]["content"][0].get("cache_control"), None);
 }
 
 #[test]
-fn thoughts_go_back_to_the_model_that_had_them_and_to_no_other() {
+fn reasoning_is_sent_back_only_to_the_model_that_produced_it() {
     let thought = |after, text: &str| ReasoningBlock {
         after,
         block: Arc::new(json!({"type": "thinking", "thinking": text, "signature": "s"})),
     };
-    let thoughts = ReasoningBlocks { model: "claude-a".into(), blocks: vec![thought(0, "one"), thought(2, "two")] };
+    let reasoning = ReasoningBlocks { model: "claude-a".into(), blocks: vec![thought(0, "one"), thought(2, "two")] };
     let calls = vec![call("c1", ToolArguments::json(json!({}))), call("c2", ToolArguments::json(json!({})))];
     let mut request = hello();
     request.messages.push(Arc::new(ChatMessage::Assistant {
         text: "I look.".into(),
         tool_calls: calls.clone(),
-        thoughts: Some(Arc::new(thoughts)),
+        reasoning: Some(Arc::new(reasoning)),
     }));
     request.messages.extend(calls.iter().map(|call| ChatMessage::tool(call, "found")));
     let kinds = |model: &str| {
@@ -267,5 +269,5 @@ fn thoughts_go_back_to_the_model_that_had_them_and_to_no_other() {
     };
     assert_eq!(kinds("claude-a"), ["thinking", "text", "tool_use", "thinking", "tool_use"]);
     assert_eq!(kinds("claude-b"), ["text", "tool_use", "tool_use"]);
-    assert!(!request.messages[2].without_thoughts().eq(&request.messages[2]));
+    assert!(!request.messages[2].without_reasoning().eq(&request.messages[2]));
 }

@@ -1,4 +1,4 @@
-//! The embeddings wire against recorded answers on loopback.
+//! The Embeddings API against recorded responses of a local server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,30 +28,30 @@ fn texts(list: &[&str]) -> Vec<Arc<str>> {
     list.iter().map(|text| Arc::from(*text)).collect()
 }
 
-async fn ask(answers: Vec<(u16, String)>, list: &[&str]) -> (Result<Vec<Vec<f32>>, crate::LlmError>, Vec<Exchange>) {
-    let (base, heard) = answering(answers).await;
+async fn embed(answers: Vec<(u16, String)>, list: &[&str]) -> (Result<Vec<Vec<f32>>, crate::LlmError>, Vec<Exchange>) {
+    let (base, requests) = answering(answers).await;
     let model = open(&[entry(&format!("{base}/v1"))], &LlmEnvironment::default()).unwrap();
     let cx = ManualClock::new().context(Duration::from_secs(60));
     let vectors = model.embed(&texts(list), &cx).await;
-    (vectors.map(|all| all.iter().map(|one| one.to_vec()).collect()), heard.take())
+    (vectors.map(|all| all.iter().map(|one| one.to_vec()).collect()), requests.take())
 }
 
 fn recorded(data: Value) -> (u16, String) {
-    // As the vendor answers, November 2025.
+    // The format of OpenAI's responses, November 2025.
     let body = json!({"object": "list", "model": "text-embedding-3-small", "data": data,
                       "usage": {"prompt_tokens": 5, "total_tokens": 5}});
     (200, body.to_string())
 }
 
 #[tokio::test]
-async fn a_whole_exchange() {
+async fn vectors_are_normalised_and_in_the_order_of_the_texts() {
     let data = json!([
         {"object": "embedding", "index": 1, "embedding": [0.0, 2.0, 0.0]},
         {"object": "embedding", "index": 0, "embedding": [3.0, 0.0, 4.0]},
     ]);
-    let (vectors, heard) = ask(vec![recorded(data)], &["one", "two"]).await;
+    let (vectors, requests) = embed(vec![recorded(data)], &["one", "two"]).await;
     assert_eq!(vectors.unwrap(), [[0.6, 0.0, 0.8], [0.0, 1.0, 0.0]], "in the order of the texts, of length 1");
-    let [exchange] = heard.as_slice() else { panic!("{heard:?}") };
+    let [exchange] = requests.as_slice() else { panic!("{requests:?}") };
     assert!(exchange.head.starts_with("POST /v1/embeddings HTTP/1.1\r\n"), "{}", exchange.head);
     assert!(exchange.head.to_lowercase().contains("authorization: bearer hunter2-long"), "{}", exchange.head);
     let sent: Value = serde_json::from_str(&exchange.body).unwrap();
@@ -62,49 +62,49 @@ async fn a_whole_exchange() {
 }
 
 #[tokio::test]
-async fn answers_that_break_the_rules_are_typed() {
+async fn invalid_responses_and_errors_are_classified() {
     let vector = |index: usize, vector: Value| json!({"index": index, "embedding": vector});
     let wide = vec![0.5_f32; limits::EMBED_DIMENSIONS + 1];
     for (answer, kind) in [
-        (recorded(json!([vector(0, json!([1.0]))])), LlmErrorKind::BadAnswer(InvalidResponse::NotAnAnswer)),
+        (recorded(json!([vector(0, json!([1.0]))])), LlmErrorKind::InvalidResponse(InvalidResponse::UnexpectedFormat)),
         (
             recorded(json!([vector(0, json!([1.0])), vector(2, json!([1.0]))])),
-            LlmErrorKind::BadAnswer(InvalidResponse::NotAnAnswer),
+            LlmErrorKind::InvalidResponse(InvalidResponse::UnexpectedFormat),
         ),
         (
             recorded(json!([vector(0, json!([1.0])), vector(1, json!([]))])),
-            LlmErrorKind::BadAnswer(InvalidResponse::NotAnAnswer),
+            LlmErrorKind::InvalidResponse(InvalidResponse::UnexpectedFormat),
         ),
         (
             recorded(json!([vector(0, json!([1.0])), vector(1, json!([1, 2]))])),
-            LlmErrorKind::BadAnswer(InvalidResponse::NotAnAnswer),
+            LlmErrorKind::InvalidResponse(InvalidResponse::UnexpectedFormat),
         ),
         (
             recorded(json!([vector(0, json!(wide)), vector(1, json!(wide))])),
-            LlmErrorKind::BadAnswer(InvalidResponse::NotAnAnswer),
+            LlmErrorKind::InvalidResponse(InvalidResponse::UnexpectedFormat),
         ),
-        ((200, "<html>".into()), LlmErrorKind::BadAnswer(InvalidResponse::NotJson)),
-        ((200, " ".repeat(limits::EMBED_ANSWER + 1)), LlmErrorKind::BadAnswer(InvalidResponse::TextTooLong)),
+        ((200, "<html>".into()), LlmErrorKind::InvalidResponse(InvalidResponse::NotJson)),
+        ((200, " ".repeat(limits::EMBED_ANSWER + 1)), LlmErrorKind::InvalidResponse(InvalidResponse::TextTooLong)),
         ((404, json!({"error": {"message": "no", "code": "model_not_found"}}).to_string()), LlmErrorKind::NotFound),
         ((503, "{}".into()), LlmErrorKind::Overloaded { after: None }),
     ] {
-        let shown: String = answer.1.chars().take(80).collect();
-        let (vectors, _) = ask(vec![answer], &["one", "two"]).await;
-        assert_eq!(vectors.unwrap_err().kind, kind, "{shown}");
+        let start: String = answer.1.chars().take(80).collect();
+        let (vectors, _) = embed(vec![answer], &["one", "two"]).await;
+        assert_eq!(vectors.unwrap_err().kind, kind, "{start}");
     }
 }
 
 #[tokio::test]
-async fn the_key_is_shown_to_nobody() {
+async fn the_key_is_masked_in_errors() {
     let body = json!({"error": {"message": "Incorrect API key provided: hunter2-long", "code": "invalid_api_key"}});
-    let (vectors, _) = ask(vec![(401, body.to_string())], &["one"]).await;
+    let (vectors, _) = embed(vec![(401, body.to_string())], &["one"]).await;
     let error = vectors.unwrap_err();
     assert_eq!(error.kind, LlmErrorKind::Unauthorised);
     assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_service_that_says_nothing_is_given_up_in_time() {
+async fn a_silent_server_times_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
     let model = open(&[entry(&base)], &LlmEnvironment::default()).unwrap();

@@ -8,7 +8,7 @@ use crate::{Purpose, ToolArguments, ToolList};
 fn sent(provider: &str, model: &str, request: &ChatRequest, config: ModelConfig) -> Value {
     let config = ModelConfig { provider: provider.into(), model: model.into(), ..config };
     let profile = ModelProfile::of(provider, model);
-    let bytes = body(request, &config, &profile, &extras(&config)).unwrap();
+    let bytes = body(request, &config, &profile, &passthrough_settings(&config)).unwrap();
     serde_json::from_slice(&bytes).unwrap()
 }
 
@@ -31,7 +31,7 @@ fn the_smallest_request() {
 }
 
 #[test]
-fn settings_of_the_request_win_over_the_entry_and_bow_to_the_profile() {
+fn request_settings_override_the_entry_and_the_profile_filters_them() {
     let config = ModelConfig { temperature: Some(0.0), max_tokens: Some(256), ..ModelConfig::default() };
     let mut request = hello();
     request.temperature = Some(0.3);
@@ -45,7 +45,7 @@ fn settings_of_the_request_win_over_the_entry_and_bow_to_the_profile() {
 }
 
 #[test]
-fn tools_are_strict_one_by_one_and_only_where_the_model_can() {
+fn strict_is_sent_only_where_the_model_supports_it() {
     let mut request = hello().with_tools(tool(true));
     request.parallel_tool_calls = Some(false);
     request.tool_choice = ToolChoice::Tool("find".into());
@@ -61,7 +61,7 @@ fn tools_are_strict_one_by_one_and_only_where_the_model_can() {
 }
 
 #[test]
-fn settings_of_tools_need_tools() {
+fn tool_settings_are_omitted_without_tools() {
     let mut request = hello();
     request.tool_choice = ToolChoice::Required;
     request.parallel_tool_calls = Some(true);
@@ -70,7 +70,7 @@ fn settings_of_tools_need_tools() {
 }
 
 #[test]
-fn rounds_of_tools_keep_the_protocol() {
+fn tool_calls_and_results_become_messages() {
     let good = ToolCall { id: "c1".into(), name: "find".into(), arguments: ToolArguments::json(json!({"x": 1})) };
     let malformed = ToolArguments::Malformed { text: "{\"x\":".into(), error: "EOF".into() };
     let bad = ToolCall { id: "c2".into(), name: "find".into(), arguments: malformed };
@@ -79,7 +79,7 @@ fn rounds_of_tools_keep_the_protocol() {
         Arc::new(ChatMessage::Assistant {
             text: "".into(),
             tool_calls: vec![good.clone(), bad.clone()],
-            thoughts: None,
+            reasoning: None,
         }),
         ChatMessage::tool(&good, "found"),
         ChatMessage::tool(&bad, "no JSON"),
@@ -89,42 +89,42 @@ fn rounds_of_tools_keep_the_protocol() {
     let messages = &body["messages"];
     assert_eq!(messages[2]["content"], Value::Null);
     assert_eq!(messages[2]["tool_calls"][0]["function"]["arguments"], json!(r#"{"x":1}"#));
-    let healed = messages[2]["tool_calls"][1]["function"]["arguments"].as_str().unwrap();
-    assert!(serde_json::from_str::<Value>(healed).unwrap().is_object());
+    let wrapped = messages[2]["tool_calls"][1]["function"]["arguments"].as_str().unwrap();
+    assert!(serde_json::from_str::<Value>(wrapped).unwrap().is_object());
     assert_eq!((&messages[3]["tool_call_id"], &messages[3]["content"]), (&json!("c1"), &json!("found")));
-    assert_eq!(messages[5]["role"], json!("user"), "a late system message of a strict template");
+    assert_eq!(messages[5]["role"], json!("user"), "a late system message becomes a user message");
     assert_eq!(sent("openai", "gpt-4o", &request, ModelConfig::default())["messages"][5]["role"], json!("system"));
 }
 
-/// As on the messages wire: many models refuse to go on with an answer of their own.
+/// Many models reject requests that end with an assistant message.
 #[test]
-fn a_request_never_ends_with_the_assistants_side() {
-    let spoken = ChatRequest::new(
+fn a_request_never_ends_with_an_assistant_message() {
+    let request = ChatRequest::new(
         Purpose::AGENT,
         vec![ChatMessage::system("s"), ChatMessage::user("u"), ChatMessage::assistant("Welcome.")],
     );
     for (provider, model) in [("openai", "gpt-4o"), ("self-hosted", "m")] {
-        let messages = sent(provider, model, &spoken, ModelConfig::default())["messages"].clone();
+        let messages = sent(provider, model, &request, ModelConfig::default())["messages"].clone();
         let last = messages.as_array().unwrap().last().unwrap();
         assert_eq!((messages.as_array().unwrap().len(), &last["role"]), (4, &json!("user")), "{messages}");
         assert_eq!(last["content"], json!("(Nothing was said.)"));
     }
 }
 
-/// After a fallback the history holds ids of another vendor.
+/// After a fallback, the history contains ids of another provider.
 #[test]
-fn ids_of_calls_are_made_short_where_the_model_takes_no_others() {
+fn tool_call_ids_are_shortened_for_mistral() {
     let (foreign, own) = ("call_8f2KqPz0Z1xYbQ", "aB3dE6gH9");
     let calls = [foreign, own].map(|id| ToolCall {
         id: id.into(),
         name: "find".into(),
         arguments: ToolArguments::json(json!({})),
     });
-    let asked = Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: calls.to_vec(), thoughts: None });
+    let assistant = Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: calls.to_vec(), reasoning: None });
     let [first, second] = &calls;
     let request = ChatRequest::new(
         Purpose::AGENT,
-        vec![ChatMessage::user("u"), asked, ChatMessage::tool(first, "a"), ChatMessage::tool(second, "b")],
+        vec![ChatMessage::user("u"), assistant, ChatMessage::tool(first, "a"), ChatMessage::tool(second, "b")],
     );
     let body = sent("mistral", "mistral-large-latest", &request, ModelConfig::default());
     let id = |at: usize| body["messages"][1]["tool_calls"][at]["id"].as_str().unwrap();
@@ -139,7 +139,7 @@ fn ids_of_calls_are_made_short_where_the_model_takes_no_others() {
 }
 
 #[test]
-fn leading_system_messages_become_one_where_the_template_wants_one() {
+fn leading_system_messages_are_merged_where_only_one_is_accepted() {
     let request = ChatRequest::new(
         Purpose::AGENT,
         vec![ChatMessage::system("a"), ChatMessage::system("b"), ChatMessage::user("u")],
@@ -149,7 +149,7 @@ fn leading_system_messages_become_one_where_the_template_wants_one() {
 }
 
 #[test]
-fn extras_travel_but_never_replace_our_own_keys() {
+fn passthrough_settings_never_replace_keys_of_the_body() {
     let extra =
         json!({"top_p": 0.5, "stop": ["\n"], "stream_options": {}, "n": 3, "aws_region_name": "x", "cache": {}});
     let config = ModelConfig { extra: extra.as_object().cloned().unwrap(), ..ModelConfig::default() };
@@ -160,7 +160,7 @@ fn extras_travel_but_never_replace_our_own_keys() {
 }
 
 #[test]
-fn an_entry_may_ask_for_whole_answers() {
+fn an_entry_can_disable_streaming() {
     let config =
         ModelConfig { extra: json!({"stream": false}).as_object().cloned().unwrap(), ..ModelConfig::default() };
     let body = sent("openai", "gpt-4o", &hello(), config);

@@ -4,28 +4,28 @@ use serde_json::json;
 
 use super::*;
 
-type Told<'a> = (&'a str, &'a str, &'a str);
-type Piece<'a> = (Option<u64>, &'a str, &'a str, &'a str);
+type ExpectedCall<'a> = (&'a str, &'a str, &'a str);
+type Increment<'a> = (Option<u64>, &'a str, &'a str, &'a str);
 
-fn assemble(pieces: &[Piece<'_>]) -> Result<ChatResponse, LlmError> {
+fn assemble(increments: &[Increment<'_>]) -> Result<ChatResponse, LlmError> {
     let mut assembler = Assembler::new(3, 400);
-    for (index, id, name, arguments) in pieces.iter().copied() {
+    for (index, id, name, arguments) in increments.iter().copied() {
         assembler.call(ToolCallDelta { index, id, name, arguments })?;
     }
     assembler.finish(FinishReason::ToolCalls);
-    assembler.done()
+    assembler.finish_response()
 }
 
-fn told(answer: &ChatResponse) -> Vec<(String, String, String)> {
-    let told = |call: &ToolCall| (call.id.to_string(), call.name.to_string(), call.arguments.to_string());
-    answer.tool_calls.iter().map(told).collect()
+fn calls_of(answer: &ChatResponse) -> Vec<(String, String, String)> {
+    let fields = |call: &ToolCall| (call.id.to_string(), call.name.to_string(), call.arguments.to_string());
+    answer.tool_calls.iter().map(fields).collect()
 }
 
 #[test]
-fn vendors_ways_to_send_calls() {
-    let cases: [(&str, &[Piece<'_>], &[Told<'_>]); 13] = [
+fn tool_call_deltas_of_all_providers_are_assembled() {
+    let cases: [(&str, &[Increment<'_>], &[ExpectedCall<'_>]); 13] = [
         (
-            "in pieces",
+            "in increments",
             &[(Some(0), "a", "f", ""), (Some(0), "", "", "{\"x\""), (Some(0), "", "", ":1}")],
             &[("a", "f", r#"{"x":1}"#)],
         ),
@@ -79,44 +79,44 @@ fn vendors_ways_to_send_calls() {
         ),
         ("the same call twice", &[(Some(0), "a", "f", "{}"), (Some(1), "a", "f", "{}")], &[("a", "f", "{}")]),
     ];
-    for (case, pieces, expected) in cases {
-        let answer = assemble(pieces).unwrap();
+    for (case, increments, expected) in cases {
+        let answer = assemble(increments).unwrap();
         let expected: Vec<_> = expected.iter().map(|(a, b, c)| (a.to_string(), b.to_string(), c.to_string())).collect();
-        assert_eq!(told(&answer), expected, "{case}");
+        assert_eq!(calls_of(&answer), expected, "{case}");
     }
 }
 
 #[test]
-fn no_call_without_the_models_own_finish_reason() {
+fn tool_calls_need_a_finish_reason() {
     let mut assembler = Assembler::new(1, 0);
     assembler.call(ToolCallDelta { index: Some(0), id: "a", name: "pay", arguments: "" }).unwrap();
-    assembler.wire_end().unwrap();
-    assert_eq!(assembler.done().unwrap_err().kind, LlmErrorKind::CutShort);
+    assembler.end_marker().unwrap();
+    assert_eq!(assembler.finish_response().unwrap_err().kind, LlmErrorKind::Truncated);
 }
 
 #[test]
-fn the_wires_end_is_enough_for_text() {
+fn the_end_marker_completes_text() {
     let mut assembler = Assembler::new(1, 0);
     assembler.text("hello").unwrap();
-    assembler.wire_end().unwrap();
-    assert_eq!(&*assembler.done().unwrap().text, "hello");
+    assembler.end_marker().unwrap();
+    assert_eq!(&*assembler.finish_response().unwrap().text, "hello");
 }
 
 #[test]
-fn cut_calls_are_lost_not_run() {
+fn truncated_calls_are_reported_by_name_only() {
     for finish in [FinishReason::Length, FinishReason::ContentFilter] {
         let mut assembler = Assembler::new(1, 0);
         assembler.call(ToolCallDelta { index: Some(0), id: "a", name: "pay", arguments: "{}" }).unwrap();
         assembler.finish(finish);
-        let answer = assembler.done().unwrap();
+        let answer = assembler.finish_response().unwrap();
         assert!(answer.tool_calls.is_empty());
-        assert_eq!(answer.lost_calls, ["pay".into()]);
+        assert_eq!(answer.truncated_calls, ["pay".into()]);
         assert_eq!(answer.finish, finish);
     }
 }
 
 #[test]
-fn malformed_arguments_say_where_they_break() {
+fn malformed_arguments_carry_the_position_of_the_error() {
     let answer = assemble(&[(Some(0), "a", "f", r#"{"x": "#)]).unwrap();
     let ToolArguments::Malformed { text, error } = &answer.tool_calls[0].arguments else { panic!("{answer:?}") };
     assert_eq!(&**text, r#"{"x": "#);
@@ -125,46 +125,46 @@ fn malformed_arguments_say_where_they_break() {
 }
 
 #[test]
-fn late_pieces_are_ignored() {
+fn deltas_after_the_finish_reason_are_ignored() {
     let mut assembler = Assembler::new(1, 0);
     assembler.text("a").unwrap();
     assembler.finish(FinishReason::Stop);
     assert!(!assembler.text("b").unwrap());
     assert!(!assembler.call(ToolCallDelta { name: "pay", ..ToolCallDelta::default() }).unwrap());
     assembler.finish(FinishReason::ToolCalls);
-    let answer = assembler.done().unwrap();
+    let answer = assembler.finish_response().unwrap();
     assert_eq!((&*answer.text, answer.tool_calls.len(), answer.finish), ("a", 0, FinishReason::Stop));
 }
 
 #[test]
-fn every_buffer_has_its_limit() {
+fn every_buffer_is_limited() {
     let mut assembler = Assembler::new(1, 0);
     assert_eq!(assembler.text(&"x".repeat(limits::MODEL_ANSWER + 1)), Err(InvalidResponse::TextTooLong));
     let long = "x".repeat(limits::MODEL_ARGUMENTS + 1);
     assert_eq!(assemble(&[(Some(0), "a", "f", &long)]).unwrap_err(), InvalidResponse::ArgumentsTooLong.into());
-    let many: Vec<Piece<'_>> = (0..=limits::MODEL_CALLS as u64).map(|i| (Some(i), "", "f", "{}")).collect();
+    let many: Vec<Increment<'_>> = (0..=limits::MODEL_CALLS as u64).map(|i| (Some(i), "", "f", "{}")).collect();
     assert_eq!(assemble(&many).unwrap_err(), InvalidResponse::TooManyCalls.into());
-    assert_eq!(assemble(&[(Some(0), "a", "", "{}")]).unwrap_err(), InvalidResponse::NamelessCall.into());
+    assert_eq!(assemble(&[(Some(0), "a", "", "{}")]).unwrap_err(), InvalidResponse::MissingToolName.into());
 }
 
 #[test]
-fn usage_is_estimated_when_missing_or_absurd() {
-    for absurd in [None, Some(Usage { input: u64::MAX, ..Usage::default() })] {
+fn usage_is_estimated_when_missing_or_impossible() {
+    for reported in [None, Some(Usage { input: u64::MAX, ..Usage::default() })] {
         let mut assembler = Assembler::new(1, 401);
         assembler.text("12345").unwrap();
-        absurd.into_iter().for_each(|usage| assembler.usage(usage));
+        reported.into_iter().for_each(|usage| assembler.usage(usage));
         assembler.finish(FinishReason::Stop);
-        let usage = assembler.done().unwrap().usage;
+        let usage = assembler.finish_response().unwrap().usage;
         assert_eq!((usage.input, usage.output, usage.estimated), (101, 2, true));
     }
 }
 
 #[test]
-fn a_stop_with_calls_is_a_call() {
+fn tool_calls_override_the_finish_reason_stop() {
     let mut assembler = Assembler::new(1, 0);
     assembler.call(ToolCallDelta { index: Some(0), id: "a", name: "f", arguments: "{}" }).unwrap();
     assembler.finish(FinishReason::Stop);
-    let answer = assembler.done().unwrap();
+    let answer = assembler.finish_response().unwrap();
     assert_eq!(answer.finish, FinishReason::ToolCalls);
     assert_eq!(answer.tool_calls[0].arguments.as_json(), Some(&json!({})));
 }

@@ -1,4 +1,4 @@
-//! Collects what a model thinks while it answers, so that it can be given back with the results of its calls.
+//! Collects what a model thinks while it answers, so that it can be sent back with the tool results.
 
 use std::sync::Arc;
 
@@ -7,50 +7,50 @@ use serde_json::json;
 
 use crate::message::{ReasoningBlock, ReasoningBlocks};
 
-/// The thoughts of one answer so far.
-pub(super) struct Thinking {
+/// The reasoning of one response so far.
+pub(super) struct ThinkingCollector {
     model: Arc<str>,
-    blocks: Vec<Partial>,
-    /// Bytes of all of them; over [`limits::MODEL_REASONING`] they are given up, which costs quality and not the answer.
+    blocks: Vec<PartialBlock>,
+    /// Bytes of all blocks. Above [`limits::MODEL_REASONING`] all reasoning is dropped; the response stays valid.
     bytes: usize,
     has_text: bool,
     calls: usize,
 }
 
-struct Partial {
+struct PartialBlock {
     index: u64,
     after: usize,
     text: String,
     signature: String,
-    /// Thoughts that the vendor sealed.
-    sealed: Option<String>,
+    /// The data of a `redacted_thinking` block, which the provider has encrypted.
+    redacted: Option<String>,
 }
 
-impl Thinking {
-    /// Nothing yet.
+impl ThinkingCollector {
+    /// A collector for a response of `model`.
     pub(super) fn of(model: Arc<str>) -> Self {
         Self { model, blocks: Vec::new(), bytes: 0, has_text: false, calls: 0 }
     }
 
-    /// Text came.
-    pub(super) fn said(&mut self) {
+    /// A text block began.
+    pub(super) fn text_started(&mut self) {
         self.has_text = true;
     }
 
-    /// A call began.
-    pub(super) fn called(&mut self) {
+    /// A tool call began.
+    pub(super) fn call_started(&mut self) {
         self.calls += 1;
     }
 
-    /// A thought begins.
-    pub(super) fn begin(&mut self, index: u64, text: String, signature: String, sealed: Option<String>) {
+    /// A reasoning block begins.
+    pub(super) fn begin(&mut self, index: u64, text: String, signature: String, redacted: Option<String>) {
         let after = usize::from(self.has_text) + self.calls;
-        if self.fits(text.len() + signature.len() + sealed.as_ref().map_or(0, String::len)) {
-            self.blocks.push(Partial { index, after, text, signature, sealed });
+        if self.fits(text.len() + signature.len() + redacted.as_ref().map_or(0, String::len)) {
+            self.blocks.push(PartialBlock { index, after, text, signature, redacted });
         }
     }
 
-    /// A thought goes on.
+    /// Adds to a reasoning block.
     pub(super) fn more(&mut self, index: u64, text: &str, signature: &str) {
         if self.fits(text.len() + signature.len())
             && let Some(block) = self.blocks.iter_mut().rfind(|block| block.index == index)
@@ -69,12 +69,12 @@ impl Thinking {
         fits
     }
 
-    /// What is to be given back. Thoughts without the vendor's signature are refused by it, and left out.
-    pub(super) fn done(&mut self) -> Option<Arc<ReasoningBlocks>> {
+    /// The blocks to send back. Blocks without a signature are omitted, because the API rejects them.
+    pub(super) fn finish(&mut self) -> Option<Arc<ReasoningBlocks>> {
         let blocks: Vec<ReasoningBlock> = std::mem::take(&mut self.blocks)
             .into_iter()
             .filter_map(|block| {
-                let value = match block.sealed {
+                let value = match block.redacted {
                     Some(data) => json!({"type": "redacted_thinking", "data": data}),
                     None if block.signature.is_empty() => return None,
                     None => json!({"type": "thinking", "thinking": block.text, "signature": block.signature}),

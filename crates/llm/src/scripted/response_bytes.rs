@@ -1,4 +1,4 @@
-//! Answers of scripts as bytes of the chat completions wire, with their timing and their faults.
+//! Encodes scripted replies as response bodies of the Chat Completions API, with their timing and faults.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     reply::Reply,
-    script::{Fail, Garbage, Piece},
+    script::{ChunkUnit, FailureMode, GarbageKind},
 };
 use crate::{
     ChatRequest, LlmError,
@@ -17,47 +17,51 @@ use crate::{
     transport::{Body, error_response::error_from_status},
 };
 
-/// What the server says instead of streaming.
-pub(super) fn refusal(status: u16, code: &str, after: Option<Duration>) -> LlmError {
+/// The error of a scripted error status.
+pub(super) fn error_response(status: u16, code: &str, after: Option<Duration>) -> LlmError {
     let body = json!({"error": {"code": code, "message": "the script refuses"}}).to_string();
     error_from_status(status, after, body.as_bytes())
 }
 
-/// The bytes of an answer. `split`: seed of random cuts.
+/// The response body. `split` is the seed of random chunk boundaries.
 pub(super) fn body(reply: &Reply, request: &ChatRequest, split: Option<u64>, cx: &CallContext) -> Body {
     let mut events = match reply.fail {
-        Some(Fail::Garbage(Garbage::Page)) => vec![(Duration::ZERO, "<!doctype html><title>502</title>".to_owned())],
-        Some(Fail::Garbage(Garbage::Noise)) => vec![(Duration::ZERO, "data: {\"choices\": nonsense}\n\n".to_owned())],
-        Some(Fail::Garbage(Garbage::Error)) => {
+        Some(FailureMode::Garbage(GarbageKind::Page)) => {
+            vec![(Duration::ZERO, "<!doctype html><title>502</title>".to_owned())]
+        }
+        Some(FailureMode::Garbage(GarbageKind::Noise)) => {
+            vec![(Duration::ZERO, "data: {\"choices\": nonsense}\n\n".to_owned())]
+        }
+        Some(FailureMode::Garbage(GarbageKind::Error)) => {
             vec![(Duration::ZERO, event(&json!({"error": {"code": 503, "message": "the script breaks"}})))]
         }
-        Some(Fail::Silence) => Vec::new(),
-        _ => answer(reply, request),
+        Some(FailureMode::Silence) => Vec::new(),
+        _ => response_events(reply, request),
     };
-    if let Some(Fail::Cut(after)) = reply.fail {
+    if let Some(FailureMode::Cut(after)) = reply.fail {
         events.truncate(after);
     }
-    let mut pieces: VecDeque<(Duration, Bytes)> = VecDeque::new();
+    let mut chunks: VecDeque<(Duration, Bytes)> = VecDeque::new();
     for (wait, text) in events {
         let mut rest = Bytes::from(text);
         let mut wait = wait;
         while let Some(seed) = split.filter(|_| rest.len() > 1) {
-            let at = random(seed, pieces.len() as u64) % rest.len() as u64;
+            let at = random(seed, chunks.len() as u64) % rest.len() as u64;
             let head = rest.split_to(usize::try_from(at).unwrap_or(0).max(1));
-            pieces.push_back((std::mem::take(&mut wait), head));
+            chunks.push_back((std::mem::take(&mut wait), head));
         }
-        pieces.push_back((wait, rest));
+        chunks.push_back((wait, rest));
     }
-    if reply.fail == Some(Fail::Silence) {
+    if reply.fail == Some(FailureMode::Silence) {
         return stream::pending().boxed();
     }
     let clock = cx.clock.clone();
-    stream::unfold((pieces, clock), |(mut pieces, clock)| async move {
-        let (wait, bytes) = pieces.pop_front()?;
+    stream::unfold((chunks, clock), |(mut chunks, clock)| async move {
+        let (wait, bytes) = chunks.pop_front()?;
         if !wait.is_zero() {
             clock.sleep(clock.deadline(wait)).await;
         }
-        Some((Ok(bytes), (pieces, clock)))
+        Some((Ok(bytes), (chunks, clock)))
     })
     .boxed()
 }
@@ -71,18 +75,18 @@ fn chunk(delta: Value, finish: Option<&str>) -> String {
                   "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}))
 }
 
-fn answer(reply: &Reply, request: &ChatRequest) -> Vec<(Duration, String)> {
-    let pace = reply.pace;
-    let mut events = vec![(pace.first, chunk(json!({"role": "assistant", "content": ""}), None))];
-    for (place, piece) in pieces(&reply.text, pace.piece).into_iter().enumerate() {
-        let wait = if place == 0 { Duration::ZERO } else { pace.every };
-        events.push((wait, chunk(json!({"content": piece}), None)));
+fn response_events(reply: &Reply, request: &ChatRequest) -> Vec<(Duration, String)> {
+    let timing = reply.timing;
+    let mut events = vec![(timing.first, chunk(json!({"role": "assistant", "content": ""}), None))];
+    for (position, delta) in split_text(&reply.text, timing.unit).into_iter().enumerate() {
+        let wait = if position == 0 { Duration::ZERO } else { timing.every };
+        events.push((wait, chunk(json!({"content": delta}), None)));
     }
     for (index, (name, arguments)) in reply.calls.iter().enumerate() {
         let id = format!("call_{}_{index}", request.messages.len());
         let call = |more: Value| chunk(json!({"tool_calls": [more]}), None);
         let head = json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}});
-        events.push((pace.every, call(head)));
+        events.push((timing.every, call(head)));
         let arguments = arguments.to_string();
         let middle = (0..=arguments.len() / 2).rev().find(|at| arguments.is_char_boundary(*at)).unwrap_or(0);
         let (a, b) = arguments.split_at(middle);
@@ -103,12 +107,12 @@ fn answer(reply: &Reply, request: &ChatRequest) -> Vec<(Duration, String)> {
     events
 }
 
-/// The text in pieces that together are the text.
-fn pieces(text: &str, piece: Piece) -> Vec<String> {
-    match piece {
-        Piece::Whole if text.is_empty() => Vec::new(),
-        Piece::Whole => vec![text.to_owned()],
-        Piece::Char => text.chars().map(String::from).collect(),
-        Piece::Word => text.split_inclusive(' ').map(str::to_owned).collect(),
+/// Splits the text into deltas.
+fn split_text(text: &str, unit: ChunkUnit) -> Vec<String> {
+    match unit {
+        ChunkUnit::Whole if text.is_empty() => Vec::new(),
+        ChunkUnit::Whole => vec![text.to_owned()],
+        ChunkUnit::Char => text.chars().map(String::from).collect(),
+        ChunkUnit::Word => text.split_inclusive(' ').map(str::to_owned).collect(),
     }
 }

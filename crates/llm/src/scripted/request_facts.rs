@@ -1,4 +1,4 @@
-//! What a rule can see of a request.
+//! The facts of a request that rules can use.
 
 use std::{cell::OnceCell, collections::BTreeMap};
 
@@ -6,65 +6,65 @@ use serde_json::{Map, Value};
 
 use super::{
     pattern::{Pattern, Tables},
-    script::{RawRead, Script},
+    script::{RawFactSource, Script},
 };
 use crate::{ChatMessage, ChatRequest};
 
-/// A request, taken apart for rules.
-pub(super) struct Facts<'a> {
+/// A request and the facts that are read from it.
+pub(super) struct RequestFacts<'a> {
     pub(super) script: &'a Script,
     pub(super) request: &'a ChatRequest,
-    /// The user's words: the fact `user`, else the last message of the user's side.
+    /// The user's text: the fact `user`, else the last user message.
     pub(super) user: String,
-    /// All instructions.
+    /// All system messages.
     pub(super) system: String,
-    /// What the model said last.
+    /// The text of the last assistant message.
     pub(super) assistant: &'a str,
-    /// Outcomes that the model has not answered yet, in order.
-    pub(super) fresh: Vec<Outcome<'a>>,
-    /// What `read` finds, each when it is first asked for.
+    /// Tool results after the last user or assistant message, in order.
+    pub(super) new_results: Vec<ToolResult<'a>>,
+    /// The facts of `read`, each computed on first use.
     read: BTreeMap<&'a str, OnceCell<Option<String>>>,
     prompt: OnceCell<String>,
     state: OnceCell<Value>,
-    /// The values of `let`; they do not depend on the rule.
+    /// The values of `let`, which do not depend on the rule.
     pub(super) named: OnceCell<Vec<(&'a str, minijinja::Value)>>,
 }
 
-/// The outcome of a call, as the model reads it.
-pub(super) struct Outcome<'a> {
+/// The result of a tool call.
+pub(super) struct ToolResult<'a> {
     pub(super) name: &'a str,
     pub(super) text: &'a str,
 }
 
-impl Outcome<'_> {
-    /// The outcome as JSON; as a string when it is none.
+impl ToolResult<'_> {
+    /// The result as JSON; as a string if it is not JSON.
     pub(super) fn json(&self) -> Value {
         serde_json::from_str(self.text).unwrap_or_else(|_| Value::String(self.text.into()))
     }
 }
 
-/// How a fact is read.
-pub(super) struct Reader {
+/// Reads a fact from a request.
+pub(super) struct FactReader {
     purposes: Vec<String>,
     pattern: Option<Pattern>,
     state: Option<String>,
-    talk: Option<Pattern>,
+    conversation: Option<Pattern>,
     since: Option<Pattern>,
 }
 
-impl Reader {
-    pub(super) fn new(raw: RawRead, tables: &Tables) -> Result<Self, String> {
+impl FactReader {
+    pub(super) fn new(raw: RawFactSource, tables: &Tables) -> Result<Self, String> {
         let sources = [raw.pattern.is_some(), raw.state.is_some(), raw.talk.is_some()];
         if sources.into_iter().filter(|given| *given).count() != 1 || (raw.since.is_some() && raw.talk.is_none()) {
             return Err("expected one of `match`, `state` and `talk`; `since` belongs to `talk`".into());
         }
         let compiled = |pattern: Option<String>| pattern.map(|pattern| Pattern::new(&pattern, tables)).transpose();
         let purposes = raw.purpose.map(|purposes| purposes.into_vec()).unwrap_or_default();
-        let (pattern, talk, since) = (compiled(raw.pattern)?, compiled(raw.talk)?, compiled(raw.since)?);
-        Ok(Self { purposes, pattern, state: raw.state, talk, since })
+        let (pattern, conversation, since) = (compiled(raw.pattern)?, compiled(raw.talk)?, compiled(raw.since)?);
+        Ok(Self { purposes, pattern, state: raw.state, conversation, since })
     }
 
-    fn read(&self, facts: &Facts<'_>) -> Option<String> {
+    fn read(&self, facts: &RequestFacts<'_>) -> Option<String> {
         if !self.purposes.is_empty() && !self.purposes.iter().any(|purpose| purpose == facts.request.purpose.as_str()) {
             return None;
         }
@@ -75,23 +75,23 @@ impl Reader {
                 other => Some(other.to_string()),
             };
         }
-        if let Some(pattern) = &self.talk {
-            return pattern.last(&talk(facts.request, self.since.as_ref()));
+        if let Some(pattern) = &self.conversation {
+            return pattern.last(&transcript(facts.request, self.since.as_ref()));
         }
         let prompt = facts.prompt.get_or_init(|| [facts.system.as_str(), last_user(facts.request)].join("\n"));
         self.pattern.as_ref()?.last(prompt)
     }
 }
 
-impl<'a> Facts<'a> {
+impl<'a> RequestFacts<'a> {
     pub(super) fn of(script: &'a Script, request: &'a ChatRequest) -> Self {
         let mut facts = Self {
             script,
             request,
-            user: plain(last_user(request)),
+            user: normalise_text(last_user(request)),
             system: String::new(),
             assistant: "",
-            fresh: Vec::new(),
+            new_results: Vec::new(),
             read: script.readers.keys().map(|name| (name.as_str(), OnceCell::new())).collect(),
             prompt: OnceCell::new(),
             state: OnceCell::new(),
@@ -103,16 +103,16 @@ impl<'a> Facts<'a> {
                     facts.system.push_str(text);
                     facts.system.push('\n');
                 }
-                ChatMessage::User { .. } => facts.fresh.clear(),
+                ChatMessage::User { .. } => facts.new_results.clear(),
                 ChatMessage::Assistant { text, .. } => {
                     facts.assistant = text;
-                    facts.fresh.clear();
+                    facts.new_results.clear();
                 }
-                ChatMessage::Tool { name, text, .. } => facts.fresh.push(Outcome { name, text }),
+                ChatMessage::Tool { name, text, .. } => facts.new_results.push(ToolResult { name, text }),
             }
         }
-        if let Some(words) = facts.read("user").map(plain) {
-            facts.user = words;
+        if let Some(user) = facts.read("user").map(normalise_text) {
+            facts.user = user;
         }
         facts
     }
@@ -123,17 +123,17 @@ impl<'a> Facts<'a> {
         self.read.get(name)?.get_or_init(|| readers.iter().find_map(|reader| reader.read(self))).as_deref()
     }
 
-    /// All facts of `read` that there are.
+    /// All facts of `read` that have a value.
     pub(super) fn all_read(&self) -> BTreeMap<&str, &str> {
         self.read.keys().filter_map(|name| Some((*name, self.read(name)?))).collect()
     }
 
-    /// Messages of the user's side.
+    /// The number of user messages.
     pub(super) fn turns(&self) -> u64 {
         self.request.messages.iter().filter(|message| matches!(***message, ChatMessage::User { .. })).count() as u64
     }
 
-    /// The JSON objects that stand in the instructions and in the last message of the user's side, merged; later keys win.
+    /// The JSON objects in the system messages and in the last user message, merged; later keys override earlier ones.
     pub(super) fn state(&self) -> &Value {
         self.state.get_or_init(|| {
             let mut state = Map::new();
@@ -143,24 +143,24 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// The last outcome of each tool in the whole request.
+    /// The last result of each tool in the whole request.
     pub(super) fn results(&self) -> Value {
         let mut results = Map::new();
         for message in &self.request.messages {
             if let ChatMessage::Tool { name, text, .. } = &**message {
-                results.insert(name.to_string(), Outcome { name, text }.json());
+                results.insert(name.to_string(), ToolResult { name, text }.json());
             }
         }
         Value::Object(results)
     }
 }
 
-/// Starts of objects that are tried; a text full of braces costs no more.
-const STARTS: usize = 200;
+/// Maximum of `{` at which an object is parsed; limits the cost of texts full of braces.
+const MAX_OBJECT_STARTS: usize = 200;
 
 fn collect(text: &str, state: &mut Map<String, Value>) {
     let mut rest = text;
-    for _ in 0..STARTS {
+    for _ in 0..MAX_OBJECT_STARTS {
         let Some(at) = rest.find('{') else { return };
         let Some(tail) = rest.get(at..) else { return };
         let mut parser = serde_json::Deserializer::from_str(tail).into_iter::<Map<String, Value>>();
@@ -180,8 +180,8 @@ fn last_user(request: &ChatRequest) -> &str {
     user.map_or("", |message| message.text())
 }
 
-/// What both sides said, one message a line; only what came after the last message or instruction that matches `since`.
-fn talk(request: &ChatRequest, since: Option<&Pattern>) -> String {
+/// The user and assistant messages, one per line, after the last message that matches `since`.
+fn transcript(request: &ChatRequest, since: Option<&Pattern>) -> String {
     let mut lines: Vec<String> = Vec::new();
     for message in &request.messages {
         let text = message.text();
@@ -190,16 +190,18 @@ fn talk(request: &ChatRequest, since: Option<&Pattern>) -> String {
             continue;
         }
         match &**message {
-            ChatMessage::User { .. } => lines.push(format!("USER: {}", plain(text))),
-            ChatMessage::Assistant { .. } if !text.trim().is_empty() => lines.push(format!("AI: {}", plain(text))),
+            ChatMessage::User { .. } => lines.push(format!("USER: {}", normalise_text(text))),
+            ChatMessage::Assistant { .. } if !text.trim().is_empty() => {
+                lines.push(format!("AI: {}", normalise_text(text)))
+            }
             _ => {}
         }
     }
     lines.join("\n")
 }
 
-/// One line, single spaces, straight quotes.
-fn plain(text: &str) -> String {
+/// The text on one line, with single spaces and straight quotes.
+fn normalise_text(text: &str) -> String {
     text.split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")

@@ -1,4 +1,4 @@
-//! The wire against a faulty server on loopback: raw TCP, manual time.
+//! The client against a faulty local server: raw TCP, manual clock.
 
 use std::time::Duration;
 
@@ -12,34 +12,34 @@ use tokio::{
 
 use crate::{
     ChatMessage, ChatRequest, Delta, Llm, LlmEnvironment, LlmError, LlmErrorKind, ModelConfig, Purpose,
-    ResponseWarning, RouterConfig, Source, open_group, openai::OpenAi,
+    ResponseWarning, RouterConfig, ScriptSource, open_group, openai::OpenAi,
 };
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
 const EVENT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n";
 const STOP: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
 
-/// What the server is told to do next. Dropping the sender closes the connection.
-type Orders = mpsc::UnboundedSender<String>;
+/// Sends the bytes that the server writes next. Dropping it closes the connection.
+type ServerWriter = mpsc::UnboundedSender<String>;
 
-/// A server that takes one request, hands it over, and then writes what it is told.
-async fn server() -> (String, Orders, mpsc::UnboundedReceiver<String>) {
+/// A server that reads one request, passes it to the receiver, and then writes the bytes it gets.
+async fn server() -> (String, ServerWriter, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
-    let (orders, mut told) = mpsc::unbounded_channel::<String>();
-    let (heard, requests) = mpsc::unbounded_channel();
+    let (writer, mut to_write) = mpsc::unbounded_channel::<String>();
+    let (received, requests) = mpsc::unbounded_channel();
     tokio::task::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        heard.send(request(&mut stream).await).unwrap();
-        while let Some(bytes) = told.recv().await {
+        received.send(request(&mut stream).await).unwrap();
+        while let Some(bytes) = to_write.recv().await {
             if stream.write_all(bytes.as_bytes()).await.is_err() {
-                // The client hung up, which some tests wait for.
-                let _ = heard.send("gone".into());
+                // The client closed the connection, which some tests wait for.
+                let _ = received.send("closed".into());
                 return;
             }
         }
     });
-    (base, orders, requests)
+    (base, writer, requests)
 }
 
 async fn request(stream: &mut TcpStream) -> String {
@@ -83,7 +83,7 @@ fn setting() -> (ManualClock, CallContext) {
     (clock, cx)
 }
 
-/// Waits until the clock's sleepers, if any, are asleep: by letting the others run.
+/// Lets other tasks run until `sleepers` of them sleep on the clock.
 async fn settle(clock: &ManualClock, sleepers: usize) {
     while clock.slept().len() < sleepers {
         tokio::task::yield_now().await;
@@ -91,10 +91,10 @@ async fn settle(clock: &ManualClock, sleepers: usize) {
 }
 
 #[tokio::test]
-async fn a_whole_exchange() {
-    let (base, orders, mut requests) = server().await;
+async fn a_request_and_its_response() {
+    let (base, writer, mut requests) = server().await;
     let (_, cx) = setting();
-    orders.send([HEAD, EVENT, STOP, "data: [DONE]\n\n"].concat()).unwrap();
+    writer.send([HEAD, EVENT, STOP, "data: [DONE]\n\n"].concat()).unwrap();
     let answer = model(&base).chat(hello(), &cx).await.unwrap().finish().await.unwrap();
     assert_eq!(&*answer.text, "hi");
     let request = requests.recv().await.unwrap();
@@ -103,24 +103,24 @@ async fn a_whole_exchange() {
 }
 
 #[tokio::test]
-async fn text_is_told_while_the_stream_is_open() {
-    let (base, orders, _requests) = server().await;
+async fn text_is_returned_while_the_stream_is_open() {
+    let (base, writer, _requests) = server().await;
     let (_, cx) = setting();
-    orders.send([HEAD, EVENT].concat()).unwrap();
+    writer.send([HEAD, EVENT].concat()).unwrap();
     let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
     assert_eq!(stream.next().await.unwrap().unwrap(), Delta::Text("hi".into()));
-    orders.send(STOP.into()).unwrap();
-    drop(orders);
+    writer.send(STOP.into()).unwrap();
+    drop(writer);
     assert!(matches!(stream.next().await, Some(Ok(Delta::Done(_)))));
     assert!(stream.next().await.is_none());
 }
 
-/// Runs a call against what the server wrote, lets time pass once the call sleeps, and gives its end.
-async fn end_after(orders_text: &str, sleepers: usize, wait: Duration) -> Result<String, LlmError> {
-    let (base, orders, _requests) = server().await;
+/// Runs a call against `response`, advances the clock once the call sleeps, and returns the result.
+async fn result_after(response: &str, sleepers: usize, wait: Duration) -> Result<String, LlmError> {
+    let (base, writer, _requests) = server().await;
     let (clock, cx) = setting();
-    if !orders_text.is_empty() {
-        orders.send(orders_text.into()).unwrap();
+    if !response.is_empty() {
+        writer.send(response.into()).unwrap();
     }
     let model = model(&base);
     let call = async { model.chat(hello(), &cx).await?.finish().await.map(|answer| answer.text.to_string()) };
@@ -133,15 +133,14 @@ async fn end_after(orders_text: &str, sleepers: usize, wait: Duration) -> Result
 }
 
 #[tokio::test]
-async fn silence_after_the_request() {
-    let end = end_after("", 1, Duration::from_secs(15)).await;
+async fn silence_after_the_request_is_a_first_token_timeout() {
+    let end = result_after("", 1, Duration::from_secs(15)).await;
     assert_eq!(end.unwrap_err().kind, LlmErrorKind::FirstTokenTimeout);
 }
 
-/// Nothing comes before a whole answer is whole: only the time of the whole call ends it.
 #[tokio::test]
-async fn a_whole_answer_may_take_longer_than_a_first_token() {
-    let (base, orders, _requests) = server().await;
+async fn a_response_without_streaming_has_no_first_token_timeout() {
+    let (base, writer, _requests) = server().await;
     let (clock, cx) = setting();
     let mut entry = entry(&base);
     entry.extra.insert("stream".into(), false.into());
@@ -152,15 +151,15 @@ async fn a_whole_answer_may_take_longer_than_a_first_token() {
         clock.advance(segue_base::limits::MODEL_FIRST_TOKEN + Duration::from_secs(5));
         let body = r#"{"choices":[{"message":{"content":"whole"},"finish_reason":"stop"}]}"#;
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
-        orders.send(format!("{head}content-length: {}\r\n\r\n{body}", body.len())).unwrap();
+        writer.send(format!("{head}content-length: {}\r\n\r\n{body}", body.len())).unwrap();
     };
     let (answer, ()) = tokio::join!(call, server);
     assert_eq!(&*answer.text, "whole");
 }
 
-/// Its `timeout` ends the call to this model; the group has time left.
+/// The `timeout` of the entry ends the call to one model; the caller has time left for another.
 #[tokio::test]
-async fn a_silent_model_hands_over_when_the_time_of_its_entry_is_over() {
+async fn after_the_timeout_of_an_entry_the_next_model_is_called() {
     let whole = json!({"stream": false}).as_object().cloned().unwrap();
     let seconds = Duration::from_secs;
     for (change, wait) in [
@@ -168,11 +167,11 @@ async fn a_silent_model_hands_over_when_the_time_of_its_entry_is_over() {
         (ModelConfig { timeout: Some(seconds(20)), extra: whole, ..ModelConfig::default() }, 20),
         (ModelConfig { timeout: Some(seconds(20)), model: "gpt-oss-20b".into(), ..ModelConfig::default() }, 20),
     ] {
-        let (base, _orders, _requests) = server().await;
+        let (base, _writer, _requests) = server().await;
         let (clock, cx) = setting();
         let first = ModelConfig { timeout: change.timeout, extra: change.extra, ..entry(&base) };
         let first = if change.model.is_empty() { first } else { ModelConfig { model: change.model, ..first } };
-        let source = Source::Text { name: "s.yml".into(), text: "rules: [{say: second}]".into() };
+        let source = ScriptSource::Text { name: "s.yml".into(), text: "rules: [{say: second}]".into() };
         let second = ModelConfig { provider: "scripted".into(), source: Some(source), ..ModelConfig::default() };
         let group = open_group(&[first, second], &RouterConfig::default(), &LlmEnvironment::default()).unwrap();
         let call = async { group.chat(hello(), &cx).await?.finish().await.map(|answer| answer.text.to_string()) };
@@ -187,17 +186,17 @@ async fn a_silent_model_hands_over_when_the_time_of_its_entry_is_over() {
 }
 
 #[tokio::test]
-async fn silence_after_the_head() {
+async fn silence_after_the_head_is_a_first_token_timeout() {
     // The first sleeper waits for the head, the second for the first event.
-    let end = end_after(HEAD, 2, Duration::from_secs(15)).await;
+    let end = result_after(HEAD, 2, Duration::from_secs(15)).await;
     assert_eq!(end.unwrap_err().kind, LlmErrorKind::FirstTokenTimeout);
 }
 
 #[tokio::test]
-async fn silence_within_the_answer() {
-    let (base, orders, _requests) = server().await;
+async fn silence_within_the_response_is_an_idle_timeout() {
+    let (base, writer, _requests) = server().await;
     let (clock, cx) = setting();
-    orders.send([HEAD, EVENT].concat()).unwrap();
+    writer.send([HEAD, EVENT].concat()).unwrap();
     let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
     assert!(matches!(stream.next().await, Some(Ok(Delta::Text(_)))));
     let before = clock.slept().len();
@@ -205,22 +204,22 @@ async fn silence_within_the_answer() {
         settle(&clock, before + 1).await;
         clock.advance(Duration::from_secs(10));
     });
-    assert_eq!(next.unwrap().unwrap_err().kind, LlmErrorKind::Idle);
-    assert!(stream.next().await.is_none(), "a failure is told once");
+    assert_eq!(next.unwrap().unwrap_err().kind, LlmErrorKind::IdleTimeout);
+    assert!(stream.next().await.is_none(), "a failure is returned once");
 }
 
 #[tokio::test]
-async fn the_whole_call_has_an_end() {
-    let (base, orders, _requests) = server().await;
+async fn the_whole_call_has_a_timeout() {
+    let (base, writer, _requests) = server().await;
     let (clock, cx) = setting();
-    orders.send([HEAD, EVENT].concat()).unwrap();
+    writer.send([HEAD, EVENT].concat()).unwrap();
     let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
     let mut end = None;
     for _ in 0..10 {
         match stream.next().await.unwrap() {
             Ok(_) => {
                 clock.advance(Duration::from_secs(7));
-                orders.send(EVENT.into()).unwrap();
+                writer.send(EVENT.into()).unwrap();
             }
             Err(error) => {
                 end = Some(error);
@@ -232,10 +231,10 @@ async fn the_whole_call_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_closes_costs_only_the_grace() {
-    let (base, orders, _requests) = server().await;
+async fn after_the_finish_reason_an_open_connection_costs_only_the_grace_period() {
+    let (base, writer, _requests) = server().await;
     let (clock, cx) = setting();
-    orders.send([HEAD, EVENT, STOP].concat()).unwrap();
+    writer.send([HEAD, EVENT, STOP].concat()).unwrap();
     let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
     assert!(matches!(stream.next().await, Some(Ok(Delta::Text(_)))));
     let before = clock.slept().len();
@@ -247,10 +246,10 @@ async fn a_server_that_never_closes_costs_only_the_grace() {
 }
 
 #[tokio::test]
-async fn cancelling_ends_the_call_and_the_connection() {
-    let (base, orders, mut requests) = server().await;
+async fn cancelling_ends_the_call_and_closes_the_connection() {
+    let (base, writer, mut requests) = server().await;
     let (_, cx) = setting();
-    orders.send([HEAD, EVENT].concat()).unwrap();
+    writer.send([HEAD, EVENT].concat()).unwrap();
     let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
     stream.next().await.unwrap().unwrap();
     cx.cancel.cancel();
@@ -258,99 +257,99 @@ async fn cancelling_ends_the_call_and_the_connection() {
     requests.recv().await.unwrap();
     // The server notices as soon as it writes into the closed connection.
     while requests.try_recv().is_err() {
-        let _ = orders.send(EVENT.repeat(100));
+        let _ = writer.send(EVENT.repeat(100));
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn refusals_become_decisions_and_hide_the_key() {
-    let (base, orders, _requests) = server().await;
+async fn error_responses_are_classified_and_the_key_is_masked() {
+    let (base, writer, _requests) = server().await;
     let (_, cx) = setting();
     let body = r#"{"error":{"message":"wrong key hunter2-long","code":"invalid_api_key"}}"#;
-    orders.send(format!("HTTP/1.1 401 No\r\ncontent-length: {}\r\n\r\n{body}", body.len())).unwrap();
+    writer.send(format!("HTTP/1.1 401 No\r\ncontent-length: {}\r\n\r\n{body}", body.len())).unwrap();
     let error = model(&base).chat(hello(), &cx).await.unwrap_err();
     assert_eq!(error.kind, LlmErrorKind::Unauthorised);
     assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_limit_says_how_long_to_wait() {
-    let (base, orders, _requests) = server().await;
+async fn a_rate_limit_error_has_the_retry_after_of_the_response() {
+    let (base, writer, _requests) = server().await;
     let (_, cx) = setting();
-    orders.send("HTTP/1.1 429 Slow\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n".into()).unwrap();
+    writer.send("HTTP/1.1 429 Slow\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n".into()).unwrap();
     let error = model(&base).chat(hello(), &cx).await.unwrap_err();
     assert_eq!(error.kind, LlmErrorKind::RateLimited { after: Some(Duration::from_secs(7)) });
 }
 
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
-    let (base, orders, _requests) = server().await;
+    let (base, writer, _requests) = server().await;
     let (_, cx) = setting();
-    orders.send("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n".into()).unwrap();
+    writer.send("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n".into()).unwrap();
     assert_eq!(model(&base).chat(hello(), &cx).await.unwrap_err().kind, LlmErrorKind::NotFound);
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_a_cut() {
-    let (base, orders, _requests) = server().await;
+async fn a_broken_connection_is_a_truncated_response() {
+    let (base, writer, _requests) = server().await;
     let (_, cx) = setting();
     let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-    orders.send(format!("{head}{:x}\r\n{EVENT}\r\n5\r\nda", EVENT.len())).unwrap();
-    drop(orders);
+    writer.send(format!("{head}{:x}\r\n{EVENT}\r\n5\r\nda", EVENT.len())).unwrap();
+    drop(writer);
     let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
     assert_eq!(stream.next().await.unwrap().unwrap(), Delta::Text("hi".into()));
-    assert_eq!(stream.next().await.unwrap().unwrap_err().kind, LlmErrorKind::CutShort);
+    assert_eq!(stream.next().await.unwrap().unwrap_err().kind, LlmErrorKind::Truncated);
 }
 
 #[tokio::test]
-async fn nobody_there() {
-    // Bound and never listening: nobody else gets the port, and nobody answers there.
-    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
-    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let base = format!("http://{}/v1", nobody.local_addr().unwrap());
+async fn a_refused_connection_is_unreachable() {
+    // Bound but not listening: connections are refused, and no other test gets the port.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let base = format!("http://{}/v1", socket.local_addr().unwrap());
     let (_, cx) = setting();
     assert_eq!(model(&base).chat(hello(), &cx).await.unwrap_err().kind, LlmErrorKind::Unreachable);
 }
 
-/// Without a `timeout` in its entry, a call ends when the table says.
+/// Without `timeout` in its entry, a call ends after [`segue_base::limits::MODEL_TOTAL`].
 #[tokio::test]
-async fn a_call_without_a_timeout_of_its_own_ends_all_the_same() {
-    let (base, orders, _requests) = server().await;
+async fn a_call_without_timeout_ends_after_the_default() {
+    let (base, writer, _requests) = server().await;
     let clock = ManualClock::new();
     let cx = clock.context(Duration::from_secs(600));
-    orders.send([HEAD, EVENT].concat()).unwrap();
+    writer.send([HEAD, EVENT].concat()).unwrap();
     let model = OpenAi::new(&ModelConfig { timeout: None, ..entry(&base) }, &LlmEnvironment::default()).unwrap();
     let mut stream = model.chat(hello(), &cx).await.unwrap();
     let began = cx.remaining();
-    let pace = Duration::from_secs(7);
+    let interval = Duration::from_secs(7);
     let end = loop {
         match stream.next().await.unwrap() {
             Ok(_) => {
-                clock.advance(pace);
-                orders.send(EVENT.into()).unwrap();
+                clock.advance(interval);
+                writer.send(EVENT.into()).unwrap();
             }
             Err(error) => break error,
         }
     };
     assert_eq!(end.kind, LlmErrorKind::CallTimeout);
     let took = began - cx.remaining();
-    assert!(took >= segue_base::limits::MODEL_TOTAL && took < segue_base::limits::MODEL_TOTAL + pace, "{took:?}");
+    assert!(took >= segue_base::limits::MODEL_TOTAL && took < segue_base::limits::MODEL_TOTAL + interval, "{took:?}");
 }
 
-/// The first address takes the connection and says nothing; the second answers.
+/// The first address closes the connection; the second answers.
 #[tokio::test]
 async fn the_next_address_of_a_host_is_tried() {
     let (dead, alive) =
         (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
     let outbound =
         HttpClients::with_resolved("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
-    let around = LlmEnvironment { outbound, ..LlmEnvironment::default() };
-    let model = OpenAi::new(&entry("http://models.test/v1"), &around).unwrap();
+    let environment = LlmEnvironment { outbound, ..LlmEnvironment::default() };
+    let model = OpenAi::new(&entry("http://models.test/v1"), &environment).unwrap();
     let clock = ManualClock::new();
     let cx = clock.context(Duration::from_secs(60));
-    let hangs_up = async { drop(dead.accept().await.unwrap()) };
-    let (failed, ()) = tokio::join!(model.chat(hello(), &cx), hangs_up);
+    let closes = async { drop(dead.accept().await.unwrap()) };
+    let (failed, ()) = tokio::join!(model.chat(hello(), &cx), closes);
     assert_eq!(failed.unwrap_err().kind, LlmErrorKind::Unreachable);
     for _ in 0..2 {
         let answers = async {
@@ -358,48 +357,51 @@ async fn the_next_address_of_a_host_is_tried() {
             request(&mut stream).await;
             stream.write_all(format!("{HEAD}{EVENT}{STOP}data: [DONE]\n\n").as_bytes()).await.unwrap();
         };
-        let asks = async { model.chat(hello(), &cx).await.unwrap().finish().await };
-        let (answer, ()) = tokio::join!(asks, answers);
-        assert_eq!(&*answer.unwrap().text, "hi", "and kept, while it answers");
+        let call = async { model.chat(hello(), &cx).await.unwrap().finish().await };
+        let (answer, ()) = tokio::join!(call, answers);
+        assert_eq!(&*answer.unwrap().text, "hi", "it is used as long as it answers");
     }
 }
 
-/// Both were on their way to the first address when it hung up: its failure is one, and what comes next goes to the second.
+/// Two concurrent failures of the first address count as one, so the next call goes to the second address.
 #[tokio::test]
-async fn two_that_fail_together_go_on_to_the_same_next_address() {
+async fn concurrent_failures_move_on_by_one_address() {
     let (dead, alive) =
         (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
     let outbound =
         HttpClients::with_resolved("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
-    let around = LlmEnvironment { outbound, ..LlmEnvironment::default() };
-    let model = OpenAi::new(&entry("http://models.test/v1"), &around).unwrap();
+    let environment = LlmEnvironment { outbound, ..LlmEnvironment::default() };
+    let model = OpenAi::new(&entry("http://models.test/v1"), &environment).unwrap();
     let clock = ManualClock::new();
     let cx = clock.context(Duration::from_secs(60));
-    let hangs_up = async { drop((dead.accept().await.unwrap(), dead.accept().await.unwrap())) };
-    let (first, second, ()) = tokio::join!(model.chat(hello(), &cx), model.chat(hello(), &cx), hangs_up);
+    let closes = async { drop((dead.accept().await.unwrap(), dead.accept().await.unwrap())) };
+    let (first, second, ()) = tokio::join!(model.chat(hello(), &cx), model.chat(hello(), &cx), closes);
     for failed in [first, second] {
         assert_eq!(failed.unwrap_err().kind, LlmErrorKind::Unreachable);
     }
     let answers = async {
         let (mut stream, _) = tokio::select! {
             accepted = alive.accept() => accepted.unwrap(),
-            _ = dead.accept() => panic!("the address that failed is asked again"),
+            _ = dead.accept() => panic!("the failed address is called again"),
         };
         request(&mut stream).await;
         stream.write_all(format!("{HEAD}{EVENT}{STOP}data: [DONE]\n\n").as_bytes()).await.unwrap();
     };
-    let asks = async { model.chat(hello(), &cx).await.unwrap().finish().await };
-    let (answer, ()) = tokio::join!(asks, answers);
+    let call = async { model.chat(hello(), &cx).await.unwrap().finish().await };
+    let (answer, ()) = tokio::join!(call, answers);
     assert_eq!(&*answer.unwrap().text, "hi");
 }
 
 #[tokio::test]
-async fn an_end_that_a_vendor_announces_stands_with_the_answer() {
-    let (base, orders, _requests) = server().await;
-    orders.send(HEAD.replace("\r\nconnection", "\r\nsunset: Fri, 01 Jan 2027 00:00:00 GMT\r\nconnection")).unwrap();
-    orders.send(format!("{EVENT}{STOP}data: [DONE]\n\n")).unwrap();
+async fn a_deprecation_notice_is_a_warning_of_the_response() {
+    let (base, writer, _requests) = server().await;
+    writer.send(HEAD.replace("\r\nconnection", "\r\nsunset: Fri, 01 Jan 2027 00:00:00 GMT\r\nconnection")).unwrap();
+    writer.send(format!("{EVENT}{STOP}data: [DONE]\n\n")).unwrap();
     let clock = ManualClock::new();
     let answer =
         model(&base).chat(hello(), &clock.context(Duration::from_secs(60))).await.unwrap().finish().await.unwrap();
-    assert_eq!(answer.oddities, [ResponseWarning::Deprecated { said: "sunset: Fri, 01 Jan 2027 00:00:00 GMT".into() }]);
+    assert_eq!(
+        answer.warnings,
+        [ResponseWarning::Deprecated { notice: "sunset: Fri, 01 Jan 2027 00:00:00 GMT".into() }]
+    );
 }
