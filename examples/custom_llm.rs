@@ -1,4 +1,4 @@
-//! A model written in Rust: anything that turns a request into a stream of text and a terminal mark.
+//! A model written in Rust: any type that turns a request into a stream of text deltas and a complete response.
 //!
 //! `cargo run --example custom_llm`
 

@@ -244,6 +244,38 @@ mod tests {
         assert_eq!(error.detail.map(|d| d.chars().count()), Some(500));
     }
 
+    /// Journals and cassettes store these names.
+    #[test]
+    fn stored_names_of_kinds_are_their_codes() {
+        use LlmErrorKind as K;
+        for kind in [
+            K::RateLimited { after: None },
+            K::QuotaExhausted,
+            K::Overloaded { after: None },
+            K::ContextLengthExceeded,
+            K::BadRequest,
+            K::Unauthorised,
+            K::NotFound,
+            K::Unreachable,
+            K::FirstTokenTimeout,
+            K::IdleTimeout,
+            K::DeadlineExceeded,
+            K::CallTimeout,
+            K::Truncated,
+            K::InvalidResponse(InvalidResponse::NotJson),
+            K::ContentFilter,
+            K::Cancelled,
+            K::NotInScript,
+        ] {
+            let text = serde_json::to_string(&kind).unwrap_or_default();
+            let code = LlmError::new(kind).code();
+            assert!(text == format!("\"{code}\"") || text.starts_with(&format!("{{\"{code}\":")), "{text} {code}");
+        }
+        use InvalidResponse as I;
+        let invalid = [I::UnexpectedFormat, I::NoChoices, I::MissingToolName];
+        assert_eq!(serde_json::to_string(&invalid).unwrap_or_default(), r#"["not_an_answer","empty","nameless_call"]"#);
+    }
+
     #[test]
     fn errors_round_trip_through_json() {
         for kind in [

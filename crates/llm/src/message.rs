@@ -243,3 +243,29 @@ pub enum FinishReason {
     /// The provider's content filter ended it: the text is incomplete and its tool calls are dropped.
     ContentFilter,
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Journals and cassettes store these names.
+    #[test]
+    fn stored_names_of_a_response_do_not_change() {
+        let block = ReasoningBlock { after: 0, block: Arc::new(Value::Null) };
+        let routing = RoutingInfo { member: 1, model: "m".into(), attempts: 2, shortened: true };
+        let response = ChatResponse {
+            truncated_calls: vec!["pay".into()],
+            reasoning: Some(Arc::new(ReasoningBlocks { model: "m".into(), blocks: vec![block] })),
+            routing: Some(Arc::new(routing)),
+            warnings: vec![ResponseWarning::DataAfterEnd, ResponseWarning::InvalidUnicodeReplaced],
+            ..ChatResponse::text("hi")
+        };
+        let stored = serde_json::to_value(&response).unwrap();
+        assert_eq!(stored["lost_calls"], serde_json::json!(["pay"]));
+        assert_eq!(stored["thoughts"]["model"], "m");
+        assert_eq!(stored["route"], serde_json::json!({"member": 1, "model": "m", "tries": 2, "shrunk": true}));
+        assert_eq!(stored["oddities"], serde_json::json!(["after_end", "repaired"]));
+        assert_eq!(serde_json::from_value::<ChatResponse>(stored).unwrap(), response);
+    }
+}
