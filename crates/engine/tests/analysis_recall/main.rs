@@ -58,21 +58,21 @@ fn counts(finding: &Finding) -> bool {
 struct Outcome {
     found: bool,
     /// A description for the output.
-    story: String,
+    description: String,
 }
 
-fn plant(kind: &Mistake, seed: u64) -> Outcome {
-    let custom = kind.quiet.then_some(false);
+fn seed_mistake(kind: &Mistake, seed: u64) -> Outcome {
+    let custom = kind.without_custom_actions.then_some(false);
     let before: HashSet<(&str, String)> = {
-        let (sources, _) = valid_projects::clean(seed, custom).sources();
+        let (sources, _) = valid_projects::valid_project(seed, custom).sources();
         Project::load_and_analyse(&sources)
             .findings
             .into_iter()
             .map(|finding| (finding.code, finding.message))
             .collect()
     };
-    let mut project = valid_projects::clean(seed, custom);
-    (kind.plant)(&mut project);
+    let mut project = valid_projects::valid_project(seed, custom);
+    (kind.apply)(&mut project);
     let (sources, marks) = project.sources();
     assert!(!marks.is_empty(), "{} marks no place", kind.name);
     let findings = Project::load_and_analyse(&sources).findings;
@@ -83,13 +83,13 @@ fn plant(kind: &Mistake, seed: u64) -> Outcome {
     let is_new = |finding: &&Finding| !before.contains(&(finding.code, finding.message.clone()));
     let found = findings.iter().filter(is_new).any(here);
     let shown: Vec<Finding> = findings.iter().filter(is_new).cloned().collect();
-    let story = format!(
+    let description = format!(
         "{} (seed {seed}), marked {marks:?}\n{}{}",
         kind.name,
         lines(&sources, &marks),
         render::all(&shown, &sources)
     );
-    Outcome { found, story }
+    Outcome { found, description }
 }
 
 /// The marked lines with their context.
@@ -116,26 +116,26 @@ fn seeded_mistakes_are_reported_at_their_line() {
     let many = if is_full() { 200 } else { 40 };
     // Visits the kinds from an offset that depends on the seed, so that samples of many seeds cover all of them.
     let begin = if is_full() { 0 } else { usize::try_from(seed).unwrap() * many };
-    let mut planted = 0;
+    let mut seeded = 0;
     let mut missed = Vec::new();
     for at in begin..begin + many {
         let kind = &kinds[at % kinds.len()];
         if only.as_ref().is_some_and(|only| !kind.name.contains(only.as_str())) {
             continue;
         }
-        let outcome = plant(kind, seed.wrapping_mul(10_007).wrapping_add(at as u64));
-        planted += 1;
+        let outcome = seed_mistake(kind, seed.wrapping_mul(10_007).wrapping_add(at as u64));
+        seeded += 1;
         if !outcome.found {
-            missed.push(outcome.story);
+            missed.push(outcome.description);
         } else if only.is_some() {
-            println!("{}", outcome.story);
+            println!("{}", outcome.description);
         }
     }
     let kinds = kinds.len().min(many);
-    let found = planted - missed.len();
-    recorded(&format!("full: {found} of {planted} planted defects found, {kinds} kinds, seed {seed}"));
-    let most = planted / 20;
-    assert!(missed.len() <= most, "missed {} of {planted}:\n{}", missed.len(), missed.join("\n"));
+    let found = seeded - missed.len();
+    recorded(&format!("full: {found} of {seeded} seeded mistakes found, {kinds} kinds, seed {seed}"));
+    let most = seeded / 20;
+    assert!(missed.len() <= most, "missed {} of {seeded}:\n{}", missed.len(), missed.join("\n"));
     for missed in &missed {
         println!("missed: {missed}");
     }
@@ -146,9 +146,9 @@ fn valid_projects_have_no_findings() {
     let (seed, many) = (seed(), if is_full() { 400 } else { 40 });
     for at in 0..many {
         let seed = seed.wrapping_mul(20_011).wrapping_add(at);
-        let (sources, _) = valid_projects::clean(seed, None).sources();
+        let (sources, _) = valid_projects::valid_project(seed, None).sources();
         let alarms: Vec<Finding> = Project::load_and_analyse(&sources).findings.into_iter().filter(counts).collect();
         assert!(alarms.is_empty(), "seed {seed}:\n{}", render::all(&alarms, &sources));
     }
-    recorded(&format!("full: no error and no warning on {many} clean projects, seed {seed}"));
+    recorded(&format!("full: no error and no warning in {many} valid projects, seed {seed}"));
 }

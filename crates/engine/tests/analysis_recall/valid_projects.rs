@@ -22,7 +22,7 @@ const DEEDS: [(&str, &str); 8] = [
 ];
 
 /// A valid project by seed.
-pub fn clean(seed: u64, custom: Option<bool>) -> ProjectBuilder {
+pub fn valid_project(seed: u64, custom: Option<bool>) -> ProjectBuilder {
     let mut project = ProjectBuilder::new(seed, custom);
     let mut things = THINGS;
     project.rng.shuffle(&mut things);

@@ -1,6 +1,6 @@
 //! Mistakes from habits of other languages, and from unfinished copies.
 
-use super::{Mistake, kind, quiet};
+use super::{Mistake, kind, without_custom_actions};
 use crate::{
     project_builder::{Kind, ProjectBuilder, act, described, ending, fill, named, ways},
     yaml::{Yaml, list, map, plain, text},
@@ -21,7 +21,7 @@ pub const KINDS: [Mistake; 24] = [
     kind("one parameter of a tool twice", parameter_twice),
     kind("two answers of a tool fill one slot", output_twice),
     kind("the answer of a tool under another name", output_root),
-    quiet("a guard that waits for its own flow", guard_of_itself),
+    without_custom_actions("a guard that waits for its own flow", guard_of_itself),
     kind("a slot is set and then asked for", set_then_asked),
     kind("an initial value that hides the question", initial_hides),
     kind("two buttons with one title", twin_buttons),

@@ -1,6 +1,6 @@
 //! Paths that loop or lead nowhere, and slots that are read before they can be set.
 
-use super::{Mistake, kind, quiet};
+use super::{Mistake, kind, without_custom_actions};
 use crate::{
     project_builder::{Kind, ProjectBuilder, act, described, ending, fill, going, named, ways},
     yaml::{Yaml, list, map, plain, text},
@@ -17,16 +17,16 @@ pub const KINDS: [Mistake; 20] = [
     kind("a branch before the question", branch_before),
     kind("a text prints what is asked for later", printed_before),
     kind("a tool gets what is asked for later", sent_before),
-    quiet("a branch on a slot that nothing fills", never_filled),
-    quiet("a guard on a slot that nothing fills", guard_never_filled),
-    quiet("a tool gets a slot that nothing fills", sent_never_filled),
-    quiet("a slot is gone when its flow ends", forgotten),
-    quiet("a guard on a slot that is gone when its flow ends", guard_forgotten),
+    without_custom_actions("a branch on a slot that nothing fills", never_filled),
+    without_custom_actions("a guard on a slot that nothing fills", guard_never_filled),
+    without_custom_actions("a tool gets a slot that nothing fills", sent_never_filled),
+    without_custom_actions("a slot is gone when its flow ends", forgotten),
+    without_custom_actions("a guard on a slot that is gone when its flow ends", guard_forgotten),
     kind("only actions fill it, and it is asked for", controlled_question),
     kind("a list is asked for", list_question),
     kind("two things ask for one slot", two_questions),
     kind("a slot is persisted that the flow does not ask for", persisted_stranger),
-    quiet("a slot is asked for and never used", asked_for_nothing),
+    without_custom_actions("a slot is asked for and never used", asked_for_nothing),
 ];
 
 fn silent_circle(project: &mut ProjectBuilder) {

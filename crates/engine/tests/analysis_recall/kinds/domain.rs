@@ -1,6 +1,6 @@
 //! Mistakes in the domain, the configuration and agents.
 
-use super::{Mistake, kind, quiet};
+use super::{Mistake, kind, without_custom_actions};
 use crate::{
     project_builder::{Kind, ProjectBuilder, act, described, ending, fill, named, ways},
     yaml::{Yaml, list, map, plain, text},
@@ -20,8 +20,8 @@ pub const KINDS: [Mistake; 22] = [
     kind("a slot type in Python", python_type),
     kind("a mapping of no known type", unknown_mapping),
     kind("a misspelt key of a slot", slot_key),
-    quiet("a response that nothing says", unused_response),
-    quiet("a slot that nothing uses", unused_slot),
+    without_custom_actions("a response that nothing says", unused_response),
+    without_custom_actions("a slot that nothing uses", unused_slot),
     kind("an action that nothing runs", unused_action),
     kind("an agent that nothing calls", unused_agent),
     kind("an agent that is never done", exit_impossible),

@@ -14,17 +14,17 @@ use crate::project_builder::ProjectBuilder;
 /// A kind of mistake.
 pub struct Mistake {
     pub name: &'static str,
-    pub plant: fn(&mut ProjectBuilder),
+    pub apply: fn(&mut ProjectBuilder),
     /// Only in projects without custom actions: those may set and read any slot.
-    pub quiet: bool,
+    pub without_custom_actions: bool,
 }
 
-const fn kind(name: &'static str, plant: fn(&mut ProjectBuilder)) -> Mistake {
-    Mistake { name, plant, quiet: false }
+const fn kind(name: &'static str, apply: fn(&mut ProjectBuilder)) -> Mistake {
+    Mistake { name, apply, without_custom_actions: false }
 }
 
-const fn quiet(name: &'static str, plant: fn(&mut ProjectBuilder)) -> Mistake {
-    Mistake { name, plant, quiet: true }
+const fn without_custom_actions(name: &'static str, apply: fn(&mut ProjectBuilder)) -> Mistake {
+    Mistake { name, apply, without_custom_actions: true }
 }
 
 /// All kinds.

@@ -33,7 +33,7 @@ fn bots<'t>(turn: &'t TurnRecord<'_>) -> impl DoubleEndedIterator<Item = &'t Bot
 
 /// Whether the turn is a trigger that led to nothing: no message is sent then.
 fn is_trigger_without_effect(turn: &TurnRecord<'_>) -> bool {
-    turn.notes("no message is sent") || turn.notes("is not waiting for the user") || turn.notes("is no longer due")
+    turn.notes("the trigger leads to no command") || turn.notes("is no longer due")
 }
 
 /// An open question was asked in this turn, after all other replies.
