@@ -52,7 +52,7 @@ fn message_longer_than_the_hard_limit_is_rejected() {
 fn turn_with_too_many_actions_ends_with_one_error_response() {
     let mut driver = Driver::new(project::load("bank"));
     driver.user("slow");
-    driver.understood(&["start flow slow_circle"]);
+    driver.understood(&["start flow slow_loop"]);
     let mut acts = 0;
     while let Next::Act(_) = &driver.next {
         acts += 1;

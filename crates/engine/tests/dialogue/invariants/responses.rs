@@ -78,16 +78,16 @@ pub(super) fn failure_is_reported_once(_: &mut InvariantChecker, turn: &TurnReco
     // A project may have its own response.
     let own = own || turn.driver.next == Next::EndSession || turn.driver.conversation.paused;
     // Error messages that are pending from an earlier turn or after this one.
-    let untold = |frames: &[Frame]| {
+    let has_pending_error = |frames: &[Frame]| {
         let is_error =
             |frame: &Frame| matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::InternalError { .. } });
         frames.iter().any(is_error)
     };
-    let deferred = untold(&turn.inputs[0].before) || untold(turn.rest()) || !turn.is_over();
+    let deferred = has_pending_error(&turn.inputs[0].before) || has_pending_error(turn.rest()) || !turn.is_over();
     // An action may have reset the conversation; another version notifies of the change.
-    let taken_over = turn.inputs.iter().any(|record| matches!(record.input.kind, InputKind::VersionChanged { .. }));
+    let recovered = turn.inputs.iter().any(|record| matches!(record.input.kind, InputKind::VersionChanged { .. }));
     let forgotten = turn.resets_after_understanding();
-    if own || deferred || taken_over || forgotten || super::idle_state::stopped_from_outside(turn) {
+    if own || deferred || recovered || forgotten || super::idle_state::stopped_from_outside(turn) {
         return Ok(());
     }
     let is_failure = |why: &&Reason| match why {
@@ -102,23 +102,23 @@ pub(super) fn failure_is_reported_once(_: &mut InvariantChecker, turn: &TurnReco
     let refused = turn.understood().map_or(0, |(_, commands, _)| {
         commands.iter().filter(|command| matches!(command, Command::Error { .. })).count()
     });
-    let told =
+    let reported =
         bots(turn).filter(|bot| bot.utter_action.as_deref().is_some_and(|name| FAILURES.contains(&name))).count();
     // A failure during the report of another one is not reported separately.
-    let circles = usize::from(turn.notes("in a loop") || turn.is_exhausted());
+    let loops = usize::from(turn.notes("in a loop") || turn.is_exhausted());
     // A pattern that does more than report may fail itself, or continue elsewhere before it has reported.
-    let tells_alone = turn.project().flow("pattern_internal_error").is_none_or(|flow| {
+    let only_reports = turn.project().flow("pattern_internal_error").is_none_or(|flow| {
         let acts = |step: &Step| matches!(&step.kind, StepKind::Action(ActionReference::Plain(name)) if turn.project().lists_action(name.as_str()));
         !flow.steps.iter().any(acts)
     });
-    if !tells_alone {
+    if !only_reports {
         return Ok(());
     }
-    let (least, most) = ((failed + refused).saturating_sub(circles), failed + refused + circles);
-    if (least..=most).contains(&told) && (told > 0 || failed + refused == 0) {
+    let (least, most) = ((failed + refused).saturating_sub(loops), failed + refused + loops);
+    if (least..=most).contains(&reported) && (reported > 0 || failed + refused == 0) {
         return Ok(());
     }
-    Err(format!("{failed} failures and {refused} refused messages were reported {told} times"))
+    Err(format!("{failed} failures and {refused} refused messages were reported {reported} times"))
 }
 
 /// Every message is answered, unless the project wants it otherwise.
