@@ -1,4 +1,4 @@
-//! Flows as wholes: descriptions, names, guards, patterns.
+//! Mistakes in whole flows: descriptions, names, guards, patterns.
 
 use super::{Mistake, kind};
 use crate::{
@@ -56,7 +56,7 @@ fn flow_key(project: &mut ProjectBuilder) {
     project.flows[flow].keys.push((key.into(), value.marked()));
 }
 
-/// Two flows; each description is a place of the defect.
+/// Two flows; the description of each is the mistake.
 fn twins(project: &mut ProjectBuilder, a: &str, b: &str) {
     for (id, description) in [("star_talk", a), ("heaven_talk", b)] {
         let flow = lone(project, id, description);
@@ -86,7 +86,7 @@ fn never_started(project: &mut ProjectBuilder) {
     project.flows[flow].marked = true;
 }
 
-/// A pattern of the project's own; the pattern as a whole is the place.
+/// A custom pattern; the whole pattern is the mistake.
 fn pattern(project: &mut ProjectBuilder, id: &str) {
     project.flows.retain(|flow| flow.id != id);
     let flow = lone(project, id, "in our own words");
