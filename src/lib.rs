@@ -105,7 +105,7 @@ pub use crate::{
     clock::{Clock, SystemClock},
     context::CallContext,
     conversation::{
-        ActionAnswer, ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Button, Conversation,
+        ActionOutcome, ActionServerResponse, AgentOutcome, AgentStatus, BotKind, BotMessage, Button, Conversation,
         DeliveryError, DiscardReplies, Event, EventKind, FlowLocation, Receipt, Reply, ReplyEvent, ReplyKind,
         ReplySink, StepError, UserMessage,
     },

@@ -1,7 +1,7 @@
 //! What an action server answers: a status and a body become an outcome.
 
 use segue_engine::{
-    conversation::{ActionAnswer, ActionOutcome, StepError},
+    conversation::{ActionOutcome, ActionServerResponse, StepError},
     text::{ELLIPSIS, TextLimit, strip_hidden, truncate},
 };
 use serde_json::{Map, Value as Json};
@@ -27,8 +27,8 @@ pub(super) fn read(name: &str, status: u16, body: &[u8], compressed: bool) -> An
     let words = || words(json.as_ref(), body);
     Answer::Outcome(match status {
         200 | 204 => match json {
-            Some(Json::Null) => ActionOutcome::Answered(ActionAnswer::default()),
-            Some(Json::Object(map)) => ActionOutcome::Answered(answer(map)),
+            Some(Json::Null) => ActionOutcome::ServerResponse(ActionServerResponse::default()),
+            Some(Json::Object(map)) => ActionOutcome::ServerResponse(answer(map)),
             _ => in_doubt("bad_answer", "it answered with something that is no JSON object"),
         },
         400 if names_action => ActionOutcome::Rejected { reason: words() },
@@ -49,7 +49,7 @@ pub(super) fn read(name: &str, status: u16, body: &[u8], compressed: bool) -> An
 /// An answer that came whole.
 #[cfg(feature = "grpc")]
 pub(super) fn of(map: Map<String, Json>) -> Answer {
-    Answer::Outcome(ActionOutcome::Answered(answer(map)))
+    Answer::Outcome(ActionOutcome::ServerResponse(answer(map)))
 }
 
 fn failed(code: &str, message: impl Into<String>) -> ActionOutcome {
@@ -64,7 +64,7 @@ fn in_doubt(code: &str, message: impl Into<String>) -> ActionOutcome {
     ActionOutcome::Failed(StepError::in_doubt(code, message))
 }
 
-fn answer(mut map: Map<String, Json>) -> ActionAnswer {
+fn answer(mut map: Map<String, Json>) -> ActionServerResponse {
     let mut maps = |key: &str| -> Vec<Map<String, Json>> {
         let Some(Json::Array(items)) = map.shift_remove(key) else { return Vec::new() };
         let maps = items.into_iter().filter_map(|item| match item {
@@ -73,7 +73,7 @@ fn answer(mut map: Map<String, Json>) -> ActionAnswer {
         });
         maps.collect()
     };
-    ActionAnswer { responses: maps("responses"), events: maps("events") }
+    ActionServerResponse { responses: maps("responses"), events: maps("events") }
 }
 
 /// What a server says about an error, for operators.
@@ -124,12 +124,14 @@ mod tests {
 
     #[test]
     fn empty_answers_are_answers_and_odd_items_are_left_out() {
-        let empty = Answer::Outcome(ActionOutcome::Answered(ActionAnswer::default()));
+        let empty = Answer::Outcome(ActionOutcome::ServerResponse(ActionServerResponse::default()));
         for body in ["", " \n", "null", "{}", r#"{"events": null, "responses": [null, 1]}"#] {
             assert_eq!(read("a", 200, body.as_bytes(), false), empty, "{body}");
         }
         let body = r#"{"events": [{"event": "slot"}, 7], "responses": [{"text": "hi"}]}"#;
-        let Answer::Outcome(ActionOutcome::Answered(answer)) = read("a", 200, body.as_bytes(), false) else { panic!() };
+        let Answer::Outcome(ActionOutcome::ServerResponse(answer)) = read("a", 200, body.as_bytes(), false) else {
+            panic!()
+        };
         assert_eq!((answer.events.len(), &answer.responses[0]["text"]), (1, &json!("hi")));
     }
 

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{ActionAnswer, ActionOutcome, StepError},
+    conversation::{ActionOutcome, ActionServerResponse, StepError},
     ids::{ActionName, ConversationId},
     project::{ActionEndpointDef, Project},
 };
@@ -105,7 +105,9 @@ async fn the_domain_goes_only_where_it_is_asked_for() {
     .await;
     let (client, clock) = client(&server.url, |_| {});
     for _ in 0..2 {
-        let ActionOutcome::Answered(ActionAnswer { events, .. }) = run(&*client, &clock, "action_a").await else {
+        let ActionOutcome::ServerResponse(ActionServerResponse { events, .. }) =
+            run(&*client, &clock, "action_a").await
+        else {
             panic!()
         };
         assert_eq!(events[0]["value"], "action_a");
@@ -131,7 +133,7 @@ async fn a_selective_domain_goes_only_to_actions_that_ask() {
     .await;
     let (client, clock) = client(&server.url, |def| def.selective_domain = true);
     for action in ["action_a", "action_b"] {
-        assert!(matches!(run(&*client, &clock, action).await, ActionOutcome::Answered(_)));
+        assert!(matches!(run(&*client, &clock, action).await, ActionOutcome::ServerResponse(_)));
     }
     let heard = server.heard();
     assert_eq!(heard[1].json["domain"], json!({}), "action_a does not ask for it");
@@ -155,7 +157,7 @@ async fn who_we_are_is_said_as_the_endpoint_says() {
         def.basic_auth = Some(("anna".to_owned(), "pass".to_owned()));
         def.compress = Some(true);
     });
-    assert!(matches!(run(&*client, &clock, "action_a").await, ActionOutcome::Answered(_)));
+    assert!(matches!(run(&*client, &clock, "action_a").await, ActionOutcome::ServerResponse(_)));
     let heard = &server.heard()[0];
     assert_eq!(heard.line, "POST /webhook?token=secret%261 HTTP/1.1");
     assert_eq!((heard.header("x-own"), heard.header("authorization")), (Some("yes"), Some("Basic YW5uYTpwYXNz")));

@@ -69,7 +69,7 @@ impl<'a> Ledger<'a> {
     pub(super) fn event(&mut self, kind: EventKind, cx: &CallContext) {
         let call = self.task.call;
         let place = FlowLocation { active_flow: Some(call.flow_id.clone()), step_id: Some(call.step_id.clone()) };
-        self.events.push(Event { at: cx.clock.now(), kind, place });
+        self.events.push(Event { at: cx.clock.now(), kind, location: place });
     }
     /// Adds a text that the user saw.
     pub(super) fn said(&mut self, spoken: &Spoken, kind: BotKind, in_exchange: bool, cx: &CallContext) {
@@ -83,7 +83,7 @@ impl<'a> Ledger<'a> {
             agent: Some(self.task.call.agent.clone()),
             reply_id: Some(spoken.id.clone()),
             in_exchange,
-            cut: spoken.cut,
+            truncated: spoken.cut,
             ..BotMessage::default()
         };
         self.event(EventKind::bot(bot), cx);

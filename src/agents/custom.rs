@@ -259,7 +259,7 @@ pub(crate) async fn run(
     cx: &CallContext,
 ) -> AgentOutcome {
     let mut ledger = Ledger::new(task);
-    ledger.metadata = task.call.kept();
+    ledger.metadata = task.call.metadata_if_not_run();
     let under_way = Arc::<Mutex<()>>::default();
     let mut run = AgentRun { task, ledger, slots: Map::new(), out, cx, steps: 0, under_way: under_way.clone() };
     let status = match until_stopped(agent.run(&mut run), &under_way, cx).await {

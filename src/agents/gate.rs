@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use minijinja::context;
 use segue_engine::{
-    conversation::{HELD, UnconfirmedCall},
+    conversation::{UNCONFIRMED_CALLS_KEY, UnconfirmedCall},
     project::AgentRules,
 };
 use serde_json::{Map, Value as Json, json};
@@ -108,7 +108,7 @@ impl<'a> Gate<'a> {
     pub(super) fn metadata(&self) -> Map<String, Json> {
         let mut metadata = Map::new();
         if !self.held.is_empty() {
-            metadata.insert(HELD.to_owned(), json!(self.held));
+            metadata.insert(UNCONFIRMED_CALLS_KEY.to_owned(), json!(self.held));
         }
         if !self.calls.is_empty() {
             metadata.insert(CALLS.to_owned(), json!(self.calls));
@@ -120,7 +120,7 @@ impl<'a> Gate<'a> {
     }
     /// Whether a key of the frame's metadata is the gate's own.
     pub(super) fn is_own(key: &str) -> bool {
-        [HELD, CALLS, EFFECTS].contains(&key)
+        [UNCONFIRMED_CALLS_KEY, CALLS, EFFECTS].contains(&key)
     }
 }
 

@@ -140,5 +140,10 @@ fn broken(task: &AgentRequest<'_>, ledger: Ledger<'_>, code: &str, reason: Strin
 
 /// An outcome of a run in which nothing happened.
 fn nothing(task: &AgentRequest<'_>, status: AgentStatus) -> AgentOutcome {
-    AgentOutcome { status, events: Vec::new(), data: serde_json::Value::Null, metadata: task.call.kept() }
+    AgentOutcome {
+        status,
+        events: Vec::new(),
+        data: serde_json::Value::Null,
+        metadata: task.call.metadata_if_not_run(),
+    }
 }

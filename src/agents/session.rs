@@ -246,7 +246,7 @@ fn transcript(task: &AgentRequest<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessa
     let first = window.take(limits::AGENT_HISTORY).last().unwrap_or(0);
     let task_began = items
         .iter()
-        .rposition(|item| matches!(item, HistoryItem::Mark { agent, start: true } if agent == me))
+        .rposition(|item| matches!(item, HistoryItem::AgentTask { agent, start: true } if agent == me))
         .unwrap_or(items.len());
     let (marker_start, marker_end) = if task.call.restarted { markers(prompts) } else { Default::default() };
     let earlier = task.call.restarted.then(|| earlier_run(&items, me, task_began)).flatten();
@@ -270,7 +270,7 @@ fn transcript(task: &AgentRequest<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessa
                 let text = prompts.render(&prompts.agent_interrupted, context! {}).unwrap_or_default();
                 messages.push(ChatMessage::system(text.trim()));
             }
-            HistoryItem::Exchanges { .. } | HistoryItem::Mark { .. } => {}
+            HistoryItem::Exchanges { .. } | HistoryItem::AgentTask { .. } => {}
         }
     }
     if marked {
@@ -295,12 +295,13 @@ fn transcript(task: &AgentRequest<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessa
 /// The last completed run of this agent before `until`: from its beginning to its end.
 fn earlier_run(items: &[&HistoryItem], me: &str, until: usize) -> Option<(usize, usize)> {
     let before = items.get(..until)?;
-    let end =
-        before.iter().rposition(|item| matches!(item, HistoryItem::Mark { agent, start: false } if agent == me))?;
+    let end = before
+        .iter()
+        .rposition(|item| matches!(item, HistoryItem::AgentTask { agent, start: false } if agent == me))?;
     let start = before
         .get(..end)?
         .iter()
-        .rposition(|item| matches!(item, HistoryItem::Mark { agent, start: true } if agent == me))
+        .rposition(|item| matches!(item, HistoryItem::AgentTask { agent, start: true } if agent == me))
         .unwrap_or(0);
     Some((start, end))
 }

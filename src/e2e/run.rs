@@ -332,7 +332,7 @@ async fn seed_fixtures(setting: &Setting<'_>, store: &Arc<dyn Store>) -> Result<
         return Ok(());
     }
     let at = setting.began;
-    let event = |kind| Event { at, kind, place: FlowLocation::default() };
+    let event = |kind| Event { at, kind, location: FlowLocation::default() };
     let mut events = vec![
         event(EventKind::Action { name: ActionName::from("action_session_start") }),
         event(EventKind::SessionStarted),
@@ -348,7 +348,7 @@ async fn seed_fixtures(setting: &Setting<'_>, store: &Arc<dyn Store>) -> Result<
     }
     for (slot, value) in slots {
         let kind = setting.project.slot(&slot.name).map(|slot| &slot.kind);
-        set(&slot.name, kind.map_or(value.clone(), |kind| dialogue::coerced(kind, value.clone())));
+        set(&slot.name, kind.map_or(value.clone(), |kind| dialogue::coerce(kind, value.clone())));
     }
     events.push(event(EventKind::Action { name: ActionName::from("action_listen") }));
     let message = UserMessage {

@@ -8,7 +8,7 @@ use std::sync::{
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{ActionAnswer, ActionOutcome, Conversation, StepError},
+    conversation::{ActionOutcome, ActionServerResponse, Conversation, StepError},
     project::{
         Project,
         cases::{Stub, StubAction, StubAgent, StubEnd, StubTool},
@@ -96,7 +96,10 @@ impl ActionStub {
             return ActionOutcome::Failed(StepError::new("not_stubbed", reason));
         };
         let maps = |items: &[Json]| items.iter().filter_map(|item| item.as_object().cloned()).collect();
-        ActionOutcome::Answered(ActionAnswer { responses: maps(&answer.responses), events: maps(&answer.events) })
+        ActionOutcome::ServerResponse(ActionServerResponse {
+            responses: maps(&answer.responses),
+            events: maps(&answer.events),
+        })
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn event(row: Row) -> Read {
         )
     };
     let kind = kind(&data).unwrap_or_else(|| kept(data));
-    Read { event: Event { at, kind, place: FlowLocation::default() }, open }
+    Read { event: Event { at, kind, location: FlowLocation::default() }, open }
 }
 
 /// A flow that began and did not end leaves a stack; patches of it end with an empty one.

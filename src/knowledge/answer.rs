@@ -46,7 +46,7 @@ pub(super) async fn make(
     }
     let request = match request(prompts, task, looked) {
         Ok(request) => request,
-        Err(reason) => return SearchOutcome::Failed { reason, said: None },
+        Err(reason) => return SearchOutcome::Failed { reason, partial: None },
     };
     generated(task, looked, request, out, cx).await
 }
@@ -105,7 +105,7 @@ fn failed(error: &LlmError, said: Option<Box<BotMessage>>) -> SearchOutcome {
         Some(detail) => format!("{}: {error} ({detail})", error.code()),
         None => format!("{}: {error}", error.code()),
     };
-    SearchOutcome::Failed { reason, said }
+    SearchOutcome::Failed { reason, partial: said }
 }
 
 fn answered(
@@ -285,7 +285,7 @@ impl Spoken {
                 reply: Reply::text(self.text.trim()),
                 reply_id: Some(self.id.clone()),
                 utter_source: Some(SOURCE.into()),
-                cut: true,
+                truncated: true,
                 ..BotMessage::default()
             })
         })

@@ -67,7 +67,7 @@ impl Scene {
     }
 
     fn apply(&mut self, kind: EventKind) {
-        self.conversation.apply(&Event { at: Timestamp::from_micros(0), kind, place: Default::default() });
+        self.conversation.apply(&Event { at: Timestamp::from_micros(0), kind, location: Default::default() });
     }
     fn asks(mut self, text: &str) -> Self {
         let message = UserMessage {
@@ -230,14 +230,14 @@ async fn failures_say_why_and_what_was_seen_counts_as_said() {
     let scene = Scene::new("").asks("what about dogs?");
     let (outcome, _) = scene.answers(vec![LlmErrorKind::Unauthorised.into()], &mut DiscardReplies).await;
     assert!(
-        matches!(&outcome, SearchOutcome::Failed { reason, said: None } if reason.contains("unauthorised")),
+        matches!(&outcome, SearchOutcome::Failed { reason, partial: None } if reason.contains("unauthorised")),
         "{outcome:?}"
     );
     let mut sink = CollectingSink::streaming();
     let collected = sink.collected();
     let (outcome, _) =
         scene.answers(vec![ScriptedCall::failing_after("Dogs travel", LlmErrorKind::Truncated)], &mut sink).await;
-    let SearchOutcome::Failed { said: Some(said), .. } = outcome else { panic!("{outcome:?}") };
+    let SearchOutcome::Failed { partial: Some(said), .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!(said.reply.text.as_deref(), Some("Dogs travel"));
     assert!(matches!(collected.pieces().last(), Some(ReplyEvent::End { interrupted: true, .. })));
     let empty = Scene::with("", "", &[]).asks("dogs?");

@@ -13,7 +13,7 @@ use std::{
 
 use futures::future::{BoxFuture, join_all, ready};
 use segue_engine::{
-    conversation::{Conversation, Reminder, Trigger, TriggerAction, UserMessage},
+    conversation::{Conversation, ExternalTrigger, Reminder, TriggerAction, UserMessage},
     dialogue::InputKind,
     ids::{ConversationId, FlowId, MessageId},
     time::Timestamp,
@@ -74,15 +74,16 @@ impl Assistant {
     pub async fn trigger(
         &self,
         conversation: ConversationId,
-        trigger: Trigger,
+        trigger: ExternalTrigger,
         id: MessageId,
         sink: Box<dyn ReplySink>,
     ) -> Result<TurnReport, ReceiveError> {
         // A flow that somebody asks for is a message as any other.
-        let origin = if matches!(trigger.what, TriggerAction::Request(_)) { Origin::Caller(None) } else { Origin::Own };
-        let text = match &trigger.what {
+        let origin =
+            if matches!(trigger.action, TriggerAction::StartIfAllowed(_)) { Origin::Caller(None) } else { Origin::Own };
+        let text = match &trigger.action {
             TriggerAction::Intent(intent) => format!("EXTERNAL: {intent}"),
-            TriggerAction::Flow(flow) | TriggerAction::Request(flow) => format!("EXTERNAL: start flow {flow}"),
+            TriggerAction::Flow(flow) | TriggerAction::StartIfAllowed(flow) => format!("EXTERNAL: start flow {flow}"),
             TriggerAction::Cancel { .. } => "EXTERNAL: cancel".to_owned(),
             TriggerAction::Continue(agent) => format!("EXTERNAL: continue agent {agent}"),
             TriggerAction::Note { about } => format!("EXTERNAL: {about}"),
@@ -165,11 +166,13 @@ impl Assistant {
         let mut fired = 0;
         for reminder in due {
             // One setting of a reminder is one message: a second process, or a second try, finds it done.
-            let key = MessageId::from(format!("reminder/{}", reminder.set));
+            let key = MessageId::from(format!("reminder/{}", reminder.event_number));
             let sink = outlet(id, &channel);
-            let report = self.trigger(id.clone(), Trigger::of(&reminder), key, sink).await.map_err(|error| {
-                Problem { code: error.code(), what: format!("reminder `{}` waits: {error}", reminder.name) }
-            })?;
+            let report =
+                self.trigger(id.clone(), ExternalTrigger::of(&reminder), key, sink).await.map_err(|error| Problem {
+                    code: error.code(),
+                    what: format!("reminder `{}` waits: {error}", reminder.name),
+                })?;
             fired += usize::from(!report.repeated);
         }
         Ok(fired)

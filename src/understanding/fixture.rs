@@ -211,7 +211,7 @@ impl Talk {
         Self(Conversation::new("ann".into()))
     }
     fn apply(mut self, kind: EventKind) -> Self {
-        self.0.apply(&Event { at: NOON, kind, place: Default::default() });
+        self.0.apply(&Event { at: NOON, kind, location: Default::default() });
         self
     }
     pub(super) fn user(self, text: &str) -> Self {
@@ -237,11 +237,11 @@ impl Talk {
             flow_id: FlowId::from(flow),
             at,
             kind,
-            trail: Vec::new(),
-            reach: 0,
-            ran: Vec::new(),
+            visited_steps: Vec::new(),
+            continuation_hash: 0,
+            completed_steps: Vec::new(),
             error: None,
-            aside: Vec::new(),
+            used_slot_hashes: Vec::new(),
         });
         self
     }

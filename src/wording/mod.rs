@@ -50,7 +50,7 @@ impl Moment<'_> {
     /// The variation that was chosen.
     fn variation(&self) -> Option<&Variation> {
         let response = self.project.response(self.message.utter_action.as_deref()?)?;
-        response.variations.get(self.message.wording.as_ref()?.variation)
+        response.variations.get(self.message.rephrase.as_ref()?.variation)
     }
 }
 

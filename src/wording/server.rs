@@ -22,7 +22,7 @@ pub(super) struct Server {
 
 /// What is asked: the response, its arguments, the state of the conversation, the channel.
 pub(super) fn question(moment: &Moment<'_>) -> Json {
-    let arguments = moment.message.wording.as_ref().map(|wording| wording.arguments.clone()).unwrap_or_default();
+    let arguments = moment.message.rephrase.as_ref().map(|wording| wording.arguments.clone()).unwrap_or_default();
     let channel = moment.conversation.latest_message.as_ref().map_or("", |message| &*message.input_channel);
     json!({
         "response": moment.message.utter_action.as_deref(),

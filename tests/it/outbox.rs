@@ -6,7 +6,7 @@ use futures::future::{BoxFuture, ready};
 use segue::{
     Assistant, IncomingMessage,
     context::CallContext,
-    conversation::{Conversation, DeliveryError, Receipt, ReplyEvent, ReplySink, Trigger, TriggerAction},
+    conversation::{Conversation, DeliveryError, ExternalTrigger, Receipt, ReplyEvent, ReplySink, TriggerAction},
     limits,
     runtime::{Action, Outbox, TurnReport},
     store::{InboxMessage, MemoryStore, Store},
@@ -139,7 +139,8 @@ fn reminding() -> (Assistant, ManualClock) {
 }
 
 async fn remind(assistant: &Assistant) {
-    let trigger = Trigger { what: TriggerAction::Flow("remind".into()), values: Default::default(), reminder: None };
+    let trigger =
+        ExternalTrigger { action: TriggerAction::Flow("remind".into()), values: Default::default(), reminder: None };
     assistant.trigger("u".into(), trigger, "".into(), Box::new(Outbox)).await.unwrap();
 }
 

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use segue::{
     Assistant, DiscardReplies, IncomingMessage,
     context::CallContext,
-    conversation::{Conversation, Event, EventKind, ReplyEvent, ReplySink, Trigger, TriggerAction},
+    conversation::{Conversation, Event, EventKind, ExternalTrigger, ReplyEvent, ReplySink, TriggerAction},
     limits,
     runtime::{Action, Outbox, TurnReport},
     store::{MemoryStore, SqliteStore, Store},
@@ -42,7 +42,7 @@ impl Action for Reminds {
         let event = |json: &Json| Event {
             at,
             kind: serde_json::from_value::<EventKind>(json.clone()).unwrap(),
-            place: Default::default(),
+            location: Default::default(),
         };
         let events = self.0.iter().map(event).collect();
         Box::pin(std::future::ready(ActionOutcome::Done { events }))
@@ -174,7 +174,7 @@ async fn more_reminders_than_there_are_places_are_left_out() {
     assert!(conversation.reminders.get("r0").is_some());
     let trace = assistant.trace(&"u".into(), None).await.unwrap();
     let why = serde_json::to_string(&trace[0].why).unwrap();
-    assert!(why.contains("reminders wait already: `r32` is left out"), "{why}");
+    assert!(why.contains("reminders are pending already: `r32` is ignored"), "{why}");
 }
 
 /// Takes every message and keeps its text.
@@ -201,8 +201,8 @@ async fn a_program_starts_a_flow_once_for_each_id_and_nobody_writes_to_its_chann
     let clock = ManualClock::new();
     let assistant = assistant(Arc::new(MemoryStore::new()), &clock, vec![]);
     let (texts, mut heard) = tokio::sync::mpsc::unbounded_channel();
-    let trigger = Trigger {
-        what: TriggerAction::Flow("water".into()),
+    let trigger = ExternalTrigger {
+        action: TriggerAction::Flow("water".into()),
         values: json!({"plant": "cactus"}).as_object().cloned().unwrap(),
         reminder: None,
     };

@@ -241,11 +241,11 @@ async fn a_message_that_is_not_accepted_is_told_by_its_status_and_when_to_send_i
 
 #[tokio::test]
 async fn what_was_said_while_nobody_asked_comes_with_the_next_answer() {
-    use segue::conversation::{Trigger, TriggerAction};
+    use segue::conversation::{ExternalTrigger, TriggerAction};
     let served = Served::start(&json!({})).await;
     for query in ["", "?stream=sse"] {
         let what = TriggerAction::Flow("offer_speed".into());
-        let trigger = Trigger { what, values: Default::default(), reminder: None };
+        let trigger = ExternalTrigger { action: what, values: Default::default(), reminder: None };
         let sink = Box::new(segue::runtime::Outbox);
         served.assistant.trigger("u1".into(), trigger, "".into(), sink).await.unwrap();
         let answer = served.post(query, &message("track it")).send().await.unwrap().text().await.unwrap();

@@ -1,10 +1,10 @@
-//! Names as types, so that a flow id cannot be passed where a slot name is meant.
+//! Identifiers as types, so that a flow id cannot be passed where a slot name is meant.
 
 use std::{borrow::Borrow, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-macro_rules! name {
+macro_rules! id_type {
     ($(#[$doc:meta])* $type:ident) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -12,11 +12,11 @@ macro_rules! name {
         pub struct $type(Arc<str>);
 
         impl $type {
-            /// Takes any text as the name.
+            /// Makes the identifier from any text; nothing is checked.
             pub fn new(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
-            /// The name as text.
+            /// The identifier as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -64,47 +64,47 @@ macro_rules! name {
     };
 }
 
-name!(
-    /// One conversation with one sender; on channels that have senders, the sender's id.
+id_type!(
+    /// The id of a conversation; on channels that have senders, the sender's id.
     ConversationId
 );
-name!(
+id_type!(
     /// The id of a flow: the key under `flows:`.
     FlowId
 );
-name!(
-    /// The id of a step, unique within its flow; made by the loader where the author wrote none.
+id_type!(
+    /// The id of a step, unique within its flow; the loader generates one where the author gave none.
     StepId
 );
-name!(
+id_type!(
     /// The name of a slot.
     SlotName
 );
-name!(
-    /// The name of a response, `utter_…`.
+id_type!(
+    /// The name of a response: `utter_…`.
     ResponseName
 );
-name!(
-    /// The name of an action: built in, custom, or a response used as one.
+id_type!(
+    /// The name of an action: built-in, custom, or a response used as an action.
     ActionName
 );
-name!(
+id_type!(
     /// The name of an agent: `agent.name` of its configuration, not its folder.
     AgentName
 );
-name!(
+id_type!(
     /// The name of an MCP server in `endpoints.yml`.
     ServerName
 );
-name!(
-    /// A tool as its source calls it.
+id_type!(
+    /// The name of a tool, as its MCP server or agent declares it.
     ToolName
 );
-name!(
-    /// The id of one inbound message, given by its channel.
+id_type!(
+    /// The id of one inbound message, assigned by its channel.
     MessageId
 );
-name!(
-    /// One frame on the stack; unique within its conversation.
+id_type!(
+    /// The id of a frame on the stack, unique within its conversation.
     FrameId
 );

@@ -1,15 +1,16 @@
-//! The pure part of Segue.
+//! The pure part of Segue: the project model and the dialogue engine, without input and output.
 //!
-//! Three floors, lowest first; a room imports only from below itself or from inside:
+//! Three layers, lowest first. A module imports only from lower layers or from inside itself.
 //!
-//! | floor | rooms | what they hold |
+//! | layer | modules | contents |
 //! | --- | --- | --- |
-//! | 0 ground | [`ids`], [`time`], [`limits`], [`text`], [`finding`], [`pattern`], [`payload`], [`condition`], [`template`] | words everybody uses |
-//! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote, checked; what happened |
-//! | 2 brain | [`dialogue`] | [`dialogue::advance`]: what to do next |
+//! | foundation | [`ids`], [`time`], [`limits`], [`text`], [`finding`], [`pattern`], [`payload`], [`condition`], [`template`] | types that all layers use |
+//! | domain model | [`project`], [`conversation`] | the loaded and checked project; the state of a conversation |
+//! | dialogue engine | [`dialogue`] | [`dialogue::advance`]: decides what to do next |
 //!
-//! Nothing here waits, reads a clock, draws a random number, opens a file or speaks to a network: the manifest has no
-//! dependency that could. Time and seed are arguments; effects are values ([`dialogue::Next`]) that somebody else performs.
+//! Nothing here waits, reads a clock, draws a random number, opens a file or uses a network: the manifest has no
+//! dependency that could. Time and seed are arguments. Effects are values ([`dialogue::Next`]) that the runtime
+//! performs.
 
 pub use segue_lang::{condition, finding, regex_dialect, template, text, time};
 

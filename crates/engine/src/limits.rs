@@ -1,61 +1,64 @@
-//! Every size, count and depth limit of loading and of the dialogue with its default, in one table.
+//! The limits of loading, analysis and the dialogue engine on sizes, counts and depths, with their values.
 
-/// Conversation: entries of the history that the fold keeps for prompts.
+/// Conversation: entries of the history that are kept for prompts.
 pub const HISTORY_ITEMS: usize = 48;
-/// Conversation: replies to one message that are kept whole, for saying them again; the oldest are forgotten first.
-pub const SAID_REPLIES: usize = 16;
-/// Turn: steps that flows may walk before the assistant must listen; the same number as in the CALM format.
+/// Conversation: complete replies kept since a user message, for repeating them; the oldest are dropped first.
+pub const RECENT_REPLIES: usize = 16;
+/// Turn: steps that flows may execute before the assistant must listen; the same number as in the CALM format.
 pub const FLOW_STEPS: usize = 250;
-/// Turn: frames on the stack, up to which a flow may come onto it.
+/// Turn: frames on the stack up to which a flow may be pushed.
 pub const STACK_FRAMES: usize = 64;
-/// Turn: frames on the stack beyond those, for questions, patterns and agents: what is asked or said about the flow on top always
-/// has a place.
+/// Turn: frames beyond [`STACK_FRAMES`] for collect steps, patterns and agents, so that the flow on top can always ask
+/// and report errors.
 pub const STACK_HEADROOM: usize = 32;
-/// Turn: actions, tool calls of steps and agent tasks; a flow that runs in circles through them ends here.
-pub const TURN_ACTS: u32 = 250;
-/// Turn: changes of slots that can be taken back; more than any turn makes that does not run in circles.
+/// Turn: actions, tool calls of steps and agent runs; a flow that loops through them ends here.
+pub const TURN_EFFECTS: u32 = 250;
+/// Turn: slot changes that can be undone; a turn that makes more is in a loop.
 pub const UNDO_SLOTS: usize = 256;
-/// Conversation: actions and tool calls that a frame on the stack remembers, so that a correction need not run them again;
-/// the oldest are forgotten first.
-pub const RAN_STEPS: usize = 32;
-/// Conversation: reminders that wait; a further one is left out.
+/// Conversation: completed actions and tool calls that a frame remembers, so that a correction need not run them again;
+/// the oldest are dropped first.
+pub const COMPLETED_STEPS: usize = 32;
+/// Conversation: pending reminders; further ones are discarded.
 pub const REMINDERS: usize = 32;
-/// Turn: characters of a tool's answer that the event about it keeps.
+/// Turn: characters of a tool's result that the event about it keeps.
 pub const TOOL_SUMMARY: usize = 500;
-/// Message: characters that are stored and understood; a longer one is answered with "too long".
+/// Message: characters that are stored and processed; a longer message is answered with "too long".
 pub const MESSAGE_TEXT: usize = 4_000;
-/// Message: characters shown to the command generator when the project sets none.
+/// Message: characters passed to the command generator when the project sets no limit.
 pub const MESSAGE_CHARACTERS: usize = 420;
 /// Message: `=` signs in one `/SetSlots(…)`.
 pub const PAYLOAD_PAIRS: usize = 10;
-/// YAML: bytes of one file.
+/// YAML: size of one file, in bytes.
 pub const YAML_FILE: usize = 16 * 1024 * 1024;
-/// YAML: nodes of one file.
+/// YAML: nodes in one file.
 pub const YAML_NODES: usize = 2_000_000;
-/// YAML: nesting.
+/// YAML: nesting depth.
 pub const YAML_DEPTH: usize = 64;
-/// Project: files read.
+/// Project: files that are read.
 pub const PROJECT_FILES: usize = 20_000;
 /// YAML: aliases (`*name`) in one file.
 pub const YAML_ALIASES: usize = 1_000;
-/// YAML: values that aliases may repeat in one file, all together.
+/// YAML: nodes that aliases may repeat in one file, in total.
 pub const YAML_ALIAS_NODES: usize = 200_000;
 
 // ---- flow analysis ----
 
-/// Cases of slots gone through for one question about conditions; a slot that would pass it counts as unknown, so that less is
-/// found and nothing wrongly. Sixteen booleans, or three choices of sixteen values.
+/// Combinations of slot values that are tried for one question about conditions. A slot that would exceed the limit
+/// counts as unknown, so that fewer mistakes are found but none wrongly. The value allows sixteen booleans, or three
+/// slots of sixteen values.
 pub const ANALYSIS_CASES: u64 = 4_096;
-/// Cases of one slot: the literals it is compared with, what lies between them, and null. They are bits of a word.
+/// Value classes of one slot: the literals it is compared with, the ranges between them, and null. They are the bits of
+/// a `u64`.
 pub const ANALYSIS_CELLS: usize = 64;
-/// Visits to each step, on average over a flow, until the facts about slots are settled; past it everything counts as possible.
+/// Average visits to each step of a flow until the facts about slots are stable; beyond it every value counts as
+/// possible.
 pub const ANALYSIS_VISITS: usize = 32;
-/// Parts of a way through a flow that a finding shows; the middle of a longer one is left out.
+/// Elements of a path through a flow that a finding shows; the middle of a longer path is omitted.
 pub const PATH_STEPS: usize = 14;
-/// Characters of one line of text in a picture of flows.
+/// Characters of one line of text in a flow diagram.
 pub const PICTURE_LINE: usize = 38;
-/// Lines of one text in a picture of flows.
+/// Lines of one text in a flow diagram.
 pub const PICTURE_LINES: usize = 3;
 
-/// Confirmation: characters of one argument of a call that the user is shown whole; of a longer one they see both ends.
+/// Confirmation: characters of one argument that the user is shown in full; of a longer one both ends are shown.
 pub const CONFIRM_VALUE: usize = 400;

@@ -1,50 +1,50 @@
-//! Messages written for machines, which need no model: `/SetSlots(slot=value, other=value)` and `/intent{"entity": "value"}`.
+//! Structured messages that need no model: `/SetSlots(slot=value, other=value)` and `/intent{"entity": "value"}`.
 //!
-//! Buttons of the project send them, and so do channels. This is the only parser of both forms: the loader checks buttons with
-//! it, the dialogue engine executes what it finds, and action servers are told of it.
+//! Buttons of the project and channels send them. This is the only parser of both forms: the loader checks buttons with
+//! it, the dialogue engine executes the result, and the tracker state for action servers uses it too.
 
 use serde_json::{Map, Value as Json};
 
-/// How a message that fills slots begins.
+/// The prefix of a message that sets slots.
 pub const SET_SLOTS: &str = "/SetSlots(";
 
-/// A message that is no free text.
+/// A structured message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
-    /// `/SetSlots(…)`: its pairs, in order.
+    /// `/SetSlots(…)`: the pairs, in order.
     SetSlots(Vec<SlotPair<'a>>),
     /// `/intent`, with or without entities.
     Intent(IntentMessage<'a>),
 }
 
-/// `name=value` of a `/SetSlots` message.
+/// A `name=value` pair of a `/SetSlots` message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotPair<'a> {
-    /// The slot.
+    /// The name of the slot.
     pub name: &'a str,
     /// Its value as written.
     pub value: &'a str,
-    /// Where the name stands in the message, in bytes.
+    /// Byte offset of the name in the message.
     pub offset: usize,
 }
 
 /// The parts of an intent message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntentMessage<'a> {
-    /// The intent.
+    /// The name of the intent.
     pub name: &'a str,
-    /// What follows the name, with its opening brace: JSON, or nothing.
+    /// The text after the name, from its opening brace on: JSON, or empty.
     pub rest: &'a str,
 }
 
 impl IntentMessage<'_> {
-    /// The entities by name; none where the rest is no JSON object.
+    /// The entities by name; empty when [`Self::rest`] is not a JSON object.
     pub fn entities(&self) -> Map<String, Json> {
         serde_json::from_str(self.rest).unwrap_or_default()
     }
 }
 
-/// Reads a message; `None` for free text.
+/// Parses a message; `None` for free text.
 pub fn parse(text: &str) -> Option<Payload<'_>> {
     match text.strip_prefix(SET_SLOTS) {
         Some(inside) => Some(Payload::SetSlots(pairs(inside))),
@@ -52,7 +52,8 @@ pub fn parse(text: &str) -> Option<Payload<'_>> {
     }
 }
 
-/// Reads a message that may name an intent: a slash, a name of letters, digits and `_-+/.`, and entities.
+/// Parses an intent message: a slash, a name of letters, digits and `_-+/.`, then optional entities. `None` for
+/// anything else.
 pub fn intent(text: &str) -> Option<IntentMessage<'_>> {
     let message = text.strip_prefix('/')?;
     let (name, rest) = message.split_at(message.find('{').unwrap_or(message.len()));
@@ -99,17 +100,17 @@ mod tests {
     }
 
     #[test]
-    fn set_slots_messages_are_read_pair_by_pair() {
+    fn set_slots_messages_are_parsed_into_pairs() {
         let text = "/SetSlots(a=1, b = two words,c = , list=[x, y])";
         assert_eq!(slots(text), [("a", 10, "1"), ("b", 15, "two words"), ("c", 29, ""), ("list", 35, "[x, y]")]);
         assert_eq!(slots("/SetSlots(a=f(x))"), [("a", 10, "f(x)")]);
-        assert_eq!(slots("/SetSlots(a=[1, 2"), [("a", 10, "[1, 2")], "an open bracket takes the rest");
+        assert_eq!(slots("/SetSlots(a=[1, 2"), [("a", 10, "[1, 2")], "an unclosed bracket includes the rest");
         assert_eq!(slots("/SetSlots(nothing, =1)"), []);
         assert_eq!(slots("/greet"), []);
     }
 
     #[test]
-    fn intents_are_names_and_nothing_else() {
+    fn intent_messages_have_a_valid_intent_name() {
         let name = |text| intent(text).map(|message| message.name);
         assert_eq!(name("/greet"), Some("greet"));
         assert_eq!(name("/faq/ask"), Some("faq/ask"));
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn entities_are_a_json_object() {
+    fn entities_must_be_a_json_object() {
         let entities = |text| intent(text).map(|message| Json::Object(message.entities()).to_string());
         assert_eq!(entities(r#"/inform{"a": "b"}"#).as_deref(), Some(r#"{"a":"b"}"#));
         assert_eq!(entities("/inform{broken").as_deref(), Some("{}"));

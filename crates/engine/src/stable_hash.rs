@@ -1,24 +1,26 @@
-//! A hash whose values are stored with conversations: what a step of a flow can still do, and what an action has read.
+//! A hash whose values are stored with conversations: what can still happen from a step on, and the inputs of an
+//! action.
 //!
-//! FNV-1a with 32 bits. It must stay as it is: with another one every flow under way would count as changed after an update, and
-//! corrections would run actions again. Nothing about security depends on it.
+//! FNV-1a with 32 bits (<http://www.isthe.com/chongo/tech/comp/fnv/>). The algorithm must not change: with another one
+//! every active flow would count as changed after an update, and corrections would run actions again. It is not a
+//! security measure.
 
 use serde_json::Value as Json;
 
-/// A hash that grows with what is added.
+/// An incremental hash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StableHash(u32);
 
 impl StableHash {
-    /// The hash of nothing.
+    /// The hash of no input: the FNV offset basis.
     pub(crate) fn new() -> Self {
         Self(0x811c_9dc5)
     }
-    /// Goes on from a hash that was made before.
+    /// Continues from a hash that was computed before.
     pub(crate) fn from_value(hash: u32) -> Self {
         Self(hash)
     }
-    /// Adds a text with its end.
+    /// Adds a text and a terminator.
     pub(crate) fn text(self, text: &str) -> Self {
         self.bytes(text.as_bytes()).bytes(&[0xff])
     }
@@ -30,7 +32,7 @@ impl StableHash {
     pub(crate) fn json(self, value: &Json) -> Self {
         self.text(&value.to_string())
     }
-    /// The hash.
+    /// The current value of the hash.
     pub(crate) fn value(self) -> u32 {
         self.0
     }
@@ -44,9 +46,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stored_hashes_stay_comparable() {
+    fn hash_values_are_stable() {
         assert_eq!(StableHash::new().value(), 0x811c_9dc5);
-        assert_eq!(StableHash::new().bytes(b"foobar").value(), 0xbf9c_f968, "the published value of FNV-1a");
+        assert_eq!(StableHash::new().bytes(b"foobar").value(), 0xbf9c_f968, "the published FNV-1a value");
         let parts = StableHash::new().text("collect").number(7).json(&Json::from("x"));
         assert_eq!(parts.value(), StableHash::new().bytes(b"collect\xff\x07\0\0\0\"x\"\xff").value());
     }

@@ -72,7 +72,7 @@ pub fn message(id: &str, message_id: &str, at: i64) -> InboxMessage {
 
 /// A small turn: a user event, a slot, and one reply named after the turn.
 pub fn batch(inbound: &InboxMessage, turn: TurnNumber) -> TurnCommit {
-    let event = |kind| Event { at: inbound.at, kind, place: FlowLocation::default() };
+    let event = |kind| Event { at: inbound.at, kind, location: FlowLocation::default() };
     TurnCommit {
         turn,
         events: vec![
@@ -392,9 +392,10 @@ pub fn told(inbound: &InboxMessage, turn: TurnNumber) -> TurnCommit {
     let bot = |text: &str, reply_id: Option<&str>| {
         let reply = Reply { quick_replies: vec![json!({"title": text})], ..Reply::text(text) };
         let kind = EventKind::bot(BotMessage { reply, reply_id: reply_id.map(Into::into), ..BotMessage::default() });
-        Event { at: inbound.at, kind, place: FlowLocation::default() }
+        Event { at: inbound.at, kind, location: FlowLocation::default() }
     };
-    let user = Event { at: inbound.at, kind: EventKind::User(inbound.message.clone()), place: FlowLocation::default() };
+    let user =
+        Event { at: inbound.at, kind: EventKind::User(inbound.message.clone()), location: FlowLocation::default() };
     let events = vec![user, bot("one", Some("own")), bot("two", None)];
     let replies = StoredReply::told(turn, 0, &events).collect();
     TurnCommit { turn, events, replies, ..TurnCommit::default() }

@@ -72,7 +72,7 @@ pub fn result_of(outcome: ToolOutcome) -> ToolResult {
         ToolOutcome::Done(output) => ToolResult::Done { result: result_map(output) },
         ToolOutcome::Failed(failure) if !failure.wants.is_empty() => {
             let slots = failure.wants.iter().map(|field| field.as_str().into()).collect();
-            ToolResult::Wants { reason: told(failure), slots }
+            ToolResult::NeedsInput { reason: told(failure), slots }
         }
         ToolOutcome::Failed(failure) => ToolResult::Failed { reason: told(failure) },
         ToolOutcome::Unknown(failure) => ToolResult::Unknown { reason: told(failure) },

@@ -65,7 +65,7 @@ async fn a_module_is_started_at_first_need_and_ends_with_us() {
         "nothing runs before it is needed"
     );
     let (outcome, (_serving, _)) = tokio::join!(run(&*server, &clock, "action_a"), serve(&folder, 1));
-    assert!(matches!(outcome, ActionOutcome::Answered(_)), "{outcome:?}");
+    assert!(matches!(outcome, ActionOutcome::ServerResponse(_)), "{outcome:?}");
     assert_eq!(server.status(), Health::Up);
     run(&*server, &clock, "action_a").await;
     assert_eq!(lines(&folder, "ports").len(), 1, "one child for all calls");

@@ -127,7 +127,8 @@ pub(crate) async fn run_hooked(
         Ok(hooked) => hooked,
         Err(error) => {
             let status = AgentStatus::Finished;
-            let nothing = AgentOutcome { status, events: said, data: Json::Null, metadata: task.call.kept() };
+            let nothing =
+                AgentOutcome { status, events: said, data: Json::Null, metadata: task.call.metadata_if_not_run() };
             return hooked::failed(nothing, &error, cx);
         }
     };

@@ -239,7 +239,7 @@ pub(super) fn close(
     let call = task.call;
     let agent = call.agent.as_str();
     let place = FlowLocation { active_flow: Some(call.flow_id.clone()), step_id: Some(call.step_id.clone()) };
-    let event = |kind: EventKind| Event { at: cx.clock.now(), kind, place: place.clone() };
+    let event = |kind: EventKind| Event { at: cx.clock.now(), kind, location: place.clone() };
     let bot = |(id, text): &Said, kind: BotKind| {
         event(EventKind::bot(BotMessage {
             reply: Reply::text(text.clone()),

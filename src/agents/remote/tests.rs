@@ -176,7 +176,7 @@ impl World {
         conversation.apply(&Event {
             at: Timestamp::default(),
             kind: EventKind::User(message),
-            place: FlowLocation::default(),
+            location: FlowLocation::default(),
         });
         Self { project, conversation, call, sink: Pieces::default(), clock: Arc::new(ManualClock::auto_advancing()) }
     }

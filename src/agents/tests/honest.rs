@@ -191,7 +191,7 @@ fn stopped(finish: FinishReason, text: &str) -> ScriptedCall {
 /// Texts of an outcome, and whether each was cut.
 fn cuts(outcome: &AgentOutcome) -> Vec<(String, bool)> {
     let bot = |event: &Event| match &event.kind {
-        EventKind::Bot(bot) => Some((bot.reply.text.as_deref().unwrap_or_default().to_owned(), bot.cut)),
+        EventKind::Bot(bot) => Some((bot.reply.text.as_deref().unwrap_or_default().to_owned(), bot.truncated)),
         _ => None,
     };
     outcome.events.iter().filter_map(bot).collect()

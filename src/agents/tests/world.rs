@@ -201,7 +201,7 @@ impl World {
     }
     /// Something happened.
     pub(super) fn happened(&mut self, kind: EventKind) {
-        let event = Event { at: Timestamp::default(), kind, place: FlowLocation::default() };
+        let event = Event { at: Timestamp::default(), kind, location: FlowLocation::default() };
         self.conversation.apply(&event);
     }
     /// Runs once; every step of the script must be used up.

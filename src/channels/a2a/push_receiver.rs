@@ -8,7 +8,7 @@ use std::{convert::Infallible, sync::Arc};
 use axum::http::{Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use segue_engine::{
-    conversation::{Trigger, TriggerAction},
+    conversation::{ExternalTrigger, TriggerAction},
     ids::{AgentName, ConversationId, MessageId},
     project::Project,
 };
@@ -76,7 +76,7 @@ async fn answer(assistant: &Assistant, request: Request<Bytes>) -> Response<Body
     }
     if is_settled {
         let what = TriggerAction::Continue(agent);
-        let trigger = Trigger { what, values: Map::new(), reminder: None };
+        let trigger = ExternalTrigger { action: what, values: Map::new(), reminder: None };
         let rung = assistant.trigger(id.clone(), trigger, MessageId::from(""), Box::new(Outbox)).await;
         if let Err(error) = rung {
             tracing::warn!(conversation = %id, code = error.code(), "a report of an agent waits: {error}");

@@ -42,7 +42,7 @@ pub(super) fn said(events: &[Event], state: TaskState) -> Vec<Part> {
 }
 
 fn within(event: &Event, flow: &str) -> bool {
-    event.place.active_flow.as_ref().is_some_and(|active| active.as_str() == flow)
+    event.location.active_flow.as_ref().is_some_and(|active| active.as_str() == flow)
 }
 
 fn state(project: &Project, conversation: &Conversation, events: &[Event], include_repair: bool) -> TaskState {

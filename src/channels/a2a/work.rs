@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{EventKind, Trigger, TriggerAction},
+    conversation::{EventKind, ExternalTrigger, TriggerAction},
     ids::{ConversationId, MessageId},
 };
 use serde_json::{Map, Value as Json, json};
@@ -288,7 +288,7 @@ impl A2aServer {
         }
         let values = Map::from_iter([(tasks::KEY.to_owned(), json!({"task_id": id}))]);
         let what = TriggerAction::Cancel { reason: "the caller stopped the task".to_owned() };
-        let trigger = Trigger { what, values, reminder: None };
+        let trigger = ExternalTrigger { action: what, values, reminder: None };
         let conversation = self.conversation_of(&found.task.context_id);
         let stopped =
             self.0.assistant.trigger(conversation, trigger, MessageId::from(""), Box::new(DiscardReplies)).await;

@@ -11,7 +11,7 @@ use rmcp::{
     service::RequestContext,
 };
 use segue_engine::{
-    conversation::{Trigger, TriggerAction, UserMessage},
+    conversation::{ExternalTrigger, TriggerAction, UserMessage},
     ids::{ConversationId, FlowId, MessageId},
 };
 use serde_json::{Map, Value as Json};
@@ -228,7 +228,7 @@ impl Session {
                 assistant.receive_for(caller(call.context), incoming, sink).await
             }
             Wish::Begin(flow, values) => {
-                let trigger = Trigger { what: TriggerAction::Request(flow), values, reminder: None };
+                let trigger = ExternalTrigger { action: TriggerAction::StartIfAllowed(flow), values, reminder: None };
                 assistant.trigger(call.id.clone(), trigger, MessageId::from(key), sink).await
             }
         };

@@ -49,8 +49,8 @@ pub(super) async fn written(assistant: &Assistant, id: &ConversationId) -> Resul
 fn lines(event: &Event) -> Vec<String> {
     match &event.kind {
         EventKind::User(message) => vec![format!("user: {}", escape_hidden(&message.text))],
-        EventKind::External { trigger } => match &trigger.what {
-            segue_engine::conversation::TriggerAction::Request(flow) => vec![format!("user: (begins {flow})")],
+        EventKind::External { trigger } => match &trigger.action {
+            segue_engine::conversation::TriggerAction::StartIfAllowed(flow) => vec![format!("user: (begins {flow})")],
             _ => Vec::new(),
         },
         EventKind::Bot(bot) => {

@@ -46,7 +46,7 @@ impl EffectHandler for RunAction {
         if let ActionOutcome::Failed(error) = &outcome {
             out.failures.push(("R0501".into(), format!("{}: {}: {}", call.name, error.code, error.message)));
         }
-        InputKind::Acted(outcome)
+        InputKind::ActionOutcome(outcome)
     }
 }
 
@@ -137,7 +137,7 @@ impl EventHistory {
         let from = match wants {
             TrackerEvents::All => 0,
             TrackerEvents::Latest(most) => {
-                let told = events.iter().enumerate().rev().filter(|(_, event)| tracker::is_told(&event.kind));
+                let told = events.iter().enumerate().rev().filter(|(_, event)| tracker::is_exported(&event.kind));
                 told.map(|(at, _)| at).take(most).last().unwrap_or(events.len())
             }
             TrackerEvents::Session => session_start(events.iter().copied()).unwrap_or(0),

@@ -159,6 +159,6 @@ pub(in crate::runtime) fn failed_outcome(call: &AgentCall, code: &str, reason: S
         status: AgentStatus::Failed { code: code.into(), reason },
         events: Vec::new(),
         data: Json::Null,
-        metadata: call.kept(),
+        metadata: call.metadata_if_not_run(),
     }
 }

@@ -68,12 +68,12 @@ impl McpCallbacks {
 
 /// A call step's result with slots in place of the fields that its tool wants.
 pub(in crate::runtime) fn slots(result: ToolResult, server: &ServerName, runtime: &ProjectRuntime) -> ToolResult {
-    let ToolResult::Wants { reason, slots: fields } = result else { return result };
+    let ToolResult::NeedsInput { reason, slots: fields } = result else { return result };
     let elicitation = runtime.project.endpoints.mcp_servers.get(server).map(|def| &def.elicitation);
     let slot = |field: &SlotName| elicitation?.get(field.as_str()).cloned();
     match fields.iter().map(slot).collect::<Option<Vec<_>>>() {
         Some(slots) => match slots.first().filter(|slot| !can_be_asked(slot, runtime)) {
-            None => ToolResult::Wants { reason, slots },
+            None => ToolResult::NeedsInput { reason, slots },
             Some(slot) => {
                 let lacks = format!("there is neither `utter_ask_{slot}` nor `action_ask_{slot}` to ask for it");
                 ToolResult::Failed { reason: format!("{reason} {lacks}") }

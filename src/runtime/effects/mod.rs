@@ -57,7 +57,7 @@ pub(super) async fn perform(
 ) -> InputKind {
     match next {
         // The turn ends here: nothing is performed.
-        Next::Listen | Next::EndSession => InputKind::Understood(Vec::new()),
+        Next::Listen | Next::EndSession => InputKind::Commands(Vec::new()),
         Next::Understand => Box::pin(understand::Understand::perform((), turn, out, cx)).await,
         Next::Act(call) => Box::pin(action::RunAction::perform(call, turn, out, cx)).await,
         Next::Tool(call) => Box::pin(tool::CallTool::perform(*call, turn, out, cx)).await,

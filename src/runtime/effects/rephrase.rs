@@ -52,7 +52,7 @@ impl RephraseContext<'_> {
         for event in events {
             if let EventKind::Bot(bot) = &mut event.kind {
                 let id = StoredReply::id_of(self.turn, self.said.len() + here.len(), bot);
-                if bot.wording.is_some() {
+                if bot.rephrase.is_some() {
                     // What was said before stands before this on every channel that shows pieces.
                     sink.send_early(self.said, cx).await;
                     sink.send_early(&here, cx).await;
@@ -104,7 +104,7 @@ fn apply_rephrasing(
     by_server: bool,
     failures: &mut TurnFailures,
 ) {
-    bot.wording = None;
+    bot.rephrase = None;
     match rephrased {
         Ok(reply) => {
             bot.reply = reply;

@@ -27,7 +27,7 @@ impl EffectHandler for Search {
         out: &mut EffectOutput<'_, '_>,
         cx: &CallContext,
     ) -> InputKind {
-        InputKind::Searched(search(&call, turn, out, cx).await)
+        InputKind::SearchOutcome(search(&call, turn, out, cx).await)
     }
 }
 
@@ -41,20 +41,20 @@ async fn search(
     let TurnContext { runtime, conversation, record, .. } = *turn;
     let (Some(knowledge), Some(config)) = (&runtime.knowledge, &runtime.project.config.search) else {
         let reason = "no documents are configured".to_owned();
-        return SearchOutcome::Failed { reason, said: None };
+        return SearchOutcome::Failed { reason, partial: None };
     };
     let looked = match look(turn, &cx.step("passages")).await {
         Ok(looked) => looked,
         Err(reason) => {
             out.failures.push(("U0503".into(), reason.clone()));
-            return SearchOutcome::Failed { reason, said: None };
+            return SearchOutcome::Failed { reason, partial: None };
         }
     };
     let step = cx.step("answer");
     let llm = turn.journaled(&runtime.knowledge_model);
     let task = AnswerTask { project: &runtime.project, config, conversation, at: call.at, llm };
     let mut outcome = knowledge.answer(task, &looked, out.sink, &step).await;
-    if let SearchOutcome::Failed { reason, said } = &mut outcome {
+    if let SearchOutcome::Failed { reason, partial: said } = &mut outcome {
         out.failures.push(("U0503".into(), reason.clone()));
         remember(said, record, &cx.step("said")).await;
     }

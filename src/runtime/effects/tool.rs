@@ -44,9 +44,9 @@ impl EffectHandler for CallTool {
                     out.failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
                 }
             }
-            ToolResult::Wants { .. } => {}
+            ToolResult::NeedsInput { .. } => {}
         }
-        InputKind::Called(result)
+        InputKind::ToolResult(result)
     }
 }
 

@@ -22,7 +22,7 @@ impl EffectHandler for Understand {
         let TurnContext { runtime, conversation, record, .. } = *turn;
         if runtime.project.config.generator.is_none() {
             // A pipeline without a generator understands structured messages alone; a waiting agent gets everything else.
-            return InputKind::Understood(Vec::new());
+            return InputKind::Commands(Vec::new());
         }
         let (understander, project) = (&runtime.understander, &runtime.project);
         let step = cx.step("flows");
@@ -38,7 +38,7 @@ impl EffectHandler for Understand {
             understander.understand_among(choice.as_ref(), project, conversation, at, &llm, &step).await;
         record.usage.read(&step.key, &understanding.notes);
         out.failures.extend(understanding.failures.into_iter().map(|reason| ("U0501".into(), reason)));
-        InputKind::Understood(understanding.commands)
+        InputKind::Commands(understanding.commands)
     }
 }
 

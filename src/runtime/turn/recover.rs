@@ -265,8 +265,8 @@ fn action_events(record: &JournalRecord) -> Vec<EventKind> {
         Some(ActionOutcome::Failed(error)) => return vec![EventKind::ActionFailed { name, error }],
         Some(ActionOutcome::Rejected { .. }) => return vec![EventKind::ActionExecutionRejected { name }],
         Some(ActionOutcome::Done { events }) => events.into_iter().map(|event| event.kind).collect(),
-        Some(ActionOutcome::Answered(answer)) => {
-            answer.events.into_iter().filter_map(|fields| tracker::read(fields, &name)).collect::<Vec<_>>()
+        Some(ActionOutcome::ServerResponse(answer)) => {
+            answer.events.into_iter().filter_map(|fields| tracker::parse_event(fields, &name)).collect::<Vec<_>>()
         }
     };
     let slots = kinds.into_iter().filter(|kind| matches!(kind, EventKind::Slot { .. }));

@@ -82,7 +82,7 @@ pub(in crate::runtime) async fn run_turn(
         let input = Input { at, seed: seeds::nth(inbound.seed, effect), kind };
         // Words are chosen before anybody hears them, so what happened is applied again with the words that were chosen.
         let before = runtime.wording.is_some().then(|| Box::new(conversation.clone()));
-        let Advance { mut events, next, why } = dialogue::advance(&runtime.project, conversation, input);
+        let Advance { mut events, next, reasons } = dialogue::advance(&runtime.project, conversation, input);
         if let (Some(before), Some(wording)) = (before, &runtime.wording)
             && events.iter().any(needs_rephrasing)
         {
@@ -93,7 +93,7 @@ pub(in crate::runtime) async fn run_turn(
             Box::pin(context.rephrase_responses(conversation, &mut events, sink, failures, &cx.step(effect))).await;
         }
         result.push_events(turn, events);
-        result.reasons.extend(why);
+        result.reasons.extend(reasons);
         let over_budget = exceeded_budget(effect, cx);
         kind = match (next, over_budget) {
             (Next::Listen, _) => break,
@@ -105,9 +105,11 @@ pub(in crate::runtime) async fn run_turn(
             (_, Some(_)) if effect > u64::from(limits::TURN_EFFECTS) + 1 => break,
             (_, Some(budget)) => {
                 result.failures.push(("R0502".into(), format!("the turn's budget is spent: {budget}")));
-                InputKind::Exhausted { budget }
+                InputKind::BudgetExhausted { budget }
             }
-            (_, None) if upgraded.is_some() => InputKind::Upgraded { outcomes: upgraded.take().unwrap_or_default() },
+            (_, None) if upgraded.is_some() => {
+                InputKind::VersionChanged { outcomes: upgraded.take().unwrap_or_default() }
+            }
             (next, None) => {
                 sink.send_early(&result.replies, cx).await;
                 let events = &*result.events;
@@ -126,7 +128,7 @@ pub(in crate::runtime) async fn run_turn(
     }
     if let Some(used) = record.usage.used() {
         let at = record.now();
-        let event = Event { at, kind: EventKind::ModelsUsed(used), place: FlowLocation::default() };
+        let event = Event { at, kind: EventKind::ModelsUsed(used), location: FlowLocation::default() };
         conversation.apply(&event);
         result.events.push(event);
     }
@@ -143,7 +145,7 @@ pub(in crate::runtime) fn give_up(
     let input = Input { at: inbound.at, seed: seeds::nth(inbound.seed, 0), kind: reminders::first_input(inbound) };
     let response = if left.acted { GIVEN_UP } else { FAILED };
     let advance = dialogue::give_up(&runtime.project, conversation, input, left.outcomes, response);
-    let mut result = TurnResult { reasons: advance.why, ..TurnResult::default() };
+    let mut result = TurnResult { reasons: advance.reasons, ..TurnResult::default() };
     result.push_events(turn, advance.events);
     result
 }
@@ -157,7 +159,7 @@ fn exceeded_budget(effect: u64, cx: &CallContext) -> Option<String> {
 }
 
 fn needs_rephrasing(event: &Event) -> bool {
-    matches!(&event.kind, EventKind::Bot(bot) if bot.wording.is_some())
+    matches!(&event.kind, EventKind::Bot(bot) if bot.rephrase.is_some())
 }
 
 impl TurnResult {
@@ -179,7 +181,7 @@ impl TurnResult {
                 continue;
             }
             let kind = EventKind::ReplyInterrupted { reply_id: reply_id.to_string() };
-            let event = Event { at, kind, place: FlowLocation::default() };
+            let event = Event { at, kind, location: FlowLocation::default() };
             conversation.apply(&event);
             self.events.push(event);
         }

@@ -1,4 +1,4 @@
-//! Commands: what the understander decided the user wants.
+//! Commands: the interpretation of a user message, as the command generator or a rule produced it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -6,54 +6,54 @@ use serde_json::{Map, Value as Json};
 use super::FilledBy;
 use crate::ids::{AgentName, FlowId, SlotName};
 
-/// One command. The JSON names follow the CALM format.
+/// A command. The JSON names follow the CALM format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum Command {
-    /// Begin or resume a flow.
+    /// Start or resume a flow.
     #[serde(rename = "start flow")]
     StartFlow {
-        /// Which one.
+        /// The flow.
         flow: FlowId,
     },
-    /// Fill a slot.
+    /// Set a slot.
     #[serde(rename = "set slot")]
     SetSlot {
-        /// Which one.
+        /// The slot.
         name: SlotName,
-        /// With what; null empties it.
+        /// The value; null empties the slot.
         value: Json,
-        /// Who says so.
+        /// The source of the value.
         extractor: FilledBy,
     },
-    /// Change slots that were filled before; made by cleaning, never by a model.
+    /// Change slots that were filled before. Only command cleanup creates it, never a model.
     #[serde(rename = "correct slot")]
     CorrectSlots {
-        /// The new values.
+        /// The new values by slot.
         corrected_slots: Vec<(SlotName, Json)>,
-        /// Who says so.
+        /// The source of the values.
         #[serde(default = "model")]
         extractor: FilledBy,
     },
-    /// Stop the flow under way.
+    /// Cancel the active flow.
     #[serde(rename = "cancel flow")]
     CancelFlow,
     /// Ask which of several flows is meant.
     #[serde(rename = "clarify")]
     Clarify {
-        /// The candidates.
+        /// The candidate flows.
         options: Vec<FlowId>,
     },
-    /// Go on with the agent that waits.
+    /// Pass the message to the agent that waits for the user.
     #[serde(rename = "continue agent")]
     ContinueAgent,
-    /// Let an agent that completed begin anew.
+    /// Run an agent again whose task has completed.
     #[serde(rename = "restart agent")]
     RestartAgent {
-        /// Which one.
+        /// The agent.
         agent_id: AgentName,
     },
-    /// Answer from knowledge.
+    /// Answer from documents (enterprise search).
     #[serde(rename = "knowledge")]
     Search,
     /// Small talk.
@@ -62,37 +62,37 @@ pub enum Command {
     /// The user does not want to answer.
     #[serde(rename = "skip question")]
     SkipQuestion,
-    /// Say it again.
+    /// Repeat the last bot messages.
     #[serde(rename = "repeat bot messages")]
     RepeatBotMessages,
-    /// A human, please.
+    /// Hand the conversation over to a human.
     #[serde(rename = "human handoff")]
     HumanHandoff,
-    /// Nothing of it was understood.
+    /// The message cannot be handled.
     #[serde(rename = "cannot handle")]
     CannotHandle {
-        /// Why: one of the reasons of the CALM format, or a text from cleaning.
+        /// One of the reasons of the CALM format, or a text from command cleanup.
         reason: String,
     },
-    /// Something is wrong on our side, or the message itself is refused.
+    /// An internal error, or a message that is refused.
     #[serde(rename = "error")]
     Error {
-        /// The kind: `rasa_internal_error_…`.
+        /// The error type: `rasa_internal_error_…`.
         error_type: String,
-        /// Facts for the response.
+        /// Values for the response.
         #[serde(default)]
         info: Map<String, Json>,
     },
-    /// A flow on the stack changed under the user's feet.
+    /// A flow on the stack was changed by a new version of the project.
     #[serde(rename = "handle code change")]
     CodeChange,
-    /// A pattern started by a structured message, such as `/session_start` or `/restart`.
+    /// Start a pattern; sent by structured messages such as `/session_start` or `/restart`.
     #[serde(rename = "start pattern")]
     StartPattern {
-        /// The pattern's flow id.
+        /// The flow id of the pattern.
         flow: FlowId,
     },
-    /// Nothing to do.
+    /// Do nothing.
     #[serde(rename = "noop")]
     Noop,
 }

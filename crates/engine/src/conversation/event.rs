@@ -1,38 +1,39 @@
-//! Events: the only stored truth.
+//! Events: the only stored state of a conversation; everything else is computed from them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
 
-use super::{Command, ModelUsage, PendingEffect, Reply, Stack, StepError, Trigger, UserMessage};
+use super::{Command, ExternalTrigger, ModelUsage, PendingEffect, Reply, Stack, StepError, UserMessage};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
     time::Timestamp,
 };
 
-/// One thing that happened.
+/// An event of a conversation.
 ///
-/// As JSON it is one flat object: `event`, `timestamp`, the fields of its kind, and `metadata` with the place. A `user`
-/// event's `metadata` is its message's, as in the CALM format; its own place, if it has one, stands under `place`. An event of
-/// an unknown kind keeps all its fields, so its place is under `_place`, a key that its fields may not use.
+/// As JSON it is one flat object: `event`, `timestamp`, the fields of its kind, and `metadata` with the flow location.
+/// The `metadata` of a `user` event is that of its message, as in the CALM format; its location, if any, is under
+/// `place`. An event of an unknown kind keeps all its fields, so its location is under `_place`, a key that its fields
+/// may not use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// When; the time of the input that caused it.
+    /// The time of the input that caused the event.
     pub at: Timestamp,
-    /// What.
+    /// The kind, with its fields.
     pub kind: EventKind,
-    /// Where in the flows it happened.
-    pub place: FlowLocation,
+    /// The flow and step it belongs to.
+    pub location: FlowLocation,
 }
 
-/// The key for the place of an event of an unknown kind. Such events come from other programs with fields of any name; this one
-/// and `timestamp` are reserved and dropped from their fields.
-const PLACE: &str = "_place";
+/// The key for the location of an event of an unknown kind. Such events come from other programs with fields of any
+/// name; this key and `timestamp` are reserved and removed from their fields.
+const LOCATION_KEY: &str = "_place";
 
-/// How an event is written; borrowed, so that writing copies nothing.
+/// The JSON form of an event; borrowed, so that serialising copies nothing.
 #[derive(Serialize)]
-struct Line<'a> {
+struct EventJson<'a> {
     timestamp: Timestamp,
     #[serde(flatten)]
     kind: &'a EventKind,
@@ -44,78 +45,80 @@ struct Line<'a> {
 
 impl Serialize for Event {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let place = (!self.place.is_empty()).then_some(&self.place);
-        let line = Line { timestamp: self.at, kind: &self.kind, metadata: None, place: None };
+        let place = (!self.location.is_empty()).then_some(&self.location);
+        let line = EventJson { timestamp: self.at, kind: &self.kind, metadata: None, place: None };
         match &self.kind {
-            EventKind::User(_) => Line { place, ..line }.serialize(s),
+            EventKind::User(_) => EventJson { place, ..line }.serialize(s),
             EventKind::Unknown(fields) => {
                 let mut fields = fields.clone();
                 fields.retain(|key, _| !is_reserved(key));
-                // A field `place` would be taken for the place of the event, as older records have it, if that stood nowhere.
+                // Without `_place`, a field `place` of the event would be read as its location, as older records store
+                // it.
                 if place.is_some() || fields.contains_key("place") {
-                    let place = serde_json::to_value(&self.place).map_err(serde::ser::Error::custom)?;
-                    fields.insert(PLACE.to_owned(), place);
+                    let place = serde_json::to_value(&self.location).map_err(serde::ser::Error::custom)?;
+                    fields.insert(LOCATION_KEY.to_owned(), place);
                 }
-                Line { kind: &EventKind::Unknown(fields), ..line }.serialize(s)
+                EventJson { kind: &EventKind::Unknown(fields), ..line }.serialize(s)
             }
-            _ => Line { metadata: place, ..line }.serialize(s),
+            _ => EventJson { metadata: place, ..line }.serialize(s),
         }
     }
 }
 
 fn is_reserved(key: &str) -> bool {
-    matches!(key, "timestamp" | PLACE)
+    matches!(key, "timestamp" | LOCATION_KEY)
 }
 
 impl<'de> Deserialize<'de> for Event {
-    /// Fails only when there is no object or no timestamp: a kind, or a shape of a known kind, that this version does not
-    /// know becomes [`EventKind::Unknown`].
+    /// Fails only when there is no object or no timestamp: a kind that this version does not know, or a known kind in
+    /// another shape, becomes [`EventKind::Unknown`].
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let whole = Json::deserialize(d)?;
-        let around = Around::deserialize(&whole).map_err(serde::de::Error::custom)?;
+        let envelope = EventEnvelope::deserialize(&whole).map_err(serde::de::Error::custom)?;
         let kind = EventKind::deserialize(&whole).map_err(serde::de::Error::custom)?;
-        Ok(around.with(kind))
+        Ok(envelope.with(kind))
     }
 }
 
 impl Event {
-    /// Reads one event from JSON text; the same as [`serde_json::from_str`], in little more than half the time.
+    /// Parses one event from JSON text. Equivalent to [`serde_json::from_str`], in about half the time.
     ///
     /// # Errors
-    /// The text is no JSON object with a `timestamp`.
+    /// The text is not a JSON object with a `timestamp`.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
-        // Twice over the text is faster than once through a tree of values.
-        match serde_json::from_str::<Around>(text) {
-            Ok(around) => Ok(around.with(serde_json::from_str(text)?)),
-            // Older versions could write an unknown event with `place` twice: its own field, then the place of the event. Of a
-            // key that stands twice, a tree of values keeps the last.
+        // Parsing the text twice is faster than building a tree of values.
+        match serde_json::from_str::<EventEnvelope>(text) {
+            Ok(envelope) => Ok(envelope.with(serde_json::from_str(text)?)),
+            // Older versions could write an unknown event with two keys `place`: its own field, then the location of
+            // the event. A tree of values keeps the last of two equal keys.
             Err(_) => Self::deserialize(serde_json::from_str::<Json>(text)?),
         }
     }
 }
 
-/// What stands around the kind of a written event.
+/// The fields of a stored event that do not belong to its kind.
 #[derive(Deserialize)]
-struct Around {
+struct EventEnvelope {
     timestamp: Timestamp,
     #[serde(default)]
-    metadata: Lenient,
+    metadata: LenientLocation,
     #[serde(default)]
-    place: Lenient,
+    place: LenientLocation,
     #[serde(default, rename = "_place")]
-    reserved: Option<Lenient>,
+    reserved: Option<LenientLocation>,
 }
 
-impl Around {
+impl EventEnvelope {
     fn with(self, mut kind: EventKind) -> Event {
-        let place = match (&mut kind, self.reserved) {
+        let location = match (&mut kind, self.reserved) {
             (EventKind::Unknown(fields), Some(reserved)) => {
                 fields.retain(|key, _| !is_reserved(key));
                 reserved.0
             }
-            // As older versions wrote it: the place of the event is under `place`.
+            // The format of older versions: the location of the event is under `place`.
             (EventKind::Unknown(fields), None) => {
-                // `shift_remove` keeps the order of the others: what is not known is written again as it came.
+                // `shift_remove` keeps the order of the other fields, so that unknown events are written as they were
+                // read.
                 fields.shift_remove("timestamp");
                 if self.place.0 != FlowLocation::default() {
                     fields.shift_remove("place");
@@ -125,50 +128,50 @@ impl Around {
             (EventKind::User(_), _) => self.place.0,
             _ => self.metadata.0,
         };
-        Event { at: self.timestamp, kind, place }
+        Event { at: self.timestamp, kind, location }
     }
 }
 
 /// The flow and step that an event belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowLocation {
-    /// The flow under way.
+    /// The active flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_flow: Option<FlowId>,
-    /// Its step.
+    /// The step of that flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_id: Option<StepId>,
 }
 
 impl EventKind {
-    /// The assistant said this.
+    /// A bot message.
     pub fn bot(message: BotMessage) -> Self {
         Self::Bot(Box::new(message))
     }
 
-    /// An event of a kind that this version does not know, as another program wrote it. The keys under which the store keeps
-    /// time and place are dropped from its fields.
+    /// An event of a kind that this version does not know, as another program wrote it. The keys that the store
+    /// reserves for time and location are removed from its fields.
     pub fn unknown(mut fields: Map<String, Json>) -> Self {
         fields.retain(|key, _| !is_reserved(key));
         Self::Unknown(fields)
     }
 }
 
-/// A place where there is one; anything else in its stead is no place.
+/// A flow location; any other value counts as an empty location.
 #[derive(Default)]
-struct Lenient(FlowLocation);
+struct LenientLocation(FlowLocation);
 
-impl<'de> Deserialize<'de> for Lenient {
+impl<'de> Deserialize<'de> for LenientLocation {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Given {
-            Place(FlowLocation),
+        enum LocationOrOther {
+            Location(FlowLocation),
             Other(IgnoredAny),
         }
-        Ok(Self(match Given::deserialize(d)? {
-            Given::Place(place) => place,
-            Given::Other(_) => FlowLocation::default(),
+        Ok(Self(match LocationOrOther::deserialize(d)? {
+            LocationOrOther::Location(location) => location,
+            LocationOrOther::Other(_) => FlowLocation::default(),
         }))
     }
 }
@@ -183,231 +186,234 @@ fn yes() -> bool {
     true
 }
 
-/// Who filled a slot.
+/// The source of a slot value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FilledBy {
     /// The command generator.
     #[serde(rename = "LLM")]
     Llm,
-    /// A mapping that needs no model, an intent message for instance.
+    /// A slot mapping that needs no model, for example of an intent message.
     #[serde(rename = "NLU")]
     Nlu,
     /// A button or a `/SetSlots` message.
     #[serde(rename = "CommandPayloadReader")]
     Payload,
-    /// An action.
+    /// A custom action.
     #[serde(rename = "CUSTOM")]
     Custom,
-    /// The text was taken without a model: a title, a number, yes or no.
+    /// A rule that needs no model: a button title, a number, yes or no.
     #[serde(rename = "shortcut")]
     Shortcut,
     /// A sub-agent.
     #[serde(rename = "agent")]
     Agent,
-    /// A `set_slots` step or the mapping of a tool call.
+    /// A `set_slots` step, or the output mapping of a tool call.
     #[serde(rename = "flow")]
     Flow,
 }
 
-/// What a text of the assistant was for.
+/// The purpose of a bot message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BotKind {
     /// A response of the domain or of an action.
     #[default]
     Response,
-    /// Said by an agent while it works on.
+    /// A text that an agent sends while it continues to work.
     Filler,
     /// An agent's question to the user.
     InputRequired,
-    /// An agent's last words.
+    /// The final message of an agent.
     FinalResponse,
-    /// A message of a remote agent that still works.
+    /// A message of a remote agent that continues to work.
     Intermediate,
 }
 
-/// One message that the user saw.
+/// A message to the user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BotMessage {
-    /// The message.
+    /// The content.
     #[serde(flatten)]
     pub reply: Reply,
-    /// The response it was made from.
+    /// The response it was rendered from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utter_action: Option<Arc<str>>,
-    /// What it was for.
+    /// The purpose.
     #[serde(default)]
     pub kind: BotKind,
-    /// The agent that said it.
+    /// The agent that sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// Its id on the wire; the same after a crash, so that a channel can suppress a repetition.
+    /// The id under which channels send it; the same after a crash, so that a channel can suppress duplicates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_id: Option<Arc<str>>,
-    /// Who made the text, where it was not written by the author: `EnterpriseSearchPolicy`, `ContextualResponseRephraser`.
+    /// The component that generated the text, when the author did not write it: `EnterpriseSearchPolicy`,
+    /// `ContextualResponseRephraser`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utter_source: Option<Arc<str>>,
-    /// The passages that an answer was made from, best first: `{source, text, score, cited}`.
+    /// The passages that an answer is based on, best first: `{source, text, score, cited}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub search_results: Vec<Json>,
-    /// What a rephraser or a response server must know to word it. Set only where the project has one, and taken away before
-    /// the message is stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wording: Option<Box<RephraseInstruction>>,
-    /// True when the text already stands inside a tool exchange of the same agent, so that a prompt does not show it twice.
+    /// Input for the rephraser or the NLG server. Set only when the project has one, and removed before the message is
+    /// stored.
+    #[serde(default, rename = "wording", skip_serializing_if = "Option::is_none")]
+    pub rephrase: Option<Box<RephraseInstruction>>,
+    /// Whether the text is already part of a tool exchange of the same agent, so that a prompt does not show it twice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_exchange: bool,
-    /// True when the text is not whole: the answer broke off, or a limit or a filter ended it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub cut: bool,
+    /// Whether the text is incomplete: the answer was interrupted, or a limit or a filter ended it.
+    #[serde(default, rename = "cut", skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
-/// What a rephraser or a response server must know of a response.
+/// What a rephraser or an NLG server needs to know about a response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RephraseInstruction {
-    /// Which of its variations was chosen.
+    /// Index of the chosen variation.
     pub variation: usize,
-    /// Values that were handed in beside the slots.
+    /// Values that were passed in addition to the slots.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub arguments: Map<String, Json>,
 }
 
-/// The kinds of events. Names and fields follow the CALM format; ours beyond those are marked.
+/// The kinds of events. Names and fields follow the CALM format; kinds marked "Segue" are not part of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
-    /// The user wrote.
+    /// The user sent a message.
     User(UserMessage),
-    /// The assistant said. Boxed, for it is far larger than all the others, and every event is moved several times.
+    /// The assistant sent a message. Boxed, because it is far larger than the other kinds and events are moved often.
     Bot(Box<BotMessage>),
-    /// An action ran.
+    /// An action was executed.
     Action {
-        /// Its name.
+        /// The action.
         name: ActionName,
     },
-    /// A slot got a value.
+    /// A slot was set.
     Slot {
-        /// Which.
+        /// The slot.
         name: SlotName,
-        /// The value; null is empty.
+        /// The value; null means empty.
         value: Json,
-        /// Who filled it.
+        /// The source of the value.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         filled_by: Option<FilledBy>,
-        /// Whether this puts the initial value back.
+        /// Whether this resets the slot to its initial value.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         reset: bool,
     },
-    /// All slots are back at their initial values.
+    /// All slots were reset to their initial values.
     ResetSlots,
-    /// A session began.
+    /// A session started.
     SessionStarted,
-    /// A session ended for good.
+    /// The session ended.
     SessionEnded {
-        /// Why.
+        /// The reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Everything is forgotten.
+    /// The conversation was reset.
     Restart,
-    /// Be silent.
+    /// The assistant stops replying.
     Pause,
-    /// Speak again.
+    /// The assistant replies again.
     Resume,
-    /// This action runs next.
+    /// Sets the action that runs next.
     Followup {
-        /// Its name; null takes it back.
+        /// The action; null clears it.
         name: Option<ActionName>,
     },
-    /// Back to before the newest user message; a second one in the same turn changes nothing.
+    /// Reverts everything since the newest user message, including the message. A second one in the same turn has no
+    /// effect.
     Rewind,
-    /// The newest action is taken back: what it said and the values it set. The stack is not.
+    /// Reverts the newest action: its messages and the values it set, but not the stack.
     Undo,
-    /// Something is to happen later, unless it is cancelled before.
+    /// A reminder is set.
     Reminder {
-        /// Its name; the dialogue engine gives it one where there is none.
+        /// The name; the dialogue engine generates one when it is absent.
         #[serde(default)]
         name: Option<Arc<str>>,
-        /// The intent that comes then.
+        /// The intent to trigger.
         intent: Arc<str>,
-        /// Its entities.
+        /// The entities of the intent.
         #[serde(default, skip_serializing_if = "Json::is_null")]
         entities: Json,
-        /// When, in the form of ISO 8601; the dialogue engine writes the zone to it.
+        /// The due time in ISO 8601; the dialogue engine adds the time zone.
         date_time: String,
-        /// Whether a message of the user cancels it.
+        /// Whether a user message cancels it.
         #[serde(default = "yes")]
         kill_on_user_msg: bool,
     },
-    /// Reminders are cancelled: all that fit what is given; all there are, if nothing is.
+    /// Cancels the reminders that match all given fields; without fields, all reminders.
     CancelReminder {
-        /// By name.
+        /// The name to match.
         #[serde(default)]
         name: Option<Arc<str>>,
-        /// By intent.
+        /// The intent to match.
         #[serde(default)]
         intent: Option<Arc<str>>,
-        /// By entities.
+        /// The entities to match.
         #[serde(default, skip_serializing_if = "Json::is_null")]
         entities: Json,
     },
-    /// Ours: something came that no user wrote: a reminder, or a call of a program. A turn begins.
+    /// Segue: a reminder or another program starts a turn.
     External {
-        /// What.
-        trigger: Trigger,
+        /// The trigger.
+        trigger: ExternalTrigger,
     },
-    /// The conversation goes back to the coexisting NLU assistant; kept for those who read events.
+    /// The conversation returns to the coexisting NLU assistant. Recorded for consumers of events; it has no effect
+    /// here.
     RoutingSessionEnded,
-    /// The stack changed: the whole of it, so that any part of a history can be read alone.
+    /// The stack changed. The event contains the whole stack, so that any part of a history can be read alone.
     Stack {
-        /// Bottom first.
+        /// The frames, bottom first.
         frames: Stack,
         /// The number of the next frame.
         next_frame: u64,
-        /// The effect that was asked for and has not come back.
+        /// The effect that was requested and has not returned.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pending: Option<PendingEffect>,
     },
-    /// A flow began.
+    /// A flow started.
     FlowStarted {
-        /// Which.
+        /// The flow.
         flow_id: FlowId,
-        /// Its fingerprint then.
+        /// Its fingerprint at the start.
         #[serde(default)]
         fingerprint: u64,
-        /// The context of its frame, for patterns.
+        /// The context of the frame; for patterns.
         #[serde(default, skip_serializing_if = "Json::is_null")]
         context: Json,
     },
-    /// A flow reached its end.
+    /// A flow completed.
     FlowCompleted {
-        /// Which.
+        /// The flow.
         flow_id: FlowId,
         /// Its last step.
         step_id: StepId,
     },
-    /// The user stopped a flow, or it failed.
+    /// A flow was cancelled by the user, or failed.
     FlowCancelled {
-        /// Which.
+        /// The flow.
         flow_id: FlowId,
-        /// Where it stood.
+        /// The current step.
         step_id: StepId,
     },
-    /// Another flow came in between.
+    /// A flow was interrupted by another one.
     FlowInterrupted {
-        /// Which.
+        /// The flow.
         flow_id: FlowId,
-        /// Where it stands.
+        /// The current step.
         step_id: StepId,
     },
-    /// It goes on.
+    /// An interrupted flow resumed.
     FlowResumed {
-        /// Which.
+        /// The flow.
         flow_id: FlowId,
-        /// Where it stands.
+        /// The current step.
         step_id: StepId,
     },
-    /// An agent began a task.
+    /// An agent started a task.
     AgentStarted {
         /// The calling flow.
         flow_id: FlowId,
@@ -416,114 +422,116 @@ pub enum EventKind {
         /// The context id of a remote agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context_id: Option<String>,
-        /// Whether it had completed this task before.
+        /// Whether the agent had completed this task before.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         restarted: bool,
     },
-    /// An agent finished its task.
+    /// An agent completed its task.
     AgentCompleted {
         /// The calling flow.
         flow_id: FlowId,
         /// The agent.
         agent_id: AgentName,
-        /// How: `completed`.
+        /// The status: `completed`.
         status: String,
-        /// The context id of a remote agent: its next task continues there.
+        /// The context id of a remote agent, used for its next task.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context_id: Option<String>,
     },
-    /// The user turned to something else while an agent waited.
+    /// The user changed the subject while an agent waited.
     AgentInterrupted {
         /// The calling flow.
         flow_id: FlowId,
         /// The agent.
         agent_id: AgentName,
     },
-    /// The agent goes on.
+    /// An interrupted agent resumed.
     AgentResumed {
         /// The calling flow.
         flow_id: FlowId,
         /// The agent.
         agent_id: AgentName,
     },
-    /// The agent's task is over without a result.
+    /// An agent's task ended without a result.
     AgentCancelled {
         /// The calling flow.
         flow_id: FlowId,
         /// The agent.
         agent_id: AgentName,
-        /// Why, for operators.
+        /// The reason, for operators.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Ours: tool calls and results of an agent's run, kept for its next turns (size-capped).
+    /// Segue: tool calls and results of an agent run, kept for its next turns; limited in size.
     AgentExchanges {
         /// The agent.
         agent_id: AgentName,
-        /// The messages as a model wire has them: assistant messages with calls, and one tool message for each call.
+        /// The messages in the format of a chat completions API: assistant messages with tool calls, and one tool
+        /// message for each call.
         exchanges: Arc<Vec<Json>>,
     },
-    /// Ours: a tool ran.
+    /// Segue: a tool was called.
     ToolExecuted {
         /// The server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         server: Option<ServerName>,
         /// The tool.
         tool_name: ToolName,
-        /// The agent that called, none for a call step.
+        /// The calling agent; absent for a call step.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent_id: Option<AgentName>,
-        /// What it was given.
+        /// The arguments.
         arguments: Json,
         /// `done`, `failed`, `unknown`, `pending`, or `refused` by the author's rules.
         status: String,
-        /// What it said, capped.
+        /// The result or error, limited to [`crate::limits::TOOL_SUMMARY`] characters.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         summary: Option<String>,
-        /// Of an agent's call that changes something: where each argument comes from, by its path: `user`, `shown` (a text
-        /// the user saw), `tool` (a result of a tool or a document), or `model`.
+        /// For agent calls that have side effects: the origin of each argument by its path, which is `user`, `shown` (a
+        /// text the user was sent), `tool` (a result of a tool or a document), or `model`.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         origins: BTreeMap<String, String>,
     },
-    /// An action refused to run.
+    /// An action rejected its execution.
     ActionExecutionRejected {
-        /// Its name.
+        /// The action.
         name: ActionName,
     },
-    /// Ours: an action failed.
+    /// Segue: an action failed.
     ActionFailed {
-        /// Its name.
+        /// The action.
         name: ActionName,
-        /// Why.
+        /// The error.
         error: StepError,
     },
-    /// A loop of the older dialogue engine began, or ended.
+    /// A form (active loop) of the older Rasa dialogue engine started or ended.
     ActiveLoop {
-        /// Its name; null when it ended.
+        /// The form; null when it ended.
         name: Option<String>,
     },
-    /// Ours: an action reported an event that only the dialogue engine may write. It stands here as it came and changes nothing.
+    /// Segue: an action returned an event that only the dialogue engine may write. It is recorded unchanged and has no
+    /// effect.
     Reported {
         /// The action.
         by: ActionName,
         /// The event in the tracker format.
         reported: Map<String, Json>,
     },
-    /// Ours: what was understood of the newest message.
+    /// Segue: the commands of the newest message.
     Understood {
-        /// The commands as they came in.
+        /// The commands before command cleanup.
         commands: Vec<Command>,
-        /// Where they came from: `model`, `payload`, `intent`, `shortcut`, `mapping`, `check`, `external`.
+        /// Their source: `model`, `payload`, `intent`, `shortcut`, `mapping`, `check`, `external`.
         source: String,
     },
-    /// Ours: a crash or an interruption cut this reply; how much of it was seen is not known.
+    /// Segue: a crash or an interruption ended this reply early; how much of it was delivered is not known.
     ReplyInterrupted {
-        /// The reply.
+        /// The id of the reply.
         reply_id: String,
     },
-    /// Ours: what models used in this turn; its last event, where a model answered.
+    /// Segue: the model usage of this turn; the last event of a turn in which a model answered.
     ModelsUsed(ModelUsage),
-    /// A kind that this version does not know; kept as it is.
+    /// A kind that this version does not know; kept unchanged.
     #[serde(untagged)]
     Unknown(Map<String, Json>),
 }

@@ -1,4 +1,5 @@
-//! The latest utterances, as prompts and people see them. Bounded, and made of shared texts: showing them copies nothing.
+//! The latest messages of a conversation, for prompts and displays. Bounded, and made of shared texts, so that a copy
+//! is cheap.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -12,40 +13,41 @@ use crate::{ids::AgentName, limits, time::Timestamp};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HistoryItem {
-    /// The user wrote.
+    /// A user message.
     User {
         /// The text.
         text: Arc<str>,
-        /// When.
+        /// Time of the message.
         at: Timestamp,
     },
-    /// The assistant said.
+    /// A bot message.
     Bot {
-        /// The text, with button titles.
+        /// The text, followed by button titles.
         text: Arc<str>,
-        /// When.
+        /// Time of the message.
         at: Timestamp,
-        /// The agent that said it.
+        /// The agent that sent it.
         agent: Option<AgentName>,
-        /// What it was for.
+        /// The purpose of the message.
         kind: BotKind,
-        /// Whether it also stands in the exchange that follows.
+        /// Whether the text is also part of the agent exchange that follows.
         in_exchange: bool,
     },
     /// Tool calls and results of an agent.
     Exchanges {
         /// The agent.
         agent: AgentName,
-        /// The messages as a model wire has them.
+        /// The messages in the format of a chat completions API.
         messages: Arc<Vec<Json>>,
     },
-    /// A crash cut a reply off; how much of it was seen is not known.
+    /// A crash interrupted a reply; how much of it was delivered is not known.
     Interrupted,
-    /// An agent's task began (`start`) or ended.
-    Mark {
+    /// An agent's task started or ended.
+    #[serde(rename = "mark")]
+    AgentTask {
         /// The agent.
         agent: AgentName,
-        /// Begin or end.
+        /// Whether it started; otherwise it ended.
         start: bool,
     },
 }
@@ -56,22 +58,22 @@ pub enum HistoryItem {
 pub struct History(VecDeque<HistoryItem>);
 
 impl History {
-    /// Oldest first.
+    /// The entries, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &HistoryItem> + ExactSizeIterator {
         self.0.iter()
     }
-    /// How many there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// Whether there is none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
     pub(super) fn user(&mut self, text: &Arc<str>, at: Timestamp) {
         self.push(HistoryItem::User { text: text.clone(), at });
     }
-    /// Whether there was anything to keep.
+    /// Adds a bot message; false when it has no text and is not kept.
     pub(super) fn bot(&mut self, bot: &BotMessage, at: Timestamp) -> bool {
         let Some(text) = &bot.reply.text else { return false };
         let text = if bot.reply.buttons.is_empty() {
@@ -95,11 +97,11 @@ impl History {
     pub(super) fn interrupted(&mut self) {
         self.push(HistoryItem::Interrupted);
     }
-    pub(super) fn mark(&mut self, agent: &AgentName, start: bool) {
-        self.push(HistoryItem::Mark { agent: agent.clone(), start });
+    pub(super) fn agent_task(&mut self, agent: &AgentName, start: bool) {
+        self.push(HistoryItem::AgentTask { agent: agent.clone(), start });
     }
-    /// Takes the newest entries away.
-    pub(super) fn forget(&mut self, newest: usize) {
+    /// Removes the newest entries.
+    pub(super) fn remove_newest(&mut self, newest: usize) {
         self.0.truncate(self.0.len().saturating_sub(newest));
     }
     pub(super) fn clear(&mut self) {

@@ -1,4 +1,4 @@
-//! Events and conversations as stores keep them: JSON that comes back as it was.
+//! Tests of the stored JSON of events and conversations: it round-trips and keeps its shape.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use serde_json::{Map, Value as Json, json};
 use super::*;
 use crate::{
     conversation::{
-        AgentFrame, AgentState, BotKind, BotMessage, Button, Command, CompletedStep, EventKind, FilledBy,
-        FlowFrameType, FlowLocation, Frame, FrameKind, ModelUsage, PatternFrame, Position, Reply, Trigger,
+        AgentFrame, AgentState, BotKind, BotMessage, Button, Command, CompletedStep, EventKind, ExternalTrigger,
+        FilledBy, FlowFrameType, FlowLocation, Frame, FrameKind, ModelUsage, PatternFrame, Position, Reply,
         TriggerAction, Usage, UserMessage,
     },
     time::Timestamp,
@@ -65,24 +65,24 @@ fn frame() -> impl Strategy<Value = Frame> {
             metadata,
         })),
     ];
-    (word(), kind, vec(word(), 0..3)).prop_map(|(name, kind, trail)| Frame {
+    (word(), kind, vec(word(), 0..3)).prop_map(|(name, kind, visited_steps)| Frame {
         frame_id: name.clone().into(),
         flow_id: name.clone().into(),
         at: Position::Before(name.into()),
         kind,
-        reach: u32::try_from(trail.len()).unwrap(),
-        ran: trail
+        continuation_hash: u32::try_from(visited_steps.len()).unwrap(),
+        completed_steps: visited_steps
             .iter()
             .map(|step| CompletedStep {
                 flow: step.as_str().into(),
                 step: step.as_str().into(),
-                inputs: 7,
-                after: 1,
-                passed: trail.len() > 1,
+                input_hash: 7,
+                visited_count: 1,
+                skippable: visited_steps.len() > 1,
             })
             .collect(),
-        aside: trail.iter().map(|slot| (slot.as_str().into(), 7)).collect(),
-        trail: trail.into_iter().map(Into::into).collect(),
+        used_slot_hashes: visited_steps.iter().map(|slot| (slot.as_str().into(), 7)).collect(),
+        visited_steps: visited_steps.into_iter().map(Into::into).collect(),
         error: None,
     })
 }
@@ -113,7 +113,7 @@ fn bot() -> impl Strategy<Value = EventKind> {
                             extra: extra.into_iter().collect(),
                         })
                         .collect(),
-                    // JSON writes an absent value and null alike.
+                    // An absent value and null have the same JSON.
                     custom: custom.filter(|custom| !custom.is_null()),
                     ..Reply::default()
                 },
@@ -123,9 +123,9 @@ fn bot() -> impl Strategy<Value = EventKind> {
                 kind: BotKind::Filler,
                 agent: None,
                 reply_id: Some("r".into()),
-                wording: None,
+                rephrase: None,
                 in_exchange,
-                cut: in_exchange,
+                truncated: in_exchange,
             })
         },
     )
@@ -160,7 +160,11 @@ fn other() -> impl Strategy<Value = EventKind> {
             entities: Json::Null,
         }),
         (word(), map(), option::of(word())).prop_map(|(intent, values, reminder)| EventKind::External {
-            trigger: Trigger { what: TriggerAction::Intent(intent.into()), values, reminder: reminder.map(Into::into) },
+            trigger: ExternalTrigger {
+                action: TriggerAction::Intent(intent.into()),
+                values,
+                reminder: reminder.map(Into::into)
+            },
         }),
         Just(EventKind::Followup { name: None }),
         (vec(frame(), 0..3), any::<u64>()).prop_map(|(frames, next_frame)| EventKind::Stack {
@@ -184,8 +188,9 @@ fn other() -> impl Strategy<Value = EventKind> {
     ]
 }
 
-/// What an action server or a later version may write: any fields, those included that a stored event has of its own.
-fn foreign() -> impl Strategy<Value = EventKind> {
+/// Events as an action server or a later version may write them: any fields, including the keys that stored events
+/// reserve.
+fn unknown_event() -> impl Strategy<Value = EventKind> {
     let key = prop_oneof![
         Just("place".to_owned()),
         Just("metadata".to_owned()),
@@ -202,7 +207,7 @@ fn foreign() -> impl Strategy<Value = EventKind> {
 
 fn event() -> impl Strategy<Value = Event> {
     (
-        prop_oneof![user(), bot(), other(), foreign()],
+        prop_oneof![user(), bot(), other(), unknown_event()],
         0..4_102_444_800_000_000_i64,
         option::of(word()),
         option::of(word()),
@@ -210,28 +215,28 @@ fn event() -> impl Strategy<Value = Event> {
         .prop_map(|(kind, at, flow, step)| Event {
             at: Timestamp::from_micros(at),
             kind,
-            place: FlowLocation { active_flow: flow.map(Into::into), step_id: step.map(Into::into) },
+            location: FlowLocation { active_flow: flow.map(Into::into), step_id: step.map(Into::into) },
         })
 }
 
-fn written(event: &Event) -> String {
+fn to_json(event: &Event) -> String {
     serde_json::to_string(event).unwrap()
 }
 
 proptest! {
     #[test]
-    fn events_come_back_as_they_were(event in event()) {
-        let text = written(&event);
+    fn events_round_trip(event in event()) {
+        let text = to_json(&event);
         prop_assert_eq!(&Event::from_json(&text).unwrap(), &event);
-        prop_assert_eq!(&serde_json::from_str::<Event>(&text).unwrap(), &event, "both readers agree");
+        prop_assert_eq!(&serde_json::from_str::<Event>(&text).unwrap(), &event, "both parsers agree");
     }
 }
 
 #[test]
-fn what_is_not_known_is_written_as_it_came() {
+fn unknown_events_are_written_unchanged() {
     for text in [
         r#"{"timestamp":1.5,"event":"from_the_future","b":1,"a":[null],"metadata":{"model_id":"m"}}"#,
-        r#"{"timestamp":1.5,"event":"slot","nom":"a known kind in a shape that is not known"}"#,
+        r#"{"timestamp":1.5,"event":"slot","nom":"a known kind in an unknown shape"}"#,
     ] {
         let event: Event = serde_json::from_str(text).unwrap();
         assert!(matches!(event.kind, EventKind::Unknown(_)), "{event:?}");
@@ -241,30 +246,30 @@ fn what_is_not_known_is_written_as_it_came() {
 }
 
 #[test]
-fn fields_of_an_unknown_event_do_not_meet_those_of_the_store() {
+fn fields_of_unknown_events_do_not_collide_with_reserved_keys() {
     let fields = json!({"event": "weather", "place": "Oslo", "timestamp": "noon", "metadata": 5, "_place": "x"});
     let Json::Object(fields) = fields else { panic!() };
-    let place = FlowLocation { active_flow: Some("pay".into()), step_id: None };
+    let location = FlowLocation { active_flow: Some("pay".into()), step_id: None };
     for kind in [EventKind::unknown(fields.clone()), EventKind::Unknown(fields)] {
-        let event = Event { at: Timestamp::from_micros(1_500_000), kind, place: place.clone() };
-        let read = Event::from_json(&written(&event)).unwrap();
-        assert_eq!((read.at, &read.place), (event.at, &place));
+        let event = Event { at: Timestamp::from_micros(1_500_000), kind, location: location.clone() };
+        let read = Event::from_json(&to_json(&event)).unwrap();
+        assert_eq!((read.at, &read.location), (event.at, &location));
         let EventKind::Unknown(fields) = read.kind else { panic!() };
         assert_eq!(Json::Object(fields), json!({"event": "weather", "place": "Oslo", "metadata": 5}));
     }
 }
 
 #[test]
-fn an_event_with_a_key_written_twice_is_read_and_its_last_value_counts() {
+fn last_of_two_equal_keys_is_read() {
     let text = r#"{"timestamp":1.5,"event":"weather","place":"Oslo","place":{"active_flow":"pay","step_id":"ask"}}"#;
     let event = Event::from_json(text).unwrap();
-    assert_eq!(event.place, FlowLocation { active_flow: Some("pay".into()), step_id: Some("ask".into()) });
+    assert_eq!(event.location, FlowLocation { active_flow: Some("pay".into()), step_id: Some("ask".into()) });
     assert_eq!(event.kind, EventKind::unknown([("event".to_owned(), json!("weather"))].into_iter().collect()));
-    assert_eq!(Event::from_json(&written(&event)).unwrap(), event, "written again it has one form");
+    assert_eq!(Event::from_json(&to_json(&event)).unwrap(), event, "written again, it has one form");
 }
 
 #[test]
-fn numbers_come_back_as_they_were() {
+fn numbers_round_trip() {
     for number in (1..2_000).map(|cents| f64::from(cents) * 1.1 / 3.0) {
         let text = serde_json::to_string(&number).unwrap();
         assert_eq!(serde_json::from_str::<Json>(&text).unwrap(), json!(number), "{text}");
@@ -272,11 +277,11 @@ fn numbers_come_back_as_they_were() {
 }
 
 #[test]
-fn the_shape_of_events_stands() {
+fn event_json_is_stable() {
     let event = |kind, flow: Option<&str>| Event {
         at: Timestamp::from_micros(1_500_000),
         kind,
-        place: FlowLocation { active_flow: flow.map(Into::into), step_id: None },
+        location: FlowLocation { active_flow: flow.map(Into::into), step_id: None },
     };
     let message = UserMessage {
         text: "hi".into(),
@@ -295,9 +300,9 @@ fn the_shape_of_events_stands() {
     );
 }
 
-/// As turns were stored before their figures shared a definition with those of one answer.
+/// The JSON that turns had before these figures shared a type with those of one model answer.
 #[test]
-fn what_models_used_is_read_and_written_as_ever() {
+fn model_usage_json_is_stable() {
     let owner = ConversationId::from("a");
     let all = r#""answers":2,"input":200,"output":20,"cached":120,"cache_written":7,"reasoning":3,"estimated":true,"cost":0.25"#;
     let usage = Usage {

@@ -1,4 +1,4 @@
-//! Messages from users and replies to them, as every channel understands them.
+//! Messages of users and replies to them, in the form that all channels share.
 
 use std::sync::Arc;
 
@@ -7,33 +7,33 @@ use serde_json::{Map, Value as Json};
 
 use crate::ids::MessageId;
 
-/// One message of a user, as a channel hands it in.
+/// A message of a user, as a channel delivers it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UserMessage {
-    /// What was written, trimmed; empty text is an answer to nothing and leads to an error message, not a crash.
+    /// The text, trimmed. The dialogue engine answers an empty text with an error response.
     pub text: Arc<str>,
-    /// The wire's own id of the message; the key against duplicates.
+    /// The channel's own id of the message; used to detect duplicates.
     pub message_id: MessageId,
     /// The name of the channel.
     pub input_channel: Arc<str>,
-    /// What the channel knows beside; put into `session_started_metadata` at the first message of a session.
+    /// Further data from the channel; stored in the slot `session_started_metadata` at the first message of a session.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Json>,
 }
 
-/// A button under a reply. `payload` comes back as the user's message.
+/// A button of a reply. The channel sends `payload` back as the user's message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Button {
-    /// What is shown.
+    /// The label.
     pub title: Arc<str>,
-    /// What is sent when it is pressed.
+    /// The text that is sent when the button is pressed.
     pub payload: Arc<str>,
-    /// Further keys of the author, passed on.
+    /// Further keys that the author set; passed to the channel unchanged.
     #[serde(flatten, default, skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Json>,
 }
 
-/// One message to the user, complete.
+/// A complete message to the user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// The text.
@@ -42,13 +42,13 @@ pub struct Reply {
     /// Buttons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buttons: Vec<Button>,
-    /// Address of an image.
+    /// URL of an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// An attachment, as the author wrote it.
+    /// An attachment, in the form that the author chose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Json>,
-    /// A payload of the author for the channel.
+    /// A custom payload for the channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom: Option<Json>,
     /// Carousel elements.
@@ -76,7 +76,7 @@ impl From<Arc<str>> for Reply {
 }
 
 impl Reply {
-    /// A reply of text alone.
+    /// A reply that consists of text only.
     pub fn text(text: impl Into<Arc<str>>) -> Self {
         Self { text: Some(text.into()), ..Self::default() }
     }

@@ -1,17 +1,18 @@
-//! What happened: a conversation is the fold of its events.
+//! The state of a conversation, computed from its events.
 //!
-//! Entry: [`Conversation::apply`]. This room never decides anything, never fails on names it does not know, and never sees
-//! a driver. What the fold keeps is bounded: the cost of a turn does not grow with the length of the conversation.
+//! [`Conversation::apply`] is the only way to change it. It makes no decisions, accepts names that it does not know,
+//! and has no access to external services. The state is bounded: the cost of a turn does not grow with the length of
+//! the conversation.
 
 mod command;
+mod effects;
 mod event;
 mod history;
 #[cfg(test)]
 mod json_tests;
 mod message;
-mod outcome;
+mod recent_replies;
 mod reminder;
-mod said;
 mod slots;
 mod stack;
 pub mod tracker;
@@ -24,19 +25,19 @@ use serde_json::Value as Json;
 
 pub use self::{
     command::Command,
+    effects::{
+        ActionCall, ActionOrigin, ActionOutcome, ActionServerResponse, AgentCall, AgentKind, AgentOutcome, AgentStatus,
+        ErrorKind, FlowToolCall, PendingEffect, SearchCall, SearchOutcome, StepError, ToolResult,
+        UNCONFIRMED_CALLS_KEY, UnconfirmedCall,
+    },
     event::{BotKind, BotMessage, Event, EventKind, FilledBy, FlowLocation, RephraseInstruction},
     history::{History, HistoryItem},
     message::{Button, Reply, UserMessage},
-    outcome::{
-        ActionAnswer, ActionCall, ActionOrigin, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus,
-        ErrorKind, FlowToolCall, HELD, PendingEffect, SearchCall, SearchOutcome, StepError, ToolResult,
-        UnconfirmedCall,
-    },
-    reminder::{Reminder, Reminders, Trigger, TriggerAction},
-    said::Said,
+    recent_replies::RecentReplies,
+    reminder::{ExternalTrigger, Reminder, Reminders, TriggerAction},
     slots::{SlotState, Slots},
     stack::{AgentFrame, AgentState, CompletedStep, FlowFrameType, Frame, FrameKind, PatternFrame, Position, Stack},
-    undo::Undo,
+    undo::UndoLog,
 };
 use crate::{
     ids::{AgentName, ConversationId, FlowId},
@@ -45,117 +46,119 @@ use crate::{
 };
 pub use segue_lang::usage::{ModelUsage, Usage, round_cost};
 
-/// One conversation as its events left it.
+/// The state of one conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conversation {
-    /// Whose it is.
+    /// The id of the conversation.
     pub id: ConversationId,
-    /// Values that were set; a slot that is not here has its initial value.
+    /// Slots that were set; a slot that is absent has its initial value.
     pub slots: Slots,
-    /// What is under way, bottom first.
+    /// The active flows, patterns and agents, bottom first.
     pub stack: Stack,
-    /// The effect that was asked for and has not come back; conversations of older releases do not say.
+    /// The effect that was requested and has not returned; snapshots of older releases do not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<PendingEffect>,
-    /// The latest utterances, bounded.
+    /// The latest messages; bounded.
     pub history: History,
-    /// What was said last, whole: for saying it again, and for the buttons that the user can press.
-    #[serde(default, skip_serializing_if = "Said::is_empty")]
-    pub said: Said,
-    /// The present session.
+    /// The complete replies to the last messages, for repeating them and for the buttons that the user can press.
+    #[serde(default, rename = "said", skip_serializing_if = "RecentReplies::is_empty")]
+    pub recent_replies: RecentReplies,
+    /// The current session.
     pub session: Session,
-    /// The newest user message; gone after a restart.
+    /// The newest user message; removed by a restart.
     pub latest_message: Option<UserMessage>,
-    /// What agents did so far, by name.
+    /// The agents that ran in this session, by name.
     pub agents: BTreeMap<AgentName, AgentRecord>,
-    /// Fingerprints of the flows on the stack, taken when each started.
-    pub flow_hashes: BTreeMap<FlowId, u64>,
-    /// Flows that were started in this session; they stay in the model's view.
+    /// Fingerprints of the flows of this session, taken when each started.
+    #[serde(rename = "flow_hashes")]
+    pub flow_fingerprints: BTreeMap<FlowId, u64>,
+    /// Flows that were started in this session; the command generator always sees them.
     pub started_flows: BTreeSet<FlowId>,
-    /// An action that must run next, set by a `followup` event.
+    /// The action that runs next, set by a `followup` event.
     pub followup: Option<crate::ids::ActionName>,
-    /// The loop of the older dialogue engine that an action says is active; only action servers are told.
+    /// The active form (loop) as an action reported it; only passed on to action servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_loop: Option<String>,
-    /// While true, messages are recorded and nothing is said.
+    /// While true, messages are recorded and not answered.
     pub paused: bool,
-    /// How many events were applied.
+    /// Number of applied events.
     pub events: u64,
-    /// How many user messages were applied.
+    /// Number of applied user messages.
     pub turns: u64,
-    /// The number of the next frame; frame ids are made from it, so that a replay makes the same ones.
+    /// The counter that frame ids are made from, so that a replay makes the same ids.
     pub next_frame: u64,
-    /// How far the present turn is.
+    /// The progress of the current turn.
     #[serde(default)]
     pub turn: TurnState,
-    /// What waits for its time.
+    /// The pending reminders.
     #[serde(default, skip_serializing_if = "Reminders::is_empty")]
     pub reminders: Reminders,
-    /// What the newest turn changed.
-    #[serde(default, skip_serializing_if = "Undo::is_empty")]
-    pub undo: Undo,
-    /// What models used so far, in all sessions.
+    /// The changes of the newest turn.
+    #[serde(default, skip_serializing_if = "UndoLog::is_empty")]
+    pub undo: UndoLog,
+    /// The model usage in all sessions.
     #[serde(default, skip_serializing_if = "ModelUsage::is_empty")]
     pub models: ModelUsage,
 }
 
-/// How far a turn is: enough to go on with it after an effect, and to end one that runs in circles.
+/// The progress of a turn: what is needed to continue it after an effect, and to end a turn that loops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnState {
-    /// Actions, tool calls and agent runs since the user wrote.
-    pub acts: u32,
-    /// Whether the message was understood; before, only actions that run at every message have run.
+    /// Number of actions, tool calls and agent runs since the turn started.
+    #[serde(rename = "acts")]
+    pub effects: u32,
+    /// Whether the commands of the message are known; before that, only actions that run at every message have run.
     pub understood: bool,
-    /// Whether the assistant said anything.
+    /// Whether the assistant sent a message.
     pub spoke: bool,
-    /// Whether its message is the first of the session; a session that begins in the middle of the turn changes nothing here.
+    /// Whether its message is the first of the session; a session that starts during the turn does not change this.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
-    /// Whether a message of the user opened it.
+    /// Whether a user message started it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_message: bool,
 }
 
-/// The present session of a conversation.
+/// The current session of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// Whether one has begun.
+    /// Whether a session has started.
     pub started: bool,
-    /// Whether it ended for good.
+    /// Whether it ended.
     pub ended: bool,
-    /// When it began.
+    /// When it started.
     pub started_at: Timestamp,
-    /// When the user last wrote, or something else last began a turn.
+    /// When a user message or a trigger last started a turn.
     pub last_user_at: Timestamp,
-    /// Messages of the user in this session.
+    /// Number of user messages in this session.
     #[serde(default)]
     pub turns: u64,
 }
 
-/// What one agent did in this session.
+/// The record of one agent in this session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentRecord {
-    /// The flow that called it last.
+    /// The flow that called it most recently.
     pub flow_id: Option<FlowId>,
-    /// How many tasks it began.
+    /// Number of tasks it started.
     pub started: u32,
-    /// How many tasks it completed.
+    /// Number of tasks it completed.
     pub completed: u32,
-    /// The flows in which it completed one.
+    /// The flows for which it completed a task.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub completed_in: BTreeSet<FlowId>,
-    /// How many tasks of it ended otherwise.
+    /// Number of tasks that ended without a result.
     #[serde(default)]
     pub cancelled: u32,
-    /// The last text it said; on resume it is told what it had asked.
+    /// The last text it sent; on resume it is passed to the agent as its last question.
     pub last_text: Option<String>,
-    /// The context id under which a remote agent knows this conversation.
+    /// The context id of the remote agent for this conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_id: Option<String>,
 }
 
 impl AgentRecord {
-    /// Whether it completed a task for this flow. A record of an older program counts tasks without the flow of each.
+    /// Whether it completed a task for this flow. A record of an older release does not count tasks by flow.
     pub fn has_completed_in(&self, flow: &FlowId) -> bool {
         self.completed_in.contains(flow)
             || self.completed_in.is_empty() && self.completed > 0 && self.flow_id.as_ref() == Some(flow)
@@ -163,7 +166,7 @@ impl AgentRecord {
 }
 
 impl Conversation {
-    /// A conversation in which nothing has happened.
+    /// A conversation without events.
     pub fn new(id: ConversationId) -> Self {
         Self {
             id,
@@ -171,11 +174,11 @@ impl Conversation {
             stack: Stack::default(),
             pending: None,
             history: History::default(),
-            said: Said::default(),
+            recent_replies: RecentReplies::default(),
             session: Session::default(),
             latest_message: None,
             agents: BTreeMap::new(),
-            flow_hashes: BTreeMap::new(),
+            flow_fingerprints: BTreeMap::new(),
             started_flows: BTreeSet::new(),
             followup: None,
             active_loop: None,
@@ -185,27 +188,27 @@ impl Conversation {
             next_frame: 0,
             turn: TurnState::default(),
             reminders: Reminders::default(),
-            undo: Undo::default(),
+            undo: UndoLog::default(),
             models: ModelUsage::default(),
         }
     }
 
-    /// Folds a stored conversation.
+    /// Computes the state of a stored conversation.
     pub fn fold<'a>(id: ConversationId, events: impl IntoIterator<Item = &'a Event>) -> Self {
         let mut conversation = Self::new(id);
         events.into_iter().for_each(|event| conversation.apply(event));
         conversation
     }
 
-    /// Whether an event changes nothing but what is waited for.
+    /// Whether an event changes only the pending effect.
     fn only_pending_changes(&self, kind: &EventKind) -> bool {
         matches!(kind, EventKind::Stack { frames, next_frame, .. } if *frames == self.stack && *next_frame == self.next_frame)
     }
 
-    /// Applies one event. This is the only way in which a conversation changes; it never fails: what it does not know, it
-    /// counts and otherwise leaves alone.
+    /// Applies one event. Never fails; unknown events are counted and otherwise ignored.
     pub fn apply(&mut self, event: &Event) {
-        // One that only says what is waited for is not counted: earlier releases did not record it, and choices depend on the count.
+        // Changes of the pending effect alone are not counted: earlier releases did not record them, and random choices
+        // depend on the count.
         self.events += u64::from(!self.only_pending_changes(&event.kind));
         match &event.kind {
             EventKind::User(message) => self.user(message, event.at),
@@ -214,9 +217,9 @@ impl Conversation {
                     self.agents.entry(agent.clone()).or_default().last_text = bot.reply.text.as_deref().map(Into::into);
                 }
                 self.turn.spoke = true;
-                self.said.bot(bot);
+                self.recent_replies.bot(bot);
                 let said = usize::from(self.history.bot(bot, event.at));
-                self.undo.said(said);
+                self.undo.log_history(said);
             }
             EventKind::Slot { name, value, filled_by, reset } => {
                 let before = if *reset {
@@ -224,11 +227,11 @@ impl Conversation {
                 } else {
                     self.slots.set(name.clone(), value.clone(), *filled_by)
                 };
-                self.undo.slot(name, before);
+                self.undo.log_slot(name, before);
             }
             EventKind::ResetSlots => {
                 for (name, state) in self.slots.clear() {
-                    self.undo.slot(&name, Some(state));
+                    self.undo.log_slot(&name, Some(state));
                 }
             }
             EventKind::Rewind => self.rewind(),
@@ -238,13 +241,13 @@ impl Conversation {
                 self.stack = Stack::default();
                 self.pending = None;
                 self.history.clear();
-                self.said = Said::default();
+                self.recent_replies = RecentReplies::default();
                 self.agents.clear();
                 self.started_flows.clear();
-                self.flow_hashes.clear();
+                self.flow_fingerprints.clear();
                 self.followup = None;
                 self.active_loop = None;
-                self.undo = Undo::default();
+                self.undo = UndoLog::default();
             }
             EventKind::SessionEnded { .. } => self.session.ended = true,
             EventKind::Restart => {
@@ -265,30 +268,30 @@ impl Conversation {
             }
             EventKind::FlowStarted { flow_id, fingerprint, .. } => {
                 self.started_flows.insert(flow_id.clone());
-                self.flow_hashes.insert(flow_id.clone(), *fingerprint);
+                self.flow_fingerprints.insert(flow_id.clone(), *fingerprint);
             }
             EventKind::ActionFailed { .. } | EventKind::ActionExecutionRejected { .. } => {
-                self.turn.acts += 1;
-                self.undo.action();
+                self.turn.effects += 1;
+                self.undo.log_action();
             }
             EventKind::ActiveLoop { name } => self.active_loop.clone_from(name),
             EventKind::Reported { reported, .. } => {
-                // What an action says the user said belongs to the talk, though it begins no turn.
+                // A user message that an action reports belongs to the history, although it starts no turn.
                 if let (Some("user"), Some(text)) = (tracker::text(reported, "event"), tracker::text(reported, "text"))
                 {
                     self.history.user(&text.into(), event.at);
-                    self.undo.said(1);
+                    self.undo.log_history(1);
                 }
             }
             EventKind::Action { name } => {
-                self.turn.acts += 1;
-                // What a turn did is taken back while it runs; at rest nothing is kept for it.
+                self.turn.effects += 1;
+                // A turn can only be reverted while it runs; between turns the log is empty.
                 match name.as_str() {
-                    LISTEN | REQUEST_INPUT => self.undo = Undo::default(),
-                    _ => self.undo.action(),
+                    LISTEN | REQUEST_INPUT => self.undo = UndoLog::default(),
+                    _ => self.undo.log_action(),
                 }
             }
-            EventKind::ToolExecuted { agent_id: None, .. } => self.turn.acts += 1,
+            EventKind::ToolExecuted { agent_id: None, .. } => self.turn.effects += 1,
             EventKind::Reminder { name, intent, entities, date_time, kill_on_user_msg } => {
                 if let (Some(name), Some(due)) = (name, Timestamp::from_rfc3339(date_time)) {
                     self.reminders.add(Reminder {
@@ -297,31 +300,31 @@ impl Conversation {
                         intent: intent.clone(),
                         entities: entities.clone(),
                         kill_on_user_msg: *kill_on_user_msg,
-                        set: self.events,
+                        event_number: self.events,
                     });
                 }
             }
-            EventKind::CancelReminder { name, intent, entities } => self.reminders.keep(|one| {
+            EventKind::CancelReminder { name, intent, entities } => self.reminders.retain(|one| {
                 name.as_ref().is_some_and(|name| *name != one.name)
                     || intent.as_ref().is_some_and(|intent| *intent != one.intent)
                     || !entities.is_null() && *entities != one.entities
             }),
             EventKind::External { trigger } => {
                 self.turn = TurnState::default();
-                self.undo = Undo::default();
+                self.undo = UndoLog::default();
                 self.session.last_user_at = event.at;
                 if let Some(name) = &trigger.reminder {
-                    self.reminders.keep(|one| one.name != *name);
+                    self.reminders.retain(|one| one.name != *name);
                 }
             }
             EventKind::Understood { .. } => self.turn.understood = true,
             EventKind::AgentStarted { flow_id, agent_id, .. } => {
-                self.turn.acts += 1;
+                self.turn.effects += 1;
                 let record = self.agents.entry(agent_id.clone()).or_default();
                 record.started += 1;
                 record.flow_id = Some(flow_id.clone());
-                self.history.mark(agent_id, true);
-                self.undo.said(1);
+                self.history.agent_task(agent_id, true);
+                self.undo.log_history(1);
             }
             EventKind::AgentCompleted { flow_id, agent_id, context_id, .. } => {
                 let record = self.agents.entry(agent_id.clone()).or_default();
@@ -330,20 +333,20 @@ impl Conversation {
                 if context_id.is_some() {
                     record.context_id.clone_from(context_id);
                 }
-                self.history.mark(agent_id, false);
-                self.undo.said(1);
+                self.history.agent_task(agent_id, false);
+                self.undo.log_history(1);
             }
             EventKind::AgentCancelled { agent_id, .. } => {
                 self.agents.entry(agent_id.clone()).or_default().cancelled += 1;
             }
             EventKind::ReplyInterrupted { .. } => {
                 self.history.interrupted();
-                self.undo.said(1);
+                self.undo.log_history(1);
             }
             EventKind::ModelsUsed(used) => self.models += *used,
             EventKind::AgentExchanges { agent_id, exchanges } => {
                 self.history.exchanges(agent_id, exchanges);
-                self.undo.said(1);
+                self.undo.log_history(1);
             }
             EventKind::FlowCompleted { .. }
             | EventKind::FlowCancelled { .. }
@@ -363,10 +366,10 @@ impl Conversation {
         self.turn = TurnState { first: self.session.turns == 1, by_message: true, ..TurnState::default() };
         self.session.last_user_at = at;
         self.history.user(&message.text, at);
-        self.said.user();
-        self.reminders.keep(|one| !one.kill_on_user_msg);
+        self.recent_replies.user();
+        self.reminders.retain(|one| !one.kill_on_user_msg);
         let before = self.latest_message.replace(message.clone());
-        self.undo = Undo { message: before.map(Box::new), said: 1, open: true, ..Undo::default() };
+        self.undo = UndoLog { message: before.map(Box::new), history_entries: 1, open: true, ..UndoLog::default() };
     }
 
     /// The value that was set for a slot; `None` when it still has its initial value.

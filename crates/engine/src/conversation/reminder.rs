@@ -1,4 +1,4 @@
-//! What happens without a user: reminders that wait, and triggers that came.
+//! Turns without a user message: pending reminders, and triggers from other programs.
 
 use std::sync::Arc;
 
@@ -11,89 +11,91 @@ use crate::{
     time::Timestamp,
 };
 
-/// Something that came and that no user wrote.
+/// A request for a turn that no user message started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Trigger {
-    /// What is to happen.
+pub struct ExternalTrigger {
+    /// What it starts.
     #[serde(flatten)]
-    pub what: TriggerAction,
-    /// Values: entities of the intent, or slots of the flow.
+    pub action: TriggerAction,
+    /// Entities of the intent, or slots of the flow.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub values: Map<String, Json>,
-    /// The reminder it came from, which must still be waiting.
+    /// The reminder that caused it; the reminder must still be pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reminder: Option<Arc<str>>,
 }
 
-/// What a trigger starts.
+/// What a trigger does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TriggerAction {
-    /// The flow or pattern with this `nlu_trigger`.
+    /// Starts the flow or pattern with this `nlu_trigger`.
     Intent(Arc<str>),
-    /// This flow.
+    /// Starts this flow, whatever its guard says.
     Flow(FlowId),
-    /// This flow, as a user may ask for it: its guard must hold.
-    Request(FlowId),
-    /// Nothing: the flow under way ends as if the user had stopped it.
+    /// Starts this flow if its guard holds, as for a user.
+    #[serde(rename = "request")]
+    StartIfAllowed(FlowId),
+    /// Cancels the active flow, as if the user had asked for it.
     Cancel {
-        /// Why, for operators.
+        /// The reason, for operators.
         reason: String,
     },
-    /// Nothing: the agent that waits goes on, since what it waits for may have come.
+    /// Continues the agent that waits, since what it waits for may be available.
     Continue(AgentName),
-    /// Nothing: the values are kept in the record.
+    /// Only records the values.
     Note {
-        /// What they are.
+        /// A description of the values.
         about: String,
     },
 }
 
-/// A reminder that waits.
+/// A pending reminder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reminder {
-    /// Its name; one name is one reminder.
+    /// The name; a new reminder of the same name replaces it.
     pub name: Arc<str>,
-    /// When it is due.
+    /// The time at which it is due.
     pub due: Timestamp,
-    /// The intent that comes then.
+    /// The intent that is triggered then.
     pub intent: Arc<str>,
-    /// Its entities, as they were given.
+    /// The entities of the intent, as given.
     #[serde(default, skip_serializing_if = "Json::is_null")]
     pub entities: Json,
-    /// Whether a message of the user cancels it.
+    /// Whether a user message cancels it.
     pub kill_on_user_msg: bool,
-    /// The number of the event that set it: tells two settings of one name apart.
-    pub set: u64,
+    /// The number of the event that set it; distinguishes two reminders of the same name.
+    #[serde(rename = "set")]
+    pub event_number: u64,
 }
 
-/// The reminders that wait, the earliest first; at most [`limits::REMINDERS`].
+/// The pending reminders, ordered by due time; at most [`limits::REMINDERS`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Reminders(Vec<Reminder>);
 
 impl Reminders {
-    /// The earliest first.
+    /// The reminders, earliest first.
     pub fn iter(&self) -> std::slice::Iter<'_, Reminder> {
         self.0.iter()
     }
-    /// Whether none waits.
+    /// Whether no reminder is pending.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// Whether another finds no place.
+    /// Whether the limit is reached.
     pub fn is_full(&self) -> bool {
         self.0.len() >= limits::REMINDERS
     }
-    /// The earliest.
+    /// The earliest reminder.
     pub fn next(&self) -> Option<&Reminder> {
         self.0.first()
     }
-    /// The one of that name.
+    /// The reminder of that name.
     pub fn get(&self, name: &str) -> Option<&Reminder> {
         self.0.iter().find(|one| *one.name == *name)
     }
-    /// Adds one; one of the same name goes, as does one for which there is no place.
+    /// Adds a reminder and removes one of the same name. When the limit is reached, the new one is discarded.
     pub(super) fn add(&mut self, reminder: Reminder) {
         self.0.retain(|one| one.name != reminder.name);
         if !self.is_full() {
@@ -101,23 +103,23 @@ impl Reminders {
             self.0.insert(at, reminder);
         }
     }
-    pub(super) fn keep(&mut self, keep: impl FnMut(&Reminder) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl FnMut(&Reminder) -> bool) {
         self.0.retain(keep);
     }
 }
 
-impl Trigger {
-    /// What a reminder does when it is due.
+impl ExternalTrigger {
+    /// The trigger of a reminder that is due.
     pub fn of(reminder: &Reminder) -> Self {
         Self {
-            what: TriggerAction::Intent(reminder.intent.clone()),
+            action: TriggerAction::Intent(reminder.intent.clone()),
             values: values(&reminder.entities),
             reminder: Some(reminder.name.clone()),
         }
     }
 }
 
-/// Entities as a map: written so, or as a list of maps with `entity` and `value`.
+/// Entities as a map; they are given as a map or as a list of maps with `entity` and `value`.
 fn values(entities: &Json) -> Map<String, Json> {
     let Json::Array(list) = entities else { return entities.as_object().cloned().unwrap_or_default() };
     let pairs =

@@ -1,4 +1,4 @@
-//! The values of slots. The fold keeps only what was set; initial values are the domain's.
+//! The values of slots. A conversation stores only what was set; initial values are in the domain.
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -7,12 +7,12 @@ use serde_json::Value as Json;
 use super::FilledBy;
 use crate::ids::SlotName;
 
-/// One slot that was set at least once.
+/// A slot that was set at least once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SlotState {
-    /// Its value now.
+    /// The current value.
     pub value: Json,
-    /// Who filled it.
+    /// The source of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filled_by: Option<FilledBy>,
     /// Whether it was assigned since its last reset.
@@ -29,7 +29,7 @@ impl Slots {
     pub fn get(&self, name: &str) -> Option<&Json> {
         self.0.get(name).map(|slot| &slot.value)
     }
-    /// Value and origin.
+    /// The value with its source.
     pub fn state(&self, name: &str) -> Option<&SlotState> {
         self.0.get(name)
     }
@@ -37,15 +37,15 @@ impl Slots {
     pub fn has_been_set(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|slot| slot.has_been_set)
     }
-    /// All that were set.
+    /// All slots that were set.
     pub fn iter(&self) -> impl Iterator<Item = (&SlotName, &SlotState)> {
         self.0.iter()
     }
-    /// Gives back what was there before.
+    /// Sets a slot and returns its previous state.
     pub(super) fn set(&mut self, name: SlotName, value: Json, filled_by: Option<FilledBy>) -> Option<SlotState> {
         self.0.insert(name, SlotState { value, filled_by, has_been_set: true })
     }
-    /// Gives back what was there before.
+    /// Resets a slot to `value`, its initial value, and returns its previous state.
     pub(super) fn reset(&mut self, name: &SlotName, value: &Json) -> Option<SlotState> {
         self.0.insert(name.clone(), SlotState { value: value.clone(), filled_by: None, has_been_set: false })
     }
@@ -55,7 +55,7 @@ impl Slots {
             None => _ = self.0.shift_remove(&name),
         }
     }
-    /// Empties it and gives out what was there.
+    /// Removes and returns all states.
     pub(super) fn clear(&mut self) -> impl Iterator<Item = (SlotName, SlotState)> + use<> {
         std::mem::take(&mut self.0).into_iter()
     }

@@ -1,4 +1,4 @@
-//! What is under way: frames, bottom first. Data only; the dialogue engine moves them.
+//! The stack of active flows, patterns and agents. Data only; the dialogue engine changes it.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -13,56 +13,56 @@ use crate::ids::{ActionName, AgentName, FlowId, FrameId, ResponseName, SlotName,
 
 /// The frames of a conversation, bottom first.
 ///
-/// A copy shares them until one of the two is changed: an advance works on a copy, its event holds it, and the conversation takes it
-/// from there.
+/// A clone shares the frames until one of the two is changed: an advance works on a clone, its event contains it, and
+/// the conversation takes it from there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Stack(Arc<Vec<Frame>>);
 
-/// One frame: a flow, a pattern or an agent that is under way.
+/// A frame: an active flow, pattern or agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Frame {
-    /// Its id, unique in the conversation.
+    /// The id, unique in the conversation.
     pub frame_id: FrameId,
-    /// The flow it walks; for an agent, the flow that called it.
+    /// The flow it runs; for an agent, the calling flow.
     pub flow_id: FlowId,
-    /// Where in that flow.
+    /// The position in that flow.
     pub at: Position,
-    /// What it is.
+    /// The kind of frame.
     #[serde(flatten)]
     pub kind: FrameKind,
-    /// The way from the flow's beginning to here: the steps that ask, call, act or branch. A value that changes leads back to
-    /// the first of them that has used it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub trail: Vec<StepId>,
-    /// What the flow could still do from here when the frame came to this place ([`crate::project::Step::reach`]); 0 = not
-    /// known. Tells whether a change of the flow concerns this frame.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub reach: u32,
-    /// Actions and tool calls of the flow, and of the flows it called, that ran: a correction that leads past them again
-    /// does not run them again unless what they read has changed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ran: Vec<CompletedStep>,
-    /// Why the latest step of it that failed did so, for conditions and texts.
+    /// The steps from the start of the flow to the current position that ask, call, act or branch. A changed slot value
+    /// leads back to the first of them that has used it.
+    #[serde(default, rename = "trail", skip_serializing_if = "Vec::is_empty")]
+    pub visited_steps: Vec<StepId>,
+    /// Hash of what could still happen in the flow from here when the frame reached this position
+    /// ([`crate::project::Step::reach`]); 0 = not known. Shows whether a change of the project concerns this frame.
+    #[serde(default, rename = "reach", skip_serializing_if = "is_zero")]
+    pub continuation_hash: u32,
+    /// Completed actions and tool calls of the flow and of the flows it called. A correction that passes them again
+    /// does not run them again unless their inputs have changed.
+    #[serde(default, rename = "ran", skip_serializing_if = "Vec::is_empty")]
+    pub completed_steps: Vec<CompletedStep>,
+    /// The error of the step that failed most recently, for conditions and texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<StepError>>,
-    /// Since another flow came in between: the slots that the steps of the trail have used, each with a hash of its value
-    /// then. What is different when this flow goes on leads back as a correction does.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub aside: Vec<(SlotName, u32)>,
+    /// While another flow interrupts this one: the slots that the visited steps have used, each with a hash of its
+    /// value at the interruption. A value that differs when this flow resumes leads back like a correction.
+    #[serde(default, rename = "aside", skip_serializing_if = "Vec::is_empty")]
+    pub used_slot_hashes: Vec<(SlotName, u32)>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // the form that serde asks for
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
 impl Frame {
-    /// Whether it walks a flow of the author.
+    /// Whether it is a flow of the project.
     pub fn is_flow(&self) -> bool {
         matches!(self.kind, FrameKind::Flow { .. })
     }
-    /// Whether it walks a pattern.
+    /// Whether it is a pattern.
     pub fn is_pattern(&self) -> bool {
         self.pattern().is_some()
     }
@@ -70,14 +70,14 @@ impl Frame {
     pub fn is_agent(&self) -> bool {
         self.agent().is_some()
     }
-    /// What a pattern knows.
+    /// The context of a pattern.
     pub fn pattern(&self) -> Option<&PatternFrame> {
         match &self.kind {
             FrameKind::Pattern { context } => Some(context),
             _ => None,
         }
     }
-    /// What a pattern knows, to change it.
+    /// The context of a pattern, mutable.
     pub fn pattern_mut(&mut self) -> Option<&mut PatternFrame> {
         match &mut self.kind {
             FrameKind::Pattern { context } => Some(context),
@@ -91,7 +91,7 @@ impl Frame {
             _ => None,
         }
     }
-    /// The agent, to change it.
+    /// The agent, mutable.
     pub fn agent_mut(&mut self) -> Option<&mut AgentFrame> {
         match &mut self.kind {
             FrameKind::Agent(agent) => Some(agent),
@@ -100,48 +100,50 @@ impl Frame {
     }
 }
 
-/// An action or a tool call that ran.
+/// A completed action or tool call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompletedStep {
-    /// The flow it stands in: the frame's own, or one that it called.
+    /// The flow that contains it: the frame's own, or one that it called.
     pub flow: FlowId,
-    /// Its step.
+    /// The step.
     pub step: StepId,
-    /// A hash of the slots it may read, as they were when it had run.
-    pub inputs: u32,
-    /// How many steps the trail had then: going back to one of those does not lead past it again.
-    pub after: u32,
-    /// Whether a correction went back past it, and it has not been come to since.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub passed: bool,
+    /// A hash of its input slots after it had run.
+    #[serde(rename = "inputs")]
+    pub input_hash: u32,
+    /// Number of visited steps at that time. Going back to an earlier step leads past this one again.
+    #[serde(rename = "after")]
+    pub visited_count: u32,
+    /// Whether a correction went back past it and the flow has not reached it since; it may then be skipped once.
+    #[serde(default, rename = "passed", skip_serializing_if = "std::ops::Not::not")]
+    pub skippable: bool,
 }
 
-/// Where a frame stands.
+/// The position of a frame in its flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Position {
-    /// Before its first step.
+    /// Before the first step.
     Start,
-    /// This step ran; its `next` says what follows.
+    /// At this step, which ran; its `next` determines what follows.
     At(StepId),
     /// This step runs next.
     Before(StepId),
-    /// It is over and will be taken down.
+    /// At the end; the frame will be removed.
     End,
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FrameKind {
-    /// A flow of the author.
+    /// A flow of the project.
     Flow {
         /// How it came onto the stack.
         frame_type: FlowFrameType,
     },
     /// A pattern.
     Pattern {
-        /// What it knows.
+        /// The context of the pattern.
         context: PatternFrame,
     },
     /// An agent, above the flow that called it.
@@ -152,9 +154,9 @@ pub enum FrameKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowFrameType {
-    /// Started when nothing else was under way.
+    /// Started when no other flow was active.
     Regular,
-    /// Started while another flow was under way.
+    /// Started while another flow was active.
     Interrupt,
     /// Reached by `link`.
     Link,
@@ -162,70 +164,70 @@ pub enum FlowFrameType {
     Call,
 }
 
-/// What a pattern's frame knows; its keys are `context.…` in conditions and templates.
+/// The context of a pattern's frame; its keys are `context.…` in conditions and templates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "pattern", rename_all = "snake_case")]
 pub enum PatternFrame {
-    /// Asking for a slot.
+    /// A slot is being collected.
     CollectInformation {
         /// The slot.
         collect: SlotName,
-        /// The question.
+        /// The response that asks.
         utter: ResponseName,
         /// The action that asks instead.
         collect_action: ActionName,
-        /// The collect step, which holds the rejections; in the frame below.
+        /// The collect step in the frame below; it defines the rejections.
         step_id: StepId,
     },
-    /// A slot with `validation` was set.
+    /// A slot with `validation` was set and is being checked.
     ValidateSlot {
         /// The slot.
         validate: SlotName,
-        /// The question after a refusal.
+        /// The response that asks again after a rejection.
         refill_utter: ResponseName,
         /// The action that asks instead.
         refill_action: ActionName,
     },
     /// Slots are being corrected.
     Correction {
-        /// Whether the flow only asks again.
+        /// Whether the slots are only asked for again.
         is_reset_only: bool,
         /// New values by slot.
         corrected_slots: Map<String, Json>,
-        /// The flow to go back in.
+        /// The flow that goes back.
         reset_flow_id: Option<FlowId>,
         /// The step to go back to.
         reset_step_id: Option<StepId>,
         /// The new values, for texts.
         new_slot_values: Vec<Json>,
-        /// Who gave them; a frame of an older program does not say.
+        /// The source of the values; frames of older releases do not contain it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         filled_by: Option<FilledBy>,
     },
-    /// A flow is being stopped.
+    /// A flow is being cancelled.
     CancelFlow {
-        /// Its readable name.
+        /// The display name of the flow.
         canceled_name: String,
         /// The frames that end.
         canceled_frames: Vec<FrameId>,
     },
-    /// Which flow was meant?
+    /// The user is asked which flow they mean.
     Clarification {
-        /// Readable names.
+        /// Display names of the flows.
         names: Vec<String>,
         /// The flows.
         options: Vec<FlowId>,
-        /// The names as an enumeration, made by `action_clarify_flows`.
+        /// The names as an enumeration, generated by `action_clarify_flows`.
         clarification_options: String,
     },
-    /// A flow completed and nothing is left.
+    /// A flow completed and the stack is empty.
     Completed {
-        /// Its readable name.
+        /// The display name of the flow.
         previous_flow_name: String,
     },
     /// An interrupting flow ended.
     ContinueInterrupted {
-        /// Readable names.
+        /// Display names of the flows.
         interrupted_flow_names: Vec<String>,
         /// The flows.
         interrupted_flow_ids: Vec<FlowId>,
@@ -233,56 +235,56 @@ pub enum PatternFrame {
         interrupted_flow_options: String,
         /// Whether there are several.
         multiple_flows_interrupted: bool,
-        /// The readable name of the one that goes on next if nobody asks; what the format had before 3.14.
+        /// The display name of the flow that resumes next without a question; the format before CALM 3.14.
         #[serde(default)]
         previous_flow_name: String,
     },
-    /// Something went wrong on our side.
+    /// An internal error occurred.
     InternalError {
-        /// The kind.
+        /// The error type.
         error_type: String,
-        /// Facts.
+        /// Further values.
         info: Map<String, Json>,
     },
     /// The message could not be handled.
     CannotHandle {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Knowledge is being searched for the step that asked for it; above that step's frame and never there between turns.
+    /// Documents are being searched for the step in the frame below; never on the stack between turns.
     Search,
-    /// A pattern without facts of its own.
+    /// A pattern without a context of its own.
     Plain,
 }
 
-/// An agent that has begun a task and not finished it.
+/// An agent with an unfinished task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentFrame {
     /// The agent.
     pub agent_id: AgentName,
-    /// Where it stands.
+    /// The state.
     pub state: AgentState,
-    /// Whether the task had been completed before.
+    /// Whether the agent had completed the task before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_restart: bool,
-    /// What the agent wants to find again at its next turn.
+    /// State of the agent for its next turn.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Json>,
 }
 
-/// Where an agent's frame stands.
+/// The state of an agent's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentState {
-    /// It asked the user something.
+    /// It waits for the user's answer.
     WaitingForInput,
-    /// The user turned to something else.
+    /// The user changed the subject.
     Interrupted,
-    /// It is about to be invoked again after an interruption.
+    /// It is about to be invoked after an interruption.
     Resuming,
-    /// The user answered; it is about to be invoked with that.
+    /// It is about to be invoked with the user's answer.
     Continuing,
-    /// It completed before and is about to begin anew.
+    /// It completed before and is about to restart.
     Restarting,
 }
 
@@ -299,7 +301,7 @@ impl Deref for Stack {
     }
 }
 
-/// Parts the copies, if there are any. For the dialogue engine, which records each change as an event.
+/// Unshares the frames if clones exist. For the dialogue engine, which records each change as an event.
 impl DerefMut for Stack {
     fn deref_mut(&mut self) -> &mut Vec<Frame> {
         Arc::make_mut(&mut self.0)
@@ -307,11 +309,11 @@ impl DerefMut for Stack {
 }
 
 impl Stack {
-    /// Bottom first.
+    /// The frames, bottom first.
     pub fn frames(&self) -> &[Frame] {
         &self.0
     }
-    /// Bottom first, to keep.
+    /// The owned frames, bottom first.
     pub fn into_frames(self) -> Vec<Frame> {
         Arc::unwrap_or_clone(self.0)
     }
@@ -319,11 +321,11 @@ impl Stack {
     pub fn top(&self) -> Option<&Frame> {
         self.0.last()
     }
-    /// Whether it is a copy that nobody has changed.
-    pub fn is_same(&self, other: &Self) -> bool {
+    /// Whether both are unchanged clones that share their frames.
+    pub fn shares_frames_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
-    /// The topmost frame that walks a flow of the author, called and linked ones included.
+    /// The topmost frame of a project flow, called and linked flows included.
     pub fn top_user_frame(&self) -> Option<&Frame> {
         self.0.iter().rev().find(|frame| frame.is_flow())
     }
@@ -348,24 +350,24 @@ mod tests {
             flow_id: FlowId::from("flow"),
             at: Position::Start,
             kind: FrameKind::Flow { frame_type: FlowFrameType::Regular },
-            trail: Vec::new(),
-            reach: 0,
-            ran: Vec::new(),
+            visited_steps: Vec::new(),
+            continuation_hash: 0,
+            completed_steps: Vec::new(),
             error: None,
-            aside: Vec::new(),
+            used_slot_hashes: Vec::new(),
         }
     }
 
     #[test]
-    fn a_copy_shares_its_frames_until_one_of_the_two_is_changed() {
+    fn clone_shares_frames_until_one_side_changes() {
         let stack = Stack::from(vec![frame("1")]);
         let mut copy = stack.clone();
-        assert!(copy.is_same(&stack) && copy.top() == stack.top());
+        assert!(copy.shares_frames_with(&stack) && copy.top() == stack.top());
         copy.last_mut().unwrap().at = Position::End;
-        assert!(!copy.is_same(&stack));
+        assert!(!copy.shares_frames_with(&stack));
         assert_eq!((&stack.top().unwrap().at, &copy.top().unwrap().at), (&Position::Start, &Position::End));
         copy.last_mut().unwrap().at = Position::Start;
-        assert!(copy == stack && !copy.is_same(&stack), "the same frames, but not the same copy");
+        assert!(copy == stack && !copy.shares_frames_with(&stack), "equal frames that are not shared");
         copy.push(frame("2"));
         let (one, two) = (stack.into_frames(), copy.into_frames());
         assert_eq!((one.len(), two.len()), (1, 2));

@@ -1,7 +1,8 @@
-//! The tracker format: how a conversation looks to action servers, and how their events become ours.
+//! The Rasa tracker format: the form in which action servers receive a conversation and return events
+//! (<https://rasa.com/docs/action-server/sdk-events>).
 //!
-//! Writing never fails and leaves out only what the format has no name for. Reading takes any event: what only the dialogue engine may
-//! write is kept as [`EventKind::Reported`], what nobody knows as [`EventKind::Unknown`].
+//! Writing never fails and omits only what the format has no event for. Parsing accepts any event: one that only the
+//! dialogue engine may write becomes [`EventKind::Reported`], an unknown one [`EventKind::Unknown`].
 
 mod state;
 
@@ -14,8 +15,8 @@ use crate::{
     project::Project,
 };
 
-/// Events that only the dialogue engine may write: they are its own books.
-const OURS: [&str; 22] = [
+/// Events that only the dialogue engine may write, because they determine its own state.
+const ENGINE_ONLY_EVENTS: [&str; 22] = [
     "user",
     "action",
     "action_failed",
@@ -40,21 +41,21 @@ const OURS: [&str; 22] = [
     "reported",
 ];
 
-/// A text of a map; `None` when it is absent, empty or something else.
+/// A string of a map; `None` when it is absent, empty or of another type.
 pub(crate) fn text<'m>(map: &'m Map<String, Json>, key: &str) -> Option<&'m str> {
     map.get(key)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// Reads an event that the action `by` returned; `None` when it does not say what it is.
-pub fn read(mut fields: Map<String, Json>, by: &ActionName) -> Option<EventKind> {
+/// Parses an event that the action `by` returned; `None` when it has no `event` or lacks a required name.
+pub fn parse_event(mut fields: Map<String, Json>, by: &ActionName) -> Option<EventKind> {
     let name = text(&fields, "event")?.to_owned();
     fields.shift_remove("timestamp");
-    if OURS.contains(&name.as_str()) {
+    if ENGINE_ONLY_EVENTS.contains(&name.as_str()) {
         return Some(EventKind::Reported { by: by.clone(), reported: fields });
     }
     let given = |key: &str| text(&fields, key).map(str::to_owned);
     Some(match name.as_str() {
-        "bot" => EventKind::bot(bot(&fields)),
+        "bot" => EventKind::bot(parse_bot_message(&fields)),
         "slot" => EventKind::Slot {
             name: SlotName::from(given("name")?),
             value: fields.shift_remove("value").unwrap_or_default(),
@@ -67,7 +68,7 @@ pub fn read(mut fields: Map<String, Json>, by: &ActionName) -> Option<EventKind>
             EventKind::SessionEnded { reason: reason.or_else(|| given("reason")) }
         }
         "followup" => EventKind::Followup { name: given("name").map(ActionName::from) },
-        // `form` is the older name.
+        // `form` is the name in older versions of the format.
         "active_loop" | "form" => EventKind::ActiveLoop { name: given("name") },
         _ => match serde_json::from_value(Json::Object(fields.clone())) {
             Ok(EventKind::Unknown(_)) | Err(_) => EventKind::unknown(fields),
@@ -76,16 +77,16 @@ pub fn read(mut fields: Map<String, Json>, by: &ActionName) -> Option<EventKind>
     })
 }
 
-fn bot(fields: &Map<String, Json>) -> BotMessage {
+fn parse_bot_message(fields: &Map<String, Json>) -> BotMessage {
     let mut content = fields.get("data").and_then(Json::as_object).cloned().unwrap_or_default();
     content.insert("text".into(), fields.get("text").cloned().unwrap_or_default());
     let metadata = fields.get("metadata").and_then(Json::as_object);
     let utter_action = metadata.and_then(|metadata| text(metadata, "utter_action")).map(Into::into);
-    BotMessage { reply: reply(&content), utter_action, ..BotMessage::default() }
+    BotMessage { reply: parse_reply(&content), utter_action, ..BotMessage::default() }
 }
 
-/// The message that a map of `text`, `buttons`, `image` and the like makes; empty values count as absent.
-pub fn reply(content: &Map<String, Json>) -> Reply {
+/// Parses a message from a map with `text`, `buttons`, `image` and so on; empty values count as absent.
+pub fn parse_reply(content: &Map<String, Json>) -> Reply {
     let full = |key: &str| content.get(key).filter(|value| !is_empty(value)).cloned();
     let list = |key: &str| match full(key) {
         Some(Json::Array(items)) => items,
@@ -93,7 +94,7 @@ pub fn reply(content: &Map<String, Json>) -> Reply {
     };
     Reply {
         text: text(content, "text").map(Into::into),
-        buttons: list("buttons").into_iter().filter_map(button).collect(),
+        buttons: list("buttons").into_iter().filter_map(parse_button).collect(),
         image: text(content, "image").map(str::to_owned),
         attachment: full("attachment"),
         custom: full("custom"),
@@ -112,35 +113,35 @@ fn is_empty(value: &Json) -> bool {
     }
 }
 
-fn button(value: Json) -> Option<Button> {
+fn parse_button(value: Json) -> Option<Button> {
     let Json::Object(mut extra) = value else { return None };
-    let mut taken = |key: &str| extra.shift_remove(key).and_then(|value| Some(value.as_str()?.to_owned()));
-    let (title, payload) = (taken("title")?, taken("payload"));
+    let mut take = |key: &str| extra.shift_remove(key).and_then(|value| Some(value.as_str()?.to_owned()));
+    let (title, payload) = (take("title")?, take("payload"));
     let payload = payload.filter(|payload| !payload.is_empty()).unwrap_or_else(|| title.clone());
     Some(Button { title: title.into(), payload: payload.into(), extra })
 }
 
-/// Events in the tracker format, oldest first. What was understood of a message stands in its `parse_data`.
-pub fn written<'e>(project: &Project, events: impl IntoIterator<Item = &'e Event>) -> Vec<Json> {
+/// Events in the tracker format, oldest first. The commands of a message are part of its `parse_data`.
+pub fn events_json<'e>(project: &Project, events: impl IntoIterator<Item = &'e Event>) -> Vec<Json> {
     let model_id = format!("{:016x}", project.hash);
     let mut lines: Vec<Json> = Vec::new();
-    let mut asked: Option<usize> = None;
+    let mut user_line: Option<usize> = None;
     for event in events {
         if let EventKind::Understood { commands, .. } = &event.kind {
-            let parsed = asked.and_then(|at| lines.get_mut(at)?.get_mut("parse_data")?.as_object_mut());
+            let parsed = user_line.and_then(|at| lines.get_mut(at)?.get_mut("parse_data")?.as_object_mut());
             if let (Some(parsed), Ok(commands)) = (parsed, serde_json::to_value(commands)) {
                 parsed.insert("commands".into(), commands);
             }
             continue;
         }
-        let Some(mut line) = line(&event.kind) else { continue };
+        let Some(mut line) = event_json(&event.kind) else { continue };
         if matches!(event.kind, EventKind::User(_)) {
-            asked = Some(lines.len());
+            user_line = Some(lines.len());
         }
         line.insert("timestamp".into(), event.at.as_seconds().into());
         let metadata = line.entry("metadata").or_insert_with(|| json!({}));
         if let Json::Object(metadata) = metadata {
-            place(&event.place, metadata);
+            insert_location(&event.location, metadata);
             metadata.insert("assistant_id".into(), (*project.config.assistant_id).into());
             metadata.insert("model_id".into(), model_id.as_str().into());
         }
@@ -149,17 +150,17 @@ pub fn written<'e>(project: &Project, events: impl IntoIterator<Item = &'e Event
     lines
 }
 
-fn place(place: &FlowLocation, metadata: &mut Map<String, Json>) {
-    if let Some(flow) = &place.active_flow {
+fn insert_location(location: &FlowLocation, metadata: &mut Map<String, Json>) {
+    if let Some(flow) = &location.active_flow {
         metadata.insert("active_flow".into(), flow.as_str().into());
     }
-    if let Some(step) = &place.step_id {
+    if let Some(step) = &location.step_id {
         metadata.insert("step_id".into(), step.as_str().into());
     }
 }
 
-/// Whether the format has an event of this kind; what was understood stands in the message's own.
-pub fn is_told(kind: &EventKind) -> bool {
+/// Whether the format has an event for this kind. The commands of a message are part of the `user` event.
+pub fn is_exported(kind: &EventKind) -> bool {
     !matches!(
         kind,
         EventKind::Understood { .. }
@@ -169,10 +170,10 @@ pub fn is_told(kind: &EventKind) -> bool {
     )
 }
 
-/// One event, without time and place; `None` for what only we know.
-fn line(kind: &EventKind) -> Option<Map<String, Json>> {
+/// An event without time and location; `None` when the format has no event for it.
+fn event_json(kind: &EventKind) -> Option<Map<String, Json>> {
     let line = match kind {
-        kind if !is_told(kind) => return None,
+        kind if !is_exported(kind) => return None,
         EventKind::Reported { reported, .. } => return Some(reported.clone()),
         EventKind::User(message) => json!({
             "event": "user",
@@ -182,7 +183,7 @@ fn line(kind: &EventKind) -> Option<Map<String, Json>> {
             "message_id": message.message_id.as_str(),
             "metadata": message.metadata,
         }),
-        EventKind::Bot(bot) => said(bot),
+        EventKind::Bot(bot) => bot_event(bot),
         EventKind::Action { name } => json!({
             "event": "action",
             "name": name.as_str(),
@@ -228,7 +229,7 @@ fn line(kind: &EventKind) -> Option<Map<String, Json>> {
     }
 }
 
-fn said(bot: &BotMessage) -> Json {
+fn bot_event(bot: &BotMessage) -> Json {
     let reply = &bot.reply;
     let list = |items: &[Json]| if items.is_empty() { Json::Null } else { Json::Array(items.to_vec()) };
     let buttons = reply.buttons.iter().filter_map(|button| serde_json::to_value(button).ok()).collect::<Vec<_>>();

@@ -1,52 +1,52 @@
-//! What the running turn changed, kept so that `rewind` and `undo` can take it back. Values are moved here when they are
-//! replaced: nothing is copied, and all of it goes when the turn listens.
+//! The changes of the current turn, so that the events `rewind` and `undo` can revert them. Replaced values are moved
+//! here, not copied. The log is cleared when the turn listens.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Conversation, SlotState, Stack, UserMessage};
 use crate::{ids::SlotName, limits};
 
-/// What the newest turn changed.
+/// The log of changes of the newest turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Undo {
-    /// The stack as the turn found it, once it has changed.
+pub struct UndoLog {
+    /// The stack at the start of the turn; set when the stack first changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stack: Option<Stack>,
-    /// Slots as they were before each change, in order.
+    /// The state of each slot before each change, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) slots: Vec<(SlotName, Option<SlotState>)>,
-    /// Entries that the history got, of every kind.
-    #[serde(default)]
-    pub(super) said: usize,
-    /// How many of the above there were before the newest action.
+    /// Number of entries added to the history.
+    #[serde(default, rename = "said")]
+    pub(super) history_entries: usize,
+    /// Lengths of `slots` and `history_entries` before the newest action.
     #[serde(default)]
     pub(super) action: (usize, usize),
-    /// The message before this one.
+    /// The previous user message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<Box<UserMessage>>,
-    /// Whether a user message began the turn.
+    /// Whether a user message started the turn.
     #[serde(default)]
     pub(super) open: bool,
 }
 
-impl Undo {
-    /// Whether there is nothing to take back.
+impl UndoLog {
+    /// Whether there is nothing to revert.
     pub fn is_empty(&self) -> bool {
         !self.open
     }
-    pub(super) fn slot(&mut self, name: &SlotName, before: Option<SlotState>) {
-        // Beyond the limit a turn runs in circles; what is left out is its middle, not its beginning.
+    pub(super) fn log_slot(&mut self, name: &SlotName, before: Option<SlotState>) {
+        // Only a turn in a loop reaches the limit. The first changes are kept, so that a revert restores the start.
         if self.open && self.slots.len() < limits::UNDO_SLOTS {
             self.slots.push((name.clone(), before));
         }
     }
-    pub(super) fn said(&mut self, count: usize) {
+    pub(super) fn log_history(&mut self, count: usize) {
         if self.open {
-            self.said += count;
+            self.history_entries += count;
         }
     }
-    pub(super) fn action(&mut self) {
-        self.action = (self.slots.len(), self.said);
+    pub(super) fn log_action(&mut self) {
+        self.action = (self.slots.len(), self.history_entries);
     }
 }
 
@@ -60,19 +60,19 @@ impl Conversation {
             self.stack = stack;
         }
         undo.slots.into_iter().rev().for_each(|(name, state)| self.slots.restore(name, state));
-        self.history.forget(undo.said);
-        self.said.rewind();
+        self.history.remove_newest(undo.history_entries);
+        self.recent_replies.rewind();
         self.latest_message = undo.message.map(|message| *message);
         self.followup = None;
     }
 
     pub(super) fn undo_action(&mut self) {
-        let (slots, said) = self.undo.action;
+        let (slots, history_entries) = self.undo.action;
         while self.undo.slots.len() > slots {
             let Some((name, state)) = self.undo.slots.pop() else { break };
             self.slots.restore(name, state);
         }
-        self.history.forget(self.undo.said.saturating_sub(said));
-        self.undo.said = said.min(self.undo.said);
+        self.history.remove_newest(self.undo.history_entries.saturating_sub(history_entries));
+        self.undo.history_entries = history_entries.min(self.undo.history_entries);
     }
 }

@@ -1,13 +1,14 @@
-//! Actions: what a name means, the built-in ones, and custom ones on their way out and back.
+//! Actions: resolving names, running built-in actions, requesting custom actions and applying their outcomes.
 
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, answers, code_change, collect, patterns,
+    Next, action_response,
+    advance_context::{AdvanceContext, StepResult},
+    code_change, collect, completed_steps, patterns,
     pending::step_of_top,
-    rejections, reminder, rerun, search, session,
-    slots::settled_for,
-    turn::{Turn, Walk},
+    rejections, reminder, search, session,
+    slots::normalize_for,
 };
 use crate::{
     conversation::{
@@ -20,76 +21,78 @@ use crate::{
     },
 };
 
-/// Runs an action step. A templated name that means nothing is how optional actions stay optional, so it is passed over.
-pub(super) fn step(turn: &mut Turn<'_>, name: &ActionReference) -> Walk {
+/// Runs an action step. A templated name that resolves to no action makes the step optional, so it is skipped.
+pub(super) fn step(turn: &mut AdvanceContext<'_>, name: &ActionReference) -> StepResult {
     match resolve(turn, name) {
-        Ok(resolved) if matches!(name, ActionReference::Template(_)) && !exists(turn, &resolved) => Walk::On,
-        Ok(name) if is_custom(turn, &name) && rerun::passes(turn) => Walk::On,
-        Ok(name) => perform(turn, &name, ActionOrigin::Step),
-        Err(trouble) => {
-            turn.note(format!("the name of an action could not be made: {trouble}"));
-            Walk::On
+        Ok(resolved) if matches!(name, ActionReference::Template(_)) && !exists(turn, &resolved) => {
+            StepResult::Continue
+        }
+        Ok(name) if is_custom(turn, &name) && completed_steps::can_skip(turn) => StepResult::Continue,
+        Ok(name) => run_action(turn, &name, ActionOrigin::Step),
+        Err(error) => {
+            turn.add_note(format!("the name of an action cannot be rendered: {error}"));
+            StepResult::Continue
         }
     }
 }
 
-/// Whether anything is done for an action of this name.
-fn exists(turn: &Turn<'_>, name: &ActionName) -> bool {
+/// Whether an action of this name exists.
+fn exists(turn: &AdvanceContext<'_>, name: &ActionName) -> bool {
     let (project, name) = (turn.project, name.as_str());
     project.response(name).is_some() || project.lists_action(name) || builtin::action(name).is_some()
 }
 
-/// Whether somebody outside runs the action: a response of the name goes first, a built-in action does not.
-fn is_custom(turn: &Turn<'_>, name: &ActionName) -> bool {
+/// Whether the action is custom. A response of the same name has priority, a built-in action does not.
+fn is_custom(turn: &AdvanceContext<'_>, name: &ActionName) -> bool {
     turn.project.lists_action(name.as_str()) && turn.project.response(name.as_str()).is_none()
 }
 
-pub(super) fn resolve(turn: &Turn<'_>, name: &ActionReference) -> Result<ActionName, String> {
+pub(super) fn resolve(turn: &AdvanceContext<'_>, name: &ActionReference) -> Result<ActionName, String> {
     match name {
         ActionReference::Plain(name) => Ok(name.clone()),
-        ActionReference::Template(template) => turn.view().name(template).map(ActionName::from),
+        ActionReference::Template(template) => turn.scope().name(template).map(ActionName::from),
     }
 }
 
-/// Runs the action of a `followup` event before anything else.
-pub(super) fn followup(turn: &mut Turn<'_>) -> Option<Walk> {
+/// Runs the action of a `followup` event before the next step.
+pub(super) fn run_followup(turn: &mut AdvanceContext<'_>) -> Option<StepResult> {
     let name = turn.conversation().followup.clone()?;
     turn.emit(EventKind::Followup { name: None });
-    Some(perform(turn, &name, ActionOrigin::Followup))
+    Some(run_action(turn, &name, ActionOrigin::Followup))
 }
 
-/// Does what a name means: a response, a custom action, or one of ours.
-fn perform(turn: &mut Turn<'_>, name: &ActionName, asked_by: ActionOrigin) -> Walk {
+/// Runs the action of this name: a response, a custom action, or a built-in one.
+fn run_action(turn: &mut AdvanceContext<'_>, name: &ActionName, asked_by: ActionOrigin) -> StepResult {
     let built_in = builtin::action(name.as_str());
     if built_in == Some(BuiltinAction::Listen) {
-        return Walk::Stop(turn.listen());
+        return StepResult::Return(turn.listen());
     }
     if turn.project.response(name.as_str()).is_some() {
         turn.say(name.as_str(), &Map::new());
-        return Walk::On;
+        return StepResult::Continue;
     }
     if turn.project.lists_action(name.as_str()) {
-        if turn.floor.is_some() {
-            turn.note(format!("`{name}` is not run any more: the turn's budget is spent"));
-            return Walk::On;
+        if turn.protected_frames.is_some() {
+            turn.add_note(format!("`{name}` is not run: the budget of the turn is exhausted"));
+            return StepResult::Continue;
         }
-        return Walk::Stop(turn.act(name.clone(), asked_by));
+        return StepResult::Return(turn.request_action(name.clone(), asked_by));
     }
     match built_in {
         Some(action) => run_builtin(turn, name, action),
-        None => turn.note(format!("there is no action `{name}`: it is passed over")),
+        None => turn.add_note(format!("there is no action `{name}`: the step is skipped")),
     }
-    Walk::On
+    StepResult::Continue
 }
 
-fn run_builtin(turn: &mut Turn<'_>, name: &ActionName, action: BuiltinAction) {
+fn run_builtin(turn: &mut AdvanceContext<'_>, name: &ActionName, action: BuiltinAction) {
     let before = turn.conversation().events;
     match action {
-        // It records itself, where it changes something.
+        // It records itself when it changes something.
         BuiltinAction::RunSlotRejections => return rejections::run(turn),
-        BuiltinAction::SessionStart => session::action(turn),
+        BuiltinAction::SessionStart => session::run_session_start(turn),
         BuiltinAction::Restart => restart(turn),
-        BuiltinAction::Hangup => turn.emit_here(EventKind::SessionEnded { reason: Some("hangup".to_owned()) }),
+        BuiltinAction::Hangup => turn.emit_in_top_frame(EventKind::SessionEnded { reason: Some("hangup".to_owned()) }),
         BuiltinAction::TriggerSearch => search::trigger(turn),
         BuiltinAction::TriggerChitchat => {
             let reason = "cannot_handle_not_supported".to_owned();
@@ -97,55 +100,56 @@ fn run_builtin(turn: &mut Turn<'_>, name: &ActionName, action: BuiltinAction) {
         }
         BuiltinAction::ResetRouting => reset_routing(turn),
         BuiltinAction::Back => rewind(turn, EventKind::Rewind),
-        BuiltinAction::DefaultFallback => fall_back(turn),
+        BuiltinAction::DefaultFallback => default_fallback(turn),
         BuiltinAction::CancelFlow => patterns::cancel::run(turn),
         BuiltinAction::ClarifyFlows => patterns::clarification::run(turn),
         BuiltinAction::CorrectFlowSlot => patterns::correction::run(turn),
-        BuiltinAction::ContinueInterruptedFlow => patterns::continue_interrupted::go_on(turn),
-        BuiltinAction::CancelInterruptedFlows => patterns::continue_interrupted::give_up(turn),
+        BuiltinAction::ContinueInterruptedFlow => patterns::continue_interrupted::continue_chosen_flow(turn),
+        BuiltinAction::CancelInterruptedFlows => patterns::continue_interrupted::cancel_interrupted_flows(turn),
         BuiltinAction::RepeatBotMessages => patterns::repeat::run(turn),
         BuiltinAction::CleanStack => code_change::clean_stack(turn),
         BuiltinAction::Listen | BuiltinAction::Nothing => {}
     }
-    // A restart or a new session has already said what happened.
-    let says_itself = matches!(action, BuiltinAction::SessionStart | BuiltinAction::Restart);
-    if !says_itself || turn.conversation().events == before {
-        turn.emit_here(EventKind::Action { name: name.clone() });
+    // A restart and a new session record their own events.
+    let records_itself = matches!(action, BuiltinAction::SessionStart | BuiltinAction::Restart);
+    if !records_itself || turn.conversation().events == before {
+        turn.emit_in_top_frame(EventKind::Action { name: name.clone() });
     }
 }
 
-/// What only this assistant knows is forgotten, so that the coexisting one goes on from the shared slots.
-fn reset_routing(turn: &mut Turn<'_>) {
+/// Resets the slots that are not shared with the coexisting NLU assistant, which takes over.
+fn reset_routing(turn: &mut AdvanceContext<'_>) {
     let project = turn.project;
     let own = |name: &&SlotName| project.slot(name.as_str()).is_none_or(|slot| !slot.shared);
     let names: Vec<SlotName> = turn.conversation().slots.iter().map(|(name, _)| name).filter(own).cloned().collect();
     for name in names {
         let value = project.slot(name.as_str()).map_or(Json::Null, |slot| slot.initial.clone());
-        turn.emit_here(EventKind::Slot { name, value, filled_by: None, reset: true });
+        turn.emit_in_top_frame(EventKind::Slot { name, value, filled_by: None, reset: true });
     }
-    turn.emit_here(EventKind::RoutingSessionEnded);
+    turn.emit_in_top_frame(EventKind::RoutingSessionEnded);
 }
 
-/// Says that nothing was understood, and takes the newest message back.
-fn fall_back(turn: &mut Turn<'_>) {
+/// Sends the fallback response and reverts the newest message.
+fn default_fallback(turn: &mut AdvanceContext<'_>) {
     let response =
         if turn.project.response("utter_default").is_some() { "utter_default" } else { "utter_ask_rephrase" };
     turn.utter(response, &Map::new());
     rewind(turn, EventKind::Rewind);
 }
 
-/// Back to before the newest message. The stack of before is not walked on: it listened then, and does again.
-fn rewind(turn: &mut Turn<'_>, kind: EventKind) {
+/// Reverts everything since the newest message. The restored stack is not executed: the assistant was listening then
+/// and listens again.
+fn rewind(turn: &mut AdvanceContext<'_>, kind: EventKind) {
     if turn.conversation().undo.is_empty() {
-        return turn.note("there is no message of the user to take back");
+        return turn.add_note("there is no user message to revert");
     }
     turn.emit(kind);
     turn.reload_stack();
     turn.rewound = true;
 }
 
-/// Everything is forgotten but the pattern that runs.
-fn restart(turn: &mut Turn<'_>) {
+/// Resets the conversation and keeps only the running pattern.
+fn restart(turn: &mut AdvanceContext<'_>) {
     turn.emit(EventKind::Restart);
     let pattern = turn.stack.pop();
     turn.stack.clear();
@@ -155,41 +159,41 @@ fn restart(turn: &mut Turn<'_>) {
     }
 }
 
-/// A custom action came back.
-pub(super) fn acted(turn: &mut Turn<'_>, outcome: ActionOutcome) -> Next {
+/// Handles the outcome of a custom action.
+pub(super) fn on_action_outcome(turn: &mut AdvanceContext<'_>, outcome: ActionOutcome) -> Next {
     let Some(PendingEffect::Action { name, asked_by }) = turn.pending.clone() else {
-        turn.note("an action came back that nobody waits for");
+        turn.add_note("received the outcome of an action that is not pending");
         return Next::Listen;
     };
     if asked_by == ActionOrigin::Step && step_of_top(turn).is_none() {
-        turn.note(format!("`{name}` came back, but the step that asked for it is gone"));
+        turn.add_note(format!("received the outcome of `{name}`, but the step that requested it no longer exists"));
         return Next::Listen;
     }
     turn.pending = None;
     let early = asked_by == ActionOrigin::TurnStart;
     match outcome {
         ActionOutcome::Done { events } => {
-            turn.emit_here(EventKind::Action { name: name.clone() });
+            turn.emit_in_top_frame(EventKind::Action { name: name.clone() });
             let opens_session = name == *SESSION_START;
             for event in events {
-                // The session has begun already; an action that greets says so once more.
+                // The session has started already; an action `action_session_start` reports it again.
                 if !(opens_session && matches!(event.kind, EventKind::SessionStarted)) {
-                    accept(turn, event, FilledBy::Custom);
+                    apply_external_event(turn, event, FilledBy::Custom);
                 }
             }
-            ran(turn, asked_by);
+            record_completed_action(turn, asked_by);
         }
-        ActionOutcome::Answered(answer) => {
-            turn.emit_here(EventKind::Action { name: name.clone() });
-            answers::take(turn, &name, answer);
-            ran(turn, asked_by);
+        ActionOutcome::ServerResponse(answer) => {
+            turn.emit_in_top_frame(EventKind::Action { name: name.clone() });
+            action_response::apply_response(turn, &name, answer);
+            record_completed_action(turn, asked_by);
         }
-        // An action that does not want to run is no failure: whoever needs what it does must look.
+        // A rejection is not a failure: the flow must check the values that the action sets.
         ActionOutcome::Rejected { reason } => {
-            turn.emit_here(EventKind::ActionExecutionRejected { name: name.clone() });
-            turn.note(format!("`{name}` refused to run, the flow goes on: {reason}"));
+            turn.emit_in_top_frame(EventKind::ActionExecutionRejected { name: name.clone() });
+            turn.add_note(format!("`{name}` rejected its execution, the flow continues: {reason}"));
         }
-        ActionOutcome::Failed(error) => failed(turn, &name, error, early),
+        ActionOutcome::Failed(error) => on_action_failed(turn, &name, error, early),
     }
     if turn.conversation().session.ended {
         return Next::EndSession;
@@ -197,41 +201,40 @@ pub(super) fn acted(turn: &mut Turn<'_>, outcome: ActionOutcome) -> Next {
     if turn.rewound {
         return turn.listen();
     }
-    if early { session::before_understanding(turn) } else { turn.walk() }
+    if early { session::before_understanding(turn) } else { turn.run_until_effect() }
 }
 
-/// An action that a step asked for has run: a correction need not run it again.
-fn ran(turn: &mut Turn<'_>, asked_by: ActionOrigin) {
+/// Remembers an action that a step requested, so that a correction need not run it again.
+fn record_completed_action(turn: &mut AdvanceContext<'_>, asked_by: ActionOrigin) {
     if asked_by == ActionOrigin::Step && !turn.rewound {
-        rerun::remember(turn);
+        completed_steps::record_completed(turn);
     }
 }
 
-/// A message came while an action had not answered. Whether it ran is not known, so the flow must not go on as if it had; where
-/// it was to ask a question, the message may be the answer.
-pub(super) fn abandon_action(turn: &mut Turn<'_>, name: &ActionName, asked_by: ActionOrigin) {
-    let reason = format!("action `{name}` had not answered when the next message came");
-    let asks = turn.stack.top().is_some_and(collect::asks);
-    // A flow that has changed ends anyway, and the user hears why.
+/// A message arrived while an action was pending. Whether it ran is not known, so the flow must not continue as if it
+/// had. If the action was to ask a question, the message may be the answer.
+pub(super) fn abandon_action(turn: &mut AdvanceContext<'_>, name: &ActionName, asked_by: ActionOrigin) {
+    let reason = format!("action `{name}` had not finished when the next message arrived");
+    let asks = turn.stack.top().is_some_and(collect::is_asking);
+    // A flow that has changed ends anyway, and the user is notified.
     let is_gone = step_of_top(turn).is_none();
     if asked_by != ActionOrigin::Step || asks || is_gone || turn.project.config.compat.failed_actions_continue {
-        turn.note(reason);
+        turn.add_note(reason);
     } else {
         turn.fail(&reason);
     }
 }
 
-/// A custom action failed. Never taken for success, but where no flow asked for it: what runs before a message is understood
-/// stops no message.
-fn failed(turn: &mut Turn<'_>, name: &ActionName, error: StepError, early: bool) {
-    turn.emit_here(EventKind::ActionFailed { name: name.clone(), error: error.clone() });
+/// Handles a failed custom action. An action that runs before the message is understood does not stop the message.
+fn on_action_failed(turn: &mut AdvanceContext<'_>, name: &ActionName, error: StepError, early: bool) {
+    turn.emit_in_top_frame(EventKind::ActionFailed { name: name.clone(), error: error.clone() });
     let because = format!("action `{name}` failed ({}): {}", error.code, error.message);
     if early {
-        return turn.note(format!("{because}; the message is read nevertheless"));
+        return turn.add_note(format!("{because}; the message is processed nevertheless"));
     }
     if turn.project.config.compat.failed_actions_continue {
-        if !turn.caught(&error) {
-            turn.note(format!("{because}; the flow goes on, as `compat` says"));
+        if !turn.handle_by_on_error(&error) {
+            turn.add_note(format!("{because}; the flow continues because of `compat: failed_actions_continue`"));
         }
         return;
     }
@@ -243,21 +246,22 @@ fn failed(turn: &mut Turn<'_>, name: &ActionName, error: StepError, early: bool)
     turn.step_failed(&because, error, info.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
 }
 
-/// Takes in an event from outside that happens now.
-pub(super) fn accept_kind(turn: &mut Turn<'_>, kind: EventKind, by: FilledBy) {
-    accept(turn, Event { at: turn.at, kind, place: FlowLocation::default() }, by);
+/// Applies an external event with the current time.
+pub(super) fn apply_external_kind(turn: &mut AdvanceContext<'_>, kind: EventKind, by: FilledBy) {
+    apply_external_event(turn, Event { at: turn.at, kind, location: FlowLocation::default() }, by);
 }
 
-/// Takes in an event from outside. What would break the dialogue engine's own books is left out: the stack, and what is counted here.
-pub(super) fn accept(turn: &mut Turn<'_>, mut event: Event, by: FilledBy) {
+/// Applies an external event, of an action or an agent. Events that the dialogue engine alone may write are ignored:
+/// those about the stack and about counted effects.
+pub(super) fn apply_external_event(turn: &mut AdvanceContext<'_>, mut event: Event, by: FilledBy) {
     if turn.conversation().session.ended {
-        return turn.note("an event that comes after the end of the session is left out");
+        return turn.add_note("an event after the end of the session is ignored");
     }
     match &mut event.kind {
         EventKind::Rewind => return rewind(turn, EventKind::Rewind),
         EventKind::Reminder { name, date_time, .. } => {
-            if let Err(trouble) = reminder::settle(turn, name, date_time) {
-                return turn.note(trouble);
+            if let Err(error) = reminder::complete_reminder(turn, name, date_time) {
+                return turn.add_note(error);
             }
         }
         EventKind::Stack { .. }
@@ -268,23 +272,23 @@ pub(super) fn accept(turn: &mut Turn<'_>, mut event: Event, by: FilledBy) {
         | EventKind::AgentCompleted { .. }
         | EventKind::External { .. }
         | EventKind::FlowStarted { .. } => {
-            return turn.note("an event from outside that only the dialogue engine may write is left out");
+            return turn.add_note("an external event that only the dialogue engine may write is ignored");
         }
         EventKind::Slot { name, value, filled_by, .. } => {
             if turn.project.slot(name.as_str()).is_none() {
                 let name = name.clone();
-                return turn.note(format!("a value for `{name}` came from outside, but there is no such slot"));
+                return turn.add_note(format!("an external event sets `{name}`, but there is no such slot"));
             }
-            *value = settled_for(turn.project, name, std::mem::take(value));
+            *value = normalize_for(turn.project, name, std::mem::take(value));
             filled_by.get_or_insert(by);
         }
         EventKind::SessionStarted | EventKind::Restart => turn.stack.clear(),
         _ => {}
     }
-    if event.place == FlowLocation::default()
+    if event.location == FlowLocation::default()
         && let Some(top) = turn.stack.last()
     {
-        event.place = super::turn::place_of(top);
+        event.location = super::advance_context::location_of(top);
     }
     turn.record(event);
 }

@@ -1,25 +1,27 @@
-//! The life of an agent on the stack.
+//! The states of an agent on the stack.
 //!
-//! | state of the frame | on top of the stack it | becomes |
+//! | state of the frame | when it is on top of the stack | next state |
 //! | --- | --- | --- |
-//! | none | is called by its step: `agent_started` | waiting, or gone |
-//! | waiting | listens | continuing by `continue agent`, interrupted by a flow that starts |
-//! | continuing | is invoked with the message | waiting, or gone |
-//! | interrupted | goes on by itself, since nothing is above it any more | resuming |
-//! | resuming | is invoked: `agent_resumed` | waiting, or gone |
-//! | restarting | is a frame of an older program: the flow goes back to the step that calls it | none |
+//! | none | its step calls it: `agent_started` | waiting, or removed |
+//! | waiting | the assistant listens | continuing after `continue agent`, interrupted when another flow starts |
+//! | continuing | it is invoked with the message | waiting, or removed |
+//! | interrupted | it resumes, since nothing is above it any more | resuming |
+//! | resuming | it is invoked: `agent_resumed` | waiting, or removed |
+//! | restarting | a frame of an older release: the flow goes back to the calling step | none |
 //!
-//! An agent that begins anew is called by its step again, with the slots of `exit_if` emptied: the flow goes back to that step as
-//! after a correction, so that whatever looks at the agent's values comes after it.
+//! An agent that restarts is called by its step again, with the slots of `exit_if` emptied. The flow goes back to that
+//! step as after a correction, so that all later steps that use the agent's values run again.
 //!
-//! A message that comes while an agent still runs finds it waiting. `agent_started` comes once per task, not once per message.
+//! A message that arrives while an agent is running finds it waiting. `agent_started` is recorded once per task, not
+//! once per message.
 
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, actions, confirm, interrupt, patterns,
+    Next, actions,
+    advance_context::{AdvanceContext, StepResult, step_of},
+    chains, confirmation, patterns,
     pending::called_by_top,
-    turn::{Turn, Walk, step_of},
 };
 use crate::{
     condition::Condition,
@@ -32,38 +34,51 @@ use crate::{
 };
 
 /// Whether the agent on top waits for the user.
-pub(super) fn waits(frames: &[Frame]) -> bool {
+pub(super) fn is_top_agent_waiting(frames: &[Frame]) -> bool {
     frames.last().and_then(Frame::agent).is_some_and(|agent| agent.state == AgentState::WaitingForInput)
 }
 
-/// Whether this agent is on top and waits.
+/// Whether this agent is on top and waits for the user.
 pub(super) fn is_waiting(frames: &[Frame], agent: &AgentName) -> bool {
-    waits(frames) && frames.last().and_then(Frame::agent).is_some_and(|frame| frame.agent_id == *agent)
+    is_top_agent_waiting(frames) && frames.last().and_then(Frame::agent).is_some_and(|frame| frame.agent_id == *agent)
 }
 
-/// A step calls an agent: its task begins. If it completed the task before in this flow, it begins anew.
-pub(super) fn call(turn: &mut Turn<'_>, flow: &Flow, step: &Step, agent: &AgentName, exit_if: &[Condition]) -> Walk {
-    if turn.floor.is_some() {
-        return turn.fail("no agent is called any more: the turn's budget is spent");
+/// Calls an agent for a step: its task starts, or restarts if the agent completed it before in this flow.
+pub(super) fn call(
+    turn: &mut AdvanceContext<'_>,
+    flow: &Flow,
+    step: &Step,
+    agent: &AgentName,
+    exit_if: &[Condition],
+) -> StepResult {
+    if turn.protected_frames.is_some() {
+        return turn.fail("no agent is called: the budget of the turn is exhausted");
     }
     let restarted = turn.conversation().agents.get(agent).is_some_and(|record| record.has_completed_in(&flow.id));
-    begin(turn, &flow.id, agent, exit_if, restarted);
-    let metadata = known_as(turn, agent).map(|id| (CONTEXT.to_owned(), Json::from(id))).into_iter().collect();
-    Walk::Stop(invoke(turn, &flow.id, &step.id, agent, Invocation { restarted, metadata, ..Invocation::default() }))
+    start_task(turn, &flow.id, agent, exit_if, restarted);
+    let metadata =
+        remote_context_id(turn, agent).map(|id| (CONTEXT_ID_KEY.to_owned(), Json::from(id))).into_iter().collect();
+    StepResult::Return(invoke(
+        turn,
+        &flow.id,
+        &step.id,
+        agent,
+        Invocation { restarted, metadata, ..Invocation::default() },
+    ))
 }
 
-/// The key under which a remote agent leaves the id of its context.
-const CONTEXT: &str = "context_id";
+/// The metadata key of a remote agent's context id.
+const CONTEXT_ID_KEY: &str = "context_id";
 
-/// The context id under which a remote agent knows this conversation from an earlier task.
-fn known_as(turn: &Turn<'_>, agent: &AgentName) -> Option<String> {
+/// The context id of a remote agent from an earlier task of this conversation.
+fn remote_context_id(turn: &AdvanceContext<'_>, agent: &AgentName) -> Option<String> {
     turn.conversation().agents.get(agent)?.context_id.clone()
 }
 
-fn begin(turn: &mut Turn<'_>, flow: &FlowId, agent: &AgentName, exit_if: &[Condition], restarted: bool) {
+fn start_task(turn: &mut AdvanceContext<'_>, flow: &FlowId, agent: &AgentName, exit_if: &[Condition], restarted: bool) {
     let (flow_id, agent_id) = (flow.clone(), agent.clone());
-    let context_id = known_as(turn, agent);
-    turn.emit_here(EventKind::AgentStarted { flow_id, agent_id, context_id, restarted });
+    let context_id = remote_context_id(turn, agent);
+    turn.emit_in_top_frame(EventKind::AgentStarted { flow_id, agent_id, context_id, restarted });
     if restarted {
         for slot in exit_slots(turn, exit_if) {
             turn.set_slot(&slot, Json::Null, FilledBy::Flow);
@@ -71,8 +86,8 @@ fn begin(turn: &mut Turn<'_>, flow: &FlowId, agent: &AgentName, exit_if: &[Condi
     }
 }
 
-/// The slots that decide whether the task is done and that have a value.
-fn exit_slots(turn: &Turn<'_>, exit_if: &[Condition]) -> Vec<SlotName> {
+/// The slots of `exit_if` that have a value.
+fn exit_slots(turn: &AdvanceContext<'_>, exit_if: &[Condition]) -> Vec<SlotName> {
     let mut names: Vec<SlotName> = Vec::new();
     for name in exit_if.iter().flat_map(Condition::slots) {
         if turn.project.slot(name).is_some() && !turn.slot(name).is_null() && !names.iter().any(|n| *n == *name) {
@@ -82,7 +97,7 @@ fn exit_slots(turn: &Turn<'_>, exit_if: &[Condition]) -> Vec<SlotName> {
     names
 }
 
-/// How an invocation differs from the first.
+/// The parameters of an invocation that differ from the first one.
 #[derive(Default)]
 struct Invocation {
     resumed: bool,
@@ -91,7 +106,7 @@ struct Invocation {
     confirmed: Option<bool>,
 }
 
-fn invoke(turn: &mut Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, how: Invocation) -> Next {
+fn invoke(turn: &mut AdvanceContext<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, how: Invocation) -> Next {
     let (flow_id, step_id, agent_id) = (flow.clone(), step.clone(), agent.clone());
     turn.pending = Some(PendingEffect::Agent { flow_id, step_id, agent_id });
     let kind = match step_call(turn, flow, step) {
@@ -115,7 +130,7 @@ fn invoke(turn: &mut Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, 
     }))
 }
 
-fn step_call<'a>(turn: &Turn<'a>, flow: &FlowId, step: &StepId) -> Option<(&'a AgentName, &'a [Condition])> {
+fn step_call<'a>(turn: &AdvanceContext<'a>, flow: &FlowId, step: &StepId) -> Option<(&'a AgentName, &'a [Condition])> {
     let project = turn.project;
     match &project.flow(flow.as_str())?.step(step.as_str())?.kind {
         StepKind::Call(Call::Agent { agent, exit_if }) => Some((agent, exit_if)),
@@ -123,80 +138,82 @@ fn step_call<'a>(turn: &Turn<'a>, flow: &FlowId, step: &StepId) -> Option<(&'a A
     }
 }
 
-/// The walk came to an agent's frame.
-pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
-    let Some(Frame { kind: FrameKind::Agent(frame), flow_id, at, .. }) = turn.stack.last() else { return Walk::On };
+/// Runs the agent whose frame is on top.
+pub(super) fn run_top_agent(turn: &mut AdvanceContext<'_>) -> StepResult {
+    let Some(Frame { kind: FrameKind::Agent(frame), flow_id, at, .. }) = turn.stack.last() else {
+        return StepResult::Continue;
+    };
     let (frame, flow) = (frame.clone(), flow_id.clone());
     let step = match at {
         Position::At(step) | Position::Before(step) => step.clone(),
         Position::Start | Position::End => return turn.end(),
     };
     if step_call(turn, &flow, &step).is_none() {
-        // The project changed under the agent: its task cannot be named any more.
-        turn.note(format!("`{flow}` calls no agent at `{step}` any more"));
+        // The project has changed: the task of the agent no longer exists.
+        turn.add_note(format!("step `{step}` of `{flow}` no longer calls an agent"));
         return turn.end();
     }
     if frame.state == AgentState::WaitingForInput {
-        ask_again(turn, &frame);
-        return Walk::Stop(turn.listen());
+        repeat_question_if_silent(turn, &frame);
+        return StepResult::Return(turn.listen());
     }
-    if turn.floor.is_some() {
-        return Walk::Stop(turn.listen());
+    if turn.protected_frames.is_some() {
+        return StepResult::Return(turn.listen());
     }
     if frame.state == AgentState::Restarting {
-        return from_its_step(turn, &flow, step);
+        return restart_from_calling_step(turn, &flow, step);
     }
     let resumed = matches!(frame.state, AgentState::Interrupted | AgentState::Resuming);
     if resumed {
         let (flow_id, agent_id) = (flow.clone(), frame.agent_id.clone());
-        turn.emit_here(EventKind::AgentResumed { flow_id, agent_id });
+        turn.emit_in_top_frame(EventKind::AgentResumed { flow_id, agent_id });
     }
-    // A yes to going on is no yes to a call: what waits for one is shown again, whatever was said meanwhile.
-    if resumed && (confirm::waits(&frame) || repeats(turn, &frame.agent_id)) {
+    // Agreeing to resume does not confirm a tool call: unconfirmed calls are shown again.
+    if resumed && (confirmation::has_unconfirmed_calls(&frame) || repeats_question_on_resume(turn, &frame.agent_id)) {
         set_state(turn, AgentState::WaitingForInput);
-        say_again(turn, &frame);
-        return Walk::Stop(turn.listen());
+        repeat_question(turn, &frame);
+        return StepResult::Return(turn.listen());
     }
-    let confirmed = (!resumed).then(|| confirm::answer(turn, &frame)).flatten();
+    let confirmed = (!resumed).then(|| confirmation::answer_of_turn(turn, &frame)).flatten();
     set_state(turn, AgentState::Continuing);
     let metadata = frame.metadata;
-    // What was answered is answered: should this run be cut, a second yes finds nothing to run again.
-    confirm::forget(turn);
+    // The answer is used up: if this run is interrupted, a second yes must not run the calls again.
+    confirmation::clear_unconfirmed_calls(turn);
     let how = Invocation { resumed, metadata, confirmed, ..Invocation::default() };
-    Walk::Stop(invoke(turn, &flow, &step, &frame.agent_id, how))
+    StepResult::Return(invoke(turn, &flow, &step, &frame.agent_id, how))
 }
 
-/// A frame of an older program says that its agent begins anew: the flow goes back to the step that called it.
-fn from_its_step(turn: &mut Turn<'_>, flow: &FlowId, step: StepId) -> Walk {
+/// A frame of an older release in the state `restarting`: the flow goes back to the calling step.
+fn restart_from_calling_step(turn: &mut AdvanceContext<'_>, flow: &FlowId, step: StepId) -> StepResult {
     let walks = |frame: &Frame| frame.flow_id == *flow && frame.is_flow();
     match turn.stack.iter().rposition(walks) {
-        Some(at) => patterns::back_to(turn, at, step, "an agent of an earlier step begins anew"),
+        Some(at) => patterns::back_to(turn, at, step, "an agent of an earlier step restarts"),
         None => _ = turn.stack.pop(),
     }
-    Walk::On
+    StepResult::Continue
 }
 
-/// What lay above an agent that waits has ended without a word: the user hears what they are waited for.
-fn ask_again(turn: &mut Turn<'_>, frame: &AgentFrame) {
+/// Repeats the agent's question if the frames above it ended without a message.
+fn repeat_question_if_silent(turn: &mut AdvanceContext<'_>, frame: &AgentFrame) {
     if !turn.conversation().turn.spoke {
-        say_again(turn, frame);
+        repeat_question(turn, frame);
     }
 }
 
-/// Whether this agent's question is said again after an interruption, in place of a run.
-fn repeats(turn: &Turn<'_>, agent: &AgentName) -> bool {
+/// Whether the agent's question is repeated after an interruption, instead of running the agent.
+fn repeats_question_on_resume(turn: &AdvanceContext<'_>, agent: &AgentName) -> bool {
     let rule = turn.project.agent(agent.as_str()).map(|agent| agent.rules.resume);
     rule == Some(ResumeRule::Repeat) && last_text(turn, agent).is_some()
 }
 
-fn last_text(turn: &Turn<'_>, agent: &AgentName) -> Option<String> {
+fn last_text(turn: &AdvanceContext<'_>, agent: &AgentName) -> Option<String> {
     turn.conversation().agents.get(agent).and_then(|record| record.last_text.clone())
 }
 
-/// Says what an agent waits for: the calls that it wants a yes to, else its last words.
-fn say_again(turn: &mut Turn<'_>, frame: &AgentFrame) {
+/// Repeats what the agent waits for: its unconfirmed calls, otherwise its last message.
+fn repeat_question(turn: &mut AdvanceContext<'_>, frame: &AgentFrame) {
     let mut metadata = frame.metadata.clone();
-    if confirm::ask(turn, &frame.agent_id, &mut metadata) {
+    if confirmation::ask_for_confirmation(turn, &frame.agent_id, &mut metadata) {
         if let Some(frame) = turn.stack.last_mut().and_then(Frame::agent_mut) {
             frame.metadata = metadata;
         }
@@ -204,36 +221,36 @@ fn say_again(turn: &mut Turn<'_>, frame: &AgentFrame) {
     }
     let Some(text) = last_text(turn, &frame.agent_id) else { return };
     let (reply, kind, agent) = (Reply::text(text), BotKind::InputRequired, Some(frame.agent_id.clone()));
-    turn.emit_here(EventKind::bot(BotMessage { reply, kind, agent, ..BotMessage::default() }));
+    turn.emit_in_top_frame(EventKind::bot(BotMessage { reply, kind, agent, ..BotMessage::default() }));
 }
 
-fn set_state(turn: &mut Turn<'_>, state: AgentState) {
+fn set_state(turn: &mut AdvanceContext<'_>, state: AgentState) {
     if let Some(agent) = turn.stack.last_mut().and_then(Frame::agent_mut) {
         agent.state = state;
     }
 }
 
-/// A message came while an agent still ran. The agent waits from now on, and the message may be for it; where the project no
-/// longer has the step that called it, the task is over.
-pub(super) fn park_running_agent(turn: &mut Turn<'_>, flow_id: FlowId, agent_id: AgentName) {
+/// A message arrived while an agent was running. The agent now waits, and the message may be for it. If the calling
+/// step no longer exists, the task ends.
+pub(super) fn park_running_agent(turn: &mut AdvanceContext<'_>, flow_id: FlowId, agent_id: AgentName) {
     if turn.stack.top().is_some_and(Frame::is_agent) {
         return;
     }
     let step = turn.stack.top().filter(|top| top.flow_id == flow_id).and_then(step_of).cloned();
     match step.filter(|_| matches!(called_by_top(turn), Some(Call::Agent { agent, .. }) if *agent == agent_id)) {
         Some(step) => {
-            turn.note(format!("agent `{agent_id}` was cut short by a new message"));
-            wait(turn, &flow_id, step, &agent_id, Map::new());
+            turn.add_note(format!("agent `{agent_id}` was interrupted by a new message"));
+            wait_for_user(turn, &flow_id, step, &agent_id, Map::new());
         }
         None => {
-            let reason = Some("the step that called it is gone".to_owned());
-            turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason });
+            let reason = Some("the step that called it no longer exists".to_owned());
+            turn.emit_in_top_frame(EventKind::AgentCancelled { flow_id, agent_id, reason });
         }
     }
 }
 
-/// An agent that was about to go on when the turn was stopped waits again.
-pub(super) fn wait_again(turn: &mut Turn<'_>) {
+/// Returns an agent that was about to continue when the turn was stopped to the waiting state.
+pub(super) fn wait_for_user_again(turn: &mut AdvanceContext<'_>) {
     if let Some(agent) = turn.stack.last_mut().and_then(Frame::agent_mut)
         && agent.state == AgentState::Continuing
     {
@@ -241,101 +258,107 @@ pub(super) fn wait_again(turn: &mut Turn<'_>) {
     }
 }
 
-/// The turn ends while an agent runs that has no frame yet: nobody waits for it any more.
-pub(super) fn give_up(turn: &mut Turn<'_>, reason: &str) {
+/// The turn ends while an agent without a frame is running: the run is recorded as cancelled.
+pub(super) fn cancel_running_agent(turn: &mut AdvanceContext<'_>, reason: &str) {
     if let Some(PendingEffect::Agent { flow_id, agent_id, .. }) = turn.pending.clone() {
-        without_frame(turn, &flow_id, &agent_id, reason);
+        cancel_without_frame(turn, &flow_id, &agent_id, reason);
     }
 }
 
-/// `continue agent`: the agent that waits gets the message, once the walk comes to it.
-pub(super) fn go_on(turn: &mut Turn<'_>) {
+/// `continue agent`: passes the message to the waiting agent, once its frame is on top.
+pub(super) fn continue_waiting_agent(turn: &mut AdvanceContext<'_>) {
     let mut agents = turn.stack.iter_mut().rev().filter_map(Frame::agent_mut);
     if let Some(agent) = agents.find(|agent| agent.state == AgentState::WaitingForInput) {
         agent.state = AgentState::Continuing;
     }
 }
 
-/// Where the chain on that base has called this agent last: the frame's place on the stack, and the step.
-pub(super) fn restart_point(turn: &Turn<'_>, base: usize, agent: &AgentName) -> Option<(usize, StepId)> {
+/// The most recent call of this agent in the chain at `base`: the index of the frame on the stack, and the step.
+pub(super) fn restart_point(turn: &AdvanceContext<'_>, base: usize, agent: &AgentName) -> Option<(usize, StepId)> {
     let project = turn.project;
-    interrupt::chain(&turn.stack, base).rev().find_map(|at| {
+    chains::chain(&turn.stack, base).rev().find_map(|at| {
         let frame = turn.stack.get(at).filter(|frame| frame.is_flow())?;
         let flow = project.flow(frame.flow_id.as_str())?;
         let calls = |id: &&StepId| {
             let kind = flow.step(id.as_str()).map(|step| &step.kind);
             matches!(kind, Some(StepKind::Call(Call::Agent { agent: called, .. })) if called == agent)
         };
-        Some((at, frame.trail.iter().rev().find(calls)?.clone()))
+        Some((at, frame.visited_steps.iter().rev().find(calls)?.clone()))
     })
 }
 
-/// `restart agent`: the flow on that base goes back to the step that called it, as after a correction, and walks on from there
-/// when the agent is done. What the same message started above stays above.
-pub(super) fn restart(turn: &mut Turn<'_>, base: usize, agent: &AgentName) {
+/// `restart agent`: the flow at `base` goes back to the step that called the agent, as after a correction, and
+/// continues from there when the agent is done. Flows that the same message started above it stay.
+pub(super) fn restart(turn: &mut AdvanceContext<'_>, base: usize, agent: &AgentName) {
     let Some((at, step)) = restart_point(turn, base, agent) else {
-        return turn.note(format!("no flow under way has called `{agent}`, so it does not begin anew"));
+        return turn.add_note(format!("no active flow has called `{agent}`, so it is not restarted"));
     };
-    patterns::back_to(turn, at, step, "an agent of an earlier step begins anew");
+    patterns::back_to(turn, at, step, "an agent of an earlier step restarts");
 }
 
-/// An agent came back from one invocation.
-pub(super) fn came_back(turn: &mut Turn<'_>, mut outcome: AgentOutcome) -> Next {
+/// Handles the outcome of an agent run.
+pub(super) fn on_agent_outcome(turn: &mut AdvanceContext<'_>, mut outcome: AgentOutcome) -> Next {
     let Some(PendingEffect::Agent { flow_id: flow, step_id: step, agent_id: agent }) = turn.pending.clone() else {
-        turn.note("an agent came back that nobody called");
+        turn.add_note("received the outcome of an agent that is not pending");
         return Next::Listen;
     };
     if step_call(turn, &flow, &step).is_none() {
-        turn.note(format!("`{agent}` came back, but the step that called it is gone"));
+        turn.add_note(format!("received the outcome of `{agent}`, but the step that called it no longer exists"));
         return Next::Listen;
     }
     turn.pending = None;
-    let in_doubt = outcome.events.iter().any(|event| super::failure::is_in_doubt(&event.kind));
+    let in_doubt = outcome.events.iter().any(|event| super::on_error::is_in_doubt(&event.kind));
     for mut event in outcome.events {
-        // An agent's value is typed by the slot, as its tool for it is.
+        // Values of an agent are coerced to the type of the slot.
         if let EventKind::Slot { name, value, .. } = &mut event.kind
             && let Some(slot) = turn.project.slot(name.as_str())
         {
-            *value = super::slots::coerced(&slot.kind, std::mem::take(value));
+            *value = super::slots::coerce(&slot.kind, std::mem::take(value));
         }
-        actions::accept(turn, event, FilledBy::Agent);
+        actions::apply_external_event(turn, event, FilledBy::Agent);
     }
     if turn.conversation().session.ended {
         return Next::EndSession;
     }
     match outcome.status {
         AgentStatus::AwaitingUser | AgentStatus::Yielded => {
-            confirm::ask(turn, &agent, &mut outcome.metadata);
-            wait(turn, &flow, step, &agent, outcome.metadata);
+            confirmation::ask_for_confirmation(turn, &agent, &mut outcome.metadata);
+            wait_for_user(turn, &flow, step, &agent, outcome.metadata);
             let name = ActionName::from(REQUEST_INPUT);
-            turn.emit_here(EventKind::Action { name });
+            turn.emit_in_top_frame(EventKind::Action { name });
             Next::Listen
         }
         AgentStatus::Finished => {
             let status = "completed".to_owned();
-            let context_id = outcome.metadata.get(CONTEXT).and_then(Json::as_str).map(str::to_owned);
-            turn.emit_here(EventKind::AgentCompleted { flow_id: flow, agent_id: agent, status, context_id });
+            let context_id = outcome.metadata.get(CONTEXT_ID_KEY).and_then(Json::as_str).map(str::to_owned);
+            turn.emit_in_top_frame(EventKind::AgentCompleted { flow_id: flow, agent_id: agent, status, context_id });
             if turn.stack.top().is_some_and(Frame::is_agent) {
                 turn.stack.pop();
             }
-            turn.walk()
+            turn.run_until_effect()
         }
         AgentStatus::Failed { code, reason } => {
             let in_doubt = in_doubt || code == SENT_IN_DOUBT;
             let error =
                 if in_doubt { StepError::in_doubt(&code, &reason) } else { StepError::reported(&code, &reason) };
-            failed(turn, &flow, &step, &agent, error);
-            turn.walk()
+            on_agent_failed(turn, &flow, &step, &agent, error);
+            turn.run_until_effect()
         }
         AgentStatus::Cancelled { reason } => {
-            cancelled(turn, &flow, &agent, &reason);
+            on_agent_cancelled(turn, &flow, &agent, &reason);
             turn.listen()
         }
     }
 }
 
-/// Keeps the agent's frame, or makes it: from now on it waits for the user.
-fn wait(turn: &mut Turn<'_>, flow: &FlowId, step: StepId, agent: &AgentName, metadata: Map<String, Json>) {
+/// Updates or pushes the agent's frame: from now on it waits for the user.
+fn wait_for_user(
+    turn: &mut AdvanceContext<'_>,
+    flow: &FlowId,
+    step: StepId,
+    agent: &AgentName,
+    metadata: Map<String, Json>,
+) {
     if let Some(frame) = turn.stack.last_mut().and_then(Frame::agent_mut) {
         frame.state = AgentState::WaitingForInput;
         frame.metadata = metadata;
@@ -348,12 +371,12 @@ fn wait(turn: &mut Turn<'_>, flow: &FlowId, step: StepId, agent: &AgentName, met
     turn.push(frame);
 }
 
-/// The code of an agent of which nobody knows whether it took the message.
+/// The error code of a remote agent that may have received the message.
 const SENT_IN_DOUBT: &str = "A0515";
 
-/// The flow ends with every agent in it, and the user hears of it once.
-fn failed(turn: &mut Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, error: StepError) {
-    without_frame(turn, flow, agent, &error.message);
+/// Handles a failed agent run: the flow follows `on_error`, or ends with one message to the user.
+fn on_agent_failed(turn: &mut AdvanceContext<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, error: StepError) {
+    cancel_without_frame(turn, flow, agent, &error.message);
     let info = [
         ("error_source", Json::from("agent")),
         ("agent_name", Json::from(agent.as_str())),
@@ -367,16 +390,16 @@ fn failed(turn: &mut Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, 
     turn.step_failed(&because, error, info);
 }
 
-/// Somebody stopped the run: its flow goes, and nothing is said.
-fn cancelled(turn: &mut Turn<'_>, flow: &FlowId, agent: &AgentName, reason: &str) {
-    without_frame(turn, flow, agent, reason);
-    interrupt::remove_chain(turn, reason);
+/// Handles a cancelled agent run: its flow ends without a message.
+fn on_agent_cancelled(turn: &mut AdvanceContext<'_>, flow: &FlowId, agent: &AgentName, reason: &str) {
+    cancel_without_frame(turn, flow, agent, reason);
+    chains::remove_chain(turn, reason);
 }
 
-/// An agent that is over and never got a frame has nothing whose end would be recorded.
-fn without_frame(turn: &mut Turn<'_>, flow: &FlowId, agent: &AgentName, reason: &str) {
+/// Records the end of an agent that has no frame.
+fn cancel_without_frame(turn: &mut AdvanceContext<'_>, flow: &FlowId, agent: &AgentName, reason: &str) {
     if !turn.stack.top().is_some_and(Frame::is_agent) {
         let (flow_id, agent_id) = (flow.clone(), agent.clone());
-        turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
+        turn.emit_in_top_frame(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
     }
 }

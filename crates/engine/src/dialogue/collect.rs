@@ -1,10 +1,10 @@
-//! Asking for a slot: entering a collect step, and what is being asked now.
+//! Collect steps: entering one, and the slot that is being asked for.
 
 use serde_json::Value as Json;
 
 use super::{
+    advance_context::{AdvanceContext, StepResult},
     patterns,
-    turn::{Turn, Walk},
 };
 use crate::{
     conversation::{FilledBy, Frame, PatternFrame, Position},
@@ -15,16 +15,16 @@ use crate::{
     },
 };
 
-/// Enters a collect step: the pattern on top decides whether to ask.
-pub(super) fn enter(turn: &mut Turn<'_>, step: &Step, collect: &Collect) -> Walk {
-    turn.remember_step();
+/// Enters a collect step: pushes the pattern that decides whether to ask.
+pub(super) fn enter(turn: &mut AdvanceContext<'_>, step: &Step, collect: &Collect) -> StepResult {
+    turn.record_visit();
     if !can_ask(turn, collect) {
         return turn.fail(&format!(
             "slot `{}` cannot be asked for: there is neither `{}` nor `{}`",
             collect.slot, collect.utter, collect.action
         ));
     }
-    silence(turn, collect);
+    set_silence_timeout(turn, collect);
     if collect.ask_before_filling {
         turn.set_slot(&collect.slot, Json::Null, FilledBy::Flow);
     }
@@ -35,14 +35,14 @@ pub(super) fn enter(turn: &mut Turn<'_>, step: &Step, collect: &Collect) -> Walk
         step_id: step.id.clone(),
     };
     if turn.push_pattern(patterns::COLLECT_INFORMATION, context) {
-        Walk::On
+        StepResult::Continue
     } else {
-        turn.fail("a question could not be put on the stack")
+        turn.fail("the pattern that asks for a slot cannot be pushed on the stack")
     }
 }
 
-/// Tells voice channels how long to wait for this answer, where that differs from the question before.
-fn silence(turn: &mut Turn<'_>, collect: &Collect) {
+/// Sets the silence timeout of voice channels for this answer, if it differs from the previous one.
+fn set_silence_timeout(turn: &mut AdvanceContext<'_>, collect: &Collect) {
     if collect.silence.is_empty() && turn.conversation().set_value(SILENCE_TIMEOUT).is_none() {
         return;
     }
@@ -55,18 +55,18 @@ fn silence(turn: &mut Turn<'_>, collect: &Collect) {
     }
 }
 
-/// Whether there is anything to ask with.
-pub(super) fn can_ask(turn: &Turn<'_>, collect: &Collect) -> bool {
+/// Whether there is a response or an action that asks for the slot, or the slot has an initial value.
+pub(super) fn can_ask(turn: &AdvanceContext<'_>, collect: &Collect) -> bool {
     turn.project.response(collect.utter.as_str()).is_some()
         || turn.project.lists_action(collect.action.as_str())
         || turn.project.slot(collect.slot.as_str()).is_some_and(|slot| !slot.initial.is_null())
 }
 
-/// A message came while the action that asks had not answered, or that action listened itself: the pattern looks at the answer
-/// as it does at any other.
-pub(super) fn look_again(turn: &mut Turn<'_>) {
+/// A message arrived while the action that asks was pending, or that action listened itself: the pattern checks the
+/// answer again, as for any other question.
+pub(super) fn recheck_answer(turn: &mut AdvanceContext<'_>) {
     let project = turn.project;
-    let Some(top) = turn.stack.last_mut().filter(|top| asks(top)) else { return };
+    let Some(top) = turn.stack.last_mut().filter(|top| is_asking(top)) else { return };
     let Some(flow) = project.flow(top.flow_id.as_str()) else { return };
     let Position::At(step) = &top.at else { return };
     let listens = flow.step(step.as_str()).is_none_or(
@@ -77,13 +77,13 @@ pub(super) fn look_again(turn: &mut Turn<'_>) {
     }
 }
 
-/// Whether this frame asks for a slot.
-pub(super) fn asks(frame: &Frame) -> bool {
+/// Whether this frame is asking for a slot.
+pub(super) fn is_asking(frame: &Frame) -> bool {
     matches!(frame.pattern(), Some(PatternFrame::CollectInformation { .. } | PatternFrame::ValidateSlot { .. }))
 }
 
-/// The slot that the frame on top asks for.
-pub(super) fn asked<'t>(turn: &'t Turn<'_>) -> Option<&'t SlotName> {
+/// The slot that the frame on top is asking for.
+pub(super) fn asked_slot<'t>(turn: &'t AdvanceContext<'_>) -> Option<&'t SlotName> {
     match turn.stack.top()?.pattern()? {
         PatternFrame::CollectInformation { collect, .. } => Some(collect),
         PatternFrame::ValidateSlot { validate, .. } => Some(validate),
@@ -91,8 +91,8 @@ pub(super) fn asked<'t>(turn: &'t Turn<'_>) -> Option<&'t SlotName> {
     }
 }
 
-/// The collect step behind the question on top, if it is one.
-pub(super) fn asking_step<'a>(turn: &Turn<'a>) -> Option<&'a Collect> {
+/// The collect step of the pattern on top, if it is asking for a slot.
+pub(super) fn open_collect_step<'a>(turn: &AdvanceContext<'a>) -> Option<&'a Collect> {
     let [.., below, top] = turn.stack.as_slice() else { return None };
     let PatternFrame::CollectInformation { step_id, .. } = top.pattern()? else { return None };
     let project = turn.project;

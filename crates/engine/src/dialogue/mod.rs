@@ -1,113 +1,121 @@
-//! The dialogue engine: deterministic, without a wait, a clock or a file.
+//! The dialogue engine: deterministic, without waiting, a clock or files.
 //!
-//! Entry: [`advance`]. It takes the project, the conversation and one input, changes the conversation only by applying the
-//! events that it also returns, and says in [`Next`] what the runtime must do now. The same arguments give the same answer,
-//! byte for byte; so a stored conversation can be walked again from its inputs (held by `tests/dialogue/properties.rs`).
+//! [`advance`] takes the project, the conversation and one input. It changes the conversation only by applying the
+//! events that it also returns, and says in [`Next`] what the runtime must do next. The same arguments give the same
+//! result, byte for byte, so a stored conversation can be replayed from its inputs (tested in
+//! `tests/dialogue/properties.rs`).
 //!
-//! The journey of a message: `session` (a session begins, the message is recorded) → `structured` and `shortcuts` (what
-//! needs no model) or [`Next::Understand`] → `commands` (which survive, and what they do to the stack) →
-//! `flow` (steps are walked until something must be performed or the assistant listens).
+//! A message passes through `session` (starts a session, records the message), then `message_payload` and `shortcuts`
+//! (messages that need no model) or [`Next::Understand`], then `commands` (which commands are kept, and what they do to
+//! the stack), then `flow` (executes steps until an effect is needed or the assistant listens).
 //!
-//! The stack is worked on as a copy and recorded once, at the end of an advance that changed it; every other change is an
+//! An advance works on a copy of the stack and records it once, at its end, if it changed. Every other change is an
 //! event at the moment it happens.
 
+mod action_response;
 mod actions;
+mod advance_context;
 mod agent_frame;
-mod answers;
+mod chains;
 mod code_change;
 mod collect;
 mod commands;
-mod confirm;
-mod context;
-mod ending;
-mod failure;
+mod completed_steps;
+mod confirmation;
+mod eval_scope;
 mod flow;
-mod interrupt;
+mod frame_end;
+mod message_payload;
+mod on_error;
 mod patterns;
 mod pending;
+mod reason;
 mod rejections;
 mod reminder;
-mod reply;
-mod rerun;
+mod response;
 mod search;
 mod session;
 mod shortcuts;
+mod slot_dependencies;
 mod slots;
-mod structured;
 mod tool_call;
-mod turn;
-mod walked;
-mod why;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use self::turn::Turn;
-pub use self::{slots::coerced, why::Reason};
+use self::advance_context::AdvanceContext;
+pub use self::{reason::Reason, slots::coerce};
 use crate::{
     conversation::{
         ActionCall, ActionOutcome, AgentCall, AgentOutcome, BotMessage, Command, Conversation, Event, EventKind,
-        FlowToolCall, SearchCall, SearchOutcome, ToolResult, Trigger, UserMessage,
+        ExternalTrigger, FlowToolCall, SearchCall, SearchOutcome, ToolResult, UserMessage,
     },
     ids::FlowId,
     project::Project,
     time::Timestamp,
 };
 
-/// One input of the dialogue engine.
+/// An input of the dialogue engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Input {
-    /// When it came; recorded, and the time of every event that it causes.
+    /// The time of arrival, and of every event that it causes; recorded.
     pub at: Timestamp,
-    /// For choices among equals, such as variations of a response; recorded.
+    /// The seed for random choices, such as among variations of a response; recorded.
     pub seed: u64,
-    /// What came.
+    /// The kind of input.
     pub kind: InputKind,
 }
 
-/// What can come in.
+/// The kinds of input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
-    /// A user wrote: a turn begins.
+    /// A user message: a turn starts.
     Message(UserMessage),
-    /// A reminder is due, or a program wants something: a turn begins without a message.
-    Trigger(Trigger),
+    /// A reminder is due, or another program makes a request: a turn starts without a message.
+    Trigger(ExternalTrigger),
     /// The answer to [`Next::Understand`].
-    Understood(Vec<Command>),
+    #[serde(rename = "understood")]
+    Commands(Vec<Command>),
     /// The answer to [`Next::Act`].
-    Acted(ActionOutcome),
+    #[serde(rename = "acted")]
+    ActionOutcome(ActionOutcome),
     /// The answer to [`Next::Tool`].
-    Called(ToolResult),
+    #[serde(rename = "called")]
+    ToolResult(ToolResult),
     /// The answer to [`Next::Agent`].
     Agent(AgentOutcome),
     /// The answer to [`Next::Search`].
-    Searched(SearchOutcome),
-    /// Another version of the program or the project takes the turn over from one that died: nothing of it is decided again.
-    Upgraded {
-        /// What its effects had come to.
+    #[serde(rename = "searched")]
+    SearchOutcome(SearchOutcome),
+    /// Another version of the program or the project recovers the turn of a crashed process; no decision of the turn is
+    /// repeated.
+    #[serde(rename = "upgraded")]
+    VersionChanged {
+        /// The outcomes of the effects of the turn.
         outcomes: Vec<EventKind>,
     },
-    /// The turn's budget is spent: end it with one honest message.
-    Exhausted {
-        /// Which budget, for operators.
+    /// The budget of the turn is exhausted: the turn ends with one message about it.
+    #[serde(rename = "exhausted")]
+    BudgetExhausted {
+        /// The budget, for operators.
         budget: String,
     },
 }
 
-/// What the runtime must do now. Every answer comes back as the next [`Input`].
+/// What the runtime must do next. Every outcome is passed back as the next [`Input`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Next {
     /// The turn is over; wait for the user.
     Listen,
-    /// The turn is over and so is the session.
+    /// The turn and the session are over.
     EndSession,
     /// Find the commands in the newest user message.
     Understand,
     /// Run a custom action.
     Act(ActionCall),
-    /// Call a tool. Boxed, as an agent's call: it is handed on several times, and most answers are far smaller.
+    /// Call a tool. Boxed, like an agent call, because it is moved often and most variants are far smaller.
     Tool(Box<FlowToolCall>),
     /// Run an agent.
     Agent(Box<AgentCall>),
@@ -115,34 +123,36 @@ pub enum Next {
     Search(SearchCall),
 }
 
-/// What the dialogue engine answers.
+/// The result of [`advance`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advance {
-    /// What happened; already applied to the conversation.
+    /// The events, already applied to the conversation.
     pub events: Vec<Event>,
-    /// What to do now.
+    /// What to do next.
     pub next: Next,
-    /// Why: every dropped command, every branch taken.
-    pub why: Vec<Reason>,
+    /// The reasons of the decisions: every dropped command, every branch taken.
+    #[serde(rename = "why")]
+    pub reasons: Vec<Reason>,
 }
 
-/// Takes one input and says what happened and what must be done now.
+/// Processes one input.
 ///
-/// Never fails: an input that does not fit what is under way changes nothing and ends the turn, and `why` says so.
+/// Never fails: an input that does not fit the state of the conversation changes nothing and ends the turn;
+/// [`Advance::reasons`] names the cause.
 pub fn advance(project: &Project, conversation: &mut Conversation, input: Input) -> Advance {
     #[cfg(debug_assertions)]
     let before = conversation.clone();
-    let mut turn = Turn::begin(project, conversation, input.at, input.seed);
+    let mut turn = AdvanceContext::begin(project, conversation, input.at, input.seed);
     let next = match input.kind {
-        InputKind::Message(message) => session::receive(&mut turn, message),
-        InputKind::Trigger(trigger) => reminder::triggered(&mut turn, trigger),
-        InputKind::Understood(commands) => commands::execute(&mut turn, commands, commands::Source::Model),
-        InputKind::Acted(outcome) => actions::acted(&mut turn, outcome),
-        InputKind::Called(result) => tool_call::called(&mut turn, result),
-        InputKind::Agent(outcome) => agent_frame::came_back(&mut turn, outcome),
-        InputKind::Searched(outcome) => search::searched(&mut turn, outcome),
-        InputKind::Upgraded { outcomes } => ending::upgraded(&mut turn, outcomes),
-        InputKind::Exhausted { budget } => ending::exhausted(&mut turn, &budget),
+        InputKind::Message(message) => session::on_user_message(&mut turn, message),
+        InputKind::Trigger(trigger) => reminder::on_trigger(&mut turn, trigger),
+        InputKind::Commands(commands) => commands::execute(&mut turn, commands, commands::CommandSource::Model),
+        InputKind::ActionOutcome(outcome) => actions::on_action_outcome(&mut turn, outcome),
+        InputKind::ToolResult(result) => tool_call::on_tool_result(&mut turn, result),
+        InputKind::Agent(outcome) => agent_frame::on_agent_outcome(&mut turn, outcome),
+        InputKind::SearchOutcome(outcome) => search::on_search_outcome(&mut turn, outcome),
+        InputKind::VersionChanged { outcomes } => frame_end::on_version_change(&mut turn, outcomes),
+        InputKind::BudgetExhausted { budget } => frame_end::on_budget_exhausted(&mut turn, &budget),
     };
     let advance = turn.finish(next);
     #[cfg(debug_assertions)]
@@ -157,8 +167,8 @@ pub fn advance(project: &Project, conversation: &mut Conversation, input: Input)
     advance
 }
 
-/// Ends a turn that was tried too often, without walking anything: the message or trigger and `outcomes` are recorded, what was under way
-/// is taken down, and `response` is said. Other inputs than those that begin a turn are left out.
+/// Ends a turn that failed too often, without executing flows. Records the message or trigger and `outcomes`, closes
+/// all frames and sends `response`. Inputs that do not start a turn are ignored.
 pub fn give_up(
     project: &Project,
     conversation: &mut Conversation,
@@ -166,23 +176,23 @@ pub fn give_up(
     outcomes: Vec<EventKind>,
     response: &str,
 ) -> Advance {
-    let mut turn = Turn::begin(project, conversation, input.at, input.seed);
+    let mut turn = AdvanceContext::begin(project, conversation, input.at, input.seed);
     match input.kind {
         InputKind::Message(message) => turn.emit(EventKind::User(message)),
         InputKind::Trigger(trigger) => turn.emit(EventKind::External { trigger }),
         _ => {}
     }
-    let next = ending::given_up(&mut turn, outcomes, response);
+    let next = frame_end::on_give_up(&mut turn, outcomes, response);
     turn.finish(next)
 }
 
-/// Whether somebody may ask for a flow as the conversation stands: one of the author's, whose guard holds.
+/// Whether a flow may be started now: it is a flow of the project, not a pattern, and its guard holds.
 pub fn may_start(project: &Project, conversation: &Conversation, flow: &FlowId) -> bool {
-    commands::may_start(&context::View::new(project, conversation, conversation.stack.frames()), flow)
+    commands::may_start(&eval_scope::EvalScope::new(project, conversation, conversation.stack.frames()), flow)
 }
 
-/// Makes the message of a response as the conversation stands, for answers of action servers that name one: the variation is
-/// chosen by `seed`, and `arguments` stand over slots. `None` when the project has no such response.
+/// Renders a response with the current state of the conversation, for action servers that name one. `seed` chooses the
+/// variation, and `arguments` take precedence over slots. `None` when the project has no such response.
 pub fn compose(
     project: &Project,
     conversation: &Conversation,
@@ -190,6 +200,6 @@ pub fn compose(
     arguments: &Map<String, Json>,
     seed: u64,
 ) -> Option<BotMessage> {
-    let view = context::View::new(project, conversation, conversation.stack.frames());
-    reply::Composer::new(&view, arguments, seed).response(response)
+    let view = eval_scope::EvalScope::new(project, conversation, conversation.stack.frames());
+    response::ResponseRenderer::new(&view, arguments, seed).response(response)
 }

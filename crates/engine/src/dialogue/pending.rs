@@ -1,22 +1,23 @@
-//! The effect that a turn has asked for and that has not come back, when the next turn begins.
+//! The pending effect of a turn that was stopped, when the next turn starts.
 //!
-//! [`Turn::pending`](super::turn::Turn) says what an answer is an answer to. It is set where an effect is asked for, taken by the
-//! handler of its answer, and recorded with the stack.
+//! [`AdvanceContext::pending`](super::advance_context::AdvanceContext) identifies the request that an outcome belongs
+//! to. It is set when an effect is requested, cleared by the handler of its outcome, and recorded with the stack.
 
 use super::{
-    actions, agent_frame, code_change, collect, search, tool_call,
-    turn::{Turn, step_of},
+    actions,
+    advance_context::{AdvanceContext, step_of},
+    agent_frame, code_change, collect, search, tool_call,
 };
 use crate::{
     conversation::{EventKind, PendingEffect, Position},
     project::{Call, Step, StepKind},
 };
 
-/// A turn begins. If the one before was stopped at work, nothing that it had asked for comes back any more; where a new version
-/// of the project calls a step by another name is looked up first.
-pub(super) fn abandon(turn: &mut Turn<'_>) {
-    code_change::settle(turn);
-    match turn.pending.take().or_else(|| of_older_release(turn)) {
+/// At the start of a turn: resolves the pending effect of a previous turn that was stopped. Steps that have new ids in
+/// the project are relocated first.
+pub(super) fn abandon_pending_effect(turn: &mut AdvanceContext<'_>) {
+    code_change::relocate_frames(turn);
+    match turn.pending.take().or_else(|| pending_effect_of_older_release(turn)) {
         Some(PendingEffect::Agent { flow_id, agent_id, .. }) => {
             agent_frame::park_running_agent(turn, flow_id, agent_id)
         }
@@ -27,13 +28,14 @@ pub(super) fn abandon(turn: &mut Turn<'_>) {
     if turn.conversation().followup.is_some() {
         turn.emit(EventKind::Followup { name: None });
     }
-    agent_frame::wait_again(turn);
+    agent_frame::wait_for_user_again(turn);
     search::abandon_search(turn);
-    collect::look_again(turn);
+    collect::recheck_answer(turn);
 }
 
-/// A conversation that an older release stopped at work does not say what was asked for: the frame on top tells.
-fn of_older_release(turn: &Turn<'_>) -> Option<PendingEffect> {
+/// The pending effect of a conversation that an older release stopped; it is determined from the frame on top, because
+/// it was not recorded.
+fn pending_effect_of_older_release(turn: &AdvanceContext<'_>) -> Option<PendingEffect> {
     let top = turn.stack.top().filter(|top| top.is_flow())?;
     let (flow_id, step_id) = (top.flow_id.clone(), step_of(top)?.clone());
     match called_by_top(turn)? {
@@ -43,16 +45,16 @@ fn of_older_release(turn: &Turn<'_>) -> Option<PendingEffect> {
     }
 }
 
-/// The step that the frame on top stands at, where the project still has it.
-pub(super) fn step_of_top<'a>(turn: &Turn<'a>) -> Option<&'a Step> {
+/// The step of the frame on top, if the project still has it.
+pub(super) fn step_of_top<'a>(turn: &AdvanceContext<'a>) -> Option<&'a Step> {
     let project = turn.project;
     let top = turn.stack.top()?;
     let Position::At(step) = &top.at else { return None };
     project.flow(top.flow_id.as_str())?.step(step.as_str())
 }
 
-/// The call of that step.
-pub(super) fn called_by_top<'a>(turn: &Turn<'a>) -> Option<&'a Call> {
+/// The call of the step of the frame on top.
+pub(super) fn called_by_top<'a>(turn: &AdvanceContext<'a>) -> Option<&'a Call> {
     match &step_of_top(turn)?.kind {
         StepKind::Call(call) => Some(call),
         _ => None,

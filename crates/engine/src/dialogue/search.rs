@@ -1,13 +1,15 @@
-//! Knowledge: a step asks for it, the world finds it, the answer is said; then whatever was under way goes on.
+//! Document search (enterprise search): a step requests it, the runtime performs it, and the answer is sent; then the
+//! active flow continues.
 //!
-//! While the world searches, a frame stands above the step that asked. It is never there when the user writes: a turn that
-//! was cut takes it down.
+//! During the search, a frame is above the step that requested it. It is never there when a user message arrives: an
+//! interrupted turn removes it.
 
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, interrupt, patterns,
-    turn::{Turn, Walk},
+    Next,
+    advance_context::{AdvanceContext, StepResult},
+    chains, patterns,
 };
 use crate::{
     conversation::{
@@ -22,8 +24,9 @@ use crate::{
 const NO_ANSWER: &str = "cannot_handle_no_relevant_answer";
 const NOT_SUPPORTED: &str = "cannot_handle_not_supported";
 
-/// `action_trigger_search`: puts the search on top. Without a policy nobody could answer, and the user is told so.
-pub(super) fn trigger(turn: &mut Turn<'_>) {
+/// `action_trigger_search`: pushes the search frame. Without a search policy the user is notified that this is not
+/// supported.
+pub(super) fn trigger(turn: &mut AdvanceContext<'_>) {
     if turn.project.config.search.is_none() {
         return cannot_handle(turn, NOT_SUPPORTED);
     }
@@ -37,67 +40,67 @@ pub(super) fn is_search(frame: &Frame) -> bool {
     matches!(frame.pattern(), Some(PatternFrame::Search))
 }
 
-/// The walk came to a search.
-pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
+/// Runs the search whose frame is on top.
+pub(super) fn run_top_search(turn: &mut AdvanceContext<'_>) -> StepResult {
     let ended = turn.stack.last().is_some_and(|top| top.at == Position::End);
-    if ended || turn.floor.is_some() {
-        if turn.floor.is_some() {
-            turn.note("nothing is searched any more: the turn's budget is spent");
+    if ended || turn.protected_frames.is_some() {
+        if turn.protected_frames.is_some() {
+            turn.add_note("the search does not run: the budget of the turn is exhausted");
         }
         turn.stack.pop();
-        return Walk::On;
+        return StepResult::Continue;
     }
     let flow_id = turn.stack.last().map(|top| top.flow_id.clone()).unwrap_or_else(|| FlowId::from(patterns::SEARCH));
     turn.pending = Some(PendingEffect::Search);
-    Walk::Stop(Next::Search(SearchCall { flow_id, at: turn.at }))
+    StepResult::Return(Next::Search(SearchCall { flow_id, at: turn.at }))
 }
 
-/// A message came while a search had not ended: that turn was cut. The old question is not searched again.
-pub(super) fn abandon_search(turn: &mut Turn<'_>) {
+/// A message arrived while a search was pending: the search is dropped and not repeated.
+pub(super) fn abandon_search(turn: &mut AdvanceContext<'_>) {
     turn.stack.retain(|frame| !is_search(frame));
 }
 
-/// The search came back.
-pub(super) fn searched(turn: &mut Turn<'_>, outcome: SearchOutcome) -> Next {
+/// Handles the outcome of a search.
+pub(super) fn on_search_outcome(turn: &mut AdvanceContext<'_>, outcome: SearchOutcome) -> Next {
     if turn.pending != Some(PendingEffect::Search) {
-        turn.note("a search came back that nobody waits for");
+        turn.add_note("received the outcome of a search that is not pending");
         return Next::Listen;
     }
     turn.pending = None;
     turn.stack.pop_if(|frame| is_search(frame));
     match outcome {
-        SearchOutcome::Answered { mut message } if says_something(&message) => {
+        SearchOutcome::Answered { mut message } if has_content(&message) => {
             message.kind = BotKind::Response;
             message.agent = None;
-            turn.emit_here(EventKind::Bot(message));
+            turn.emit_in_top_frame(EventKind::Bot(message));
         }
         SearchOutcome::Answered { .. } => {
-            turn.note("the answer is empty");
+            turn.add_note("the answer of the search is empty");
             cannot_handle(turn, NO_ANSWER);
         }
         SearchOutcome::NoAnswer { reason } => {
-            turn.note(format!("no answer from documents: {reason}"));
+            turn.add_note(format!("no answer from documents: {reason}"));
             cannot_handle(turn, NO_ANSWER);
         }
-        SearchOutcome::Failed { reason, said } => {
-            if let Some(said) = said {
-                turn.emit_here(EventKind::Bot(said));
+        SearchOutcome::Failed { reason, partial } => {
+            if let Some(partial) = partial {
+                turn.emit_in_top_frame(EventKind::Bot(partial));
             }
-            turn.note(format!("the search failed: {reason}"));
+            turn.add_note(format!("the search failed: {reason}"));
             failed(turn, &reason);
         }
     }
-    turn.walk()
+    turn.run_until_effect()
 }
 
-fn says_something(message: &BotMessage) -> bool {
+fn has_content(message: &BotMessage) -> bool {
     let blank = message.reply.text.as_deref().is_none_or(|text| text.trim().is_empty());
     !blank || !Reply { text: None, ..message.reply.clone() }.is_empty()
 }
 
-/// The end of the pattern that answers from documents. With nothing else under way it counts as the end of a
-/// task. A flow under way asks its open question again; projects of the 3.16 generation are asked whether to go on with it.
-pub(super) fn ended(turn: &mut Turn<'_>, frame: &Frame, flow: Option<&Flow>) {
+/// Handles the end of the search pattern. Without an active flow it counts as a completed task. An active flow asks its
+/// open question again; with the patterns of CALM 3.16 the user is asked whether to continue it.
+pub(super) fn on_pattern_end(turn: &mut AdvanceContext<'_>, frame: &Frame, flow: Option<&Flow>) {
     let asks =
         |kind: &StepKind| matches!(kind, StepKind::Action(ActionReference::Plain(name)) if *name == *TRIGGER_SEARCH);
     let answers = flow.is_some_and(|flow| flow.steps.iter().any(|step| asks(&step.kind)));
@@ -106,7 +109,7 @@ pub(super) fn ended(turn: &mut Turn<'_>, frame: &Frame, flow: Option<&Flow>) {
     }
     if !turn.stack.is_empty() {
         if turn.project.config.compat.patterns == CalmVersion::From3_16 {
-            interrupt::offer_to_continue(turn);
+            chains::offer_to_continue(turn);
         }
     } else if flow.is_some_and(|flow| flow.run_pattern_completed) {
         let previous_flow_name = turn.flow_name(&frame.flow_id);
@@ -114,15 +117,15 @@ pub(super) fn ended(turn: &mut Turn<'_>, frame: &Frame, flow: Option<&Flow>) {
     }
 }
 
-fn cannot_handle(turn: &mut Turn<'_>, reason: &str) {
+fn cannot_handle(turn: &mut AdvanceContext<'_>, reason: &str) {
     let reason = reason.to_owned();
     if !turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason }) {
         turn.say("utter_ask_rephrase", &Map::new());
     }
 }
 
-/// What is under way goes on: a question that could not be answered is no reason to give it up.
-fn failed(turn: &mut Turn<'_>, reason: &str) {
+/// Reports a failed search. The active flow continues.
+fn failed(turn: &mut AdvanceContext<'_>, reason: &str) {
     let reason: String = reason.chars().take(limits::TOOL_SUMMARY).collect();
     let info = Map::from_iter([
         ("error_source".to_owned(), Json::from("knowledge")),
@@ -130,6 +133,6 @@ fn failed(turn: &mut Turn<'_>, reason: &str) {
     ]);
     let error_type = "rasa_internal_error_default".to_owned();
     if !turn.push_pattern(patterns::INTERNAL_ERROR, PatternFrame::InternalError { error_type, info }) {
-        turn.say(super::reply::INTERNAL_ERROR, &Map::new());
+        turn.say(super::response::INTERNAL_ERROR, &Map::new());
     }
 }

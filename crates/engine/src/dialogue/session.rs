@@ -1,10 +1,10 @@
-//! The beginning of a turn: the session, the message, and what runs before the message is understood.
+//! The start of a turn: the session, the message, and the actions that run before the message is understood.
 
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, agent_frame, code_change, commands, commands::Source, pending, shortcuts, structured, structured::Parsed,
-    turn::Turn,
+    Next, advance_context::AdvanceContext, agent_frame, code_change, commands, commands::CommandSource,
+    message_payload, message_payload::ParsedMessage, pending, shortcuts,
 };
 use crate::{
     conversation::{ActionOrigin, Command, Event, EventKind, FilledBy, FlowLocation, UserMessage},
@@ -15,27 +15,27 @@ use crate::{
     },
 };
 
-/// Takes a message of the user.
-pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
-    let intent = structured::intent_name(&message.text);
-    if is_needed(turn) || intent == Some("session_start") {
-        begin(turn, &message.metadata);
+/// Handles a user message.
+pub(super) fn on_user_message(turn: &mut AdvanceContext<'_>, message: UserMessage) -> Next {
+    let intent = message_payload::intent_name(&message.text);
+    if is_session_needed(turn) || intent == Some("session_start") {
+        begin_session(turn, &message.metadata);
     }
     let (restarts, speaks) = (intent == Some("restart"), intent != Some("silence_timeout"));
-    turn.record(Event { at: turn.at, kind: EventKind::User(message), place: FlowLocation::default() });
-    pending::abandon(turn);
+    turn.record(Event { at: turn.at, kind: EventKind::User(message), location: FlowLocation::default() });
+    pending::abandon_pending_effect(turn);
     if turn.conversation().paused && !restarts {
-        turn.note("the conversation is paused: the message is recorded and nothing is said");
+        turn.add_note("the conversation is paused: the message is recorded and not answered");
         return Next::Listen;
     }
     if speaks {
-        silence_is_over(turn);
+        reset_silence_count(turn);
     }
     before_understanding(turn)
 }
 
-/// The user spoke: `pattern_user_silence` begins to count anew.
-fn silence_is_over(turn: &mut Turn<'_>) {
+/// The user wrote: resets the counter of `pattern_user_silence`.
+fn reset_silence_count(turn: &mut AdvanceContext<'_>) {
     if turn.conversation().set_value(SILENCES).is_none() {
         return;
     }
@@ -45,27 +45,27 @@ fn silence_is_over(turn: &mut Turn<'_>) {
     }
 }
 
-/// Runs the actions that come first, one after the other, then turns to the message.
-pub(super) fn before_understanding(turn: &mut Turn<'_>) -> Next {
-    match early_action(turn) {
-        Some(name) => turn.act(name, ActionOrigin::TurnStart),
+/// Runs the pending early actions one after the other, then processes the message.
+pub(super) fn before_understanding(turn: &mut AdvanceContext<'_>) -> Next {
+    match next_pre_understanding_action(turn) {
+        Some(name) => turn.request_action(name, ActionOrigin::TurnStart),
         None => understand(turn),
     }
 }
 
-/// The next action that runs before the message is understood: a project's own greeting of a new session, then those that
-/// run at every message. How many have run, the conversation counts.
-pub(super) fn early_action(turn: &Turn<'_>) -> Option<ActionName> {
-    let skip = turn.conversation().turn.acts as usize;
+/// The next action that runs before the message is understood: the project's `action_session_start` for a new session,
+/// then those with `run_action_every_turn`. The conversation counts how many have run.
+pub(super) fn next_pre_understanding_action(turn: &AdvanceContext<'_>) -> Option<ActionName> {
+    let skip = turn.conversation().turn.effects as usize;
     let every_turn =
         turn.project.domain.slots.values().flat_map(|slot| &slot.mappings).filter_map(|mapping| match mapping {
             Mapping::Controlled { run_action_every_turn: Some(action) } => Some(action.as_str()),
             _ => None,
         });
     let mut names: Vec<&str> = Vec::new();
-    let by_message = turn.conversation().latest_message.as_ref().map(|message| structured::intent_name(&message.text));
-    // The pattern of `/session_start` runs it itself.
-    if turn.conversation().turn.first && by_message != Some(Some("session_start")) {
+    let intent = turn.conversation().latest_message.as_ref().map(|message| message_payload::intent_name(&message.text));
+    // The pattern of `/session_start` runs the action itself.
+    if turn.conversation().turn.first && intent != Some(Some("session_start")) {
         names.push(SESSION_START);
     }
     for name in every_turn {
@@ -76,51 +76,51 @@ pub(super) fn early_action(turn: &Turn<'_>) -> Option<ActionName> {
     names.into_iter().filter(|name| turn.project.lists_action(name)).nth(skip).map(ActionName::from)
 }
 
-fn understand(turn: &mut Turn<'_>) -> Next {
+fn understand(turn: &mut AdvanceContext<'_>) -> Next {
     let Some(message) = &turn.conversation().latest_message else { return Next::Listen };
     let text = message.text.clone();
-    // First of all: whoever stores messages cuts them after this limit, and half a payload must not be read.
+    // Checked first: stored messages are truncated at this limit, and half a payload must not be parsed.
     if is_longer(&text, crate::limits::MESSAGE_TEXT) {
-        return commands::execute(turn, vec![too_long(crate::limits::MESSAGE_TEXT)], Source::Check);
+        return commands::execute(turn, vec![too_long(crate::limits::MESSAGE_TEXT)], CommandSource::Check);
     }
-    match structured::parse(turn, &text) {
-        Parsed::Commands(commands, source) => return commands::execute(turn, commands, source),
-        Parsed::EndSession => {
+    match message_payload::parse(turn, &text) {
+        ParsedMessage::Commands(commands, source) => return commands::execute(turn, commands, source),
+        ParsedMessage::EndSession => {
             turn.emit(EventKind::SessionEnded { reason: Some("the channel ended it".to_owned()) });
             return Next::EndSession;
         }
-        Parsed::Ignored => return commands::none(turn, Source::Payload),
-        Parsed::Text => {}
+        ParsedMessage::Ignored => return commands::execute_none(turn, CommandSource::Payload),
+        ParsedMessage::Text => {}
     }
-    if code_change::changed(turn).is_some() {
-        // What was said was said to another version: no model is asked about it.
-        return commands::execute(turn, Vec::new(), Source::Check);
+    if code_change::changed_flow(turn).is_some() {
+        // The message was meant for another version of the flow: no model is called.
+        return commands::execute(turn, Vec::new(), CommandSource::Check);
     }
-    let command = match refused(turn, &text) {
+    let command = match refusal(turn, &text) {
         Some(error) => error,
         None => {
-            if let Some((commands, source)) = shortcuts::take(turn, &text) {
+            if let Some((commands, source)) = shortcuts::parse(turn, &text) {
                 return commands::execute(turn, commands, source);
             }
-            if let Some(answer) = structured::whole_text(turn, &text) {
-                return commands::execute(turn, vec![answer], Source::Mapping);
+            if let Some(answer) = message_payload::answer_by_text_mapping(turn, &text) {
+                return commands::execute(turn, vec![answer], CommandSource::Mapping);
             }
             if turn.project.config.generator.is_some() {
                 return Next::Understand;
             }
-            // Without a command generator an agent that waits is the only one who can read it.
-            if agent_frame::waits(&turn.stack) {
+            // Without a command generator only a waiting agent can process the message.
+            if agent_frame::is_top_agent_waiting(&turn.stack) {
                 Command::ContinueAgent
             } else {
                 Command::CannotHandle { reason: "cannot_handle_not_supported".to_owned() }
             }
         }
     };
-    commands::execute(turn, vec![command], Source::Check)
+    commands::execute(turn, vec![command], CommandSource::Check)
 }
 
-/// An empty message, or one longer than the command generator may see.
-fn refused(turn: &Turn<'_>, text: &str) -> Option<Command> {
+/// Refuses an empty message, or one longer than the command generator accepts.
+fn refusal(turn: &AdvanceContext<'_>, text: &str) -> Option<Command> {
     if text.trim().is_empty() {
         let error_type = "rasa_internal_error_user_input_empty".to_owned();
         return Some(Command::Error { error_type, info: Map::new() });
@@ -138,16 +138,16 @@ fn too_long(most: usize) -> Command {
     Command::Error { error_type: "rasa_internal_error_user_input_too_long".to_owned(), info }
 }
 
-/// Whether a session must begin before anything else happens.
-pub(super) fn is_needed(turn: &Turn<'_>) -> bool {
+/// Whether a session must start first.
+pub(super) fn is_session_needed(turn: &AdvanceContext<'_>) -> bool {
     let (session, rules) = (&turn.conversation().session, &turn.project.domain.session);
     let silent = turn.at.since(session.last_user_at) as f64 / 60e6;
     let expired = rules.start_after_expiry && rules.expiration_minutes > 0.0 && silent > rules.expiration_minutes;
     !session.started || session.ended || (session.turns > 0 && expired)
 }
 
-/// Begins a session: slots are carried over as the domain says, and what the channel knows is kept.
-pub(super) fn begin(turn: &mut Turn<'_>, metadata: &Map<String, Json>) {
+/// Starts a session: carries slots over if the domain says so, and stores the metadata of the channel.
+pub(super) fn begin_session(turn: &mut AdvanceContext<'_>, metadata: &Map<String, Json>) {
     turn.stack.clear();
     turn.pending = None;
     turn.emit(EventKind::Action { name: ActionName::from(SESSION_START) });
@@ -173,12 +173,12 @@ pub(super) fn begin(turn: &mut Turn<'_>, metadata: &Map<String, Json>) {
     turn.emit(EventKind::Action { name: ActionName::from(LISTEN) });
 }
 
-/// `action_session_start` as a step. At the first message of a session there is nothing to do any more.
-pub(super) fn action(turn: &mut Turn<'_>) {
+/// `action_session_start` as a step. At the first message of a session it does nothing.
+pub(super) fn run_session_start(turn: &mut AdvanceContext<'_>) {
     if turn.conversation().session.started && turn.conversation().session.turns <= 1 {
         return;
     }
     let pattern = turn.stack.pop();
-    begin(turn, &Map::new());
+    begin_session(turn, &Map::new());
     turn.stack.extend(pattern);
 }

@@ -1,14 +1,16 @@
-//! Texts that need no model: the title of an offered button, yes and no, a number, a declared value. Only while the slot that
-//! they answer is being asked for, and only whole messages.
+//! Shortcuts: texts that need no model, such as a button title, yes or no, a number, a declared value. Only for the
+//! slot that is being asked for, and only if the whole message matches.
 
 use serde_json::{Value as Json, json};
 
 use super::{
-    Reason, collect,
-    commands::Source,
-    confirm, slots,
-    structured::{self, Parsed},
-    turn::Turn,
+    Reason,
+    advance_context::AdvanceContext,
+    collect,
+    commands::CommandSource,
+    confirmation,
+    message_payload::{self, ParsedMessage},
+    slots,
 };
 use crate::{
     conversation::{Command, FilledBy},
@@ -16,8 +18,8 @@ use crate::{
     project::{SlotDef, SlotType},
 };
 
-/// Words for yes and no by language; English is understood everywhere.
-const WORDS: &[(&str, &[&str], &[&str])] = &[
+/// Words for yes and no by language; English applies to every language.
+const YES_NO_WORDS: &[(&str, &[&str], &[&str])] = &[
     (
         "en",
         &["yes", "y", "yeah", "yep", "yes please", "sure", "ok", "okay", "correct", "right", "true"],
@@ -34,30 +36,30 @@ const WORDS: &[(&str, &[&str], &[&str])] = &[
     ("pt", &["sim", "claro"], &["não", "não obrigado"]),
 ];
 
-/// The commands of a text that needs no model; `None` when a model must look at it.
-pub(super) fn take(turn: &mut Turn<'_>, text: &str) -> Option<(Vec<Command>, Source)> {
-    // Not a matter of taste: a yes to a call that was shown must not pass through a model.
-    if confirm::answered(turn, text).is_some() {
-        turn.note("the agent that waits asked for a yes or a no, and this is one");
-        return Some((vec![Command::ContinueAgent], Source::Shortcut));
+/// Parses a text that needs no model; `None` when a model must process it.
+pub(super) fn parse(turn: &mut AdvanceContext<'_>, text: &str) -> Option<(Vec<Command>, CommandSource)> {
+    // Applies even without `shortcuts`: the confirmation of a tool call must not pass through a model.
+    if confirmation::parse_answer(turn, text).is_some() {
+        turn.add_note("the message answers the yes-or-no question of the waiting agent");
+        return Some((vec![Command::ContinueAgent], CommandSource::Shortcut));
     }
     if !turn.project.config.shortcuts {
         return None;
     }
-    let asked = collect::asked(turn)?.clone();
-    if let Some(commands) = titled(turn, &asked, text) {
-        return Some((commands, Source::Shortcut));
+    let asked = collect::asked_slot(turn)?.clone();
+    if let Some(commands) = match_button_title(turn, &asked, text) {
+        return Some((commands, CommandSource::Shortcut));
     }
     let slot = turn.project.slot(asked.as_str())?;
     if !slots::may_fill(slot, FilledBy::Shortcut, &[]) {
         return None;
     }
-    let (value, rule) = read(slot, &turn.project.config.language, text)?;
-    turn.because(Reason::Shortcut { slot: asked.clone(), value: value.clone(), rule: rule.to_owned() });
-    Some((vec![Command::SetSlot { name: asked, value, extractor: FilledBy::Shortcut }], Source::Shortcut))
+    let (value, rule) = parse_value(slot, &turn.project.config.language, text)?;
+    turn.add_reason(Reason::Shortcut { slot: asked.clone(), value: value.clone(), rule: rule.to_owned() });
+    Some((vec![Command::SetSlot { name: asked, value, extractor: FilledBy::Shortcut }], CommandSource::Shortcut))
 }
 
-fn read(slot: &SlotDef, language: &str, text: &str) -> Option<(Json, &'static str)> {
+fn parse_value(slot: &SlotDef, language: &str, text: &str) -> Option<(Json, &'static str)> {
     let plain = text.trim().trim_end_matches(['.', '!']).trim_end();
     match &slot.kind {
         SlotType::Bool => yes_or_no(language, plain).map(|yes| (Json::Bool(yes), "yes or no")),
@@ -79,12 +81,13 @@ fn read(slot: &SlotDef, language: &str, text: &str) -> Option<(Json, &'static st
     }
 }
 
-/// Yes or no, in the project's language or in English; `None` for anything else.
+/// Parses yes or no in the project's language or in English; `None` for anything else.
 pub(super) fn yes_or_no(language: &str, text: &str) -> Option<bool> {
     let lower = text.to_lowercase();
     let base = language.split(['-', '_']).next().unwrap_or(language);
-    // The project's language first: Italian `si` and the like must not be decided by another table.
-    let mut tables = WORDS.iter().filter(|(of, ..)| *of == base).chain(WORDS.iter().filter(|(of, ..)| *of == "en"));
+    // The project's language has priority, so that words such as Italian `si` are not taken from another table.
+    let mut tables =
+        YES_NO_WORDS.iter().filter(|(of, ..)| *of == base).chain(YES_NO_WORDS.iter().filter(|(of, ..)| *of == "en"));
     tables.find_map(|(_, yes, no)| match () {
         () if yes.contains(&lower.as_str()) => Some(true),
         () if no.contains(&lower.as_str()) => Some(false),
@@ -92,16 +95,18 @@ pub(super) fn yes_or_no(language: &str, text: &str) -> Option<bool> {
     })
 }
 
-/// The payload of the button with exactly that title, under what was said last. A payload in free words is left to the model.
-fn titled(turn: &mut Turn<'_>, asked: &SlotName, text: &str) -> Option<Vec<Command>> {
+/// Parses the payload of the button with exactly this title in the last replies. A payload in free text is left to the
+/// model.
+fn match_button_title(turn: &mut AdvanceContext<'_>, asked: &SlotName, text: &str) -> Option<Vec<Command>> {
     let wanted = text.trim().to_lowercase();
-    let shown = turn.conversation().said.before().iter().rev().find(|reply| !reply.buttons.is_empty())?;
+    let shown =
+        turn.conversation().recent_replies.before_message().iter().rev().find(|reply| !reply.buttons.is_empty())?;
     let pressed = shown.buttons.iter().find(|button| button.title.trim().to_lowercase() == wanted)?;
     let payload = pressed.payload.clone();
-    match structured::parse(turn, &payload) {
-        Parsed::Commands(commands, _) => {
+    match message_payload::parse(turn, &payload) {
+        ParsedMessage::Commands(commands, _) => {
             let value = Json::from(&*payload);
-            turn.because(Reason::Shortcut { slot: asked.clone(), value, rule: "title".to_owned() });
+            turn.add_reason(Reason::Shortcut { slot: asked.clone(), value, rule: "title".to_owned() });
             Some(commands)
         }
         _ => None,
@@ -113,7 +118,7 @@ mod tests {
     use super::yes_or_no;
 
     #[test]
-    fn yes_and_no_are_whole_words_of_the_projects_language_or_english() {
+    fn yes_or_no_matches_whole_texts_in_the_project_language_or_english() {
         assert_eq!(yes_or_no("en", "Yes"), Some(true));
         assert_eq!(yes_or_no("de-AT", "nein danke"), Some(false));
         assert_eq!(yes_or_no("de", "yes"), Some(true));

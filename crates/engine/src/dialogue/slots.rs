@@ -1,4 +1,4 @@
-//! Types of slots: what a value becomes when it is filled, and whether it is valid.
+//! Slot types: coercing and validating values.
 
 use serde_json::{Value as Json, json};
 
@@ -8,18 +8,18 @@ use crate::{
     project::{Mapping, Project, SlotDef, SlotType},
 };
 
-/// What a value from a command, a button or an agent becomes in a slot of that type. What cannot be read stays as it is: the
-/// rejections of the collect step find it and say so.
-pub fn coerced(kind: &SlotType, value: Json) -> Json {
+/// Coerces a value from a command, a button or an agent to the type of the slot. A value that cannot be coerced is
+/// returned unchanged; the rejections of the collect step report it.
+pub fn coerce(kind: &SlotType, value: Json) -> Json {
     match kind {
         SlotType::Bool => as_bool(&value).map_or(value, Json::Bool),
         SlotType::Float { .. } => as_float(&value).map_or(value, |number| json!(number)),
-        _ => settled(kind, value),
+        _ => normalize(kind, value),
     }
 }
 
-/// What a value becomes whoever sets it: the casing of the declared values, and lists of single values.
-pub(super) fn settled(kind: &SlotType, value: Json) -> Json {
+/// Normalises a value, whatever its source: the casing of declared values, and single values in lists.
+pub(super) fn normalize(kind: &SlotType, value: Json) -> Json {
     match kind {
         SlotType::Categorical(values) => category(values, &value).map_or(value, Json::String),
         SlotType::List if !value.is_array() && !value.is_null() && value != "" => Json::Array(vec![value]),
@@ -38,17 +38,17 @@ pub(super) fn is_valid(kind: &SlotType, value: &Json) -> bool {
         }
 }
 
-/// The words that stand for nothing in payloads, in any case.
+/// Whether a word of a payload means null; case-insensitive.
 pub(super) fn is_null_word(text: &str) -> bool {
     ["none", "null", "undefined"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// Whether two values are the same to a user: `50` and `50.0` are.
-pub(super) fn same(a: &Json, b: &Json) -> bool {
+/// Whether two values are equal for a user: `50` and `50.0` are.
+pub(super) fn same_value(a: &Json, b: &Json) -> bool {
     a == b || matches!((a.as_f64(), b.as_f64()), (Some(a), Some(b)) if a == b)
 }
 
-/// Whether the mappings of a slot let this source fill it; `active` are the flows under way.
+/// Whether the mappings of a slot allow this source; `active` are the active flows.
 pub(super) fn may_fill(slot: &SlotDef, by: FilledBy, active: &[&str]) -> bool {
     let among = |flows: &[crate::ids::FlowId]| flows.is_empty() || flows.iter().any(|f| active.contains(&f.as_str()));
     match by {
@@ -69,15 +69,15 @@ pub(super) fn may_fill(slot: &SlotDef, by: FilledBy, active: &[&str]) -> bool {
     }
 }
 
-/// Whether the model may change what an intent message filled.
+/// Whether the model may correct a value that an intent message set (`allow_nlu_correction`).
 pub(super) fn allows_correction_of_nlu(slot: &SlotDef) -> bool {
     slot.mappings.iter().any(|mapping| matches!(mapping, Mapping::FromLlm { allow_nlu_correction: true, .. }))
 }
 
-/// The value as the project's own type wants it; unknown slots keep it.
-pub(super) fn settled_for(project: &Project, name: &SlotName, value: Json) -> Json {
+/// Normalises a value for a slot of the project; values of unknown slots are unchanged.
+pub(super) fn normalize_for(project: &Project, name: &SlotName, value: Json) -> Json {
     match project.slot(name.as_str()) {
-        Some(slot) => settled(&slot.kind, value),
+        Some(slot) => normalize(&slot.kind, value),
         None => value,
     }
 }
@@ -104,7 +104,7 @@ fn as_float(value: &Json) -> Option<f64> {
     }
 }
 
-/// JSON knows no infinity, and no user means one.
+/// Infinity and NaN are not valid: JSON cannot represent them.
 fn finite(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|number| number.is_finite())
 }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn values_become_what_the_type_wants() {
+    fn values_are_coerced_to_the_slot_type() {
         for (kind, given, want) in [
             (SlotType::Bool, json!("Yes"), json!(true)),
             (SlotType::Bool, json!(" no "), json!(false)),
@@ -153,12 +153,12 @@ mod tests {
             (SlotType::List, json!(null), json!(null)),
             (SlotType::Text, json!(5), json!(5)),
         ] {
-            assert_eq!(coerced(&kind, given.clone()), want, "{} from {given}", kind.name());
+            assert_eq!(coerce(&kind, given.clone()), want, "{} from {given}", kind.name());
         }
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_valid() {
+    fn values_of_another_type_are_invalid() {
         assert!(!is_valid(&SlotType::Bool, &json!("maybe")));
         assert!(!is_valid(&float(), &json!("nan")));
         assert!(!is_valid(&sizes(), &json!("huge")));
@@ -167,8 +167,8 @@ mod tests {
     }
 
     #[test]
-    fn whole_and_broken_numbers_are_compared_by_value() {
-        assert!(same(&json!(50), &json!(50.0)));
-        assert!(!same(&json!("50"), &json!(50.0)));
+    fn numbers_are_compared_by_value() {
+        assert!(same_value(&json!(50), &json!(50.0)));
+        assert!(!same_value(&json!("50"), &json!(50.0)));
     }
 }

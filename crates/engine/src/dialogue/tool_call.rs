@@ -1,14 +1,14 @@
-//! Steps that call a tool of an MCP server: the arguments on the way out, the slots on the way back.
+//! Call steps of MCP tools: the arguments from slots, and the result into slots.
 
 use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, patterns,
+    Next,
+    advance_context::{AdvanceContext, StepResult},
+    completed_steps, patterns,
     pending::called_by_top,
-    rerun,
-    slots::settled_for,
-    turn::{Turn, Walk},
+    slots::normalize_for,
 };
 use crate::{
     conversation::{EventKind, FilledBy, FlowToolCall, PatternFrame, PendingEffect, Position, StepError, ToolResult},
@@ -19,23 +19,23 @@ use crate::{
     text::{ELLIPSIS, TextLimit, truncate},
 };
 
-/// Asks for the call.
+/// Requests the tool call.
 pub(super) fn call(
-    turn: &mut Turn<'_>,
+    turn: &mut AdvanceContext<'_>,
     flow: &Flow,
     step: &Step,
     server: &ServerName,
     tool: &ToolName,
     input: &[(String, SlotName)],
-) -> Walk {
-    if rerun::passes(turn) {
-        return Walk::On;
+) -> StepResult {
+    if completed_steps::can_skip(turn) {
+        return StepResult::Continue;
     }
-    if turn.floor.is_some() {
-        return turn.fail("no tool is called any more: the turn's budget is spent");
+    if turn.protected_frames.is_some() {
+        return turn.fail("no tool is called: the budget of the turn is exhausted");
     }
     turn.pending = Some(PendingEffect::Tool { flow_id: flow.id.clone(), step_id: step.id.clone() });
-    Walk::Stop(Next::Tool(Box::new(FlowToolCall {
+    StepResult::Return(Next::Tool(Box::new(FlowToolCall {
         server: server.clone(),
         tool: tool.clone(),
         arguments: arguments(turn, input),
@@ -44,32 +44,33 @@ pub(super) fn call(
     })))
 }
 
-/// Parameters from slots. An empty slot is left out: a tool knows its own defaults, and most refuse a null.
-fn arguments(turn: &Turn<'_>, input: &[(String, SlotName)]) -> Map<String, Json> {
+/// The arguments from slots. Empty slots are omitted: a tool has its own defaults, and most refuse null.
+fn arguments(turn: &AdvanceContext<'_>, input: &[(String, SlotName)]) -> Map<String, Json> {
     let filled = input.iter().map(|(parameter, slot)| (parameter.clone(), turn.slot(slot.as_str()).clone()));
     filled.filter(|(_, value)| !value.is_null()).collect()
 }
 
-/// A message came while a tool had not answered: that turn was cut. Whether the tool ran is not known, so the flow must not go
-/// on as if it had.
-pub(super) fn abandon_call(turn: &mut Turn<'_>) {
+/// A message arrived while a tool call was pending. Whether the tool ran is not known, so the flow must not continue as
+/// if it had.
+pub(super) fn abandon_call(turn: &mut AdvanceContext<'_>) {
     if let Some(Call::Tool { tool, .. }) = called_by_top(turn) {
-        turn.fail(&format!("tool `{tool}` had not answered when the next message came"));
+        turn.fail(&format!("tool `{tool}` had not finished when the next message arrived"));
     }
 }
 
-/// The tool answered, or did not: on success the mapped slots are set, otherwise the flow ends and the user hears it once.
-pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
+/// Handles the result of a tool call: on success the mapped slots are set, otherwise the flow follows `on_error` or
+/// ends with one message to the user.
+pub(super) fn on_tool_result(turn: &mut AdvanceContext<'_>, result: ToolResult) -> Next {
     let is_pending = matches!(turn.pending, Some(PendingEffect::Tool { .. }));
     let Some(Call::Tool { server, tool, input, output }) = called_by_top(turn).filter(|_| is_pending) else {
-        turn.note("received a tool result, but no tool call is pending");
+        turn.add_note("received a tool result, but no tool call is pending");
         return Next::Listen;
     };
     turn.pending = None;
-    if let ToolResult::Wants { reason, slots } = &result
-        && wants(turn, slots, reason)
+    if let ToolResult::NeedsInput { reason, slots } = &result
+        && ask_for_input(turn, slots, reason)
     {
-        return turn.walk();
+        return turn.run_until_effect();
     }
     let failed = match &result {
         ToolResult::Done { result } if result.get("isError") == Some(&Json::Bool(true)) => {
@@ -77,7 +78,7 @@ pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
         }
         ToolResult::Done { .. } => None,
         ToolResult::Failed { reason } => Some(("failed", reason.clone())),
-        ToolResult::Wants { reason, .. } => Some(("failed", reason.clone())),
+        ToolResult::NeedsInput { reason, .. } => Some(("failed", reason.clone())),
         ToolResult::Unknown { reason } => Some(("unknown", format!("whether it ran is not known: {reason}"))),
     };
     let (status, summary): (&str, _) = match (&failed, &result) {
@@ -86,7 +87,7 @@ pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
         (None, _) => ("done", None),
     };
     let arguments = Json::Object(arguments(turn, input));
-    turn.emit_here(EventKind::ToolExecuted {
+    turn.emit_in_top_frame(EventKind::ToolExecuted {
         server: Some(server.clone()),
         tool_name: tool.clone(),
         agent_id: None,
@@ -97,45 +98,46 @@ pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
     });
     let outcome = match (failed, &result) {
         (Some((_, reason)), _) => Err(reason),
-        (None, ToolResult::Done { result }) => fill(turn, output, result),
+        (None, ToolResult::Done { result }) => set_output_slots(turn, output, result),
         (None, _) => Ok(()),
     };
     if outcome.is_ok() {
-        rerun::remember(turn);
+        completed_steps::record_completed(turn);
     }
     if let Err(reason) = outcome {
         let info = Map::from_iter([
             ("error_source".to_owned(), Json::from("mcp_tool")),
             ("tool_name".to_owned(), Json::from(tool.as_str())),
         ]);
-        let (code, message) = coded(&reason);
+        let (code, message) = split_code(&reason);
         let error = match status {
             "unknown" => StepError::in_doubt("unknown", message),
             _ => StepError::new(code, message),
         };
         turn.step_failed(&format!("tool `{tool}` of `{server}`: {reason}"), error, info);
     }
-    turn.walk()
+    turn.run_until_effect()
 }
 
-/// Asks for the first of the slots as a collect step would, and stands before the call again for when it is filled. What was
-/// in them is forgotten: the tool did not take it. False where the question cannot be asked.
-fn wants(turn: &mut Turn<'_>, slots: &[SlotName], reason: &str) -> bool {
+/// Asks for the first of the slots as a collect step would, and places the frame before the call, so that the tool is
+/// called again when the slot is set. The current values are cleared, because the tool did not accept them. False when
+/// the slot cannot be asked for.
+fn ask_for_input(turn: &mut AdvanceContext<'_>, slots: &[SlotName], reason: &str) -> bool {
     let Some(Position::At(step)) = turn.stack.last().map(|top| top.at.clone()) else { return false };
     let Some(first) = slots.first() else { return false };
     let (utter, action) =
         (ResponseName::from(format!("utter_ask_{first}")), ActionName::from(format!("action_ask_{first}")));
     if turn.project.response(utter.as_str()).is_none() && !turn.project.lists_action(action.as_str()) {
-        turn.note(format!("a tool wants slot `{first}`, but there is neither `{utter}` nor `{action}`: {reason}"));
+        turn.add_note(format!("a tool needs slot `{first}`, but there is neither `{utter}` nor `{action}`: {reason}"));
         return false;
     }
-    turn.note(format!("a tool asks back: {reason}"));
+    turn.add_note(format!("a tool needs input from the user: {reason}"));
     for slot in slots {
         if !turn.slot(slot.as_str()).is_null() {
             turn.set_slot(slot, Json::Null, FilledBy::Flow);
         }
     }
-    turn.remember_step();
+    turn.record_visit();
     if let Some(top) = turn.stack.last_mut() {
         top.at = Position::Before(step.clone());
     }
@@ -144,21 +146,26 @@ fn wants(turn: &mut Turn<'_>, slots: &[SlotName], reason: &str) -> bool {
     turn.push_pattern(patterns::COLLECT_INFORMATION, context)
 }
 
-/// The code that a reason begins with, and the rest; `failed` where there is none.
-fn coded(reason: &str) -> (&str, &str) {
+/// Splits a reason into its leading code and the rest; the code is `failed` if there is none.
+fn split_code(reason: &str) -> (&str, &str) {
     let is_code = |code: &str| !code.is_empty() && code.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     reason.split_once(": ").filter(|(code, _)| is_code(code)).unwrap_or(("failed", reason))
 }
 
-/// Evaluates every mapping before the first slot is set: half a result is none.
-fn fill(turn: &mut Turn<'_>, output: &[(SlotName, Expression)], result: &Json) -> Result<(), String> {
-    let says_nothing = |key: &str| match result.get(key) {
+/// Sets the slots of the output mapping. Every mapping is evaluated before the first slot is set, so that a partial
+/// result sets none.
+fn set_output_slots(
+    turn: &mut AdvanceContext<'_>,
+    output: &[(SlotName, Expression)],
+    result: &Json,
+) -> Result<(), String> {
+    let is_empty = |key: &str| match result.get(key) {
         None | Some(Json::Null) => true,
         Some(Json::Array(parts)) => parts.is_empty(),
         Some(_) => false,
     };
-    if says_nothing("content") && says_nothing("structuredContent") {
-        turn.note("the tool's answer is empty: no slot is set");
+    if is_empty("content") && is_empty("structuredContent") {
+        turn.add_note("the result of the tool is empty: no slot is set");
         return Ok(());
     }
     let context = Value::from_pairs([("result", from_json(result))]);
@@ -168,7 +175,7 @@ fn fill(turn: &mut Turn<'_>, output: &[(SlotName, Expression)], result: &Json) -
             .project
             .templates
             .eval_expression(expression, context.clone())
-            .map_err(|error| format!("the value for `{slot}` could not be made: {error}"))?;
+            .map_err(|error| format!("the value for `{slot}` cannot be evaluated: {error}"))?;
         values.push((slot, value));
     }
     for (slot, value) in values {
@@ -178,8 +185,8 @@ fn fill(turn: &mut Turn<'_>, output: &[(SlotName, Expression)], result: &Json) -
     Ok(())
 }
 
-/// Lists and maps become JSON texts where the slot holds text; elsewhere they keep their form.
-fn as_slot(turn: &Turn<'_>, slot: &SlotName, value: Json) -> Json {
+/// Converts lists and maps to JSON text for text slots; other slots keep the value.
+fn as_slot(turn: &AdvanceContext<'_>, slot: &SlotName, value: Json) -> Json {
     let kind = turn.project.slot(slot.as_str()).map(|slot| &slot.kind);
     let full = match &value {
         Json::Array(items) => !items.is_empty(),
@@ -189,7 +196,7 @@ fn as_slot(turn: &Turn<'_>, slot: &SlotName, value: Json) -> Json {
     if full && matches!(kind, Some(SlotType::Text)) {
         return Json::String(value.to_string());
     }
-    settled_for(turn.project, slot, value)
+    normalize_for(turn.project, slot, value)
 }
 
 fn summary(result: &Json) -> Option<String> {

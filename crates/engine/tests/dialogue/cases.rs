@@ -1,17 +1,17 @@
-//! Conversations as data. A file names a project: a folder under `projects/`, or files by name; a case may put `config`,
-//! `domain` and `flows` of its own over it (`with`). Every case is held to the invariants of `sound` as well, which is how the
-//! shortest form of a storm that failed is a case. A case is a list of turns:
+//! Conversations as data. A file names a project: a folder under `projects/`, or files by name; a case may override parts of
+//! `config`, `domain` and `flows` (`with`). Every case is also checked for the invariants, so that the shortest form of a
+//! failed random conversation is a case. `SEGUE_CASE=<part of a name>` runs single cases. A case is a list of turns:
 //!
-//! * `deploys`: such a map again, for a new version of the project that comes before the turn;
-//! * `trigger` in place of `user`: `intent` or `flow`, `values`, `reminder`;
-//! * `user`: what is written; `channel`, `metadata`, `wait` (minutes before it);
-//! * `do`: what the runtime answers to each thing asked for, in order: `commands: […]`, `act: name` with `slots`, `says`,
+//! * `deploys`: such a map again, for a new version of the project that is deployed before the turn;
+//! * `trigger` instead of `user`: `intent` or `flow`, `values`, `reminder`;
+//! * `user`: the message; `channel`, `metadata`, `wait` (minutes before it);
+//! * `do`: the outcome of each requested effect, in order: `commands: […]`, `act: name` with `slots`, `says`,
 //!   `followup`, `events` as JSON, `fails` (and `code`, `in_doubt: true`), `rejects`, `answers` (as an action server does); `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
-//!   `status` (and `code`), `says`, `slots`, `in_doubt` (a tool) and `call` to compare; `search: answered` with `text`, `search: none`, `search: failed` with what was
-//!   `said` of it; `exhausted: what`; `upgraded: true` (and `in_doubt`);
-//! * `cut: true` when the next message comes before the turn is over; `becomes` (files by name) when the project changes first;
-//! * then what must have come of it: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
-//!   others between them), `all_events` (these and no others), `no_events`, `why` (parts of its JSON), `reminders` (names of those that wait), `ends` when the session is over.
+//!   `status` (and `code`), `says`, `slots`, `in_doubt` (a tool) and `call` to compare; `search: answered` with `text`, `search: none`, `search: failed` with the partial answer
+//!   (`said`); `exhausted: what`; `upgraded: true` (and `in_doubt`);
+//! * `cut: true` when the next message arrives before the turn is over; `becomes` (files by name) when the project changes first;
+//! * then the expected result: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
+//!   others between them), `all_events` (these and no others), `no_events`, `why` (parts of its JSON), `reminders` (names of the pending ones), `ends` when the session is over.
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
@@ -29,59 +29,59 @@ use serde_json::{Map, Value as Json};
 
 use crate::{
     driver::{Driver, command},
+    invariants::{self, InvariantChecker},
     project,
-    sound::{self, Ledger},
 };
 
 #[test]
-fn conversations_go_as_written() {
+fn dialogue_cases() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/cases");
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    let only = option_env!("CASE");
+    let only = std::env::var("SEGUE_CASE").ok();
     let (mut count, mut failures, mut reasons) = (0, Vec::new(), BTreeSet::new());
     for path in files {
         let file: Json = serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         let project = project_of(&file["project"]);
         for case in file["cases"].as_array().unwrap() {
             let name = format!("{}: {}", path.file_stem().unwrap().to_string_lossy(), case["case"].as_str().unwrap());
-            if only.is_some_and(|only| !name.contains(only)) {
+            if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
                 continue;
             }
             count += 1;
             let own = |with: &Json| project::variant(file["project"].as_str().unwrap(), with);
             let project = if case["with"].is_null() { project.clone() } else { own(&case["with"]) };
             let mut driver = Driver::new(project);
-            let mut ledger = Ledger::new(&driver);
+            let mut checker = InvariantChecker::new(&driver);
             for (at, turn) in case["turns"].as_array().unwrap().iter().enumerate() {
                 if !turn["deploys"].is_null() {
                     driver.project = own(&turn["deploys"]);
                 }
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     play(&mut driver, turn);
-                    let sound = ledger.turn(&driver).and_then(|()| sound::way_out(&driver));
+                    let sound = checker.turn(&driver).and_then(|()| invariants::check_cancellable(&driver));
                     assert_eq!(sound, Ok(()));
                 }));
-                let kinds = driver.why.iter().map(|why| serde_json::to_value(why).unwrap()["reason"].to_string());
+                let kinds = driver.reasons.iter().map(|why| serde_json::to_value(why).unwrap()["reason"].to_string());
                 reasons.extend(kinds);
                 if outcome.is_err() {
                     failures.push(format!("{name}, turn {}", at + 1));
                     break;
                 }
             }
-            if let Err(breach) = sound::at_the_end(&driver, count * 7) {
-                failures.push(format!("{name}, at its end: {breach:?}"));
+            if let Err(violation) = invariants::check_conversation(&driver, count * 7) {
+                failures.push(format!("{name}, at its end: {violation:?}"));
             }
         }
     }
     let all = ["branch", "condition", "dropped", "failed", "note", "rejected", "replaced", "shortcut", "step"];
     let seen: Vec<String> = all.iter().map(|kind| format!("\"{kind}\"")).collect();
-    assert!(only.is_some() || reasons == seen.into_iter().collect(), "reasons that the cases show: {reasons:?}");
+    assert!(only.is_some() || reasons == seen.into_iter().collect(), "kinds of reasons in the cases: {reasons:?}");
     assert!(count > 0 && failures.is_empty(), "{} of {count} cases fail: {failures:#?}", failures.len());
 }
 
-fn project_of(written: &Json) -> Arc<Project> {
-    match written {
+fn project_of(json: &Json) -> Arc<Project> {
+    match json {
         Json::String(folder) => project::load(folder),
         files => project::of_files(
             files.as_object().unwrap().iter().map(|(path, text)| (path.as_str(), text.as_str().unwrap())),
@@ -129,11 +129,15 @@ fn play(driver: &mut Driver, turn: &Json) {
         give(driver, answer);
     }
     let end = if turn["ends"] == true { Next::EndSession } else { Next::Listen };
-    assert!(driver.next == end || turn["cut"] == true, "the turn must be over, but there comes {:?}", driver.next);
+    assert!(
+        driver.next == end || turn["cut"] == true,
+        "the turn must be over, but the engine requests {:?}",
+        driver.next
+    );
     expect(driver, turn);
 }
 
-/// A call of which nobody knows whether it was carried out.
+/// The event of a tool call with an unknown outcome.
 fn unknown(tool: &str, agent: Option<&str>) -> EventKind {
     EventKind::ToolExecuted {
         server: None,
@@ -146,21 +150,23 @@ fn unknown(tool: &str, agent: Option<&str>) -> EventKind {
     }
 }
 
-/// Hands in one answer of the world.
+/// Passes one outcome to the engine.
 pub(crate) fn give(driver: &mut Driver, answer: &Json) {
     if answer["upgraded"] == true {
         let outcomes = answer["in_doubt"].as_str().map(|tool| unknown(tool, None)).into_iter().collect();
-        driver.input(InputKind::Upgraded { outcomes });
+        driver.input(InputKind::VersionChanged { outcomes });
     } else if let Some(budget) = answer["exhausted"].as_str() {
-        driver.input(InputKind::Exhausted { budget: budget.to_owned() });
+        driver.input(InputKind::BudgetExhausted { budget: budget.to_owned() });
     } else if let Some(commands) = answer["commands"].as_array() {
-        assert_eq!(driver.next, Next::Understand, "the model is asked");
+        assert_eq!(driver.next, Next::Understand, "the command generator is called");
         let commands = commands.iter().map(|line| command(line.as_str().unwrap())).collect();
-        driver.input(InputKind::Understood(commands));
+        driver.input(InputKind::Commands(commands));
     } else if let Some(name) = answer["act"].as_str() {
-        let Next::Act(call) = &driver.next else { panic!("action {name} is not asked for, but {:?}", driver.next) };
+        let Next::Act(call) = &driver.next else {
+            panic!("expected a request for action {name}, got {:?}", driver.next)
+        };
         assert_eq!(call.name, *name);
-        driver.input(InputKind::Acted(match answer["fails"].as_str() {
+        driver.input(InputKind::ActionOutcome(match answer["fails"].as_str() {
             Some(reason) => ActionOutcome::Failed(match answer["code"].as_str() {
                 Some(code) if answer["in_doubt"] == true => StepError::in_doubt(code, reason),
                 Some(code) => StepError::new(code, reason),
@@ -170,28 +176,32 @@ pub(crate) fn give(driver: &mut Driver, answer: &Json) {
                 ActionOutcome::Rejected { reason: answer["rejects"].as_str().unwrap().to_owned() }
             }
             None if answer["answers"].is_object() => {
-                ActionOutcome::Answered(serde_json::from_value(answer["answers"].clone()).unwrap())
+                ActionOutcome::ServerResponse(serde_json::from_value(answer["answers"].clone()).unwrap())
             }
             None => ActionOutcome::Done { events: events_of(answer, None) },
         }));
     } else if let Some(name) = answer["tool"].as_str() {
-        let Next::Tool(call) = &driver.next else { panic!("tool {name} is not asked for, but {:?}", driver.next) };
+        let Next::Tool(call) = &driver.next else {
+            panic!("expected a request for tool {name}, got {:?}", driver.next)
+        };
         assert_eq!(call.tool, *name);
         if !answer["arguments"].is_null() {
             assert_eq!(Json::Object(call.arguments.clone()), answer["arguments"]);
         }
-        driver.input(InputKind::Called(if let Some(reason) = answer["fails"].as_str() {
+        driver.input(InputKind::ToolResult(if let Some(reason) = answer["fails"].as_str() {
             ToolResult::Failed { reason: reason.to_owned() }
         } else if let Some(slots) = answer["wants"].as_array() {
             let slots = slots.iter().map(|slot| slot.as_str().unwrap().into()).collect();
-            ToolResult::Wants { reason: "it asks back".to_owned(), slots }
+            ToolResult::NeedsInput { reason: "it asks back".to_owned(), slots }
         } else if let Some(reason) = answer["unknown"].as_str() {
             ToolResult::Unknown { reason: reason.to_owned() }
         } else {
             ToolResult::Done { result: answer["result"].clone() }
         }));
     } else if let Some(name) = answer["agent"].as_str() {
-        let Next::Agent(call) = &driver.next else { panic!("agent {name} is not asked for, but {:?}", driver.next) };
+        let Next::Agent(call) = &driver.next else {
+            panic!("expected a request for agent {name}, got {:?}", driver.next)
+        };
         assert_eq!(call.agent, *name);
         let called = serde_json::to_value(call).unwrap();
         for (key, value) in answer["call"].as_object().unwrap_or(&Map::new()) {
@@ -212,7 +222,7 @@ pub(crate) fn give(driver: &mut Driver, answer: &Json) {
         let events = events_of(answer, Some(AgentName::from(name)));
         driver.input(InputKind::Agent(AgentOutcome { status, events, data: Json::Null, metadata }));
     } else if let Some(how) = answer["search"].as_str() {
-        assert!(matches!(driver.next, Next::Search(_)), "knowledge is not asked for, but {:?}", driver.next);
+        assert!(matches!(driver.next, Next::Search(_)), "expected a request for a search, got {:?}", driver.next);
         let message = |key: &str| {
             answer[key].as_str().map(|text| {
                 let utter_source = Some("EnterpriseSearchPolicy".into());
@@ -220,10 +230,10 @@ pub(crate) fn give(driver: &mut Driver, answer: &Json) {
             })
         };
         let reason = "because".to_owned();
-        driver.input(InputKind::Searched(match how {
+        driver.input(InputKind::SearchOutcome(match how {
             "answered" => SearchOutcome::Answered { message: message("text").unwrap_or_default() },
             "none" => SearchOutcome::NoAnswer { reason },
-            "failed" => SearchOutcome::Failed { reason, said: message("said") },
+            "failed" => SearchOutcome::Failed { reason, partial: message("said") },
             other => panic!("no outcome: {other}"),
         }));
     } else {
@@ -256,7 +266,7 @@ fn events_of(answer: &Json, agent: Option<AgentName>) -> Vec<Event> {
         ("restarts", EventKind::Restart),
         ("starts_session", EventKind::SessionStarted),
         ("resets_slots", EventKind::ResetSlots),
-        // What only the engine may write.
+        // Only the engine may write this event.
         ("moves_stack", EventKind::Stack { frames: Vec::new().into(), next_frame: 0, pending: None }),
     ] {
         if answer[key] == true {
@@ -267,7 +277,7 @@ fn events_of(answer: &Json, agent: Option<AgentName>) -> Vec<Event> {
         kinds.push(serde_json::from_value(json.clone()).unwrap());
     }
     let at = Timestamp::from_micros(1);
-    kinds.into_iter().map(|kind| Event { at, kind, place: Default::default() }).collect()
+    kinds.into_iter().map(|kind| Event { at, kind, location: Default::default() }).collect()
 }
 
 fn texts(list: &Json) -> Vec<String> {
@@ -305,7 +315,7 @@ fn expect(driver: &Driver, turn: &Json) {
         }
     }
     if !turn["why"].is_null() {
-        let why = serde_json::to_string_pretty(&driver.why).unwrap();
+        let why = serde_json::to_string_pretty(&driver.reasons).unwrap();
         for part in texts(&turn["why"]) {
             assert!(why.contains(&part), "`{part}` is not in {why}");
         }

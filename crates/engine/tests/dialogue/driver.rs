@@ -1,10 +1,10 @@
-//! Drives a conversation through the engine and keeps everything that happened.
+//! Runs a conversation through the dialogue engine and records its inputs and events.
 
 use std::{ops::Range, sync::Arc};
 
 use segue_engine::{
     conversation::{
-        Command, Conversation, Event, EventKind, FilledBy, Frame, FrameKind, Position, Trigger, UserMessage,
+        Command, Conversation, Event, EventKind, ExternalTrigger, FilledBy, Frame, FrameKind, Position, UserMessage,
     },
     dialogue::{Input, InputKind, Next, Reason, advance},
     ids::{AgentName, ConversationId, FlowId, MessageId, SlotName},
@@ -13,17 +13,17 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-/// One input, and what came of it.
+/// One input and its result.
 #[derive(Clone)]
-pub(crate) struct Taken {
-    /// The project as it was then.
+pub(crate) struct InputRecord {
+    /// The project at that time.
     pub(crate) project: Arc<Project>,
     pub(crate) input: Input,
-    /// The stack before it.
+    /// The stack before the input.
     pub(crate) before: Vec<Frame>,
-    /// Its events, as places in everything since the beginning.
+    /// The indices of its events in [`Driver::all`].
     pub(crate) events: Range<usize>,
-    pub(crate) why: Vec<Reason>,
+    pub(crate) reasons: Vec<Reason>,
     pub(crate) next: Next,
 }
 
@@ -32,15 +32,15 @@ pub(crate) struct Taken {
 pub(crate) struct Driver {
     pub(crate) project: Arc<Project>,
     pub(crate) conversation: Conversation,
-    /// Everything since the beginning.
+    /// All events.
     pub(crate) all: Vec<Event>,
-    /// Events of the present turn.
+    /// Events of the current turn.
     pub(crate) events: Vec<Event>,
-    /// Reasons of the present turn.
-    pub(crate) why: Vec<Reason>,
+    /// Reasons of the current turn.
+    pub(crate) reasons: Vec<Reason>,
     pub(crate) next: Next,
-    /// Every input since the beginning.
-    pub(crate) log: Vec<Taken>,
+    /// All inputs.
+    pub(crate) log: Vec<InputRecord>,
     newest: usize,
     clock: i64,
     pub(crate) seed: u64,
@@ -53,7 +53,7 @@ impl Driver {
             conversation: Conversation::new(ConversationId::from("c")),
             all: Vec::new(),
             events: Vec::new(),
-            why: Vec::new(),
+            reasons: Vec::new(),
             next: Next::Listen,
             log: Vec::new(),
             newest: 0,
@@ -62,18 +62,18 @@ impl Driver {
         }
     }
 
-    /// Takes over the time, and what is awaited, of another conversation.
+    /// Copies the time and the pending request of another conversation.
     pub(crate) fn clock_like(&mut self, other: &Self) {
         self.clock = other.clock;
         self.next = other.next.clone();
     }
 
-    /// Lets minutes pass.
+    /// Advances the time by minutes.
     pub(crate) fn wait(&mut self, minutes: f64) {
         self.clock += (minutes * 60e6) as i64;
     }
 
-    /// Takes one input.
+    /// Passes one input to the engine.
     pub(crate) fn input(&mut self, kind: InputKind) -> &Next {
         self.clock += 1_000_000;
         let input = Input { at: Timestamp::from_micros(self.clock), seed: self.seed, kind };
@@ -83,37 +83,44 @@ impl Driver {
         let from = self.all.len();
         self.all.extend(done.events.iter().cloned());
         let (project, events) = (self.project.clone(), from..self.all.len());
-        self.log.push(Taken { project, input, before, events, why: done.why.clone(), next: done.next.clone() });
+        self.log.push(InputRecord {
+            project,
+            input,
+            before,
+            events,
+            reasons: done.reasons.clone(),
+            next: done.next.clone(),
+        });
         self.events.extend(done.events);
-        self.why.extend(done.why);
+        self.reasons.extend(done.reasons);
         self.next = done.next;
         &self.next
     }
 
-    /// Begins a turn.
+    /// Starts a turn with a user message.
     pub(crate) fn user(&mut self, text: &str) -> &Next {
         self.user_with(text, "rest", Map::new())
     }
 
     pub(crate) fn user_with(&mut self, text: &str, channel: &str, metadata: Map<String, Json>) -> &Next {
         self.events.clear();
-        self.why.clear();
+        self.reasons.clear();
         let message_id = MessageId::from(format!("m{}", self.clock));
         let message = UserMessage { text: text.into(), message_id, input_channel: channel.into(), metadata };
         self.input(InputKind::Message(message))
     }
 
-    /// Something comes that no user wrote.
-    pub(crate) fn trigger(&mut self, trigger: Trigger) -> &Next {
+    /// Starts a turn with a trigger.
+    pub(crate) fn trigger(&mut self, trigger: ExternalTrigger) -> &Next {
         self.events.clear();
-        self.why.clear();
+        self.reasons.clear();
         self.input(InputKind::Trigger(trigger))
     }
 
-    /// The answer of the command generator, one command a line.
+    /// Passes the commands of the command generator, one per line.
     pub(crate) fn understood(&mut self, lines: &[&str]) -> &Next {
         let commands = lines.iter().map(|line| command(line)).collect();
-        self.input(InputKind::Understood(commands))
+        self.input(InputKind::Commands(commands))
     }
 
     /// The events of the newest input.
@@ -121,12 +128,12 @@ impl Driver {
         &self.all[self.all.len() - self.newest..]
     }
 
-    /// What the user saw in this turn: the response's name, or the text where there is none.
+    /// The replies of this turn: the name of the response, or the text if there is none.
     pub(crate) fn said(&self) -> Vec<String> {
         self.events.iter().filter_map(said).collect()
     }
 
-    /// The texts that the user saw in this turn.
+    /// The texts of the replies of this turn.
     pub(crate) fn texts(&self) -> Vec<String> {
         let text = |event: &Event| match &event.kind {
             EventKind::Bot(bot) => bot.reply.text.as_deref().map(str::to_owned),
@@ -140,7 +147,7 @@ impl Driver {
         self.conversation.stack.frames().iter().map(frame).collect()
     }
 
-    /// The kinds of this turn's events with what they name.
+    /// The kinds of this turn's events with the names in them.
     pub(crate) fn happened(&self) -> Vec<String> {
         self.events.iter().map(happened).collect()
     }
@@ -189,7 +196,7 @@ fn happened(event: &Event) -> String {
     }
 }
 
-/// A command as tests write it.
+/// Parses a command in the short form of the tests.
 pub(crate) fn command(line: &str) -> Command {
     let names = |rest: &str| rest.split_whitespace().map(FlowId::from).collect::<Vec<_>>();
     if let Some(flow) = line.strip_prefix("start flow ") {

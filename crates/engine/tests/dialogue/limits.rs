@@ -1,4 +1,4 @@
-//! The limits of the dialogue, each reached: the turn ends, and says why.
+//! Tests that reach the limits of the dialogue: the turn ends and reports the reason.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ fn generator(settings: &str) -> Driver {
 }
 
 #[test]
-fn a_message_that_is_too_long_for_the_generator_is_answered_so() {
+fn message_longer_than_the_generator_limit_is_rejected() {
     let mut driver = generator("");
     assert_eq!(*driver.user(&"é".repeat(limits::MESSAGE_CHARACTERS)), Next::Understand);
     let mut driver = generator("");
@@ -35,7 +35,7 @@ fn a_message_that_is_too_long_for_the_generator_is_answered_so() {
 }
 
 #[test]
-fn a_message_that_is_too_long_for_anybody_is_answered_so() {
+fn message_longer_than_the_hard_limit_is_rejected() {
     let unlimited = ", user_input: {max_characters: -1}";
     let mut driver = generator(unlimited);
     assert_eq!(*driver.user(&"é".repeat(limits::MESSAGE_TEXT)), Next::Understand);
@@ -49,22 +49,22 @@ fn a_message_that_is_too_long_for_anybody_is_answered_so() {
 }
 
 #[test]
-fn a_turn_with_too_many_actions_ends_with_one_message() {
+fn turn_with_too_many_actions_ends_with_one_error_response() {
     let mut driver = Driver::new(project::load("bank"));
     driver.user("slow");
-    driver.understood(&["start flow slow_circle"]);
+    driver.understood(&["start flow slow_loop"]);
     let mut acts = 0;
     while let Next::Act(_) = &driver.next {
         acts += 1;
-        assert!(acts <= limits::TURN_ACTS + 1, "it goes on and on");
-        driver.input(InputKind::Acted(ActionOutcome::Done { events: Vec::new() }));
+        assert!(acts <= limits::TURN_EFFECTS + 1, "the turn does not end");
+        driver.input(InputKind::ActionOutcome(ActionOutcome::Done { events: Vec::new() }));
     }
     assert_eq!((driver.said(), &driver.next), (vec![INTERNAL.to_owned()], &Next::Listen));
-    assert!(acts > limits::TURN_ACTS - 10, "{acts}");
+    assert!(acts > limits::TURN_EFFECTS - 10, "{acts}");
 }
 
 #[test]
-fn flows_that_call_one_another_too_deeply_end_with_one_message() {
+fn too_deeply_nested_calls_end_with_one_error_response() {
     let mut flows = String::from("flows:\n");
     for n in 0..=limits::STACK_FRAMES {
         writeln!(flows, "  f{n}: {{description: calls the next, steps: [{{call: f{}}}]}}", n + 1).unwrap();
@@ -76,13 +76,13 @@ fn flows_that_call_one_another_too_deeply_end_with_one_message() {
     driver.user("go");
     driver.understood(&["start flow f0"]);
     assert_eq!((driver.said()[0].as_str(), &driver.next), (INTERNAL, &Next::Listen));
-    let why = serde_json::to_string(&driver.why).unwrap();
-    assert!(why.contains("the flows call one another too deeply"), "{why}");
+    let why = serde_json::to_string(&driver.reasons).unwrap();
+    assert!(why.contains("the calls between flows are nested too deeply"), "{why}");
     assert!(driver.conversation.stack.frames().len() <= limits::STACK_FRAMES);
 }
 
 #[test]
-fn with_a_full_stack_the_user_can_still_stop() {
+fn cancel_flow_works_with_a_full_stack() {
     let mut flows = String::from("flows:\n");
     for n in 0..limits::STACK_FRAMES {
         writeln!(
@@ -105,7 +105,7 @@ fn with_a_full_stack_the_user_can_still_stop() {
     assert_eq!(
         driver.said(),
         ["utter_cannot_handle", "utter_ask_a"],
-        "a further one does not begin, and the user is told"
+        "another flow does not start, and the user is notified"
     );
     driver.user("stop");
     driver.understood(&["cancel flow"]);
@@ -116,34 +116,34 @@ fn with_a_full_stack_the_user_can_still_stop() {
 /// Applies events one after the other.
 pub(crate) fn apply_all(conversation: &mut Conversation, kinds: impl IntoIterator<Item = EventKind>) {
     for kind in kinds {
-        conversation.apply(&Event { at: Timestamp::default(), kind, place: FlowLocation::default() });
+        conversation.apply(&Event { at: Timestamp::default(), kind, location: FlowLocation::default() });
     }
 }
 
 #[test]
-fn the_event_about_a_tool_keeps_the_beginning_of_its_answer() {
+fn tool_event_summary_is_truncated() {
     let mut driver = Driver::new(project::load("desk"));
     driver.user("book it");
     driver.understood(&["start flow book", "set slot topic teeth"]);
     let result = json!({"content": [], "isError": false, "text": "é".repeat(limits::TOOL_SUMMARY + 100)});
-    driver.input(InputKind::Called(ToolResult::Done { result }));
+    driver.input(InputKind::ToolResult(ToolResult::Done { result }));
     let summary = driver.all.iter().find_map(|event| match &event.kind {
         EventKind::ToolExecuted { summary, .. } => summary.clone(),
         _ => None,
     });
     let summary = summary.unwrap();
     assert_eq!(summary.chars().count(), limits::TOOL_SUMMARY);
-    assert!(summary.starts_with("éé") && !summary.ends_with('é'), "the cut is marked: {summary}");
+    assert!(summary.starts_with("éé") && !summary.ends_with('é'), "the truncation is marked: {summary}");
 }
 
 #[test]
-fn the_history_keeps_its_latest_entries() {
+fn history_keeps_the_latest_entries() {
     let mut conversation = Conversation::new(ConversationId::from("c"));
     for n in 0..limits::HISTORY_ITEMS + 5 {
         let (text, message_id) = (n.to_string().into(), "m".into());
         let message = UserMessage { text, message_id, input_channel: "rest".into(), metadata: Map::new() };
         let (at, place) = (Timestamp::default(), FlowLocation::default());
-        conversation.apply(&Event { at, kind: EventKind::User(message), place });
+        conversation.apply(&Event { at, kind: EventKind::User(message), location: place });
     }
     assert_eq!(conversation.history.len(), limits::HISTORY_ITEMS);
     let first = conversation.history.iter().next().unwrap();
@@ -151,8 +151,8 @@ fn the_history_keeps_its_latest_entries() {
 }
 
 #[test]
-fn a_flow_remembers_only_so_many_actions_that_ran() {
-    let many = limits::RAN_STEPS + 8;
+fn number_of_completed_steps_is_bounded() {
+    let many = limits::COMPLETED_STEPS + 8;
     let mut flows = String::from("flows:\n  f:\n    description: acts\n    steps:\n      - collect: a\n");
     let mut domain = String::from(
         "slots: {a: {type: text}, b: {type: text}}\nresponses: {utter_ask_a: [{text: A?}], utter_ask_b: [{text: B?}]}\nactions:\n",
@@ -171,21 +171,21 @@ fn a_flow_remembers_only_so_many_actions_that_ran() {
         let mut acts = 0;
         while let Next::Act(_) = &driver.next {
             acts += 1;
-            driver.input(InputKind::Acted(ActionOutcome::Done { events: Vec::new() }));
+            driver.input(InputKind::ActionOutcome(ActionOutcome::Done { events: Vec::new() }));
         }
-        assert!(driver.conversation.stack.frames()[0].ran.len() <= limits::RAN_STEPS);
+        assert!(driver.conversation.stack.frames()[0].completed_steps.len() <= limits::COMPLETED_STEPS);
         acts
     };
     assert_eq!(acts(&mut driver, "start flow f, set slot a x"), many);
     assert_eq!(acts(&mut driver, "set slot a y"), 8);
-    assert_eq!(acts(&mut driver, "set slot a z"), 8, "the same ones again");
+    assert_eq!(acts(&mut driver, "set slot a z"), 8, "the same ones run again");
 }
 
 #[test]
-fn only_so_many_changes_of_slots_are_taken_back() {
+fn number_of_undone_slot_changes_is_bounded() {
     let mut conversation = Conversation::new(ConversationId::from("c"));
     let mut apply = |kind| {
-        conversation.apply(&Event { at: Timestamp::default(), kind, place: FlowLocation::default() });
+        conversation.apply(&Event { at: Timestamp::default(), kind, location: FlowLocation::default() });
     };
     let slot = |name: &str, value: usize| EventKind::Slot {
         name: name.into(),
@@ -204,6 +204,6 @@ fn only_so_many_changes_of_slots_are_taken_back() {
     apply(slot("b", 1));
     apply(EventKind::Rewind);
     assert_eq!(conversation.set_value("a"), Some(&json!(7)));
-    assert_eq!(conversation.set_value("b"), Some(&json!(1)), "one change more than is kept");
+    assert_eq!(conversation.set_value("b"), Some(&json!(1)), "one change more than the limit");
     assert_eq!((conversation.history.len(), &conversation.latest_message), (0, &None));
 }

@@ -23,19 +23,19 @@ fn files(folder: &Path) -> Vec<SourceFile> {
     .collect()
 }
 
-/// The built-in patterns and what they say.
+/// The built-in patterns and their responses.
 pub(crate) fn patterns() -> Vec<SourceFile> {
     static PATTERNS: OnceLock<Vec<SourceFile>> = OnceLock::new();
     PATTERNS.get_or_init(|| files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../flows/patterns"))).clone()
 }
 
-/// A project of the tests, by folder. Nothing may be found wrong with it.
+/// Loads a test project by its folder; it must have no errors.
 pub(crate) fn load(name: &str) -> Arc<Project> {
     from(sources(name))
 }
 
-/// The same with parts of its own: `config`, `domain` and `flows` as maps, put over those of the folder; a flow, slot or
-/// response that is null is taken out.
+/// Loads a test project with overrides: `config`, `domain` and `flows` are merged into those of the folder; a flow,
+/// slot or response that is null is removed.
 pub(crate) fn variant(name: &str, with: &Json) -> Arc<Project> {
     let mut sources = sources(name);
     let text = |json: &Json| serde_json::to_string_pretty(json).unwrap().into();
@@ -58,7 +58,7 @@ pub(crate) fn variant(name: &str, with: &Json) -> Arc<Project> {
     from(sources)
 }
 
-/// Two levels of maps are united; lists grow; null takes out.
+/// Merges two levels of maps; extends lists; null removes an entry.
 fn put_over(base: &mut Json, over: &Json) {
     for (key, value) in over.as_object().unwrap() {
         match (&mut base[key], value) {
@@ -79,13 +79,13 @@ fn put_over(base: &mut Json, over: &Json) {
 
 fn sources(name: &str) -> Sources {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/projects").join(name);
-    gathered(files(&folder))
+    sources_of(files(&folder))
 }
 
-/// The same; the errors that are found instead, if there are any.
+/// Loads a project from texts by file name; returns the errors if there are any.
 pub(crate) fn try_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Arc<Project>, String> {
     let files = files.into_iter().map(|(path, text)| SourceFile { path: path.into(), text: text.into() });
-    let loaded = Project::load(&gathered(files));
+    let loaded = Project::load(&sources_of(files));
     let errors: Vec<_> = loaded.findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
     match loaded.project {
         Some(project) if errors.is_empty() => Ok(Arc::new(project)),
@@ -93,7 +93,7 @@ pub(crate) fn try_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>)
     }
 }
 
-fn gathered(files: impl IntoIterator<Item = SourceFile>) -> Sources {
+fn sources_of(files: impl IntoIterator<Item = SourceFile>) -> Sources {
     let mut sources = Sources { patterns: patterns(), ..Sources::default() };
     for file in files {
         match &*file.path {
@@ -107,7 +107,7 @@ fn gathered(files: impl IntoIterator<Item = SourceFile>) -> Sources {
     sources
 }
 
-/// A project of texts.
+/// Loads a project from the texts of its files.
 pub(crate) fn of_parts(domain: &str, flows: &str, endpoints: &str, agent: &str) -> Arc<Project> {
     let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
     from(Sources {
@@ -120,12 +120,12 @@ pub(crate) fn of_parts(domain: &str, flows: &str, endpoints: &str, agent: &str) 
     })
 }
 
-/// A project of texts by the names of their files, as `load` reads them.
+/// Loads a project from texts by file name; it must have no errors.
 pub(crate) fn of_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Arc<Project> {
-    from(gathered(files.into_iter().map(|(path, text)| SourceFile { path: path.into(), text: text.into() })))
+    from(sources_of(files.into_iter().map(|(path, text)| SourceFile { path: path.into(), text: text.into() })))
 }
 
-/// A project of a configuration and flows.
+/// Loads a project from a configuration and flows.
 pub(crate) fn with_config(config: &str, flows: &str) -> Arc<Project> {
     let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
     from(Sources {

@@ -1,5 +1,5 @@
-//! Random projects and random conversations: nothing panics, every turn ends, the events are the whole truth, the same inputs
-//! give the same bytes, and no flow is left behind.
+//! Property tests with random projects and conversations: nothing panics, every turn ends, the events determine the
+//! conversation, the same inputs give the same bytes, and every flow ends.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -45,7 +45,7 @@ const AGENTS: &str =
     "agent:\n  name: helper\n  protocol: RASA\n  description: helps\nconnections:\n  mcp_servers:\n    - name: shop\n";
 const ENDPOINTS: &str = "mcp_servers:\n  - name: shop\n    url: http://localhost:1/mcp\n    type: http\n";
 
-/// The steps that a flow is made of; `{ID}` is the step's id.
+/// The steps of generated flows.
 const STEPS: [&str; 14] = [
     "collect: a",
     "collect: b\n        rejections:\n          - if: slots.b > 100\n            utter: utter_no",
@@ -66,7 +66,7 @@ const STEPS: [&str; 14] = [
 #[derive(Clone, Debug)]
 struct Plan {
     steps: Vec<usize>,
-    /// 0 ends, 1 branches, 2 goes round, 3 links.
+    /// 0: the flow ends, 1: it branches, 2: it loops, 3: it links.
     end: u8,
     guard: bool,
 }
@@ -86,7 +86,7 @@ fn project_of(plans: &[Plan]) -> Arc<Project> {
             .unwrap();
         let last = plan.steps.len() - 1;
         for (number, step) in plan.steps.iter().enumerate() {
-            // Nobody calls a flow that calls, so that calls come to an end; f4 is the one that is called.
+            // Only f4 is called, and it calls no flow, so that calls end.
             let step = if at == 4 && *step == 13 { "noop: true" } else { STEPS[*step] };
             let next = match (number == last, plan.end) {
                 (true, 1) => {
@@ -107,12 +107,12 @@ fn project_of(plans: &[Plan]) -> Arc<Project> {
     project::of_parts(DOMAIN, &flows, ENDPOINTS, AGENTS)
 }
 
-/// One thing that the world does.
+/// A generated turn.
 #[derive(Clone, Debug)]
 struct Move {
     text: &'static str,
     commands: Vec<&'static str>,
-    /// Decides outcomes of effects, one after the other.
+    /// Determines the outcomes of effects, one after the other.
     luck: Vec<u8>,
     minutes: u8,
 }
@@ -181,7 +181,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     prop::collection::vec(one, 1..16)
 }
 
-/// An answer to the open question, for users who oblige.
+/// An answer to the open question, for cooperative users.
 fn answer(driver: &Driver) -> Option<(&'static str, &'static str)> {
     let FrameKind::Pattern { context: PatternFrame::CollectInformation { collect, .. } } =
         &driver.conversation.stack.top()?.kind
@@ -199,14 +199,14 @@ fn answer(driver: &Driver) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Plays one message; gives how often the engine was asked.
+/// Runs one turn; returns the number of requests of the engine.
 fn play(driver: &mut Driver, turn: &Move) -> usize {
     driver.wait(f64::from(turn.minutes));
     let mut luck = turn.luck.iter().copied().cycle();
     let mut asked = 0;
     if turn.luck[0] == 7 {
-        // An answer that nobody waits for must do no harm.
-        driver.input(InputKind::Called(ToolResult::Failed { reason: "late".into() }));
+        // An outcome that is not pending must have no effect.
+        driver.input(InputKind::ToolResult(ToolResult::Failed { reason: "late".into() }));
     }
     let obliging = answer(driver).filter(|_| !turn.luck[0].is_multiple_of(3));
     let commands = obliging.map_or(turn.commands.clone(), |(_, command)| vec![command]);
@@ -218,15 +218,17 @@ fn play(driver: &mut Driver, turn: &Move) -> usize {
         }
         let luck = luck.next().unwrap();
         if luck == 255 {
-            driver.input(InputKind::Exhausted { budget: "steps".into() });
+            driver.input(InputKind::BudgetExhausted { budget: "steps".into() });
             continue;
         }
         match driver.next.clone() {
             Next::Understand => driver.understood(&commands),
-            Next::Act(_) => driver.input(InputKind::Acted(acted(luck))),
-            Next::Tool(_) => driver.input(InputKind::Called(called(luck))),
-            Next::Agent(_) => driver.input(InputKind::Agent(ran(luck))),
-            Next::Search(_) => driver.input(InputKind::Searched(SearchOutcome::NoAnswer { reason: "none".into() })),
+            Next::Act(_) => driver.input(InputKind::ActionOutcome(action_outcome(luck))),
+            Next::Tool(_) => driver.input(InputKind::ToolResult(tool_result(luck))),
+            Next::Agent(_) => driver.input(InputKind::Agent(agent_outcome(luck))),
+            Next::Search(_) => {
+                driver.input(InputKind::SearchOutcome(SearchOutcome::NoAnswer { reason: "none".into() }))
+            }
             Next::Listen | Next::EndSession => unreachable!(),
         };
         one_stack_event(driver);
@@ -241,14 +243,14 @@ fn one_stack_event(driver: &Driver) {
 }
 
 fn event(kind: EventKind) -> Event {
-    Event { at: Timestamp::from_micros(5), kind, place: Default::default() }
+    Event { at: Timestamp::from_micros(5), kind, location: Default::default() }
 }
 
 fn slot(name: &str, value: Json) -> Event {
     event(EventKind::Slot { name: SlotName::from(name), value, filled_by: None, reset: false })
 }
 
-fn acted(luck: u8) -> ActionOutcome {
+fn action_outcome(luck: u8) -> ActionOutcome {
     let events = match luck % 16 {
         0 => return ActionOutcome::failed("x"),
         1 => vec![slot("a", json!("z")), slot("nowhere", json!(1))],
@@ -265,19 +267,19 @@ fn acted(luck: u8) -> ActionOutcome {
     ActionOutcome::Done { events }
 }
 
-fn called(luck: u8) -> ToolResult {
+fn tool_result(luck: u8) -> ToolResult {
     match luck % 7 {
         0 => ToolResult::Failed { reason: "x".into() },
         1 => ToolResult::Unknown { reason: "x".into() },
         2 => ToolResult::Done { result: json!({"isError": true}) },
         3 => ToolResult::Done { result: json!(null) },
-        4 => ToolResult::Wants { reason: "x".into(), slots: vec!["b".into(), "d".into()] },
-        5 => ToolResult::Wants { reason: "x".into(), slots: vec!["f".into()] },
+        4 => ToolResult::NeedsInput { reason: "x".into(), slots: vec!["b".into(), "d".into()] },
+        5 => ToolResult::NeedsInput { reason: "x".into(), slots: vec!["f".into()] },
         _ => ToolResult::Done { result: json!({"structuredContent": {"f": [1, {"x": null}]}}) },
     }
 }
 
-fn ran(luck: u8) -> AgentOutcome {
+fn agent_outcome(luck: u8) -> AgentOutcome {
     let status = match luck % 8 {
         0 => AgentStatus::Failed { code: "A1".into(), reason: "x".into() },
         1 => AgentStatus::Cancelled { reason: "x".into() },
@@ -292,12 +294,12 @@ fn ran(luck: u8) -> AgentOutcome {
 
 fn at_rest(driver: &Driver) {
     for frame in driver.conversation.stack.frames() {
-        assert_ne!(frame.at, Position::End, "a frame that is over stays on the stack: {:?}", driver.stack());
+        assert_ne!(frame.at, Position::End, "an ended frame stays on the stack: {:?}", driver.stack());
     }
-    assert!(driver.conversation.turn.acts <= 260, "a turn does at most so much");
+    assert!(driver.conversation.turn.effects <= 260, "a turn has a limited number of effects");
 }
 
-/// Few cases by default, as many as `PROPTEST_CASES` says otherwise.
+/// Few cases by default; `PROPTEST_CASES` sets another number.
 fn sampled() -> ProptestConfig {
     let all = ProptestConfig::default();
     let cases = if all.cases == 256 { 64 } else { all.cases };
@@ -308,7 +310,7 @@ proptest! {
     #![proptest_config(sampled())]
 
     #[test]
-    fn any_conversation_is_sound(plans in plans(), turns in moves()) {
+    fn random_conversations_replay_and_end(plans in plans(), turns in moves()) {
         let project = project_of(&plans);
         let mut driver = Driver::new(project.clone());
         for turn in &turns {
@@ -316,7 +318,7 @@ proptest! {
             prop_assert!(asked <= 600, "the turn does not end: {turn:?}");
             at_rest(&driver);
         }
-        // The events are the whole truth, also after they were written down.
+        // The events determine the conversation, also after serialisation.
         let text = serde_json::to_string(&driver.all).unwrap();
         let read: Vec<Event> = serde_json::from_str(&text).unwrap();
         let folded = Conversation::fold(ConversationId::from("c"), &read);
@@ -327,8 +329,7 @@ proptest! {
             play(&mut again, turn);
         }
         prop_assert_eq!(text, serde_json::to_string(&again.all).unwrap());
-        // Whoever cancels long enough has nothing under way.
-        // A question that takes nothing but its answer must get it first.
+        // Cancelling often enough ends every flow.
         let stop = Move { text: "stop it", commands: vec!["cancel flow", "set slot a q"], luck: vec![9], minutes: 0 };
         let most = 2 * driver.conversation.stack.frames().len() + 4;
         for _ in 0..most {
@@ -339,7 +340,7 @@ proptest! {
 }
 
 #[test]
-fn random_conversations_reach_what_they_are_for() {
+fn random_conversations_reach_all_features() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..150 {
@@ -377,7 +378,7 @@ fn random_conversations_reach_what_they_are_for() {
 }
 
 #[test]
-fn the_variation_is_chosen_by_the_seed_and_all_are_chosen() {
+fn response_variation_depends_on_the_seed() {
     let plans: Vec<Plan> = (0..5).map(|_| Plan { steps: vec![6], end: 0, guard: false }).collect();
     let project = project_of(&plans);
     let mut texts = std::collections::BTreeSet::new();
@@ -385,18 +386,18 @@ fn the_variation_is_chosen_by_the_seed_and_all_are_chosen() {
         let mut driver = Driver::new(project.clone());
         driver.seed = seed;
         driver.user("hello");
-        driver.input(InputKind::Understood(vec![command("start flow f1")]));
+        driver.input(InputKind::Commands(vec![command("start flow f1")]));
         texts.insert(driver.texts()[0].clone());
     }
     assert_eq!(texts.into_iter().collect::<Vec<_>>(), ["SAY", "say None"]);
 }
 
 #[test]
-fn a_command_that_only_cleaning_makes_is_refused() {
+fn engine_only_commands_are_refused() {
     let plans: Vec<Plan> = (0..5).map(|_| Plan { steps: vec![0], end: 0, guard: false }).collect();
     let mut driver = Driver::new(project_of(&plans));
     driver.user("hello");
-    driver.input(InputKind::Understood(vec![
+    driver.input(InputKind::Commands(vec![
         Command::CorrectSlots { corrected_slots: vec![(SlotName::from("a"), json!("x"))], extractor: FilledBy::Llm },
         Command::CodeChange,
         Command::StartPattern { flow: "pattern_nowhere".into() },
@@ -406,7 +407,7 @@ fn a_command_that_only_cleaning_makes_is_refused() {
 }
 
 #[test]
-fn a_flow_that_changed_or_is_gone_is_told_and_ended() {
+fn changed_flow_ends_and_user_is_notified() {
     let collect = |step: usize| (0..5).map(|_| Plan { steps: vec![step, 6], end: 0, guard: false }).collect::<Vec<_>>();
     let mut driver = Driver::new(project_of(&collect(0)));
     driver.user("hello");
@@ -420,8 +421,8 @@ fn a_flow_that_changed_or_is_gone_is_told_and_ended() {
 }
 
 #[test]
-fn a_step_that_is_gone_does_not_break_the_conversation() {
-    // The agent comes back into a project whose flow was changed meanwhile.
+fn removed_step_does_not_break_the_conversation() {
+    // The outcome arrives in a project whose flow has been changed.
     let of = |step: usize| (0..5).map(|_| Plan { steps: vec![step, 6], end: 0, guard: false }).collect::<Vec<_>>();
     let mut driver = Driver::new(project_of(&of(7)));
     driver.user("hello");
@@ -433,7 +434,7 @@ fn a_step_that_is_gone_does_not_break_the_conversation() {
         ENDPOINTS,
         AGENTS,
     );
-    driver.input(InputKind::Acted(ActionOutcome::Done { events: Vec::new() }));
+    driver.input(InputKind::ActionOutcome(ActionOutcome::Done { events: Vec::new() }));
     assert_eq!(driver.next, Next::Listen);
     driver.user("hello");
     driver.understood(&["start flow f9"]);
@@ -445,7 +446,7 @@ fn a_step_that_is_gone_does_not_break_the_conversation() {
 }
 
 #[test]
-fn a_message_that_cuts_a_turn_finds_the_agent_waiting_and_the_tool_failed() {
+fn interrupting_message_finds_agent_waiting_and_tool_failed() {
     let of = |step: usize| (0..5).map(|_| Plan { steps: vec![step, 6], end: 0, guard: false }).collect::<Vec<_>>();
     let mut driver = Driver::new(project_of(&of(10)));
     driver.user("hello");

@@ -50,7 +50,7 @@ fn reason(result: ToolResult) -> String {
     match result {
         ToolResult::Failed { reason } => format!("failed {reason}"),
         ToolResult::Unknown { reason } => format!("unknown {reason}"),
-        ToolResult::Wants { reason, slots } => format!("wants {slots:?} {reason}"),
+        ToolResult::NeedsInput { reason, slots } => format!("wants {slots:?} {reason}"),
         ToolResult::Done { result } => panic!("{result}"),
     }
 }

@@ -1,14 +1,14 @@
-//! The state of a conversation as action servers are told it.
+//! The state of a conversation in the tracker format, as action servers receive it.
 
 use serde_json::{Map, Value as Json, json};
 
 use super::{
     super::{Conversation, Event, EventKind, Frame, FrameKind, Position, UserMessage},
-    written,
+    events_json,
 };
 use crate::{payload, project::Project};
 
-/// The state, with these events of the conversation; `events` may be the latest part only.
+/// The state with the given events of the conversation; `events` may contain only the newest ones.
 pub fn state<'e>(
     project: &Project,
     conversation: &Conversation,
@@ -19,7 +19,7 @@ pub fn state<'e>(
         EventKind::Action { name } => Some(name.as_str()),
         _ => None,
     });
-    let events = written(project, events);
+    let events = events_json(project, events);
     let slots: Map<String, Json> = project
         .domain
         .slots
@@ -46,7 +46,7 @@ pub fn state<'e>(
     })
 }
 
-/// The newest message of the user; from `events`, which are written already, where it is among them.
+/// The newest user message; taken from `events`, which are in the tracker format, when they contain it.
 pub fn latest_message(conversation: &Conversation, events: &[Json]) -> Json {
     let Some(message) = &conversation.latest_message else { return json!({}) };
     let line = events.iter().rev().find(|line| line.get("event").is_some_and(|event| event == "user"));
@@ -58,7 +58,8 @@ pub fn latest_message(conversation: &Conversation, events: &[Json]) -> Json {
     Json::Object(latest)
 }
 
-/// What an NLU pipeline would have said of a message: an intent where the message names one, else none.
+/// The `parse_data` of a message, as an NLU pipeline would return it: an intent when the message names one, otherwise
+/// none.
 pub(super) fn parse_data(message: &UserMessage) -> Json {
     let Some(named) = payload::intent(&message.text) else {
         return json!({
@@ -80,7 +81,7 @@ pub(super) fn parse_data(message: &UserMessage) -> Json {
     })
 }
 
-/// A frame of the stack.
+/// A stack frame in the tracker format.
 pub(super) fn frame(frame: &Frame) -> Json {
     let mut fields = match &frame.kind {
         FrameKind::Flow { frame_type } => json!({"type": "flow", "frame_type": frame_type}),
@@ -94,7 +95,7 @@ pub(super) fn frame(frame: &Frame) -> Json {
             let mut fields = serde_json::to_value(context).unwrap_or_default();
             if let Json::Object(fields) = &mut fields {
                 fields.shift_remove("pattern");
-                fields.shift_remove("step_id"); // where the pattern stands is said below
+                fields.shift_remove("step_id"); // the position of the pattern itself is added below
                 fields.insert("type".into(), frame.flow_id.as_str().into());
             }
             fields

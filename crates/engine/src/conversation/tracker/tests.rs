@@ -15,7 +15,7 @@ fn project() -> Project {
 }
 
 fn event(kind: EventKind) -> Event {
-    Event { at: Timestamp::from_micros(1_500_000), kind, place: FlowLocation::default() }
+    Event { at: Timestamp::from_micros(1_500_000), kind, location: FlowLocation::default() }
 }
 
 fn user(text: &str) -> EventKind {
@@ -23,13 +23,13 @@ fn user(text: &str) -> EventKind {
     EventKind::User(UserMessage { text: text.into(), message_id: "m1".into(), input_channel: "rest".into(), metadata })
 }
 
-fn given(json: Json) -> Option<EventKind> {
+fn parsed(json: Json) -> Option<EventKind> {
     let Json::Object(fields) = json else { panic!("a map") };
-    read(fields, &"action_x".into())
+    parse_event(fields, &"action_x".into())
 }
 
 #[test]
-fn events_of_action_servers_become_ours() {
+fn action_server_events_are_parsed() {
     let slot = |value: Json| EventKind::Slot { name: "a".into(), value, filled_by: None, reset: false };
     for (written, read) in [
         (json!({"event": "slot", "timestamp": null, "name": "a", "value": [1]}), slot(json!([1]))),
@@ -59,42 +59,42 @@ fn events_of_action_servers_become_ours() {
             EventKind::SessionEnded { reason: None },
         ),
     ] {
-        assert_eq!(given(written.clone()), Some(read), "{written}");
+        assert_eq!(parsed(written.clone()), Some(read), "{written}");
     }
 }
 
 #[test]
-fn what_only_the_brain_may_write_is_kept_as_reported() {
-    for name in OURS {
-        let kind = given(json!({"event": name, "timestamp": 5.0, "name": "n"})).unwrap();
+fn engine_only_events_become_reported_events() {
+    for name in ENGINE_ONLY_EVENTS {
+        let kind = parsed(json!({"event": name, "timestamp": 5.0, "name": "n"})).unwrap();
         let EventKind::Reported { by, reported } = &kind else { panic!("{name}: {kind:?}") };
         assert_eq!((by.as_str(), reported["event"].as_str()), ("action_x", Some(name)));
-        assert_eq!(written(&project(), [&event(kind)])[0]["event"], name, "and is told on as it came");
+        assert_eq!(events_json(&project(), [&event(kind)])[0]["event"], name, "and is exported unchanged");
     }
 }
 
 #[test]
-fn unknown_kinds_and_wrong_shapes_are_kept_and_survive_the_store() {
+fn unknown_kinds_and_shapes_round_trip() {
     for json in [
         json!({"event": "weather", "timestamp": null, "rain": true}),
         json!({"event": "export", "timestamp": null}),
         json!({"event": "agent", "text": "hi", "data": null, "timestamp": null}),
         json!({"event": "loop_interrupted", "is_interrupted": true, "timestamp": null}),
     ] {
-        let kind = given(json.clone()).unwrap();
+        let kind = parsed(json.clone()).unwrap();
         assert!(matches!(kind, EventKind::Unknown(_)), "{json} {kind:?}");
         let stored = serde_json::to_string(&event(kind.clone())).unwrap();
         assert_eq!(Event::from_json(&stored).unwrap().kind, kind, "{stored}");
-        assert_eq!(written(&project(), [&event(kind)])[0]["event"], json["event"]);
+        assert_eq!(events_json(&project(), [&event(kind)])[0]["event"], json["event"]);
     }
-    assert_eq!(given(json!({"name": "a"})), None);
-    assert_eq!(given(json!({"event": 5})), None);
-    assert_eq!(given(json!({"event": "slot", "value": 1})), None, "a slot without a name");
+    assert_eq!(parsed(json!({"name": "a"})), None);
+    assert_eq!(parsed(json!({"event": 5})), None);
+    assert_eq!(parsed(json!({"event": "slot", "value": 1})), None, "a slot without a name");
 }
 
 #[test]
-fn a_bot_event_is_read_with_all_its_parts() {
-    let kind = given(json!({"event": "bot", "text": "hi", "metadata": {"utter_action": "utter_hi"}, "data": {
+fn bot_event_is_parsed_completely() {
+    let kind = parsed(json!({"event": "bot", "text": "hi", "metadata": {"utter_action": "utter_hi"}, "data": {
         "buttons": [{"title": "A", "payload": "/a", "type": "url"}, {"title": "B"}, "no button"],
         "custom": {"x": 1}, "image": "http://i", "elements": null, "quick_replies": [], "attachment": {},
     }}));
@@ -108,7 +108,7 @@ fn a_bot_event_is_read_with_all_its_parts() {
 }
 
 #[test]
-fn a_conversation_is_told_as_its_state() {
+fn state_contains_slots_message_and_events() {
     let project = project();
     let commands = vec![Command::StartFlow { flow: "pay".into() }];
     let said =
@@ -143,7 +143,7 @@ fn a_conversation_is_told_as_its_state() {
 }
 
 #[test]
-fn a_message_that_names_an_intent_is_told_with_it() {
+fn latest_message_contains_the_intent_of_an_intent_message() {
     let events = [event(user(r#"/inform{"city": "Oslo"}"#))];
     let conversation = Conversation::fold("u1".into(), &events);
     let latest = latest_message(&conversation, &[]);
@@ -155,18 +155,18 @@ fn a_message_that_names_an_intent_is_told_with_it() {
 }
 
 #[test]
-fn frames_have_the_names_of_the_format() {
+fn stack_frames_use_the_names_of_the_format() {
     use crate::conversation::{FlowFrameType, Frame, FrameKind, PatternFrame, Position};
     let frame = |flow: &str, at, kind| Frame {
         frame_id: "1".into(),
         flow_id: flow.into(),
         at,
         kind,
-        trail: Vec::new(),
-        reach: 0,
-        ran: Vec::new(),
+        visited_steps: Vec::new(),
+        continuation_hash: 0,
+        completed_steps: Vec::new(),
         error: None,
-        aside: Vec::new(),
+        used_slot_hashes: Vec::new(),
     };
     let flow = frame("pay", Position::Start, FrameKind::Flow { frame_type: FlowFrameType::Regular });
     let context = PatternFrame::CollectInformation {
@@ -177,7 +177,7 @@ fn frames_have_the_names_of_the_format() {
     };
     let asking = frame("pattern_collect_information", Position::At("ask".into()), FrameKind::Pattern { context });
     let kind = EventKind::Stack { frames: vec![flow, asking].into(), next_frame: 3, pending: None };
-    let line = &written(&project(), [&event(kind)])[0];
+    let line = &events_json(&project(), [&event(kind)])[0];
     let patch: Json = serde_json::from_str(line["update"].as_str().unwrap()).unwrap();
     assert_eq!(patch[0]["op"], "replace");
     let frames = &patch[0]["value"];

@@ -1,21 +1,21 @@
-//! `cannot handle`: the message led to nothing, and the user is told so.
+//! `cannot handle`: the message cannot be handled, and the user is notified.
 
 use serde_json::Map;
 
 use super::CommandDecision;
 use crate::{
     conversation::{Command, PatternFrame},
-    dialogue::{patterns, turn::Turn},
+    dialogue::{advance_context::AdvanceContext, patterns},
 };
 
-/// Once.
+/// Kept once.
 pub(super) fn clean(kept: &[Command]) -> CommandDecision {
     let is_kept = kept.iter().any(|command| matches!(command, Command::CannotHandle { .. }));
-    if is_kept { CommandDecision::Drop("said once") } else { CommandDecision::Keep }
+    if is_kept { CommandDecision::Drop("the command is kept once") } else { CommandDecision::Keep }
 }
 
-/// Puts the pattern on top. A project without it still answers.
-pub(super) fn run(turn: &mut Turn<'_>, reason: &str) {
+/// Pushes the pattern; a project without it sends `utter_ask_rephrase`.
+pub(super) fn run(turn: &mut AdvanceContext<'_>, reason: &str) {
     let reason = reason.to_owned();
     if !turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason }) {
         turn.say("utter_ask_rephrase", &Map::new());

@@ -1,59 +1,65 @@
-//! Which commands of a message survive, and why the others do not. Every drop and every replacement is a line in `why`.
+//! Command cleanup: which commands of a message are kept. Every drop and every replacement is recorded as a [`Reason`].
 
 use serde_json::Value as Json;
 
 use super::{
-    CommandContext, CommandDecision, Source, agent, cancel_flow, cannot_handle, clarify, free_form, set_slot,
+    CommandContext, CommandDecision, CommandSource, agent, cancel_flow, cannot_handle, clarify, free_form, set_slot,
     start_flow, started,
 };
 use crate::{
     conversation::Command,
-    dialogue::{Reason, code_change, collect, slots, turn::Turn, walked},
+    dialogue::{Reason, advance_context::AdvanceContext, code_change, collect, slot_dependencies, slots},
     ids::{FlowId, SlotName},
 };
 
-/// The commands of one message that survive.
-pub(super) fn clean(turn: &mut Turn<'_>, ctx: &CommandContext, commands: Vec<Command>, source: Source) -> Vec<Command> {
+/// Returns the commands of one message that are kept.
+pub(super) fn clean(
+    turn: &mut AdvanceContext<'_>,
+    ctx: &CommandContext,
+    commands: Vec<Command>,
+    source: CommandSource,
+) -> Vec<Command> {
     let by_name = commands.iter().any(|command| matches!(command, Command::StartPattern { .. }));
-    if let Some(flow) = code_change::changed(turn).filter(|_| !by_name) {
+    if let Some(flow) = code_change::changed_flow(turn).filter(|_| !by_name) {
         for command in commands {
             let rule = format!("`{flow}` has changed since it was started");
-            turn.because(Reason::Replaced { command, by: Command::CodeChange, rule });
+            turn.add_reason(Reason::Replaced { command, by: Command::CodeChange, rule });
         }
-        turn.note(format!("`{flow}` has changed since it was started"));
+        turn.add_note(format!("`{flow}` has changed since it was started"));
         return vec![Command::CodeChange];
     }
-    let commands = forced(turn, commands, source);
+    let commands = apply_force_slot_filling(turn, commands, source);
     let mut kept: Vec<Command> = Vec::with_capacity(commands.len());
     let all: Vec<Command> = if commands.len() > 1 { commands.clone() } else { Vec::new() };
     for command in commands {
-        match judge(turn, ctx, &kept, &all, command.clone(), source) {
+        match decide(turn, ctx, &kept, &all, command.clone(), source) {
             CommandDecision::Keep => kept.push(command),
             CommandDecision::Front => kept.insert(0, command),
-            CommandDecision::Drop(rule) => turn.dropped(command, rule),
+            CommandDecision::Drop(rule) => turn.add_dropped(command, rule),
             CommandDecision::Replace(by, rule) => {
-                turn.because(Reason::Replaced { command, by: by.clone(), rule: rule.to_owned() });
+                turn.add_reason(Reason::Replaced { command, by: by.clone(), rule: rule.to_owned() });
                 merge(&mut kept, by);
             }
         }
     }
-    let kept = asked_which(turn, ctx, kept);
-    let mut kept = with_agent(turn, ctx, kept, source);
+    let kept = clarify_multiple_starts(turn, ctx, kept);
+    let mut kept = route_to_waiting_agent(turn, ctx, kept, source);
     if kept.len() > 1 {
         drop_where(turn, &mut kept, "other commands can be handled", |command| {
             matches!(command, Command::CannotHandle { .. })
         });
     }
     if kept.contains(&Command::CancelFlow) {
-        forget_answers(turn, ctx, &mut kept);
+        drop_answers_to_cancelled_flow(turn, ctx, &mut kept);
     }
-    not_yet_shown(turn, ctx, &mut kept);
+    drop_answer_to_changed_question(turn, ctx, &mut kept);
     kept
 }
 
-/// A yes is a yes to what was shown: a message that changes it, or lets an agent look anew, does not answer the question as well.
-fn not_yet_shown(turn: &mut Turn<'_>, ctx: &CommandContext, kept: &mut Vec<Command>) {
-    let Some(asked) = &ctx.asked else { return };
+/// An answer confirms what was shown. If the message also changes what the question shows, or restarts an agent, the
+/// answer to the question is dropped.
+fn drop_answer_to_changed_question(turn: &mut AdvanceContext<'_>, ctx: &CommandContext, kept: &mut Vec<Command>) {
+    let Some(asked) = &ctx.asked_slot else { return };
     let answers = |command: &Command| matches!(command, Command::SetSlot { name, .. } if name == asked);
     if kept.len() < 2 || !kept.iter().any(answers) {
         return;
@@ -61,30 +67,41 @@ fn not_yet_shown(turn: &mut Turn<'_>, ctx: &CommandContext, kept: &mut Vec<Comma
     let mut changed: Vec<SlotName> = Vec::new();
     for command in kept.iter().filter(|command| !answers(command)) {
         match command {
-            Command::SetSlot { name, value, .. } if !has_already(turn, name, value) => changed.push(name.clone()),
+            Command::SetSlot { name, value, .. } if !has_value(turn, name, value) => changed.push(name.clone()),
             Command::CorrectSlots { corrected_slots, .. } => {
                 changed.extend(corrected_slots.iter().map(|(name, _)| name.clone()));
             }
             _ => {}
         }
     }
-    let begins_anew = kept.iter().any(|command| matches!(command, Command::RestartAgent { .. }));
-    if begins_anew && walked::asks_now_for_a_yes(turn) || walked::is_confirmed_now(turn, &changed) {
-        drop_where(turn, kept, "the message changes what the question shows, so it does not answer it", answers);
+    let restarts_agent = kept.iter().any(|command| matches!(command, Command::RestartAgent { .. }));
+    if restarts_agent && slot_dependencies::open_question_is_yes_no(turn)
+        || slot_dependencies::open_question_shows(turn, &changed)
+    {
+        drop_where(
+            turn,
+            kept,
+            "the message changes what the question shows, so it does not answer the question",
+            answers,
+        );
     }
 }
 
-/// While a question takes nothing but its answer, everything else is dropped.
-fn forced(turn: &mut Turn<'_>, commands: Vec<Command>, source: Source) -> Vec<Command> {
-    let forced = collect::asking_step(turn).filter(|collect| collect.force_slot_filling);
-    let Some(collect) = forced.filter(|_| source == Source::Model) else { return commands };
+/// `force_slot_filling`: drops every command that is not the answer to the question.
+fn apply_force_slot_filling(
+    turn: &mut AdvanceContext<'_>,
+    commands: Vec<Command>,
+    source: CommandSource,
+) -> Vec<Command> {
+    let forced = collect::open_collect_step(turn).filter(|collect| collect.force_slot_filling);
+    let Some(collect) = forced.filter(|_| source == CommandSource::Model) else { return commands };
     let (mut kept, mut dropped) = (Vec::new(), Vec::new());
     for command in commands {
         let answers = matches!(&command, Command::SetSlot { name, .. } if *name == collect.slot);
         if answers { kept.push(command) } else { dropped.push(command) }
     }
     for command in dropped {
-        turn.dropped(command, "the question takes nothing but its answer (force_slot_filling)");
+        turn.add_dropped(command, "the question accepts only its answer (force_slot_filling)");
     }
     if kept.is_empty() {
         kept.push(Command::CannotHandle { reason: "cannot_handle_default".to_owned() });
@@ -92,7 +109,8 @@ fn forced(turn: &mut Turn<'_>, commands: Vec<Command>, source: Source) -> Vec<Co
     kept
 }
 
-/// Corrections become one command; a second of its kind is dropped, as is a second "cannot handle".
+/// Adds a replacement: corrections are merged into one command; a second `cannot handle` or `start flow` of the same
+/// flow is dropped.
 fn merge(kept: &mut Vec<Command>, command: Command) {
     match command {
         Command::CorrectSlots { corrected_slots: more, extractor } => {
@@ -111,8 +129,8 @@ fn merge(kept: &mut Vec<Command>, command: Command) {
     }
 }
 
-/// Where the project wants it: several flows while none is under way become the question which of them is meant.
-fn asked_which(turn: &mut Turn<'_>, ctx: &CommandContext, kept: Vec<Command>) -> Vec<Command> {
+/// `clarify_on_multiple_start_flows`: several started flows while none is active become one `clarify` command.
+fn clarify_multiple_starts(turn: &mut AdvanceContext<'_>, ctx: &CommandContext, kept: Vec<Command>) -> Vec<Command> {
     let options: Vec<FlowId> = kept.iter().filter_map(started).collect();
     let wanted = turn.project.config.compat.clarify_on_multiple_start_flows;
     if !wanted || options.len() < 2 || ctx.base.is_some() {
@@ -122,36 +140,41 @@ fn asked_which(turn: &mut Turn<'_>, ctx: &CommandContext, kept: Vec<Command>) ->
     let mut others = vec![by.clone()];
     for command in kept {
         if started(&command).is_some() {
-            let rule = "several flows were named (clarify_on_multiple_start_flows)".to_owned();
-            turn.because(Reason::Replaced { command, by: by.clone(), rule });
+            let rule = "several flows are started (clarify_on_multiple_start_flows)".to_owned();
+            turn.add_reason(Reason::Replaced { command, by: by.clone(), rule });
         } else if !matches!(command, Command::SetSlot { .. }) {
             others.push(command);
         } else {
-            turn.dropped(command, "no flow is started before it is known which");
+            turn.add_dropped(command, "no flow is started before the user has chosen one");
         }
     }
     others
 }
 
-/// While an agent waits, what nobody can handle is for the agent, and so is a message that only fills slots.
-fn with_agent(turn: &mut Turn<'_>, ctx: &CommandContext, mut kept: Vec<Command>, source: Source) -> Vec<Command> {
-    if !ctx.agent_waits || source == Source::External {
+/// While an agent waits, a message that cannot be handled or that only sets slots is passed to the agent.
+fn route_to_waiting_agent(
+    turn: &mut AdvanceContext<'_>,
+    ctx: &CommandContext,
+    mut kept: Vec<Command>,
+    source: CommandSource,
+) -> Vec<Command> {
+    if !ctx.agent_waits || source == CommandSource::External {
         return kept;
     }
     let is_unhandled = |command: &Command| {
         matches!(command, Command::CannotHandle { reason } if reason != "cannot_handle_chitchat")
-            && source != Source::Check
+            && source != CommandSource::Check
     };
     for at in 0..kept.len() {
         if let Some(command) = kept.get_mut(at).filter(|command| is_unhandled(command)) {
             let command = std::mem::replace(command, Command::ContinueAgent);
             let rule = "an agent waits for the user".to_owned();
-            turn.because(Reason::Replaced { command, by: Command::ContinueAgent, rule });
+            turn.add_reason(Reason::Replaced { command, by: Command::ContinueAgent, rule });
         }
     }
     let only_fills = |command: &Command| matches!(command, Command::SetSlot { .. } | Command::CorrectSlots { .. });
     if kept.iter().all(only_fills) {
-        turn.note("an agent waits for the user, and no command speaks against it: it goes on");
+        turn.add_note("an agent waits for the user and no command prevents it: the agent continues");
         kept.push(Command::ContinueAgent);
     }
     let mut seen = false;
@@ -159,8 +182,8 @@ fn with_agent(turn: &mut Turn<'_>, ctx: &CommandContext, mut kept: Vec<Command>,
     kept
 }
 
-/// What was said to the flow that is given up is of no use any more, but for what a flow asks for that begins with this message.
-fn forget_answers(turn: &mut Turn<'_>, ctx: &CommandContext, kept: &mut Vec<Command>) {
+/// Drops values for a cancelled flow, except those that a flow started by this message collects.
+fn drop_answers_to_cancelled_flow(turn: &mut AdvanceContext<'_>, ctx: &CommandContext, kept: &mut Vec<Command>) {
     let project = turn.project;
     let starts: Vec<FlowId> = kept.iter().filter_map(started).collect();
     drop_where(turn, kept, "the flow that asks for it is cancelled", |command| match command {
@@ -170,33 +193,31 @@ fn forget_answers(turn: &mut Turn<'_>, ctx: &CommandContext, kept: &mut Vec<Comm
     });
 }
 
-fn has_already(turn: &Turn<'_>, name: &SlotName, value: &Json) -> bool {
-    let value = turn.project.slot(name.as_str()).map(|slot| slots::coerced(&slot.kind, value.clone()));
-    value.is_some_and(|value| slots::same(&value, turn.slot(name.as_str())))
+fn has_value(turn: &AdvanceContext<'_>, name: &SlotName, value: &Json) -> bool {
+    let value = turn.project.slot(name.as_str()).map(|slot| slots::coerce(&slot.kind, value.clone()));
+    value.is_some_and(|value| slots::same_value(&value, turn.slot(name.as_str())))
 }
 
-fn drop_where(turn: &mut Turn<'_>, kept: &mut Vec<Command>, rule: &str, goes: impl Fn(&Command) -> bool) {
+fn drop_where(turn: &mut AdvanceContext<'_>, kept: &mut Vec<Command>, rule: &str, drops: impl Fn(&Command) -> bool) {
     let all = std::mem::take(kept);
     for command in all {
-        if goes(&command) { turn.dropped(command, rule) } else { kept.push(command) }
+        if drops(&command) { turn.add_dropped(command, rule) } else { kept.push(command) }
     }
 }
 
-/// What the command's own rule says. `kept` are those that survived so far, `all` the whole message when it has several.
-fn judge(
-    turn: &mut Turn<'_>,
+/// Applies the command's own rule. `kept` are the commands kept so far; `all` is the whole message when it has several.
+fn decide(
+    turn: &mut AdvanceContext<'_>,
     ctx: &CommandContext,
     kept: &[Command],
     all: &[Command],
     command: Command,
-    source: Source,
+    source: CommandSource,
 ) -> CommandDecision {
     match &command {
         Command::StartFlow { flow } => start_flow::clean(turn, ctx, kept, flow, source),
         Command::SetSlot { name, value, extractor } => set_slot::clean(turn, ctx, kept, all, name, value, *extractor),
-        Command::CorrectSlots { .. } => {
-            CommandDecision::Drop("corrections are made by cleaning, nobody may ask for them")
-        }
+        Command::CorrectSlots { .. } => CommandDecision::Drop("corrections are created by command cleanup only"),
         Command::CancelFlow => cancel_flow::clean(ctx, kept),
         Command::Clarify { options } => clarify::clean(turn, ctx, kept, all, options, source),
         Command::ContinueAgent => agent::clean_continue(ctx, kept),
@@ -207,7 +228,7 @@ fn judge(
         Command::RepeatBotMessages | Command::SkipQuestion | Command::HumanHandoff => {
             free_form::clean_once(kept, &command, CommandDecision::Keep)
         }
-        Command::CodeChange => CommandDecision::Drop("the engine itself sees whether a flow changed"),
+        Command::CodeChange => CommandDecision::Drop("the dialogue engine itself detects whether a flow changed"),
         Command::Error { .. } | Command::Noop => CommandDecision::Keep,
         Command::StartPattern { flow } => match turn.project.flow(flow.as_str()) {
             Some(_) => CommandDecision::Keep,

@@ -1,14 +1,14 @@
-//! Commands that are answered in words and change nothing: small talk, knowledge, repeat, skip, a human.
+//! Commands that only lead to a reply: chitchat, search, repeat, skip, human handoff.
 
 use super::CommandDecision;
 use crate::{
     conversation::Command,
-    dialogue::{patterns, turn::Turn},
+    dialogue::{advance_context::AdvanceContext, patterns},
     project::{ActionReference, StepKind, builtin::TRIGGER_CHITCHAT},
 };
 
-/// Small talk goes first; a pattern that wants free generation without anything to generate with cannot answer.
-pub(super) fn clean_chitchat(turn: &Turn<'_>, kept: &[Command]) -> CommandDecision {
+/// Moves chitchat to the front. Without an action that generates small talk, a pattern that triggers it cannot answer.
+pub(super) fn clean_chitchat(turn: &AdvanceContext<'_>, kept: &[Command]) -> CommandDecision {
     let project = turn.project;
     let triggers = project.flow(patterns::CHITCHAT).is_some_and(|flow| {
         flow.steps
@@ -17,12 +17,12 @@ pub(super) fn clean_chitchat(turn: &Turn<'_>, kept: &[Command]) -> CommandDecisi
     });
     if triggers && !project.lists_action(TRIGGER_CHITCHAT) {
         let by = Command::CannotHandle { reason: "cannot_handle_chitchat".to_owned() };
-        return CommandDecision::Replace(by, "nothing can make up small talk here");
+        return CommandDecision::Replace(by, "the project has no action that generates small talk");
     }
     clean_once(kept, &Command::ChitChat, CommandDecision::Front)
 }
 
-/// A second one is dropped.
+/// Drops a second command of the same kind.
 pub(super) fn clean_once(kept: &[Command], command: &Command, verdict: CommandDecision) -> CommandDecision {
-    if kept.contains(command) { CommandDecision::Drop("said once") } else { verdict }
+    if kept.contains(command) { CommandDecision::Drop("the command is kept once") } else { verdict }
 }

@@ -1,8 +1,8 @@
-//! Commands: one file each, all of the same shape: `clean` says whether the command survives, `run` what it does.
+//! Commands: one file each, with `clean`, which decides whether the command is kept, and `run`, which executes it.
 //!
-//! Entry: [`execute`], the pipeline: what is under way is looked at ([`command_context`]), commands that make no sense now are dropped or
-//! replaced ([`cleanup`]), the others are put in order and run. Commands never walk flows and never speak: they move frames, set
-//! slots and push patterns; walking begins when all have run.
+//! [`execute`] is the pipeline: it captures the state ([`command_context`]), drops or replaces commands that do not
+//! apply ([`cleanup`]), orders the others and runs them. Commands never execute flow steps and never send messages:
+//! they change frames, set slots and push patterns. Flow execution starts when all have run.
 
 mod agent;
 mod cancel_flow;
@@ -18,32 +18,32 @@ mod start_flow;
 use serde_json::Value as Json;
 
 use self::command_context::CommandContext;
-use super::{Next, context::View, interrupt, patterns, turn::Turn, walked};
+use super::{Next, advance_context::AdvanceContext, chains, eval_scope::EvalScope, patterns, slot_dependencies};
 use crate::{
     conversation::{Command, EventKind, Frame, PatternFrame, Position},
     ids::{FlowId, SlotName},
 };
 
-/// Where commands came from.
+/// The source of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum CommandSource {
     /// The command generator.
     Model,
     /// A `/SetSlots(…)` message.
     Payload,
     /// An intent message.
     Intent,
-    /// A text that needs no model.
+    /// A text that is recognised without a model.
     Shortcut,
-    /// A check of the message itself.
+    /// A check of the message, such as its length.
     Check,
-    /// The whole text, taken by a mapping that needs no model.
+    /// The whole text, by a `from_text` mapping.
     Mapping,
-    /// A reminder, or a program: no user wrote.
+    /// A reminder or another program, without a user message.
     External,
 }
 
-impl Source {
+impl CommandSource {
     fn name(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -57,67 +57,68 @@ impl Source {
     }
 }
 
-/// What cleaning says about one command.
+/// The decision of command cleanup about one command.
 pub(super) enum CommandDecision {
-    /// It stays where it is.
+    /// It is kept at its position.
     Keep,
-    /// It stays, before all others.
+    /// It is kept and moved to the front.
     Front,
-    /// It goes, by this rule.
+    /// It is dropped by this rule.
     Drop(&'static str),
-    /// Another takes its place, by this rule.
+    /// It is replaced by another command, by this rule.
     Replace(Command, &'static str),
 }
 
-/// Takes the commands of a message: cleans them, puts them in order, runs them, then walks.
-pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Source) -> Next {
-    if turn.conversation().turn.understood && source == Source::Model {
-        turn.note("the message was understood already: what came now is left out");
+/// Processes the commands of a message: cleans them up, orders them, runs them, then executes flow steps.
+pub(super) fn execute(turn: &mut AdvanceContext<'_>, commands: Vec<Command>, source: CommandSource) -> Next {
+    if turn.conversation().turn.understood && source == CommandSource::Model {
+        turn.add_note("the message was understood already: further commands are ignored");
         return Next::Listen;
     }
     turn.emit(EventKind::Understood { commands: commands.clone(), source: source.name().to_owned() });
-    let twice = wants_twice(&commands);
+    let twice = starts_one_flow_twice(&commands);
     let ctx = CommandContext::of(turn);
     let commands = cleanup::clean(turn, &ctx, commands, source);
     let commands = in_order(&ctx, commands);
     let ctx = ctx.with(&commands);
-    if source == Source::External && commands.is_empty() {
-        turn.note("nothing of it can be done here, and nobody is told");
+    if source == CommandSource::External && commands.is_empty() {
+        turn.add_note("the trigger leads to no command; no message is sent");
         return turn.listen();
     }
-    let silent = source == Source::External || commands.iter().any(|command| matches!(command, Command::Noop));
+    let silent = source == CommandSource::External || commands.iter().any(|command| matches!(command, Command::Noop));
     run_all(turn, &ctx, commands);
     if twice && !silent {
-        turn.note("the message wants one flow twice: the user is told that it runs once");
+        turn.add_note("the message starts one flow twice: the user is notified that it runs once");
         let reason = "cannot_handle_one_at_a_time".to_owned();
         turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason });
     }
     if turn.stack.is_empty() && !silent {
-        turn.note("nothing is under way and no command changed that");
+        turn.add_note("no flow is active and no command started one");
         cannot_handle::run(turn, "cannot_handle_default");
     }
-    turn.walk()
+    turn.run_until_effect()
 }
 
-/// Runs the commands one after the other; the values that they filled are checked first when flows are walked.
-fn run_all(turn: &mut Turn<'_>, ctx: &CommandContext, commands: Vec<Command>) {
-    // Before the first value changes: what the message gives to the flow that it starts may be what this one has used.
+/// Runs the commands one after the other. The values that they set are validated before flow steps are executed.
+fn run_all(turn: &mut AdvanceContext<'_>, ctx: &CommandContext, commands: Vec<Command>) {
+    // Taken before the first value changes: the values for a flow that the message starts may be values that the active
+    // flow has used.
     let base = ctx.base_in(turn).filter(|_| !ctx.started.is_empty());
-    let aside = base.is_some_and(|base| walked::set_aside(turn, base));
+    let aside = base.is_some_and(|base| slot_dependencies::snapshot_used_slots(turn, base));
     let mut validated = Vec::new();
     for command in commands {
         run(turn, ctx, command, &mut validated);
     }
     if let Some(base) = ctx.base_in(turn).filter(|_| aside) {
-        walked::is_not_aside(turn, base);
+        slot_dependencies::clear_snapshot(turn, base);
     }
-    validate(turn, &validated);
+    push_validations_below_cancel(turn, &validated);
 }
 
-/// With nothing under way the last flow to start comes last; then the list is turned round, so that the first flow that was
-/// named ends up on top of the stack. "Stop" comes before everything: nothing may run to a question before the flow that was
-/// given up is gone. Then what is answered in words, then corrections of the flow under way: what the same message starts
-/// finds them made.
+/// Orders the commands for execution; they run in reverse, so that the first named flow ends up on top of the stack.
+/// Without an active flow, the last started flow comes last. `cancel flow` comes first, so that nothing asks before the
+/// cancelled flow is gone; then commands that only lead to a reply; then corrections, so that started flows see the
+/// corrected values.
 fn in_order(ctx: &CommandContext, mut kept: Vec<Command>) -> Vec<Command> {
     if ctx.base.is_none()
         && let Some(at) = kept.iter().rposition(|command| matches!(command, Command::StartFlow { .. }))
@@ -125,7 +126,7 @@ fn in_order(ctx: &CommandContext, mut kept: Vec<Command>) -> Vec<Command> {
         let start = kept.remove(at);
         kept.push(start);
     }
-    // Stable: what was named first stays first among its kind.
+    // A stable sort keeps the order within a kind.
     kept.sort_by_key(|command| match command {
         Command::CancelFlow => 0,
         Command::ChitChat
@@ -140,8 +141,8 @@ fn in_order(ctx: &CommandContext, mut kept: Vec<Command>) -> Vec<Command> {
     kept
 }
 
-/// Whether a message starts one flow twice, each time with another value for the same slot: two orders to be cancelled, say.
-fn wants_twice(commands: &[Command]) -> bool {
+/// Whether a message starts one flow twice with different values for the same slot, for example to cancel two orders.
+fn starts_one_flow_twice(commands: &[Command]) -> bool {
     let starts: Vec<FlowId> = commands.iter().filter_map(started).collect();
     let values = commands.iter().filter_map(|command| match command {
         Command::SetSlot { name, value, .. } => Some((name, value)),
@@ -156,8 +157,8 @@ fn wants_twice(commands: &[Command]) -> bool {
         && values.iter().enumerate().any(|(at, one)| differ(at, one))
 }
 
-/// Lets the values be checked that the commands filled: once the user knows that the flow they gave up is gone.
-fn validate(turn: &mut Turn<'_>, filled: &[SlotName]) {
+/// Pushes the validations of the set slots below a new cancel pattern, so that the cancellation is reported first.
+fn push_validations_below_cancel(turn: &mut AdvanceContext<'_>, filled: &[SlotName]) {
     let gives_up =
         |frame: &Frame| frame.at == Position::Start && matches!(frame.pattern(), Some(PatternFrame::CancelFlow { .. }));
     let cancel = turn.stack.pop_if(|frame| gives_up(frame));
@@ -165,10 +166,10 @@ fn validate(turn: &mut Turn<'_>, filled: &[SlotName]) {
     turn.stack.extend(cancel);
 }
 
-/// A message that leads to nothing: the open question is asked again.
-pub(super) fn none(turn: &mut Turn<'_>, source: Source) -> Next {
+/// Processes a message without commands: the open question is asked again.
+pub(super) fn execute_none(turn: &mut AdvanceContext<'_>, source: CommandSource) -> Next {
     turn.emit(EventKind::Understood { commands: Vec::new(), source: source.name().to_owned() });
-    turn.walk()
+    turn.run_until_effect()
 }
 
 fn started(command: &Command) -> Option<FlowId> {
@@ -178,14 +179,14 @@ fn started(command: &Command) -> Option<FlowId> {
     }
 }
 
-/// Whether somebody may ask for a flow as things stand: one of the author's, whose guard holds.
-pub(super) fn may_start(view: &View<'_>, flow: &FlowId) -> bool {
+/// Whether a flow may be started now: it is a flow of the project, not a pattern, and its guard holds.
+pub(super) fn may_start(view: &EvalScope<'_>, flow: &FlowId) -> bool {
     let known = view.project.flow(flow.as_str()).filter(|flow| !flow.is_pattern());
     known.is_some_and(|flow| flow.guard.as_ref().is_none_or(|guard| view.eval(guard).holds))
 }
 
-/// Runs a command that survived.
-fn run(turn: &mut Turn<'_>, ctx: &CommandContext, command: Command, validated: &mut Vec<SlotName>) {
+/// Runs a command that was kept.
+fn run(turn: &mut AdvanceContext<'_>, ctx: &CommandContext, command: Command, validated: &mut Vec<SlotName>) {
     match command {
         Command::StartFlow { flow } => start_flow::run(turn, ctx, &flow),
         Command::SetSlot { name, value, extractor } => set_slot::run(turn, ctx, name, value, extractor, validated),
@@ -200,32 +201,32 @@ fn run(turn: &mut Turn<'_>, ctx: &CommandContext, command: Command, validated: &
         Command::Error { error_type, info } => {
             turn.push_pattern(patterns::INTERNAL_ERROR, PatternFrame::InternalError { error_type, info });
         }
-        Command::Search => plain(turn, patterns::SEARCH),
-        Command::ChitChat => plain(turn, patterns::CHITCHAT),
-        Command::SkipQuestion => plain(turn, patterns::SKIP_QUESTION),
-        Command::RepeatBotMessages => plain(turn, patterns::REPEAT),
-        Command::HumanHandoff => plain(turn, patterns::HUMAN_HANDOFF),
-        Command::CodeChange => plain(turn, patterns::CODE_CHANGE),
-        Command::StartPattern { flow } => plain(turn, flow.as_str()),
+        Command::Search => push_plain_pattern(turn, patterns::SEARCH),
+        Command::ChitChat => push_plain_pattern(turn, patterns::CHITCHAT),
+        Command::SkipQuestion => push_plain_pattern(turn, patterns::SKIP_QUESTION),
+        Command::RepeatBotMessages => push_plain_pattern(turn, patterns::REPEAT),
+        Command::HumanHandoff => push_plain_pattern(turn, patterns::HUMAN_HANDOFF),
+        Command::CodeChange => push_plain_pattern(turn, patterns::CODE_CHANGE),
+        Command::StartPattern { flow } => push_plain_pattern(turn, flow.as_str()),
         Command::Noop => {}
     }
 }
 
-/// Pushes a pattern without facts. A project that removed it is told in `why`, and its user that this cannot be done.
-fn plain(turn: &mut Turn<'_>, pattern: &str) {
+/// Pushes a pattern without a context. In a project that removed it, the user is notified that this is not supported.
+fn push_plain_pattern(turn: &mut AdvanceContext<'_>, pattern: &str) {
     if !turn.push_pattern(pattern, PatternFrame::Plain) {
         cannot_handle::run(turn, "cannot_handle_not_supported");
     }
 }
 
-/// Slots that commands filled and that have checks of their own are checked before anything else goes on.
-pub(super) fn push_validations(turn: &mut Turn<'_>, slots: &[SlotName]) {
+/// Pushes the validation pattern for slots that commands set and that have a `validation`.
+pub(super) fn push_validations(turn: &mut AdvanceContext<'_>, slots: &[SlotName]) {
     let project = turn.project;
     for name in slots {
         let Some(validation) = project.slot(name.as_str()).and_then(|slot| slot.validation.as_ref()) else { continue };
-        // A check that is open already looks at the value once the stack comes to it.
+        // An open validation checks the new value when it runs.
         let checks = |frame: &Frame| matches!(frame.pattern(), Some(PatternFrame::ValidateSlot { validate, .. }) if validate == name);
-        if turn.stack.iter().rev().take_while(|frame| !interrupt::is_base(frame)).any(checks) {
+        if turn.stack.iter().rev().take_while(|frame| !chains::is_base(frame)).any(checks) {
             continue;
         }
         let context = PatternFrame::ValidateSlot {

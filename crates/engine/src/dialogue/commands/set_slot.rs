@@ -5,14 +5,14 @@ use serde_json::Value as Json;
 use super::{CommandContext, CommandDecision, command_context::may_fill};
 use crate::{
     conversation::{Command, FilledBy},
-    dialogue::{slots, turn::Turn, walked},
+    dialogue::{advance_context::AdvanceContext, slot_dependencies, slots},
     ids::SlotName,
     project::FillPolicy,
 };
 
-/// Whether the slot takes the value, and whether that corrects an earlier one.
+/// Decides whether the slot accepts the value, and whether it corrects an earlier one.
 pub(super) fn clean(
-    turn: &mut Turn<'_>,
+    turn: &mut AdvanceContext<'_>,
     ctx: &CommandContext,
     kept: &[Command],
     all: &[Command],
@@ -31,19 +31,23 @@ pub(super) fn clean(
         return if is_set { CommandDecision::Drop(rule) } else { cannot(rule) };
     }
     if is_set {
-        return CommandDecision::Drop("the message fills the slot once");
+        return CommandDecision::Drop("the message sets the slot once");
     }
     let filled_by = turn.conversation().slots.state(name.as_str()).and_then(|state| state.filled_by);
     if filled_by == Some(FilledBy::Nlu) && by == FilledBy::Llm && !slots::allows_correction_of_nlu(slot) {
-        return CommandDecision::Drop("an intent message filled the slot, and the model may not change that");
+        return CommandDecision::Drop(
+            "an intent message set the slot, and the model may not correct it (allow_nlu_correction)",
+        );
     }
-    let is_asked = ctx.asked.as_ref() == Some(name);
+    let is_asked = ctx.asked_slot.as_ref() == Some(name);
     let eligible = turn.conversation().slots.has_been_set(name.as_str()) && !turn.slot(name.as_str()).is_null();
     let corrects = eligible && !is_asked && ctx.collects(turn.project, &ctx.active, name, false);
     if by == FilledBy::Llm && !is_asked {
         match slot.fill {
             FillPolicy::WhenAsked if !corrects => {
-                return CommandDecision::Drop("the slot takes a value only when it is asked for (`fill: when_asked`)");
+                return CommandDecision::Drop(
+                    "the slot accepts a value only when it is asked for (`fill: when_asked`)",
+                );
             }
             FillPolicy::Once if is_taken(ctx, kept, all, name, value) => {
                 return CommandDecision::Drop("the message gives this value to another slot (`fill: once`)");
@@ -54,8 +58,8 @@ pub(super) fn clean(
     if !corrects {
         return CommandDecision::Keep;
     }
-    let value = slots::coerced(&slot.kind, value.clone());
-    if slots::same(&value, turn.slot(name.as_str())) {
+    let value = slots::coerce(&slot.kind, value.clone());
+    if slots::same_value(&value, turn.slot(name.as_str())) {
         return CommandDecision::Drop("the slot has this value already");
     }
     let corrected = kept.iter().any(|command| {
@@ -71,11 +75,12 @@ pub(super) fn clean(
     )
 }
 
-/// Whether another slot takes the same value out of the same message: one that is asked for, or one that was named before.
+/// Whether another slot gets the same value from the message: the slot that is being asked for, or one of an earlier
+/// command.
 fn is_taken(ctx: &CommandContext, kept: &[Command], all: &[Command], name: &SlotName, value: &Json) -> bool {
     let alike = |other: &Json| match (other, value) {
         (Json::String(other), Json::String(value)) => other.trim().to_lowercase() == value.trim().to_lowercase(),
-        _ => slots::same(other, value),
+        _ => slots::same_value(other, value),
     };
     let takes = |command: &Command| match command {
         Command::SetSlot { name: other, value, .. } => other != name && alike(value),
@@ -85,13 +90,13 @@ fn is_taken(ctx: &CommandContext, kept: &[Command], all: &[Command], name: &Slot
         _ => false,
     };
     let answers =
-        |command: &&Command| matches!(command, Command::SetSlot { name, .. } if ctx.asked.as_ref() == Some(name));
+        |command: &&Command| matches!(command, Command::SetSlot { name, .. } if ctx.asked_slot.as_ref() == Some(name));
     !value.is_null() && (kept.iter().any(takes) || all.iter().filter(answers).any(takes))
 }
 
-/// Sets the slot, if somebody asks for it.
+/// Sets the slot if an active or started flow asks for it.
 pub(super) fn run(
-    turn: &mut Turn<'_>,
+    turn: &mut AdvanceContext<'_>,
     ctx: &CommandContext,
     name: SlotName,
     value: Json,
@@ -99,24 +104,24 @@ pub(super) fn run(
     validated: &mut Vec<SlotName>,
 ) {
     let Some(slot) = turn.project.slot(name.as_str()) else { return };
-    let value = slots::coerced(&slot.kind, value);
+    let value = slots::coerce(&slot.kind, value);
     let command = |value: &Json| Command::SetSlot { name: name.clone(), value: value.clone(), extractor: by };
-    if slots::same(&value, turn.slot(name.as_str())) {
+    if slots::same_value(&value, turn.slot(name.as_str())) {
         let command = command(&value);
-        return turn.dropped(command, "the slot has this value already");
+        return turn.add_dropped(command, "the slot has this value already");
     }
-    let asked_for = ctx.asked.as_ref() == Some(&name)
+    let asked_for = ctx.asked_slot.as_ref() == Some(&name)
         || ctx.collects(turn.project, &ctx.active, &name, true)
         || ctx.collects(turn.project, &ctx.started, &name, true);
     if !asked_for {
         let command = command(&value);
-        return turn.dropped(command, "no flow under way asks for the slot now");
+        return turn.add_dropped(command, "no active flow asks for the slot now");
     }
     turn.set_slot(&name, value, by);
-    if ctx.asked.as_ref() == Some(&name)
+    if ctx.asked_slot.as_ref() == Some(&name)
         && let Some(base) = ctx.base_in(turn)
     {
-        walked::is_answered(turn, base, &name);
+        slot_dependencies::update_snapshot(turn, base, &name);
     }
     validated.push(name);
 }

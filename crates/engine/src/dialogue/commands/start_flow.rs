@@ -1,19 +1,20 @@
-//! `start flow`: begins a flow, or resumes one that lies below.
+//! `start flow`: starts a flow, or resumes one that is below on the stack.
 
-use super::{CommandContext, CommandDecision, Source};
+use super::{CommandContext, CommandDecision, CommandSource};
 use crate::{
     conversation::Command,
-    dialogue::{interrupt, turn::Turn},
+    dialogue::{advance_context::AdvanceContext, chains},
     ids::FlowId,
 };
 
-/// Only known flows of the author whose guard holds; not the one on top, unless the user is asked what to go on with.
+/// Kept for flows of the project whose guard holds. The flow on top is not started again, unless the user is being
+/// asked which flow to continue.
 pub(super) fn clean(
-    turn: &mut Turn<'_>,
+    turn: &mut AdvanceContext<'_>,
     ctx: &CommandContext,
     kept: &[Command],
     flow: &FlowId,
-    source: Source,
+    source: CommandSource,
 ) -> CommandDecision {
     let project = turn.project;
     let Some(definition) = project.flow(flow.as_str()) else { return CommandDecision::Drop("there is no such flow") };
@@ -24,18 +25,18 @@ pub(super) fn clean(
         return CommandDecision::Drop("the flow is started once");
     }
     if ctx.active.contains(flow) && !ctx.asks_to_continue {
-        return CommandDecision::Drop("the flow is under way already");
+        return CommandDecision::Drop("the flow is active already");
     }
-    // An intent message starts a flow whatever its guard says.
+    // Intent messages and triggers ignore the guard.
     match &definition.guard {
-        Some(guard) if !matches!(source, Source::Intent | Source::External) && !turn.holds(guard) => {
+        Some(guard) if !matches!(source, CommandSource::Intent | CommandSource::External) && !turn.holds(guard) => {
             CommandDecision::Drop("the flow's guard does not hold")
         }
         _ => CommandDecision::Keep,
     }
 }
 
-/// Puts it on top.
-pub(super) fn run(turn: &mut Turn<'_>, ctx: &CommandContext, flow: &FlowId) {
-    interrupt::start(turn, flow, ctx.base.is_some());
+/// Pushes the flow.
+pub(super) fn run(turn: &mut AdvanceContext<'_>, ctx: &CommandContext, flow: &FlowId) {
+    chains::start(turn, flow, ctx.base.is_some());
 }

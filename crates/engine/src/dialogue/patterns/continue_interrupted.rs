@@ -1,4 +1,4 @@
-//! What the user wants with flows that were interrupted: go on with one, or give them up.
+//! `pattern_continue_interrupted`: continues one of the interrupted flows, or cancels them.
 
 use std::ops::Range;
 
@@ -7,91 +7,91 @@ use serde_json::Value as Json;
 use crate::{
     conversation::{EventKind, FilledBy, Frame, PatternFrame, Position},
     dialogue::{
-        interrupt, patterns,
-        turn::{Turn, step_or_end},
+        advance_context::{AdvanceContext, step_or_end},
+        chains, patterns,
     },
     ids::{FlowId, SlotName},
     project::builtin::FLOW_TO_CONTINUE,
 };
 
-/// `action_continue_interrupted_flow`: the pattern ends first, then the flow is resumed. A name that is none of the options is
-/// asked again.
-pub(in crate::dialogue) fn go_on(turn: &mut Turn<'_>) {
+/// `action_continue_interrupted_flow`: the pattern ends first, then the flow resumes. A name that is not among the
+/// options is asked for again.
+pub(in crate::dialogue) fn continue_chosen_flow(turn: &mut AdvanceContext<'_>) {
     let Some(options) = options(turn) else {
-        return turn.note("`action_continue_interrupted_flow` has nothing to continue here");
+        return turn.add_note("`action_continue_interrupted_flow` has nothing to continue here");
     };
     let chosen = match options.as_slice() {
         [(only, _)] => Some(only.clone()),
-        several => chosen(turn, several),
+        several => chosen_flow(turn, several),
     };
     let Some(flow) = chosen else {
-        turn.note("the flow that was named is none of those that were interrupted: the question is asked again");
+        turn.add_note("the named flow is not one of the interrupted flows: the question is asked again");
         turn.set_slot(&SlotName::from(FLOW_TO_CONTINUE), Json::Null, FilledBy::Flow);
         let project = turn.project;
         if let Some(top) = turn.stack.last_mut() {
-            // It has started; it does not start twice.
+            // The pattern has started and must not start twice.
             let first = project.flow(top.flow_id.as_str()).and_then(|flow| flow.first());
             top.at = first.map_or(Position::End, |step| Position::Before(step.id.clone()));
         }
         return;
     };
     if let Some(pattern) = turn.stack.pop() {
-        turn.take_down(&pattern, "the user went on");
+        turn.close_frame(&pattern, "the user continued a flow");
     }
-    match interrupt::chain_of(&turn.stack, &flow) {
-        Some(chain) => interrupt::resume(turn, chain),
-        None => turn.note(format!("`{flow}` is not under way any more")),
+    match chains::chain_of(&turn.stack, &flow) {
+        Some(chain) => chains::resume(turn, chain),
+        None => turn.add_note(format!("`{flow}` is no longer active")),
     }
 }
 
 /// `action_cancel_interrupted_flows`: all of them end.
-pub(in crate::dialogue) fn give_up(turn: &mut Turn<'_>) {
+pub(in crate::dialogue) fn cancel_interrupted_flows(turn: &mut AdvanceContext<'_>) {
     let Some(options) = options(turn) else {
-        return turn.note("`action_cancel_interrupted_flows` has nothing to cancel here");
+        return turn.add_note("`action_cancel_interrupted_flows` has nothing to cancel here");
     };
-    let silent = ends_in_silence(turn);
+    let silent = ends_without_message(turn);
     let names: Vec<String> = options.iter().map(|(_, name)| name.clone()).collect();
     for (flow, _) in options {
-        // A link may have brought a flow onto the stack that lay there already.
-        while let Some(chain) = interrupt::chain_of(&turn.stack, &flow) {
-            give_up_chain(turn, chain);
+        // A link may have pushed a flow that was on the stack already.
+        while let Some(chain) = chains::chain_of(&turn.stack, &flow) {
+            cancel_chain(turn, chain);
         }
     }
-    let (canceled_name, canceled_frames) = (interrupt::enumerated(&names), Vec::new());
+    let (canceled_name, canceled_frames) = (chains::enumerate_names(&names), Vec::new());
     if silent
         && turn.push_pattern(patterns::CANCEL_FLOW, PatternFrame::CancelFlow { canceled_name, canceled_frames })
-        && let [.., asking, told] = turn.stack.as_mut_slice()
+        && let [.., question, cancel] = turn.stack.as_mut_slice()
     {
-        // It comes when the question itself is over.
-        std::mem::swap(asking, told);
+        // The cancel pattern runs after the question has ended.
+        std::mem::swap(question, cancel);
     }
 }
 
-/// Whether the last of the flows under way wants no `pattern_completed`: then nothing would be said of their end.
-fn ends_in_silence(turn: &Turn<'_>) -> bool {
+/// Whether the last active flow sets `run_pattern_completed: false`: then nothing would report the end.
+fn ends_without_message(turn: &AdvanceContext<'_>) -> bool {
     let project = turn.project;
-    let last = turn.stack.iter().find(|frame| interrupt::is_base(frame) && frame.at != Position::End);
+    let last = turn.stack.iter().find(|frame| chains::is_base(frame) && frame.at != Position::End);
     last.and_then(|frame| project.flow(frame.flow_id.as_str())).is_some_and(|flow| !flow.run_pattern_completed)
 }
 
-fn give_up_chain(turn: &mut Turn<'_>, chain: Range<usize>) {
-    // The pattern itself lies above the last chain and goes on.
+fn cancel_chain(turn: &mut AdvanceContext<'_>, chain: Range<usize>) {
+    // The pattern itself is above the last chain and continues.
     let end = turn.stack.len().saturating_sub(1).min(chain.end);
     let frames: Vec<Frame> = turn.stack.get(chain.start..end).unwrap_or_default().to_vec();
     for frame in &frames {
         if frame.is_flow() && !matches!(frame.at, Position::Start | Position::End) {
             let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(frame));
-            turn.emit_here(EventKind::FlowCancelled { flow_id, step_id });
+            turn.emit_in_top_frame(EventKind::FlowCancelled { flow_id, step_id });
         } else if frame.is_agent() {
-            turn.take_down(frame, "the user did not go on with the flow");
+            turn.close_frame(frame, "the user did not continue the flow");
         }
     }
     let gone = |frame: &Frame| frames.iter().any(|one| one.frame_id == frame.frame_id);
     turn.stack.retain(|frame| !(frame.is_agent() && gone(frame)));
-    turn.let_end(gone);
+    turn.end_frames(gone);
 }
 
-fn options(turn: &Turn<'_>) -> Option<Vec<(FlowId, String)>> {
+fn options(turn: &AdvanceContext<'_>) -> Option<Vec<(FlowId, String)>> {
     let PatternFrame::ContinueInterrupted { interrupted_flow_ids, interrupted_flow_names, .. } =
         turn.stack.top()?.pattern()?
     else {
@@ -100,8 +100,9 @@ fn options(turn: &Turn<'_>) -> Option<Vec<(FlowId, String)>> {
     Some(interrupted_flow_ids.iter().cloned().zip(interrupted_flow_names.iter().cloned()).collect())
 }
 
-fn chosen(turn: &Turn<'_>, options: &[(FlowId, String)]) -> Option<FlowId> {
-    let said = turn.slot(FLOW_TO_CONTINUE).as_str()?.trim().to_lowercase();
-    let named = options.iter().find(|(flow, name)| flow.as_str().to_lowercase() == said || name.to_lowercase() == said);
+fn chosen_flow(turn: &AdvanceContext<'_>, options: &[(FlowId, String)]) -> Option<FlowId> {
+    let answer = turn.slot(FLOW_TO_CONTINUE).as_str()?.trim().to_lowercase();
+    let named =
+        options.iter().find(|(flow, name)| flow.as_str().to_lowercase() == answer || name.to_lowercase() == answer);
     named.map(|(flow, _)| flow.clone())
 }

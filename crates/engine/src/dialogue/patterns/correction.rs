@@ -1,18 +1,19 @@
-//! Corrections: going back. Where to is in `walked`.
+//! Corrections: going back in a flow. The target is determined in `slot_dependencies`.
 
 use serde_json::Value as Json;
 
 use crate::{
     conversation::{EventKind, FilledBy, Frame, FrameKind, PatternFrame, Position},
-    dialogue::{commands, interrupt, rerun, turn::Turn, walked},
+    dialogue::{advance_context::AdvanceContext, chains, commands, completed_steps, slot_dependencies},
     ids::{FlowId, SlotName, StepId},
 };
 
-/// `action_correct_flow_slot`: the flow goes back, then the slots get their new values, then those with checks are checked.
-pub(in crate::dialogue) fn run(turn: &mut Turn<'_>) {
+/// `action_correct_flow_slot`: the flow goes back, the slots get their new values, and those with a validation are
+/// validated.
+pub(in crate::dialogue) fn run(turn: &mut AdvanceContext<'_>) {
     let top = turn.stack.top().and_then(Frame::pattern);
     let Some(PatternFrame::Correction { corrected_slots, reset_flow_id, reset_step_id, filled_by, .. }) = top else {
-        return turn.note("`action_correct_flow_slot` has nothing to correct here");
+        return turn.add_note("`action_correct_flow_slot` has nothing to correct here");
     };
     let (corrected, by) = (corrected_slots.clone(), filled_by.unwrap_or(FilledBy::Llm));
     let mut names = open_checks(turn);
@@ -29,19 +30,19 @@ pub(in crate::dialogue) fn run(turn: &mut Turn<'_>) {
             names.push(name);
         }
     }
-    // What was emptied is asked for where the flow asks for it.
+    // Emptied slots are asked for by their collect steps.
     names.retain(|name| !turn.slot(name.as_str()).is_null());
-    // Below the correction: it says what it changed first, then what does not hold is asked for again.
+    // Below the correction pattern, which first reports the change; then invalid values are asked for again.
     let correction = turn.stack.pop();
     if let Some((at, unasked)) = back {
-        walked::ask_first(turn, at, &unasked);
+        slot_dependencies::ask_before_resuming(turn, at, &unasked);
     }
     commands::push_validations(turn, &names);
     turn.stack.extend(correction);
 }
 
-/// The slots that are being checked: going back takes the checks down, and what they have not let through stays unchecked else.
-fn open_checks(turn: &Turn<'_>) -> Vec<SlotName> {
+/// The slots that are being validated: going back closes their validations, which must be pushed again.
+fn open_checks(turn: &AdvanceContext<'_>) -> Vec<SlotName> {
     let checked = turn.stack.iter().filter_map(|frame| match frame.pattern()? {
         PatternFrame::ValidateSlot { validate, .. } => Some(validate.clone()),
         _ => None,
@@ -49,56 +50,62 @@ fn open_checks(turn: &Turn<'_>) -> Vec<SlotName> {
     checked.collect()
 }
 
-/// The flow goes back to that step. Where it stands on the stack, and the emptied slots that are used there before they are asked
-/// for.
-fn go_back(turn: &mut Turn<'_>, flow: &FlowId, step: StepId, emptied: &[SlotName]) -> Option<(usize, Vec<SlotName>)> {
+/// Moves the flow back to the step. Returns its index on the stack, and the emptied slots that are used from there on
+/// before they are asked for.
+fn go_back(
+    turn: &mut AdvanceContext<'_>,
+    flow: &FlowId,
+    step: StepId,
+    emptied: &[SlotName],
+) -> Option<(usize, Vec<SlotName>)> {
     let correction = turn.stack.pop()?;
-    let walks = |frame: &Frame| frame.flow_id == *flow && frame.is_flow() && frame.at != Position::End;
-    let at = turn.stack.iter().rposition(walks);
+    let runs = |frame: &Frame| frame.flow_id == *flow && frame.is_flow() && frame.at != Position::End;
+    let at = turn.stack.iter().rposition(runs);
     let back = at.map(|at| {
-        let base = turn.stack.iter().take(at + 1).rposition(interrupt::is_base).unwrap_or(at);
-        let unasked = walked::used_before_asked(turn, base, emptied);
+        let base = turn.stack.iter().take(at + 1).rposition(chains::is_base).unwrap_or(at);
+        let unasked = slot_dependencies::used_before_asked(turn, base, emptied);
         back_to(turn, at, step, "the user corrected an earlier answer");
         (at, unasked)
     });
     if back.is_none() {
-        turn.note(format!("`{flow}` is not under way any more, so it does not go back"));
+        turn.add_note(format!("`{flow}` is no longer active, so it does not go back"));
     }
     turn.stack.push(correction);
     back
 }
 
-/// Puts the flow at that place of the stack before that step. What it has on the stack above is taken down: the questions, the
-/// agents, and the flows it called, which begin anew if the flow comes there again. Flows that the user turned to meanwhile stay.
-pub(in crate::dialogue) fn back_to(turn: &mut Turn<'_>, at: usize, step: StepId, reason: &str) {
-    let base = turn.stack.iter().take(at + 1).rposition(interrupt::is_base).unwrap_or(at);
-    let end = interrupt::chain(&turn.stack, base).end;
-    // What went wrong has yet to be told, whatever the user changes.
-    let (untold, above): (Vec<Frame>, Vec<Frame>) = turn.stack.drain(at + 1..end).partition(interrupt::is_untold);
+/// Sets the frame at index `at` before the step. The frames above it in its chain are closed: questions, agents, and
+/// called flows, which start again if the flow reaches them again. Flows that interrupted it stay.
+pub(in crate::dialogue) fn back_to(turn: &mut AdvanceContext<'_>, at: usize, step: StepId, reason: &str) {
+    let base = turn.stack.iter().take(at + 1).rposition(chains::is_base).unwrap_or(at);
+    let end = chains::chain(&turn.stack, base).end;
+    // Pending error messages are kept, whatever the user changes.
+    let (pending_errors, above): (Vec<Frame>, Vec<Frame>) =
+        turn.stack.drain(at + 1..end).partition(chains::is_pending_error);
     for frame in above.iter().rev() {
         match &frame.kind {
             FrameKind::Flow { .. } if frame.at != Position::Start => {
-                let (flow_id, step_id) = (frame.flow_id.clone(), crate::dialogue::turn::step_or_end(frame));
+                let (flow_id, step_id) = (frame.flow_id.clone(), crate::dialogue::advance_context::step_or_end(frame));
                 turn.emit_at(frame, EventKind::FlowCompleted { flow_id, step_id });
             }
-            _ => turn.take_down(frame, reason),
+            _ => turn.close_frame(frame, reason),
         }
     }
     let flow = turn.stack.get(at).and_then(|frame| turn.project.flow(frame.flow_id.as_str()));
     let reach = flow.and_then(|flow| flow.step(step.as_str())).map(|step| step.reach);
     if let Some(frame) = turn.stack.get_mut(at) {
-        if let Some(visited) = frame.trail.iter().position(|one| *one == step) {
-            rerun::went_back(frame, visited, &above);
-            frame.trail.truncate(visited);
+        if let Some(visited) = frame.visited_steps.iter().position(|one| *one == step) {
+            completed_steps::mark_skippable(frame, visited, &above);
+            frame.visited_steps.truncate(visited);
         }
         frame.at = Position::Before(step);
-        frame.reach = reach.unwrap_or(0);
+        frame.continuation_hash = reach.unwrap_or(0);
     }
     let rest = turn.stack.split_off(at + 1);
-    turn.stack.extend(untold.into_iter().chain(rest));
+    turn.stack.extend(pending_errors.into_iter().chain(rest));
 }
 
-/// The facts of a correction's frame.
+/// The corrected values for the context of the correction pattern: as a map, and as a list.
 pub(in crate::dialogue) fn new_values(corrected: &[(SlotName, Json)]) -> (serde_json::Map<String, Json>, Vec<Json>) {
     let map = corrected.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
     (map, corrected.iter().map(|(_, value)| value.clone()).collect())

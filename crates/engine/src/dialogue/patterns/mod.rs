@@ -1,8 +1,8 @@
-//! Patterns: flows that repair a conversation. Their steps are YAML under `flows/patterns/`; here is only what cannot be a
-//! flow: the actions that move the stack.
+//! Patterns: flows for conversation repair. Their steps are YAML under `flows/patterns/`; this module has only what
+//! cannot be a flow: the actions that change the stack.
 //!
-//! Each file holds the built-in actions of one pattern, which need its frame on top. A project replaces any pattern by a flow of
-//! the same id and any of these actions by a custom action of the same name.
+//! Each file has the built-in actions of one pattern, which need its frame on top. A project can replace any pattern by
+//! a flow of the same id, and any of these actions by a custom action of the same name.
 
 pub(super) mod cancel;
 pub(super) mod clarification;

@@ -6,7 +6,7 @@
 //! * Entry: [`run`], after every check across files, for `segue check`; a start does not wait for it.
 //! * Must never: tell of one defect twice, or raise an alarm about what may be meant. Everything here is at most a warning,
 //!   since a project that ran elsewhere runs here; where an action of the author's own might know better, nothing is said.
-//!   `crates/engine/tests/planting` measures both; docs/checks.md has the figures.
+//!   `crates/engine/tests/analysis_recall` measures both; docs/checks.md has the figures.
 
 mod branches;
 mod cells;
