@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use segue::{
     actions, environment, limits,
-    project::{Finding, Severity, SourceLocation as At, Texts, render},
+    project::{Finding, Severity, SourceLocation as At, Texts, findings_report},
     runtime::{Assistant, AssistantBuilder, LoadError},
 };
 
@@ -170,7 +170,7 @@ fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
 
 fn show(findings: &[Finding], texts: &Texts, format: Format) -> std::io::Result<()> {
     match format {
-        Format::Text => out::raw(&render::all(findings, texts)),
-        Format::Json => out::line(&render::json(findings).to_string()),
+        Format::Text => out::raw(&findings_report::all(findings, texts)),
+        Format::Json => out::line(&findings_report::json(findings).to_string()),
     }
 }

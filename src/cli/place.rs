@@ -8,7 +8,7 @@ use std::{
 use anyhow::anyhow;
 use clap::{ArgMatches, FromArgMatches};
 use segue::{
-    project::{self, Finding, LoadedProject, Places, Project, Severity, Texts, render},
+    project::{self, Finding, LoadedProject, Places, Project, Severity, Texts, findings_report},
     runtime::{AssistantBuilder, LoadError},
     store::{self, Location, Store, StoreError},
 };
@@ -128,7 +128,7 @@ impl Place {
         Ok(match self.opened()? {
             Ok(opened) => Some(opened),
             Err((errors, texts)) => {
-                out::aside(&render::all(&errors, &texts));
+                out::aside(&findings_report::all(&errors, &texts));
                 out::note("the project has errors; `segue explain CODE` says more about each");
                 None
             }

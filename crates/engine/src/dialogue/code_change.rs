@@ -47,10 +47,10 @@ fn rename(frame: &mut Frame, old: &StepId, new: &StepId) {
 fn moved(turn: &Turn<'_>, frame: &Frame) -> Option<(StepId, StepId)> {
     let (flow, step) = suspect(turn, frame)?;
     let flow = flow?;
-    if frame.reach == 0 || flow.step(step.as_str()).is_some_and(|step| step.reach == frame.reach) {
+    if frame.reach == 0 || flow.step(step.as_str()).is_some_and(|step| step.continuation_hash == frame.reach) {
         return None;
     }
-    let same = flow.steps.iter().find(|step| step.reach == frame.reach)?;
+    let same = flow.steps.iter().find(|step| step.continuation_hash == frame.reach)?;
     Some((step.clone(), same.id.clone()))
 }
 
@@ -75,7 +75,7 @@ fn is_changed(turn: &Turn<'_>, frame: &Frame) -> bool {
         None => false,
         Some((None, _)) => true,
         // A frame of an older program does not know what it could do.
-        Some((Some(flow), step)) => flow.step(step.as_str()).is_none_or(|step| step.reach != frame.reach),
+        Some((Some(flow), step)) => flow.step(step.as_str()).is_none_or(|step| step.continuation_hash != frame.reach),
     }
 }
 

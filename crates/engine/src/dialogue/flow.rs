@@ -76,7 +76,7 @@ impl Turn<'_> {
                 if let Some(top) = self.stack.last_mut() {
                     top.at = Position::At(step.id.clone());
                     if top.is_flow() {
-                        top.reach = step.reach;
+                        top.reach = step.continuation_hash;
                     }
                 }
                 if walked::matters(step) {

@@ -113,7 +113,7 @@ impl<'a> Composer<'a> {
     /// What must be known to word the response anew, where the project wants that.
     fn wording(&self, response: &ResponseDef, chosen: &Variation) -> Option<Box<RephraseInstruction>> {
         let wanted = match self.view.project.endpoints.nlg.as_ref()? {
-            Nlg::Rephraser(rephraser) => rephraser.takes(chosen),
+            Nlg::Rephraser(rephraser) => rephraser.rephrases(chosen),
             Nlg::Server(_) => true,
         };
         // A response that stands in for one that has nothing to say is said as it is.

@@ -22,7 +22,7 @@ use std::{collections::HashSet, io::Write as _};
 
 use segue_engine::{
     finding::{Finding, Severity},
-    project::{Project, Sources, render},
+    project::{Project, Sources, findings_report},
 };
 
 use crate::kinds::Plant;
@@ -86,7 +86,7 @@ fn plant(kind: &Plant, seed: u64) -> Outcome {
         "{} (seed {seed}), marked {marks:?}\n{}{}",
         kind.name,
         lines(&sources, &marks),
-        render::all(&shown, &sources)
+        findings_report::all(&shown, &sources)
     );
     Outcome { found, story }
 }
@@ -147,7 +147,7 @@ fn clean_projects_have_no_errors_and_no_warnings() {
         let seed = seed.wrapping_mul(20_011).wrapping_add(at);
         let (sources, _) = stock::clean(seed, None).sources();
         let alarms: Vec<Finding> = Project::load_and_analyse(&sources).findings.into_iter().filter(counts).collect();
-        assert!(alarms.is_empty(), "seed {seed}:\n{}", render::all(&alarms, &sources));
+        assert!(alarms.is_empty(), "seed {seed}:\n{}", findings_report::all(&alarms, &sources));
     }
     recorded(&format!("full: no error and no warning on {many} clean projects, seed {seed}"));
 }
