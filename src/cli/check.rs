@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use segue::{
     actions, environment, limits,
-    project::{Finding, Severity, SourceLocation as At, Texts, render},
+    project::{Finding, Severity, SourceLocation as At, Texts, findings_report},
     runtime::{Assistant, AssistantBuilder, LoadError},
 };
 
@@ -170,7 +170,7 @@ fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
 
 fn show(findings: &[Finding], texts: &Texts, format: Format) -> std::io::Result<()> {
     match format {
-        Format::Text => output::print(&render::all(findings, texts)),
-        Format::Json => output::println(&render::json(findings).to_string()),
+        Format::Text => output::print(&findings_report::all(findings, texts)),
+        Format::Json => output::println(&findings_report::json(findings).to_string()),
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use segue::project::drawing::{Diagram, DiagramFormat};
+use segue::project::diagram::{Diagram, DiagramFormat};
 
 use super::{CommandResult, EXIT_FINDINGS, EXIT_USAGE, output, project_args::ProjectArgs};
 

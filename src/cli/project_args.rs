@@ -8,7 +8,7 @@ use std::{
 use anyhow::anyhow;
 use clap::{ArgMatches, FromArgMatches};
 use segue::{
-    project::{self, Finding, LoadedProject, Places, Project, Severity, Texts, render},
+    project::{self, Finding, LoadedProject, Places, Project, Severity, Texts, findings_report},
     runtime::{AssistantBuilder, LoadError},
     store::{self, Location, Store, StoreError},
 };
@@ -128,7 +128,7 @@ impl ProjectArgs {
         Ok(match self.opened()? {
             Ok(opened) => Some(opened),
             Err((errors, texts)) => {
-                output::eprint(&render::all(&errors, &texts));
+                output::eprint(&findings_report::all(&errors, &texts));
                 output::status("the project has errors; `segue explain CODE` explains one");
                 None
             }

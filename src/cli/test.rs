@@ -10,7 +10,7 @@ use segue::{
     clock::{Clock, SystemClock},
     e2e::{self, Options, Outcome, RecordingMode, Results, RunError, Runner, Selection, report},
     limits,
-    project::{Finding, Severity, Texts, render},
+    project::{Finding, Severity, Texts, findings_report},
 };
 
 use super::{
@@ -137,7 +137,7 @@ pub(super) async fn test(mut args: Args) -> CommandResult {
         return Ok(EXIT_USAGE);
     }
     if args.format == Format::Text && !findings.is_empty() {
-        output::eprint(&render::all(&findings, texts));
+        output::eprint(&findings_report::all(&findings, texts));
     }
     if args.replay.is_none() {
         opened.warn_about_scripted_models();
@@ -209,7 +209,7 @@ fn options(args: &Args) -> Options {
 fn show_findings(findings: &[Finding], texts: &Texts, args: &Args) -> std::io::Result<()> {
     match args.format {
         Format::Text => {
-            output::eprint(&render::all(findings, texts));
+            output::eprint(&findings_report::all(findings, texts));
             output::status("no case was run; `segue explain CODE` explains an error");
             Ok(())
         }

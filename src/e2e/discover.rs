@@ -9,7 +9,7 @@ use std::{
 use segue_engine::{
     finding::{Finding, Findings, SourceLocation},
     limits::{PROJECT_FILES, YAML_FILE},
-    project::{SourceFile, Sources, cases::CaseFile},
+    project::{SourceFile, Sources, test_cases::TestFile},
 };
 use walkdir::{DirEntry, WalkDir};
 
@@ -23,7 +23,7 @@ const USUAL: [&str; 3] = ["tests", "e2e_tests", "e2e"];
 pub struct Selection {
     pub(super) files: Vec<Selected>,
     /// `conftest.yml` by the folder it stands in.
-    pub(super) conftests: BTreeMap<PathBuf, Arc<CaseFile>>,
+    pub(super) conftests: BTreeMap<PathBuf, Arc<TestFile>>,
     findings: Findings,
     texts: Sources,
     /// The project's folder.
@@ -34,7 +34,7 @@ pub struct Selection {
 #[derive(Debug)]
 pub(super) struct Selected {
     pub(super) path: PathBuf,
-    pub(super) file: CaseFile,
+    pub(super) file: TestFile,
     /// The one case that was asked for.
     pub(super) only: Option<String>,
 }
@@ -121,7 +121,7 @@ impl Selection {
         }
         if let (Some(only), Some(known)) = (only, self.files.iter().find(|known| known.path == path)) {
             // The same file once more, for another of its cases.
-            let again = CaseFile {
+            let again = TestFile {
                 path: known.file.path.clone(),
                 shared: known.file.shared.clone(),
                 cases: known.file.cases.clone(),
@@ -132,7 +132,7 @@ impl Selection {
         if !named && !source.text.lines().any(|line| line.trim_start_matches('\u{feff}').starts_with("test_cases")) {
             return;
         }
-        let (file, findings) = CaseFile::read(&source);
+        let (file, findings) = TestFile::read(&source);
         findings.into_iter().for_each(|finding| self.findings.push(finding));
         self.texts.texts.insert(source.path.to_string(), source.text);
         self.conftests_above(path);
@@ -141,7 +141,7 @@ impl Selection {
         }
     }
 
-    fn keep(&mut self, path: &Path, file: CaseFile, only: Option<&str>) {
+    fn keep(&mut self, path: &Path, file: TestFile, only: Option<&str>) {
         if let Some(only) = only
             && !file.cases.iter().any(|case| &*case.name == only)
         {
@@ -165,7 +165,7 @@ impl Selection {
             let found = ["conftest.yml", "conftest.yaml"].map(|name| folder.join(name));
             let Some(path) = found.iter().find(|path| path.is_file()) else { continue };
             let Some(source) = self.source(path) else { continue };
-            let (file, findings) = CaseFile::read_conftest(&source);
+            let (file, findings) = TestFile::read_conftest(&source);
             findings.into_iter().for_each(|finding| self.findings.push(finding));
             self.texts.texts.insert(source.path.to_string(), source.text);
             if let Some(file) = file {

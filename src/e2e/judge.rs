@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use minijinja::context;
 use segue_engine::{
     conversation::{BotMessage, EventKind},
-    project::cases::JudgedTextExpectation,
+    project::test_cases::JudgedTextExpectation,
 };
 use serde::Deserialize;
 use serde_json::Value as Json;

@@ -6,9 +6,9 @@ use segue_engine::{
     conversation::{BotMessage, Event, EventKind},
     project::{
         Project,
-        cases::{
-            AgentMark, AssertionKind, BotMessageExpectation, CaseStep, CaseStepKind, FlowEnd, Flows, SlotCheck,
-            ToolCheck, UtteredButton,
+        test_cases::{
+            AgentTaskEvent, AssertionKind, BotMessageExpectation, ButtonExpectation, FlowEnd, Flows, SlotCheck,
+            TestStep, TestStepKind, ToolCheck,
         },
     },
 };
@@ -228,13 +228,13 @@ impl<'a> Look<'a> {
         Verdict::Missed { expected: vec![format!("not {}", of_uttered(unwanted))], seen }
     }
 
-    fn agent(&self, mark: AgentMark, agent: &str) -> Verdict {
+    fn agent(&self, mark: AgentTaskEvent, agent: &str) -> Verdict {
         let of = |kind: &EventKind| match (mark, kind) {
-            (AgentMark::Started, EventKind::AgentStarted { agent_id, .. })
-            | (AgentMark::Completed, EventKind::AgentCompleted { agent_id, .. })
-            | (AgentMark::Interrupted, EventKind::AgentInterrupted { agent_id, .. })
-            | (AgentMark::Resumed, EventKind::AgentResumed { agent_id, .. })
-            | (AgentMark::Cancelled, EventKind::AgentCancelled { agent_id, .. }) => *agent_id == *agent,
+            (AgentTaskEvent::Started, EventKind::AgentStarted { agent_id, .. })
+            | (AgentTaskEvent::Completed, EventKind::AgentCompleted { agent_id, .. })
+            | (AgentTaskEvent::Interrupted, EventKind::AgentInterrupted { agent_id, .. })
+            | (AgentTaskEvent::Resumed, EventKind::AgentResumed { agent_id, .. })
+            | (AgentTaskEvent::Cancelled, EventKind::AgentCancelled { agent_id, .. }) => *agent_id == *agent,
             _ => false,
         };
         match self.find(of) {
@@ -274,22 +274,22 @@ impl<'a> Look<'a> {
 
 /// Steps between two messages of the user, held against the turn before them. Their order does not matter. A message is used up
 /// by one `bot` and by one `utter`: two that expect the same want it twice.
-pub(super) fn steps<'s>(look: &Look<'_>, steps: &[&'s CaseStep]) -> Vec<(&'s CaseStep, Verdict)> {
+pub(super) fn steps<'s>(look: &Look<'_>, steps: &[&'s TestStep]) -> Vec<(&'s TestStep, Verdict)> {
     let (mut texts, mut responses): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
     let mut verdicts = Vec::new();
     for step in steps {
         let verdict = match &step.kind {
-            CaseStepKind::Bot(text) => {
+            TestStepKind::Bot(text) => {
                 let same = |bot: &BotMessage| bot.reply.text.as_deref().unwrap_or_default().trim() == text.trim();
                 said(look, &mut texts, same, format!("bot: {}", Json::from(&**text)))
             }
-            CaseStepKind::Utter(name) => {
+            TestStepKind::Utter(name) => {
                 let same = |bot: &BotMessage| bot.utter_action.as_deref() == Some(&**name);
                 said(look, &mut responses, same, format!("bot {name}"))
             }
-            CaseStepKind::SlotWasSet(slots) => look.slots_set(slots),
-            CaseStepKind::SlotWasNotSet(slots) => look.slots_not_set(slots),
-            CaseStepKind::User(_) | CaseStepKind::Commands(_) => continue,
+            TestStepKind::SlotWasSet(slots) => look.slots_set(slots),
+            TestStepKind::SlotWasNotSet(slots) => look.slots_not_set(slots),
+            TestStepKind::User(_) | TestStepKind::Commands(_) => continue,
         };
         verdicts.push((*step, verdict));
     }
@@ -373,7 +373,7 @@ fn of_uttered(uttered: &BotMessageExpectation) -> String {
     if let Some((pattern, _)) = &uttered.text_matches {
         words.push_str(&format!(" /{pattern}/"));
     }
-    for UtteredButton { title, payload } in uttered.buttons.iter().flatten() {
+    for ButtonExpectation { title, payload } in uttered.buttons.iter().flatten() {
         let payload = payload.as_ref().map(|payload| format!(" -> {payload}")).unwrap_or_default();
         words.push_str(&format!(" [{title}{payload}]"));
     }

@@ -36,7 +36,7 @@ use segue_engine::{
     dialogue::Reason,
     finding::SourceLocation,
     ids::{FlowId, StepId},
-    project::cases::TestCase,
+    project::test_cases::TestCase,
 };
 
 pub use self::{

@@ -11,9 +11,9 @@ use segue_engine::{
     finding::{Findings, SourceLocation, did_you_mean},
     project::{
         Project,
-        cases::{
-            AssertionKind, BotMessageExpectation, CaseStepKind, FlowEnd, Flows, Named, SharedFixtures, SlotCheck,
-            TestCase, UserStep,
+        test_cases::{
+            AssertionKind, BotMessageExpectation, FlowEnd, Flows, LocatedName, SharedFixtures, SlotCheck, TestCase,
+            TestStepKind, UserStep,
         },
     },
     time::Timestamp,
@@ -36,7 +36,7 @@ pub struct Planned {
     /// Stubs, judge, endpoints; those of the file before those of the folders.
     pub(super) shared: SharedFixtures,
     /// Slot values of its fixtures, in order.
-    pub(super) slots: Vec<(Named, Json)>,
+    pub(super) slots: Vec<(LocatedName, Json)>,
     /// When it begins, where a fixture says so.
     pub(super) began: Option<Timestamp>,
 }
@@ -102,7 +102,7 @@ fn one((file, inside): (String, String), case: &TestCase, shared: &SharedFixture
         }
     }
     let of_steps = case.steps.iter().filter_map(|step| match &step.kind {
-        CaseStepKind::User(user) => user.metadata.as_ref(),
+        TestStepKind::User(user) => user.metadata.as_ref(),
         _ => None,
     });
     for named in case.metadata.iter().chain(of_steps) {
@@ -129,7 +129,7 @@ fn one((file, inside): (String, String), case: &TestCase, shared: &SharedFixture
     Planned { file, inside, case, shared: shared.clone(), slots, began }
 }
 
-fn unknown<'a>(findings: &mut Findings, what: &str, named: &Named, known: impl Iterator<Item = &'a Arc<str>>) {
+fn unknown<'a>(findings: &mut Findings, what: &str, named: &LocatedName, known: impl Iterator<Item = &'a Arc<str>>) {
     let help = match did_you_mean(&named.name, known.map(|name| &**name)) {
         Some(near) => format!("Did you mean `{near}`?"),
         None => format!("Define it under `{what}` of this file, or in the `conftest.yml` of its folder."),
@@ -181,7 +181,7 @@ impl Planned {
     }
 
     /// A file that this case names, from the folder that the name stands in.
-    pub(super) fn beside(named: &Named) -> PathBuf {
+    pub(super) fn beside(named: &LocatedName) -> PathBuf {
         let folder = named.place.file.rsplit_once('/').map_or("", |(folder, _)| folder);
         PathBuf::from(folder).join(&*named.name)
     }
@@ -195,14 +195,14 @@ pub(super) fn check_names(planned: &Planned, project: &Project, findings: &mut F
     }
     for step in &planned.case.steps {
         match &step.kind {
-            CaseStepKind::Utter(name) => names.response(name, &step.place),
-            CaseStepKind::SlotWasSet(slots) | CaseStepKind::SlotWasNotSet(slots) => names.slots(slots, &step.place),
-            CaseStepKind::User(user) => {
+            TestStepKind::Utter(name) => names.response(name, &step.place),
+            TestStepKind::SlotWasSet(slots) | TestStepKind::SlotWasNotSet(slots) => names.slots(slots, &step.place),
+            TestStepKind::User(user) => {
                 for assertion in &user.assertions {
                     names.assertion(&assertion.kind, &assertion.place);
                 }
             }
-            CaseStepKind::Bot(_) | CaseStepKind::Commands(_) => {}
+            TestStepKind::Bot(_) | TestStepKind::Commands(_) => {}
         }
     }
     for (name, stub) in &planned.shared.actions {

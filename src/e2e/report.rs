@@ -132,7 +132,7 @@ pub fn json(results: &Results, findings: &[Finding], coverage: Option<&Coverage>
     let mut whole = json!({
         "cases": results.cases.iter().map(case_json).collect::<Vec<_>>(),
         "assertions": tally,
-        "findings": segue_engine::project::render::json(findings).get("findings"),
+        "findings": segue_engine::project::findings_report::json(findings).get("findings"),
         "summary": {
             "passed": results.count(Outcome::Passed),
             "failed": results.count(Outcome::Failed),

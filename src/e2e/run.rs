@@ -15,7 +15,7 @@ use segue_engine::{
     ids::{ActionName, ConversationId, SlotName},
     project::{
         Project, Sources,
-        cases::{AssertionKind, CaseStep, CaseStepKind},
+        test_cases::{AssertionKind, TestStep, TestStepKind},
     },
     time::Timestamp,
 };
@@ -276,8 +276,8 @@ impl Runner {
         setting: &Setting<'_>,
         replays: bool,
     ) -> Result<Option<Judge>, (&'static str, String)> {
-        let judged = |step: &CaseStep| match &step.kind {
-            CaseStepKind::User(user) => user
+        let judged = |step: &TestStep| match &step.kind {
+            TestStepKind::User(user) => user
                 .assertions
                 .iter()
                 .any(|assertion| matches!(assertion.kind, AssertionKind::Relevant(_) | AssertionKind::Grounded(_))),

@@ -11,7 +11,7 @@ use segue_engine::{
     conversation::{ActionOutcome, ActionServerResponse, Conversation, StepError},
     project::{
         Project,
-        cases::{Stub, StubAction, StubAgent, StubEnd, StubTool},
+        test_cases::{Stub, StubAction, StubAgent, StubStatus, StubTool},
     },
 };
 use serde_json::Value as Json;
@@ -137,25 +137,25 @@ struct AgentStub {
 impl Agent for AgentStub {
     async fn run(&self, run: &mut AgentRun<'_>) -> AgentResult {
         let answer = turn_of(&self.runs.answers, &self.count);
-        let ends = answer.map_or(StubEnd::Failed, |answer| answer.ends);
+        let ends = answer.map_or(StubStatus::Failed, |answer| answer.ends);
         for (name, value) in answer.iter().flat_map(|answer| &answer.slots) {
             run.set_slot(name, value.clone());
         }
         let texts = answer.iter().flat_map(|answer| &answer.says);
         match ends {
-            StubEnd::AwaitingUser => {
+            StubStatus::AwaitingUser => {
                 for text in texts {
                     run.ask(text.clone()).await?;
                 }
                 run.wait()
             }
-            StubEnd::Finished => {
+            StubStatus::Finished => {
                 for text in texts {
                     run.finish(text.clone()).await?;
                 }
                 run.done()
             }
-            StubEnd::Failed => {
+            StubStatus::Failed => {
                 for text in texts {
                     run.say(text.clone()).await;
                 }

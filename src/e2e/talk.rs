@@ -6,7 +6,7 @@ use segue_engine::{
     conversation::EventKind,
     dialogue::Reason,
     finding::SourceLocation,
-    project::cases::{AssertionKind, CaseStep, CaseStepKind, UserStep},
+    project::test_cases::{AssertionKind, TestStep, TestStepKind, UserStep},
 };
 
 use super::{
@@ -35,9 +35,9 @@ pub(super) async fn talk(
     let mut took = Vec::new();
     let mut steps = case.steps.iter().peekable();
     while let Some(step) = steps.next() {
-        let CaseStepKind::User(user) = &step.kind else { continue };
+        let TestStepKind::User(user) = &step.kind else { continue };
         let mut expected = Vec::new();
-        while let Some(next) = steps.next_if(|step| !matches!(step.kind, CaseStepKind::User(_))) {
+        while let Some(next) = steps.next_if(|step| !matches!(step.kind, TestStepKind::User(_))) {
             expected.push(next);
         }
         let number = result.turns.len() + 1;
@@ -158,7 +158,7 @@ async fn assertions(
 /// What stands in steps of their own.
 fn free(
     setting: &Setting<'_>,
-    expected: &[&CaseStep],
+    expected: &[&TestStep],
     seen: &Seen,
     number: usize,
     user: &UserStep,
@@ -167,9 +167,9 @@ fn free(
     let mut misses = Vec::new();
     for (step, verdict) in look::steps(&look, expected) {
         let kind = match &step.kind {
-            CaseStepKind::Bot(_) => "bot",
-            CaseStepKind::Utter(_) => "utter",
-            CaseStepKind::SlotWasSet(_) => "slot_was_set",
+            TestStepKind::Bot(_) => "bot",
+            TestStepKind::Utter(_) => "utter",
+            TestStepKind::SlotWasSet(_) => "slot_was_set",
             _ => "slot_was_not_set",
         };
         if let Verdict::Missed { expected, seen } = verdict {
@@ -180,7 +180,7 @@ fn free(
 }
 
 /// What went wrong beside the expectations.
-fn beside(setting: &Setting<'_>, step: &CaseStep, number: usize, user: &UserStep) -> Vec<AssertionFailure> {
+fn beside(setting: &Setting<'_>, step: &TestStep, number: usize, user: &UserStep) -> Vec<AssertionFailure> {
     let problems = stub::take(&setting.problems);
     let miss = |(code, reason)| AssertionFailure {
         turn: number,

@@ -19,7 +19,7 @@ pub use segue_engine::{
 pub use self::files::Places;
 pub(crate) use self::files::bounded as read_bounded;
 
-/// All texts that were read; [`render`] shows lines of them.
+/// All texts that were read; [`findings_report`] shows lines of them.
 pub type Texts = Sources;
 
 /// A project that was read from disk.
@@ -49,7 +49,7 @@ pub fn check(root: &Path, places: &Places) -> io::Result<LoadedProject> {
     read(root, places, Project::load_and_analyse)
 }
 
-fn read(root: &Path, places: &Places, load: fn(&Texts) -> Loaded) -> io::Result<LoadedProject> {
+fn read(root: &Path, places: &Places, load: fn(&Texts) -> LoadResult) -> io::Result<LoadedProject> {
     let (texts, mut findings) = files::read(root, places)?;
     let loaded = load(&texts);
     let readable = !findings.iter().any(|finding| finding.severity == Severity::Error);

@@ -48,7 +48,7 @@ fn all_twenty_planted_faults_are_found_in_one_load() {
     let others: Vec<_> = found.iter().filter(|found| !PLANTED.contains(&found.as_str())).collect();
     assert!(others.is_empty(), "{others:#?}");
     assert!(loaded.project.is_none());
-    let shown = render::all(&loaded.findings, &loaded.texts);
+    let shown = findings_report::all(&loaded.findings, &loaded.texts);
     assert!(shown.contains("  17 |       - action: utter_sent\n     |                 ^^^^^^^^^^"), "{shown}");
     assert!(shown.contains("Did you mean `Europe/Berlin`?") && shown.ends_with("18 errors, 2 warnings\n"), "{shown}");
     assert!(!shown.contains("sk-planted"), "{shown}");
@@ -57,10 +57,10 @@ fn all_twenty_planted_faults_are_found_in_one_load() {
 #[test]
 fn the_repository_itself_is_an_assistant() {
     let loaded = check(&here(""), &Places::default()).unwrap();
-    let project = loaded.project.unwrap_or_else(|| panic!("{}", render::all(&loaded.findings, &loaded.texts)));
+    let project = loaded.project.unwrap_or_else(|| panic!("{}", findings_report::all(&loaded.findings, &loaded.texts)));
     assert!(project.user_flows().count() > 2);
     assert!(project.flow("pattern_collect_information").is_some_and(|flow| flow.place.file.starts_with("(built in)")));
-    assert_eq!(loaded.findings.len(), 0, "{}", render::all(&loaded.findings, &loaded.texts));
+    assert_eq!(loaded.findings.len(), 0, "{}", findings_report::all(&loaded.findings, &loaded.texts));
 }
 
 #[test]

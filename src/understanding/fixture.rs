@@ -58,7 +58,7 @@ pub(super) fn flow(id: &str, description: &str, kinds: Vec<StepKind>) -> Flow {
             on_error: None,
             place: SourceLocation::default(),
             description: None,
-            reach: 0,
+            continuation_hash: 0,
         })
         .collect();
     Flow {

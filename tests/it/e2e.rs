@@ -271,12 +271,12 @@ fn a_replay_asks_nobody_and_says_what_is_not_on_the_recording() {
 
 #[test]
 fn the_test_files_of_a_generation_are_read_without_an_unknown_key() {
-    use segue::project::{Severity, SourceFile, cases::CaseFile};
+    use segue::project::{Severity, SourceFile, test_cases::TestFile};
     let folder = Path::new(ROOT).join("tests/projects/generations/3.16/tests");
     let source = |name: &str| SourceFile { path: name.into(), text: text(&folder.join(name)).into() };
-    let (file, findings) = CaseFile::read(&source("e2e_test_cases.yml"));
+    let (file, findings) = TestFile::read(&source("e2e_test_cases.yml"));
     assert!(findings.is_empty() && file.is_some_and(|file| file.cases.len() == 2), "{findings:?}");
-    let (file, findings) = CaseFile::read_conftest(&source("conftest.yml"));
+    let (file, findings) = TestFile::read_conftest(&source("conftest.yml"));
     let told: Vec<_> = findings.iter().map(|finding| (finding.code, finding.severity, finding.place.line)).collect();
     assert_eq!(told, [("F0116", Severity::Warning, 3)], "embeddings of a judge are not asked for");
     assert!(file.is_some());

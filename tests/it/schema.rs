@@ -6,7 +6,7 @@ use std::{
 };
 
 use segue::project::{
-    Finding, MapSchema, Places, ProjectFile, SourceFile, UnknownKeys, ValueType, cases::CaseFile, json_schema, key,
+    Finding, MapSchema, Places, ProjectFile, SourceFile, UnknownKeys, ValueType, json_schema, key, test_cases::TestFile,
 };
 use serde_json::Value as Json;
 
@@ -72,7 +72,7 @@ fn every_file_that_loads_without_a_finding_is_valid() {
 
 #[test]
 fn every_test_file_that_reads_without_a_finding_is_valid() {
-    let (cases, conftest) = (schema(ProjectFile::Cases), schema(ProjectFile::Conftest));
+    let (cases, conftest) = (schema(ProjectFile::TestCases), schema(ProjectFile::Conftest));
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut checked, mut wrong) = (0, Vec::new());
     for folder in ["flows/ferries/tests", "examples/projects", "tests/projects/e2e", "tests/projects/generations"] {
@@ -83,7 +83,7 @@ fn every_test_file_that_reads_without_a_finding_is_valid() {
             if !is_conftest && !text.contains("test_cases:") {
                 continue;
             }
-            let (_, findings) = if is_conftest { CaseFile::read_conftest(&file) } else { CaseFile::read(&file) };
+            let (_, findings) = if is_conftest { TestFile::read_conftest(&file) } else { TestFile::read(&file) };
             if findings.is_empty() {
                 checked += 1;
                 wrong.extend(problems(if is_conftest { &conftest } else { &cases }, &file));
@@ -129,7 +129,7 @@ fn the_command_prints_a_schema_and_writes_all() {
 /// Settings of a channel that this program brings, declared as the built-in ones are.
 static PIGEON: MapSchema = MapSchema::new("pigeon", "credentials.yml", UnknownKeys::Refused).keys(&[
     key("loft", ValueType::Text, "Where it starts.").required(),
-    key("speed", ValueType::Whole, "Kilometres an hour.").default("60"),
+    key("speed", ValueType::Integer, "Kilometres an hour.").default("60"),
     key("token", ValueType::Secret, "What it shows."),
 ]);
 

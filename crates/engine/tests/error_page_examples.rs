@@ -4,7 +4,7 @@
 
 use std::{fs, path::Path};
 
-use segue_engine::project::{Project, SourceFile, Sources, render};
+use segue_engine::project::{Project, SourceFile, Sources, findings_report};
 
 /// The domain that all examples use.
 const BASE: &str = "slots:
@@ -69,7 +69,7 @@ fn error_page_examples_report_their_code() {
         match loaded.findings.iter().find(|finding| finding.code == code) {
             None => wrong.push(format!("{code}\tnot found, but {:?}", loaded.findings)),
             Some(finding) => {
-                let said = render::text(finding, &sources).lines().next().unwrap().to_owned();
+                let said = findings_report::text(finding, &sources).lines().next().unwrap().to_owned();
                 if !page.contains(&said) {
                     wrong.push(format!("{code}\t{said}"));
                 }

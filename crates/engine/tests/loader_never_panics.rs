@@ -1,7 +1,7 @@
 //! Loading arbitrary files ends with findings and never with a panic.
 
 use proptest::prelude::*;
-use segue_engine::project::{Project, SourceFile, Sources, render};
+use segue_engine::project::{Project, SourceFile, Sources, findings_report};
 
 const CONFIG: &str = "recipe: default.v1\npipeline:\n  - name: CompactLLMCommandGenerator\n    llm: {model_group: main}\n    timezone: UTC\n";
 const DOMAIN: &str = "slots:\n  amount: {type: float, initial_value: null}\n  size:\n    type: categorical\n    values: [small, 'large']\n    validation:\n      rejections:\n        - if: not (slots.size = \"small\")\n          utter: utter_no\nresponses:\n  utter_no:\n    - text: |\n        no {amount} {{x}}\n      buttons: [{title: Yes, payload: \"/SetSlots(size=small, amount=[1,2])\"}]\n      metadata: {template: jinja}\n";
@@ -83,7 +83,7 @@ proptest! {
         for finding in &loaded.findings {
             prop_assert!(!finding.message.is_empty() && !finding.message.ends_with('.'), "{finding:?}");
         }
-        let _ = render::all(&loaded.findings, &sources);
+        let _ = findings_report::all(&loaded.findings, &sources);
         prop_assert_eq!(loaded.findings, Project::load_and_analyse(&sources).findings);
     }
 

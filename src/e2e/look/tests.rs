@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use segue_engine::project::{SourceFile, cases::CaseFile};
+use segue_engine::project::{SourceFile, test_cases::TestFile};
 use serde_json::json;
 
 use super::*;
@@ -31,13 +31,13 @@ fn hold(events: &Json, assertions: &str) -> Vec<bool> {
 
 fn verdicts(events: &Json, assertions: &str, ordered: bool) -> Vec<Verdict> {
     let text = format!("test_cases:\n- test_case: a\n  steps:\n  - user: hi\n    assertions:\n{assertions}");
-    let (file, findings) = CaseFile::read(&SourceFile { path: "a.yml".into(), text: text.into() });
+    let (file, findings) = TestFile::read(&SourceFile { path: "a.yml".into(), text: text.into() });
     assert!(findings.is_empty(), "{findings:?}");
     let file = file.unwrap();
-    let CaseStepKind::User(user) = &file.cases[0].steps[0].kind else { panic!() };
+    let TestStepKind::User(user) = &file.cases[0].steps[0].kind else { panic!() };
     let (seen, project) = (seen(events.clone()), project());
     let mut from = 0;
-    let one = |assertion: &segue_engine::project::cases::Assertion| {
+    let one = |assertion: &segue_engine::project::test_cases::Assertion| {
         let verdict = Look { seen: &seen, from, project: &project }.assertion(&assertion.kind);
         if let (true, Verdict::Held(Some(at))) = (ordered, &verdict) {
             from = at + 1;

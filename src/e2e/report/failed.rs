@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_engine::project::cases::{Named, SharedFixtures, StubAgent, StubEnd, StubTool};
+use segue_engine::project::test_cases::{LocatedName, SharedFixtures, StubAgent, StubStatus, StubTool};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
@@ -77,7 +77,8 @@ fn shared(shared: &SharedFixtures) -> Map<String, Json> {
         .iter()
         .map(|(name, stub)| (name.to_string(), Json::Array(stub.answers.iter().map(agent).collect())));
     add("stub_agents", Json::Object(agents.collect()));
-    let path = |named: &Option<Named>| named.as_ref().map_or(Json::Null, |named| absolute(&Planned::beside(named)));
+    let path =
+        |named: &Option<LocatedName>| named.as_ref().map_or(Json::Null, |named| absolute(&Planned::beside(named)));
     add("stub_llm", path(&shared.llm));
     add("endpoints", path(&shared.endpoints));
     add("llm_judge", shared.judge.as_ref().map_or(Json::Null, |judge| json!({"llm": judge})));
@@ -98,9 +99,9 @@ fn tool(answer: &StubTool) -> Json {
 
 fn agent(run: &StubAgent) -> Json {
     let status = match run.ends {
-        StubEnd::AwaitingUser => "awaiting_user",
-        StubEnd::Finished => "finished",
-        StubEnd::Failed => "failed",
+        StubStatus::AwaitingUser => "awaiting_user",
+        StubStatus::Finished => "finished",
+        StubStatus::Failed => "failed",
     };
     json!({"says": run.says.iter().map(|text| &**text).collect::<Vec<_>>(), "slots": run.slots, "status": status})
 }

@@ -1,12 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use segue_engine::project::{SourceFile, cases::CaseFile};
+use segue_engine::project::{SourceFile, test_cases::TestFile};
 
 use super::{super::clock::CaseClock, *};
 
 fn planned(name: &str) -> Planned {
     let text = format!("test_cases: [{{test_case: {name}, steps: [{{user: hi}}]}}]");
-    let (file, _) = CaseFile::read(&SourceFile { path: "tests/a.yml".into(), text: text.into() });
+    let (file, _) = TestFile::read(&SourceFile { path: "tests/a.yml".into(), text: text.into() });
     let file = file.unwrap();
     Planned {
         file: "tests/a.yml".into(),
@@ -91,7 +91,7 @@ fn a_recording_that_cannot_be_played_says_why() {
     assert!(why(&planned).contains("line 1"), "{}", why(&planned));
     fs::write(&path, &text).unwrap();
     let mut stubbed = planned;
-    let action = segue_engine::project::cases::StubAction {
+    let action = segue_engine::project::test_cases::StubAction {
         events: Vec::new(),
         responses: Vec::new(),
         place: Default::default(),

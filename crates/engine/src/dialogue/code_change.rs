@@ -47,11 +47,11 @@ fn renamed_step(turn: &AdvanceContext<'_>, frame: &Frame) -> Option<(StepId, Ste
     let (flow, step) = step_in_changed_flow(turn, frame)?;
     let flow = flow?;
     if frame.continuation_hash == 0
-        || flow.step(step.as_str()).is_some_and(|step| step.reach == frame.continuation_hash)
+        || flow.step(step.as_str()).is_some_and(|step| step.continuation_hash == frame.continuation_hash)
     {
         return None;
     }
-    let same = flow.steps.iter().find(|step| step.reach == frame.continuation_hash)?;
+    let same = flow.steps.iter().find(|step| step.continuation_hash == frame.continuation_hash)?;
     Some((step.clone(), same.id.clone()))
 }
 
@@ -76,7 +76,7 @@ fn is_changed(turn: &AdvanceContext<'_>, frame: &Frame) -> bool {
         None => false,
         Some((None, _)) => true,
         // Frames of older releases have no hash.
-        Some((Some(flow), step)) => flow.step(step.as_str()).is_none_or(|step| step.reach != frame.continuation_hash),
+        Some((Some(flow), step)) => flow.step(step.as_str()).is_none_or(|step| step.continuation_hash != frame.continuation_hash),
     }
 }
 

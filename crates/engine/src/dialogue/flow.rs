@@ -76,7 +76,7 @@ impl AdvanceContext<'_> {
                 if let Some(top) = self.stack.last_mut() {
                     top.at = Position::At(step.id.clone());
                     if top.is_flow() {
-                        top.continuation_hash = step.reach;
+                        top.continuation_hash = step.continuation_hash;
                     }
                 }
                 if slot_dependencies::is_recorded(step) {

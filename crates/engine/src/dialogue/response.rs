@@ -113,7 +113,7 @@ impl<'a> ResponseRenderer<'a> {
     /// The input for the rephraser or the NLG server, if the project uses one for this variation.
     fn rephrase_instruction(&self, response: &ResponseDef, chosen: &Variation) -> Option<Box<RephraseInstruction>> {
         let wanted = match self.view.project.endpoints.nlg.as_ref()? {
-            Nlg::Rephraser(rephraser) => rephraser.takes(chosen),
+            Nlg::Rephraser(rephraser) => rephraser.rephrases(chosen),
             Nlg::Server(_) => true,
         };
         // The error response that replaces another one is not rephrased.

@@ -1,4 +1,4 @@
-//! What an agent may do, and what must hold first: the part of `configuration` that no prompt can talk its way around.
+//! What an agent may do, and under which conditions. The program enforces these rules; a prompt cannot override them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,24 +6,24 @@ use indexmap::IndexMap;
 
 use crate::{condition::Condition, finding::SourceLocation, regex_dialect::PythonRegex};
 
-/// The rules of one agent.
+/// The rules of an agent.
 #[derive(Debug, Default)]
 pub struct AgentRules {
-    /// Rules of single tools, by the name under which the model calls them.
+    /// Rules for single tools, by the name that the model calls.
     pub tools: IndexMap<Arc<str>, ToolRule>,
-    /// Whether every call that changes something is shown to the user first.
+    /// Whether the user confirms every call that is not a `read`.
     pub confirm: ConfirmRule,
-    /// What is done about arguments that may come from a text that nobody vouches for.
+    /// What happens if arguments of a tool call come from untrusted text.
     pub taint: UntrustedInputPolicy,
-    /// What is done when the agent says that something is done that no tool did.
+    /// What happens if the agent claims an action that no tool performed.
     pub grounded: GroundedRule,
-    /// What counts as such a claim, beside the built-in English ones.
+    /// Patterns of such claims, in addition to the built-in English ones.
     pub claims: Vec<ClaimRule>,
-    /// When something is said while tools work, where the author wants that.
-    pub filler_after: Option<FillerPace>,
+    /// When a filler message is sent while tools run; `None`: never.
+    pub filler_after: Option<FillerDelays>,
     /// What happens after an interruption.
     pub resume: ResumeRule,
-    /// Keys of the metadata that may leave the process with a call of a hook server or a remote agent.
+    /// The keys of the message's metadata that are sent to a hook server or a remote agent.
     pub forward_metadata: Vec<Arc<str>>,
 }
 
@@ -32,7 +32,7 @@ impl AgentRules {
     pub fn tool(&self, name: &str) -> Option<&ToolRule> {
         self.tools.get(name)
     }
-    /// Whether a call must be shown to the user before it runs. `changes` says that the tool is no `read`.
+    /// Whether the user must confirm a call before it runs. `changes`: the effect class of the tool is not `read`.
     pub fn must_confirm(&self, name: &str, changes: bool) -> bool {
         match self.tool(name).and_then(|rule| rule.confirm) {
             Some(own) => own,
@@ -41,44 +41,44 @@ impl AgentRules {
     }
 }
 
-/// The rule of one tool.
+/// The rule for a tool.
 #[derive(Clone, Debug, Default)]
 pub struct ToolRule {
-    /// What it does: `read`, `idempotent` or `write`; the author's word, over that of the server.
+    /// Its effect class: `read`, `idempotent` or `write`. Takes precedence over that of the server.
     pub effect: Option<Arc<str>>,
-    /// What must hold when it is called.
+    /// The condition that must be true when it is called.
     pub requires: Option<Condition>,
-    /// What the model is told when that does not hold.
+    /// The text that the model gets if that condition is false.
     pub refusal: Option<Arc<str>>,
-    /// Whether the user is asked first; as the agent says unless set.
+    /// Whether the user confirms every call; `None`: as for the agent.
     pub confirm: Option<bool>,
-    /// Calls of it in one task.
+    /// The maximum number of calls in a task.
     pub max_calls: Option<u32>,
-    /// Where it stands.
+    /// Its location in the project files.
     pub place: SourceLocation,
 }
 
-/// Whether every call that changes something is shown to the user first.
+/// Whether the user confirms every call that is not a `read`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ConfirmRule {
-    /// Only where a tool says so.
+    /// Only if the rule of the tool requires it.
     #[default]
     Never,
     /// Yes.
     Writes,
 }
 
-/// What is done about arguments that may come from a text that nobody vouches for.
+/// What happens if arguments of a tool call come from untrusted text, such as a tool result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum UntrustedInputPolicy {
-    /// Where each argument comes from is recorded with the call.
+    /// The origin of each argument is recorded with the call.
     #[default]
     Trace,
-    /// The user sees every call that changes something, with its arguments, before it runs.
+    /// The user confirms every call that is not a `read`, with its arguments.
     Confirm,
 }
 
-/// What is done when the agent says that something is done that no tool did.
+/// What happens if the agent claims an action that no tool performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum GroundedRule {
     /// Nothing.
@@ -86,41 +86,41 @@ pub enum GroundedRule {
     /// It is recorded.
     #[default]
     Warn,
-    /// The user does not hear it: the agent is asked to say what is true.
+    /// The text is not sent; the model corrects it.
     Repair,
 }
 
-/// A claim that only certain tools can make true.
+/// A pattern of claims and the tools that make such a claim true.
 #[derive(Clone, Debug)]
 pub struct ClaimRule {
-    /// Found in a sentence that makes the claim.
+    /// Matches a part of a sentence with the claim.
     pub says: PythonRegex,
-    /// The tools of which one must have worked; any that changes something, if empty.
+    /// The tools of which one must have succeeded; empty: any tool that is not a `read`.
     pub needs: Vec<Arc<str>>,
 }
 
-/// When something is said while tools work.
+/// When a filler message is sent while tools run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FillerPace {
-    /// On channels that are not named.
-    pub usual: Option<Duration>,
-    /// By channel; none means never.
+pub struct FillerDelays {
+    /// The delay on all other channels; `None`: never.
+    pub default: Option<Duration>,
+    /// The delay by channel; `None`: never.
     pub channels: IndexMap<Arc<str>, Option<Duration>>,
 }
 
-impl FillerPace {
-    /// The pace on a channel.
+impl FillerDelays {
+    /// The delay on a channel; `None`: never.
     pub fn on(&self, channel: &str) -> Option<Duration> {
-        self.channels.get(channel).copied().unwrap_or(self.usual)
+        self.channels.get(channel).copied().unwrap_or(self.default)
     }
 }
 
-/// What happens when an agent goes on after an interruption.
+/// What happens when an agent resumes after an interruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ResumeRule {
-    /// It runs, and knows that it was interrupted.
+    /// The agent runs; its prompt says that it was interrupted.
     #[default]
     Invoke,
-    /// Its last question is said again, without asking a model.
+    /// Its last question is sent again without a model call.
     Repeat,
 }

@@ -1,4 +1,4 @@
-//! Agents, checked: `sub_agents/*/config.yml`.
+//! Checked agents: `sub_agents/*/config.yml`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,49 +11,49 @@ use crate::{
     template::{Expression, Template},
 };
 
-/// One agent.
+/// An agent.
 pub struct AgentDef {
-    /// `agent.name`; flows call it by this.
+    /// `agent.name`: the name that `call` steps use.
     pub name: AgentName,
     /// `agent.description`: the task of an open agent; shown to the command generator.
     pub description: Arc<str>,
-    /// Ours or a remote one.
+    /// Whether it runs in this process or is a remote agent.
     pub protocol: Protocol,
-    /// The model group, when one is named.
+    /// The model group, if set.
     pub model_group: Option<Arc<str>>,
-    /// Model settings written in place.
+    /// The settings of its own model; empty if it uses a group.
     pub llm: Map<String, Json>,
-    /// The project's own template.
+    /// The prompt template that replaces the built-in one.
     pub prompt: Option<Template>,
-    /// Name of registered hooks or agent, or an HTTP address.
+    /// The name of registered hooks or of a registered agent, or the URL of a hook server.
     pub module: Option<Arc<str>>,
-    /// The longest a run may take.
+    /// The time limit of a run.
     pub timeout: Option<Duration>,
-    /// Tries to connect.
+    /// The maximum number of attempts to connect.
     pub max_retries: u32,
-    /// Whether prompts show the date.
+    /// Whether prompts contain the date.
     pub include_date_time: bool,
-    /// IANA name; checked.
+    /// A valid IANA time zone name.
     pub timezone: Arc<str>,
-    /// Whether it speaks before tools return.
+    /// Whether text that the model writes together with tool calls is sent before the tools return.
     pub enable_filler_messages: bool,
-    /// The longest one tool call may take.
+    /// The time limit of a tool call.
     pub tool_timeout: Option<Duration>,
-    /// What a failed tool does to the run.
+    /// What happens after a failed tool call.
     pub on_tool_error: OnToolError,
-    /// Iterations of one run, where the author sets them.
+    /// The maximum number of model calls in a run, if set.
     pub max_iterations: Option<u32>,
-    /// The servers it may use.
+    /// The MCP servers that it may use.
     pub connections: Vec<AgentConnection>,
-    /// What it may do, and what must hold first.
+    /// What it may do, and under which conditions.
     pub rules: AgentRules,
-    /// `auth`: how we say who we are, to a remote agent or to hooks behind an address.
+    /// `auth`: the credentials for a remote agent, or for the hook server of an agent of this project.
     pub auth: AuthDef,
-    /// `hook_auth`: how a remote agent's hooks behind an address know us.
+    /// `hook_auth`: the credentials for the hook server of a remote agent.
     pub hook_auth: AuthDef,
-    /// How a remote agent is reached and understood; none for one of this project.
+    /// The settings of a remote agent; `None` for an agent of this project.
     pub remote: Option<Box<RemoteDef>>,
-    /// Where it stands.
+    /// Its location in the project files.
     pub place: SourceLocation,
 }
 
@@ -63,57 +63,57 @@ impl std::fmt::Debug for AgentDef {
     }
 }
 
-/// Who runs an agent.
+/// Where an agent runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// We do.
+    /// In this process.
     Rasa,
-    /// Somebody else, over A2A.
+    /// On a remote server that is called over A2A.
     A2a,
 }
 
-/// What a failed tool does to a run.
+/// What happens after a failed tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnToolError {
-    /// The model is told and goes on.
+    /// The model gets the error and continues.
     #[default]
     FeedBack,
     /// The run fails.
     Fail,
 }
 
-/// A server that an agent may use.
+/// An MCP server that an agent may use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentConnection {
     /// Its name in `endpoints.yml`.
     pub server: ServerName,
-    /// Only these tools; empty = all.
+    /// Use only these tools; empty: all.
     pub include: Vec<ToolName>,
-    /// Not these tools.
+    /// Do not use these tools.
     pub exclude: Vec<ToolName>,
 }
 
-/// What the configuration of a remote agent says beside what every agent has.
+/// The settings that only remote agents have.
 pub struct RemoteDef {
-    /// Where its card is.
+    /// Its agent card.
     pub card: CardSource,
-    /// The longest wait for a result by questions.
+    /// The time limit for a result when polling.
     pub max_polling_time: Option<Duration>,
-    /// The first pause between two questions.
+    /// The first pause between two polls.
     pub polling_initial_delay: Option<Duration>,
-    /// Whether answers come in pieces, where the agent can.
+    /// Whether results are streamed, if the agent supports it.
     pub use_streaming: bool,
-    /// Our public address, under which it may report changes of long tasks.
+    /// The public URL of this server, to which it may send push notifications.
     pub push_notification_url: Option<String>,
-    /// How its health is looked at.
+    /// How its health is checked.
     pub health_check: HealthCheck,
-    /// What an answer without a task means.
+    /// The meaning of a message reply without a task.
     pub message_means: MessageReplyMeaning,
-    /// Facts of the conversation that it is told.
+    /// The keys of the message's metadata that are sent.
     pub forward_metadata: Vec<Arc<str>>,
-    /// The slots that it is told; all with a value unless set.
+    /// The slots that are sent; `None`: all slots with a value.
     pub forward_slots: Option<Vec<SlotName>>,
-    /// Slots that are set from its result, with how the value is made of `result`.
+    /// The slots that the result fills, with expressions over `result`.
     pub output: Vec<(SlotName, Expression)>,
 }
 
@@ -123,33 +123,33 @@ impl std::fmt::Debug for RemoteDef {
     }
 }
 
-/// Where a card is.
+/// The source of an agent card.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CardSource {
-    /// In a file of the project, with this content.
+    /// A file of the project; its content.
     File(Json),
-    /// At this address.
+    /// A URL.
     Address(Arc<str>),
 }
 
-/// How the health of a remote agent is looked at.
+/// How the health of a remote agent is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HealthCheck {
-    /// Its card is fetched.
+    /// By fetching its agent card.
     #[default]
     Card,
-    /// It is greeted as a user would: that begins a task there.
+    /// By sending a message, which starts a task on the remote server.
     Message,
-    /// Not at all.
+    /// No check.
     None,
 }
 
-/// What an answer without a task means.
+/// The meaning of an A2A message reply without a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum MessageReplyMeaning {
-    /// It asks the user something.
+    /// A question to the user.
     #[default]
     InputRequired,
-    /// It is done.
+    /// The result of the task.
     Completed,
 }

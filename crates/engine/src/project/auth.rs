@@ -1,71 +1,71 @@
-//! How the assistant says who it is to servers that it asks: `auth` and `hook_auth` of agents, `oauth` of MCP servers.
+//! Credentials for servers that the assistant calls: `auth` and `hook_auth` of agents, `oauth` of MCP servers.
 
 use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer};
 
-/// `auth` or `hook_auth` of an agent: one of `api_key`, `oauth` and `token`, or none. Never print it.
+/// `auth` or `hook_auth` of an agent: at most one of `api_key`, `oauth` and `token`. Contains secrets: never print it.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct AuthDef {
-    /// A key.
+    /// An API key.
     pub api_key: Option<String>,
-    /// The header that carries the key; `Authorization` unless set.
+    /// The header for the API key; `None`: `Authorization`.
     pub header_name: Option<String>,
-    /// The value of that header, with `{key}`; `Bearer {key}` unless set.
+    /// The value of that header, with `{key}`; `None`: `Bearer {key}`.
     pub header_format: Option<String>,
-    /// Where tokens come from.
+    /// OAuth 2.0 client credentials.
     pub oauth: Option<OAuthDef>,
     /// A bearer token.
     pub token: Option<String>,
-    /// Hosts that a fetched card may name, and that are told it as well.
+    /// Hosts that a fetched agent card may refer to and that get the credentials too.
     pub hosts: Vec<String>,
 }
 
-/// `oauth`: how tokens are come by. Never print it.
+/// `oauth`: how access tokens are obtained. Contains secrets: never print it.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct OAuthDef {
-    /// How a token is given.
+    /// The grant type.
     pub grant: OAuthGrant,
-    /// The client.
+    /// The client id.
     #[serde(deserialize_with = "text")]
     pub client_id: Option<String>,
-    /// Its secret.
+    /// The client secret.
     #[serde(deserialize_with = "text")]
     pub client_secret: Option<String>,
-    /// Where tokens are given; found out by the server's metadata where there is none.
+    /// The URL of the token endpoint; `None`: from the server's metadata.
     #[serde(deserialize_with = "text")]
     pub token_url: Option<String>,
-    /// Rights that are asked for, with blanks between them.
+    /// The requested scopes, separated by spaces.
     pub scope: String,
-    /// For whom.
+    /// The audience of the token.
     #[serde(deserialize_with = "text")]
     pub audience: Option<String>,
-    /// Where a document about this client is published.
+    /// The URL of the client ID metadata document.
     #[serde(deserialize_with = "text")]
     pub client_metadata_url: Option<String>,
-    /// Hosts that metadata may name beside those on the public net.
+    /// Hosts of a private network that the server's metadata may refer to.
     pub hosts: Vec<String>,
-    /// The port of this machine to which a login returns; any where there is none.
+    /// The local port of the redirect URI for a login; `None`: any free port.
     pub redirect_port: Option<u16>,
-    /// The longest time of a request, where set.
+    /// The time limit of a token request, if set.
     #[serde(deserialize_with = "seconds")]
     pub timeout: Option<Duration>,
 }
 
-/// How a token is given.
+/// An OAuth 2.0 grant type (RFC 6749).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OAuthGrant {
-    /// For a secret of ours.
+    /// The client authenticates with its own secret.
     #[default]
     ClientCredentials,
-    /// With the consent of a person.
+    /// A user logs in and authorizes the client.
     AuthorizationCode,
 }
 
-/// A text; an empty one, as of a variable that is set to nothing, counts as none.
+/// A string; an empty one, such as from an empty environment variable, is `None`.
 fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()))
 }

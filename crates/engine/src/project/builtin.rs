@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::{Config, SlotType};
 
 pub(crate) const LISTEN: &str = "action_listen";
-/// Ends the turn like [`LISTEN`], for remote agents.
+/// Ends the turn like [`LISTEN`]; used by remote agents.
 pub(crate) const REQUEST_INPUT: &str = "action_agent_request_user_input";
 pub(crate) const SESSION_START: &str = "action_session_start";
 pub(crate) const RESTART: &str = "action_restart";
@@ -16,7 +16,7 @@ pub(crate) const CANCEL_FLOW: &str = "action_cancel_flow";
 pub(crate) const CORRECT_FLOW_SLOT: &str = "action_correct_flow_slot";
 pub(crate) const CLEAN_STACK: &str = "action_clean_stack";
 
-/// What the dialogue engine does for a built-in action.
+/// The behaviour of a built-in action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BuiltinAction {
     Listen,
@@ -36,7 +36,7 @@ pub(crate) enum BuiltinAction {
     CancelInterruptedFlows,
     RepeatBotMessages,
     CleanStack,
-    /// Actions of the older dialogue engine, and marks: nothing. A custom action of the name takes their place.
+    /// No effect: actions of NLU-based assistants and markers. A custom action with the name replaces it.
     Nothing,
 }
 
@@ -72,7 +72,7 @@ const ACTIONS: [(&str, BuiltinAction); 28] = [
     ("action_handoff_metric", BuiltinAction::Nothing),
 ];
 
-/// The built-in action of a name.
+/// The built-in action with this name.
 pub(crate) fn action(name: &str) -> Option<BuiltinAction> {
     ACTIONS.iter().find(|(known, _)| *known == name).map(|(_, action)| *action)
 }
@@ -82,7 +82,7 @@ pub(crate) fn action_names<'a>() -> impl Iterator<Item = &'a str> {
     ACTIONS.iter().map(|(name, _)| *name)
 }
 
-/// The patterns that the dialogue engine starts by itself.
+/// The names of the conversation patterns.
 pub(crate) mod pattern {
     pub(crate) const CANCEL_FLOW: &str = "pattern_cancel_flow";
     pub(crate) const CANNOT_HANDLE: &str = "pattern_cannot_handle";
@@ -133,17 +133,17 @@ pub(crate) mod pattern {
 pub(crate) const INTENTS: [&str; 7] =
     ["restart", "back", "out_of_scope", "session_start", "session_end", "silence_timeout", "nlu_fallback"];
 
-/// The slot that says which language a conversation is in.
+/// The slot with the language of the conversation.
 pub const LANGUAGE: &str = "language";
-/// What the channel knew at the first message of a session.
+/// The slot with the metadata of the first message of a session.
 pub(crate) const SESSION_METADATA: &str = "session_started_metadata";
-/// How long a voice channel waits for an answer, in seconds.
+/// The slot with the silence timeout of voice channels in seconds.
 pub(crate) const SILENCE_TIMEOUT: &str = "silence_timeout";
-/// How often in a row the user was silent.
+/// The slot with the number of consecutive silence timeouts.
 pub(crate) const SILENCES: &str = "consecutive_silence_timeouts";
-/// The interrupted flow that the user wants to go on with.
+/// The slot with the interrupted flow that the user wants to resume.
 pub(crate) const FLOW_TO_CONTINUE: &str = "interrupted_flow_to_continue";
-/// How many flows a question that clarifies names.
+/// The slot with the maximum number of flows in a clarification question.
 pub(crate) const MAX_CLARIFICATION_OPTIONS: &str = "max_clarification_options";
 
 /// A slot that every conversation has.
@@ -151,7 +151,7 @@ pub(crate) struct BuiltinSlot {
     pub(crate) name: &'static str,
     pub(crate) kind: SlotType,
     pub(crate) initial: Json,
-    /// Whether the model may fill it; else only actions and the dialogue engine do.
+    /// Whether the model may fill it; otherwise only actions and the dialogue engine do.
     pub(crate) by_model: bool,
 }
 
@@ -160,22 +160,22 @@ pub(crate) fn slots(config: &Config) -> Vec<BuiltinSlot> {
     let number = SlotType::Float { min: None, max: None };
     let languages = std::iter::once(&config.language).chain(&config.additional_languages).cloned().collect();
     let scores = vec!["satisfied".into(), "unsatisfied".into()];
-    let ours = |name, kind, initial| BuiltinSlot { name, kind, initial, by_model: false };
+    let internal = |name, kind, initial| BuiltinSlot { name, kind, initial, by_model: false };
     let by_model = |name, kind| BuiltinSlot { name, kind, initial: Json::Null, by_model: true };
     vec![
-        ours("requested_slot", SlotType::Text, Json::Null),
-        ours(SESSION_METADATA, SlotType::Any, Json::Null),
-        ours("flow_hashes", SlotType::Any, Json::Null),
-        ours("return_value", SlotType::Any, Json::Null),
-        ours(LANGUAGE, SlotType::Categorical(languages), Json::from(&*config.language)),
-        ours(SILENCE_TIMEOUT, number.clone(), Json::from(7.0)),
-        ours(SILENCES, number.clone(), Json::from(0.0)),
+        internal("requested_slot", SlotType::Text, Json::Null),
+        internal(SESSION_METADATA, SlotType::Any, Json::Null),
+        internal("flow_hashes", SlotType::Any, Json::Null),
+        internal("return_value", SlotType::Any, Json::Null),
+        internal(LANGUAGE, SlotType::Categorical(languages), Json::from(&*config.language)),
+        internal(SILENCE_TIMEOUT, number.clone(), Json::from(7.0)),
+        internal(SILENCES, number.clone(), Json::from(0.0)),
         by_model("confirm_correction", SlotType::Bool),
         by_model(FLOW_TO_CONTINUE, SlotType::Text),
         by_model("continue_interrupted_flow_confirmation", SlotType::Bool),
-        ours(MAX_CLARIFICATION_OPTIONS, number, Json::from(3.0)),
+        internal(MAX_CLARIFICATION_OPTIONS, number, Json::from(3.0)),
         by_model("continue_conversation", SlotType::Bool),
         by_model("csat_score", SlotType::Categorical(scores)),
-        ours("mocked_datetime", SlotType::Any, Json::Null),
+        internal("mocked_datetime", SlotType::Any, Json::Null),
     ]
 }

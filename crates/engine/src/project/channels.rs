@@ -1,4 +1,4 @@
-//! `credentials.yml`: the channels and their settings, checked.
+//! The checked `credentials.yml`: channels and their settings.
 
 use std::fmt;
 
@@ -7,101 +7,102 @@ use serde_json::{Map, Value as Json};
 
 use super::JwtDef;
 
-/// One channel of `credentials.yml`.
+/// A channel of `credentials.yml`.
 #[derive(Clone, Debug, Default)]
 pub struct ChannelDef {
-    /// `allowed_origins`: web pages that may call.
+    /// `allowed_origins`: origins of web pages that may send requests.
     pub origins: Vec<String>,
-    /// `allowed_hosts`: names under which the server is called; any where there are none.
+    /// `allowed_hosts`: host names that requests may use; empty: those that the address of the server allows.
     pub hosts: Vec<String>,
-    /// A key that is not known and looks like one that is: it may have been meant to keep callers out.
+    /// An unknown key that looks like a typo of a declared one. It may have been meant to restrict access, so the channel must
+    /// not open ([`check_spelling`](Self::check_spelling)).
     pub misspelt: Option<String>,
-    /// Everything else.
+    /// All other settings.
     pub settings: ChannelSettings,
 }
 
-/// Settings of one channel.
+/// The settings of a channel.
 #[derive(Clone)]
 pub enum ChannelSettings {
-    /// Of `rest`.
+    /// Settings of `rest`.
     Rest(RestSettings),
-    /// Of `mcp`.
+    /// Settings of `mcp`.
     Mcp(McpChannelSettings),
-    /// Of any other channel, as its own schema has them, or as written where it handed none to the loader.
+    /// Settings of any other channel: typed by its schema if it passed one to the loader, else as written.
     Other(Map<String, Json>),
 }
 
 /// Settings of `rest`.
 #[derive(Clone, Debug, Default)]
 pub struct RestSettings {
-    /// What callers must show.
+    /// The authentication of callers.
     pub auth: CallerAuth,
-    /// For whom the fixed token speaks; anybody where there are none. One that ends in `*` stands for all that begin so.
+    /// The sender ids that callers with the fixed token may use; empty: any. An entry that ends in `*` matches a prefix.
     pub senders: Vec<String>,
-    /// Whether messages such as `/SetSlots(…)` count as words.
+    /// Whether messages such as `/SetSlots(…)` are ordinary text rather than payloads.
     pub refuses_payloads: bool,
-    /// Bytes that `metadata` of a message may have, where set.
+    /// The maximum size of a message's `metadata` in bytes, if set.
     pub metadata_bytes: Option<u64>,
 }
 
 /// Settings of `mcp`.
 #[derive(Clone, Debug, Default)]
 pub struct McpChannelSettings {
-    /// What callers over HTTP must show.
+    /// The authentication of HTTP callers.
     pub auth: CallerAuth,
-    /// Whether questions for a slot are put to the person behind a host that can do so, in place of ending the call.
+    /// Whether the assistant asks for slots through MCP elicitation, if the host supports it, instead of ending the call.
     pub elicitation: bool,
-    /// Whether messages such as `/SetSlots(…)` count as words.
+    /// Whether messages such as `/SetSlots(…)` are ordinary text rather than payloads.
     pub refuses_payloads: bool,
-    /// Prompts of the author.
+    /// MCP prompts.
     pub prompts: Vec<McpPromptDef>,
-    /// Resources of the author.
+    /// MCP resources.
     pub resources: Vec<McpResourceDef>,
 }
 
-/// What callers of a channel must show: nothing, a fixed token, a signed token, or one of both.
+/// The credentials that callers of a channel must send: none, a fixed token, a JWT, or one of both.
 #[derive(Clone, Default)]
 pub struct CallerAuth {
-    /// The fixed token. Never print it.
+    /// The fixed bearer token. Never print it.
     pub token: Option<String>,
-    /// The signed tokens that are taken.
+    /// Which JWTs are accepted.
     pub jwt: Option<JwtDef>,
 }
 
-/// A prompt that hosts are offered: a response of the domain.
+/// An MCP prompt: a response of the domain.
 #[derive(Clone, Debug, Deserialize)]
 pub struct McpPromptDef {
     /// Its name.
     pub name: String,
-    /// What it is for.
+    /// The description that hosts show.
     pub description: Option<String>,
     /// The response.
     pub response: String,
-    /// Its arguments; `{name}` in the response is the value of one.
+    /// Its arguments. `{name}` in the response is replaced by the value of the argument.
     #[serde(default)]
     pub arguments: Vec<McpArgumentDef>,
 }
 
-/// An argument of a prompt.
+/// An argument of an MCP prompt.
 #[derive(Clone, Debug, Deserialize)]
 pub struct McpArgumentDef {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// The description that hosts show.
     pub description: Option<String>,
-    /// Whether it must be given.
+    /// Whether it is required.
     #[serde(default)]
     pub required: bool,
 }
 
-/// A resource that hosts are offered: a response of the domain. One with `{name}` in its address is a template.
+/// An MCP resource: a response of the domain. With `{name}` in its URI it is a resource template.
 #[derive(Clone, Debug, Deserialize)]
 pub struct McpResourceDef {
-    /// Its address.
+    /// Its URI.
     pub uri: String,
     /// Its name.
     pub name: Option<String>,
-    /// What the resource holds, in one sentence.
+    /// What the resource contains, in one sentence.
     pub description: Option<String>,
     /// Its media type.
     pub mime_type: Option<String>,
@@ -110,29 +111,29 @@ pub struct McpResourceDef {
 }
 
 impl ChannelDef {
-    /// Whether the channel may be opened as far as its keys go.
+    /// Checks that no key looks like a typo.
     ///
     /// # Errors
-    /// A key is misspelt.
+    /// A key is probably misspelt; the channel must not be opened.
     pub fn check_spelling(&self) -> Result<(), String> {
         match &self.misspelt {
-            Some(key) => Err(format!("there is no setting `{key}`, and it may have been meant to keep callers out")),
+            Some(key) => Err(format!("unknown setting `{key}`; it is probably misspelt and may restrict access")),
             None => Ok(()),
         }
     }
 
-    /// The settings of a channel from outside as its own type. Where the channel handed its schema to the loader, types and
-    /// unknown keys were checked there.
+    /// Deserializes the settings of a third-party channel. If the channel passed its schema to the loader, types and unknown
+    /// keys are already checked.
     ///
     /// # Errors
-    /// What is wrong with a setting.
+    /// A setting is invalid, or the channel is built in.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, String> {
         match &self.settings {
             ChannelSettings::Other(settings) => {
                 serde_json::from_value(Json::Object(settings.clone())).map_err(|error| error.to_string())
             }
             ChannelSettings::Rest(_) | ChannelSettings::Mcp(_) => {
-                Err("a built-in channel has settings of its own".into())
+                Err("this is a built-in channel; its settings are not of a custom type".into())
             }
         }
     }
@@ -144,7 +145,7 @@ impl Default for ChannelSettings {
     }
 }
 
-// Settings of a channel may hold secrets.
+// Not derived: the settings may contain secrets.
 impl fmt::Debug for ChannelSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

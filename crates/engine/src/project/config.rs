@@ -1,4 +1,4 @@
-//! `config.yml`, checked.
+//! The checked `config.yml`.
 
 use std::sync::Arc;
 
@@ -10,53 +10,53 @@ use crate::regex_dialect::PythonRegex;
 /// `config.yml`.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Put on events for others.
+    /// The id of the assistant in events.
     pub assistant_id: Arc<str>,
-    /// ISO 639-1.
+    /// The language of the assistant, an ISO 639-1 code.
     pub language: Arc<str>,
-    /// Further languages.
+    /// Further languages that responses are translated into.
     pub additional_languages: Vec<Arc<str>>,
-    /// The command generator; absent when the pipeline has none.
+    /// The command generator; `None` if the pipeline has none.
     pub generator: Option<GeneratorConfig>,
-    /// Whether `NLUCommandAdapter` stands in the pipeline: then mappings that need no model are asked before it.
+    /// Whether `NLUCommandAdapter` is in the pipeline: then NLU mappings are evaluated before the model is called.
     pub nlu_adapter: bool,
-    /// `EnterpriseSearchPolicy`, where it is listed: answers from documents.
+    /// `EnterpriseSearchPolicy`: answers from documents; `None` if it is not listed.
     pub search: Option<SearchConfig>,
-    /// Switches that keep older behaviour.
+    /// Switches for compatibility with Rasa.
     pub compat: Compat,
-    /// Whether texts that need no model are taken without one: titles, yes and no, numbers. On by default.
+    /// Whether button titles, yes, no and numbers are understood without a call of the model. On by default.
     pub shortcuts: bool,
-    /// Folders of the project's parts, where set.
+    /// The folders of the project's parts, if set.
     pub folders: Folders,
 }
 
 /// The command generator of the pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GeneratorConfig {
-    /// The component's name as written.
+    /// The name of the component in the file.
     pub name: Arc<str>,
-    /// The model group, when one is named.
+    /// The model group, if set.
     pub model_group: Option<Arc<str>>,
-    /// Model settings written in place.
+    /// The settings of its own model; empty if it uses a group.
     pub llm: Map<String, Json>,
-    /// `user_input.max_characters`; `None` = no limit.
+    /// `user_input.max_characters`; `None`: no limit.
     pub max_characters: Option<usize>,
-    /// Whether prompts show the date.
+    /// Whether prompts contain the date.
     pub include_date_time: bool,
-    /// IANA name; checked.
+    /// A valid IANA time zone name.
     pub timezone: Arc<str>,
-    /// How flows are chosen for the prompt when there are many.
+    /// How the flows in the prompt are chosen.
     pub retrieval: RetrievalConfig,
-    /// Lines of the model's answer that stand for a command of ours, in order.
+    /// Commands of a custom prompt that are replaced by built-in commands, in order.
     pub aliases: Vec<CommandAlias>,
 }
 
-/// What a project's own prompt calls a command.
+/// A command of a custom prompt and the built-in command that it is replaced by.
 #[derive(Clone, Debug)]
 pub struct CommandAlias {
-    /// Found in a line of the answer.
+    /// Matches a part of a line of the model's answer.
     pub line: PythonRegex,
-    /// Read in its place.
+    /// The command that replaces the line.
     pub command: Arc<str>,
 }
 
@@ -66,33 +66,33 @@ impl PartialEq for CommandAlias {
     }
 }
 
-/// Switches that keep older behaviour.
+/// Switches for compatibility with Rasa.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Compat {
-    /// Whose conversation patterns run where the project brings none of its own.
+    /// The version whose built-in conversation patterns are used.
     pub patterns: CalmVersion,
-    /// Whether actions run again whenever a correction leads past them, even when nothing they read has changed.
+    /// Whether actions run again after a correction even if none of the slots that they read has changed.
     pub rerun_actions: bool,
-    /// Whether several flows in one message, while none is under way, lead to the question which of them is meant.
+    /// Whether a message that starts several flows, while none is active, triggers a clarification question.
     pub clarify_on_multiple_start_flows: bool,
-    /// Whether a flow goes on after a custom action that failed, as if it had done nothing; absent = it ends.
+    /// Whether a flow continues after a failed custom action; otherwise it ends.
     pub failed_actions_continue: bool,
 }
 
-/// A generation of the CALM format, as far as its built-in patterns differ.
+/// A version of the CALM format. Versions with the same built-in patterns are one variant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CalmVersion {
-    /// Up to 3.13: an interrupted flow goes on at once, after one sentence.
+    /// Up to 3.13: an interrupted flow resumes immediately, after a message.
     UpTo3_13,
-    /// 3.14 and 3.15, and ours: the user is asked what to go on with; a completed flow is followed by one sentence.
+    /// 3.14 and 3.15, the default: the user is asked which interrupted flow to resume. After a completed flow a message is sent.
     #[default]
     From3_14,
-    /// From 3.16: after a completed flow the user is asked whether to go on, and how it was.
+    /// From 3.16: after a completed flow the user is asked whether to continue, and for a satisfaction score.
     From3_16,
 }
 
 impl CalmVersion {
-    /// The generation of a version such as `3.13`.
+    /// Parses a version such as `3.13`; `None` for an unknown version.
     pub fn of(version: &str) -> Option<Self> {
         match version {
             "3.13" => Some(Self::UpTo3_13),

@@ -1,4 +1,4 @@
-//! The domain, checked and merged: slots, responses, actions, sessions.
+//! The merged and checked domain: slots, responses, actions, intents and the session configuration.
 
 use std::sync::Arc;
 
@@ -23,20 +23,20 @@ pub struct Domain {
     pub actions: Actions,
     /// Intents, for `/intent` messages.
     pub intents: Vec<Arc<str>>,
-    /// Rules of sessions.
+    /// When sessions expire and what a new session keeps.
     pub session: SessionConfig,
-    /// The domain as JSON, as action servers want it.
+    /// The domain as JSON in the format of action servers.
     pub as_json: Json,
 }
 
-/// Rules of sessions.
+/// When sessions expire and what a new session keeps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionConfig {
-    /// Minutes without a user message after which a session is over; 0 = never.
+    /// Minutes without a user message after which a session expires; 0: never.
     pub expiration_minutes: f64,
-    /// Whether a new session begins with the old slots.
+    /// Whether a new session keeps the slots of the previous one.
     pub carry_over_slots: bool,
-    /// Whether a new session begins at all.
+    /// Whether a new session starts after expiry.
     pub start_after_expiry: bool,
 }
 
@@ -49,9 +49,9 @@ impl Default for SessionConfig {
 /// A custom action that the domain lists.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ActionDef {
-    /// Whether the action server wants the domain with it.
+    /// Whether requests to the action server contain the domain.
     pub send_domain: bool,
-    /// The slots it reads, where the author says so: a correction that changes none of them does not run it again.
+    /// The slots that it reads, if declared. It runs again after a correction only if one of them has changed.
     pub inputs: Option<Vec<SlotName>>,
 }
 
@@ -62,19 +62,19 @@ pub struct SlotDef {
     pub name: SlotName,
     /// Its type.
     pub kind: SlotType,
-    /// Its value before anything is known.
+    /// Its initial value.
     pub initial: Json,
-    /// Who may fill it; empty in the file means [`Mapping::FromLlm`].
+    /// What may fill it; empty in the file means [`Mapping::FromLlm`].
     pub mappings: Vec<Mapping>,
-    /// When what the model reads into a message fills it.
+    /// When the command generator may fill it.
     pub fill: FillPolicy,
-    /// Checks at the moment a command fills it.
+    /// Checks of every value that a command sets.
     pub validation: Option<Validation>,
-    /// Whether `action_reset_routing` leaves its value alone.
+    /// Whether `action_reset_routing` keeps its value.
     pub shared: bool,
-    /// Whether it came with the runtime, not with the project.
+    /// Whether it is built in rather than defined by the project.
     pub builtin: bool,
-    /// Where it stands.
+    /// Its location in the project files.
     pub place: SourceLocation,
 }
 
@@ -87,21 +87,21 @@ pub enum SlotType {
     Bool,
     /// One of these.
     Categorical(Vec<Arc<str>>),
-    /// A number; the bounds are told to agents, not enforced elsewhere.
+    /// A number. Agents see the bounds in their tool schema; nothing else enforces them.
     Float {
-        /// Least, where the author set one.
+        /// The minimum, if set.
         min: Option<f64>,
-        /// Greatest, where the author set one.
+        /// The maximum, if set.
         max: Option<f64>,
     },
     /// A list.
     List,
-    /// Anything.
+    /// Any value.
     Any,
 }
 
 impl SlotType {
-    /// The name in the format.
+    /// The name of the type in the domain file.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -114,85 +114,85 @@ impl SlotType {
     }
 }
 
-/// When what the model reads into a message fills a slot. Buttons, intents, steps, actions and agents fill it at any time.
+/// When the command generator may fill a slot. Buttons, intents, steps, actions and agents may always fill it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FillPolicy {
-    /// Whenever a flow under way asks for it somewhere.
+    /// Whenever an active flow has a collect step for it.
     #[default]
     AnyTime,
-    /// Only as the answer to its question, or to correct the value that it has.
+    /// Only as the answer to its collect step, or to correct its value.
     WhenAsked,
-    /// Not with a value that the same message gives to another slot: the slot that is asked for takes it, else the first named.
+    /// Not with a value that the same message also gives to another slot: the slot that is asked for gets it, else the first one.
     Once,
 }
 
-/// Who may fill a slot.
+/// What may fill a slot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mapping {
     /// The command generator, in these flows or in all.
     FromLlm {
-        /// Whether it may change what an NLU mapping filled.
+        /// Whether it may change a value that an NLU mapping has set.
         allow_nlu_correction: bool,
-        /// Only while one of these flows is active; empty = always.
+        /// Only while one of these flows is active; empty: always.
         active_flows: Vec<FlowId>,
     },
     /// Actions, steps and buttons only.
     Controlled {
-        /// An action that runs at every message.
+        /// An action that runs in every turn.
         run_action_every_turn: Option<String>,
     },
     /// An entity of an intent message.
     FromEntity {
         /// The entity.
         entity: Arc<str>,
-        /// Role, if it must have one.
+        /// The required role.
         role: Option<Arc<str>>,
-        /// Group, if it must have one.
+        /// The required group.
         group: Option<Arc<str>>,
-        /// Intents it must come with; empty = any.
+        /// Only for messages with one of these intents; empty: any.
         intents: Vec<Arc<str>>,
-        /// Intents it must not come with.
+        /// Not for messages with one of these intents.
         not_intents: Vec<Arc<str>>,
-        /// Only while one of these flows is active; empty = always.
+        /// Only while one of these flows is active; empty: always.
         active_flows: Vec<FlowId>,
     },
     /// A constant for an intent.
     FromIntent {
         /// The value.
         value: Json,
-        /// Intents; empty = any.
+        /// Only for these intents; empty: any.
         intents: Vec<Arc<str>>,
-        /// Intents it must not be.
+        /// Not for these intents.
         not_intents: Vec<Arc<str>>,
-        /// Only while one of these flows is active; empty = always.
+        /// Only while one of these flows is active; empty: always.
         active_flows: Vec<FlowId>,
     },
-    /// The whole text.
+    /// The whole text of a message.
     FromText {
-        /// Intents; empty = any.
+        /// Only for these intents; empty: any.
         intents: Vec<Arc<str>>,
-        /// Intents it must not be.
+        /// Not for these intents.
         not_intents: Vec<Arc<str>>,
-        /// Only while one of these flows is active; empty = always.
+        /// Only while one of these flows is active; empty: always.
         active_flows: Vec<FlowId>,
     },
 }
 
-/// Checks at the moment a command fills a slot.
+/// Checks of every value that a command sets.
 #[derive(Debug)]
 pub struct Validation {
-    /// Values that are refused.
+    /// The rejections; the first whose condition is true applies.
     pub rejections: Vec<Rejection>,
-    /// The question after a refusal.
+    /// The response that asks again after a rejection.
     pub refill_utter: ResponseName,
 }
 
-/// A value that is refused.
+/// A condition under which a value is rejected.
 #[derive(Debug)]
 pub struct Rejection {
-    /// When.
+    /// The condition.
     pub condition: Condition,
-    /// What is said then.
+    /// The response that is sent if the condition is true.
     pub utter: ResponseName,
 }
 
@@ -201,50 +201,50 @@ pub struct Rejection {
 pub struct ResponseDef {
     /// Its name.
     pub name: ResponseName,
-    /// At least one.
+    /// Its variations, at least one.
     pub variations: Vec<Variation>,
-    /// Whether it came with the runtime, not with the project.
+    /// Whether it is built in rather than defined by the project.
     pub builtin: bool,
-    /// Where it stands.
+    /// Its location in the project files.
     pub place: SourceLocation,
 }
 
-/// One variation of a response.
+/// A variation of a response.
 #[derive(Debug, Default)]
 pub struct Variation {
-    /// The author's id.
+    /// Its id, for NLG servers.
     pub id: Option<Arc<str>>,
     /// The text.
     pub text: Option<ResponseText>,
     /// When it may be used.
     pub condition: Option<Condition>,
-    /// The old form: every slot must equal its value, type included.
+    /// The list form of `condition`: every slot must equal its value, including the type.
     pub slot_conditions: Vec<(SlotName, Json)>,
-    /// The only channel it is for.
+    /// The only channel on which it is used.
     pub channel: Option<Arc<str>>,
-    /// Buttons: title, payload, further keys; titles and payloads are texts with `{slot}`.
+    /// Buttons: title, payload, further keys. Titles and payloads may contain `{slot}`.
     pub buttons: Vec<(ResponseText, ResponseText, Map<String, Json>)>,
-    /// Address of an image, with `{slot}`.
+    /// The URL of an image; may contain `{slot}`.
     pub image: Option<ResponseText>,
-    /// As written; texts in it with `{slot}`.
+    /// As written in the file; strings in it may contain `{slot}`.
     pub attachment: Option<Json>,
-    /// As written; texts in it with `{slot}`.
+    /// As written in the file; strings in it may contain `{slot}`.
     pub custom: Option<Json>,
-    /// As written; texts in it with `{slot}`.
+    /// As written in the file; strings in it may contain `{slot}`.
     pub elements: Vec<Json>,
-    /// As written; texts in it with `{slot}`.
+    /// As written in the file; strings in it may contain `{slot}`.
     pub quick_replies: Vec<Json>,
-    /// The author's metadata: `rephrase`, `template` and anything else.
+    /// The metadata: `rephrase`, `template` and arbitrary values.
     pub metadata: Map<String, Json>,
-    /// `rephrase` of the metadata, where set.
+    /// `rephrase` of the metadata, if set.
     pub rephrase: Option<bool>,
     /// `rephrase_prompt` of the metadata.
     pub rephrase_prompt: Option<Template>,
-    /// Texts by language.
+    /// The text in further languages, with the language code.
     pub translations: Vec<(Arc<str>, ResponseText)>,
 }
 
-/// A text of a response, in one of the two formats.
+/// The text of a response, in one of two formats.
 #[derive(Debug)]
 pub enum ResponseText {
     /// With `{slot}`.
@@ -254,7 +254,7 @@ pub enum ResponseText {
 }
 
 impl ResponseDef {
-    /// Whether some variation shows the slot, or is chosen by it. A name in a Jinja text counts wherever it stands.
+    /// Whether a variation shows the slot or depends on it. In a Jinja text every occurrence of the name counts.
     pub fn shows(&self, slot: &str) -> bool {
         self.variations.iter().any(|variation| variation.shows(slot))
     }

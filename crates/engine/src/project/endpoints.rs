@@ -1,4 +1,5 @@
-//! `endpoints.yml`, checked. Secrets stand here as texts after expansion; the runtime moves them into its own type at once.
+//! The checked `endpoints.yml`. Secrets are plain strings here, after `${NAME}` was replaced; the runtime moves them into its
+//! secret type immediately.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -18,25 +19,25 @@ pub struct Endpoints {
     pub model_groups: IndexMap<Arc<str>, ModelGroup>,
     /// MCP servers by name.
     pub mcp_servers: IndexMap<ServerName, McpServerDef>,
-    /// Where custom actions run.
+    /// `action_endpoint`: where custom actions run.
     pub action_endpoint: Option<ActionEndpointDef>,
-    /// `nlg`: who words responses.
+    /// `nlg`: rephrasing or an NLG server.
     pub nlg: Option<Nlg>,
-    /// `tracker_store`: where conversations are kept.
+    /// `tracker_store`: the store of conversations.
     pub tracker_store: Option<TrackerStoreDef>,
-    /// `vector_store`, when it is a Qdrant.
+    /// `vector_store` with `type: qdrant`.
     pub qdrant: Option<super::QdrantDef>,
-    /// `server`: how much the server takes on at once.
+    /// `server`: limits of the load that the server accepts.
     pub server: ServerDef,
-    /// `http`: the proxy of outbound requests.
+    /// `http`: the proxy for outbound requests.
     pub http: HttpDef,
-    /// `a2a_server`: the assistant as an agent for others.
+    /// `a2a_server`: the assistant as an A2A agent.
     pub a2a_server: Option<A2aServerDef>,
 }
 
 impl Endpoints {
-    /// What the author set for the model of a component: in place (`own`), and in the entries of the group that it names. One that names
-    /// nothing has the first group.
+    /// The settings of the model of a component: its own (`own`), then those of each model of its group. A component without
+    /// settings and group uses the first group.
     pub fn model_settings<'a>(&'a self, group: Option<&str>, own: &'a Map<String, Json>) -> Vec<&'a Map<String, Json>> {
         let group = match group {
             Some(id) => self.model_groups.get(id),
@@ -48,45 +49,45 @@ impl Endpoints {
     }
 }
 
-/// `tracker_store`: where conversations are kept.
+/// `tracker_store`: the store of conversations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrackerStoreDef {
-    /// In memory, while the process runs.
+    /// In memory; lost when the process ends.
     Memory,
-    /// In a file of SQLite.
+    /// In an SQLite file.
     Sqlite {
-        /// Its path; a default of the store where there is none.
+        /// Its path; `None`: the default of the store.
         file: Option<String>,
-        /// `synchronous`, where set: whether a commit survives a loss of power.
+        /// Whether `synchronous` is `full`, so that commits survive a power failure; `None`: the default of the store.
         full: Option<bool>,
     },
-    /// In a store that this version does not have.
+    /// In a store that this version does not support; its name.
     Unsupported(String),
 }
 
-/// `server`: how much the server takes on at once; what is not set has its default.
+/// `server`: limits of the load that the server accepts; `None`: the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerDef {
-    /// Turns that may be open.
+    /// The maximum number of turns that are accepted and not finished.
     pub open_turns: Option<usize>,
-    /// Turns that run at once.
+    /// The maximum number of turns that run at the same time.
     pub running_turns: Option<usize>,
-    /// Open turns of one caller.
+    /// The maximum number of open turns of a caller.
     pub turns_per_caller: Option<usize>,
-    /// The longest time to an answer that may be expected.
+    /// A message is refused if the expected time to its answer is longer.
     pub expected_wait: Option<Duration>,
-    /// Connections that are open at once.
+    /// The maximum number of open connections.
     pub connections: Option<usize>,
-    /// The same from one address; 0 is no limit.
+    /// The maximum number of open connections from one address; 0: no limit.
     pub connections_per_address: Option<usize>,
 }
 
-/// `http`: the proxy of outbound requests. Its address may hold a password, so it is never printed.
+/// `http`: the proxy for outbound requests. Its URL may contain a password, so `Debug` does not print it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HttpDef {
-    /// The address of the proxy.
+    /// The URL of the proxy.
     pub proxy: Option<String>,
-    /// Hosts that are reached directly, separated by commas.
+    /// Hosts that are reached without the proxy, separated by commas.
     pub no_proxy: Option<String>,
 }
 
@@ -96,28 +97,28 @@ impl fmt::Debug for HttpDef {
     }
 }
 
-/// `a2a_server`: the assistant as an agent for others.
+/// `a2a_server`: the assistant as an A2A agent.
 #[derive(Clone)]
 pub struct A2aServerDef {
-    /// What it does.
+    /// The description in the agent card.
     pub description: Arc<str>,
-    /// Its public address, where set.
+    /// Its public URL, if set.
     pub url: Option<String>,
-    /// A card of the author's, where there is one.
+    /// A custom agent card, if set.
     pub card: Option<Json>,
-    /// Whether what is not understood is asked about.
+    /// Whether the assistant asks the caller when it does not understand a message; otherwise the task is rejected.
     pub include_repair: bool,
-    /// How long a caller waits for a turn, unless for ever.
+    /// The longest time a caller waits for a turn; `None`: no limit.
     pub task_timeout: Option<Duration>,
-    /// The token that callers must show. Never print it.
+    /// The bearer token that callers must send. Never print it.
     pub token: Option<String>,
-    /// The signed tokens that callers may show.
+    /// Which JWTs are accepted.
     pub jwt: Option<JwtDef>,
-    /// Whether changes are reported to addresses that callers name.
+    /// Whether callers may register push notifications.
     pub push: bool,
-    /// Whether messages such as `/SetSlots(…)` are read as payloads; else they are words.
+    /// Whether messages such as `/SetSlots(…)` are parsed as payloads; otherwise they are ordinary text.
     pub payloads: bool,
-    /// Where it stands.
+    /// Its location in the project files.
     pub place: SourceLocation,
 }
 
@@ -130,29 +131,29 @@ impl fmt::Debug for A2aServerDef {
 /// `action_endpoint`: where custom actions run.
 #[derive(Clone, Default, PartialEq)]
 pub struct ActionEndpointDef {
-    /// Address of an action server, the webhook itself.
+    /// The webhook URL of an action server.
     pub url: Option<String>,
-    /// Python module that is served by a child of this program; counts where there is no `url`.
+    /// A Python module that a child process of this program serves; used only without `url`.
     pub module: Option<String>,
-    /// Headers of every request. May hold secrets: never print them.
+    /// Headers of every request. May contain secrets: never print them.
     pub headers: Vec<(String, String)>,
-    /// Parameters added to the address, a `token` among them. May hold secrets: never print them.
+    /// Query parameters that are added to the URL, including `token`. May contain secrets: never print them.
     pub params: Vec<(String, String)>,
     /// User name and password. Never print them.
     pub basic_auth: Option<(String, String)>,
-    /// File with the certificates that the server may show, from the project's folder.
+    /// The file with the trusted CA certificates, relative to the project folder.
     pub cafile: Option<String>,
-    /// Whether the domain is sent only to actions that ask for it by `send_domain`.
+    /// Whether only requests for actions with `send_domain` contain the domain.
     pub selective_domain: bool,
-    /// How much of the conversation is sent.
+    /// Which events are sent.
     pub tracker_events: TrackerEvents,
-    /// Time for one action, where set.
+    /// The time limit of an action, if set.
     pub timeout: Option<Duration>,
-    /// Whether requests are compressed; absent: as the environment says.
+    /// Whether requests are compressed; `None`: from the environment.
     pub compress: Option<bool>,
-    /// Effect classes by action, as the author states them: `read`, `idempotent`, `write`.
+    /// Effect classes by action: `read`, `idempotent`, `write`.
     pub effects: IndexMap<String, String>,
-    /// Where it stands.
+    /// Its location in the project files.
     pub place: Option<SourceLocation>,
 }
 
@@ -162,54 +163,54 @@ impl fmt::Debug for ActionEndpointDef {
     }
 }
 
-/// How much of a conversation is sent to an action server.
+/// Which events of a conversation are sent to an action server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrackerEvents {
-    /// Every event, as the protocol has it.
+    /// All events.
     #[default]
     All,
-    /// Events of the present session.
+    /// The events of the current session.
     Session,
-    /// The latest so many events.
+    /// The last N events.
     Latest(usize),
 }
 
-/// Models that stand for one another.
+/// A group of interchangeable models.
 #[derive(Debug)]
 pub struct ModelGroup {
     /// Its id.
     pub id: Arc<str>,
-    /// In order.
+    /// Its models, in order.
     pub models: Vec<ModelDef>,
-    /// `router`, where there is one.
+    /// `router`, if set.
     pub router: Option<RouterDef>,
-    /// The groups that stand in when all models of this one fail, in order, each once; from its router.
+    /// `fallbacks` of its router: the groups to call when all models of this one fail, in order, without duplicates.
     pub fallbacks: Vec<Arc<str>>,
-    /// Where it stands.
+    /// Its location in the project files.
     pub place: SourceLocation,
 }
 
-/// `router` of a model group: how one of its models is chosen, and when another is. What is not set has its default.
+/// `router` of a model group: how one of its models is chosen, retried and replaced. `None`: the default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouterDef {
-    /// `routing_strategy`, as the format names it.
+    /// `routing_strategy`, as written in the file.
     pub strategy: Option<String>,
-    /// How long a model that failed too often is left alone.
+    /// How long the circuit of a failed model stays open.
     pub cooldown: Option<Duration>,
-    /// Failures before that.
+    /// How many failures are allowed before that.
     pub allowed_fails: Option<u32>,
-    /// How often one call is tried again, over all models.
+    /// The maximum number of retries of a call over all models.
     pub num_retries: Option<u32>,
 }
 
-/// One model.
+/// A model.
 #[derive(Clone)]
 pub struct ModelDef {
-    /// The vendor.
+    /// The provider.
     pub provider: Arc<str>,
-    /// The model's id; empty where the provider needs none.
+    /// The name of the model; empty if the provider needs none.
     pub model: Arc<str>,
-    /// Every other key, expanded. May hold secrets: never print it.
+    /// All other keys, with `${NAME}` replaced. May contain secrets: never print them.
     pub settings: Map<String, Json>,
 }
 
@@ -219,45 +220,45 @@ impl fmt::Debug for ModelDef {
     }
 }
 
-/// One MCP server.
+/// An MCP server.
 pub struct McpServerDef {
     /// Its name.
     pub name: ServerName,
-    /// How it is reached.
+    /// How it is connected.
     pub transport: McpTransport,
-    /// Headers of every request, auth included. May hold secrets: never print them.
+    /// Headers of every request, including authentication. May contain secrets: never print them.
     pub headers: Vec<(String, String)>,
-    /// `oauth`: how tokens are come by.
+    /// `oauth`: how access tokens are obtained.
     pub oauth: Option<OAuthDef>,
-    /// `_meta` that every call carries.
+    /// Fixed fields of `_meta` in every call.
     pub meta_static: Map<String, Json>,
-    /// `_meta` filled from slots: parameter and slot.
+    /// Fields of `_meta` that are filled from slots: field and slot.
     pub meta_slots: Vec<(String, SlotName)>,
-    /// `_meta` filled from what is known of the message: parameter and key.
+    /// Fields of `_meta` that are filled from the message and its metadata: field and key.
     pub meta_metadata: Vec<(String, String)>,
-    /// Time to connect, where set.
+    /// The time limit to connect, if set.
     pub connect_timeout: Option<Duration>,
-    /// Time for one call, where set; one that keeps telling how far it is may take longer.
+    /// The time limit of a call, if set. For a call with progress notifications: the longest time between two of them.
     pub tool_timeout: Option<Duration>,
-    /// The longest time of one call whatever it tells, where set.
+    /// The time limit of a call regardless of progress notifications, if set.
     pub tool_timeout_total: Option<Duration>,
-    /// Whether the user may hear what it says of a running call, in its own words.
+    /// Whether the user may see the text of the server's progress notifications.
     pub progress_messages: bool,
-    /// The revision of the protocol to begin with, where set.
+    /// The protocol revision to offer first, if set.
     pub protocol_version: Option<String>,
-    /// What it may ask of the user: field and the slot that answers it. Empty: nothing.
+    /// The fields that the server may ask the user for (elicitation), each with the slot for the answer.
     pub elicitation: IndexMap<String, SlotName>,
-    /// Whether it may let our model answer something.
+    /// Whether the server may call the model of the project (sampling).
     pub sampling: bool,
-    /// What it has beside tools that is offered as tools: `resources`, `prompts`.
+    /// What else of the server is available as tools: `resources`, `prompts`.
     pub offers: Vec<String>,
-    /// Whether the annotations of its tools are believed: `readOnlyHint`, `idempotentHint`.
+    /// Whether the annotations of its tools are trusted: `readOnlyHint`, `idempotentHint`.
     pub trust_annotations: bool,
-    /// Effect classes by tool, as the author states them: `read`, `idempotent`, `write`.
+    /// Effect classes by tool: `read`, `idempotent`, `write`.
     pub effects: IndexMap<String, String>,
-    /// Whether its tools must stay what they were when they were first listed.
+    /// Whether the definitions of its tools must not change after they were first listed.
     pub pin: bool,
-    /// Where it stands.
+    /// Its location in the project files.
     pub place: SourceLocation,
 }
 
@@ -270,21 +271,21 @@ impl fmt::Debug for McpServerDef {
     }
 }
 
-/// How an MCP server is reached.
+/// How an MCP server is connected.
 #[derive(Clone, Debug, PartialEq)]
 pub enum McpTransport {
-    /// Streamable HTTP at this address.
+    /// Streamable HTTP.
     Http {
-        /// The full endpoint.
+        /// The URL of the MCP endpoint.
         url: String,
     },
-    /// A child process. `command: segue` means this very binary.
+    /// A child process. `command: segue` is this program.
     Stdio {
         /// The program.
         command: String,
         /// Its arguments.
         args: Vec<String>,
-        /// Variables it gets beside an allow-list.
+        /// Environment variables, in addition to an allow-list.
         env: Vec<(String, String)>,
     },
 }

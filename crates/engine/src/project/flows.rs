@@ -1,4 +1,4 @@
-//! Flows, checked: steps in one list, every `next` resolved to a step of the same flow.
+//! Checked flows. The steps of a flow are one list, and every `next` is resolved to a step of the same flow.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     template::{Expression, Template},
 };
 
-/// One flow.
+/// A flow.
 #[derive(Debug)]
 pub struct Flow {
     /// Its id.
@@ -23,25 +23,25 @@ pub struct Flow {
     pub translations: Vec<(Arc<str>, Arc<str>)>,
     /// What it does, for the model.
     pub description: Arc<str>,
-    /// `if`: when a command may start it.
+    /// `if`: the condition for commands that start it.
     pub guard: Option<Condition>,
-    /// Whether it is always shown to the model.
+    /// Whether it is in the prompt regardless of retrieval.
     pub always_include_in_prompt: bool,
     /// Intents that start it.
     pub nlu_triggers: Vec<NluTrigger>,
-    /// Whether `pattern_completed` may follow it.
+    /// Whether `pattern_completed` may be triggered after it.
     pub run_pattern_completed: bool,
-    /// Slots that stay when it ends.
+    /// Slots that keep their value when it ends.
     pub persisted_slots: Vec<SlotName>,
     /// Its steps, nested ones included; the first is the entry.
     pub steps: Vec<Step>,
-    /// Position of each step by its id.
+    /// The position of each step in `steps`, by its id.
     pub index: HashMap<StepId, usize>,
-    /// Where it stands.
+    /// Its location in the project files.
     pub place: SourceLocation,
-    /// Whether it came with Segue.
+    /// Whether it is built in rather than defined by the project.
     pub builtin: bool,
-    /// A hash over everything in it that changes what it does.
+    /// A hash of everything that affects its behaviour.
     pub fingerprint: u64,
 }
 
@@ -50,27 +50,28 @@ pub struct Flow {
 pub struct NluTrigger {
     /// Its name.
     pub intent: Arc<str>,
-    /// The least confidence.
+    /// The minimum confidence.
     pub confidence_threshold: f64,
 }
 
-/// One step.
+/// A step.
 #[derive(Debug)]
 pub struct Step {
-    /// Its id; made from flow, position and kind where the author wrote none.
+    /// Its id; generated from flow, position and kind if the file has none.
     pub id: StepId,
     /// What it does.
     pub kind: StepKind,
-    /// What follows.
+    /// The next step.
     pub next: NextStep,
-    /// What follows when it fails; without it the flow ends.
+    /// The next step after a failure; without it the flow ends.
     pub on_error: Option<NextStep>,
-    /// Where it stands.
+    /// Its location in the project files.
     pub place: SourceLocation,
-    /// What the author says about it.
+    /// Its description.
     pub description: Option<Arc<str>>,
-    /// A hash over what this step and all that can follow it in the flow do, whatever their ids are.
-    pub reach: u32,
+    /// A hash of the behaviour of this step and of every step that can follow it in the flow, independent of step ids. It
+    /// finds the step of an active conversation again after the project has changed.
+    pub continuation_hash: u32,
 }
 
 /// What a step does.
@@ -78,61 +79,61 @@ pub struct Step {
 pub enum StepKind {
     /// Ask until a slot is filled.
     Collect(Box<Collect>),
-    /// Run an action or say a response.
+    /// Run an action or send a response.
     Action(ActionReference),
-    /// Fill slots with constants.
+    /// Set slots to constants.
     SetSlots(Vec<(SlotName, Json)>),
-    /// Go into a flow, an agent or a tool, and come back.
+    /// Run a flow, an agent or a tool, then continue with the next step.
     Call(Call),
-    /// Go on in another flow; does not come back.
+    /// Continue with another flow in place of this one.
     Link(FlowId),
-    /// Only `next`.
+    /// Do nothing; only `next` matters.
     Noop,
 }
 
-/// A name that may be a template over `context`, as patterns use it.
+/// The name of an action. In patterns it may be a template over `context`.
 #[derive(Debug)]
 pub enum ActionReference {
     /// A plain name.
     Plain(ActionName),
-    /// Rendered with the frame's context first.
+    /// A template that is rendered with the context of the frame.
     Template(Template),
 }
 
-/// Asking for a slot.
+/// A collect step.
 #[derive(Debug)]
 pub struct Collect {
     /// The slot.
     pub slot: SlotName,
     /// What the value means, for the model.
     pub description: Option<Arc<str>>,
-    /// Always ask, even when it is filled.
+    /// Whether it asks even if the slot has a value.
     pub ask_before_filling: bool,
-    /// Whether the slot is emptied at the flow's end.
+    /// Whether the slot is reset when the flow ends.
     pub reset_after_flow_ends: bool,
-    /// The question; `utter_ask_<slot>` unless set.
+    /// The response that asks; by default `utter_ask_<slot>`.
     pub utter: ResponseName,
     /// The action that asks instead: `action_ask_<slot>`.
     pub action: ActionName,
-    /// Values that are refused here.
+    /// The rejections of this step.
     pub rejections: Vec<Rejection>,
-    /// Only a value for this slot counts while it is asked.
+    /// Whether only a value for this slot is accepted while the step waits for an answer.
     pub force_slot_filling: bool,
-    /// Voice: seconds of silence after the question, where the step says so; the last entry, without a channel, is for all
-    /// others.
+    /// Voice: seconds of silence until the silence pattern is triggered, by channel. The entry without a channel is the
+    /// default.
     pub silence: Vec<(Option<Arc<str>>, f64)>,
 }
 
-/// Where a call goes.
+/// The target of a `call` step.
 #[derive(Debug)]
 pub enum Call {
     /// Another flow.
     Flow(FlowId),
-    /// An agent; with conditions it is a task agent.
+    /// An agent.
     Agent {
-        /// Which.
+        /// The agent.
         agent: AgentName,
-        /// All must hold for the task to be done; empty for an open agent.
+        /// The task ends when all of these are true; empty for an open agent.
         exit_if: Vec<Condition>,
     },
     /// A tool of an MCP server.
@@ -141,56 +142,56 @@ pub enum Call {
         server: ServerName,
         /// The tool.
         tool: ToolName,
-        /// Parameter names and the slots they are filled from.
+        /// Parameter names and the slots that fill them.
         input: Vec<(String, SlotName)>,
         /// Slots and the expressions over `result` that fill them.
         output: Vec<(SlotName, Expression)>,
     },
 }
 
-/// What follows a step.
+/// The next step.
 #[derive(Debug)]
 pub enum NextStep {
-    /// One way.
+    /// Always the same target.
     Go(Target),
-    /// The first branch that holds, else `otherwise`.
+    /// The target of the first branch whose condition is true, else `otherwise`.
     Branch {
-        /// In order.
+        /// The branches in order.
         branches: Vec<Branch>,
         /// `else`.
         otherwise: Option<Otherwise>,
     },
 }
 
-/// One branch.
+/// A branch.
 #[derive(Debug)]
 pub struct Branch {
-    /// When.
+    /// The condition.
     pub condition: Condition,
-    /// Where to.
+    /// The target.
     pub target: Target,
 }
 
-/// The `else` of branches.
+/// The `else` of a list of branches.
 #[derive(Debug)]
 pub struct Otherwise {
-    /// Where to.
+    /// The target.
     pub target: Target,
-    /// Where it stands.
+    /// Its location in the project files.
     pub place: SourceLocation,
 }
 
-/// Where a `next` leads.
+/// The target of a `next`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// To this step of the same flow.
+    /// This step of the same flow.
     Step(StepId),
-    /// To the end of the flow.
+    /// The end of the flow.
     End,
 }
 
 impl NextStep {
-    /// Every way it may lead, in order.
+    /// All possible targets, in order.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         let (one, branches, otherwise) = match self {
             Self::Go(target) => (Some(target), &[][..], None),
@@ -203,22 +204,22 @@ impl NextStep {
 }
 
 impl Step {
-    /// Every way out of it: by `next`, then by `on_error`.
+    /// All possible targets: those of `next`, then those of `on_error`.
     pub fn exits(&self) -> impl Iterator<Item = &Target> {
         self.next.targets().chain(self.on_error.iter().flat_map(NextStep::targets))
     }
 }
 
 impl Flow {
-    /// Whether this is one of the conversation patterns.
+    /// Whether this is a conversation pattern.
     pub fn is_pattern(&self) -> bool {
         self.id.as_str().starts_with("pattern_")
     }
-    /// Whether only other flows may start it: its guard is literally false. Nobody needs to find it.
+    /// Whether only calls and links start it, because its guard is the constant `false`.
     pub fn is_link_only(&self) -> bool {
         self.guard.as_ref().and_then(Condition::as_constant) == Some(false)
     }
-    /// A step by id. An id of an older generation, without the flow's name in front, is found as well.
+    /// A step by id. Ids without the prefix of the flow, as in older CALM versions, are found too.
     pub fn step(&self, id: &str) -> Option<&Step> {
         let at = match self.index.get(id) {
             Some(at) => at,
@@ -230,11 +231,11 @@ impl Flow {
     pub fn name_in(&self, language: &str) -> &Arc<str> {
         self.translations.iter().find(|(of, _)| **of == *language).map_or(&self.name, |(_, name)| name)
     }
-    /// The entry.
+    /// The first step.
     pub fn first(&self) -> Option<&Step> {
         self.steps.first()
     }
-    /// All collect steps of this flow itself; called flows are not followed.
+    /// The collect steps of this flow, without those of called flows.
     pub fn collects(&self) -> impl Iterator<Item = (&Step, &Collect)> {
         self.steps.iter().filter_map(|step| match &step.kind {
             StepKind::Collect(collect) => Some((step, &**collect)),

@@ -1,4 +1,5 @@
-//! Where a project keeps its parts, and which files its configuration names: asked before anything is loaded.
+//! The folders of a project's parts and the files that its configuration refers to. Both are needed before the project is
+//! loaded, because the runtime reads the files.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::finding::Findings;
 
-/// Folders that `config.yml` sets. `None` means the usual ones, an empty list none at all.
+/// The folders that `config.yml` sets. `None`: the default ones; an empty list: none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folders {
     /// `data`: flows.
@@ -17,14 +18,14 @@ pub struct Folders {
     pub domain: Option<Vec<Arc<str>>>,
     /// `docs`: documents to search.
     pub docs: Option<Vec<Arc<str>>>,
-    /// `tests`: end-to-end cases.
+    /// `tests`: end-to-end test cases.
     pub tests: Option<Vec<Arc<str>>>,
     /// `sub_agents`: agents.
     pub sub_agents: Option<Arc<str>>,
 }
 
 impl Folders {
-    /// Reads them out of `config.yml`. What is wrong there is told by the load, not here.
+    /// Reads the folders from `config.yml`. Errors in the file are reported by [`Project::load`](super::Project::load), not here.
     pub fn read(config: &SourceFile) -> Self {
         let Some(root) = yaml::read(config, &mut Findings::default()) else { return Self::default() };
         Self::of(&root)
@@ -50,7 +51,7 @@ impl Folders {
 const PATHS: [&str; 7] =
     ["prompt_template", "prompt", "agent_card", "agent_card_path", "script", "prompt_file", "jwks"];
 
-/// The files that a configuration file names, without a leading `./`.
+/// The paths of the files that a configuration file refers to, without a leading `./`.
 pub fn named_files(file: &SourceFile) -> Vec<String> {
     let mut found = BTreeSet::new();
     if let Some(root) = yaml::read(file, &mut Findings::default()) {

@@ -1,30 +1,31 @@
-//! What the author wrote, checked.
+//! The project model, its loader and its checks.
 //!
-//! Entry: [`Project::load`], which takes the texts of a project's files and gives the project and the findings about it at
-//! once; [`Project::load_and_analyse`] finds more. This room reads no file and no environment: texts and variables are handed in.
+//! [`Project::load`] takes the texts of a project's files and returns the project with all findings.
+//! [`Project::load_and_analyse`] also analyses how flows run. This module reads neither files nor the environment: the caller
+//! passes texts and variables in [`Sources`].
 
 mod agent_rules;
 mod agents;
 mod analysis;
 mod auth;
 pub(crate) mod builtin;
-pub mod cases;
 mod channels;
 mod check;
 mod config;
+pub mod diagram;
 mod domain;
-pub mod drawing;
 mod endpoints;
+pub mod findings_report;
 mod flows;
 mod folders;
 mod jwt;
 mod load;
+mod load_context;
 mod nlg;
-mod reader;
-pub mod render;
+mod references;
 mod schema;
 mod search;
-mod uses;
+pub mod test_cases;
 mod yaml;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -33,7 +34,7 @@ use indexmap::IndexMap;
 
 pub use self::{
     agent_rules::{
-        AgentRules, ClaimRule, ConfirmRule, FillerPace, GroundedRule, ResumeRule, ToolRule, UntrustedInputPolicy,
+        AgentRules, ClaimRule, ConfirmRule, FillerDelays, GroundedRule, ResumeRule, ToolRule, UntrustedInputPolicy,
     },
     agents::{
         AgentConnection, AgentDef, CardSource, HealthCheck, MessageReplyMeaning, OnToolError, Protocol, RemoteDef,
@@ -70,13 +71,13 @@ use crate::{
 /// One file of a project, as text.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Path from the project's folder, with `/`.
+    /// Its path relative to the project folder, with `/`.
     pub path: Arc<str>,
     /// Its text.
     pub text: Arc<str>,
 }
 
-/// Everything that a load needs; the runtime fills it from disk.
+/// The input of a load; the runtime reads it from disk.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// `config.yml`, if there is one.
@@ -91,11 +92,11 @@ pub struct Sources {
     pub credentials: Option<SourceFile>,
     /// `config.yml` of each agent's folder.
     pub agents: Vec<SourceFile>,
-    /// Any other file that configuration may name by path: prompt templates above all. Keyed by path from the project's folder.
+    /// Other files that the configuration may refer to, such as prompt templates, by their path relative to the project folder.
     pub texts: BTreeMap<String, Arc<str>>,
-    /// Built-in patterns: flow files whose flows are added where the project defines none of that id, and their domain.
+    /// Built-in patterns: flow files whose flows are used unless the project defines a flow with the same id, and their domain.
     pub patterns: Vec<SourceFile>,
-    /// Schemas of channels that the program brings, by the name of the channel.
+    /// Schemas of third-party channels; the name of a schema is the name of its channel.
     pub channels: Vec<&'static MapSchema>,
     /// Environment variables that `${NAME}` may read.
     pub environment: BTreeMap<String, String>,
@@ -106,9 +107,9 @@ pub struct Sources {
 pub struct Project {
     /// `config.yml`.
     pub config: Config,
-    /// Slots, responses, actions, sessions; the built-in ones included.
+    /// Slots, responses, actions and the session configuration, including the built-in ones.
     pub domain: Domain,
-    /// All flows, the author's first, then the built-in patterns that were not replaced.
+    /// All flows: those of the project, then the built-in patterns that it does not replace.
     pub flows: IndexMap<FlowId, Arc<Flow>>,
     /// Agents by `agent.name`.
     pub agents: IndexMap<AgentName, Arc<AgentDef>>,
@@ -116,22 +117,22 @@ pub struct Project {
     pub endpoints: Endpoints,
     /// `credentials.yml`: the channels by name.
     pub credentials: IndexMap<String, ChannelDef>,
-    /// The engine that every template of this project was compiled with.
+    /// The engine that compiled every template of this project.
     pub templates: TemplateEngine,
-    /// The command generator's template, where the project brings its own.
+    /// The prompt template of the command generator, if the project replaces the built-in one.
     pub command_prompt: Option<Template>,
-    /// Texts under the project's `prompts/` folder, by path: those with the name of a built-in prompt replace it.
+    /// The files in the project's `prompts/` folder, by path. A file with the name of a built-in prompt replaces it.
     pub prompts: BTreeMap<String, Arc<str>>,
-    /// A hash over all files; recorded with every turn.
+    /// A hash of all files; recorded with every turn.
     pub hash: u64,
 }
 
-/// What a load gives.
+/// The result of a load.
 #[derive(Debug)]
-pub struct Loaded {
-    /// The project; absent when an error makes it impossible to go on.
+pub struct LoadResult {
+    /// The project; `None` if a finding is an error.
     pub project: Option<Project>,
-    /// Everything that was found, by file and line.
+    /// All findings, sorted by file and line.
     pub findings: Vec<Finding>,
 }
 
@@ -152,21 +153,21 @@ impl Project {
     pub fn agent(&self, name: &str) -> Option<&Arc<AgentDef>> {
         self.agents.get(name)
     }
-    /// Whether a custom action of this name is listed.
+    /// Whether the domain lists a custom action with this name.
     pub fn lists_action(&self, name: &str) -> bool {
         self.domain.actions.contains_key(name)
     }
-    /// Whether an MCP server may have this slot asked for in the middle of a call.
+    /// Whether an MCP server may ask the user for this slot during a call (elicitation).
     pub fn may_ask(&self, server: &ServerName, slot: &SlotName) -> bool {
         self.endpoints.mcp_servers.get(server).is_some_and(|def| def.elicitation.values().any(|named| named == slot))
     }
-    /// The author's flows: those that are no patterns.
+    /// All flows that are not patterns.
     pub fn user_flows(&self) -> impl Iterator<Item = &Arc<Flow>> {
         self.flows.values().filter(|flow| !flow.is_pattern())
     }
 }
 
-/// Names that maps of this room are keyed by.
+/// Custom actions by name.
 pub type Actions = IndexMap<ActionName, ActionDef>;
 /// Slots by name.
 pub type SlotDefs = IndexMap<SlotName, SlotDef>;

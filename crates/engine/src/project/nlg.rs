@@ -1,4 +1,4 @@
-//! `nlg` of `endpoints.yml`, checked: who words responses, if not their own texts do.
+//! The checked `nlg` section of `endpoints.yml`: rephrasing by a model, or an NLG server.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -7,49 +7,49 @@ use serde_json::{Map, Value as Json};
 use super::Variation;
 use crate::template::Template;
 
-/// Who words responses.
+/// How the text of responses is generated.
 #[derive(Debug)]
 pub enum Nlg {
-    /// A model says them in other words.
+    /// A model rephrases it.
     Rephraser(Rephraser),
-    /// A server words them.
+    /// A server generates it.
     Server(NlgServer),
 }
 
-/// A model that says responses in other words.
+/// A model that rephrases responses.
 #[derive(Debug)]
 pub struct Rephraser {
-    /// Whether every response is rephrased that does not say otherwise.
+    /// Whether responses without their own `rephrase` setting are rephrased.
     pub all: bool,
-    /// The project's own template.
+    /// The prompt template that replaces the built-in one.
     pub prompt: Option<Template>,
-    /// How many turns the model sees.
+    /// How many of the last turns are in the prompt.
     pub turns: usize,
-    /// The model group, when one is named.
+    /// The model group, if set.
     pub model_group: Option<Arc<str>>,
-    /// Model settings written in place. May hold secrets: never print it.
+    /// The settings of its own model. May contain secrets: never print them.
     pub llm: Map<String, Json>,
 }
 
 impl Rephraser {
-    /// Whether this variation of a response is rephrased: what it says itself comes first.
-    pub fn takes(&self, variation: &Variation) -> bool {
+    /// Whether this variation of a response is rephrased. Its own `rephrase` setting takes precedence.
+    pub fn rephrases(&self, variation: &Variation) -> bool {
         variation.rephrase.unwrap_or(self.all)
     }
 }
 
-/// A server that words responses.
+/// An NLG server, which generates the text of responses.
 #[derive(Clone)]
 pub struct NlgServer {
-    /// Its address.
+    /// Its URL.
     pub url: String,
-    /// Sent as `?token=`. A secret: never print it.
+    /// The token that is sent as `?token=`. A secret: never print it.
     pub token: Option<String>,
-    /// User and password. A secret: never print it.
+    /// User name and password. A secret: never print it.
     pub basic_auth: Option<(String, String)>,
-    /// Headers of every request. May hold secrets: never print them.
+    /// Headers of every request. May contain secrets: never print them.
     pub headers: Vec<(String, String)>,
-    /// Longest time of an answer, where set.
+    /// The time limit of a request, if set.
     pub timeout: Option<Duration>,
 }
 

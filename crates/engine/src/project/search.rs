@@ -1,4 +1,4 @@
-//! What a project says about finding things: flows for the prompt, and documents for answers.
+//! Configuration of retrieval: flows for the prompt, and documents for answers.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -6,12 +6,12 @@ use serde_json::{Map, Value as Json};
 
 use crate::{finding::SourceLocation, template::Template};
 
-/// Which model a component asks: a group by name, or one that is described in place.
+/// The model of a component: a model group, or the settings of its own model.
 #[derive(Clone, Default, PartialEq)]
 pub struct ModelChoice {
-    /// The model group, when one is named.
+    /// The model group, if set.
     pub group: Option<Arc<str>>,
-    /// Model settings written in place. May hold secrets: never print them.
+    /// The settings of its own model. May contain secrets: never print them.
     pub own: Map<String, Json>,
 }
 
@@ -24,15 +24,15 @@ impl fmt::Debug for ModelChoice {
 /// `flow_retrieval` of the command generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetrievalConfig {
-    /// Whether flows are chosen at all; otherwise the prompt shows every flow that can be started.
+    /// Whether flows are chosen by similarity; otherwise the prompt contains every flow that can be started.
     pub active: bool,
-    /// How many are chosen; up to this many flows nothing needs to be chosen.
+    /// How many flows are chosen. A project with at most this many flows needs no choice.
     pub flows: usize,
-    /// How many turns are compared with the flows; 1 is the newest message alone.
+    /// How many of the last turns are compared with the flows; 1: only the newest message.
     pub turns: usize,
-    /// Whether the slots of a flow count in the comparison.
+    /// Whether the slots of a flow are part of the comparison.
     pub slots: bool,
-    /// The model that compares meanings; without one, words are compared.
+    /// The embedding model; `None`: lexical comparison.
     pub embeddings: Option<ModelChoice>,
 }
 
@@ -47,62 +47,62 @@ impl Default for RetrievalConfig {
 pub struct SearchConfig {
     /// The model that writes answers.
     pub llm: ModelChoice,
-    /// The model that compares meanings; without one, words are compared.
+    /// The embedding model; `None`: lexical search.
     pub embeddings: Option<ModelChoice>,
-    /// Where the documents are.
+    /// The store of the documents.
     pub store: DocumentStore,
-    /// What a passage must score to count as found.
+    /// The minimum score of a passage.
     pub threshold: f64,
-    /// Whether a model writes the answer; otherwise the best passage's own answer is given.
+    /// Whether a model writes the answer; otherwise the answer stored with the best passage is sent.
     pub generative: bool,
-    /// Whether answers name their sources.
+    /// Whether answers cite their sources.
     pub citations: bool,
-    /// Whether the model may say that no passage answers the question.
+    /// Whether the model may decide that no passage answers the question.
     pub check_relevancy: bool,
-    /// How many utterances make the question, the newest included.
+    /// How many of the last messages form the query, including the newest.
     pub messages_in_query: usize,
-    /// How many utterances the model is shown; absent = our default.
+    /// How many of the last messages are in the prompt; `None`: the default of the runtime.
     pub max_history: Option<usize>,
-    /// Whether the prompt shows the date.
+    /// Whether the prompt contains the date.
     pub include_date_time: bool,
-    /// IANA name; checked.
+    /// A valid IANA time zone name.
     pub timezone: Arc<str>,
-    /// The project's own prompt.
+    /// The prompt template that replaces the built-in one.
     pub prompt: Option<Template>,
-    /// Where the policy stands.
+    /// The location of the policy in the project files.
     pub place: SourceLocation,
 }
 
-/// Where documents are.
+/// The store of the documents.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DocumentStore {
     /// Text files of a folder, indexed by this program.
     Folder {
-        /// The folder, from the project's folder.
+        /// The folder, relative to the project folder.
         path: Arc<str>,
-        /// Whether the author named it.
+        /// Whether it is set in the file rather than the default.
         named: bool,
     },
     /// The Qdrant of `endpoints.yml`.
     Qdrant,
 }
 
-/// `vector_store` of `endpoints.yml`, when it is a Qdrant.
+/// `vector_store` of `endpoints.yml` with `type: qdrant`.
 #[derive(Clone, PartialEq)]
 pub struct QdrantDef {
-    /// Its address, without a path of the interface.
+    /// The base URL of the REST API.
     pub url: String,
-    /// The collection.
+    /// The name of the collection.
     pub collection: String,
-    /// The key. A secret: never print it.
+    /// The API key. A secret: never print it.
     pub api_key: Option<String>,
-    /// The vector that is compared, where points have several.
+    /// The name of the vector to search, if points have several.
     pub vector_name: Option<String>,
-    /// The key of a point's payload that holds the text; absent = the usual ones.
+    /// The payload key with the text of a point; `None`: the default keys.
     pub content_key: Option<String>,
-    /// The key of a point's payload that holds what is known about the text.
+    /// The payload key with the metadata of a point.
     pub metadata_key: String,
-    /// Longest time of one request.
+    /// The time limit of a request.
     pub timeout: Option<Duration>,
 }
 

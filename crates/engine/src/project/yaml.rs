@@ -1,9 +1,9 @@
-//! YAML within budgets, as a tree in which every node knows its place and every plain scalar its text.
+//! A YAML reader with size limits. Every node of the tree has a source location, and every plain scalar its original text.
 //!
-//! Untyped YAML guesses: `010` may become ten and `yes` true. Here a plain scalar keeps the text it was written with, so
-//! that the reader of a key decides what it is. Booleans are `true` and `false` alone (YAML 1.2, any case). A key that
-//! stands twice in one map is a finding, and reading goes on; only broken syntax stops the file, never another file. The
-//! tree is built from the parser's events, not by deserializing: that would nest as many calls as the file nests maps.
+//! Plain scalars keep their text because implicit typing loses information: `010` would become 10 and `yes` true. The code
+//! that reads a key decides on the type. Only `true` and `false` are booleans (YAML 1.2 core schema, any case). A duplicate
+//! key is a finding and reading continues; a syntax error ends the file, but not other files. The tree is built from parser
+//! events instead of by deserializing, because that would recurse as deeply as the file is nested.
 
 mod build;
 
@@ -16,7 +16,7 @@ use crate::{
     limits::YAML_FILE,
 };
 
-/// One value of a file, with its place.
+/// A value of a file with its location.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     /// What it is.
@@ -25,15 +25,15 @@ pub(crate) struct Node {
     pub(crate) line: u32,
     /// Column in characters, from 1.
     pub(crate) column: u32,
-    /// Characters that a caret underlines.
+    /// The width in characters that a finding underlines.
     pub(crate) width: u32,
     /// How a scalar was written.
     pub(crate) style: Style,
-    /// Whether its text came out of `${NAME}`.
+    /// Whether its text contains the value of an environment variable (`${NAME}`).
     pub(crate) expanded: bool,
-    /// Whether a variable of its text is not set, so that nothing can be said about the value.
+    /// Whether an environment variable in its text is not set, so that the value is unknown.
     pub(crate) unset: bool,
-    /// The text of a plain scalar that is no text: `010`, `True`, `~`.
+    /// The original text of a plain scalar that is not a string: `010`, `True`, `~`.
     raw: Option<Box<str>>,
 }
 
@@ -44,22 +44,22 @@ pub(crate) enum Style {
     Plain,
     /// In `'…'` or `"…"`.
     Quoted,
-    /// After `|` or `>`; its place is the first line of the text.
+    /// After `|` or `>`. Its location is the first line of the text.
     Block,
-    /// No scalar.
+    /// Not a scalar.
     Collection,
 }
 
-/// What a node is.
+/// The value of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
-    /// `null`, `~` or nothing.
+    /// `null`, `~` or an empty value.
     Null,
     /// `true` or `false`.
     Bool(bool),
     /// A number.
     Number(Number),
-    /// A text.
+    /// A string.
     Text(String),
     /// A list.
     List(Vec<Node>),
@@ -67,24 +67,24 @@ pub(crate) enum Value {
     Map(Vec<Entry>),
 }
 
-/// One pair of a map.
+/// A key of a map with its value.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// The key as text.
     pub(crate) key: String,
-    /// The key's own place.
+    /// The key as a node, with its location.
     pub(crate) at: Node,
     /// Its value.
     pub(crate) node: Node,
 }
 
 impl Node {
-    /// Its place in `file`.
+    /// Its location in `file`.
     pub(crate) fn place(&self, file: &std::sync::Arc<str>) -> SourceLocation {
         SourceLocation { file: file.clone(), line: self.line, column: self.column, width: self.width }
     }
 
-    /// The place of the `offset`-th character of its text where that stands on the node's first line; else the node's own.
+    /// The location of the character at `offset` of its text, if that is on the first line of the node; else that of the node.
     pub(crate) fn place_at(&self, file: &std::sync::Arc<str>, offset: usize, width: usize) -> SourceLocation {
         let mut place = self.place(file);
         let inner = self.text().and_then(|text| text.lines().next()).map_or(0, |line| line.chars().count());
@@ -97,7 +97,7 @@ impl Node {
         place
     }
 
-    /// The text of a scalar as it was written; none for null, lists and maps.
+    /// The original text of a scalar; `None` for null, lists and maps.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -106,7 +106,7 @@ impl Node {
         }
     }
 
-    /// The boolean, also one that came out of the environment.
+    /// The boolean value. A string from the environment is parsed.
     pub(crate) fn bool(&self) -> Option<bool> {
         match &self.value {
             Value::Bool(value) => Some(*value),
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// The number, also one that came out of the environment.
+    /// The numeric value. A string from the environment is parsed.
     pub(crate) fn number(&self) -> Option<Number> {
         match &self.value {
             Value::Number(value) => Some(value.clone()),
@@ -136,7 +136,7 @@ impl Node {
         }
     }
 
-    /// The pairs of a map.
+    /// The entries of a map.
     pub(crate) fn map(&self) -> Option<&[Entry]> {
         match &self.value {
             Value::Map(entries) => Some(entries),
@@ -154,19 +154,19 @@ impl Node {
         matches!(self.value, Value::Null)
     }
 
-    /// What it is, for people.
+    /// Its type for messages, with an article: `a string`.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.value {
-            Value::Null => "nothing",
-            Value::Bool(_) => "true or false",
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
             Value::Number(_) => "a number",
-            Value::Text(_) => "a text",
+            Value::Text(_) => "a string",
             Value::List(_) => "a list",
             Value::Map(_) => "a map",
         }
     }
 
-    /// As JSON. A plain scalar such as `010`, which is no JSON number, stays a text.
+    /// The value as JSON. A plain scalar such as `010`, which is not a JSON number, stays a string.
     pub(crate) fn json(&self) -> Json {
         match &self.value {
             Value::Null => Json::Null,
@@ -178,14 +178,14 @@ impl Node {
         }
     }
 
-    /// A map as JSON; empty for anything else.
+    /// A map as JSON; empty for any other value.
     pub(crate) fn json_map(&self) -> Map<String, Json> {
         self.map().unwrap_or_default().iter().map(|entry| (entry.key.clone(), entry.node.json())).collect()
     }
 }
 
 impl Node {
-    /// A map without keys, standing where `like` stands: for a section that was left out.
+    /// An empty map with the location of `like`, for a section that is missing.
     pub(crate) fn empty_map(like: &Self) -> Self {
         Self::at(Value::Map(Vec::new()), like.line, like.column, like.width, Style::Collection)
     }
@@ -195,11 +195,11 @@ impl Node {
     }
 }
 
-/// Reads one file. What is wrong goes to `findings`; nothing is returned where no tree could be made.
+/// Reads a file. Errors are added to `findings`; `None` if the syntax is invalid or a limit is exceeded.
 pub(crate) fn read(file: &SourceFile, findings: &mut Findings) -> Option<Node> {
     if file.text.len() > YAML_FILE {
         let place = SourceLocation { file: file.path.clone(), line: 1, column: 1, width: 1 };
-        let message = format!("the file has {} bytes; at most {YAML_FILE} are read", file.text.len());
+        let message = format!("the file has {} bytes; the limit is {YAML_FILE}", file.text.len());
         findings.error("F0103", &place, message, "Split the file.");
         return None;
     }

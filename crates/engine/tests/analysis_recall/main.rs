@@ -23,7 +23,7 @@ use std::{collections::HashSet, io::Write as _};
 
 use segue_engine::{
     finding::{Finding, Severity},
-    project::{Project, Sources, render},
+    project::{Project, Sources, findings_report},
 };
 
 use crate::kinds::Mistake;
@@ -87,7 +87,7 @@ fn seed_mistake(kind: &Mistake, seed: u64) -> Outcome {
         "{} (seed {seed}), marked {marks:?}\n{}{}",
         kind.name,
         lines(&sources, &marks),
-        render::all(&shown, &sources)
+        findings_report::all(&shown, &sources)
     );
     Outcome { found, description }
 }
@@ -148,7 +148,7 @@ fn valid_projects_have_no_findings() {
         let seed = seed.wrapping_mul(20_011).wrapping_add(at);
         let (sources, _) = valid_projects::valid_project(seed, None).sources();
         let alarms: Vec<Finding> = Project::load_and_analyse(&sources).findings.into_iter().filter(counts).collect();
-        assert!(alarms.is_empty(), "seed {seed}:\n{}", render::all(&alarms, &sources));
+        assert!(alarms.is_empty(), "seed {seed}:\n{}", findings_report::all(&alarms, &sources));
     }
     recorded(&format!("full: no error and no warning in {many} valid projects, seed {seed}"));
 }

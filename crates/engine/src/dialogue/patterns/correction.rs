@@ -92,7 +92,7 @@ pub(in crate::dialogue) fn back_to(turn: &mut AdvanceContext<'_>, at: usize, ste
         }
     }
     let flow = turn.stack.get(at).and_then(|frame| turn.project.flow(frame.flow_id.as_str()));
-    let reach = flow.and_then(|flow| flow.step(step.as_str())).map(|step| step.reach);
+    let reach = flow.and_then(|flow| flow.step(step.as_str())).map(|step| step.continuation_hash);
     if let Some(frame) = turn.stack.get_mut(at) {
         if let Some(visited) = frame.visited_steps.iter().position(|one| *one == step) {
             completed_steps::mark_skippable(frame, visited, &above);

@@ -1,13 +1,14 @@
-//! Conditions outside `next`: guards, rejections, `exit_if`, responses; slots of two types against each other; `context`.
+//! Checks conditions outside `next` (guards, rejections, `exit_if`, responses, tools), comparisons of slots with different types,
+//! and keys of `context`.
 
 use super::{
     super::{
         Call, Flow, Rejection, SlotType, StepKind,
-        uses::{ConditionUse, Role},
+        references::{ConditionReference, ConditionRole},
     },
     branches::decided,
-    cells::{Ground, NULL},
-    survey::Survey,
+    project_index::ProjectIndex,
+    slot_domains::{NULL, SlotDomains},
 };
 use crate::{
     condition::{Condition, Operator},
@@ -15,7 +16,7 @@ use crate::{
     ids::SlotName,
 };
 
-/// Every key that some frame shows as `context.…`.
+/// All keys of `context` in any frame.
 const CONTEXT: [&str; 34] = [
     "collect",
     "utter",
@@ -53,128 +54,140 @@ const CONTEXT: [&str; 34] = [
     "error",
 ];
 
-pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
-    for used in survey.conditions.iter().filter(|used| !used.builtin) {
-        types(survey, used, findings);
+pub(super) fn check(index: &ProjectIndex<'_>, findings: &mut Findings) {
+    for used in index.conditions.iter().filter(|used| !used.builtin) {
+        types(index, used, findings);
         context(used, findings);
-        let is_alone =
-            matches!(used.role, Role::Guard | Role::Rejection(_) | Role::ExitIf | Role::Response | Role::Tool);
-        if is_alone && used.condition.as_constant().is_none() && !survey.is_told(&used.condition) {
-            alone(survey, used, findings);
+        let is_alone = matches!(
+            used.role,
+            ConditionRole::Guard
+                | ConditionRole::Rejection(_)
+                | ConditionRole::ExitIf
+                | ConditionRole::Response
+                | ConditionRole::Tool
+        );
+        if is_alone && used.condition.as_constant().is_none() && !index.is_reported(&used.condition) {
+            check_alone(index, used, findings);
         }
     }
-    for slot in survey.project.domain.slots.values() {
+    for slot in index.project.domain.slots.values() {
         if let Some(validation) = slot.validation.as_ref().filter(|_| !slot.builtin) {
-            refuses_all(survey, &slot.name, &validation.rejections, findings);
+            rejects_every_value(index, &slot.name, &validation.rejections, findings);
         }
     }
-    for flow in survey.own_flows() {
+    for flow in index.own_flows() {
         for (_, collect) in flow.collects() {
-            refuses_all(survey, &collect.slot, &collect.rejections, findings);
+            rejects_every_value(index, &collect.slot, &collect.rejections, findings);
         }
-        exits(survey, flow, findings);
+        exits(index, flow, findings);
     }
 }
 
-fn ground<'c>(survey: &Survey<'_>, conditions: impl Iterator<Item = &'c Condition>) -> Ground {
-    Ground::of(survey.project, conditions, std::iter::empty(), std::iter::empty())
+fn domains<'c>(index: &ProjectIndex<'_>, conditions: impl Iterator<Item = &'c Condition>) -> SlotDomains {
+    SlotDomains::of(index.project, conditions, std::iter::empty(), std::iter::empty())
 }
 
-/// A condition that never or always holds by itself.
-fn alone(survey: &Survey<'_>, used: &ConditionUse, findings: &mut Findings) {
+/// Reports a condition that is always or never true by itself.
+fn check_alone(index: &ProjectIndex<'_>, used: &ConditionReference, findings: &mut Findings) {
     let condition = &used.condition;
-    let ground = ground(survey, std::iter::once(condition));
-    let Some(always) = decided(&ground, condition, &ground.everything()) else { return };
+    let domains = domains(index, std::iter::once(condition));
+    let Some(always) = decided(&domains, condition, &domains.everything()) else { return };
     let place = used.at.place(&used.file);
     let what = match (&used.role, always) {
-        (Role::Guard, false) => "so the flow never starts by what a user says",
-        (Role::Guard, true) => "so it keeps nobody out",
-        (Role::Rejection(_), false) => "so nothing is ever refused",
-        // Told for all rejections of a question together.
-        (Role::Rejection(_), true) => return,
-        (Role::ExitIf, false) => "so the agent is never done",
-        (Role::ExitIf, true) => "so the agent is done before it begins",
-        (Role::Tool, false) => "so the tool is never called",
-        (Role::Tool, true) => "so it stops nothing",
-        (_, false) => "so this variation is never said",
-        (_, true) => "so it says nothing about when",
+        (ConditionRole::Guard, false) => "so no message starts the flow",
+        (ConditionRole::Guard, true) => "so the guard has no effect",
+        (ConditionRole::Rejection(_), false) => "so no value is rejected",
+        // Reported for all rejections of a slot together.
+        (ConditionRole::Rejection(_), true) => return,
+        (ConditionRole::ExitIf, false) => "so the agent's task never ends",
+        (ConditionRole::ExitIf, true) => "so the agent's task ends before it starts",
+        (ConditionRole::Tool, false) => "so the tool is never called",
+        (ConditionRole::Tool, true) => "so it has no effect",
+        (_, false) => "so this variation is never used",
+        (_, true) => "so it has no effect",
     };
-    let (code, verb) = if always { ("F0411", "always holds") } else { ("F0410", "can never hold") };
+    let (code, verb) = if always { ("F0411", "is always true") } else { ("F0410", "is never true") };
     let help = if always {
-        "Correct the condition; an `or` between two `!=` is always true, `and` may be meant."
+        "Correct the condition; an `or` of two `!=` is always true, use `and`."
     } else {
-        "Correct the condition; `or` may be meant in place of `and`."
+        "Correct the condition, such as `or` instead of `and`."
     };
     findings.warning(code, &place, format!("this {verb}, {what}: `{condition}`"), help);
 }
 
-/// Rejections that together refuse every value.
-fn refuses_all(survey: &Survey<'_>, slot: &SlotName, rejections: &[Rejection], findings: &mut Findings) {
+/// Reports rejections that together reject every value.
+fn rejects_every_value(index: &ProjectIndex<'_>, slot: &SlotName, rejections: &[Rejection], findings: &mut Findings) {
     let conditions = || rejections.iter().map(|rejection| &rejection.condition);
     let Some(first) = conditions().next() else { return };
-    if conditions().any(|condition| survey.is_told(condition) || condition.as_constant().is_some()) {
+    if conditions().any(|condition| index.is_reported(condition) || condition.as_constant().is_some()) {
         return;
     }
-    let ground = ground(survey, conditions());
-    let Some(at) = ground.at(slot.as_str()) else { return };
-    let mut masks = ground.everything();
-    if let Some(mask) = masks.get_mut(at) {
-        *mask &= !NULL;
+    let domains = domains(index, conditions());
+    let Some(at) = domains.at(slot.as_str()) else { return };
+    let mut sets = domains.everything();
+    if let Some(set) = sets.get_mut(at) {
+        *set &= !NULL;
     }
     let mut passes = false;
-    let mut cases = 0;
-    ground.each_case(conditions(), &masks, &mut |case| {
-        cases += 1;
-        passes |= case.of(at).is_none() || conditions().all(|condition| condition.possible_results(case).fails);
+    let mut assignments = 0;
+    domains.each_assignment(conditions(), &sets, &mut |assignment| {
+        assignments += 1;
+        passes |= assignment.of(at).is_none() || conditions().all(|condition| condition.possible_results(assignment).fails);
     });
-    if cases > 0 && !passes {
+    if assignments > 0 && !passes {
         let Some(place) = first.place() else { return };
-        let message = format!("every value of `{slot}` is refused, so the question never ends");
+        let message = format!("every value of `{slot}` is rejected, so the step asks forever");
         let help =
-            "Correct the conditions: a rejection says which values are wrong, and `and` may be meant in place of `or`.";
+            "Correct the conditions (such as `and` instead of `or`): a rejection describes the values that are wrong.";
         findings.warning("F0416", place, message, help);
     }
 }
 
-/// `exit_if`: all conditions together, and before the agent has done anything.
-fn exits(survey: &Survey<'_>, flow: &Flow, findings: &mut Findings) {
+/// Reports `exit_if` conditions that are never true together, or are true before the agent has run.
+fn exits(index: &ProjectIndex<'_>, flow: &Flow, findings: &mut Findings) {
     for step in &flow.steps {
         let StepKind::Call(Call::Agent { agent, exit_if }) = &step.kind else { continue };
         let Some(first) = exit_if.first() else { continue };
-        let ground = ground(survey, exit_if.iter());
+        let domains = domains(index, exit_if.iter());
         let alone = |condition: &Condition| {
-            survey.is_told(condition) || decided(&ground, condition, &ground.everything()).is_some()
+            index.is_reported(condition) || decided(&domains, condition, &domains.everything()).is_some()
         };
         if exit_if.iter().any(alone) {
             continue;
         }
         let place = first.place().unwrap_or(&step.place);
         let mut together = false;
-        ground.each_case(exit_if.iter(), &ground.everything(), &mut |case| {
-            together |= exit_if.iter().all(|condition| condition.possible_results(case).holds);
+        domains.each_assignment(exit_if.iter(), &domains.everything(), &mut |assignment| {
+            together |= exit_if.iter().all(|condition| condition.possible_results(assignment).holds);
         });
         if !together {
-            let message = format!("these conditions exclude one another, so `{agent}` is never done");
-            findings.warning("F0520", place, message, "All conditions of `exit_if` must hold at once; correct them.");
+            let message = format!("these conditions exclude one another, so the task of `{agent}` never ends");
+            findings.warning(
+                "F0520",
+                place,
+                message,
+                "All conditions of `exit_if` must be true at the same time; correct them.",
+            );
             continue;
         }
-        let nothing: Vec<_> = ground.slots.iter().map(|_| NULL).collect();
+        let nothing: Vec<_> = domains.slots.iter().map(|_| NULL).collect();
         let mut at_once = true;
-        ground.each_case(exit_if.iter(), &nothing, &mut |case| {
-            at_once &= exit_if.iter().all(|condition| !condition.possible_results(case).fails);
+        domains.each_assignment(exit_if.iter(), &nothing, &mut |assignment| {
+            at_once &= exit_if.iter().all(|condition| !condition.possible_results(assignment).fails);
         });
         if at_once {
-            let message = format!("this holds while the slots are still empty, so `{agent}` is done before it begins");
-            let help = "Say what must be filled when the task is done, such as `slots.appointment is not null`.";
+            let message =
+                format!("this is true while the slots are empty, so the task of `{agent}` ends before it starts");
+            let help = "Write which slots are filled at the end of the task, such as `slots.appointment is not null`.";
             findings.warning("F0521", place, message, help);
         }
     }
 }
 
-/// Slots whose types are never equal and have no order.
-fn types(survey: &Survey<'_>, used: &ConditionUse, findings: &mut Findings) {
+/// Reports comparisons of slots whose types are never equal or have no order.
+fn types(index: &ProjectIndex<'_>, used: &ConditionReference, findings: &mut Findings) {
     for (left, operator, right) in used.condition.slot_pairs() {
-        let kind = |slot: &str| survey.project.slot(slot).map(|slot| &slot.kind);
+        let kind = |slot: &str| index.project.slot(slot).map(|slot| &slot.kind);
         let (Some(a), Some(b)) = (kind(left), kind(right)) else { continue };
         let is_clash = match (a, b) {
             (SlotType::Any, _) | (_, SlotType::Any) => false,
@@ -184,18 +197,18 @@ fn types(survey: &Survey<'_>, used: &ConditionUse, findings: &mut Findings) {
         if is_clash && operator != Operator::NotEqual {
             let place = used.at.place(&used.file);
             let message =
-                format!("this can never hold: `{left}` is a `{}` slot and `{right}` a `{}` slot", a.name(), b.name());
+                format!("this is never true: `{left}` is a `{}` slot and `{right}` is a `{}` slot", a.name(), b.name());
             findings.warning(
                 "F0417",
                 &place,
                 message,
-                "Compare slots of one type, or give both the same type in the domain.",
+                "Compare slots of the same type, or change the type of one in the domain.",
             );
         }
     }
 }
 
-/// Types that can be compared with one another.
+/// The group of types that can be compared with each other.
 fn family(kind: &SlotType) -> u8 {
     match kind {
         SlotType::Text | SlotType::Categorical(_) => 0,
@@ -204,18 +217,16 @@ fn family(kind: &SlotType) -> u8 {
     }
 }
 
-fn context(used: &ConditionUse, findings: &mut Findings) {
-    if used.role == Role::Response {
+fn context(used: &ConditionReference, findings: &mut Findings) {
+    if used.role == ConditionRole::Response {
         return;
     }
     for name in used.condition.context_properties().filter(|name| !CONTEXT.contains(name)) {
         let place: SourceLocation = used.at.place(&used.file);
-        let message = format!("`context.{name}` is never there, so it counts as undefined");
+        let message = format!("`context.{name}` does not exist, so it is undefined");
         match did_you_mean(name, CONTEXT) {
             Some(near) => findings.warning("F0415", &place, message, format!("Did you mean `context.{near}`?")),
-            None => {
-                findings.note("F0415", &place, message, "Values of your own belong in slots: write `slots.<name>`.")
-            }
+            None => findings.note("F0415", &place, message, "For a slot write `slots.<name>`."),
         }
     }
 }

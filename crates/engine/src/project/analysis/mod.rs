@@ -1,75 +1,75 @@
-//! What no single line shows: how flows run, and what their conditions can come to.
+//! Static analysis of flows and conditions, for `segue check`.
 //!
-//! * What for: findings that need a graph of each flow and the values that slots can have on each way through it: circles that
-//!   never listen, branches that cannot be reached, slots that are read before anything fills them, flows that nobody can
-//!   tell apart. What one line or one name shows is found by [`check`](super::check) before.
-//! * Entry: [`run`], after every check across files, for `segue check`; a start does not wait for it.
-//! * Must never: tell of one defect twice, or raise an alarm about what may be meant. Everything here is at most a warning,
-//!   since a project that ran elsewhere runs here; where an action of the author's own might know better, nothing is said.
-//!   `crates/engine/tests/analysis_recall` measures both; docs/checks.md has the figures.
+//! It finds defects that need the control flow graph of a flow and the possible values of slots: cycles that never wait for the
+//! user, branches that are never taken, slots that are read before a step fills them, flows that the model cannot distinguish.
+//! [`check`](super::check) runs before and finds what single lines and names show.
+//!
+//! It never reports a defect twice and never reports what may be intended: where a custom action may change a slot, there is no
+//! finding. All findings are warnings or notes, because a project that runs in Rasa must load. `crates/engine/tests/analysis_recall`
+//! measures missed defects and false alarms; `docs/checks.md` has the results.
 
+mod assignments;
 mod branches;
-mod cells;
-mod circles;
 mod conditions;
-mod facts;
-mod fills;
-mod graph;
+mod cycles;
+mod dataflow;
+mod fill_order;
+mod flow_graph;
+mod flow_set;
 mod lifetimes;
-mod links;
-mod order;
+mod link_cycles;
+mod project_index;
 mod responses;
-mod survey;
+mod slot_domains;
 #[cfg(test)]
 mod tests;
-mod tools;
+mod tool_mappings;
 mod unused;
-mod wholes;
 
-use self::survey::Survey;
+use self::project_index::ProjectIndex;
 use super::{
     Project, Sources,
-    uses::{ConditionUse, SlotAssignment, Use},
+    references::{ConditionReference, NameReference, SlotAssignment},
 };
 use crate::{
     finding::{Findings, Severity, SourceLocation},
     ids::ActionName,
 };
 
-/// What the loaders noted down while they read.
-pub(crate) struct Noted<'a> {
-    /// Names that are used.
-    pub(crate) uses: &'a [Use],
-    /// Conditions with their places.
-    pub(crate) conditions: &'a [ConditionUse],
-    /// Values that steps and buttons give to slots.
-    pub(crate) fills: &'a [SlotAssignment],
-    /// Actions as the domain lists them, with their places.
-    pub(crate) listed: &'a [(ActionName, SourceLocation)],
+/// What the loaders recorded.
+pub(crate) struct ProjectReferences<'a> {
+    /// References to names.
+    pub(crate) references: &'a [NameReference],
+    /// Conditions.
+    pub(crate) conditions: &'a [ConditionReference],
+    /// Values that steps and buttons assign to slots.
+    pub(crate) assignments: &'a [SlotAssignment],
+    /// Actions that the domain lists, with their locations.
+    pub(crate) listed_actions: &'a [(ActionName, SourceLocation)],
 }
 
-/// Looks through the whole project. Flows with errors are left out, since half a flow says nothing; what needs every flow is
-/// asked only where there is no error at all.
-pub(crate) fn run(project: &Project, sources: &Sources, noted: &Noted<'_>, findings: &mut Findings) {
-    let survey = Survey::of(project, sources, noted, findings.as_slice());
-    let is_sound = !findings.has_errors();
+/// Analyses the whole project. Flows with errors are excluded, because they are incomplete. Analyses that need all flows run
+/// only if the project has no error.
+pub(crate) fn run(project: &Project, sources: &Sources, recorded: &ProjectReferences<'_>, findings: &mut Findings) {
+    let index = ProjectIndex::of(project, sources, recorded, findings.as_slice());
+    let has_no_errors = !findings.has_errors();
     let before = findings.as_slice().len();
-    conditions::check(&survey, findings);
-    fills::check(&survey, findings);
-    responses::check(&survey, findings);
-    wholes::check(&survey, findings);
-    tools::check(&survey, findings);
-    for flow in survey.own_flows() {
-        let graph = graph::Graph::of(flow);
-        let facts = facts::Facts::of(&survey, &graph);
-        branches::check(&survey, &graph, &facts, findings);
-        circles::check(&survey, &graph, &facts, findings);
-        order::check(&survey, &graph, &facts, findings);
+    conditions::check(&index, findings);
+    assignments::check(&index, findings);
+    responses::check(&index, findings);
+    flow_set::check(&index, findings);
+    tool_mappings::check(&index, findings);
+    for flow in index.own_flows() {
+        let graph = flow_graph::FlowGraph::of(flow);
+        let dataflow = dataflow::Dataflow::of(&index, &graph);
+        branches::check(&index, &graph, &dataflow, findings);
+        cycles::check(&index, &graph, &dataflow, findings);
+        fill_order::check(&index, &graph, &dataflow, findings);
     }
-    links::check(&survey, findings);
-    if is_sound {
-        lifetimes::check(&survey, findings);
-        unused::check(&survey, findings);
+    link_cycles::check(&index, findings);
+    if has_no_errors {
+        lifetimes::check(&index, findings);
+        unused::check(&index, findings);
     }
     let mine = findings.as_slice().get(before..).unwrap_or_default();
     debug_assert!(mine.iter().all(|f| f.severity != Severity::Error), "analysis never stops a project: {mine:?}");

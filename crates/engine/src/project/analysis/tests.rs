@@ -1,4 +1,4 @@
-//! Each analysis finds what it is for at the right place, and leaves alone what may be meant.
+//! Each analysis finds its defects at the right location and does not report what may be intended.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::super::load::tests::load_and_analyse;
@@ -36,20 +36,20 @@ fn findings(domain: &str, flows: &str) -> Vec<Finding> {
     load_and_analyse(&files.into_iter().chain(agent).collect::<Vec<_>>()).findings
 }
 
-/// What is found in flows, as `code line`; what the domain holds beyond need is left out.
+/// The findings in flows, as `code line`, without those about unused definitions of the domain.
 fn found(flows: &str) -> Vec<String> {
     let flows = flows.replace("HEAD", "description: does something useful\n    steps:");
     let all = findings(DOMAIN, &format!("flows:\n{flows}"));
-    let told = all.iter().filter(|f| &*f.place.file == "data/a.yml" && f.code != "F0247");
-    told.map(|f| format!("{} {}", f.code, f.place.line)).collect()
+    let reported = all.iter().filter(|f| &*f.place.file == "data/a.yml" && f.code != "F0247");
+    reported.map(|f| format!("{} {}", f.code, f.place.line)).collect()
 }
 
-/// The same for the steps of one flow; they begin on line 5.
+/// The same for the steps of one flow, which start on line 5.
 fn steps(steps: &str) -> Vec<String> {
     found(&format!("  a:\n    HEAD\n{steps}"))
 }
 
-/// A question for `slot`, then one branch on `condition`, which stands on line 7.
+/// A collect step for `slot`, then a branch with `condition` on line 7.
 fn branch(slot: &str, condition: &str) -> Vec<String> {
     steps(&format!(
         "      - collect: {slot}\n        next:\n          - if: {condition}\n            then: END\n          - else: on\n      - id: on\n        action: utter_ok\n"
@@ -57,7 +57,7 @@ fn branch(slot: &str, condition: &str) -> Vec<String> {
 }
 
 #[test]
-fn conditions_that_cannot_or_must_hold() {
+fn conditions_that_are_never_or_always_true() {
     for (slot, condition) in [
         ("amount", "slots.amount > 10 and slots.amount < 5"),
         ("size", "slots.size is \"small\" and slots.size is \"large\""),
@@ -88,8 +88,8 @@ fn conditions_that_cannot_or_must_hold() {
 }
 
 #[test]
-fn what_was_said_on_the_way_is_known() {
-    // The question was answered; a rejection took the rest.
+fn values_from_earlier_steps_are_known() {
+    // The slot has a value, and a rejection excludes the other values.
     assert_eq!(branch("name", "slots.name is null"), ["F0413 7"]);
     let limited = "      - collect: amount\n        rejections: [{if: slots.amount > 9, utter: utter_ok}]\n        next:\n          - if: slots.amount > 50\n            then: END\n          - else: END\n";
     assert_eq!(steps(limited), ["F0413 8"]);
@@ -99,7 +99,7 @@ fn what_was_said_on_the_way_is_known() {
         )
     };
     assert_eq!(steps(&state("action: utter_ok")), ["F0413 8"]);
-    // A tool may have changed it, and so may whatever the user does meanwhile in a flow that sets it.
+    // A tool may have changed it, and so may another flow that sets it while the assistant waits.
     let call =
         "call: t\n        mcp_server: srv\n        mapping: {input: [], output: [{slot: state, value: result.x}]}";
     assert_eq!(steps(&state(call)), [""; 0]);
@@ -109,7 +109,7 @@ fn what_was_said_on_the_way_is_known() {
 }
 
 #[test]
-fn branches_that_others_take() {
+fn branches_covered_by_branches_above() {
     let two = |slot: &str, first: &str, second: &str| {
         steps(&format!(
             "      - collect: {slot}\n        next:\n          - if: {first}\n            then: END\n          - if: {second}\n            then: END\n          - else: END\n"
@@ -119,15 +119,15 @@ fn branches_that_others_take() {
     assert_eq!(two("amount", "slots.amount > 100", "slots.amount > 10"), [""; 0]);
     assert_eq!(two("name", "slots.name matches \"x\"", "slots.name matches \"x\""), ["F0412 9"]);
     assert_eq!(two("name", "slots.name matches \"x\"", "slots.name matches \"y\""), [""; 0]);
-    // `else` must stand there: a note.
+    // `else` is required: only a note.
     assert_eq!(two("ready", "slots.ready", "not slots.ready"), ["F0414 11"]);
     assert_eq!(two("size", "slots.size is \"small\"", "slots.size is \"large\""), ["F0414 11"]);
     assert_eq!(two("size", "slots.size is \"small\"", "slots.limit is null"), [""; 0]);
 }
 
 #[test]
-fn what_follows_an_error_can_be_reached_and_knows_nothing() {
-    // Behind the question the slot has a value; behind its error it may have none.
+fn steps_after_an_error_are_reachable_with_unknown_values() {
+    // After the collect step the slot has a value; after its error it may be null.
     let flow = "      - collect: size\n        on_error: late\n        next: END\n      - id: late\n        action: utter_ok\n        next:\n          - if: slots.size is null\n            then: END\n          - else: END\n";
     assert_eq!(steps(flow), [""; 0]);
     let flow = "      - action: utter_ok\n        next: behind\n        on_error: failed\n      - id: behind\n        collect: size\n        next: END\n      - id: failed\n        action: utter_ok\n";
@@ -135,17 +135,17 @@ fn what_follows_an_error_can_be_reached_and_knows_nothing() {
 }
 
 #[test]
-fn a_way_is_told() {
+fn findings_contain_the_shortest_path() {
     let flow = "flows:\n  a:\n    description: does something useful\n    steps:\n      - id: ask\n        collect: amount\n        next:\n          - if: slots.amount > 100\n            then:\n              - action: utter_ok\n                next:\n                  - if: slots.amount < 50\n                    then: END\n                  - else: END\n          - else: END\n";
     let all = findings(DOMAIN, flow);
     let one = all.iter().find(|f| f.code == "F0413").unwrap();
-    assert_eq!(one.message, "this cannot hold here: `amount` is more than 100");
+    assert_eq!(one.message, "this is never true here: `amount` is more than 100");
     assert!(
         one.help.ends_with("Reached by: start → ask → [slots.amount > 100] → utter_ok → [slots.amount < 50]."),
         "{}",
         one.help
     );
-    // A long way is cut in its middle.
+    // A long path is truncated in the middle.
     let chain = "      - action: utter_ok\n".repeat(crate::limits::PATH_STEPS + 5);
     let long = format!(
         "flows:\n  a:\n    description: does something useful\n    steps:\n{chain}      - collect: amount\n        next:\n          - if: slots.amount is null\n            then: END\n          - else: END\n"
@@ -157,7 +157,7 @@ fn a_way_is_told() {
 }
 
 #[test]
-fn rejections_and_exits() {
+fn rejections_and_exit_conditions() {
     let reject = |condition: &str| {
         steps(&format!(
             "      - collect: amount\n        rejections:\n          - if: {condition}\n            utter: utter_ok\n      - action: utter_ok\n"
@@ -177,7 +177,7 @@ fn rejections_and_exits() {
 }
 
 #[test]
-fn circles_that_never_listen() {
+fn cycles_that_never_wait_for_the_user() {
     let retry = |back: &str| {
         steps(&format!(
             "      - id: ask\n        collect: amount\n        next:\n          - if: slots.amount > 10\n            then:\n              - action: utter_ok\n{back}                next: ask\n          - else: END\n"
@@ -189,7 +189,7 @@ fn circles_that_never_listen() {
     assert_eq!(steps(tool), ["F0240 6"]);
     let forever = "      - id: one\n        collect: name\n        ask_before_filling: true\n      - action: utter_all\n        next: one\n";
     assert_eq!(steps(forever), ["F0241 6"]);
-    // A question that waits for corrections of others.
+    // A collect step that waits for a correction of another slot.
     let dummy = "      - collect: amount\n      - id: again\n        collect: name\n        next: again\n";
     assert_eq!(steps(dummy), [""; 0]);
     let state = "      - id: one\n        noop: true\n        next:\n          - if: slots.state is \"done\"\n            then: END\n          - else:\n              - set_slots: [{state: done}]\n                next: one\n";
@@ -203,7 +203,7 @@ fn circles_that_never_listen() {
 }
 
 #[test]
-fn the_order_of_questions() {
+fn slots_read_before_they_are_filled() {
     assert_eq!(steps("      - collect: name\n      - action: utter_ok\n      - collect: name\n"), ["F0243 7"]);
     let emptied = "      - collect: name\n      - set_slots: [{name: null}]\n      - collect: name\n";
     assert_eq!(steps(emptied), [""; 0]);
@@ -213,7 +213,7 @@ fn the_order_of_questions() {
         ))
     };
     assert_eq!(early("slots.amount > 5"), ["F0244 7"]);
-    // Whether there is a value may be asked at any time.
+    // A test for null is allowed at any time.
     assert_eq!(early("slots.amount is not null"), [""; 0]);
     assert_eq!(early("slots.amount is not null and slots.amount > 5"), [""; 0]);
     let tool = "      - call: t\n        mcp_server: srv\n        mapping: {input: [{param: p, slot: name}]}\n      - collect: name\n";
@@ -221,29 +221,29 @@ fn the_order_of_questions() {
 }
 
 #[test]
-fn results_are_shown_beside_what_they_are_about() {
+fn results_shown_with_changed_arguments() {
     let call = "      - call: t\n        mcp_server: srv\n        mapping: {input: [{param: p, slot: name}], output: [{slot: inside, value: result.x}]}\n";
     let (ask, shows) = ("      - collect: name\n", "      - action: utter_all\n");
-    let told = |text: &str| steps(text).into_iter().filter(|f| f.starts_with("F0259")).collect::<Vec<_>>();
-    assert_eq!(told(&format!("{call}{ask}{shows}")), ["F0259 5"]);
-    assert_eq!(told(&format!("{ask}{call}{shows}")), [""; 0]);
+    let reported = |text: &str| steps(text).into_iter().filter(|f| f.starts_with("F0259")).collect::<Vec<_>>();
+    assert_eq!(reported(&format!("{call}{ask}{shows}")), ["F0259 5"]);
+    assert_eq!(reported(&format!("{ask}{call}{shows}")), [""; 0]);
     // The call is made again before anything is shown.
-    assert_eq!(told(&format!("{call}{ask}{call}{shows}")), [""; 0]);
+    assert_eq!(reported(&format!("{call}{ask}{call}{shows}")), [""; 0]);
     let other = "      - set_slots: [{name: x}]\n";
-    assert_eq!(told(&format!("{call}{other}{shows}")), ["F0259 5"]);
+    assert_eq!(reported(&format!("{call}{other}{shows}")), ["F0259 5"]);
 }
 
 #[test]
-fn a_question_behind_an_agent_lets_its_value_be_corrected() {
+fn a_collect_step_after_an_agent_allows_corrections() {
     let agent = "      - call: helper\n        exit_if: [slots.name is not null]\n";
     let ask = "      - collect: name\n";
-    let told = |text: &str| steps(text).into_iter().filter(|f| f.starts_with("F0243")).collect::<Vec<_>>();
-    assert_eq!(told(&format!("{agent}{ask}")), [""; 0]);
-    assert_eq!(told(&format!("{agent}{ask}{ask}")), ["F0243 8"]);
+    let reported = |text: &str| steps(text).into_iter().filter(|f| f.starts_with("F0243")).collect::<Vec<_>>();
+    assert_eq!(reported(&format!("{agent}{ask}")), [""; 0]);
+    assert_eq!(reported(&format!("{agent}{ask}{ask}")), ["F0243 8"]);
 }
 
 #[test]
-fn slots_that_nothing_fills_or_keeps() {
+fn slots_that_nothing_fills_or_persists() {
     let read = "      - action: utter_ok\n        next:\n          - if: slots.inside\n            then: END\n          - else: END\n";
     assert!(steps(read).contains(&"F0245 7".to_owned()), "{:?}", steps(read));
     let login = |persisted: &str| {
@@ -255,13 +255,13 @@ fn slots_that_nothing_fills_or_keeps() {
         |persisted: &str| found(&login(persisted)).into_iter().filter(|f| f.starts_with("F0246")).collect::<Vec<_>>();
     assert_eq!(gone(""), ["F0246 9"]);
     assert_eq!(gone("    persisted_slots: [inside]\n"), [""; 0]);
-    // Code of the author's own may do anything.
+    // Custom code may fill any slot.
     let own = findings(&format!("{DOMAIN}actions: [action_x]\n"), &format!("flows:\n{}", login("")));
     assert!(own.iter().all(|f| &*f.place.file == "domain.yml"), "{own:?}");
 }
 
 #[test]
-fn what_a_remote_agent_answers_fills_the_slots_it_is_mapped_to() {
+fn results_of_remote_agents_fill_mapped_slots() {
     let agent = "agent: {name: other, description: helps, protocol: A2A}\nconfiguration:\n  agent_card: http://h\n  output_mapping: [{slot: inside, value: result.data.x}]\n";
     let flows = "flows:\n  a:\n    description: x\n    steps:\n      - call: other\n        next:\n          - if: slots.inside\n            then: END\n          - else: END\n";
     let files = [
@@ -276,7 +276,7 @@ fn what_a_remote_agent_answers_fills_the_slots_it_is_mapped_to() {
 }
 
 #[test]
-fn flows_as_wholes() {
+fn flows_that_cannot_be_distinguished_or_started() {
     let flow = |id: &str, keys: &str| format!("  {id}:\n{keys}    steps:\n      - action: utter_ok\n");
     let pair = |a: &str, b: &str| found(&(flow("aa", a) + &flow("bb", b)));
     let says = |text: &str| format!("    description: {text}\n");
@@ -304,8 +304,8 @@ fn values_and_responses() {
     let said = |response: &str| {
         let flows = "flows:\n  a:\n    description: x\n    steps:\n      - collect: size\n      - action: utter_more\n      - action: utter_all\n";
         let all = findings(&domain(response), flows);
-        let told = all.iter().filter(|f| !matches!(f.code, "F0324" | "F0245") && f.severity != Severity::Error);
-        told.map(|f| format!("{} {}", f.code, f.place.line)).collect::<Vec<_>>()
+        let reported = all.iter().filter(|f| !matches!(f.code, "F0324" | "F0245") && f.severity != Severity::Error);
+        reported.map(|f| format!("{} {}", f.code, f.place.line)).collect::<Vec<_>>()
     };
     let button = |payload: &str| said(&format!("    - text: x\n      buttons: [{{title: y, payload: {payload}}}]\n"));
     assert_eq!(button("/SetSlots(size=huge)"), ["F0321 19"]);
@@ -336,8 +336,8 @@ fn types_and_context() {
 }
 
 #[test]
-fn limits_find_less_and_nothing_wrongly() {
-    // More cases than are gone through: the slots with the most of them count as unknown.
+fn beyond_limits_there_are_fewer_findings_and_no_false_ones() {
+    // Too many assignments: the slots with the most values are unknown.
     let count = 16;
     let slots: String = (0..count).map(|n| format!("  b{n}: {{type: bool, initial_value: true}}\n")).collect();
     let domain = DOMAIN.replace("responses:", &format!("{slots}responses:"));
@@ -354,7 +354,7 @@ fn limits_find_less_and_nothing_wrongly() {
     assert!(3_u64.pow(count) > crate::limits::ANALYSIS_CASES);
     assert_eq!(codes(&domain, &format!("{all} not slots.b0")), ["F0410"]);
     assert_eq!(codes(&domain, &format!("{all} not slots.b{}", count - 1)), [""; 0]);
-    // More literals than a slot may have cases.
+    // Too many literals for the domain of a slot.
     let numbers = |count: usize| {
         let any: Vec<String> = (0..count).map(|n| format!("slots.amount = {n}")).collect();
         codes(
@@ -367,8 +367,8 @@ fn limits_find_less_and_nothing_wrongly() {
 }
 
 #[test]
-fn facts_that_do_not_settle_are_given_up() {
-    // Each round sets one more value, and each travels down a long chain: more visits than are made.
+fn an_analysis_beyond_the_visit_limit_is_aborted() {
+    // Each iteration sets one more value, which propagates through a long chain: more visits than the limit.
     let (values, chain) = (55, 300);
     let names: Vec<String> = (0..values).map(|n| format!("v{n}")).collect();
     let domain = DOMAIN.replace("values: [open, done]", &format!("values: [{}]", names.join(", ")));
@@ -388,8 +388,8 @@ fn facts_that_do_not_settle_are_given_up() {
 }
 
 #[test]
-fn failures_are_ways_too() {
-    // Without the way by `on_error` the last step would be behind nothing, and the state would be known.
+fn on_error_edges_are_followed() {
+    // Without the `on_error` edge the last step would be unreachable and the value known.
     let flow = |condition: &str| {
         format!(
             "      - set_slots: [{{state: open}}]\n      - call: t\n        mcp_server: srv\n        mapping: {{input: [], output: []}}\n        on_error: sorry\n      - set_slots: [{{state: done}}]\n      - id: sorry\n        action: utter_ok\n        next:\n          - if: {condition}\n            then: END\n          - else: END\n"

@@ -1,122 +1,124 @@
-//! What the project defines and nothing uses: only notes, since it does no harm.
+//! Finds unused slots, responses, actions and agents. The findings are only notes, because unused definitions are harmless.
 
 use std::collections::HashSet;
 
 use super::{
-    super::{ActionReference, Call, Mapping, StepKind, uses::Used},
-    survey::{Survey, is_builtin_action},
+    super::{ActionReference, Call, Mapping, StepKind, references::ReferenceKind},
+    project_index::{ProjectIndex, is_builtin_action},
 };
 use crate::finding::{Findings, SourceLocation};
 
-pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
-    let used = Names::of(survey);
-    for slot in survey.project.domain.slots.values().filter(|slot| !slot.builtin) {
+pub(super) fn check(index: &ProjectIndex<'_>, findings: &mut Findings) {
+    let used = UsedNames::of(index);
+    for slot in index.project.domain.slots.values().filter(|slot| !slot.builtin) {
         let name = slot.name.as_str();
-        if !used.slots.contains(name) && !survey.has_code && !used.texts_name(name) {
+        if !used.slots.contains(name) && !index.has_code && !used.texts_name(name) {
             note(findings, &slot.place, &format!("the slot `{name}` is not used"));
         }
     }
-    // Actions of the project's own may say any response and read any slot.
-    if !survey.has_code {
-        for response in survey.project.domain.responses.values().filter(|response| !response.builtin) {
+    // Custom actions may send any response and read any slot.
+    if !index.has_code {
+        for response in index.project.domain.responses.values().filter(|response| !response.builtin) {
             let name = response.name.as_str();
-            if !used.said.contains(name) && !used.texts_name(name) {
-                note(findings, &response.place, &format!("the response `{name}` is never said"));
+            if !used.actions.contains(name) && !used.texts_name(name) {
+                note(findings, &response.place, &format!("the response `{name}` is never sent"));
             }
         }
-        asked_for_nothing(survey, &used, findings);
+        collected_never_read(index, &used, findings);
     }
-    for agent in survey.project.agents.values().filter(|agent| !used.agents.contains(agent.name.as_str())) {
+    for agent in index.project.agents.values().filter(|agent| !used.agents.contains(agent.name.as_str())) {
         note(findings, &agent.place, &format!("no flow calls the agent `{}`", agent.name));
     }
-    actions(survey, &used, findings);
+    actions(index, &used, findings);
 }
 
 fn note(findings: &mut Findings, place: &SourceLocation, what: &str) {
     findings.note("F0324", place, what, "Use it, or remove it.");
 }
 
-fn actions(survey: &Survey<'_>, used: &Names<'_>, findings: &mut Findings) {
-    for (name, place) in survey.listed {
+fn actions(index: &ProjectIndex<'_>, used: &UsedNames<'_>, findings: &mut Findings) {
+    for (name, place) in index.listed_actions {
         let name = name.as_str();
         let by_slot = ["action_ask_", "validate_"]
             .iter()
-            .any(|prefix| name.strip_prefix(prefix).is_some_and(|slot| survey.project.slot(slot).is_some()));
-        if !by_slot && !used.said.contains(name) && !is_builtin_action(name) && !name.starts_with("validate_") {
+            .any(|prefix| name.strip_prefix(prefix).is_some_and(|slot| index.project.slot(slot).is_some()));
+        if !by_slot && !used.actions.contains(name) && !is_builtin_action(name) && !name.starts_with("validate_") {
             note(findings, place, &format!("no flow runs the action `{name}`"));
         }
     }
 }
 
-/// Slots that are asked for and then read by nothing.
-fn asked_for_nothing(survey: &Survey<'_>, used: &Names<'_>, findings: &mut Findings) {
-    let mut told: HashSet<&str> = HashSet::new();
-    for flow in survey.own_flows().filter(|flow| !flow.is_pattern()) {
+/// Reports slots that are collected and never read.
+fn collected_never_read(index: &ProjectIndex<'_>, used: &UsedNames<'_>, findings: &mut Findings) {
+    let mut reported: HashSet<&str> = HashSet::new();
+    for flow in index.own_flows().filter(|flow| !flow.is_pattern()) {
         for (step, collect) in flow.collects() {
             let slot = collect.slot.as_str();
-            if !used.read.contains(slot) && !used.texts_name(slot) && told.insert(slot) {
-                let message = format!("`{slot}` is asked for, and nothing ever reads it");
-                findings.note("F0247", &step.place, message, "Use the answer, or spare the user the question.");
+            if !used.read.contains(slot) && !used.texts_name(slot) && reported.insert(slot) {
+                let message = format!("`{slot}` is collected, but nothing reads it");
+                findings.note("F0247", &step.place, message, "Use the slot, or remove the step.");
             }
         }
     }
 }
 
-/// Names that something uses.
-struct Names<'p> {
+/// All names that something uses.
+struct UsedNames<'p> {
     slots: HashSet<&'p str>,
     read: HashSet<&'p str>,
-    said: HashSet<&'p str>,
+    actions: HashSet<&'p str>,
     agents: HashSet<&'p str>,
-    /// Texts that may name anything: prompts, and what the runtime itself says.
+    /// Texts that may contain any name: prompts and built-in patterns.
     texts: Vec<&'p str>,
 }
 
-impl<'p> Names<'p> {
-    fn of(survey: &Survey<'p>) -> Self {
+impl<'p> UsedNames<'p> {
+    fn of(index: &ProjectIndex<'p>) -> Self {
         let mut names = Self {
             slots: HashSet::new(),
             read: HashSet::new(),
-            said: HashSet::new(),
+            actions: HashSet::new(),
             agents: HashSet::new(),
-            texts: survey
+            texts: index
                 .sources
                 .texts
                 .values()
-                .chain(survey.sources.patterns.iter().map(|file| &file.text))
+                .chain(index.sources.patterns.iter().map(|file| &file.text))
                 .map(|t| &**t)
                 .collect(),
         };
-        for used in survey.uses {
-            match used.used {
-                Used::Slot | Used::PayloadSlot => _ = names.slots.insert(&*used.name),
-                Used::PrintedSlot => {
+        for used in index.references {
+            match used.kind {
+                ReferenceKind::Slot | ReferenceKind::PayloadSlot => _ = names.slots.insert(&*used.name),
+                ReferenceKind::PrintedSlot => {
                     names.slots.insert(&*used.name);
                     names.read.insert(&*used.name);
                 }
-                Used::Response | Used::Action | Used::CustomAction => _ = names.said.insert(&*used.name),
+                ReferenceKind::Response | ReferenceKind::Action | ReferenceKind::CustomAction => {
+                    _ = names.actions.insert(&*used.name)
+                }
                 _ => {}
             }
         }
-        for used in survey.conditions {
+        for used in index.conditions {
             for slot in used.condition.slots() {
                 names.slots.insert(slot);
-                let own = matches!(&used.role, super::super::uses::Role::Rejection(own) if *own == slot);
+                let own = matches!(&used.role, super::super::references::ConditionRole::Rejection(own) if *own == slot);
                 if !own {
                     names.read.insert(slot);
                 }
             }
         }
-        names.steps(survey);
-        names.domain(survey);
+        names.steps(index);
+        names.domain(index);
         names
     }
 
-    fn steps(&mut self, survey: &Survey<'p>) {
-        for step in survey.project.flows.values().flat_map(|flow| &flow.steps) {
+    fn steps(&mut self, index: &ProjectIndex<'p>) {
+        for step in index.project.flows.values().flat_map(|flow| &flow.steps) {
             match &step.kind {
-                StepKind::Collect(collect) => _ = self.said.insert(collect.utter.as_str()),
-                StepKind::Action(ActionReference::Plain(name)) => _ = self.said.insert(name.as_str()),
+                StepKind::Collect(collect) => _ = self.actions.insert(collect.utter.as_str()),
+                StepKind::Action(ActionReference::Plain(name)) => _ = self.actions.insert(name.as_str()),
                 StepKind::Call(Call::Agent { agent, .. }) => _ = self.agents.insert(agent.as_str()),
                 StepKind::Call(Call::Tool { input, .. }) => {
                     self.read.extend(input.iter().map(|(_, slot)| slot.as_str()));
@@ -124,18 +126,18 @@ impl<'p> Names<'p> {
                 _ => {}
             }
         }
-        for server in survey.project.endpoints.mcp_servers.values() {
+        for server in index.project.endpoints.mcp_servers.values() {
             self.slots.extend(server.meta_slots.iter().map(|(_, slot)| slot.as_str()));
             self.read.extend(server.meta_slots.iter().map(|(_, slot)| slot.as_str()));
         }
     }
 
-    fn domain(&mut self, survey: &Survey<'p>) {
-        for slot in survey.project.domain.slots.values() {
+    fn domain(&mut self, index: &ProjectIndex<'p>) {
+        for slot in index.project.domain.slots.values() {
             if let Some(validation) = &slot.validation {
-                self.said.insert(validation.refill_utter.as_str());
+                self.actions.insert(validation.refill_utter.as_str());
             }
-            // What an intent or an entity fills is at least used by whoever sends it.
+            // A slot that an intent or an entity fills counts as used.
             if slot
                 .mappings
                 .iter()
@@ -144,7 +146,7 @@ impl<'p> Names<'p> {
                 self.slots.insert(slot.name.as_str());
             }
         }
-        for response in survey.project.domain.responses.values() {
+        for response in index.project.domain.responses.values() {
             let older = response.variations.iter().flat_map(|one| &one.slot_conditions);
             self.read.extend(older.map(|(slot, _)| slot.as_str()));
         }

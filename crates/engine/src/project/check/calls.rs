@@ -1,10 +1,10 @@
-//! How flows lead into one another: links, calls, agents, and what patterns may do.
+//! Checks links and calls between flows, calls of agents, and the restrictions of patterns.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{Call, Flow, Project, Protocol, StepKind, builtin::pattern},
-    cure,
+    suggestion,
 };
 use crate::finding::{Findings, SourceLocation};
 
@@ -14,9 +14,10 @@ const LINKED_PATTERNS: [&str; 3] = [pattern::HUMAN_HANDOFF, pattern::CHITCHAT, p
 pub(super) fn check(project: &Project, findings: &mut Findings) {
     for flow in project.flows.values() {
         if flow.is_pattern() && !pattern::ALL.contains(&flow.id.as_str()) {
-            let help = cure(flow.id.as_str(), pattern::ALL, || "Choose an id without `pattern_` in front.".to_owned());
+            let help =
+                suggestion(flow.id.as_str(), pattern::ALL, || "Choose an id without the prefix `pattern_`.".to_owned());
             let message = format!(
-                "`{}` is no pattern that is ever started, and a flow with this prefix is hidden from the model",
+                "there is no pattern `{}`, so nothing starts it, and the model does not see flows with this prefix",
                 flow.id
             );
             findings.warning("F0230", &flow.place, message, help);
@@ -30,7 +31,7 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
         }
     }
     for agent in project.agents.values().filter(|agent| project.flows.contains_key(agent.name.as_str())) {
-        let message = format!("the agent `{}` has the name of a flow, and `call` could mean either", agent.name);
+        let message = format!("the agent `{}` has the name of a flow, so `call` is ambiguous", agent.name);
         findings.error("F0512", &agent.place, message, "Rename one of the two.");
     }
     links_in_called_flows(project, findings);
@@ -39,7 +40,7 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
 
 fn link(project: &Project, flow: &Flow, target: &str, place: &SourceLocation, findings: &mut Findings) {
     if project.flow(target).is_none() {
-        let help = cure(target, project.flows.keys().map(|id| id.as_str()), || {
+        let help = suggestion(target, project.flows.keys().map(|id| id.as_str()), || {
             if project.agent(target).is_some() {
                 format!("`{target}` is an agent: write `call: {target}`.")
             } else {
@@ -50,15 +51,16 @@ fn link(project: &Project, flow: &Flow, target: &str, place: &SourceLocation, fi
         return;
     }
     if flow.id == target {
-        let help = "To begin again, write `next: <id of the first step>` and empty the slots before.";
+        let help = "To restart the flow, write `next: <id of the first step>` and reset the slots before.";
         findings.error("F0221", place, "a flow cannot link to itself", help);
     }
     let to_pattern = target.starts_with("pattern_");
     if flow.id == *pattern::INTERNAL_ERROR {
-        let help = "Say a response instead; an error while handling an error would never end.";
+        let help = "Send a response instead; an error in the linked flow would trigger this pattern again.";
         findings.error("F0220", place, "`pattern_internal_error` may not link to anything", help);
     } else if to_pattern && !flow.is_pattern() && target != pattern::HUMAN_HANDOFF {
-        let help = "Of the patterns, a flow may link to `pattern_human_handoff` only; the others start by themselves.";
+        let help =
+            "The only pattern that a flow may link to is `pattern_human_handoff`; the others start automatically.";
         findings.error("F0220", place, format!("a flow may not link to `{target}`"), help);
     } else if to_pattern && flow.is_pattern() && !LINKED_PATTERNS.contains(&target) {
         let help = format!("A pattern may link to flows and to `{}`.", LINKED_PATTERNS.join("`, `"));
@@ -81,7 +83,7 @@ fn call(project: &Project, flow: &Flow, call: &Call, place: &SourceLocation, fin
             let is_remote = project.agent(agent.as_str()).is_some_and(|agent| agent.protocol == Protocol::A2a);
             if is_remote && !exit_if.is_empty() {
                 let message = format!(
-                    "`{agent}` is a remote agent, which decides itself when it is done; `exit_if` is not supported"
+                    "`{agent}` is a remote agent, which decides when its task ends; `exit_if` is not supported"
                 );
                 findings.error("F0516", place, message, "Remove `exit_if`.");
             }
@@ -92,19 +94,19 @@ fn call(project: &Project, flow: &Flow, call: &Call, place: &SourceLocation, fin
 
 fn called_flow(project: &Project, target: &str, place: &SourceLocation, findings: &mut Findings) {
     if target.starts_with("pattern_") {
-        let help = "Patterns start by themselves; write the steps in a flow of your own.";
-        findings.error("F0220", place, format!("a pattern such as `{target}` may not be called"), help);
+        let help = "Patterns start automatically; write the steps in a flow.";
+        findings.error("F0220", place, format!("a step may not call the pattern `{target}`"), help);
     } else if project.flow(target).is_none() {
         let flows = project.flows.keys().map(|id| id.as_str()).filter(|id| !id.starts_with("pattern_"));
         let known = flows.chain(project.agents.keys().map(|agent| agent.as_str()));
-        let help = cure(target, known, || {
-            format!("Add the flow or the agent `{target}`; the call of a tool also needs `mcp_server` and `mapping`.")
+        let help = suggestion(target, known, || {
+            format!("Add the flow or the agent `{target}`; a tool call also needs `mcp_server` and `mapping`.")
         });
         findings.error("F0217", place, format!("there is neither a flow nor an agent `{target}`"), help);
     }
 }
 
-/// The flows that `flow` calls, with the places of the calls.
+/// The flows that `flow` calls, with the locations of the calls.
 fn callees<'p>(project: &'p Project, flow: &'p Flow) -> impl Iterator<Item = (&'p Flow, &'p SourceLocation)> {
     flow.steps.iter().filter_map(|step| match &step.kind {
         StepKind::Call(Call::Flow(target)) => Some((&**project.flow(target.as_str())?, &step.place)),
@@ -112,7 +114,7 @@ fn callees<'p>(project: &'p Project, flow: &'p Flow) -> impl Iterator<Item = (&'
     })
 }
 
-/// `flow` and every flow reached from it by calls.
+/// `flow` and all flows that it calls, directly or indirectly.
 pub(crate) fn with_called<'p>(project: &'p Project, flow: &'p Flow) -> Vec<&'p Flow> {
     let mut found = vec![flow];
     let mut seen: HashSet<&str> = HashSet::from([flow.id.as_str()]);
@@ -138,16 +140,13 @@ fn links_in_called_flows(project: &Project, findings: &mut Findings) {
     for flow in project.flows.values() {
         let Some(caller) = called.get(flow.id.as_str()) else { continue };
         for step in flow.steps.iter().filter(|step| matches!(step.kind, StepKind::Link(_))) {
-            let message = format!(
-                "`{}` is called by `{}`, and a called flow may not link away from its caller",
-                flow.id, caller.id
-            );
-            findings.error("F0219", &step.place, message, "Use `call` here, or end this flow and link in the caller.");
+            let message = format!("`{}` is called by `{}`, and a called flow may not use `link`", flow.id, caller.id);
+            findings.error("F0219", &step.place, message, "Use `call`, or link in the calling flow.");
         }
     }
 }
 
-/// Each circle of calls is told once, at the call that closes it. Iterative, since a chain may be as long as the project.
+/// Reports each cycle of calls once, at the call that closes it. Iterative, because a chain may be as long as the project.
 fn cycles(project: &Project, findings: &mut Findings) {
     let mut done: HashSet<&str> = HashSet::new();
     for root in project.flows.values() {
@@ -165,9 +164,9 @@ fn cycles(project: &Project, findings: &mut Findings) {
             };
             if on_path.contains(callee.id.as_str()) {
                 let names = path.iter().map(|(flow, _)| flow.id.as_str()).skip_while(|id| callee.id != *id);
-                let circle: Vec<&str> = names.chain([callee.id.as_str()]).collect();
-                let message = format!("these calls go round in a circle: `{}`", circle.join("` → `"));
-                findings.error("F0218", place, message, "Take one of the calls out, or link instead of calling.");
+                let cycle: Vec<&str> = names.chain([callee.id.as_str()]).collect();
+                let message = format!("these calls form a cycle: `{}`", cycle.join("` → `"));
+                findings.error("F0218", place, message, "Remove one of the calls, or use `link` instead.");
             } else if !done.contains(callee.id.as_str()) {
                 on_path.insert(callee.id.as_str());
                 path.push((callee, callees(project, callee).collect()));

@@ -1,4 +1,4 @@
-//! Questions: each collected slot can be asked for and filled; persisted slots are slots of their flow.
+//! Checks collect steps (something asks for the slot, and the answer can fill it) and `persisted_slots`.
 
 use std::collections::HashSet;
 
@@ -11,36 +11,38 @@ use crate::finding::Findings;
 pub(super) fn check(project: &Project, findings: &mut Findings) {
     for flow in project.flows.values() {
         for (step, collect) in flow.collects() {
-            question(project, step, collect, findings);
+            collect_step(project, step, collect, findings);
         }
         persisted(project, flow, findings);
     }
 }
 
-fn question(project: &Project, step: &Step, collect: &Collect, findings: &mut Findings) {
+fn collect_step(project: &Project, step: &Step, collect: &Collect, findings: &mut Findings) {
     let Some(slot) = project.slot(collect.slot.as_str()) else { return };
     let name = &collect.slot;
     if slot.kind == SlotType::List {
-        let help = "Collect single values and let an action gather them, or use an agent.";
-        findings.error("F0223", &step.place, format!("`{name}` is a list, and lists cannot be collected"), help);
+        let help = "Collect single values and combine them in an action, or use an agent.";
+        findings.error("F0223", &step.place, format!("`{name}` is a list, which cannot be collected"), help);
     }
     let has_text = project.response(collect.utter.as_str()).is_some();
     let has_action = project.lists_action(collect.action.as_str());
     match (has_text, has_action) {
         (true, true) => {
             let message = format!("both `{}` and `{}` would ask for `{name}`", collect.utter, collect.action);
-            findings.error("F0224", &step.place, message, "Keep one of the two.");
+            findings.error("F0224", &step.place, message, "Remove one of the two.");
         }
         (false, false) if slot.initial.is_null() => {
-            let message =
-                format!("nothing asks for `{name}`: there is neither `{}` nor `{}`", collect.utter, collect.action);
+            let message = format!(
+                "nothing asks for `{name}`: there is neither a response `{}` nor an action `{}`",
+                collect.utter, collect.action
+            );
             let help = format!("Add the response `{}` to the domain.", collect.utter);
             findings.error("F0225", &step.place, message, help);
         }
         _ => {}
     }
     if is_controlled(slot) && !has_action && slot.initial.is_null() {
-        let message = format!("`{name}` is filled by actions only, so the answer of the user never fills it");
+        let message = format!("only actions fill `{name}`, so the answer of the user never fills it");
         let help = format!("Add `type: from_llm` to its mappings, or list the action `{}`.", collect.action);
         findings.error("F0232", &step.place, message, help);
     }
@@ -64,12 +66,12 @@ fn persisted(project: &Project, flow: &Flow, findings: &mut Findings) {
         }
     }
     for slot in flow.persisted_slots.iter().filter(|slot| !used.contains(slot.as_str())) {
-        let message = format!("`{}` persists `{slot}`, but no step of it collects or sets that slot", flow.id);
+        let message = format!("`{}` persists `{slot}`, but none of its steps collects or sets that slot", flow.id);
         let help = "Remove it from `persisted_slots`, or collect it in this flow.";
         findings.error("F0226", &flow.place, message, help);
     }
     if let Some((step, _)) = flow.collects().find(|(_, collect)| !collect.reset_after_flow_ends) {
-        let message = "`persisted_slots` and `reset_after_flow_ends: false` stand in one flow";
+        let message = "`persisted_slots` and `reset_after_flow_ends: false` cannot be combined in a flow";
         let help = "Remove `reset_after_flow_ends` and list the slot under `persisted_slots`.";
         findings.error("F0226", &step.place, message, help);
     }

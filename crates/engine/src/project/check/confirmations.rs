@@ -1,4 +1,5 @@
-//! Responses that ask for a yes to the calls of an agent: what is not shown cannot be agreed to, so they always say something.
+//! Checks the responses that ask the user to confirm a call of an agent. They must always have a text, because the user cannot
+//! confirm a call that is not shown.
 
 use super::super::{Project, ResponseText, Variation};
 use crate::finding::Findings;
@@ -13,12 +14,12 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
             .iter()
             .any(|one| one.channel.is_none() && one.condition.is_none() && one.slot_conditions.is_empty());
         let message = match () {
-            () if !response.variations.iter().all(has_text) => "has a variation without a text",
-            () if !always => "says nothing on some channel or under some condition",
+            () if !response.variations.iter().all(has_text) => "has a variation without text",
+            () if !always => "has no variation for some channel or condition",
             () => continue,
         };
-        let message = format!("`{}` asks for a yes to a call, and {message}", response.name);
-        let help = "Give every variation a text, and one of them neither `channel` nor `condition`.";
+        let message = format!("`{}` asks for confirmation of a call but {message}", response.name);
+        let help = "Add a text to every variation, and a variation without `channel` and `condition`.";
         findings.error("F0328", &response.place, message, help);
     }
 }

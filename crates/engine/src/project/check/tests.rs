@@ -26,7 +26,7 @@ fn steps(steps: &str) -> Vec<String> {
 }
 
 #[test]
-fn names_that_do_not_exist() {
+fn unknown_names_are_reported() {
     assert_eq!(steps("      - collect: amuont\n"), ["F0301 data/a.yml:5:18"]);
     assert_eq!(steps("      - action: utter_okay\n"), ["F0309 data/a.yml:5:17"]);
     assert_eq!(steps("      - action: action_pay\n"), ["F0222 data/a.yml:5:17"]);
@@ -46,7 +46,7 @@ fn condition(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn conditions_are_looked_into() {
+fn errors_in_conditions_are_reported() {
     assert_eq!(condition("slots.amuont > 5"), ["F0403 data/a.yml:7:17"]);
     assert_eq!(condition("not amount > 5"), ["F0402 data/a.yml:7:21"]);
     assert_eq!(condition("slots.ready and slots.amount > 5 or slots.name"), ["F0404 data/a.yml:7:17"]);
@@ -56,7 +56,7 @@ fn conditions_are_looked_into() {
 }
 
 #[test]
-fn comparisons_that_never_hold() {
+fn comparisons_that_are_never_true_are_reported() {
     for text in [
         "slots.amount > \"5\"",
         "slots.name < 5",
@@ -88,7 +88,7 @@ fn comparisons_that_never_hold() {
 }
 
 #[test]
-fn calls_and_links_have_rules() {
+fn invalid_calls_and_links_are_reported() {
     let flow = |id: &str, step: &str| format!("  {id}:\n    description: x\n    steps:\n      - {step}\n");
     let both = |a: &str, b: &str| found(&format!("flows:\n{}{}", flow("a", a), flow("b", b)));
     assert_eq!(both("call: b", "call: a"), ["F0218 data/a.yml:9:15"]);
@@ -108,7 +108,7 @@ fn calls_and_links_have_rules() {
 }
 
 #[test]
-fn questions_can_be_asked_and_answered() {
+fn collect_steps_that_cannot_ask_or_be_answered_are_reported() {
     assert_eq!(steps("      - collect: items\n"), ["F0223 data/a.yml:5:18", "F0225 data/a.yml:5:18"]);
     assert_eq!(steps("      - collect: ready\n"), ["F0225 data/a.yml:5:18"]);
     let more = "slots:\n  by_hand: {type: text, mappings: [{type: controlled}]}\nresponses:\n  utter_ask_by_hand: [{text: x}]\nactions: [action_ask_name]\n";
@@ -118,7 +118,7 @@ fn questions_can_be_asked_and_answered() {
 }
 
 #[test]
-fn agents_and_flows_share_names() {
+fn an_agent_with_the_name_of_a_flow_is_reported() {
     let agent = "agent: {name: helper, description: helps}\nconnections: {mcp_servers: [{name: srv}]}\n";
     let endpoints = "mcp_servers: [{name: srv, url: 'http://localhost/mcp', type: http}]\n";
     let flow = |id: &str| {
@@ -144,7 +144,7 @@ fn agents_and_flows_share_names() {
 }
 
 #[test]
-fn a_remote_agent_takes_no_exit_conditions() {
+fn exit_if_of_a_remote_agent_is_an_error() {
     let agent = "agent: {name: far, description: helps, protocol: A2A}\nconfiguration: {agent_card: 'https://example.org/card'}\n";
     let flow = "flows:\n  a:\n    description: x\n    steps:\n      - call: far\n        exit_if: ['slots.name']\n";
     let loaded =

@@ -1,33 +1,33 @@
-//! `a2a_server` of `endpoints.yml`: the assistant as an agent for others.
+//! `a2a_server` of `endpoints.yml`: the assistant as an A2A agent.
 
 use super::super::{
     A2aServerDef,
-    reader::Reader,
+    load_context::LoadContext,
     schema::{A2A_AUTH, A2A_SERVER},
     yaml::Node,
 };
 
 /// Reads the section.
-pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<A2aServerDef> {
-    let fields = reader.fields(node, &A2A_SERVER)?;
-    let card = fields.node("agent_card_path").and_then(|path| card(reader, path));
+pub(super) fn read(context: &mut LoadContext<'_>, node: &Node) -> Option<A2aServerDef> {
+    let fields = context.fields(node, &A2A_SERVER)?;
+    let card = fields.node("agent_card_path").and_then(|path| card(context, path));
     let description = fields.text("description").unwrap_or_default().trim();
     if description.is_empty() && !fields.has("agent_card_path") {
-        let help = "Say in one sentence what it does; other agents choose by it.";
-        reader.error("F0640", node, "an assistant that is offered to other agents needs a `description`", help);
+        let help = "Write in one sentence what the assistant does; other agents choose it by this text.";
+        context.error("F0640", node, "`a2a_server` needs a `description`", help);
     }
-    reader.address(fields.node("url"));
-    let auth = fields.node("auth").and_then(|node| reader.fields(node, &A2A_AUTH));
+    context.address(fields.node("url"));
+    let auth = fields.node("auth").and_then(|node| context.fields(node, &A2A_AUTH));
     if let Some(auth) = auth.as_ref().filter(|auth| !auth.has("token") && !auth.has("jwt")) {
-        let message = "the `auth` of `a2a_server` asks callers for nothing";
-        reader.error("F0109", auth.node, message, "Add `token: ${…}`, or `jwt`; or leave `auth` away.");
+        let message = "the `auth` section of `a2a_server` has no credentials";
+        context.error("F0109", auth.node, message, "Add `token: ${…}` or `jwt`, or remove `auth`.");
     }
-    let jwt = auth.as_ref().and_then(|auth| reader.jwt(auth.node("jwt")?));
+    let jwt = auth.as_ref().and_then(|auth| context.jwt(auth.node("jwt")?));
     let timeout = fields.number("task_timeout_seconds").unwrap_or(600.0);
     let task_timeout = std::time::Duration::try_from_secs_f64(timeout).ok();
     if task_timeout.is_none() {
         let help = "Write a number of seconds, or 0 for no limit.";
-        reader.error("F0641", fields.at("task_timeout_seconds"), "a time cannot be negative", help);
+        context.error("F0641", fields.at("task_timeout_seconds"), "`task_timeout_seconds` must not be negative", help);
     }
     Some(A2aServerDef {
         description: description.into(),
@@ -39,25 +39,30 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<A2aServerDef>
         jwt,
         push: fields.flag("push_notifications"),
         payloads: fields.flag("payloads"),
-        place: reader.place(node),
+        place: context.place(node),
     })
 }
 
-fn card(reader: &mut Reader<'_>, path: &Node) -> Option<serde_json::Value> {
+fn card(context: &mut LoadContext<'_>, path: &Node) -> Option<serde_json::Value> {
     let text = path.text().unwrap_or_default();
-    let Some(content) = reader.sources.texts.get(text.trim_start_matches("./")) else {
-        let help = "Create the file or correct the path; paths begin in the project's folder.";
-        reader.error("F0642", path, format!("the card `{text}` is not there"), help);
+    let Some(content) = context.sources.texts.get(text.trim_start_matches("./")) else {
+        let help = "Create the file, or correct the path, which is relative to the project folder.";
+        context.error("F0642", path, format!("agent card not found: `{text}`"), help);
         return None;
     };
     match serde_json::from_str::<serde_json::Value>(content) {
         Ok(card) if card.is_object() => Some(card),
         Ok(_) => {
-            reader.error("F0642", path, format!("the card `{text}` is no JSON object"), "Write one object.");
+            context.error("F0642", path, format!("the agent card `{text}` is not a JSON object"), "Write an object.");
             None
         }
         Err(error) => {
-            reader.error("F0642", path, format!("the card `{text}` is no JSON: {error}"), "Mend the file.");
+            context.error(
+                "F0642",
+                path,
+                format!("the agent card `{text}` is not valid JSON: {error}"),
+                "Correct the file.",
+            );
             None
         }
     }

@@ -3,94 +3,99 @@
 use std::{sync::Arc, time::Duration};
 
 use super::super::{
-    AgentRules, ClaimRule, ConfirmRule, FillerPace, GroundedRule, ResumeRule, ToolRule, UntrustedInputPolicy,
-    reader::{Fields, Reader, said},
+    AgentRules, ClaimRule, ConfirmRule, FillerDelays, GroundedRule, ResumeRule, ToolRule, UntrustedInputPolicy,
+    load_context::{LoadContext, MapFields, describe},
+    references::ConditionRole,
     schema::{AGENT_TOOL, CLAIM},
-    uses::Role,
     yaml::Node,
 };
 use crate::regex_dialect::{Flags, PythonRegex};
 
-/// The name of the pace on channels that are not named.
-const USUAL: &str = "default";
+/// The key for the delay on all other channels.
+const DEFAULT_CHANNEL: &str = "default";
 
-/// Reads them.
-pub(super) fn rules(reader: &mut Reader<'_>, how: &Fields<'_>) -> AgentRules {
+/// Reads the rules.
+pub(super) fn rules(context: &mut LoadContext<'_>, configuration: &MapFields<'_>) -> AgentRules {
     let mut rules = AgentRules {
-        confirm: if how.text("confirm") == Some("writes") { ConfirmRule::Writes } else { ConfirmRule::Never },
-        taint: if how.text("taint") == Some("confirm") {
+        confirm: if configuration.text("confirm") == Some("writes") { ConfirmRule::Writes } else { ConfirmRule::Never },
+        taint: if configuration.text("taint") == Some("confirm") {
             UntrustedInputPolicy::Confirm
         } else {
             UntrustedInputPolicy::Trace
         },
-        grounded: match how.text("grounded") {
+        grounded: match configuration.text("grounded") {
             Some("off") => GroundedRule::Off,
             Some("repair") => GroundedRule::Repair,
             _ => GroundedRule::Warn,
         },
-        resume: if how.text("resume") == Some("repeat") { ResumeRule::Repeat } else { ResumeRule::Invoke },
-        filler_after: how.node("filler_after").and_then(|node| pace(reader, node)),
-        forward_metadata: shared(how, "forward_metadata"),
+        resume: if configuration.text("resume") == Some("repeat") { ResumeRule::Repeat } else { ResumeRule::Invoke },
+        filler_after: configuration.node("filler_after").and_then(|node| delays(context, node)),
+        forward_metadata: shared(configuration, "forward_metadata"),
         ..AgentRules::default()
     };
-    for entry in how.map("tools") {
-        let Some(fields) = reader.fields(&entry.node, &AGENT_TOOL) else { continue };
+    for entry in configuration.map("tools") {
+        let Some(fields) = context.fields(&entry.node, &AGENT_TOOL) else { continue };
         let rule = ToolRule {
             effect: fields.shared("effect"),
-            requires: fields.node("requires").and_then(|node| reader.condition(node, Role::Tool)),
+            requires: fields.node("requires").and_then(|node| context.condition(node, ConditionRole::Tool)),
             refusal: fields.shared("refusal"),
             confirm: fields.bool("confirm"),
             max_calls: fields.whole("max_calls").map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
-            place: reader.place(&entry.at),
+            place: context.place(&entry.at),
         };
         rules.tools.insert(entry.key.as_str().into(), rule);
     }
-    for node in how.list("claims") {
-        let Some(fields) = reader.fields(node, &CLAIM) else { continue };
-        let Some(says) = fields.node("says").and_then(|says| expression(reader, says)) else { continue };
+    for node in configuration.list("claims") {
+        let Some(fields) = context.fields(node, &CLAIM) else { continue };
+        let Some(says) = fields.node("says").and_then(|says| expression(context, says)) else { continue };
         rules.claims.push(ClaimRule { says, needs: shared(&fields, "needs") });
     }
     rules
 }
 
-fn shared(fields: &Fields<'_>, key: &str) -> Vec<Arc<str>> {
+fn shared(fields: &MapFields<'_>, key: &str) -> Vec<Arc<str>> {
     fields.texts(key).into_iter().filter_map(|node| node.text().map(Into::into)).collect()
 }
 
-fn expression(reader: &mut Reader<'_>, node: &Node) -> Option<PythonRegex> {
+fn expression(context: &mut LoadContext<'_>, node: &Node) -> Option<PythonRegex> {
     match PythonRegex::new(node.text()?, Flags { ignore_case: true, ..Flags::default() }) {
         Ok(pattern) => Some(pattern),
         Err(error) => {
-            let message = format!("`says` is no regular expression: {error}");
-            reader.error("F0530", node, message, "Write it in the dialect of Python, without slashes around it.");
+            let message = format!("`says` is not a valid regular expression: {error}");
+            context.error(
+                "F0530",
+                node,
+                message,
+                "Use the regular expression syntax of Python, without slashes around it.",
+            );
             None
         }
     }
 }
 
-/// A number of seconds, or one for each channel; `false` is never.
-fn pace(reader: &mut Reader<'_>, node: &Node) -> Option<FillerPace> {
-    if let Some(usual) = seconds(node) {
-        return Some(FillerPace { usual, ..FillerPace::default() });
+/// A number of seconds, or a map from channel to seconds; `false` means never.
+fn delays(context: &mut LoadContext<'_>, node: &Node) -> Option<FillerDelays> {
+    if let Some(default) = seconds(node) {
+        return Some(FillerDelays { default, ..FillerDelays::default() });
     }
     let Some(entries) = node.map() else {
-        wrong_pace(reader, node);
+        report_delay(context, node);
         return None;
     };
-    let mut pace = FillerPace::default();
+    let mut delays = FillerDelays::default();
     for entry in entries {
         match seconds(&entry.node) {
-            None => wrong_pace(reader, &entry.node),
-            Some(usual) if entry.key == USUAL => pace.usual = usual,
+            None => report_delay(context, &entry.node),
+            Some(default) if entry.key == DEFAULT_CHANNEL => delays.default = default,
             Some(own) => {
-                pace.channels.insert(entry.key.as_str().into(), own);
+                delays.channels.insert(entry.key.as_str().into(), own);
             }
         }
     }
-    Some(pace)
+    Some(delays)
 }
 
-/// The outer `None` is for what is no time.
+/// `None`: the value is invalid; `Some(None)`: never.
 fn seconds(node: &Node) -> Option<Option<Duration>> {
     if node.bool() == Some(false) {
         return Some(None);
@@ -100,7 +105,10 @@ fn seconds(node: &Node) -> Option<Option<Duration>> {
     real.then(|| Duration::try_from_secs_f64(seconds).ok()).flatten().map(Some)
 }
 
-fn wrong_pace(reader: &mut Reader<'_>, node: &Node) {
-    let message = format!("`filler_after` takes seconds, `false`, or both by channel, but this is {}", said(node));
-    reader.error("F0531", node, message, "Write for example `filler_after: 3` or `{default: 3, voice: 1.5}`.");
+fn report_delay(context: &mut LoadContext<'_>, node: &Node) {
+    let message = format!(
+        "`filler_after` must be a number of seconds, `false`, or a map by channel, but this is {}",
+        describe(node)
+    );
+    context.error("F0531", node, message, "Write for example `filler_after: 3` or `{default: 3, voice: 1.5}`.");
 }

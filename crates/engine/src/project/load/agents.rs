@@ -1,4 +1,4 @@
-//! `sub_agents/*/config.yml`.
+//! Reads `sub_agents/*/config.yml`.
 
 use std::{collections::HashSet, str::FromStr, sync::Arc};
 
@@ -7,30 +7,30 @@ use indexmap::IndexMap;
 use super::{
     super::{
         AgentConnection, AgentDef, Endpoints, OnToolError, Protocol,
-        reader::{Fields, Reader},
+        load_context::{LoadContext, MapFields},
+        references::ReferenceKind,
         schema::{AGENT, AGENT_FILE, CONFIGURATION, CONNECTION, CONNECTIONS},
-        uses::Used,
         yaml::Node,
     },
     agent_rules, first_place, remote,
 };
 use crate::ids::{AgentName, ServerName, ToolName};
 
-/// Tries to connect, unless set.
+/// The default of `max_retries`.
 const MAX_RETRIES: u32 = 3;
 
 /// Reads all agents.
-pub(super) fn load(reader: &mut Reader<'_>, endpoints: &Endpoints) -> IndexMap<AgentName, Arc<AgentDef>> {
+pub(super) fn load(context: &mut LoadContext<'_>, endpoints: &Endpoints) -> IndexMap<AgentName, Arc<AgentDef>> {
     let mut agents = IndexMap::new();
     let mut places = IndexMap::new();
-    for file in &reader.sources.agents {
-        let Some(mut root) = reader.open(file) else { continue };
-        reader.expand(&mut root, "agent");
-        let Some(agent) = agent(reader, &root, endpoints) else { continue };
+    for file in &context.sources.agents {
+        let Some(mut root) = context.open(file) else { continue };
+        context.expand(&mut root, "agent");
+        let Some(agent) = agent(context, &root, endpoints) else { continue };
         if let Some(first) = first_place(&mut places, agent.name.as_str(), agent.place.clone()) {
-            let message = format!("an agent named `{}` already stands in {}", agent.name, first.file);
-            let help = "Flows call agents by name; give each a name of its own.";
-            reader.findings.error("F0511", &agent.place, message, help);
+            let message = format!("an agent named `{}` is already defined in {}", agent.name, first.file);
+            let help = "Give each agent a unique name; flows call agents by name.";
+            context.findings.error("F0511", &agent.place, message, help);
             continue;
         }
         agents.insert(agent.name.clone(), Arc::new(agent));
@@ -38,137 +38,142 @@ pub(super) fn load(reader: &mut Reader<'_>, endpoints: &Endpoints) -> IndexMap<A
     agents
 }
 
-fn agent(reader: &mut Reader<'_>, root: &Node, endpoints: &Endpoints) -> Option<AgentDef> {
-    let file = reader.fields(root, &AGENT_FILE)?;
-    let who = file.node("agent").and_then(|node| reader.fields(node, &AGENT));
+fn agent(context: &mut LoadContext<'_>, root: &Node, endpoints: &Endpoints) -> Option<AgentDef> {
+    let file = context.fields(root, &AGENT_FILE)?;
+    let identity = file.node("agent").and_then(|node| context.fields(node, &AGENT));
     let empty = Node::empty_map(root);
-    let how = reader.fields(file.node("configuration").unwrap_or(&empty), &CONFIGURATION)?;
-    let protocol = who.as_ref().map(|who| protocol(reader, who)).unwrap_or(Some(Protocol::Rasa))?;
+    let configuration = context.fields(file.node("configuration").unwrap_or(&empty), &CONFIGURATION)?;
+    let protocol = identity.as_ref().map(|identity| protocol(context, identity)).unwrap_or(Some(Protocol::Rasa))?;
     match protocol {
-        Protocol::A2a => remote::check(reader, &file, &how),
-        Protocol::Rasa => check_own(reader, &file, &how),
+        Protocol::A2a => remote::check(context, &file, &configuration),
+        Protocol::Rasa => check_own(context, &file, &configuration),
     }
-    let remote = (protocol == Protocol::A2a).then(|| remote::read(reader, &how)).flatten().map(Box::new);
-    let (model_group, llm) = how.node("llm").map(|node| reader.model(node)).unwrap_or_default();
-    let prompt = how.node("prompt_template").and_then(|node| reader.template_file(node));
-    let connections = connections(reader, &file, endpoints);
-    let module = how.node("module").and_then(|module| reader.module(module));
-    let timezone = reader.timezone(how.node("timezone"), "F0513");
-    let who = who?;
+    let remote = (protocol == Protocol::A2a).then(|| remote::read(context, &configuration)).flatten().map(Box::new);
+    let (model_group, llm) = configuration.node("llm").map(|node| context.model(node)).unwrap_or_default();
+    let prompt = configuration.node("prompt_template").and_then(|node| context.template_file(node));
+    let connections = connections(context, &file, endpoints);
+    let module = configuration.node("module").and_then(|module| context.module(module));
+    let timezone = context.timezone(configuration.node("timezone"), "F0513");
+    let identity = identity?;
     for key in ["name", "description"] {
-        if who.text(key).is_some_and(|text| text.trim().is_empty()) {
-            reader.error("F0501", who.at(key), format!("`{key}` of an agent must not be empty"), "Write what it is.");
+        if identity.text(key).is_some_and(|text| text.trim().is_empty()) {
+            context.error(
+                "F0501",
+                identity.at(key),
+                format!("the `{key}` of an agent must not be empty"),
+                "Write a text.",
+            );
         }
     }
     Some(AgentDef {
-        name: AgentName::new(who.shared("name")?),
-        description: who.shared("description").unwrap_or_default(),
+        name: AgentName::new(identity.shared("name")?),
+        description: identity.shared("description").unwrap_or_default(),
         protocol,
         model_group,
         llm,
         prompt,
         module: module.map(Into::into),
-        timeout: how.seconds("timeout"),
-        max_retries: how.whole("max_retries").and_then(|n| u32::try_from(n).ok()).unwrap_or(MAX_RETRIES),
-        include_date_time: how.flag("include_date_time"),
+        timeout: configuration.seconds("timeout"),
+        max_retries: configuration.whole("max_retries").and_then(|n| u32::try_from(n).ok()).unwrap_or(MAX_RETRIES),
+        include_date_time: configuration.flag("include_date_time"),
         timezone,
-        enable_filler_messages: how.flag("enable_filler_messages"),
-        tool_timeout: how.seconds("tool_timeout"),
-        on_tool_error: if how.text("on_tool_error") == Some("fail") {
+        enable_filler_messages: configuration.flag("enable_filler_messages"),
+        tool_timeout: configuration.seconds("tool_timeout"),
+        on_tool_error: if configuration.text("on_tool_error") == Some("fail") {
             OnToolError::Fail
         } else {
             OnToolError::FeedBack
         },
-        max_iterations: how.whole("max_iterations").and_then(|n| u32::try_from(n).ok()),
+        max_iterations: configuration.whole("max_iterations").and_then(|n| u32::try_from(n).ok()),
         connections,
-        rules: agent_rules::rules(reader, &how),
-        auth: how.node("auth").and_then(|node| reader.auth(node)).unwrap_or_default(),
-        hook_auth: how.node("hook_auth").and_then(|node| reader.auth(node)).unwrap_or_default(),
+        rules: agent_rules::rules(context, &configuration),
+        auth: configuration.node("auth").and_then(|node| context.auth(node)).unwrap_or_default(),
+        hook_auth: configuration.node("hook_auth").and_then(|node| context.auth(node)).unwrap_or_default(),
         remote,
-        place: reader.place(who.node("name")?),
+        place: context.place(identity.node("name")?),
     })
 }
 
-fn protocol(reader: &mut Reader<'_>, who: &Fields<'_>) -> Option<Protocol> {
-    match who.text("protocol") {
+fn protocol(context: &mut LoadContext<'_>, identity: &MapFields<'_>) -> Option<Protocol> {
+    match identity.text("protocol") {
         None | Some("RASA" | "rasa") => Some(Protocol::Rasa),
         Some("A2A" | "a2a") => Some(Protocol::A2a),
         Some("mcp") => {
-            let message = "`mcp` is the name of an early version; it is read as `RASA`";
-            reader.warning("F0502", who.node("protocol")?, message, "Write `RASA`.");
+            let message = "`mcp` is an older name of the protocol `RASA`";
+            context.warning("F0502", identity.node("protocol")?, message, "Write `RASA`.");
             Some(Protocol::Rasa)
         }
         Some(other) => {
-            let message = format!("`{other}` is not a protocol of agents");
-            reader.error(
+            let message = format!("`{other}` is not an agent protocol");
+            context.error(
                 "F0502",
-                who.node("protocol")?,
+                identity.node("protocol")?,
                 message,
-                "Write `RASA` for an agent of this project or `A2A` for a remote one.",
+                "Write `RASA` for an agent of this project or `A2A` for a remote agent.",
             );
             None
         }
     }
 }
 
-fn check_own(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>) {
-    // Hooks behind an address may want to know who asks.
-    let served = how.text("module").is_some_and(|module| module.contains("://"));
+fn check_own(context: &mut LoadContext<'_>, file: &MapFields<'_>, configuration: &MapFields<'_>) {
+    // A hook server may require authentication.
+    let served = configuration.text("module").is_some_and(|module| module.contains("://"));
     for key in remote::KEYS {
-        if how.has(key) && !(served && key == "auth") {
-            let message = format!("`{key}` belongs to remote agents");
-            reader.error("F0510", how.at(key), message, "Remove it, or set `agent.protocol: A2A`.");
+        if configuration.has(key) && !(served && key == "auth") {
+            let message = format!("`{key}` is a key of remote agents");
+            context.error("F0510", configuration.at(key), message, "Remove it, or set `agent.protocol: A2A`.");
         }
     }
     let servers = file.node("connections").and_then(|node| node.get("mcp_servers"));
     match servers {
-        // An agent of one's own needs no tools.
-        None if how.has("module") => {}
+        // An agent with registered code needs no tools.
+        None if configuration.has("module") => {}
         None => {
             let at = if file.has("connections") { file.at("connections") } else { file.node };
-            let help = "Add `connections: {mcp_servers: [{name: …}]}` with a server of `endpoints.yml`.";
-            reader.error("F0503", at, "an agent needs `connections.mcp_servers`", help);
+            let help = "Add `connections: {mcp_servers: [{name: …}]}` with a server from `endpoints.yml`.";
+            context.error("F0503", at, "an agent needs `connections.mcp_servers`", help);
         }
         Some(list) if list.list().is_some_and(<[Node]>::is_empty) => {
-            reader.warning(
+            context.warning(
                 "F0504",
                 list,
-                "`mcp_servers` is empty, so the agent has no tools but those registered in Rust",
-                "Add `- name: …`, if it should use a server.",
+                "`mcp_servers` is empty, so the agent has only tools registered in Rust",
+                "Add `- name: …` if it should use a server.",
             );
         }
         Some(_) => {}
     }
 }
 
-fn connections(reader: &mut Reader<'_>, file: &Fields<'_>, endpoints: &Endpoints) -> Vec<AgentConnection> {
-    let Some(fields) = file.node("connections").and_then(|node| reader.fields(node, &CONNECTIONS)) else {
+fn connections(context: &mut LoadContext<'_>, file: &MapFields<'_>, endpoints: &Endpoints) -> Vec<AgentConnection> {
+    let Some(fields) = file.node("connections").and_then(|node| context.fields(node, &CONNECTIONS)) else {
         return Vec::new();
     };
     let mut connections = Vec::new();
     let mut seen = HashSet::new();
     for node in fields.list("mcp_servers") {
-        let Some(item) = reader.fields(node, &CONNECTION) else { continue };
+        let Some(item) = context.fields(node, &CONNECTION) else { continue };
         for key in ["include_tools", "exclude_tools"] {
             if item.node(key).is_some_and(|list| list.list().is_some_and(<[Node]>::is_empty)) {
-                let message = format!("`{key}` is empty, which could mean all tools or none");
-                reader.error("F0507", item.at(key), message, "Name tools, or remove the key for all of them.");
+                let message = format!("`{key}` is empty, which is ambiguous: all tools or none");
+                context.error("F0507", item.at(key), message, "List tools, or remove the key for all tools.");
             }
         }
         if item.has("include_tools") && item.has("exclude_tools") {
-            let message = "`include_tools` and `exclude_tools` exclude one another";
-            reader.error("F0506", item.at("exclude_tools"), message, "Keep one of the two.");
+            let message = "`include_tools` and `exclude_tools` cannot be combined";
+            context.error("F0506", item.at("exclude_tools"), message, "Remove one of the two.");
         }
         let Some(name) = item.node("name") else { continue };
-        if reader.sources.endpoints.is_none() || endpoints.mcp_servers.is_empty() {
-            let message = "the agent uses MCP servers, but `endpoints.yml` names none";
-            reader.error("F0505", name, message, "Add the server under `mcp_servers` of `endpoints.yml`.");
+        if context.sources.endpoints.is_none() || endpoints.mcp_servers.is_empty() {
+            let message = "the agent uses MCP servers, but `endpoints.yml` defines none";
+            context.error("F0505", name, message, "Add the server under `mcp_servers` of `endpoints.yml`.");
         } else {
-            reader.uses(Used::AgentServer, name);
+            context.reference(ReferenceKind::AgentServer, name);
         }
         let text = name.text().unwrap_or_default();
         if !seen.insert(text) {
-            reader.error("F0602", name, format!("the server `{text}` is listed twice"), "List it once.");
+            context.error("F0602", name, format!("the server `{text}` is listed twice"), "List it once.");
             continue;
         }
         let tools = |key| item.texts(key).into_iter().filter_map(|node| node.text().map(ToolName::from)).collect();
@@ -181,8 +186,8 @@ fn connections(reader: &mut Reader<'_>, file: &Fields<'_>, endpoints: &Endpoints
     connections
 }
 
-impl Reader<'_> {
-    /// A time zone by its IANA name; `UTC` where it is absent or unknown.
+impl LoadContext<'_> {
+    /// Reads an IANA time zone name; `UTC` if it is absent or unknown.
     pub(super) fn timezone(&mut self, node: Option<&Node>, code: &'static str) -> Arc<str> {
         let Some((node, name)) = node.and_then(|node| Some((node, node.text()?))) else { return "UTC".into() };
         if chrono_tz::Tz::from_str(name).is_ok() {
@@ -197,16 +202,15 @@ impl Reader<'_> {
         "UTC".into()
     }
 
-    /// `module`: a registered name or an address. The path of a Python class is kept as a name: hooks in Rust may be registered
-    /// under it; without them the agent works, but without its hooks.
+    /// Reads `module`: a registered name or a URL. The path of a Python class is used as a name, under which hooks may be
+    /// registered in Rust. Without them the agent runs without hooks.
     fn module<'n>(&mut self, node: &'n Node) -> Option<&'n str> {
         let text = node.text()?;
         if text.contains("://") {
             self.address(Some(node));
         } else if text.contains('.') {
-            let message =
-                format!("`{text}` names Python code, which is not run here; the agent works without its hooks");
-            let help = "Register hooks under this name in Rust, or give the http address of a hook server.";
+            let message = format!("`{text}` is Python code, which does not run; the agent works without its hooks");
+            let help = "Register hooks with this name in Rust, or write the URL of a hook server.";
             self.warning("F0514", node, message, help);
         }
         Some(text)

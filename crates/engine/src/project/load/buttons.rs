@@ -1,9 +1,9 @@
-//! Buttons, and what their payloads fill.
+//! Reads buttons and records the slots that their payloads fill.
 
 use serde_json::{Map, Value as Json};
 
 use super::{
-    super::{ResponseText, reader::Reader, schema::BUTTON, uses::Used, yaml::Node},
+    super::{ResponseText, load_context::LoadContext, references::ReferenceKind, schema::BUTTON, yaml::Node},
     responses::text,
 };
 use crate::{
@@ -11,8 +11,8 @@ use crate::{
     payload::{self, IntentMessage, Payload, SET_SLOTS, SlotPair},
 };
 
-impl Reader<'_> {
-    /// One button: title, payload, and every other key.
+impl LoadContext<'_> {
+    /// Reads a button: title, payload, and all other keys.
     pub(super) fn button(
         &mut self,
         node: &Node,
@@ -31,8 +31,8 @@ impl Reader<'_> {
         let Some(written) = node.text() else { return };
         let lower = written.to_ascii_lowercase();
         if lower.starts_with("/setslots(") && !written.starts_with(SET_SLOTS) {
-            let help = "Write `/SetSlots(slot=value)` exactly so.";
-            self.error("F0311", node, "`/SetSlots` is written with a capital S twice", help);
+            let help = "Write `/SetSlots(slot=value)`.";
+            self.error("F0311", node, "`/SetSlots` is case-sensitive", help);
             return;
         }
         let pairs = match payload::parse(written) {
@@ -41,12 +41,12 @@ impl Reader<'_> {
             None => return,
         };
         if !written.trim_end().ends_with(')') {
-            self.error("F0311", node, "the payload `/SetSlots(` is never closed", "End it with `)`.");
+            self.error("F0311", node, "the payload `/SetSlots(` has no closing parenthesis", "End it with `)`.");
             return;
         }
         if written.matches('=').count() > PAYLOAD_PAIRS {
-            let message = format!("a payload fills at most {PAYLOAD_PAIRS} slots; this one would be ignored");
-            self.error("F0311", node, message, "Split it, or fill the slots in a flow.");
+            let message = format!("a payload may fill at most {PAYLOAD_PAIRS} slots; this one would be ignored");
+            self.error("F0311", node, message, "Fill fewer slots, or fill them in a flow.");
         }
         if pairs.is_empty() {
             let help = "Write `/SetSlots(slot=value, other=value)`.";
@@ -55,16 +55,16 @@ impl Reader<'_> {
         for SlotPair { name, value, offset } in pairs {
             let offset = written.get(..offset).map_or(0, |before| before.chars().count());
             let place = node.place_at(&self.file, offset, name.chars().count());
-            self.uses_name(Used::PayloadSlot, name, place);
-            self.fills_slot(name, Json::from(value), Some(self.response.clone()), node);
+            self.reference_name(ReferenceKind::PayloadSlot, name, place);
+            self.record_assignment(name, Json::from(value), Some(self.response.clone()), node);
         }
     }
 
-    /// Notes the intent that a button sends, unless a slot may stand for a part of the name.
+    /// Records the intent that a button sends, unless its name contains a slot.
     fn intent(&mut self, node: &Node, IntentMessage { name, rest }: IntentMessage<'_>) {
         if rest.is_empty() || rest.starts_with("{{") || rest.starts_with("{\"") {
             let place = node.place_at(&self.file, 1, name.chars().count());
-            self.uses_name(Used::ButtonIntent, name, place);
+            self.reference_name(ReferenceKind::ButtonIntent, name, place);
         }
     }
 }

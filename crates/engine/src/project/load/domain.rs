@@ -1,4 +1,4 @@
-//! The domain: its files are read one by one and merged; the author's definitions win over the built-in ones.
+//! Reads the files of the domain and merges them. Definitions of the project take precedence over built-in ones.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use serde_json::{Map, Value as Json, json};
 use super::{
     super::{
         ActionDef, Config, Domain, ResponseDef, SessionConfig, SlotDef, SourceFile,
-        reader::{Fields, Reader, said},
+        load_context::{LoadContext, MapFields, describe},
+        references::ReferenceKind,
         schema::{ACTION, DOMAIN, SESSION},
-        uses::Used,
         yaml::{Entry, Node},
     },
     responses, slots,
@@ -20,97 +20,102 @@ use crate::{
     ids::{ActionName, ResponseName, SlotName},
 };
 
-/// The domain while it grows.
+/// The merged domain of the files read so far.
 #[derive(Default)]
-pub(super) struct Merge {
+pub(super) struct DomainBuilder {
     slots: IndexMap<SlotName, SlotDef>,
     responses: IndexMap<ResponseName, Arc<ResponseDef>>,
     actions: IndexMap<ActionName, ActionDef>,
     intents: IndexSet<Arc<str>>,
     session: Option<SessionConfig>,
     session_place: Option<SourceLocation>,
-    /// The sections as written, for action servers.
+    /// The sections as written in the files, for action servers.
     json: IndexMap<&'static str, Json>,
 }
 
-/// Whether a file of a data folder is a part of the domain.
+/// Whether a file in a data folder is a part of the domain.
 pub(super) fn is_domain_file(root: &Node) -> bool {
     let keys = ["slots", "responses", "actions", "intents", "entities", "forms", "session_config"];
     keys.iter().any(|key| root.get(key).is_some())
 }
 
-impl Merge {
-    /// Reads one file of the domain.
-    pub(super) fn file(&mut self, reader: &mut Reader<'_>, file: &SourceFile) {
-        if let Some(root) = reader.open(file) {
-            self.root(reader, &root);
+impl DomainBuilder {
+    /// Reads a file of the domain.
+    pub(super) fn file(&mut self, context: &mut LoadContext<'_>, file: &SourceFile) {
+        if let Some(root) = context.open(file) {
+            self.root(context, &root);
         }
     }
 
-    /// Reads one file that is already open.
-    pub(super) fn root(&mut self, reader: &mut Reader<'_>, root: &Node) {
+    /// Reads a parsed file.
+    pub(super) fn root(&mut self, context: &mut LoadContext<'_>, root: &Node) {
         if root.is_null() {
             return;
         }
-        let Some(fields) = reader.fields(root, &DOMAIN) else { return };
+        let Some(fields) = context.fields(root, &DOMAIN) else { return };
         for entry in fields.map("slots") {
-            self.slot(reader, entry);
+            self.slot(context, entry);
         }
         for entry in fields.map("responses") {
-            self.response(reader, entry);
+            self.response(context, entry);
         }
         for node in fields.list("actions") {
-            self.action(reader, node);
+            self.action(context, node);
         }
         for node in fields.list("intents") {
-            self.intent(reader, node);
+            self.intent(context, node);
         }
         if let Some(node) = fields.node("session_config") {
-            self.session(reader, node);
+            self.session(context, node);
         }
-        self.keep_json(&fields);
+        self.merge_json(&fields);
     }
 
-    fn slot(&mut self, reader: &mut Reader<'_>, entry: &Entry) {
-        let Some(slot) = slots::slot(reader, entry) else { return };
+    fn slot(&mut self, context: &mut LoadContext<'_>, entry: &Entry) {
+        let Some(slot) = slots::slot(context, entry) else { return };
         match self.slots.get(entry.key.as_str()) {
             None => {
                 self.slots.insert(slot.name.clone(), slot);
             }
-            Some(first) => twice(reader, "slot", entry, &first.place.clone()),
+            Some(first) => report_duplicate(context, "slot", entry, &first.place.clone()),
         }
     }
 
-    fn response(&mut self, reader: &mut Reader<'_>, entry: &Entry) {
-        let Some(response) = responses::response(reader, entry) else { return };
+    fn response(&mut self, context: &mut LoadContext<'_>, entry: &Entry) {
+        let Some(response) = responses::response(context, entry) else { return };
         match self.responses.get(entry.key.as_str()) {
             None => {
                 self.responses.insert(response.name.clone(), Arc::new(response));
             }
-            Some(first) => twice(reader, "response", entry, &first.place.clone()),
+            Some(first) => report_duplicate(context, "response", entry, &first.place.clone()),
         }
     }
 
     /// `action_x`, or `action_x: {send_domain: true, inputs: [slot]}`.
-    fn action(&mut self, reader: &mut Reader<'_>, node: &Node) {
+    fn action(&mut self, context: &mut LoadContext<'_>, node: &Node) {
         let (name, more) = match (node.text(), node.map()) {
             (Some(name), _) => (name, ActionDef::default()),
-            (None, Some([entry])) => (entry.key.as_str(), action_settings(reader, &entry.node)),
+            (None, Some([entry])) => (entry.key.as_str(), action_settings(context, &entry.node)),
             _ => {
-                let message = format!("an action is a name, but this is {}", said(node));
-                reader.error("F0108", node, message, "Write `- action_name`, or `- action_name: {send_domain: true}`.");
+                let message = format!("an action must be a name, but this is {}", describe(node));
+                context.error(
+                    "F0108",
+                    node,
+                    message,
+                    "Write `- action_name`, or `- action_name: {send_domain: true}`.",
+                );
                 return;
             }
         };
-        if !reader.builtin {
-            reader.listed.push((ActionName::from(name), reader.place(node)));
+        if !context.builtin {
+            context.listed_actions.push((ActionName::from(name), context.place(node)));
         }
         let action = self.actions.entry(ActionName::from(name)).or_default();
         action.send_domain |= more.send_domain;
         action.inputs = action.inputs.take().or(more.inputs);
     }
 
-    fn intent(&mut self, reader: &mut Reader<'_>, node: &Node) {
+    fn intent(&mut self, context: &mut LoadContext<'_>, node: &Node) {
         let name = node.text().or(match node.map() {
             Some([entry]) => Some(entry.key.as_str()),
             _ => None,
@@ -118,32 +123,37 @@ impl Merge {
         match name {
             Some(name) => _ = self.intents.insert(name.into()),
             None => {
-                let message = format!("an intent is a name, but this is {}", said(node));
-                reader.error("F0108", node, message, "Write `- intent_name`.");
+                let message = format!("an intent must be a name, but this is {}", describe(node));
+                context.error("F0108", node, message, "Write `- intent_name`.");
             }
         }
     }
 
-    fn session(&mut self, reader: &mut Reader<'_>, node: &Node) {
-        let Some(fields) = reader.fields(node, &SESSION) else { return };
+    fn session(&mut self, context: &mut LoadContext<'_>, node: &Node) {
+        let Some(fields) = context.fields(node, &SESSION) else { return };
         if let Some(first) = &self.session_place {
-            let message = format!("`session_config` already stands in {}:{}", first.file, first.line);
-            reader.warning("F0304", node, message, "The first one counts; remove the other.");
+            let message = format!("`session_config` is already defined in {}:{}", first.file, first.line);
+            context.warning("F0304", node, message, "The first one is used; remove this one.");
             return;
         }
         let default = SessionConfig::default();
         let minutes = fields.number("session_expiration_time").unwrap_or(default.expiration_minutes);
         if minutes < 0.0 {
             let at = fields.at("session_expiration_time");
-            reader.error("F0315", at, "`session_expiration_time` is 0 (never) or more", "Write minutes, such as 60.");
+            context.error(
+                "F0315",
+                at,
+                "`session_expiration_time` must be 0 (never) or more",
+                "Write minutes, such as 60.",
+            );
         }
         let start_after_expiry = fields.bool("start_session_after_expiry").unwrap_or(default.start_after_expiry);
         if !start_after_expiry && fields.has("carry_over_slots_to_new_session") {
             let at = fields.at("carry_over_slots_to_new_session");
             let message = "`carry_over_slots_to_new_session` has no effect while `start_session_after_expiry` is false";
-            reader.warning("F0315", at, message, "Remove one of the two.");
+            context.warning("F0315", at, message, "Remove one of the two.");
         }
-        self.session_place = Some(reader.place(node));
+        self.session_place = Some(context.place(node));
         self.session = Some(SessionConfig {
             expiration_minutes: minutes.max(0.0),
             carry_over_slots: fields.bool("carry_over_slots_to_new_session").unwrap_or(default.carry_over_slots),
@@ -151,8 +161,8 @@ impl Merge {
         });
     }
 
-    /// Unites the sections as written: maps by key, lists without repeats; what came first stays.
-    fn keep_json(&mut self, fields: &Fields<'_>) {
+    /// Merges the sections as written: maps by key, lists without duplicates. The first value takes precedence.
+    fn merge_json(&mut self, fields: &MapFields<'_>) {
         for section in ["slots", "responses", "forms"] {
             let into = self.json.entry(section).or_insert_with(|| json!({}));
             if let (Json::Object(into), Some(from)) = (into, fields.json_map(section)) {
@@ -173,10 +183,10 @@ impl Merge {
         }
     }
 
-    /// The whole domain, built-in slots included.
-    pub(super) fn finish(mut self, reader: &mut Reader<'_>, config: &Config) -> Domain {
+    /// The merged domain, including built-in slots.
+    pub(super) fn finish(mut self, context: &mut LoadContext<'_>, config: &Config) -> Domain {
         slots::add_builtin(&mut self.slots, config);
-        reader.file = "".into();
+        context.file = "".into();
         let session = self.session.unwrap_or_default();
         let mut json = Map::new();
         json.insert("config".into(), json!({"store_entities_as_slots": true}));
@@ -202,23 +212,23 @@ impl Merge {
     }
 }
 
-fn action_settings(reader: &mut Reader<'_>, node: &Node) -> ActionDef {
+fn action_settings(context: &mut LoadContext<'_>, node: &Node) -> ActionDef {
     if node.map().is_none() {
         return ActionDef::default();
     }
-    let Some(fields) = reader.fields(node, &ACTION) else { return ActionDef::default() };
+    let Some(fields) = context.fields(node, &ACTION) else { return ActionDef::default() };
     let inputs = fields.has("inputs").then(|| {
         let nodes = fields.texts("inputs");
-        nodes.iter().for_each(|node| reader.uses(Used::Slot, node));
+        nodes.iter().for_each(|node| context.reference(ReferenceKind::Slot, node));
         nodes.into_iter().filter_map(Node::text).map(SlotName::from).collect()
     });
     ActionDef { send_domain: fields.flag("send_domain"), inputs }
 }
 
-/// Within the author's files a name that stands twice is told; a built-in one just gives way.
-fn twice(reader: &mut Reader<'_>, what: &str, entry: &Entry, first: &SourceLocation) {
-    if !reader.builtin {
-        let message = format!("the {what} `{}` already stands in {}:{}", entry.key, first.file, first.line);
-        reader.warning("F0304", &entry.at, message, "The first one counts; remove or rename this one.");
+/// Reports a duplicate name in the project's files. A built-in definition is replaced without a finding.
+fn report_duplicate(context: &mut LoadContext<'_>, what: &str, entry: &Entry, first: &SourceLocation) {
+    if !context.builtin {
+        let message = format!("the {what} `{}` is already defined in {}:{}", entry.key, first.file, first.line);
+        context.warning("F0304", &entry.at, message, "The first one is used; remove or rename this one.");
     }
 }

@@ -1,4 +1,4 @@
-//! `endpoints.yml`.
+//! Reads `endpoints.yml`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,34 +8,34 @@ use serde_json::{Map, Value as Json};
 use super::{
     super::{
         Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup, RouterDef, ServerDef, TrackerStoreDef,
-        reader::{Fields, Reader, said},
+        load_context::{LoadContext, MapFields, describe},
+        references::ReferenceKind,
         schema::{
             BASIC_AUTH, ENDPOINTS, HTTP, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER,
             METRICS, MODEL, MODEL_GROUP, MapSchema, PRIVACY, ROUTER, SERVER, TRACING, TRACKER_STORE,
         },
-        uses::Used,
         yaml::Node,
     },
     a2a_server, action_endpoint, fallbacks, first_place, nlg,
 };
 use crate::ids::{ServerName, SlotName};
 
-/// Reads `endpoints.yml`; empty endpoints where there is none.
-pub(super) fn load(reader: &mut Reader<'_>) -> Endpoints {
+/// Reads `endpoints.yml`; empty endpoints if there is none.
+pub(super) fn load(context: &mut LoadContext<'_>) -> Endpoints {
     let mut endpoints = Endpoints::default();
-    let Some(file) = &reader.sources.endpoints else { return endpoints };
-    let Some(mut root) = reader.open(file) else { return endpoints };
+    let Some(file) = &context.sources.endpoints else { return endpoints };
+    let Some(mut root) = context.open(file) else { return endpoints };
     if root.is_null() {
         return endpoints;
     }
-    reader.expand(&mut root, "endpoints");
-    let Some(fields) = reader.fields(&root, &ENDPOINTS) else { return endpoints };
+    context.expand(&mut root, "endpoints");
+    let Some(fields) = context.fields(&root, &ENDPOINTS) else { return endpoints };
     let mut places = IndexMap::new();
     for node in fields.list("model_groups") {
-        if let Some(group) = model_group(reader, node) {
+        if let Some(group) = model_group(context, node) {
             if let Some(first) = first_place(&mut places, &group.id, group.place.clone()) {
-                let message = format!("the model group `{}` stands twice, first on line {}", group.id, first.line);
-                reader.error("F0605", node, message, "Give each group an id of its own.");
+                let message = format!("duplicate model group `{}`, first on line {}", group.id, first.line);
+                context.error("F0605", node, message, "Give each group a unique id.");
                 continue;
             }
             endpoints.model_groups.insert(group.id.clone(), group);
@@ -43,40 +43,40 @@ pub(super) fn load(reader: &mut Reader<'_>) -> Endpoints {
     }
     let mut places = IndexMap::new();
     for node in fields.list("mcp_servers") {
-        if let Some(server) = mcp_server(reader, node) {
+        if let Some(server) = mcp_server(context, node) {
             if let Some(first) = first_place(&mut places, server.name.as_str(), server.place.clone()) {
-                let message = format!("the MCP server `{}` stands twice, first on line {}", server.name, first.line);
-                reader.error("F0602", node, message, "Give each server a name of its own.");
+                let message = format!("duplicate MCP server `{}`, first on line {}", server.name, first.line);
+                context.error("F0602", node, message, "Give each server a unique name.");
                 continue;
             }
             endpoints.mcp_servers.insert(server.name.clone(), server);
         }
     }
-    sections(reader, &fields, &mut endpoints);
+    sections(context, &fields, &mut endpoints);
     endpoints
 }
 
-fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoints) {
+fn sections(context: &mut LoadContext<'_>, fields: &MapFields<'_>, endpoints: &mut Endpoints) {
     for (key, schema) in SECTIONS {
         if let Some(node) = fields.node(key).filter(|node| node.map().is_some()) {
-            reader.fields(node, schema);
+            context.fields(node, schema);
         }
     }
     if let Some(node) = fields.node("vector_store") {
-        endpoints.qdrant = super::search::vector_store(reader, node);
+        endpoints.qdrant = super::search::vector_store(context, node);
     }
     if let Some(node) = fields.node("privacy") {
-        model_reference(reader, node);
+        model_reference(context, node);
     }
-    endpoints.action_endpoint = fields.node("action_endpoint").and_then(|node| action_endpoint::read(reader, node));
-    endpoints.server = fields.node("server").and_then(|node| server(reader, node)).unwrap_or_default();
-    endpoints.http = fields.node("http").and_then(|node| http(reader, node)).unwrap_or_default();
-    endpoints.a2a_server = fields.node("a2a_server").and_then(|node| a2a_server::read(reader, node));
-    endpoints.nlg = fields.node("nlg").and_then(|node| nlg::nlg(reader, node));
-    endpoints.tracker_store = fields.node("tracker_store").and_then(|node| tracker_store(reader, node));
+    endpoints.action_endpoint = fields.node("action_endpoint").and_then(|node| action_endpoint::read(context, node));
+    endpoints.server = fields.node("server").and_then(|node| server(context, node)).unwrap_or_default();
+    endpoints.http = fields.node("http").and_then(|node| http(context, node)).unwrap_or_default();
+    endpoints.a2a_server = fields.node("a2a_server").and_then(|node| a2a_server::read(context, node));
+    endpoints.nlg = fields.node("nlg").and_then(|node| nlg::nlg(context, node));
+    endpoints.tracker_store = fields.node("tracker_store").and_then(|node| tracker_store(context, node));
 }
 
-/// Sections that have no effect; their keys are checked here.
+/// Sections without effect; only their keys are checked.
 static SECTIONS: [(&str, &MapSchema); 5] = [
     ("lock_store", &LOCK_STORE),
     ("interaction_handling", &INTERACTION),
@@ -85,37 +85,37 @@ static SECTIONS: [(&str, &MapSchema); 5] = [
     ("metrics", &METRICS),
 ];
 
-/// How much the server takes on at once. A limit of 0 would take nothing on.
-fn server(reader: &mut Reader<'_>, node: &Node) -> Option<ServerDef> {
-    let fields = reader.fields(node, &SERVER)?;
-    let count = |reader: &mut Reader<'_>, key: &str, least: u64| {
+/// Reads `server`. A limit of 0 is an error, because the server would refuse every message.
+fn server(context: &mut LoadContext<'_>, node: &Node) -> Option<ServerDef> {
+    let fields = context.fields(node, &SERVER)?;
+    let count = |context: &mut LoadContext<'_>, key: &str, least: u64| {
         let count = fields.whole(key)?;
         if count < least {
-            let message = format!("with `{key}: {count}` the server would take no message");
-            reader.error("F0108", fields.at(key), message, "Write a whole number above 0, or leave the key away.");
+            let message = format!("with `{key}: {count}` the server would refuse every message");
+            context.error("F0108", fields.at(key), message, "Write an integer above 0, or remove the key.");
         }
         usize::try_from(count).ok()
     };
     Some(ServerDef {
-        open_turns: count(reader, "open_turns", 1),
-        running_turns: count(reader, "running_turns", 1),
-        turns_per_caller: count(reader, "turns_per_caller", 1),
+        open_turns: count(context, "open_turns", 1),
+        running_turns: count(context, "running_turns", 1),
+        turns_per_caller: count(context, "turns_per_caller", 1),
         expected_wait: fields.seconds("expected_wait"),
-        connections: count(reader, "connections", 1),
-        connections_per_address: count(reader, "connections_per_address", 0),
+        connections: count(context, "connections", 1),
+        connections_per_address: count(context, "connections_per_address", 0),
     })
 }
 
-/// The proxy of outbound requests.
-fn http(reader: &mut Reader<'_>, node: &Node) -> Option<HttpDef> {
-    let fields = reader.fields(node, &HTTP)?;
+/// Reads `http`: the proxy for outbound requests.
+fn http(context: &mut LoadContext<'_>, node: &Node) -> Option<HttpDef> {
+    let fields = context.fields(node, &HTTP)?;
     let schemes = ["http://", "https://", "socks4://", "socks4a://", "socks5://", "socks5h://"];
     if let Some((node, text)) = fields.node("proxy").and_then(|node| Some((node, node.text()?)))
         && !schemes.iter().any(|scheme| text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
     {
-        // It may hold a password.
-        let message = "the address of a proxy begins with `http://`, `https://` or `socks5://` and a host";
-        reader.error("F0612", node, message, "Write it in full, such as `http://proxy.corp:3128`.");
+        // The URL may contain a password, so the message does not show it.
+        let message = "the URL of a proxy must start with `http://`, `https://` or `socks5://` and a host";
+        context.error("F0612", node, message, "Write the full URL, such as `http://proxy.corp:3128`.");
     }
     let hosts = fields.node("no_proxy").map(|node| match node.list() {
         Some(hosts) => hosts.iter().filter_map(Node::text).collect::<Vec<_>>().join(","),
@@ -124,12 +124,12 @@ fn http(reader: &mut Reader<'_>, node: &Node) -> Option<HttpDef> {
     Some(HttpDef { proxy: fields.text("proxy").map(str::to_owned), no_proxy: hosts })
 }
 
-/// The file that the format has where it names none.
+/// The default database file of `type: SQL`, as in Rasa.
 const CALM_FILE: &str = "rasa.db";
 
-/// Where conversations are kept. A store that is not supported is a warning; `segue run` refuses it, everything else works.
-fn tracker_store(reader: &mut Reader<'_>, node: &Node) -> Option<TrackerStoreDef> {
-    let fields = reader.fields(node, &TRACKER_STORE)?;
+/// Reads `tracker_store`. An unsupported store is only a warning here; `segue run` refuses it.
+fn tracker_store(context: &mut LoadContext<'_>, node: &Node) -> Option<TrackerStoreDef> {
+    let fields = context.fields(node, &TRACKER_STORE)?;
     let lower = |key: &str| fields.text(key).unwrap_or_default().to_ascii_lowercase();
     let file = |keys: &[&str]| keys.iter().filter_map(|key| fields.text(key)).find(|file| !file.is_empty());
     let full = fields.text("synchronous").map(|how| how == "full");
@@ -144,25 +144,25 @@ fn tracker_store(reader: &mut Reader<'_>, node: &Node) -> Option<TrackerStoreDef
             let (key, what) = if kind == "sql" { ("dialect", dialect) } else { ("type", kind) };
             let at = fields.node(key).unwrap_or(node);
             let message =
-                format!("the tracker store `{what}` is not supported by this version; `segue run` will refuse it");
-            let help = "Use `type: SQL` with `dialect: sqlite`; `segue import` brings conversations over.";
-            reader.warning("F0614", at, message, help);
+                format!("the tracker store `{what}` is not supported by this version; `segue run` will not start");
+            let help = "Use `type: SQL` with `dialect: sqlite`; `segue import` imports existing conversations.";
+            context.warning("F0614", at, message, help);
             TrackerStoreDef::Unsupported(what)
         }
     })
 }
 
-/// Follows `llm` and `embeddings` below a section to the model groups they name.
-fn model_reference(reader: &mut Reader<'_>, node: &Node) {
+/// Records the model groups under `llm` and `embeddings` of a section.
+fn model_reference(context: &mut LoadContext<'_>, node: &Node) {
     for key in ["llm", "embeddings"] {
         if let Some(llm) = node.get(key) {
-            reader.model(llm);
+            context.model(llm);
         }
     }
 }
 
-impl Reader<'_> {
-    /// `llm: …` of a component: the group it names, or its settings in place.
+impl LoadContext<'_> {
+    /// Reads `llm` of a component: its model group, or the settings of its own model.
     pub(super) fn model(&mut self, node: &Node) -> (Option<Arc<str>>, Map<String, Json>) {
         if let Some(wrong) = node.map().unwrap_or_default().iter().find(|entry| entry.key == "model-group") {
             self.error("F0107", &wrong.at, "`model-group` is not a key of a model", "Did you mean `model_group`?");
@@ -170,10 +170,10 @@ impl Reader<'_> {
         }
         if let Some(group) = node.get("model_group") {
             if let Some(name) = group.text() {
-                self.uses(Used::ModelGroup, group);
+                self.reference(ReferenceKind::ModelGroup, group);
                 return (Some(name.into()), Map::new());
             }
-            let message = format!("`model_group` takes a text, but this is {}", said(group));
+            let message = format!("`model_group` must be a string, but this is {}", describe(group));
             self.error("F0108", group, message, "Write the id of a group in `endpoints.yml`.");
             return (None, Map::new());
         }
@@ -182,12 +182,12 @@ impl Reader<'_> {
     }
 }
 
-fn model_group(reader: &mut Reader<'_>, node: &Node) -> Option<ModelGroup> {
-    let fields = reader.fields(node, &MODEL_GROUP)?;
+fn model_group(context: &mut LoadContext<'_>, node: &Node) -> Option<ModelGroup> {
+    let fields = context.fields(node, &MODEL_GROUP)?;
     let written = fields.list("models");
-    let models: Vec<ModelDef> = written.iter().filter_map(|model| model_def(reader, model)).collect();
+    let models: Vec<ModelDef> = written.iter().filter_map(|model| model_def(context, model)).collect();
     if written.is_empty() && fields.node("models").is_some() {
-        reader.error(
+        context.error(
             "F0605",
             fields.at("models"),
             "a model group needs at least one model",
@@ -195,13 +195,13 @@ fn model_group(reader: &mut Reader<'_>, node: &Node) -> Option<ModelGroup> {
         );
     }
     let id = fields.shared("id");
-    let router_fields = fields.node("router").and_then(|router| reader.fields(router, &ROUTER));
+    let router_fields = fields.node("router").and_then(|router| context.fields(router, &ROUTER));
     let fallbacks = router_fields.as_ref().and_then(|router| router.node("fallbacks"));
-    let fallbacks = fallbacks.map(|node| fallbacks::fallbacks(reader, id.as_deref().unwrap_or_default(), node));
+    let fallbacks = fallbacks.map(|node| fallbacks::fallbacks(context, id.as_deref().unwrap_or_default(), node));
     let router = router_fields.as_ref().map(router);
     if written.len() > 1 && router.is_none() {
-        let message = "a group with several models needs a `router`, else the others would never be used";
-        reader.error(
+        let message = "a group with several models needs a `router`; without it only the first model would be used";
+        context.error(
             "F0607",
             fields.at("models"),
             message,
@@ -213,13 +213,13 @@ fn model_group(reader: &mut Reader<'_>, node: &Node) -> Option<ModelGroup> {
         models,
         router,
         fallbacks: fallbacks.unwrap_or_default(),
-        place: reader.place(fields.at("id")),
+        place: context.place(fields.at("id")),
     })
 }
 
-fn router(fields: &Fields<'_>) -> RouterDef {
+fn router(fields: &MapFields<'_>) -> RouterDef {
     let positive = |key: &str| fields.number(key).filter(|number| *number >= 0.0);
-    // The casts saturate.
+    // The cast saturates.
     let count = |key: &str| positive(key).map(|number| number as u32);
     RouterDef {
         strategy: fields.text("routing_strategy").map(str::to_owned),
@@ -229,16 +229,16 @@ fn router(fields: &Fields<'_>) -> RouterDef {
     }
 }
 
-fn model_def(reader: &mut Reader<'_>, node: &Node) -> Option<ModelDef> {
-    let fields = reader.fields(node, &MODEL)?;
+fn model_def(context: &mut LoadContext<'_>, node: &Node) -> Option<ModelDef> {
+    let fields = context.fields(node, &MODEL)?;
     if !fields.has("provider") {
-        reader.error("F0109", node, "the model needs `provider`", "Add for example `provider: openai`.");
+        context.error("F0109", node, "the model needs `provider`", "Add for example `provider: openai`.");
     }
     let provider = fields.shared("provider")?;
     for (of, key) in [("scripted", "script"), ("cassette", "path")] {
         if *provider == *of && !fields.has(key) {
-            let message = format!("a model of `provider: {of}` needs `{key}`");
-            reader.error("F0109", node, message, format!("Add `{key}: …` with the path of its file."));
+            let message = format!("a model with `provider: {of}` needs `{key}`");
+            context.error("F0109", node, message, format!("Add `{key}: …` with the path of the file."));
         }
     }
     let mut settings = fields.json_all();
@@ -248,16 +248,16 @@ fn model_def(reader: &mut Reader<'_>, node: &Node) -> Option<ModelDef> {
     Some(ModelDef { provider, model, settings })
 }
 
-fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
-    let fields = reader.fields(node, &MCP_SERVER)?;
-    let oauth = reader.mcp_oauth(&fields);
-    let transport = transport(reader, node, &fields);
-    let (meta_static, meta_slots, meta_metadata) = meta(reader, &fields);
-    let mut headers = pairs(reader, &fields, "headers");
-    headers.extend(reader.auth_headers(&fields));
-    let effects = effects(reader, &fields, "a tool");
-    let elicitation = elicitation(reader, &fields);
-    let offers = offers(reader, &fields);
+fn mcp_server(context: &mut LoadContext<'_>, node: &Node) -> Option<McpServerDef> {
+    let fields = context.fields(node, &MCP_SERVER)?;
+    let oauth = context.mcp_oauth(&fields);
+    let transport = transport(context, node, &fields);
+    let (meta_static, meta_slots, meta_metadata) = meta(context, &fields);
+    let mut headers = pairs(context, &fields, "headers");
+    headers.extend(context.auth_headers(&fields));
+    let effects = effects(context, &fields, "a tool");
+    let elicitation = elicitation(context, &fields);
+    let offers = offers(context, &fields);
     Some(McpServerDef {
         name: ServerName::new(fields.shared("name")?),
         transport: transport?,
@@ -277,44 +277,45 @@ fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
         trust_annotations: fields.flag("trust_annotations"),
         effects,
         pin: fields.flag("pin"),
-        place: reader.place(fields.at("name")),
+        place: context.place(fields.at("name")),
     })
 }
 
-/// `elicitation`: what a server may ask, and the slots that answer it.
-fn elicitation(reader: &mut Reader<'_>, fields: &Fields<'_>) -> IndexMap<String, SlotName> {
+/// Reads `elicitation`: the fields that a server may ask for, and their slots.
+fn elicitation(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> IndexMap<String, SlotName> {
     let mut slots = IndexMap::new();
     for entry in fields.map("elicitation") {
         match entry.node.text() {
             Some(slot) => {
-                reader.uses(Used::Slot, &entry.node);
+                context.reference(ReferenceKind::Slot, &entry.node);
                 slots.insert(entry.key.clone(), slot.into());
             }
             None => {
-                let message = format!("`elicitation` holds names of slots, but this is {}", said(&entry.node));
-                reader.error("F0108", &entry.node, message, "Write the slot that answers this field.");
+                let message =
+                    format!("the values of `elicitation` must be slot names, but this is {}", describe(&entry.node));
+                context.error("F0108", &entry.node, message, "Write the slot for the answer.");
             }
         }
     }
     slots
 }
 
-/// `offers`: what a server has beside tools.
-fn offers(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<String> {
+/// Reads `offers`: what else of a server is available as tools.
+fn offers(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> Vec<String> {
     let mut offers = Vec::new();
     for node in fields.texts("offers") {
         match node.text() {
             Some(what @ ("resources" | "prompts")) => offers.push(what.to_owned()),
             _ => {
-                let message = format!("`offers` holds `resources` or `prompts`, but this is {}", said(node));
-                reader.error("F0108", node, message, "Tools are always offered.");
+                let message = format!("`offers` may contain `resources` and `prompts`, but this is {}", describe(node));
+                context.error("F0108", node, message, "Remove it. Tools are always available.");
             }
         }
     }
     offers
 }
 
-fn transport(reader: &mut Reader<'_>, node: &Node, fields: &Fields<'_>) -> Option<McpTransport> {
+fn transport(context: &mut LoadContext<'_>, node: &Node, fields: &MapFields<'_>) -> Option<McpTransport> {
     let is_stdio = match fields.text("type") {
         Some(kind) => kind == "stdio",
         None if fields.has("type") => return None, // reported as a wrong value
@@ -325,24 +326,24 @@ fn transport(reader: &mut Reader<'_>, node: &Node, fields: &Fields<'_>) -> Optio
     if !fields.has(needed) {
         let kind = if is_stdio { "stdio" } else { "http" };
         let message = format!("an MCP server of type `{kind}` needs `{needed}`");
-        reader.error("F0603", node, message, format!("Add `{needed}: …`, or set another `type`."));
+        context.error("F0603", node, message, format!("Add `{needed}: …`, or set another `type`."));
     }
     for key in strange.into_iter().filter(|key| fields.has(key)) {
-        let message = format!("`{key}` does not belong to an MCP server that is reached by `{needed}`");
-        reader.error("F0603", fields.at(key), message, "Remove it, or set another `type`.");
+        let message = format!("`{key}` is not a key of an MCP server with `{needed}`");
+        context.error("F0603", fields.at(key), message, "Remove it, or set another `type`.");
     }
     if is_stdio {
         let args = fields.texts("args").into_iter().filter_map(|node| node.text().map(str::to_owned)).collect();
-        let env = pairs(reader, fields, "env");
+        let env = pairs(context, fields, "env");
         Some(McpTransport::Stdio { command: fields.text("command")?.to_owned(), args, env })
     } else {
-        reader.address(fields.node("url"));
+        context.address(fields.node("url"));
         Some(McpTransport::Http { url: fields.text("url")?.to_owned() })
     }
 }
 
-/// `effects`: what may be repeated, by the name of a tool or an action.
-pub(super) fn effects(reader: &mut Reader<'_>, fields: &Fields<'_>, of: &str) -> IndexMap<String, String> {
+/// Reads `effects`: effect classes by the name of a tool or an action.
+pub(super) fn effects(context: &mut LoadContext<'_>, fields: &MapFields<'_>, of: &str) -> IndexMap<String, String> {
     let mut effects = IndexMap::new();
     for entry in fields.map("effects") {
         match entry.node.text() {
@@ -350,55 +351,61 @@ pub(super) fn effects(reader: &mut Reader<'_>, fields: &Fields<'_>, of: &str) ->
                 effects.insert(entry.key.clone(), effect.to_owned());
             }
             _ => {
-                let message =
-                    format!("the effect of {of} is `read`, `idempotent` or `write`, but this is {}", said(&entry.node));
-                let help = "`read` may be repeated freely, `idempotent` with the same key, `write` never.";
-                reader.error("F0613", &entry.node, message, help);
+                let message = format!(
+                    "the effect class of {of} must be `read`, `idempotent` or `write`, but this is {}",
+                    describe(&entry.node)
+                );
+                let help = "`read`: may be repeated; `idempotent`: may be repeated with the same key; `write`: must not be repeated.";
+                context.error("F0613", &entry.node, message, help);
             }
         }
     }
     effects
 }
 
-/// `basic_auth`: user and password.
-pub(super) fn basic_auth(reader: &mut Reader<'_>, fields: &Fields<'_>, variable: &str) -> Option<(String, String)> {
-    let basic = fields.node("basic_auth").and_then(|node| reader.fields(node, &BASIC_AUTH))?;
-    reader.secret_warned(basic.node("password"), "password", variable);
+/// Reads `basic_auth`: user name and password.
+pub(super) fn basic_auth(
+    context: &mut LoadContext<'_>,
+    fields: &MapFields<'_>,
+    variable: &str,
+) -> Option<(String, String)> {
+    let basic = fields.node("basic_auth").and_then(|node| context.fields(node, &BASIC_AUTH))?;
+    context.secret_warned(basic.node("password"), "password", variable);
     Some((basic.text("username")?.to_owned(), basic.text("password")?.to_owned()))
 }
 
-pub(super) fn pairs(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str) -> Vec<(String, String)> {
+pub(super) fn pairs(context: &mut LoadContext<'_>, fields: &MapFields<'_>, key: &str) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for entry in fields.map(key) {
         match entry.node.text() {
             Some(text) => pairs.push((entry.key.clone(), text.to_owned())),
             None => {
-                let message = format!("`{key}` holds texts, but this is {}", said(&entry.node));
-                reader.error("F0108", &entry.node, message, "Write a text.");
+                let message = format!("the values of `{key}` must be strings, but this is {}", describe(&entry.node));
+                context.error("F0108", &entry.node, message, "Write a string.");
             }
         }
     }
     pairs
 }
 
-/// `_meta` of calls: fixed, from slots, from the message.
+/// Fields of `_meta` in tool calls: fixed, from slots, from the message.
 type Meta = (Map<String, Json>, Vec<(String, SlotName)>, Vec<(String, String)>);
 
-fn meta(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Meta {
-    let Some(meta) = fields.node("meta_map").and_then(|node| reader.fields(node, &MCP_META)) else {
+fn meta(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> Meta {
+    let Some(meta) = fields.node("meta_map").and_then(|node| context.fields(node, &MCP_META)) else {
         return Default::default();
     };
     let mut slots = Vec::new();
     for node in meta.list("from_slots") {
-        let Some(item) = reader.fields(node, &MCP_META_SLOT) else { continue };
+        let Some(item) = context.fields(node, &MCP_META_SLOT) else { continue };
         if let (Some(slot), Some(param)) = (item.node("slot"), item.text("param")) {
-            reader.uses(Used::Slot, slot);
+            context.reference(ReferenceKind::Slot, slot);
             slots.push((param.to_owned(), slot.text().unwrap_or_default().into()));
         }
     }
     let mut known = Vec::new();
     for node in meta.list("from_metadata") {
-        let Some(item) = reader.fields(node, &MCP_META_KEY) else { continue };
+        let Some(item) = context.fields(node, &MCP_META_KEY) else { continue };
         if let (Some(key), Some(param)) = (item.text("key"), item.text("param")) {
             known.push((param.to_owned(), key.to_owned()));
         }

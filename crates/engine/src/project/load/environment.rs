@@ -1,22 +1,22 @@
-//! `${NAME}` in configuration, endpoints, credentials and agents. Never in flows and responses, where a dollar sign before a
-//! slot is plain text.
+//! Replaces `${NAME}` by environment variables in configuration, endpoints, credentials and agents. Never in flows and
+//! responses, where `${price}` is a dollar sign and a slot.
 
 use super::super::{
-    reader::Reader,
+    load_context::LoadContext,
     yaml::{Node, Value},
 };
 
-impl Reader<'_> {
-    /// Fills every `${NAME}` below `node`. What cannot be filled is an error, and the value is not looked at again: one cause,
-    /// one finding.
+impl LoadContext<'_> {
+    /// Replaces every `${NAME}` below `node`. A failed replacement is an error; the value is then not checked further, so that
+    /// one cause has one finding.
     pub(super) fn expand(&mut self, node: &mut Node, key: &str) {
         let place = self.place(node);
         match &mut node.value {
             Value::Text(text) if text.contains("${") => {
-                let (filled, troubles) = self.fill(text);
-                node.unset = !troubles.is_empty();
-                for (code, message, help) in troubles {
-                    self.findings.error(code, &place, format!("{message}, read for `{key}`"), help);
+                let (filled, problems) = self.fill(text);
+                node.unset = !problems.is_empty();
+                for (code, message, help) in problems {
+                    self.findings.error(code, &place, format!("{message}, used in `{key}`"), help);
                 }
                 *text = filled;
                 node.expanded = true;
@@ -37,34 +37,34 @@ impl Reader<'_> {
 
     fn fill(&self, text: &str) -> (String, Vec<(&'static str, String, String)>) {
         let mut out = String::with_capacity(text.len());
-        let mut troubles = Vec::new();
+        let mut problems = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
             out.push_str(before);
             let Some((name, tail)) = after.split_once('}') else {
                 let help = "Write `${NAME}`, with the closing brace.";
-                troubles.push(("F0117", "a `${` is never closed".to_owned(), help.to_owned()));
+                problems.push(("F0117", "`${` has no closing brace".to_owned(), help.to_owned()));
                 out.push_str("${");
                 rest = after;
                 continue;
             };
             rest = tail;
             if !is_variable(name) {
-                let message = format!("`${{{name}}}` is not the name of a variable");
-                troubles.push((
+                let message = format!("`${{{name}}}` is not a valid variable name");
+                problems.push((
                     "F0117",
                     message,
-                    "Write `${NAME}` with letters, digits and `_` only; defaults are not read.".into(),
+                    "Write `${NAME}` with letters, digits and `_` only; defaults are not supported.".into(),
                 ));
             } else if let Some(value) = self.sources.environment.get(name) {
                 out.push_str(value);
             } else {
                 let message = format!("the environment variable `{name}` is not set");
-                troubles.push(("F0110", message, format!("Set it before the start: `export {name}=…`.")));
+                problems.push(("F0110", message, format!("Set it before the program starts: `export {name}=…`.")));
             }
         }
         out.push_str(rest);
-        (out, troubles)
+        (out, problems)
     }
 }
 
@@ -73,7 +73,7 @@ fn is_variable(name: &str) -> bool {
     !name.is_empty() && name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// The names of all variables that `text` reads.
+/// The names of all environment variables in `text`.
 pub fn variables(text: &str) -> impl Iterator<Item = &str> {
     text.split("${")
         .skip(1)

@@ -1,41 +1,41 @@
-//! `fallbacks` of a model group's router: the groups that stand in for it.
+//! Reads `fallbacks` of a model group's router: the groups to call when all its models fail.
 
 use std::sync::Arc;
 
 use super::super::{
-    reader::{Reader, said},
-    uses::Used,
+    load_context::{LoadContext, describe},
+    references::ReferenceKind,
     yaml::Node,
 };
 
-/// What stands for every group in the form of the map.
+/// In the map form: the key for every group.
 const EVERY: &str = "*";
 
-/// The groups that stand in for the group `own`, in order, each once.
+/// The fallback groups of the group `own`, in order, without duplicates.
 ///
-/// Written as one name, as a list of names, or as LiteLLM writes the fallbacks of all groups at once: a list of maps from a
-/// group to those that stand in for it. Of these, what is said of `own` counts, then what is said of every group (`*`).
-pub(super) fn fallbacks(reader: &mut Reader<'_>, own: &str, written: &Node) -> Vec<Arc<str>> {
-    let mut found = Found { own: Vec::new(), every: Vec::new() };
+/// The value is a name, a list of names, or, as in LiteLLM, a list of maps with the fallbacks of all groups. Of these maps the
+/// entries for `own` are used first, then those for every group (`*`). See <https://docs.litellm.ai/docs/routing>.
+pub(super) fn fallbacks(context: &mut LoadContext<'_>, own: &str, written: &Node) -> Vec<Arc<str>> {
+    let mut found = FallbackNames { own: Vec::new(), every: Vec::new() };
     for item in written.list().unwrap_or(std::slice::from_ref(written)) {
         match item.map() {
             Some(entries) => {
                 for entry in entries {
                     if entry.key != EVERY {
-                        let place = reader.place(&entry.at);
-                        reader.uses_name(Used::ModelGroup, &entry.key, place);
+                        let place = context.place(&entry.at);
+                        context.reference_name(ReferenceKind::ModelGroup, &entry.key, place);
                     }
                     for name in entry.node.list().unwrap_or(std::slice::from_ref(&entry.node)) {
                         match entry.key.as_str() {
-                            EVERY => name_of(reader, name, &mut found.every),
-                            key if key == own => name_of(reader, name, &mut found.own),
-                            // Of another group: only that it is there.
-                            _ => name_of(reader, name, &mut Vec::new()),
+                            EVERY => name_of(context, name, &mut found.every),
+                            key if key == own => name_of(context, name, &mut found.own),
+                            // For another group: only check that the names exist.
+                            _ => name_of(context, name, &mut Vec::new()),
                         }
                     }
                 }
             }
-            None => name_of(reader, item, &mut found.own),
+            None => name_of(context, item, &mut found.own),
         }
     }
     let mut groups: Vec<Arc<str>> = Vec::new();
@@ -47,20 +47,20 @@ pub(super) fn fallbacks(reader: &mut Reader<'_>, own: &str, written: &Node) -> V
     groups
 }
 
-struct Found {
+struct FallbackNames {
     own: Vec<Arc<str>>,
     every: Vec<Arc<str>>,
 }
 
-fn name_of(reader: &mut Reader<'_>, node: &Node, into: &mut Vec<Arc<str>>) {
+fn name_of(context: &mut LoadContext<'_>, node: &Node, into: &mut Vec<Arc<str>>) {
     match node.text() {
         Some(name) => {
-            reader.uses(Used::ModelGroup, node);
+            context.reference(ReferenceKind::ModelGroup, node);
             into.push(name.into());
         }
         None => {
-            let message = format!("`fallbacks` names model groups, but this is {}", said(node));
-            reader.error("F0108", node, message, "Write `fallbacks: [spare]` with the ids of other groups.");
+            let message = format!("`fallbacks` must be ids of model groups, but this is {}", describe(node));
+            context.error("F0108", node, message, "Write `fallbacks: [spare]` with the ids of other groups.");
         }
     }
 }

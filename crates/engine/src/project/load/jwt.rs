@@ -1,16 +1,16 @@
-//! `jwt`: rules for the tokens of callers, in `a2a_server` and in `credentials.yml`.
+//! Reads `jwt` in `a2a_server` and in `credentials.yml`: how JWTs of callers are validated.
 
 use serde_json::Value as Json;
 
 use super::super::{
     jwt::JwtDef,
-    reader::{Fields, Reader},
+    load_context::{LoadContext, MapFields},
     schema::JWT,
     yaml::Node,
 };
 
-impl Reader<'_> {
-    /// The rules, with the key set in place of its file.
+impl LoadContext<'_> {
+    /// Reads the section. The path of a key set is replaced by the content of the file.
     pub(super) fn jwt(&mut self, node: &Node) -> Option<JwtDef> {
         let before = self.findings.as_slice().len();
         let fields = self.fields(node, &JWT)?;
@@ -18,7 +18,7 @@ impl Reader<'_> {
         if let Some(set) = self.key_set(&fields) {
             rules.insert("jwks".to_owned(), set);
         }
-        // What was told already is not told twice.
+        // The errors are already reported.
         if self.findings.as_slice().len() > before {
             return None;
         }
@@ -34,8 +34,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The key set of a file.
-    fn key_set(&mut self, fields: &Fields<'_>) -> Option<Json> {
+    /// Reads the file of a key set.
+    fn key_set(&mut self, fields: &MapFields<'_>) -> Option<Json> {
         let node = fields.node("jwks")?;
         let text = node.text()?;
         if text.contains("://") {
@@ -43,14 +43,19 @@ impl Reader<'_> {
             return None;
         }
         let Some(content) = self.sources.texts.get(text.trim_start_matches("./")) else {
-            let help = "Write an address with `https://`, or create the file; paths begin in the project's folder.";
-            self.error("F0643", node, format!("the key set `{text}` is not there"), help);
+            let help = "Write a URL with `https://`, or create the file; paths are relative to the project folder.";
+            self.error("F0643", node, format!("key set not found: `{text}`"), help);
             return None;
         };
         match serde_json::from_str(content) {
             Ok(set) => Some(set),
             Err(error) => {
-                self.error("F0643", node, format!("the key set `{text}` is no JSON: {error}"), "Mend the file.");
+                self.error(
+                    "F0643",
+                    node,
+                    format!("the key set `{text}` is not valid JSON: {error}"),
+                    "Correct the file.",
+                );
                 None
             }
         }

@@ -1,5 +1,5 @@
-//! From texts to a project. Order matters: endpoints and agents first, since a `call` step is understood by their names; the
-//! author's flows before the built-in ones, which only fill gaps; the checks across files last, when every name is known.
+//! Loads a project from the texts of its files. The order matters: endpoints and agents first, because `call` steps refer to
+//! them; flows of the project before built-in ones, which they replace; the checks across files last, when all names are known.
 
 mod a2a_server;
 mod action_endpoint;
@@ -7,8 +7,8 @@ mod agent_rules;
 mod agents;
 mod assertions;
 mod buttons;
-mod cases;
 mod config;
+mod continuation_hash;
 mod credentials;
 mod domain;
 mod endpoints;
@@ -18,13 +18,13 @@ mod flows;
 mod jwt;
 mod next;
 mod nlg;
-mod reach;
 mod remote;
 mod responses;
 mod search;
 mod secrets;
 mod slots;
 mod steps;
+mod test_cases;
 
 use std::collections::HashSet;
 
@@ -32,10 +32,10 @@ use indexmap::IndexMap;
 use sha2::{Digest, Sha256};
 
 use super::{
-    CalmVersion, Domain, Loaded, Project, SourceFile, Sources,
-    analysis::{self, Noted},
+    CalmVersion, Domain, LoadResult, Project, SourceFile, Sources,
+    analysis::{self, ProjectReferences},
     check,
-    reader::Reader,
+    load_context::LoadContext,
     yaml,
 };
 use crate::finding::SourceLocation;
@@ -43,59 +43,60 @@ use crate::finding::SourceLocation;
 pub use self::environment::variables;
 
 impl Project {
-    /// Loads a project from its texts, with everything that single lines and names show to be wrong.
+    /// Loads a project from its texts and checks syntax, keys, types and names.
     ///
-    /// The project is absent when a finding is an error; all files are read and checked nevertheless.
-    pub fn load(sources: &Sources) -> Loaded {
+    /// All files are read and checked even after an error. The project is `None` if a finding is an error.
+    pub fn load(sources: &Sources) -> LoadResult {
         load(sources, false)
     }
 
-    /// The same, and looks at how flows run and what their conditions can come to: findings that a start need not wait for.
-    pub fn load_and_analyse(sources: &Sources) -> Loaded {
+    /// Like [`load`](Self::load), and also analyses how flows run and which values conditions can have. The additional findings
+    /// are never errors, so a server can start without them.
+    pub fn load_and_analyse(sources: &Sources) -> LoadResult {
         load(sources, true)
     }
 }
 
-fn load(sources: &Sources, analyses: bool) -> Loaded {
-    let mut reader = Reader::new(sources);
-    let endpoints = endpoints::load(&mut reader);
-    let agents = agents::load(&mut reader, &endpoints);
-    let (config, command_prompt) = config::load(&mut reader);
-    let credentials = credentials::load(&mut reader);
-    let mut domain = domain::Merge::default();
-    let mut flows = flows::Found::new(agents.keys().map(|name| name.as_str().into()).collect());
+fn load(sources: &Sources, analyses: bool) -> LoadResult {
+    let mut context = LoadContext::new(sources);
+    let endpoints = endpoints::load(&mut context);
+    let agents = agents::load(&mut context, &endpoints);
+    let (config, command_prompt) = config::load(&mut context);
+    let credentials = credentials::load(&mut context);
+    let mut domain = domain::DomainBuilder::default();
+    let mut flows = flows::FlowCollector::new(agents.keys().map(|name| name.as_str().into()).collect());
     for file in &sources.domain {
-        domain.file(&mut reader, file);
+        domain.file(&mut context, file);
     }
     let mut domain_files: HashSet<&str> = sources.domain.iter().map(|file| &*file.path).collect();
     for file in &sources.data {
-        let Some(root) = reader.open(file) else { continue };
-        // A data folder may hold parts of the domain; a folder that is both is read once.
+        let Some(root) = context.open(file) else { continue };
+        // A data folder may contain files of the domain. A file that is in both folders is read once.
         if flows::is_flow_file(&root) {
-            flows.file(&mut reader, &root);
+            flows.file(&mut context, &root);
         } else if domain::is_domain_file(&root) {
             if domain_files.insert(&file.path) {
-                domain.root(&mut reader, &root);
+                domain.root(&mut context, &root);
             }
         } else {
-            reader.strange_file(&root);
+            context.report_unknown_file(&root);
         }
     }
-    reader.builtin = true;
+    context.builtin = true;
     for file in patterns(sources, config.compat.patterns) {
-        let Some(root) = reader.open(file) else { continue };
+        let Some(root) = context.open(file) else { continue };
         if root.get("flows").is_some() {
-            flows.file(&mut reader, &root);
+            flows.file(&mut context, &root);
         } else {
-            domain.root(&mut reader, &root);
+            domain.root(&mut context, &root);
         }
     }
-    reader.builtin = false;
-    let domain: Domain = domain.finish(&mut reader, &config);
+    context.builtin = false;
+    let domain: Domain = domain.finish(&mut context, &config);
     let flows = flows.finish();
     let hash = hash(sources);
-    let engine = std::mem::take(&mut reader.engine);
-    let Reader { mut findings, uses, conditions, fills, listed, .. } = reader;
+    let engine = std::mem::take(&mut context.engine);
+    let LoadContext { mut findings, references, conditions, assignments, listed_actions, .. } = context;
     let own = |path: &str| path.starts_with("prompts/");
     let prompts =
         sources.texts.iter().filter(|(path, _)| own(path)).map(|(p, text)| (p.clone(), text.clone())).collect();
@@ -111,23 +112,28 @@ fn load(sources: &Sources, analyses: bool) -> Loaded {
         prompts,
         hash,
     };
-    check::run(&project, sources, &uses, &conditions, &mut findings);
+    check::run(&project, sources, &references, &conditions, &mut findings);
     if analyses {
-        let noted = Noted { uses: &uses, conditions: &conditions, fills: &fills, listed: &listed };
-        analysis::run(&project, sources, &noted, &mut findings);
+        let recorded = ProjectReferences {
+            references: &references,
+            conditions: &conditions,
+            assignments: &assignments,
+            listed_actions: &listed_actions,
+        };
+        analysis::run(&project, sources, &recorded, &mut findings);
     }
-    let broken = findings.has_errors();
-    Loaded { project: Some(project).filter(|_| !broken), findings: findings.sorted() }
+    let has_errors = findings.has_errors();
+    LoadResult { project: Some(project).filter(|_| !has_errors), findings: findings.sorted() }
 }
 
-/// The files of the built-in patterns in the order in which they fill gaps. A file that is called `before-<version>` or
-/// `since-<version>` holds what is different in those generations: it goes first where it applies and is left out elsewhere.
-fn patterns(sources: &Sources, generation: CalmVersion) -> Vec<&SourceFile> {
+/// The files of the built-in patterns in order of precedence. A file named `before-<version>` or `since-<version>` contains the
+/// differences of those versions: it takes precedence if it applies, and is excluded otherwise.
+fn patterns(sources: &Sources, version: CalmVersion) -> Vec<&SourceFile> {
     let applies = |file: &SourceFile| {
         let name = file.path.rsplit('/').next().unwrap_or_default().trim_end_matches(".yml");
         match name.split_once('-') {
-            Some(("before", version)) => CalmVersion::of(version).map(|limit| generation < limit),
-            Some(("since", version)) => CalmVersion::of(version).map(|least| generation >= least),
+            Some(("before", limit)) => CalmVersion::of(limit).map(|limit| version < limit),
+            Some(("since", least)) => CalmVersion::of(least).map(|least| version >= least),
             _ => None,
         }
     };
@@ -135,25 +141,25 @@ fn patterns(sources: &Sources, generation: CalmVersion) -> Vec<&SourceFile> {
     some.into_iter().filter(|file| applies(file) == Some(true)).chain(always).collect()
 }
 
-impl Reader<'_> {
-    /// Reads the syntax of one file and makes it the current one.
+impl LoadContext<'_> {
+    /// Parses a file and makes it the current one.
     pub(super) fn open(&mut self, file: &SourceFile) -> Option<yaml::Node> {
         self.file = file.path.clone();
         yaml::read(file, &mut self.findings)
     }
 
-    fn strange_file(&mut self, root: &yaml::Node) {
+    fn report_unknown_file(&mut self, root: &yaml::Node) {
         if root.is_null() {
             return;
         }
-        let message = "this file is neither a flow file nor a part of the domain";
-        let help = "A flow file begins with `flows:`, a domain file with keys such as `slots:` or `responses:`; \
+        let message = "this file contains neither flows nor a part of the domain";
+        let help = "A flow file has the key `flows`, a domain file keys such as `slots` or `responses`; \
                     move other files out of the data folder.";
         self.warning("F0106", root, message, help);
     }
 }
 
-/// A hash over all texts; the environment is left out, since it may hold secrets.
+/// A hash of all texts, without the environment, which may contain secrets.
 fn hash(sources: &Sources) -> u64 {
     let single = [&sources.config, &sources.endpoints, &sources.credentials];
     let many = [&sources.domain, &sources.data, &sources.agents, &sources.patterns];
@@ -174,7 +180,7 @@ pub(super) fn first_bytes(hasher: Sha256) -> u64 {
     hasher.finalize().iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
 
-/// Keeps the first of two things of one name; tells where the first stands.
+/// Records the location of a name. Returns the location of the first definition if the name is a duplicate.
 pub(super) fn first_place<'m>(
     places: &'m mut IndexMap<String, SourceLocation>,
     name: &str,

@@ -1,17 +1,17 @@
-//! What follows a step: `next` in its five forms, and the rules that tie steps together.
+//! Reads `next` and `on_error` of steps and resolves their targets.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{
         Branch, NextStep, Otherwise, Step, Target,
-        reader::{Reader, said},
+        load_context::{LoadContext, describe},
+        references::ConditionRole,
         schema::BRANCH,
-        uses::Role,
         yaml::Node,
     },
-    reach,
-    steps::{Draft, Position},
+    continuation_hash,
+    steps::{StepListBuilder, StepListKind},
 };
 use crate::{
     condition::Condition,
@@ -19,79 +19,81 @@ use crate::{
     ids::StepId,
 };
 
-/// What follows, before ids are known.
+/// A `next` before step ids are resolved.
 #[derive(Debug)]
-pub(super) enum Follow {
-    /// Nothing was written.
-    Unsaid,
-    /// One way.
-    Go(Dest),
-    /// Branches.
-    Branch(Vec<(Condition, Dest)>, Option<(Dest, SourceLocation)>),
+pub(super) enum UnresolvedNext {
+    /// The key is absent.
+    Omitted,
+    /// Always the same target.
+    Go(UnresolvedTarget),
+    /// Branches and their `else`.
+    Branch(Vec<(Condition, UnresolvedTarget)>, Option<(UnresolvedTarget, SourceLocation)>),
 }
 
-/// Where a `next` leads, before ids are known.
+/// A target before step ids are resolved.
 #[derive(Debug)]
-pub(super) enum Dest {
-    /// To the step of this id.
+pub(super) enum UnresolvedTarget {
+    /// The step with this id.
     Id(String, SourceLocation),
-    /// To the step at this position.
+    /// The step at this position.
     At(usize),
-    /// To the end.
+    /// The end of the flow.
     End,
 }
 
-impl Draft<'_> {
-    /// Reads the `next` of a step, or its `on_error`, which has the same forms.
-    pub(super) fn next(&mut self, reader: &mut Reader<'_>, node: Option<&Node>, key: &str) -> Follow {
-        let Some(node) = node.filter(|node| !node.is_null()) else { return Follow::Unsaid };
+impl StepListBuilder<'_> {
+    /// Reads `next` or `on_error` of a step, which have the same forms.
+    pub(super) fn next(&mut self, context: &mut LoadContext<'_>, node: Option<&Node>, key: &str) -> UnresolvedNext {
+        let Some(node) = node.filter(|node| !node.is_null()) else { return UnresolvedNext::Omitted };
         if let Some(text) = node.text() {
-            return Follow::Go(dest(reader, text, node));
+            return UnresolvedNext::Go(dest(context, text, node));
         }
         let Some(items) = node.list() else {
-            let message = format!("`{key}` is a step id, `END`, or a list, but this is {}", said(node));
-            let help = format!("Write branches as a list: `- if: …` on a line of its own, below `{key}:`.");
-            reader.error("F0108", node, message, help);
-            return Follow::Go(Dest::End);
+            let message = format!("`{key}` must be a step id, `END`, or a list, but this is {}", describe(node));
+            let help = format!("Write branches as a list: `- if: …` on a separate line below `{key}:`.");
+            context.error("F0108", node, message, help);
+            return UnresolvedNext::Go(UnresolvedTarget::End);
         };
         if items.is_empty() {
             let message = format!("the list under `{key}` is empty");
-            reader.error("F0203", node, message, "Write branches or steps, or a step id.");
-            return Follow::Go(Dest::End);
+            context.error("F0203", node, message, "Write branches or steps, or a step id.");
+            return UnresolvedNext::Go(UnresolvedTarget::End);
         }
         let is_branch = |item: &Node| ["if", "then", "else"].iter().any(|key| item.get(key).is_some());
         if items.iter().any(is_branch) {
-            self.branches(reader, node, items)
+            self.branches(context, node, items)
         } else {
-            self.list(reader, items, Position::Plain).map_or(Follow::Go(Dest::End), |first| Follow::Go(Dest::At(first)))
+            self.list(context, items, StepListKind::Plain).map_or(UnresolvedNext::Go(UnresolvedTarget::End), |first| {
+                UnresolvedNext::Go(UnresolvedTarget::At(first))
+            })
         }
     }
 
-    fn branches(&mut self, reader: &mut Reader<'_>, node: &Node, items: &[Node]) -> Follow {
+    fn branches(&mut self, context: &mut LoadContext<'_>, node: &Node, items: &[Node]) -> UnresolvedNext {
         let mut branches = Vec::new();
-        let mut otherwise: Option<(Dest, SourceLocation)> = None;
+        let mut otherwise: Option<(UnresolvedTarget, SourceLocation)> = None;
         let mut has_else = false;
         for item in items {
-            let Some(fields) = reader.fields(item, &BRANCH) else { continue };
+            let Some(fields) = context.fields(item, &BRANCH) else { continue };
             if fields.has("if") && fields.has("else") {
-                let help = "Put `else` into an item of its own: `- else: …`.";
-                reader.error("F0237", fields.at("else"), "`if` and `else` stand in one item", help);
+                let help = "Move `else` to a separate item: `- else: …`.";
+                context.error("F0237", fields.at("else"), "`if` and `else` are in the same item", help);
             }
             if fields.has("else") {
                 if has_else {
-                    reader.error("F0234", fields.at("else"), "`else` stands twice", "Keep one of them.");
+                    context.error("F0234", fields.at("else"), "duplicate `else`", "Remove one of them.");
                 }
                 has_else = true;
-                let place = reader.place(fields.at("else"));
-                let target = self.target(reader, fields.node("else"), fields.at("else"), "else");
+                let place = context.place(fields.at("else"));
+                let target = self.target(context, fields.node("else"), fields.at("else"), "else");
                 otherwise = otherwise.or(target.map(|target| (target, place)));
             }
             if let Some(condition) = fields.node("if") {
-                let condition = reader.condition(condition, Role::Branch(self.flow.clone()));
-                let target = self.target(reader, fields.node("then"), fields.at("if"), "then");
+                let condition = context.condition(condition, ConditionRole::Branch(self.flow.clone()));
+                let target = self.target(context, fields.node("then"), fields.at("if"), "then");
                 branches.extend(condition.zip(target));
             } else if fields.has("then") {
-                reader.error(
+                context.error(
                     "F0109",
                     fields.at("then"),
                     "`then` needs an `if`",
@@ -100,39 +102,46 @@ impl Draft<'_> {
             }
         }
         if !has_else {
-            let help = "Add `- else: <step id>` or `- else: END`, so that there is always a way on.";
-            reader.error("F0206", node, "a list with `if` needs an `else`", help);
+            let help = "Add `- else: <step id>` or `- else: END`, so that there is always a next step.";
+            context.error("F0206", node, "a list with `if` needs an `else`", help);
         }
-        Follow::Branch(branches, otherwise)
+        UnresolvedNext::Branch(branches, otherwise)
     }
 
-    /// What stands under `then` or `else`: a step id, `END`, or a list of steps.
-    fn target(&mut self, reader: &mut Reader<'_>, node: Option<&Node>, at: &Node, key: &str) -> Option<Dest> {
+    /// Reads `then` or `else`: a step id, `END`, or a list of steps.
+    fn target(
+        &mut self,
+        context: &mut LoadContext<'_>,
+        node: Option<&Node>,
+        at: &Node,
+        key: &str,
+    ) -> Option<UnresolvedTarget> {
         let Some(node) = node.filter(|node| !node.is_null()) else {
-            let message = format!("the branch does not say where it goes: `{key}` is missing");
-            reader.error("F0109", at, message, format!("Add `{key}: <step id>`, `{key}: END`, or a list of steps."));
+            let message = format!("the branch has no target: `{key}` is missing");
+            context.error("F0109", at, message, format!("Add `{key}: <step id>`, `{key}: END`, or a list of steps."));
             return None;
         };
         if let Some(text) = node.text() {
-            return Some(dest(reader, text, node));
+            return Some(dest(context, text, node));
         }
         match node.list() {
             Some([]) => {
                 let message = format!("the list under `{key}` is empty");
-                reader.error("F0203", node, message, "Add a step, or write a step id or `END`.");
+                context.error("F0203", node, message, "Add a step, or write a step id or `END`.");
                 None
             }
-            Some(items) => self.list(reader, items, Position::Branch).map(Dest::At),
+            Some(items) => self.list(context, items, StepListKind::Branch).map(UnresolvedTarget::At),
             None => {
-                let message = format!("`{key}` takes a step id, `END` or a list of steps, but this is {}", said(node));
-                reader.error("F0108", node, message, "Write the steps as a list, each with `- ` before it.");
+                let message =
+                    format!("`{key}` must be a step id, `END` or a list of steps, but this is {}", describe(node));
+                context.error("F0108", node, message, "Write the steps as a list, each starting with `- `.");
                 None
             }
         }
     }
 
-    /// Resolves every id, and tells of steps that no way leads to.
-    pub(super) fn resolve(self, reader: &mut Reader<'_>) -> (Vec<Step>, HashMap<StepId, usize>) {
+    /// Resolves all step ids and reports unreachable steps.
+    pub(super) fn resolve(self, context: &mut LoadContext<'_>) -> (Vec<Step>, HashMap<StepId, usize>) {
         let mut index = HashMap::with_capacity(self.steps.len());
         for (at, step) in self.steps.iter().enumerate() {
             index.entry(step.id.clone()).or_insert(at);
@@ -140,20 +149,20 @@ impl Draft<'_> {
         let ids: Vec<StepId> = self.steps.iter().map(|step| step.id.clone()).collect();
         let named: Vec<StepId> = self.steps.iter().filter(|step| step.named).map(|step| step.id.clone()).collect();
         let flow = self.flow;
-        let mut resolve = |dest: Dest| match dest {
-            Dest::End => Target::End,
-            Dest::At(at) => ids.get(at).cloned().map_or(Target::End, Target::Step),
-            Dest::Id(id, place) => {
+        let mut resolve = |dest: UnresolvedTarget| match dest {
+            UnresolvedTarget::End => Target::End,
+            UnresolvedTarget::At(at) => ids.get(at).cloned().map_or(Target::End, Target::Step),
+            UnresolvedTarget::Id(id, place) => {
                 let long = format!("{flow}_{id}");
                 match [id.as_str(), long.as_str()].into_iter().find(|id| index.contains_key(*id)) {
                     Some(id) => Target::Step(id.into()),
                     None => {
                         let help = match did_you_mean(&id, named.iter().map(StepId::as_str)) {
                             Some(near) => format!("Did you mean `{near}`?"),
-                            None => format!("Give the step `id: {id}`, or write `END`."),
+                            None => format!("Set `id: {id}` at a step, or write `END`."),
                         };
                         let message = format!("there is no step `{id}` in the flow `{flow}`");
-                        reader.findings.error("F0205", &place, message, help);
+                        context.findings.error("F0205", &place, message, help);
                         Target::End
                     }
                 }
@@ -170,20 +179,20 @@ impl Draft<'_> {
                 on_error,
                 place: draft.place,
                 description: draft.description,
-                reach: draft.own,
+                continuation_hash: draft.own,
             });
         }
-        unreachable_steps(reader, &steps, &index);
-        reach::fill(&mut steps, &index);
+        unreachable_steps(context, &steps, &index);
+        continuation_hash::fill(&mut steps, &index);
         (steps, index)
     }
 }
 
-fn resolved(follow: Follow, resolve: &mut impl FnMut(Dest) -> Target) -> NextStep {
+fn resolved(follow: UnresolvedNext, resolve: &mut impl FnMut(UnresolvedTarget) -> Target) -> NextStep {
     match follow {
-        Follow::Unsaid => NextStep::Go(Target::End),
-        Follow::Go(dest) => NextStep::Go(resolve(dest)),
-        Follow::Branch(branches, otherwise) => NextStep::Branch {
+        UnresolvedNext::Omitted => NextStep::Go(Target::End),
+        UnresolvedNext::Go(dest) => NextStep::Go(resolve(dest)),
+        UnresolvedNext::Branch(branches, otherwise) => NextStep::Branch {
             branches: branches
                 .into_iter()
                 .map(|(condition, dest)| Branch { condition, target: resolve(dest) })
@@ -193,11 +202,11 @@ fn resolved(follow: Follow, resolve: &mut impl FnMut(Dest) -> Target) -> NextSte
     }
 }
 
-fn dest(reader: &Reader<'_>, text: &str, node: &Node) -> Dest {
-    if text == "END" { Dest::End } else { Dest::Id(text.to_owned(), reader.place(node)) }
+fn dest(context: &LoadContext<'_>, text: &str, node: &Node) -> UnresolvedTarget {
+    if text == "END" { UnresolvedTarget::End } else { UnresolvedTarget::Id(text.to_owned(), context.place(node)) }
 }
 
-fn unreachable_steps(reader: &mut Reader<'_>, steps: &[Step], index: &HashMap<StepId, usize>) {
+fn unreachable_steps(context: &mut LoadContext<'_>, steps: &[Step], index: &HashMap<StepId, usize>) {
     let mut reached = HashSet::new();
     let mut open: Vec<usize> = if steps.is_empty() { Vec::new() } else { vec![0] };
     while let Some(at) = open.pop() {
@@ -208,11 +217,11 @@ fn unreachable_steps(reader: &mut Reader<'_>, steps: &[Step], index: &HashMap<St
         }));
     }
     for (at, step) in steps.iter().enumerate().filter(|(at, _)| !reached.contains(at)) {
-        // One finding for a chain of steps: those behind an unreachable one are its consequence.
+        // One finding for consecutive unreachable steps: the later ones are a consequence of the first.
         let led_to = at.checked_sub(1).is_some_and(|before| !reached.contains(&before));
         if !led_to {
-            let help = "Lead a `next` here by the step's `id`, or remove the step.";
-            reader.findings.error("F0211", &step.place, "no way leads to this step", help);
+            let help = "Refer to the `id` of the step in a `next`, or remove the step.";
+            context.findings.error("F0211", &step.place, "this step is unreachable", help);
         }
     }
 }

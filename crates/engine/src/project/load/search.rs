@@ -1,58 +1,58 @@
-//! `flow_retrieval`, `EnterpriseSearchPolicy` and `vector_store`: everything about finding things.
+//! Reads `flow_retrieval`, `EnterpriseSearchPolicy` and `vector_store`.
 
 use super::super::{
     DocumentStore, ModelChoice, QdrantDef, RetrievalConfig, SearchConfig,
-    reader::{Fields, Reader},
+    load_context::{LoadContext, MapFields},
     schema::{DOCUMENTS, RETRIEVAL, SEARCH, VECTOR_STORE},
     yaml::Node,
 };
 
-/// The folder of documents where none is named.
+/// The default folder of documents.
 const FOLDER: &str = "docs";
-/// Utterances that make a question, where the project sets none.
+/// The default of `max_messages_in_query`.
 const MESSAGES: usize = 2;
 
 /// Reads `flow_retrieval`.
-pub(super) fn retrieval(reader: &mut Reader<'_>, node: &Node) -> RetrievalConfig {
+pub(super) fn retrieval(context: &mut LoadContext<'_>, node: &Node) -> RetrievalConfig {
     let mut config = RetrievalConfig::default();
-    let Some(fields) = reader.fields(node, &RETRIEVAL) else { return config };
+    let Some(fields) = context.fields(node, &RETRIEVAL) else { return config };
     config.active = fields.flag("active");
     config.slots = fields.flag("should_embed_slots");
-    config.embeddings = fields.node("embeddings").map(|node| choice(reader, node));
+    config.embeddings = fields.node("embeddings").map(|node| choice(context, node));
     match fields.number("num_flows") {
         Some(n) if n < 1.0 => {
-            let message = format!("`num_flows` is 1 or more; {} is taken", config.flows);
-            reader.warning(
+            let message = format!("`num_flows` must be 1 or more; {} is used", config.flows);
+            context.warning(
                 "F0728",
                 fields.at("num_flows"),
                 message,
-                "Write how many flows the model may see, such as 20.",
+                "Write the maximum number of flows in the prompt, such as 20.",
             );
         }
         Some(n) => config.flows = n as usize,
         None => {}
     }
     if let Some(turns) = fields.number("turns_to_embed") {
-        // Less than one turn is one; the cast of a large number saturates.
+        // The minimum is one turn. The cast saturates.
         config.turns = (turns as usize).max(1);
     }
     config
 }
 
 /// Reads the policy.
-pub(super) fn policy(reader: &mut Reader<'_>, node: &Node) -> Option<SearchConfig> {
-    let place = reader.place(node.get("name").unwrap_or(node));
+pub(super) fn policy(context: &mut LoadContext<'_>, node: &Node) -> Option<SearchConfig> {
+    let place = context.place(node.get("name").unwrap_or(node));
     if node.map().is_none() {
         return Some(SearchConfig { place, ..defaults() });
     }
-    let fields = reader.fields(node, &SEARCH)?;
+    let fields = context.fields(node, &SEARCH)?;
     let mut config = SearchConfig { place, ..defaults() };
     if let Some(llm) = fields.node("llm") {
-        config.llm = choice(reader, llm);
+        config.llm = choice(context, llm);
     }
-    config.embeddings = fields.node("embeddings").map(|node| choice(reader, node));
+    config.embeddings = fields.node("embeddings").map(|node| choice(context, node));
     if let Some(store) = fields.node("vector_store") {
-        documents(reader, store, &mut config);
+        documents(context, store, &mut config);
     }
     config.generative = fields.flag("use_generative_llm");
     config.citations = fields.flag("citation_enabled");
@@ -61,8 +61,8 @@ pub(super) fn policy(reader: &mut Reader<'_>, node: &Node) -> Option<SearchConfi
     config.messages_in_query = count("max_messages_in_query").unwrap_or(MESSAGES).max(1);
     config.max_history = count("max_history");
     config.include_date_time = fields.flag("include_date_time");
-    config.timezone = reader.timezone(fields.node("timezone"), "F0705");
-    config.prompt = fields.node("prompt_template").and_then(|node| reader.template_file(node));
+    config.timezone = context.timezone(fields.node("timezone"), "F0705");
+    config.prompt = fields.node("prompt_template").and_then(|node| context.template_file(node));
     Some(config)
 }
 
@@ -84,15 +84,15 @@ fn defaults() -> SearchConfig {
     }
 }
 
-fn documents(reader: &mut Reader<'_>, node: &Node, config: &mut SearchConfig) {
-    let Some(fields) = reader.fields(node, &DOCUMENTS) else { return };
+fn documents(context: &mut LoadContext<'_>, node: &Node, config: &mut SearchConfig) {
+    let Some(fields) = context.fields(node, &DOCUMENTS) else { return };
     config.threshold = fields.number("threshold").unwrap_or(0.0);
     let source = fields.text("source").map(|path| path.trim_start_matches("./").trim_end_matches('/'));
     config.store = match fields.text("type").map(str::to_lowercase).as_deref() {
         Some("qdrant") => DocumentStore::Qdrant,
         kind => {
             if let Some(other) = kind.filter(|kind| *kind != "faiss") {
-                not_spoken(reader, fields.node("type").unwrap_or(node), other);
+                report_unsupported_store(context, fields.node("type").unwrap_or(node), other);
             }
             let path = source.filter(|path| !path.is_empty()).unwrap_or(FOLDER);
             DocumentStore::Folder { path: path.into(), named: source.is_some() }
@@ -100,36 +100,36 @@ fn documents(reader: &mut Reader<'_>, node: &Node, config: &mut SearchConfig) {
     };
 }
 
-fn not_spoken(reader: &mut Reader<'_>, node: &Node, store: &str) {
-    let cure = "Write `faiss` to search the files of a folder, or `qdrant`.";
+fn report_unsupported_store(context: &mut LoadContext<'_>, node: &Node, store: &str) {
+    let default_help = "Write `faiss` to search the files of a folder, or `qdrant`.";
     let help = match crate::finding::did_you_mean(store, ["faiss", "qdrant"]) {
         Some(near) => format!("Did you mean `{near}`?"),
-        None if store.contains('.') => format!("It is a Python class, which is not run here. {cure}"),
-        None => cure.to_owned(),
+        None if store.contains('.') => format!("It is a Python class, which does not run. {default_help}"),
+        None => default_help.to_owned(),
     };
-    let message = format!("the vector store `{store}` is not spoken; the files of a folder are searched in its place");
-    reader.warning("F0720", node, message, help);
+    let message = format!("the vector store `{store}` is not supported; the files of a folder are searched instead");
+    context.warning("F0720", node, message, help);
 }
 
 /// Reads `vector_store` of `endpoints.yml`.
-pub(super) fn vector_store(reader: &mut Reader<'_>, node: &Node) -> Option<QdrantDef> {
-    let fields = reader.fields(node, &VECTOR_STORE)?;
+pub(super) fn vector_store(context: &mut LoadContext<'_>, node: &Node) -> Option<QdrantDef> {
+    let fields = context.fields(node, &VECTOR_STORE)?;
     match fields.text("type").map(str::to_lowercase).as_deref() {
-        Some("qdrant") => qdrant(reader, &fields),
+        Some("qdrant") => qdrant(context, &fields),
         Some("faiss") => None,
         other => {
-            // A retriever of the project's own has keys of its own, and often no type.
-            not_spoken(reader, fields.node("type").unwrap_or(node), other.unwrap_or("of the project's own"));
+            // A custom retriever has arbitrary keys and often no type.
+            report_unsupported_store(context, fields.node("type").unwrap_or(node), other.unwrap_or("custom"));
             None
         }
     }
 }
 
-fn qdrant(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<QdrantDef> {
-    reader.address(fields.node("url"));
+fn qdrant(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> Option<QdrantDef> {
+    context.address(fields.node("url"));
     let Some(collection) = fields.text("collection") else {
         let message = "a Qdrant store needs `collection`";
-        reader.error("F0109", fields.at("type"), message, "Add `collection: …` with the name of the collection.");
+        context.error("F0109", fields.at("type"), message, "Add `collection: …` with the name of the collection.");
         return None;
     };
     let mut url = match fields.text("url") {
@@ -155,7 +155,7 @@ fn qdrant(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<QdrantDef> {
     })
 }
 
-fn choice(reader: &mut Reader<'_>, node: &Node) -> ModelChoice {
-    let (group, own) = reader.model(node);
+fn choice(context: &mut LoadContext<'_>, node: &Node) -> ModelChoice {
+    let (group, own) = context.model(node);
     ModelChoice { group, own }
 }

@@ -1,61 +1,66 @@
-//! Secrets in files: allowed as `${NAME}` only.
+//! Checks credentials in files. Secrets must be written as `${NAME}`.
 
 use super::super::{
     AuthDef, OAuthDef,
-    reader::{Fields, Reader},
+    load_context::{LoadContext, MapFields},
     schema::{AUTH, MCP_OAUTH, MapSchema, OAUTH},
     yaml::Node,
 };
 
-impl Reader<'_> {
-    /// Refuses a secret that stands in the file itself.
-    pub(crate) fn secret(&mut self, fields: &Fields<'_>, key: &str) {
+impl LoadContext<'_> {
+    /// Reports a secret in the file as an error.
+    pub(crate) fn secret(&mut self, fields: &MapFields<'_>, key: &str) {
         let Some(node) = fields.node(key).filter(|node| !node.expanded) else { return };
         let variable = format!("{}_{key}", fields.text("name").or(fields.text("provider")).unwrap_or("my"));
         let variable = variable.to_uppercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
         let place = crate::finding::SourceLocation { width: 1, ..self.place(node) };
-        let message = format!("`{key}` is a secret and must not stand in a file");
+        let message = format!("`{key}` is a secret and must not be written in a file");
         self.findings.error("F0601", &place, message, format!("Write `{key}: ${{{variable}}}` and set that variable."));
     }
 
-    /// Warns of a secret that stands in the file itself, where other programs that read the file allow it.
+    /// Reports a secret in the file as a warning, for keys where Rasa allows it.
     pub(super) fn secret_warned(&mut self, node: Option<&Node>, key: &str, variable: &str) {
         let Some(node) = node.filter(|node| !node.expanded && node.text().is_some_and(|text| !text.is_empty())) else {
             return;
         };
         let place = crate::finding::SourceLocation { width: 1, ..self.place(node) };
-        let message = format!("`{key}` is a secret and should not stand in a file");
+        let message = format!("`{key}` is a secret and should not be written in a file");
         let help = format!("Write `{key}: ${{{variable}}}` and set that variable.");
         self.findings.warning("F0601", &place, message, help);
     }
 
-    /// `auth` or `hook_auth`: one way at most, secrets from the environment.
+    /// Reads `auth` or `hook_auth`: at most one kind of credentials.
     pub(super) fn auth(&mut self, node: &Node) -> Option<AuthDef> {
         let fields = self.fields(node, &AUTH)?;
-        self.one_way(&fields, &OAUTH);
+        self.single_credentials(&fields, &OAUTH);
         fields.parse()
     }
 
-    /// `oauth` of an MCP server, which knows more ways to come by a token.
-    pub(super) fn mcp_oauth(&mut self, server: &Fields<'_>) -> Option<OAuthDef> {
-        let fields = self.one_way(server, &MCP_OAUTH)?;
+    /// Reads `oauth` of an MCP server, which supports more grant types than that of agents.
+    pub(super) fn mcp_oauth(&mut self, server: &MapFields<'_>) -> Option<OAuthDef> {
+        let fields = self.single_credentials(server, &MCP_OAUTH)?;
         if fields.text("grant") != Some("authorization_code") {
             for key in ["client_id", "client_secret"].into_iter().filter(|key| !fields.has(key)) {
                 let message = format!("`oauth` of an MCP server needs `{key}`");
-                let help =
-                    format!("Add `{key}: …`, or set `grant: authorization_code` for a server that people log in to.");
+                let help = format!(
+                    "Add `{key}: …`, or set `grant: authorization_code` for a server with an interactive login."
+                );
                 self.error("F0109", fields.node, message, help);
             }
         }
         fields.parse()
     }
 
-    /// Checks that there is one way at most. The answer is what stands under `oauth`.
-    fn one_way<'n>(&mut self, fields: &Fields<'n>, oauth_schema: &'static MapSchema) -> Option<Fields<'n>> {
-        let ways: Vec<&str> = ["api_key", "oauth", "token"].into_iter().filter(|key| fields.has(key)).collect();
-        if let [first, second, ..] = ways.as_slice() {
-            let message = format!("`{first}` and `{second}` are two ways to say who we are; one is allowed");
-            self.error("F0604", fields.at(second), message, "Keep one of them.");
+    /// Checks that there is at most one kind of credentials. Returns the fields of `oauth`.
+    fn single_credentials<'n>(
+        &mut self,
+        fields: &MapFields<'n>,
+        oauth_schema: &'static MapSchema,
+    ) -> Option<MapFields<'n>> {
+        let kinds: Vec<&str> = ["api_key", "oauth", "token"].into_iter().filter(|key| fields.has(key)).collect();
+        if let [first, second, ..] = kinds.as_slice() {
+            let message = format!("`{first}` and `{second}` are two kinds of credentials; only one is allowed");
+            self.error("F0604", fields.at(second), message, "Remove one of them.");
         }
         let oauth = self.fields(fields.node("oauth")?, oauth_schema)?;
         self.address(oauth.node("token_url"));
@@ -63,23 +68,23 @@ impl Reader<'_> {
         Some(oauth)
     }
 
-    /// Checks that a text is an HTTP address.
+    /// Checks that a string is an HTTP URL.
     pub(super) fn address(&mut self, node: Option<&Node>) {
         let Some((node, text)) = node.and_then(|node| Some((node, node.text()?))) else { return };
         let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
         if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/') || rest.contains(char::is_whitespace)) {
-            // A query may hold a key.
+            // The query may contain a key.
             let shown = match text.split_once('?') {
-                Some((before, _)) if !node.expanded => format!("a text (`{before}?…`)"),
-                _ => super::super::reader::said(node),
+                Some((before, _)) if !node.expanded => format!("a string (`{before}?…`)"),
+                _ => super::super::load_context::describe(node),
             };
-            let message = format!("an address begins with `http://` or `https://` and a host, but this is {shown}");
-            self.error("F0612", node, message, "Write it in full, such as `http://localhost:8000/mcp`.");
+            let message = format!("a URL must start with `http://` or `https://` and a host, but this is {shown}");
+            self.error("F0612", node, message, "Write the full URL, such as `http://localhost:8000/mcp`.");
         }
     }
 
-    /// The headers that `api_key` or `token` make.
-    pub(super) fn auth_headers(&self, fields: &Fields<'_>) -> Vec<(String, String)> {
+    /// The headers for `api_key` or `token`.
+    pub(super) fn auth_headers(&self, fields: &MapFields<'_>) -> Vec<(String, String)> {
         let name = fields.text("header_name").unwrap_or("Authorization").to_owned();
         if let Some(key) = fields.text("api_key") {
             let format = fields.text("header_format").unwrap_or("Bearer {key}");

@@ -1,4 +1,4 @@
-//! Slots: types, mappings, validation, and those that every project has.
+//! Reads slots with types, mappings and validation, and adds the built-in slots.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use serde_json::Value as Json;
 use super::super::{
     Config, FillPolicy, Mapping, Rejection, SlotDef, SlotType, Validation,
     builtin::{self, BuiltinSlot},
-    reader::{Fields, Reader, said},
+    load_context::{LoadContext, MapFields, describe},
+    references::{ConditionRole, ReferenceKind},
     schema::{MAPPING, MAPPING_CONDITION, REJECTION, SLOT, VALIDATION},
-    uses::{Role, Used},
     yaml::{Entry, Node},
 };
 use crate::{
@@ -21,51 +21,52 @@ use crate::{
 const TYPES: [&str; 6] = ["text", "bool", "categorical", "float", "list", "any"];
 const MAPPINGS: [&str; 5] = ["from_llm", "controlled", "from_entity", "from_intent", "from_text"];
 
-/// Reads one slot.
-pub(super) fn slot(reader: &mut Reader<'_>, entry: &Entry) -> Option<SlotDef> {
-    let fields = reader.fields(&entry.node, &SLOT)?;
+/// Reads a slot.
+pub(super) fn slot(context: &mut LoadContext<'_>, entry: &Entry) -> Option<SlotDef> {
+    let fields = context.fields(&entry.node, &SLOT)?;
     if entry.key.contains(['(', ')', '=', ',']) {
-        let message = format!("buttons cannot fill the slot `{}`: its name holds one of `(`, `)`, `=`, `,`", entry.key);
-        reader.warning("F0312", &entry.at, message, "Use letters, digits and `_`.");
+        let message =
+            format!("buttons cannot fill the slot `{}`: its name contains one of `(`, `)`, `=`, `,`", entry.key);
+        context.warning("F0312", &entry.at, message, "Use letters, digits and `_`.");
     }
-    let kind = slot_type(reader, &fields)?;
+    let kind = slot_type(context, &fields)?;
     let name = SlotName::from(entry.key.as_str());
-    let initial = fields.node("initial_value").map_or(Json::Null, |node| initial(reader, node, &kind));
-    let mappings = fields.list("mappings").iter().filter_map(|node| mapping(reader, node)).collect();
+    let initial = fields.node("initial_value").map_or(Json::Null, |node| initial(context, node, &kind));
+    let mappings = fields.list("mappings").iter().filter_map(|node| mapping(context, node)).collect();
     let fill = match fields.text("fill") {
         Some("when_asked") => FillPolicy::WhenAsked,
         Some("once") => FillPolicy::Once,
         _ => FillPolicy::AnyTime,
     };
-    let validation = fields.node("validation").and_then(|node| validation(reader, node, &name));
-    let place = reader.place(&entry.at);
+    let validation = fields.node("validation").and_then(|node| validation(context, node, &name));
+    let place = context.place(&entry.at);
     let shared = fields.flag("shared_for_coexistence");
-    Some(SlotDef { name, kind, initial, mappings, fill, validation, shared, builtin: reader.builtin, place })
+    Some(SlotDef { name, kind, initial, mappings, fill, validation, shared, builtin: context.builtin, place })
 }
 
-fn slot_type(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SlotType> {
+fn slot_type(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> Option<SlotType> {
     let node = fields.node("type")?;
     let written = node.text()?;
     for (key, of) in [("values", "categorical"), ("min_value", "float"), ("max_value", "float")] {
         if fields.has(key) && written != of {
-            let message = format!("`{key}` belongs to slots of type `{of}`, not `{written}`");
-            reader.warning("F0303", fields.at(key), message, format!("Remove it, or write `type: {of}`."));
+            let message = format!("`{key}` is a key of slots of type `{of}`, not `{written}`");
+            context.warning("F0303", fields.at(key), message, format!("Remove it, or write `type: {of}`."));
         }
     }
     match written {
         "text" => Some(SlotType::Text),
         "bool" => Some(SlotType::Bool),
         "boolean" => {
-            reader.warning("F0317", node, "the type is called `bool`", "Write `type: bool`.");
+            context.warning("F0317", node, "the type is called `bool`", "Write `type: bool`.");
             Some(SlotType::Bool)
         }
-        "categorical" => Some(SlotType::Categorical(values(reader, fields))),
+        "categorical" => Some(SlotType::Categorical(values(context, fields))),
         "float" => Some(SlotType::Float { min: fields.number("min_value"), max: fields.number("max_value") }),
         "list" => Some(SlotType::List),
         "any" => Some(SlotType::Any),
         other => {
             let help = if other.contains('.') {
-                "Slot types in Python are not run here; use `any` with a custom action.".to_owned()
+                "Slot types in Python are not supported; use `any` with a custom action.".to_owned()
             } else {
                 match did_you_mean(other, TYPES) {
                     Some(near) => format!("Did you mean `{near}`?"),
@@ -73,40 +74,35 @@ fn slot_type(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SlotType> {
                     None => format!("Write one of `{}`.", TYPES.join("`, `")),
                 }
             };
-            reader.error("F0302", node, format!("`{other}` is not a type of slots"), help);
+            context.error("F0302", node, format!("`{other}` is not a slot type"), help);
             None
         }
     }
 }
 
-fn values(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Arc<str>> {
+fn values(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> Vec<Arc<str>> {
     let mut values: Vec<Arc<str>> = Vec::new();
     for node in fields.list("values") {
         let Some(text) = node.text() else {
-            let message = format!("a value of a categorical slot is a text; {} is left out", said(node));
-            reader.warning("F0303", node, message, "Write a text.");
+            let message = format!("a value of a categorical slot must be a string; {} is ignored", describe(node));
+            context.warning("F0303", node, message, "Write a string.");
             continue;
         };
         if let Some(other) = values.iter().find(|other| other.to_lowercase() == text.to_lowercase()) {
-            let message = format!("`{text}` and `{other}` differ only in case, and case does not count");
-            reader.warning("F0303", node, message, "Keep one of them.");
+            let message = format!("`{text}` and `{other}` differ only in case, which is ignored");
+            context.warning("F0303", node, message, "Remove one of them.");
             continue;
         }
         values.push(text.into());
     }
     if values.is_empty() {
         let at = fields.at("values");
-        reader.error(
-            "F0303",
-            at,
-            "a categorical slot needs `values`",
-            "List what it may hold: `values: [small, large]`.",
-        );
+        context.error("F0303", at, "a categorical slot needs `values`", "List its values: `values: [small, large]`.");
     }
     values
 }
 
-fn initial(reader: &mut Reader<'_>, node: &Node, kind: &SlotType) -> Json {
+fn initial(context: &mut LoadContext<'_>, node: &Node, kind: &SlotType) -> Json {
     let value = node.json();
     let fits = match kind {
         SlotType::Text | SlotType::Any => true,
@@ -119,7 +115,7 @@ fn initial(reader: &mut Reader<'_>, node: &Node, kind: &SlotType) -> Json {
     };
     if node.is_null() || fits {
         return match (kind, node.text()) {
-            // What an author writes for a text is a text: `007` and `yes` stay as they are.
+            // The initial value of a text slot keeps its spelling, such as `007` and `yes`.
             (SlotType::Text, Some(text)) => Json::from(text),
             (SlotType::Categorical(values), Some(text)) => {
                 let known = values.iter().find(|v| v.to_lowercase() == text.to_lowercase());
@@ -128,18 +124,18 @@ fn initial(reader: &mut Reader<'_>, node: &Node, kind: &SlotType) -> Json {
             _ => value,
         };
     }
-    let message = format!("the initial value of a `{}` slot cannot be {}", kind.name(), said(node));
+    let message = format!("the initial value of a `{}` slot cannot be {}", kind.name(), describe(node));
     let help = match kind {
         SlotType::Categorical(values) => format!("Write one of its values: `{}`.", values.join("`, `")),
         _ => format!("Write a value of type `{}`, or `null`.", kind.name()),
     };
-    reader.error("F0305", node, message, help);
+    context.error("F0305", node, message, help);
     Json::Null
 }
 
-fn mapping(reader: &mut Reader<'_>, node: &Node) -> Option<Mapping> {
-    let fields = reader.fields(node, &MAPPING)?;
-    let active_flows = active_flows(reader, &fields);
+fn mapping(context: &mut LoadContext<'_>, node: &Node) -> Option<Mapping> {
+    let fields = context.fields(node, &MAPPING)?;
+    let active_flows = active_flows(context, &fields);
     let names =
         |key| fields.texts(key).into_iter().filter_map(|node| node.text().map(Into::into)).collect::<Vec<Arc<str>>>();
     let (intents, not_intents) = (names("intent"), names("not_intent"));
@@ -150,23 +146,23 @@ fn mapping(reader: &mut Reader<'_>, node: &Node) -> Option<Mapping> {
             Some(Mapping::FromLlm { allow_nlu_correction, active_flows })
         }
         kind @ ("controlled" | "custom") => {
-            if kind == "custom" && !reader.builtin {
-                reader.warning(
+            if kind == "custom" && !context.builtin {
+                context.warning(
                     "F0306",
                     written,
-                    "`custom` is the older name of `controlled`",
+                    "`custom` is an older name of `controlled`",
                     "Write `type: controlled`.",
                 );
             }
             let action = fields.node("run_action_every_turn");
             if let Some(action) = action {
-                reader.uses(Used::CustomAction, action);
+                context.reference(ReferenceKind::CustomAction, action);
             }
             Some(Mapping::Controlled { run_action_every_turn: action.and_then(Node::text).map(str::to_owned) })
         }
         "from_entity" => {
             let Some(entity) = fields.shared("entity") else {
-                reader.error("F0109", node, "a mapping `from_entity` needs `entity`", "Add `entity: <name>`.");
+                context.error("F0109", node, "a `from_entity` mapping needs `entity`", "Add `entity: <name>`.");
                 return None;
             };
             let (role, group) = (fields.shared("role"), fields.shared("group"));
@@ -174,15 +170,15 @@ fn mapping(reader: &mut Reader<'_>, node: &Node) -> Option<Mapping> {
         }
         kind @ ("from_intent" | "from_trigger_intent") => {
             if kind == "from_trigger_intent" {
-                reader.warning(
+                context.warning(
                     "F0306",
                     written,
-                    "`from_trigger_intent` belongs to forms",
+                    "`from_trigger_intent` is a mapping of forms",
                     "It is read as `from_intent`.",
                 );
             }
             let Some(value) = fields.node("value") else {
-                reader.error("F0109", node, "a mapping `from_intent` needs `value`", "Add `value: …`.");
+                context.error("F0109", node, "a `from_intent` mapping needs `value`", "Add `value: …`.");
                 return None;
             };
             Some(Mapping::FromIntent { value: value.json(), intents, not_intents, active_flows })
@@ -193,24 +189,24 @@ fn mapping(reader: &mut Reader<'_>, node: &Node) -> Option<Mapping> {
                 Some(near) => format!("Did you mean `{near}`?"),
                 None => format!("Write one of `{}`.", MAPPINGS.join("`, `")),
             };
-            reader.error("F0306", written, format!("`{other}` is not a type of mappings"), help);
+            context.error("F0306", written, format!("`{other}` is not a mapping type"), help);
             None
         }
     }
 }
 
-fn active_flows(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<FlowId> {
+fn active_flows(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> Vec<FlowId> {
     let mut flows = Vec::new();
     for node in fields.list("conditions") {
-        let Some(fields) = reader.fields(node, &MAPPING_CONDITION) else { continue };
+        let Some(fields) = context.fields(node, &MAPPING_CONDITION) else { continue };
         if let Some(flow) = fields.node("active_flow") {
-            reader.uses(Used::Flow, flow);
+            context.reference(ReferenceKind::Flow, flow);
             flows.extend(flow.text().map(FlowId::from));
         } else if !fields.has("active_flow") && !fields.has("active_loop") {
-            reader.error(
+            context.error(
                 "F0108",
                 node,
-                "a condition of a mapping is `active_flow: <flow>`",
+                "a condition of a mapping must be `active_flow: <flow>`",
                 "Write `- active_flow: <flow>`.",
             );
         }
@@ -218,12 +214,12 @@ fn active_flows(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<FlowId> {
     flows
 }
 
-fn validation(reader: &mut Reader<'_>, node: &Node, slot: &SlotName) -> Option<Validation> {
-    let fields = reader.fields(node, &VALIDATION)?;
-    let rejections = rejections(reader, &fields, slot);
+fn validation(context: &mut LoadContext<'_>, node: &Node, slot: &SlotName) -> Option<Validation> {
+    let fields = context.fields(node, &VALIDATION)?;
+    let rejections = rejections(context, &fields, slot);
     let refill_utter = match fields.node("refill_utter") {
         Some(node) => {
-            reader.uses(Used::Response, node);
+            context.reference(ReferenceKind::Response, node);
             ResponseName::from(node.text()?)
         }
         None => ResponseName::from(format!("utter_ask_{slot}")),
@@ -231,15 +227,16 @@ fn validation(reader: &mut Reader<'_>, node: &Node, slot: &SlotName) -> Option<V
     Some(Validation { rejections, refill_utter })
 }
 
-/// `rejections` of a slot or of a collect step.
-pub(super) fn rejections(reader: &mut Reader<'_>, fields: &Fields<'_>, slot: &SlotName) -> Vec<Rejection> {
+/// Reads `rejections` of a slot or of a collect step.
+pub(super) fn rejections(context: &mut LoadContext<'_>, fields: &MapFields<'_>, slot: &SlotName) -> Vec<Rejection> {
     let mut rejections = Vec::new();
     for node in fields.list("rejections") {
-        let Some(item) = reader.fields(node, &REJECTION) else { continue };
-        let condition = item.node("if").and_then(|node| reader.condition(node, Role::Rejection(slot.clone())));
+        let Some(item) = context.fields(node, &REJECTION) else { continue };
+        let condition =
+            item.node("if").and_then(|node| context.condition(node, ConditionRole::Rejection(slot.clone())));
         let utter = item.node("utter");
         if let Some(utter) = utter {
-            reader.uses(Used::Response, utter);
+            context.reference(ReferenceKind::Response, utter);
         }
         if let (Some(condition), Some(utter)) = (condition, utter.and_then(Node::text)) {
             rejections.push(Rejection { condition, utter: utter.into() });
@@ -248,7 +245,7 @@ pub(super) fn rejections(reader: &mut Reader<'_>, fields: &Fields<'_>, slot: &Sl
     rejections
 }
 
-/// Adds the slots that every conversation has, unless the project or the patterns define them.
+/// Adds the built-in slots that neither the project nor the patterns define.
 pub(super) fn add_builtin(slots: &mut IndexMap<SlotName, SlotDef>, config: &Config) {
     for BuiltinSlot { name, kind, initial, by_model } in builtin::slots(config) {
         let mapping = if by_model {

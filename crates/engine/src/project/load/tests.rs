@@ -7,9 +7,9 @@ use super::super::*;
 use crate::finding::Finding;
 
 /// Loads files by their names: `config.yml`, `domain.yml`, `endpoints.yml`, `credentials.yml`, `sub_agents/…`, `data/…`.
-pub(crate) fn load(files: &[(&str, &str)]) -> Loaded {
+pub(crate) fn load(files: &[(&str, &str)]) -> LoadResult {
     let loaded = Project::load(&sources(files));
-    schema::json_schema::tests::agree(files, &loaded.findings);
+    schema::json_schema::tests::assert_agrees_with_loader(files, &loaded.findings);
     loaded
 }
 
@@ -34,7 +34,7 @@ fn sources(files: &[(&str, &str)]) -> Sources {
 }
 
 /// The same with what the analyses find.
-pub(crate) fn load_and_analyse(files: &[(&str, &str)]) -> Loaded {
+pub(crate) fn load_and_analyse(files: &[(&str, &str)]) -> LoadResult {
     Project::load_and_analyse(&sources(files))
 }
 
@@ -68,7 +68,7 @@ fn a_simple_project_loads() {
 }
 
 #[test]
-fn idioms_of_public_projects_are_accepted() {
+fn idioms_of_public_calm_projects_have_no_findings() {
     let flow = "flows:\n  a:\n    description: x\n    if: True\n    steps:\n      # a comment\n      - noop:\n        next:\n          - if: not slots.amount\n            then:\n              - set_slots:\n                  amount: 5\n                next: \"END\"\n\n          # between\n          - else: END";
     let project = clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("data/pay.yml", flow)]);
     assert!(matches!(&project.flow("a").unwrap().steps[1].kind, StepKind::SetSlots(pairs) if pairs.len() == 1));
@@ -129,7 +129,7 @@ fn the_search_policy_and_its_store_are_read() {
 }
 
 #[test]
-fn groups_that_stand_in_are_read_in_every_form() {
+fn fallback_groups_are_read_in_every_form() {
     let load_with = |router: &str| {
         let group =
             |id: &str, more: &str| format!("  - {{id: {id}, {more}models: [{{provider: openai, model: a}}]}}\n");
@@ -209,7 +209,7 @@ fn an_agent_is_read() {
 }
 
 #[test]
-fn an_agent_without_a_single_model_call_is_found() {
+fn zero_model_calls_of_an_agent_are_an_error() {
     let agent = "agent: {name: helper, description: helps}\nconfiguration: {max_iterations: 0}\n";
     let loaded = load(&[("config.yml", ""), ("sub_agents/h/config.yml", agent)]);
     let found = loaded.findings.iter().find(|found| found.message.contains("max_iterations"));
@@ -255,7 +255,7 @@ fn an_action_endpoint_is_read_with_all_its_keys() {
 }
 
 #[test]
-fn a_server_section_is_read_and_a_limit_of_nothing_is_refused() {
+fn the_server_section_is_read_and_a_limit_of_zero_is_an_error() {
     let read = |text: &str| clean(&[("config.yml", ""), ("endpoints.yml", text)]).endpoints.server;
     let server = read(
         "server: {open_turns: 20, running_turns: 10, turns_per_caller: 2, expected_wait: 7.5, connections: 99, connections_per_address: 0}",
@@ -272,7 +272,7 @@ fn a_server_section_is_read_and_a_limit_of_nothing_is_refused() {
 }
 
 #[test]
-fn a_tracker_store_is_read_in_the_forms_of_the_format() {
+fn every_form_of_a_tracker_store_is_read() {
     let sqlite = |file: Option<&str>, full| TrackerStoreDef::Sqlite { file: file.map(str::to_owned), full };
     for (store, expected) in [
         ("{}", TrackerStoreDef::Memory),
@@ -301,7 +301,7 @@ fn a_tracker_store_is_read_in_the_forms_of_the_format() {
 }
 
 #[test]
-fn sections_that_have_no_effect_may_have_any_form() {
+fn sections_without_effect_accept_any_value() {
     for form in ["[a]", "text", "7", "{unheard: [1]}", "{type: [1], rules: x, global_silence_timeout: long}"] {
         for section in ["privacy", "interaction_handling", "tracing", "metrics"] {
             let endpoints = format!("{section}: {form}");
@@ -312,7 +312,7 @@ fn sections_that_have_no_effect_may_have_any_form() {
 }
 
 #[test]
-fn tokens_and_secrets_of_our_own_are_read_once() {
+fn oauth_credentials_are_parsed_with_environment_values() {
     let endpoints = "mcp_servers:\n  - name: far\n    url: https://far/mcp\n    oauth: {client_id: 7, client_secret: '${KEY}', scope: a b, hosts: [in.far], redirect_port: '${PORT}', timeout: 2.5}\n";
     let project = clean(&[("config.yml", ""), ("endpoints.yml", endpoints)]);
     let oauth = project.endpoints.mcp_servers["far"].oauth.as_ref().unwrap();
@@ -328,7 +328,7 @@ fn tokens_and_secrets_of_our_own_are_read_once() {
 }
 
 #[test]
-fn a_key_of_a_channel_that_is_not_known_is_a_warning_and_a_misspelt_one_keeps_it_closed() {
+fn an_unknown_channel_key_is_a_warning_and_a_typo_keeps_the_channel_closed() {
     for (channel, key, misspelt) in [
         ("rest", "auth_tokn", true),
         ("rest", "colour", false),
@@ -357,7 +357,7 @@ fn on_error_has_the_forms_of_next() {
 }
 
 #[test]
-fn the_domain_is_merged_and_keeps_what_was_written() {
+fn domain_files_are_merged_and_kept_as_json() {
     let one = "slots:\n  code: {type: text, initial_value: 007}\n  size: {type: categorical, values: [1, Large], initial_value: large}\n  picked:\n    type: bool\n    mappings: [{type: controlled, run_action_every_turn: action_look}]\n    validation: {rejections: [{if: slots.picked is false, utter: utter_a}], refill_utter: utter_a}\nactions: [action_look, {action_send: {send_domain: true}}]\nsession_config: {session_expiration_time: 0}\n";
     let two = "responses:\n  utter_a:\n    - text: 'Pay ${code}'\n      condition: slots.picked is true\n      buttons: [{title: Yes, payload: '/SetSlots(picked=true)', type: web}]\n    - text: 'Other'\n      channel: slack\n      condition: [{type: slot, name: code, value: 007}]\n      custom: {blocks: [1]}\n      metadata: {rephrase: true}\nactions: [action_look]\nintents: [greet, {bye: {use_entities: true}}]\n";
     let endpoints = "action_endpoint: {url: 'http://localhost/webhook'}\nnlg: {type: rephrase}\n";
@@ -377,7 +377,7 @@ fn the_domain_is_merged_and_keeps_what_was_written() {
 }
 
 #[test]
-fn built_in_patterns_fill_gaps_and_give_way() {
+fn project_patterns_replace_built_in_ones() {
     let pattern = "flows:\n  pattern_search: {description: x, steps: [{action: utter_none}]}\n  pattern_chitchat: {description: x, steps: [{action: 'validate_{{context.collect}}'}]}\n";
     let texts = "responses: {utter_none: [{text: none}], utter_ok: [{text: built in}]}\n";
     let own = "flows:\n  pattern_search: {description: own, steps: [{action: utter_ok}]}\n";
@@ -398,7 +398,7 @@ fn built_in_patterns_fill_gaps_and_give_way() {
 }
 
 #[test]
-fn a_broken_file_does_not_hide_the_others() {
+fn a_syntax_error_does_not_hide_findings_in_other_files() {
     let loaded = load(&[
         ("config.yml", ""),
         ("domain.yml", DOMAIN),
@@ -410,7 +410,7 @@ fn a_broken_file_does_not_hide_the_others() {
 }
 
 #[test]
-fn fingerprints_follow_what_a_flow_does() {
+fn the_fingerprint_depends_only_on_behaviour() {
     let flow = |steps: &str| format!("flows:\n  a:\n    description: x\n    steps:\n{steps}");
     let print = |text: &str| {
         clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("data/a.yml", text)]).flow("a").unwrap().fingerprint
@@ -429,7 +429,7 @@ fn an_unset_variable_is_one_finding() {
 }
 
 #[test]
-fn the_proxy_of_outbound_requests_is_read_and_its_password_never_shown() {
+fn the_proxy_is_read_and_its_password_is_never_shown() {
     let http = |text: &str| {
         let endpoints = format!("http: {text}\n");
         load(&[("config.yml", ""), ("domain.yml", DOMAIN), ("endpoints.yml", &endpoints)])
@@ -452,7 +452,7 @@ fn the_proxy_of_outbound_requests_is_read_and_its_password_never_shown() {
 }
 
 #[test]
-fn secrets_that_other_programs_allow_in_the_file_are_warned_about() {
+fn secrets_that_rasa_allows_in_files_are_warnings() {
     let with = |secret: &str| {
         format!(
             "action_endpoint: {{url: 'http://h/webhook', token: {secret}, basic_auth: {{username: a, password: {secret}}}}}\n\
@@ -468,12 +468,12 @@ fn secrets_that_other_programs_allow_in_the_file_are_warned_about() {
 }
 
 #[test]
-fn no_finding_shows_a_secret_of_its_line() {
+fn findings_do_not_show_secrets_in_their_line() {
     let endpoints = "model_groups:\n  - id: main\n    models:\n      - {provider: openai, model: m, api_key: sk-live-1, temperatur: 1}\n      - {provider: openai, model: m, apikey: sk-live-2}\nmcp_servers:\n  - {name: m, tokn: 1, token: sk-live-3}\n";
     let file = SourceFile { path: "endpoints.yml".into(), text: endpoints.into() };
     let sources = Sources { endpoints: Some(file), ..Sources::default() };
     let findings = Project::load(&sources).findings;
-    let shown = super::super::render::all(&findings, &sources);
+    let shown = super::super::findings_report::all(&findings, &sources);
     assert!(findings.iter().filter(|finding| finding.place.line == 4).count() >= 2, "{shown}");
     assert!(shown.contains("apikey") && !shown.contains("sk-live"), "{shown}");
 }

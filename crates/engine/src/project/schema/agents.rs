@@ -6,136 +6,140 @@ const FILE: &str = "sub_agents/*/config.yml";
 
 /// The file.
 pub(crate) static AGENT_FILE: MapSchema = MapSchema::new("agent's configuration", FILE, Refused).keys(&[
-    key("version", Any, "The format's version; conventional and not needed.").accepted(""),
-    key("agent", Section(&AGENT), "Who it is.").required(),
-    key("configuration", Section(&CONFIGURATION), "How it works."),
-    key("connections", Section(&CONNECTIONS), "What it may use."),
+    key("version", Any, "The version of the format. Not needed.").accepted(""),
+    key("agent", Section(&AGENT), "Its name, task and protocol.").required(),
+    key("configuration", Section(&CONFIGURATION), "Its settings."),
+    key("connections", Section(&CONNECTIONS), "The tool servers that it may use."),
 ]);
 
 /// `agent`.
 pub(crate) static AGENT: MapSchema = MapSchema::new("`agent` section", FILE, Refused).keys(&[
-    key("name", Text, "Flows call it by this.").required(),
-    key("description", Text, "Its task; the model that chooses flows sees it too.").required(),
+    key("name", Text, "The name that `call` steps use.").required(),
+    key("description", Text, "Its task. The model that chooses flows sees it too.").required(),
     key(
         "protocol",
-        Known(&["RASA", "A2A", "rasa", "a2a"]),
-        "`RASA` for agents of this project, `A2A` for remote ones.",
+        OneOfUnchecked(&["RASA", "A2A", "rasa", "a2a"]),
+        "`RASA` for an agent of this project, `A2A` for a remote agent.",
     )
     .default("RASA"),
 ]);
 
 /// `configuration`.
 pub(crate) static CONFIGURATION: MapSchema = MapSchema::new("`configuration` section", FILE, Refused).keys(&[
-    key("llm", Section(&MODEL), "`model_group: <id>`, or the model's settings in place."),
-    key("prompt_template", Text, "A template of the project's own."),
-    key("module", Text, "The name of registered hooks, or an HTTP address."),
-    key("timeout", Seconds, "Longest time of a run."),
-    key("max_retries", Whole, "Tries to connect.").default("3"),
-    key("include_date_time", Bool, "Whether prompts show the date.").default("true"),
-    key("timezone", Text, "IANA time zone of that date.").default("UTC"),
-    key("enable_filler_messages", Bool, "Whether it speaks before its tools return.").default("true"),
-    key("tool_timeout", Seconds, "Longest time of one tool call.").default("10"),
-    key("max_iterations", Positive, "Model calls of one run."),
+    key("llm", Section(&MODEL), "The model: `model_group: <id>`, or the settings of a model."),
+    key("prompt_template", Text, "The file of a prompt template that replaces the built-in one."),
+    key("module", Text, "The name of registered hooks, or the URL of a hook server."),
+    key("timeout", Seconds, "The time limit of a run in seconds."),
+    key("max_retries", Integer, "The maximum number of attempts to connect.").default("3"),
+    key("include_date_time", Bool, "Whether prompts contain the date.").default("true"),
+    key("timezone", Text, "The IANA time zone of that date.").default("UTC"),
+    key("enable_filler_messages", Bool, "Whether text that the model writes together with tool calls is sent before the tools return.").default("true"),
+    key("tool_timeout", Seconds, "The time limit of a tool call in seconds.").default("10"),
+    key("max_iterations", PositiveInteger, "The maximum number of model calls in a run."),
     key(
         "on_tool_error",
         OneOf(&["feed_back", "fail"]),
-        "What a failed tool does: the model is told, or the run fails.",
+        "What happens after a failed tool call: the model gets the error (`feed_back`), or the run fails (`fail`).",
     ),
-    key("agent_card", Text, "Remote agents: the card's file or address."),
-    key("auth", Section(&AUTH), "Remote agents: how we say who we are."),
-    key("hook_auth", Section(&AUTH), "Remote agents with a hook server: how we say who we are to it."),
-    key("max_polling_time", Seconds, "Remote agents: longest wait for a result.").default("60"),
-    key("push_notification_url", Text, "Remote agents: our public address, under which they report on long tasks."),
-    key("use_streaming", Bool, "Remote agents: whether answers come in pieces, where they can.").default("true"),
-    key("polling_initial_delay", Seconds, "Remote agents: first pause between questions.").default("0.5"),
-    key("health_check", OneOf(&["card", "message", "none"]), "Remote agents: how we see that they are there.")
+    key("agent_card", Text, "Remote agents: the file or URL of the agent card."),
+    key("auth", Section(&AUTH), "Remote agents: the credentials for the agent."),
+    key("hook_auth", Section(&AUTH), "Remote agents with a hook server: the credentials for the hook server."),
+    key("max_polling_time", Seconds, "Remote agents: the time limit for a result in seconds.").default("60"),
+    key("push_notification_url", Text, "Remote agents: the public URL of this server, to which they report the progress of long tasks."),
+    key("use_streaming", Bool, "Remote agents: whether results are streamed, if the agent supports it.").default("true"),
+    key("polling_initial_delay", Seconds, "Remote agents: the first pause between two polls in seconds.").default("0.5"),
+    key("health_check", OneOf(&["card", "message", "none"]), "Remote agents: how the agent's health is checked.")
         .default("card"),
-    key("message_means", OneOf(&["input_required", "completed"]), "Remote agents: what an answer without a task is.")
+    key("message_means", OneOf(&["input_required", "completed"]), "Remote agents: the meaning of a message reply without a task.")
         .default("input_required"),
-    key("forward_slots", Texts, "Remote agents: the slots that they are told; all with a value unless set."),
-    key("output_mapping", List(&Section(&REMOTE_OUTPUT)), "Remote agents: slots that are set from the result."),
-    key("tools", Map(&Section(&AGENT_TOOL)), "Rules of single tools, by name."),
+    key("forward_slots", TextList, "Remote agents: the slots that are sent. Default: all slots with a value."),
+    key("output_mapping", List(&Section(&REMOTE_OUTPUT)), "Remote agents: the slots that the result fills."),
+    key("tools", Map(&Section(&AGENT_TOOL)), "Rules for single tools, by tool name."),
     key(
         "confirm",
         OneOf(&["never", "writes"]),
-        "Whether every call that changes something is shown to the user first.",
+        "`writes`: the user confirms every call of a tool whose effect class is not `read`.",
     )
     .default("never"),
     key(
         "taint",
         OneOf(&["trace", "confirm"]),
-        "What is done about arguments from texts nobody vouches for: recorded, or shown to the user first.",
+        "What happens if arguments of a tool call come from untrusted text: it is recorded in the trace (`trace`), or the user confirms the call (`confirm`).",
     ),
     key(
         "grounded",
         OneOf(&["off", "warn", "repair"]),
-        "What is done when it says that something is done that no tool did.",
+        "What happens if the agent claims an action that no tool performed: nothing (`off`), a warning in the trace (`warn`), or the model corrects its text (`repair`).",
     )
     .default("warn"),
-    key("claims", List(&Section(&CLAIM)), "What counts as such a claim, beside the built-in ones."),
+    key("claims", List(&Section(&CLAIM)), "Further patterns of such claims, in addition to the built-in ones."),
     key(
         "filler_after",
         AnyOf(&[Number, Bool, Map(&AnyOf(&[Number, Bool]))]),
-        "Seconds of silence after which something is said while tools work; by channel as a map.",
+        "Seconds without a message after which a filler message is sent while tools run; or a map from channel to seconds.",
     ),
     key(
         "resume",
         OneOf(&["invoke", "repeat"]),
-        "After an interruption: run the agent, or say its last question again.",
+        "After an interruption: run the agent (`invoke`), or repeat its last question (`repeat`).",
     )
     .default("invoke"),
     key(
         "forward_metadata",
-        Texts,
-        "Keys of the metadata that may leave the process, to a hook server or a remote agent.",
+        TextList,
+        "The keys of the message's metadata that are sent to a hook server or a remote agent.",
     ),
 ]);
 
 /// An entry of `tools` of an agent.
 pub(crate) static AGENT_TOOL: MapSchema = MapSchema::new("tool rule", FILE, Refused).keys(&[
-    key("effect", OneOf(&["read", "idempotent", "write"]), "What the tool does; as its server says unless set."),
-    key("requires", Condition, "What must hold when it is called."),
-    key("refusal", Text, "What the model is told when that does not hold."),
-    key("confirm", Bool, "Whether the user is asked first; as the agent says unless set."),
-    key("max_calls", Whole, "Calls of it in one task."),
+    key("effect", OneOf(&["read", "idempotent", "write"]), "The effect class of the tool. Default: from its server."),
+    key("requires", Condition, "The condition that must be true when the tool is called."),
+    key("refusal", Text, "The text that the model gets when that condition is false."),
+    key("confirm", Bool, "Whether the user confirms every call. Default: `confirm` of the agent."),
+    key("max_calls", Integer, "The maximum number of calls in a task."),
 ]);
 
 /// An item of `claims` of an agent.
 pub(crate) static CLAIM: MapSchema = MapSchema::new("claim", FILE, Refused).keys(&[
-    key("says", Text, "A regular expression that is found in a sentence with the claim.").required(),
-    key("needs", TextOrTexts, "Tools of which one must have worked; any that changes something unless set."),
+    key("says", Text, "A regular expression that matches a sentence with the claim.").required(),
+    key(
+        "needs",
+        TextOrList,
+        "Tools of which one must have succeeded. Default: any tool whose effect class is not `read`.",
+    ),
 ]);
 
 /// `auth` of a remote agent.
 pub(crate) static AUTH: MapSchema = MapSchema::new("`auth`", FILE, Refused).keys(&[
-    key("api_key", Secret, "A key, as `${NAME}`."),
-    key("header_name", Text, "The header that carries it.").default("Authorization"),
-    key("header_format", Text, "Its value, with `{key}`; `Bearer {key}` unless set."),
-    key("oauth", Section(&OAUTH), "Client credentials."),
+    key("api_key", Secret, "An API key, as `${NAME}`."),
+    key("header_name", Text, "The header for the API key.").default("Authorization"),
+    key("header_format", Text, "The value of that header, with `{key}`. Default: `Bearer {key}`."),
+    key("oauth", Section(&OAUTH), "OAuth 2.0 client credentials."),
     key("token", Secret, "A bearer token, as `${NAME}`."),
     key(
         "hosts",
-        Texts,
-        "Hosts that a fetched card may name and that are told it as well; the card's own host alone unless set.",
+        TextList,
+        "Hosts that a fetched agent card may refer to and that get the credentials too. Default: only the host of the card.",
     ),
 ]);
 
 /// An item of `output_mapping` of a remote agent.
 pub(crate) static REMOTE_OUTPUT: MapSchema = MapSchema::new("item of `output_mapping`", FILE, Refused).keys(&[
     key("slot", Text, "The slot.").required(),
-    key("value", Text, "What it gets: an expression over `result`, such as `result.data.price`.").required(),
+    key("value", Text, "The value: an expression over `result`, such as `result.data.price`.").required(),
 ]);
 
 /// `connections`.
 pub(crate) static CONNECTIONS: MapSchema = MapSchema::new("`connections` section", FILE, Refused).keys(&[key(
     "mcp_servers",
     List(&Section(&CONNECTION)),
-    "The servers whose tools it may use.",
+    "The MCP servers whose tools it may use.",
 )]);
 
 /// An item of `connections.mcp_servers`.
 pub(crate) static CONNECTION: MapSchema = MapSchema::new("server of an agent", FILE, Refused).keys(&[
-    key("name", Text, "The server's name in `endpoints.yml`.").required(),
-    key("include_tools", Texts, "Only these tools."),
-    key("exclude_tools", Texts, "Not these tools."),
+    key("name", Text, "The name of the server in `endpoints.yml`.").required(),
+    key("include_tools", TextList, "Use only these tools."),
+    key("exclude_tools", TextList, "Do not use these tools."),
 ]);

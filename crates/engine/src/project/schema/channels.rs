@@ -1,107 +1,121 @@
-//! Keys of `credentials.yml`, and those of the built-in channels.
+//! Keys of `credentials.yml` and of the built-in channels.
 
 use super::{JWT, Key, MapSchema, UnknownKeys::*, ValueType::*, key};
 
 const FILE: &str = "credentials.yml";
 
-const NOT_YET: &str = "This version does not speak this channel; use `rest`, or implement the `Channel` trait";
+const NOT_YET: &str = "This version does not implement this channel; use `rest`, or implement the `Channel` trait";
 
 /// The file: one key for each channel.
-pub(crate) static CREDENTIALS: MapSchema = MapSchema::new("credentials file", FILE, Kept).keys(&[
-    key("version", Any, "The format's version; conventional and not needed.").accepted(""),
-    key("rest", Section(&REST), "Messages over HTTP."),
-    key("mcp", Section(&MCP_CHANNEL), "The assistant as an MCP server, under `/mcp`."),
-    key("cmdline", Any, "The terminal; `segue chat` needs no entry.").accepted(""),
-    key("rasa", Any, "A server of the vendor.").accepted(""),
-    key("inspector", Any, "The development page.").accepted(""),
-    key("callback", Section(&CHANNEL), "Replies to an address.").warned(NOT_YET),
-    key("socketio", Section(&CHANNEL), "Socket.IO.").warned(NOT_YET),
-    key("slack", Section(&CHANNEL), "Slack.").warned(NOT_YET),
-    key("telegram", Section(&CHANNEL), "Telegram.").warned(NOT_YET),
-    key("twilio", Section(&CHANNEL), "SMS and WhatsApp over Twilio.").warned(NOT_YET),
-    key("facebook", Section(&CHANNEL), "Messenger.").warned(NOT_YET),
-    key("botframework", Section(&CHANNEL), "Teams and others over the Bot Framework.").warned(NOT_YET),
-    key("mattermost", Section(&CHANNEL), "Mattermost.").warned(NOT_YET),
-    key("rocketchat", Section(&CHANNEL), "Rocket.Chat.").warned(NOT_YET),
-    key("webexteams", Section(&CHANNEL), "Webex.").warned(NOT_YET),
-    key("hangouts", Section(&CHANNEL), "Google Chat.").warned(NOT_YET),
-    key("twilio_voice", Section(&CHANNEL), "Calls over Twilio, as text.").warned(NOT_YET),
-    key("audiocodes", Section(&CHANNEL), "Calls over AudioCodes, as text.").warned(NOT_YET),
-    key("jambonz", Section(&CHANNEL), "Calls over Jambonz, as text.").warned(NOT_YET),
-    key("genesys", Section(&CHANNEL), "Calls over Genesys, as sound.").warned(NOT_YET),
-    key("browser_audio", Section(&CHANNEL), "Sound from a browser.").warned(NOT_YET),
-    key("twilio_media_streams", Section(&CHANNEL), "Calls over Twilio, as sound.").warned(NOT_YET),
-    key("audiocodes_stream", Section(&CHANNEL), "Calls over AudioCodes, as sound.").warned(NOT_YET),
-    key("jambonz_stream", Section(&CHANNEL), "Calls over Jambonz, as sound.").warned(NOT_YET),
+pub(crate) static CREDENTIALS: MapSchema = MapSchema::new("credentials file", FILE, Allowed).keys(&[
+    key("version", Any, "The version of the format. Not needed.").accepted(""),
+    key("rest", Section(&REST), "The REST channel: messages over HTTP."),
+    key("mcp", Section(&MCP_CHANNEL), "The assistant as an MCP server, at `/mcp`."),
+    key("cmdline", Any, "The terminal. `segue chat` needs no entry.").accepted(""),
+    key("rasa", Any, "A channel between Rasa products.").accepted(""),
+    key("inspector", Any, "The Rasa Inspector.").accepted(""),
+    key("callback", Section(&CHANNEL), "Messages over HTTP with replies to a callback URL.")
+        .accepted_with_warning(NOT_YET),
+    key("socketio", Section(&CHANNEL), "Socket.IO.").accepted_with_warning(NOT_YET),
+    key("slack", Section(&CHANNEL), "Slack.").accepted_with_warning(NOT_YET),
+    key("telegram", Section(&CHANNEL), "Telegram.").accepted_with_warning(NOT_YET),
+    key("twilio", Section(&CHANNEL), "SMS and WhatsApp over Twilio.").accepted_with_warning(NOT_YET),
+    key("facebook", Section(&CHANNEL), "Messenger.").accepted_with_warning(NOT_YET),
+    key("botframework", Section(&CHANNEL), "Teams and others over the Bot Framework.").accepted_with_warning(NOT_YET),
+    key("mattermost", Section(&CHANNEL), "Mattermost.").accepted_with_warning(NOT_YET),
+    key("rocketchat", Section(&CHANNEL), "Rocket.Chat.").accepted_with_warning(NOT_YET),
+    key("webexteams", Section(&CHANNEL), "Webex.").accepted_with_warning(NOT_YET),
+    key("hangouts", Section(&CHANNEL), "Google Chat.").accepted_with_warning(NOT_YET),
+    key("twilio_voice", Section(&CHANNEL), "Twilio Voice: calls as text.").accepted_with_warning(NOT_YET),
+    key("audiocodes", Section(&CHANNEL), "AudioCodes: calls as text.").accepted_with_warning(NOT_YET),
+    key("jambonz", Section(&CHANNEL), "Jambonz: calls as text.").accepted_with_warning(NOT_YET),
+    key("genesys", Section(&CHANNEL), "Genesys: calls as an audio stream.").accepted_with_warning(NOT_YET),
+    key("browser_audio", Section(&CHANNEL), "Audio from a browser.").accepted_with_warning(NOT_YET),
+    key("twilio_media_streams", Section(&CHANNEL), "Twilio: calls as an audio stream.").accepted_with_warning(NOT_YET),
+    key("audiocodes_stream", Section(&CHANNEL), "AudioCodes: calls as an audio stream.").accepted_with_warning(NOT_YET),
+    key("jambonz_stream", Section(&CHANNEL), "Jambonz: calls as an audio stream.").accepted_with_warning(NOT_YET),
 ]);
 
-const ORIGINS: Key =
-    key("allowed_origins", Texts, "Web pages that may call, as `https://host:port` or `https://host:*`.");
-const HOSTS: Key =
-    key("allowed_hosts", Texts, "The names under which the server is called; any that its address admits unless set.");
-const JWT_RULES: Key =
-    key("jwt", Section(&JWT), "Which tokens of an authorization server are taken; beside `auth_token`, or alone.");
-const PAYLOADS: Key =
-    key("payloads", Bool, "Whether messages such as `/SetSlots(…)` are read as payloads; else they are words.")
-        .default("true");
+const ORIGINS: Key = key(
+    "allowed_origins",
+    TextList,
+    "Origins of web pages that may send requests, as `https://host:port` or `https://host:*`.",
+);
+const HOSTS: Key = key(
+    "allowed_hosts",
+    TextList,
+    "Host names that requests may use for this server. Default: those that its address allows.",
+);
+const JWT_RULES: Key = key(
+    "jwt",
+    Section(&JWT),
+    "Which JWTs of an authorization server are accepted, in addition to `auth_token` or alone.",
+);
+const PAYLOADS: Key = key(
+    "payloads",
+    Bool,
+    "Whether messages such as `/SetSlots(…)` are parsed as payloads. Otherwise they are ordinary text.",
+)
+.default("true");
 
-/// What every channel may have; the server checks it before the channel sees a request.
-pub(crate) static CHANNEL: MapSchema = MapSchema::new("channel", FILE, Kept).keys(&[ORIGINS, HOSTS]);
+/// The keys of every channel. The server checks them before the channel sees a request.
+pub(crate) static CHANNEL: MapSchema = MapSchema::new("channel", FILE, Allowed).keys(&[ORIGINS, HOSTS]);
 
 /// `rest`.
-pub(crate) static REST: MapSchema = MapSchema::new("`rest` channel", FILE, Warned).keys(&[
-    key("auth_token", Text, "The token that callers must show, as `${NAME}`.").older(&["token"]),
+pub(crate) static REST: MapSchema = MapSchema::new("`rest` channel", FILE, IgnoredWithWarning).keys(&[
+    key("auth_token", Text, "The bearer token that callers must send, as `${NAME}`.").aliases(&["token"]),
     JWT_RULES,
     key(
         "senders",
-        TextOrTexts,
-        "For whom `auth_token` speaks; `shop-*` stands for all that begin so. Anybody unless set.",
+        TextOrList,
+        "The sender ids that callers with `auth_token` may use. `shop-*` matches all that start with `shop-`. Default: any.",
     ),
     PAYLOADS,
-    key("metadata_bytes", Whole, "Bytes that `metadata` of a message may have.").default("16384"),
+    key("metadata_bytes", Integer, "The maximum size of a message's `metadata` in bytes.").default("16384"),
     ORIGINS,
     HOSTS,
 ]);
 
 /// `mcp`.
-pub(crate) static MCP_CHANNEL: MapSchema = MapSchema::new("`mcp` channel", FILE, Warned).keys(&[
-    key("auth_token", Text, "The token that callers over HTTP must show, as `${NAME}`."),
+pub(crate) static MCP_CHANNEL: MapSchema = MapSchema::new("`mcp` channel", FILE, IgnoredWithWarning).keys(&[
+    key("auth_token", Text, "The bearer token that HTTP callers must send, as `${NAME}`."),
     JWT_RULES,
     key(
         "elicitation",
         Bool,
-        "Whether a question is put to the person behind a host that can do so, in place of ending the call.",
+        "Whether the assistant asks the user through MCP elicitation, if the host supports it, instead of ending the call with a question.",
     )
     .default("false"),
     PAYLOADS,
-    key("prompts", List(&Section(&MCP_PROMPT)), "Prompts of the author."),
-    key("resources", List(&Section(&MCP_RESOURCE)), "Resources of the author."),
+    key("prompts", List(&Section(&MCP_PROMPT)), "MCP prompts."),
+    key("resources", List(&Section(&MCP_RESOURCE)), "MCP resources."),
     ORIGINS,
     HOSTS,
 ]);
 
-const RESPONSE: Key = key("response", Text, "The response it is made from, with one plain variation.").required();
+const RESPONSE: Key =
+    key("response", Text, "The response with its text; it must have a single variation without conditions.").required();
 
 /// An item of `prompts` of the channel `mcp`.
 pub(crate) static MCP_PROMPT: MapSchema = MapSchema::new("MCP prompt", FILE, Refused).keys(&[
-    key("name", Text, "Its name.").required(),
-    key("description", Text, "What it is for."),
+    key("name", Text, "The name.").required(),
+    key("description", Text, "The description that hosts show."),
     RESPONSE,
-    key("arguments", List(&Section(&MCP_ARGUMENT)), "Values for `{name}` in the response."),
+    key("arguments", List(&Section(&MCP_ARGUMENT)), "The values for `{name}` in the response."),
 ]);
 
 /// An argument of such a prompt.
 pub(crate) static MCP_ARGUMENT: MapSchema = MapSchema::new("argument of an MCP prompt", FILE, Refused).keys(&[
-    key("name", Text, "Its name.").required(),
-    key("description", Text, "What it is."),
-    key("required", Bool, "Whether it must be given.").default("false"),
+    key("name", Text, "The name.").required(),
+    key("description", Text, "The description that hosts show."),
+    key("required", Bool, "Whether the argument is required.").default("false"),
 ]);
 
 /// An item of `resources` of the channel `mcp`.
 pub(crate) static MCP_RESOURCE: MapSchema = MapSchema::new("MCP resource", FILE, Refused).keys(&[
-    key("uri", Text, "Its address; with `{name}` it is a template.").required(),
-    key("name", Text, "Its name."),
-    key("description", Text, "What the resource holds, in one sentence."),
-    key("mime_type", Text, "Its media type.").default("text/plain"),
+    key("uri", Text, "The URI. With `{name}` it is a resource template.").required(),
+    key("name", Text, "The name."),
+    key("description", Text, "What the resource contains, in one sentence."),
+    key("mime_type", Text, "The media type.").default("text/plain"),
     RESPONSE,
 ]);

@@ -8,210 +8,222 @@ use super::{
 const FILE: &str = "endpoints.yml";
 
 /// The file.
-pub(crate) static ENDPOINTS: MapSchema = MapSchema::new("endpoints file", FILE, Warned).keys(&[
-    key("version", Any, "The format's version; conventional and not needed.").accepted(""),
+pub(crate) static ENDPOINTS: MapSchema = MapSchema::new("endpoints file", FILE, IgnoredWithWarning).keys(&[
+    key("version", Any, "The version of the format. Not needed.").accepted(""),
     key("model_groups", List(&Section(&MODEL_GROUP)), "Language models."),
-    key("mcp_servers", List(&Section(&MCP_SERVER)), "Servers that offer tools."),
-    key("action_endpoint", Section(&ACTION_ENDPOINT), "Where custom actions run."),
-    key("nlg", Section(&NLG), "A rephraser or a response server."),
-    key("tracker_store", Section(&TRACKER_STORE), "Where conversations are kept."),
-    key("lock_store", Section(&LOCK_STORE), "What keeps conversations in order."),
-    key("event_broker", Any, "Where events are published.")
-        .warned("Events are not published; read them from the store"),
+    key("mcp_servers", List(&Section(&MCP_SERVER)), "MCP servers, whose tools flows and agents call."),
+    key("action_endpoint", Section(&ACTION_ENDPOINT), "The action server that runs custom actions."),
+    key("nlg", Section(&NLG), "A rephraser or an NLG server."),
+    key("tracker_store", Section(&TRACKER_STORE), "The store of conversations."),
+    key("lock_store", Section(&LOCK_STORE), "The lock store."),
+    key("event_broker", Any, "The event broker.")
+        .accepted_with_warning("Events are not published; read them from the store"),
     key("vector_store", Section(&VECTOR_STORE), "Documents to search."),
-    key("timer_store", Any, "Where timers are kept; they are kept with the conversations.").accepted(""),
-    key("privacy", AnyOf(&[Section(&PRIVACY), Any]), "What is left out of events.")
-        .warned("These rules are not applied; events are stored as they are"),
+    key("timer_store", Any, "The store of timers. Timers are stored with the conversations.").accepted(""),
+    key("privacy", AnyOf(&[Section(&PRIVACY), Any]), "Anonymisation and deletion of events.")
+        .accepted_with_warning("These rules are not applied; events are stored unchanged"),
     key("interaction_handling", Section(&INTERACTION), "Silence on voice channels.").accepted(NO_VOICE),
-    key("tracing", Section(&TRACING), "Where traces go.")
-        .accepted("Nothing is exported; `segue trace` shows what happened"),
-    key("metrics", Section(&METRICS), "Where figures go.").accepted("Nothing is exported"),
-    key("server", Section(&SERVER), "How much `segue run` takes on at once."),
-    key("http", Section(&HTTP), "The proxy of outbound requests."),
-    key("a2a_server", Section(&A2A_SERVER), "The assistant as an agent for others."),
-    key("nlu", Any, "An NLU server.").warned("There is no NLU pipeline here"),
+    key("tracing", Section(&TRACING), "The tracing backend.").accepted("Nothing is exported; use `segue trace`"),
+    key("metrics", Section(&METRICS), "The metrics backend.").accepted("Nothing is exported"),
+    key("server", Section(&SERVER), "Limits of the load that `segue run` accepts."),
+    key("http", Section(&HTTP), "The proxy for outbound requests."),
+    key("a2a_server", Section(&A2A_SERVER), "The assistant as an A2A agent."),
+    key("nlu", Any, "An NLU server.")
+        .accepted_with_warning("There is no NLU pipeline; the language model understands messages"),
     key("models", Any, "A server of trained models.")
-        .warned("Projects are loaded directly; there are no trained models"),
+        .accepted_with_warning("There are no trained models; projects are loaded directly"),
 ]);
 
 /// `action_endpoint`.
-pub(crate) static ACTION_ENDPOINT: MapSchema = MapSchema::new("action endpoint", FILE, Warned).keys(&[
+pub(crate) static ACTION_ENDPOINT: MapSchema = MapSchema::new("action endpoint", FILE, IgnoredWithWarning).keys(&[
     key(
         "url",
         Text,
-        "Address of an action server, its webhook: `http://localhost:5055/webhook`; or `grpc://localhost:5055`.",
+        "The webhook of an action server, such as `http://localhost:5055/webhook` or `grpc://localhost:5055`.",
     ),
-    key("actions_module", Text, "Python module that is served beside this program; `url` wins over it."),
-    key("token", Text, "Added to the address as a parameter, as `${NAME}`."),
-    key("token_name", Text, "Name of that parameter.").default("token"),
-    key("basic_auth", Section(&BASIC_AUTH), "User name and password."),
+    key(
+        "actions_module",
+        Text,
+        "A Python module with actions; an action server for it is started with this program. `url` takes precedence.",
+    ),
+    key("token", Text, "A token that is added to the URL as a query parameter, as `${NAME}`."),
+    key("token_name", Text, "The name of that parameter.").default("token"),
+    key("basic_auth", Section(&BASIC_AUTH), "HTTP Basic credentials."),
     key("headers", Map(&Text), "Headers of every request."),
-    key("params", Map(&Text), "Parameters added to the address."),
-    key("cafile", Text, "Certificates that the server may show."),
-    key("enable_selective_domain", Bool, "Whether the domain is sent only to actions with `send_domain: true`.")
-        .default("false"),
+    key("params", Map(&Text), "Query parameters that are added to the URL."),
+    key("cafile", Text, "A file with the CA certificates that are trusted for the server."),
+    key(
+        "enable_selective_domain",
+        Bool,
+        "Whether only requests for actions with `send_domain: true` contain the domain.",
+    )
+    .default("false"),
     key(
         "tracker_events",
-        AnyOf(&[Positive, OneOf(&["all", "session"])]),
-        "How much of the conversation is sent: `all` unless set, `session`, or a number.",
+        AnyOf(&[PositiveInteger, OneOf(&["all", "session"])]),
+        "Which events are sent: `all`, those of the `session`, or the last N. Default: `all`.",
     ),
-    key("timeout", Seconds, "Longest time of one action."),
-    key("compress", Bool, "Whether requests are compressed; as `COMPRESS_ACTION_SERVER_REQUEST` unless set."),
+    key("timeout", Seconds, "The time limit of an action in seconds."),
+    key(
+        "compress",
+        Bool,
+        "Whether requests are compressed. Default: the environment variable `COMPRESS_ACTION_SERVER_REQUEST`.",
+    ),
     key(
         "effects",
         Map(&OneOf(&["read", "idempotent", "write"])),
-        "What each action does: `read`, `idempotent` or `write`.",
+        "The effect class of each action: `read`, `idempotent` or `write`.",
     ),
 ]);
 
 /// `basic_auth`.
 pub(crate) static BASIC_AUTH: MapSchema = MapSchema::new("`basic_auth`", FILE, Refused).keys(&[
-    key("username", Text, "The user.").required(),
+    key("username", Text, "The user name.").required(),
     key("password", Text, "The password, as `${NAME}`.").required(),
 ]);
 
 /// An item of `model_groups`.
 pub(crate) static MODEL_GROUP: MapSchema = MapSchema::new("model group", FILE, Refused).keys(&[
-    key("id", Text, "Its name.").required(),
-    key("models", List(&Section(&MODEL)), "Its models, at least one.").required(),
-    key("router", Section(&ROUTER), "How one of several models is chosen."),
+    key("id", Text, "The id of the group.").required(),
+    key("models", List(&Section(&MODEL)), "The models of the group, at least one.").required(),
+    key("router", Section(&ROUTER), "How one of several models is chosen, retried and replaced."),
 ]);
 
-/// `reasoning_effort`.
+/// The values of `reasoning_effort`.
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// An item of `models`, also a model in place.
-pub(crate) static MODEL: MapSchema = MapSchema::new("model", FILE, Kept).keys(&[
-        key("provider", Text, "The vendor: `openai`, `azure`, `anthropic`, `self-hosted`, `scripted`, …."),
-        key("model", Text, "The model's name.").older(&["model_name"]),
-        key(
-            "model_group",
-            Text,
-            "Where a component names its model: a group of `model_groups`, in place of all other keys.",
-        ),
-        key("deployment", Text, "Azure: the deployment."),
-        key("api_base", Text, "The address of the service."),
-        key("api_version", Text, "Azure, Anthropic: the version of the interface."),
-        key("api_type", Text, "Azure: the kind of interface."),
-        key("api_key", Secret, "The key, as `${NAME}`."),
-        key("temperature", Number, "How freely it chooses words."),
-        key("top_p", Number, "How many words it chooses among."),
-        key("max_tokens", Whole, "Longest answer."),
-        key("max_completion_tokens", Whole, "Longest answer, on newer models."),
-        key("timeout", Seconds, "Longest time of one call.").older(&["request_timeout"]),
-        key("first_token_timeout", Seconds, "Longest time until an answer begins.").default("15"),
-        key("idle_timeout", Seconds, "Longest pause within an answer.").default("10"),
-        key("num_retries", Whole, "How often a failed call is repeated."),
-        key("reasoning_effort", OneOf(EFFORTS), "How long it thinks; the least the model knows unless set."),
-        key("parallel_tool_calls", Bool, "Whether several calls may come in one answer."),
-        key("stream", Bool, "Whether answers come in pieces; `false` for servers that cannot."),
-        key(
-            "prompt_cache",
-            AnyOf(&[Bool, OneOf(&["1h"])]),
-            "`anthropic`: whether the vendor keeps what prompts begin with: `true` unless set, `false`, or `1h` for an hour.",
-        ),
-        key("strict", Bool, "`anthropic`: whether our tools may be marked strict; off unless `true`."),
-        key("anthropic_beta", Texts, "`anthropic`: features that the vendor offers for trial."),
-        key("weight", Number, "In a group: its part of the calls."),
-        key("rpm", Number, "In a group: requests a minute that it may take."),
-        key("tpm", Number, "In a group: tokens a minute that it may take."),
-        key("input_cost_per_token", Number, "Price of a token of the request."),
-        key("output_cost_per_token", Number, "Price of a token of the answer."),
-        key(
-            "cache_read_input_token_cost",
-            Number,
-            "Price of a token from the vendor's cache; that of the request unless set.",
-        ),
-        key(
-            "cache_creation_input_token_cost",
-            Number,
-            "Price of a token that is written to it; that of the request unless set.",
-        ),
-        key(
-            "output_cost_per_reasoning_token",
-            Number,
-            "Price of a token of unseen reasoning; that of the answer unless set.",
-        ),
-        key("script", Text, "`scripted`: the file with its answers."),
-        key("path", Text, "`cassette`: the recorded answers."),
-    ]);
+/// An item of `models`; also a model that a component configures itself under `llm`.
+pub(crate) static MODEL: MapSchema = MapSchema::new("model", FILE, Allowed).keys(&[
+    key("provider", Text, "The provider: `openai`, `azure`, `anthropic`, `self-hosted`, `scripted`, …."),
+    key("model", Text, "The name of the model.").aliases(&["model_name"]),
+    key(
+        "model_group",
+        Text,
+        "In the `llm` section of a component: the id of a group in `model_groups`, instead of all other keys.",
+    ),
+    key("deployment", Text, "Azure: the name of the deployment."),
+    key("api_base", Text, "The base URL of the API."),
+    key("api_version", Text, "Azure, Anthropic: the version of the API."),
+    key("api_type", Text, "Azure: the type of the API."),
+    key("api_key", Secret, "The API key, as `${NAME}`."),
+    key("temperature", Number, "The sampling temperature."),
+    key("top_p", Number, "The probability mass of nucleus sampling."),
+    key("max_tokens", Integer, "The maximum number of tokens of an answer."),
+    key("max_completion_tokens", Integer, "The maximum number of tokens of an answer, for newer OpenAI models."),
+    key("timeout", Seconds, "The time limit of a call in seconds.").aliases(&["request_timeout"]),
+    key("first_token_timeout", Seconds, "The time limit until the answer starts, in seconds.").default("15"),
+    key("idle_timeout", Seconds, "The longest pause within a streamed answer, in seconds.").default("10"),
+    key("num_retries", Integer, "How often a failed call is retried."),
+    key("reasoning_effort", OneOf(EFFORTS), "The reasoning effort. Default: the lowest that the model supports."),
+    key("parallel_tool_calls", Bool, "Whether an answer may contain several tool calls."),
+    key("stream", Bool, "Whether answers are streamed. Write `false` for servers without streaming."),
+    key(
+        "prompt_cache",
+        AnyOf(&[Bool, OneOf(&["1h"])]),
+        "`anthropic`: whether prompt prefixes are cached: `true`, `false`, or `1h` for one hour. Default: `true`.",
+    ),
+    key("strict", Bool, "`anthropic`: whether tools may be sent with `strict: true`. Default: `false`."),
+    key("anthropic_beta", TextList, "`anthropic`: the beta features to enable (header `anthropic-beta`)."),
+    key("weight", Number, "In a group: the share of the calls."),
+    key("rpm", Number, "In a group: the maximum number of requests per minute."),
+    key("tpm", Number, "In a group: the maximum number of tokens per minute."),
+    key("input_cost_per_token", Number, "The price of an input token."),
+    key("output_cost_per_token", Number, "The price of an output token."),
+    key(
+        "cache_read_input_token_cost",
+        Number,
+        "The price of an input token that is read from the provider's cache. Default: the price of an input token.",
+    ),
+    key(
+        "cache_creation_input_token_cost",
+        Number,
+        "The price of an input token that is written to the cache. Default: the price of an input token.",
+    ),
+    key(
+        "output_cost_per_reasoning_token",
+        Number,
+        "The price of a reasoning token. Default: the price of an output token.",
+    ),
+    key("script", Text, "`scripted`: the file with the answers."),
+    key("path", Text, "`cassette`: the file with the recorded answers."),
+]);
 
 /// An item of `mcp_servers`.
 pub(crate) static MCP_SERVER: MapSchema = MapSchema::new("MCP server", FILE, Refused).keys(&[
-    key("name", Text, "Its name.").required(),
-    key("type", OneOf(&["http", "https", "stdio"]), "How it is reached; `http` where there is a `url`, else `stdio`."),
-    key("url", Text, "Its address, with the path."),
-    key("command", Text, "`stdio`: the program; `segue` is this one."),
-    key("args", Texts, "`stdio`: the program's arguments."),
-    key("env", Map(&Text), "`stdio`: variables the program gets."),
+    key("name", Text, "The name that flows and agents use.").required(),
+    key("type", OneOf(&["http", "https", "stdio"]), "The transport. Default: `http` if there is a `url`, else `stdio`."),
+    key("url", Text, "The URL of the MCP endpoint."),
+    key("command", Text, "`stdio`: the program to start. `segue` is this program."),
+    key("args", TextList, "`stdio`: the arguments of the program."),
+    key("env", Map(&Text), "`stdio`: the environment variables of the program."),
     key("headers", Map(&Text), "Headers of every request."),
-    key("api_key", Secret, "A key, as `${NAME}`."),
-    key("header_name", Text, "The header that carries it.").default("Authorization"),
-    key("header_format", Text, "Its value, with `{key}`; `Bearer {key}` unless set."),
+    key("api_key", Secret, "An API key, as `${NAME}`."),
+    key("header_name", Text, "The header for the API key.").default("Authorization"),
+    key("header_format", Text, "The value of that header, with `{key}`. Default: `Bearer {key}`."),
     key("token", Secret, "A bearer token, as `${NAME}`."),
-    key("oauth", Section(&MCP_OAUTH), "How tokens are come by."),
-    key("meta_map", Section(&MCP_META), "What every call carries beside its arguments."),
-    key("connect_timeout", Seconds, "Longest time to connect."),
-    key("tool_timeout", Seconds, "Longest time of one call; of one that tells how far it is, the longest silence."),
-    key("tool_timeout_total", Seconds, "Longest time of one call whatever it tells.").default("45"),
+    key("oauth", Section(&MCP_OAUTH), "How access tokens are obtained by OAuth 2.0."),
+    key("meta_map", Section(&MCP_META), "The `_meta` field of every tool call."),
+    key("connect_timeout", Seconds, "The time limit to connect in seconds."),
+    key("tool_timeout", Seconds, "The time limit of a call in seconds. For a call with progress notifications: the longest time between two of them."),
+    key("tool_timeout_total", Seconds, "The time limit of a call in seconds, regardless of progress notifications.").default("45"),
     key(
         "progress_messages",
         Bool,
-        "Whether the user may hear what it says of a running call, in place of our own words.",
+        "Whether the user may see the text of the server's progress notifications instead of a response of the assistant.",
     )
     .default("false"),
-    key("protocol_version", Text, "The revision of the protocol to begin with, as in `2026-07-28`."),
-    key("elicitation", Map(&Text), "What it may ask of the user: the field, and the slot that answers it."),
-    key("sampling", Bool, "Whether it may let our model answer something.").default("false"),
+    key("protocol_version", Text, "The protocol revision to offer first, such as `2026-07-28`."),
+    key("elicitation", Map(&Text), "The fields that the server may ask the user for (elicitation), each with the slot for the answer."),
+    key("sampling", Bool, "Whether the server may call the model of the project (sampling).").default("false"),
     key(
         "offers",
         List(&OneOf(&["resources", "prompts"])),
-        "What else of it is offered as tools: `resources`, `prompts`.",
+        "What else of the server is available as tools: `resources`, `prompts`.",
     ),
-    key("trust_annotations", Bool, "Whether its word on which tools only read is believed.").default("false"),
+    key("trust_annotations", Bool, "Whether the server's annotations about read-only tools are trusted.").default("false"),
     key(
         "effects",
         Map(&OneOf(&["read", "idempotent", "write"])),
-        "What each tool does: `read`, `idempotent` or `write`.",
+        "The effect class of each tool: `read`, `idempotent` or `write`.",
     ),
     key(
         "pin",
         Bool,
-        "Whether its tools must stay what they were when they were first listed; `pins.json` keeps their hashes.",
+        "Whether the definitions of its tools must not change after they were first listed. `pins.json` contains their hashes.",
     )
     .default("false"),
 ]);
 
 /// `vector_store`.
-pub(crate) static VECTOR_STORE: MapSchema = MapSchema::new("vector store", FILE, Kept).keys(&[
-    key("type", Text, "`qdrant`; a folder of the project needs no entry here."),
-    key("collection", Text, "Qdrant: the collection."),
-    key("url", Text, "Qdrant: its address, in place of `host` and `port`."),
-    key("host", Text, "Qdrant: its host.").default("localhost"),
-    key("port", Whole, "Qdrant: its port.").default("6333"),
-    key("https", Bool, "Qdrant: whether it is reached by TLS.").default("false"),
-    key("prefix", Text, "Qdrant: a path before those of the interface."),
-    key("api_key", Secret, "Qdrant: the key, as `${NAME}`."),
-    key("timeout", Seconds, "Qdrant: longest time of one request."),
-    key("vector_name", Text, "Qdrant: the vector that is compared, where points have several."),
+pub(crate) static VECTOR_STORE: MapSchema = MapSchema::new("vector store", FILE, Allowed).keys(&[
+    key("type", Text, "`qdrant`. A folder of the project needs no entry here."),
+    key("collection", Text, "Qdrant: the name of the collection."),
+    key("url", Text, "Qdrant: the URL, instead of `host` and `port`."),
+    key("host", Text, "Qdrant: the host.").default("localhost"),
+    key("port", Integer, "Qdrant: the port.").default("6333"),
+    key("https", Bool, "Qdrant: whether the connection uses TLS.").default("false"),
+    key("prefix", Text, "Qdrant: a path prefix of the REST API."),
+    key("api_key", Secret, "Qdrant: the API key, as `${NAME}`."),
+    key("timeout", Seconds, "Qdrant: the time limit of a request in seconds."),
+    key("vector_name", Text, "Qdrant: the name of the vector to search, if points have several."),
     key(
         "content_payload_key",
         Text,
-        "Qdrant: the key of a point's text; `text`, `page_content` or `content` unless set.",
+        "Qdrant: the payload key with the text of a point. Default: `text`, `page_content` or `content`.",
     ),
-    key("metadata_payload_key", Text, "Qdrant: the key of what is known about it.").default("metadata"),
-    key("grpc_port", Any, "Qdrant: the port of its other interface, which is not spoken.").accepted(""),
-    key("prefer_grpc", Any, "Qdrant: whether that one is taken; HTTP always is.").accepted(""),
+    key("metadata_payload_key", Text, "Qdrant: the payload key with the metadata of a point.").default("metadata"),
+    key("grpc_port", Any, "Qdrant: the port of the gRPC API, which is not used.").accepted(""),
+    key("prefer_grpc", Any, "Qdrant: whether the gRPC API is preferred. REST is always used.").accepted(""),
 ]);
 
 /// `oauth`.
 pub(crate) static OAUTH: MapSchema = MapSchema::new("`oauth`", FILE, Refused).keys(&[
-    key("client_id", Text, "The client.").required(),
-    key("client_secret", Secret, "Its secret, as `${NAME}`.").required(),
-    key("token_url", Text, "Where tokens are given.").required(),
-    key("scope", Text, "What is asked for."),
-    key("audience", Text, "For whom."),
-    key("timeout", Seconds, "Longest time of the request."),
+    key("client_id", Text, "The client id.").required(),
+    key("client_secret", Secret, "The client secret, as `${NAME}`.").required(),
+    key("token_url", Text, "The URL of the token endpoint.").required(),
+    key("scope", Text, "The requested scopes, separated by spaces."),
+    key("audience", Text, "The audience of the token."),
+    key("timeout", Seconds, "The time limit of the token request in seconds."),
 ]);
 
 /// `oauth` of an MCP server.
@@ -219,32 +231,32 @@ pub(crate) static MCP_OAUTH: MapSchema = MapSchema::new("`oauth` of an MCP serve
     key(
         "grant",
         OneOf(&["client_credentials", "authorization_code"]),
-        "How a token is given; `authorization_code` needs a person once, by `segue mcp login`.",
+        "The OAuth grant type. `authorization_code` needs a login once, with `segue mcp login`.",
     ),
-    key("client_id", Text, "The client; `authorization_code` can do without."),
-    key("client_secret", Secret, "Its secret, as `${NAME}`."),
-    key("token_url", Text, "Where tokens are given; found out by the server's metadata unless set."),
-    key("scope", Text, "What is asked for; what the server names unless set."),
-    key("audience", Text, "For whom."),
-    key("client_metadata_url", Text, "Where a document about this client is published."),
-    key("redirect_port", Whole, "The port of this machine to which a login returns; any unless set."),
-    key("hosts", Texts, "Hosts of a private net that the server's metadata may name."),
-    key("timeout", Seconds, "Longest time of the request."),
+    key("client_id", Text, "The client id. Optional with `authorization_code`."),
+    key("client_secret", Secret, "The client secret, as `${NAME}`."),
+    key("token_url", Text, "The URL of the token endpoint. Default: from the server's metadata."),
+    key("scope", Text, "The requested scopes, separated by spaces. Default: those that the server lists."),
+    key("audience", Text, "The audience of the token."),
+    key("client_metadata_url", Text, "The URL of the client ID metadata document."),
+    key("redirect_port", Integer, "The local port of the redirect URI for a login. Default: any free port."),
+    key("hosts", TextList, "Hosts of a private network that the server's metadata may refer to."),
+    key("timeout", Seconds, "The time limit of the token request in seconds."),
 ]);
 
 /// `meta_map`.
 pub(crate) static MCP_META: MapSchema = MapSchema::new("`meta_map`", FILE, Refused).keys(&[
-    key("static", Map(&Any), "Names and fixed values."),
-    key("from_slots", List(&Section(&MCP_META_SLOT)), "Names filled from slots."),
-    key("from_metadata", List(&Section(&MCP_META_KEY)), "Names filled from what is known of the message."),
+    key("static", Map(&Any), "Fields with fixed values."),
+    key("from_slots", List(&Section(&MCP_META_SLOT)), "Fields that are filled from slots."),
+    key("from_metadata", List(&Section(&MCP_META_KEY)), "Fields that are filled from the message and its metadata."),
 ]);
 
 /// An item of `meta_map.from_metadata`.
 pub(crate) static MCP_META_KEY: MapSchema = MapSchema::new("`from_metadata` item", FILE, Refused).keys(&[
     key("key", Text, "`sender_id`, `input_channel`, or a key of the message's metadata.").required(),
-    key("param", Text, "The name it goes under.").required(),
+    key("param", Text, "The name of the field.").required(),
 ]);
 
 /// An item of `meta_map.from_slots`.
 pub(crate) static MCP_META_SLOT: MapSchema = MapSchema::new("`from_slots` item", FILE, Refused)
-    .keys(&[key("slot", Text, "The slot.").required(), key("param", Text, "The name it goes under.").required()]);
+    .keys(&[key("slot", Text, "The slot.").required(), key("param", Text, "The name of the field.").required()]);

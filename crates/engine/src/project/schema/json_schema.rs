@@ -1,4 +1,4 @@
-//! JSON Schemas of the project files, made from their declarations: what editors complete, explain and underline.
+//! JSON Schemas of the project files, generated from the key declarations. Editors use them for completion and validation.
 
 use std::str::FromStr;
 
@@ -9,9 +9,9 @@ use super::{
     UnknownKeys, ValueType,
 };
 
-/// The dialect of the schemas.
+/// The JSON Schema dialect: draft 2020-12.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
-/// What marks a value from the environment.
+/// A pattern for values that contain `${NAME}`, which the loader replaces by an environment variable.
 const VARIABLE: &str = r"\$\{[A-Za-z_][A-Za-z0-9_]*\}";
 
 /// A kind of project file.
@@ -29,8 +29,8 @@ pub enum ProjectFile {
     Credentials,
     /// `config.yml` of an agent.
     Agent,
-    /// A file of end-to-end cases.
-    Cases,
+    /// A file of end-to-end test cases.
+    TestCases,
     /// `conftest.yml`.
     Conftest,
 }
@@ -44,11 +44,11 @@ impl ProjectFile {
         Self::Endpoints,
         Self::Credentials,
         Self::Agent,
-        Self::Cases,
+        Self::TestCases,
         Self::Conftest,
     ];
 
-    /// Its name, as in `segue schema flows`.
+    /// Its name on the command line, as in `segue schema flows`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Config => "config",
@@ -57,7 +57,7 @@ impl ProjectFile {
             Self::Endpoints => "endpoints",
             Self::Credentials => "credentials",
             Self::Agent => "agent",
-            Self::Cases => "cases",
+            Self::TestCases => "cases",
             Self::Conftest => "conftest",
         }
     }
@@ -70,12 +70,12 @@ impl ProjectFile {
             Self::Endpoints => &ENDPOINTS,
             Self::Credentials => &CREDENTIALS,
             Self::Agent => &AGENT_FILE,
-            Self::Cases => &TEST_FILE,
+            Self::TestCases => &TEST_FILE,
             Self::Conftest => &CONFTEST,
         }
     }
 
-    /// Whether `${NAME}` is filled from the environment in such a file.
+    /// Whether the loader replaces `${NAME}` in such a file by an environment variable.
     fn reads_environment(self) -> bool {
         matches!(self, Self::Config | Self::Endpoints | Self::Credentials | Self::Agent)
     }
@@ -87,14 +87,14 @@ impl FromStr for ProjectFile {
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let names = || Self::ALL.map(Self::name).join("`, `");
         let found = Self::ALL.into_iter().find(|file| file.name() == name);
-        found.ok_or_else(|| format!("there is no schema `{name}`; there are `{}`", names()))
+        found.ok_or_else(|| format!("there is no schema `{name}`; the schemas are `{}`", names()))
     }
 }
 
 /// The JSON Schema (draft 2020-12) of a kind of project file.
 ///
-/// It allows what the loader accepts without a finding about keys and types; what only the loader knows, such as which names
-/// exist, it leaves to `segue check`.
+/// It allows what the loader accepts without a finding about keys and types. Everything else, such as whether names exist, is
+/// checked only by `segue check`.
 pub fn json_schema(file: ProjectFile) -> Json {
     let mut writer = Writer { environment: file.reads_environment(), maps: Map::new() };
     let root = file.root();
@@ -102,7 +102,7 @@ pub fn json_schema(file: ProjectFile) -> Json {
     schema.insert("$schema".into(), DIALECT.into());
     schema.insert("title".into(), format!("{} ({})", root.name, root.file).into());
     schema.extend(writer.map(root));
-    // A file that says nothing is no error, unless something must be there.
+    // An empty file is valid unless a key is required.
     if !root.keys.iter().any(|key| key.required) {
         schema.insert("type".into(), json!(["object", "null"]));
     }
@@ -119,7 +119,7 @@ fn annotate(schema: &mut Json, keyword: &str, value: Json) {
     }
 }
 
-/// The name of a map under `$defs`.
+/// The name of a map schema under `$defs`.
 fn reference_name(schema: &MapSchema) -> String {
     let words = schema.name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-")
@@ -128,7 +128,7 @@ fn reference_name(schema: &MapSchema) -> String {
 struct Writer {
     /// Whether a value may be `${NAME}`.
     environment: bool,
-    /// The maps that were met, by name.
+    /// The map schemas referenced so far, by their name under `$defs`.
     maps: Map<String, Json>,
 }
 
@@ -137,41 +137,41 @@ impl Writer {
         let mut properties = Map::new();
         for key in schema.keys.iter().filter(|key| !matches!(key.support, Support::Refused(_))) {
             properties.insert(key.name.to_owned(), self.property(key));
-            for older in key.older {
-                let mut property = self.value(key.takes, !key.required);
+            for alias in key.aliases {
+                let mut property = self.value(key.value_type, !key.required);
                 annotate(&mut property, "description", format!("Older name of `{}`. {}", key.name, key.doc).into());
                 annotate(&mut property, "deprecated", true.into());
-                properties.insert((*older).to_owned(), property);
+                properties.insert((*alias).to_owned(), property);
             }
         }
         let mut map = Map::new();
         map.insert("type".into(), "object".into());
         map.insert("properties".into(), Json::Object(properties));
-        let required = schema.keys.iter().filter(|key| key.required && key.older.is_empty());
+        let required = schema.keys.iter().filter(|key| key.required && key.aliases.is_empty());
         let required: Vec<&str> = required.map(|key| key.name).collect();
         if !required.is_empty() {
             map.insert("required".into(), required.into());
         }
-        if schema.unknown != UnknownKeys::Kept {
+        if schema.unknown != UnknownKeys::Allowed {
             map.insert("additionalProperties".into(), false.into());
         }
         map
     }
 
     fn property(&mut self, key: &'static Key) -> Json {
-        let mut property = self.value(key.takes, !key.required);
+        let mut property = self.value(key.value_type, !key.required);
         if matches!(key.support, Support::Accepted(_)) && property != json!({}) {
             property = json!({"anyOf": [property, {}]});
         }
         let description = match key.support {
-            Support::AcceptedWithWarning(why) | Support::Accepted(why) if !why.is_empty() => {
-                format!("{} {why}.", key.doc).into()
+            Support::AcceptedWithWarning(reason) | Support::Accepted(reason) if !reason.is_empty() => {
+                format!("{} {reason}.", key.doc).into()
             }
             _ => key.doc.into(),
         };
         annotate(&mut property, "description", description);
         if let Some(default) = key.default {
-            annotate(&mut property, "default", key.takes.parse(default));
+            annotate(&mut property, "default", key.value_type.parse(default));
         }
         if matches!(key.support, Support::AcceptedWithWarning(_)) {
             annotate(&mut property, "deprecated", true.into());
@@ -180,8 +180,8 @@ impl Writer {
     }
 
     /// The schema of a value. A key whose value is null counts as absent.
-    fn value(&mut self, takes: ValueType, or_null: bool) -> Json {
-        let mut forms = self.forms(takes);
+    fn value(&mut self, value_type: ValueType, or_null: bool) -> Json {
+        let mut forms = self.forms(value_type);
         if or_null && !forms.contains(&json!({})) {
             forms.push(json!({"type": "null"}));
         }
@@ -191,14 +191,14 @@ impl Writer {
         }
     }
 
-    /// The forms that a value may have; an empty one allows anything.
-    fn forms(&mut self, takes: ValueType) -> Vec<Json> {
+    /// The schemas of the alternatives of a type. An empty schema allows any value.
+    fn forms(&mut self, value_type: ValueType) -> Vec<Json> {
         let variable = || json!({"type": "string", "pattern": VARIABLE});
-        let form = match takes {
+        let form = match value_type {
             ValueType::Text | ValueType::Condition => return vec![text()],
             ValueType::Secret => return vec![variable()],
-            ValueType::Texts => return vec![list(text())],
-            ValueType::TextOrTexts => return vec![text(), list(text())],
+            ValueType::TextList => return vec![list(text())],
+            ValueType::TextOrList => return vec![text(), list(text())],
             ValueType::List(item) => return vec![list(self.value(*item, false))],
             ValueType::Map(value) => {
                 return vec![json!({"type": "object", "additionalProperties": self.value(*value, false)})];
@@ -209,19 +209,19 @@ impl Writer {
             ValueType::Any => return vec![json!({})],
             ValueType::Bool => json!({"type": "boolean"}),
             ValueType::Number => json!({"type": "number"}),
-            ValueType::Whole => json!({"type": "integer", "minimum": 0}),
-            ValueType::Positive => json!({"type": "integer", "minimum": 1}),
+            ValueType::Integer => json!({"type": "integer", "minimum": 0}),
+            ValueType::PositiveInteger => json!({"type": "integer", "minimum": 1}),
             ValueType::Seconds => json!({"type": "number", "exclusiveMinimum": 0}),
-            ValueType::OneOf(names) | ValueType::Known(names) => json!({"enum": written(names)}),
+            ValueType::OneOf(names) | ValueType::OneOfUnchecked(names) => json!({"enum": enum_values(names)}),
         };
-        // What is no text may come as one from the environment.
+        // Any other type may be written as `${NAME}`, which is a string.
         if self.environment { vec![form, variable()] } else { vec![form] }
     }
 
     fn section(&mut self, schema: &'static MapSchema) -> Json {
         let name = reference_name(schema);
         if !self.maps.contains_key(&name) {
-            // Before its own keys: a map may hold itself.
+            // Registered before its keys are visited, because a map may contain itself.
             self.maps.insert(name.clone(), Json::Null);
             let map = self.map(schema);
             self.maps.insert(name.clone(), Json::Object(map));
@@ -231,10 +231,10 @@ impl Writer {
 }
 
 impl ValueType {
-    /// A default as a value of this type.
+    /// A default, which is declared as text, as a JSON value of this type.
     fn parse(self, text: &str) -> Json {
         match self {
-            Self::Bool | Self::Condition | Self::Number | Self::Whole | Self::Positive | Self::Seconds => {
+            Self::Bool | Self::Condition | Self::Number | Self::Integer | Self::PositiveInteger | Self::Seconds => {
                 serde_json::from_str(text).unwrap_or_else(|_| text.into())
             }
             _ => text.into(),
@@ -242,13 +242,13 @@ impl ValueType {
     }
 }
 
-/// The texts of an enumeration. One that looks like a number may stand without quotes.
-fn written(names: &[&str]) -> Vec<Json> {
+/// The values of an enumeration. One that looks like a number may be written without quotes.
+fn enum_values(names: &[&str]) -> Vec<Json> {
     let numbers = names.iter().filter_map(|name| Some(Json::Number(serde_json::from_str(name).ok()?)));
     names.iter().map(|name| Json::from(*name)).chain(numbers).collect()
 }
 
-/// A number or a boolean without quotes counts as the text it was written as.
+/// A string. The loader also accepts a number or a boolean without quotes and reads the characters that were written.
 fn text() -> Json {
     json!({"type": ["string", "number", "boolean"]})
 }

@@ -1,10 +1,9 @@
-//! Every key of the project files, declared once: where it stands, its type, its default, and whether it works here.
+//! The schema of the project files: every key with its file, type, default and support.
 //!
-//! The loader reads maps by these declarations, so a key that is not declared is an unknown key. The reference page
-//! ([`reference`]) and the JSON Schemas for editors ([`json_schema`]) are made from them.
+//! The loader reads maps with these declarations, so a key that is not declared is an unknown key. The reference page
+//! ([`reference`]) and the JSON Schemas for editors ([`json_schema`]) are generated from them.
 
 mod agents;
-mod cases;
 mod channels;
 mod config;
 mod domain;
@@ -13,16 +12,12 @@ mod flows;
 pub(super) mod json_schema;
 mod reference;
 mod services;
+mod test_cases;
 
 use std::fmt;
 
 pub(crate) use self::{
     agents::{AGENT, AGENT_FILE, AGENT_TOOL, AUTH, CLAIM, CONFIGURATION, CONNECTION, CONNECTIONS, REMOTE_OUTPUT},
-    cases::{
-        ASSERTION, CONFTEST, FLOW_ASSERTION, FLOWS_ASSERTION, GENERATIVE, LLM_JUDGE, SLOT_ASSERTION, STUB_ACTION,
-        STUB_AGENT, STUB_TOOL, TEST_CASE, TEST_FILE, TEST_STEP, TEST_STEP_KINDS, TOOL_ASSERTION, UTTERED,
-        UTTERED_BUTTON,
-    },
     channels::{CHANNEL, CREDENTIALS, MCP_ARGUMENT, MCP_CHANNEL, MCP_PROMPT, MCP_RESOURCE, REST},
     config::{COMPAT, CONFIG, DOCUMENTS, GENERATOR, RETRIEVAL, SEARCH, USER_INPUT},
     domain::{
@@ -35,11 +30,16 @@ pub(crate) use self::{
     },
     flows::{
         BRANCH, DTMF, FLOW, FLOW_FILE, FLOW_TRANSLATION, STEP, STEP_KINDS, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT,
-        TRIGGER, TRIGGER_INTENT, belongs,
+        TRIGGER, TRIGGER_INTENT, is_key_of_kind,
     },
     services::{
         A2A_AUTH, A2A_SERVER, HTTP, INTERACTION, JWT, LOCK_STORE, METRICS, NLG, PRIVACY, ROUTER, SERVER, TRACING,
         TRACKER_STORE,
+    },
+    test_cases::{
+        ASSERTION, CONFTEST, FLOW_ASSERTION, FLOWS_ASSERTION, GENERATIVE, LLM_JUDGE, SLOT_ASSERTION, STUB_ACTION,
+        STUB_AGENT, STUB_TOOL, TEST_CASE, TEST_FILE, TEST_STEP, TEST_STEP_KINDS, TOOL_ASSERTION, UTTERED,
+        UTTERED_BUTTON,
     },
 };
 pub use self::{
@@ -47,12 +47,12 @@ pub use self::{
     reference::reference,
 };
 
-/// The schema of one kind of map in a project's files. A channel from outside hands one of its own to the loader
-/// ([`Sources::channels`](super::Sources::channels)).
+/// The schema of one kind of map in a project's files. A third-party channel passes its own schema to the loader
+/// in [`Sources::channels`](super::Sources::channels).
 pub struct MapSchema {
     /// What the map is called in messages: `step`, `slot`.
     pub name: &'static str,
-    /// The file it stands in.
+    /// The file that contains it.
     pub file: &'static str,
     /// The keys it may have.
     pub keys: &'static [Key],
@@ -65,10 +65,10 @@ pub struct MapSchema {
 pub enum UnknownKeys {
     /// It is an error.
     Refused,
-    /// It is a warning and the key is left out.
-    Warned,
-    /// It is kept; only a likely typo is a warning.
-    Kept,
+    /// It is a warning, and the key is ignored.
+    IgnoredWithWarning,
+    /// It is allowed; only a likely typo is a warning.
+    Allowed,
 }
 
 /// One key.
@@ -76,184 +76,184 @@ pub enum UnknownKeys {
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// Names it had before, which still work.
-    pub older: &'static [&'static str],
-    /// What it takes.
-    pub takes: ValueType,
-    /// Whether it must be there.
+    /// Older names that still work.
+    pub aliases: &'static [&'static str],
+    /// The type of its value.
+    pub value_type: ValueType,
+    /// Whether it must be present.
     pub required: bool,
-    /// The value it has unless set, where that is one value.
+    /// The default value as it would be written; absent if there is none or it depends on something else.
     pub default: Option<&'static str>,
-    /// Whether it works here.
+    /// Whether this version supports it.
     pub support: Support,
-    /// What it is for, in one sentence.
+    /// The documentation: one sentence, printed in the reference and in editors.
     pub doc: &'static str,
 }
 
-/// Whether a key works here.
+/// Whether this version supports a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It works.
+    /// It works as documented.
     Full,
-    /// It is accepted and has no effect; nothing is lost, so nothing is said. Why, where that is not plain.
+    /// It has no effect and needs none, so there is no finding. Holds the reason, or is empty where that is obvious.
     Accepted(&'static str),
-    /// It is accepted with a warning: why, and what to do.
+    /// It is a warning. Holds the reason and what to do.
     AcceptedWithWarning(&'static str),
-    /// It is refused: why, and what to do.
+    /// It is an error. Holds the reason and what to do.
     Refused(&'static str),
 }
 
-/// The type of a key's value. The loader checks the outermost form and items that are texts; what stands further inside is
-/// checked where the key is read.
+/// The type of a key's value. The loader checks the outermost type and lists of strings; nested values are checked by the
+/// code that reads the key.
 #[derive(Clone, Copy)]
 pub enum ValueType {
-    /// A text; a number or a boolean without quotes counts as the text it was written as.
+    /// A string. A number or a boolean without quotes is accepted and read as the string that is written.
     Text,
-    /// A text that must come from the environment: `${NAME}`.
+    /// A string that must come from the environment: `${NAME}`.
     Secret,
     /// `true` or `false`.
     Bool,
-    /// A condition as text, or `true` or `false`.
+    /// A condition as a string, or `true` or `false`.
     Condition,
     /// A number.
     Number,
-    /// A whole number, 0 or more.
-    Whole,
-    /// A whole number, 1 or more.
-    Positive,
+    /// An integer, 0 or more.
+    Integer,
+    /// An integer, 1 or more.
+    PositiveInteger,
     /// A number of seconds above 0.
     Seconds,
-    /// One of these texts.
+    /// One of these strings.
     OneOf(&'static [&'static str]),
-    /// One of these texts; the reader of the key says what is wrong with another.
-    Known(&'static [&'static str]),
-    /// A list of texts.
-    Texts,
-    /// A text or a list of texts.
-    TextOrTexts,
+    /// One of these strings; the code that reads the key reports other values.
+    OneOfUnchecked(&'static [&'static str]),
+    /// A list of strings.
+    TextList,
+    /// A string or a list of strings.
+    TextOrList,
     /// A list.
     List(&'static ValueType),
-    /// A map from names that the author chooses.
+    /// A map with arbitrary keys.
     Map(&'static ValueType),
     /// A map with declared keys.
     Section(&'static MapSchema),
-    /// One of several forms; the reader of the key tells them apart.
+    /// One of several types; the code that reads the key distinguishes and checks them.
     AnyOf(&'static [ValueType]),
-    /// Nothing.
+    /// Null.
     Null,
-    /// Anything.
+    /// Any value.
     Any,
 }
 
 impl ValueType {
-    /// What the loader expects, for messages.
+    /// The expected value with an article, for messages: `a string`.
     pub fn expected(self) -> String {
         match self {
-            Self::Text | Self::Secret | Self::Known(_) => "a text".into(),
+            Self::Text | Self::Secret | Self::OneOfUnchecked(_) => "a string".into(),
             Self::Bool => "`true` or `false`".into(),
-            Self::Condition => "a condition as text, or `true` or `false`".into(),
+            Self::Condition => "a condition as a string, or `true` or `false`".into(),
             Self::Number => "a number".into(),
-            Self::Whole => "a whole number, 0 or more".into(),
-            Self::Positive => "a whole number, 1 or more".into(),
+            Self::Integer => "an integer, 0 or more".into(),
+            Self::PositiveInteger => "an integer, 1 or more".into(),
             Self::Seconds => "a number of seconds above 0".into(),
             Self::OneOf(names) => format!("one of `{}`", names.join("`, `")),
-            Self::Texts => "a list of texts".into(),
-            Self::TextOrTexts => "a text or a list of texts".into(),
+            Self::TextList => "a list of strings".into(),
+            Self::TextOrList => "a string or a list of strings".into(),
             Self::List(_) => "a list".into(),
             Self::Map(_) | Self::Section(_) => "a map".into(),
-            Self::Null => "nothing".into(),
-            Self::AnyOf(_) | Self::Any => "a value".into(),
+            Self::Null => "null".into(),
+            Self::AnyOf(_) | Self::Any => "any value".into(),
         }
     }
 
-    /// The whole of it, for the reference.
-    pub fn described(self) -> String {
+    /// The complete type with nested types, for the reference.
+    pub fn description(self) -> String {
         match self {
-            Self::Secret => "a text, as `${NAME}`".into(),
-            Self::Known(names) => Self::OneOf(names).expected(),
-            Self::Section(schema) => format!("a map: {}", schema.a()),
+            Self::Secret => "a string of the form `${NAME}`".into(),
+            Self::OneOfUnchecked(names) => Self::OneOf(names).expected(),
+            Self::Section(schema) => format!("a map: {}", schema.name_with_article()),
             Self::List(Self::Any) | Self::Map(Self::Any) => self.expected(),
-            Self::List(item) => format!("a list, each item {}", item.described()),
-            Self::Map(value) => format!("a map by name, each value {}", value.described()),
-            Self::AnyOf(forms) => forms.iter().map(|form| form.described()).collect::<Vec<_>>().join("; or "),
+            Self::List(item) => format!("a list, each item {}", item.description()),
+            Self::Map(value) => format!("a map by name, each value {}", value.description()),
+            Self::AnyOf(forms) => forms.iter().map(|form| form.description()).collect::<Vec<_>>().join("; or "),
             other => other.expected(),
         }
     }
 }
 
-/// A key that may be left out, and works.
-pub const fn key(name: &'static str, takes: ValueType, doc: &'static str) -> Key {
-    Key { name, older: &[], takes, required: false, default: None, support: Support::Full, doc }
+/// An optional, fully supported key without a default.
+pub const fn key(name: &'static str, value_type: ValueType, doc: &'static str) -> Key {
+    Key { name, aliases: &[], value_type, required: false, default: None, support: Support::Full, doc }
 }
 
 impl Key {
-    /// The key must be there.
+    /// Makes the key required.
     #[must_use]
     pub const fn required(mut self) -> Self {
         self.required = true;
         self
     }
-    /// The value it has unless set.
+    /// Sets the default value, as it would be written in YAML.
     #[must_use]
     pub const fn default(mut self, value: &'static str) -> Self {
         self.default = Some(value);
         self
     }
-    /// Names it had before.
+    /// Adds older names that still work.
     #[must_use]
-    pub const fn older(mut self, names: &'static [&'static str]) -> Self {
-        self.older = names;
+    pub const fn aliases(mut self, names: &'static [&'static str]) -> Self {
+        self.aliases = names;
         self
     }
-    pub(crate) const fn accepted(mut self, why: &'static str) -> Self {
-        self.support = Support::Accepted(why);
+    pub(crate) const fn accepted(mut self, reason: &'static str) -> Self {
+        self.support = Support::Accepted(reason);
         self
     }
-    pub(crate) const fn warned(mut self, why: &'static str) -> Self {
-        self.support = Support::AcceptedWithWarning(why);
+    pub(crate) const fn accepted_with_warning(mut self, reason: &'static str) -> Self {
+        self.support = Support::AcceptedWithWarning(reason);
         self
     }
-    pub(crate) const fn refused(mut self, why: &'static str) -> Self {
-        self.support = Support::Refused(why);
+    pub(crate) const fn refused(mut self, reason: &'static str) -> Self {
+        self.support = Support::Refused(reason);
         self
     }
-    /// Its name, then the older ones.
+    /// Its name, then the aliases.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        std::iter::once(self.name).chain(self.older.iter().copied())
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
     }
 }
 
 impl MapSchema {
-    /// A map that is called `name` in messages and stands in `file`; its keys follow.
+    /// A schema without keys for a map that messages call `name` and that is part of `file`.
     pub const fn new(name: &'static str, file: &'static str, unknown: UnknownKeys) -> Self {
         Self { name, file, keys: &[], unknown }
     }
-    /// The keys it may have.
+    /// Sets the keys it may have.
     #[must_use]
     pub const fn keys(mut self, keys: &'static [Key]) -> Self {
         self.keys = keys;
         self
     }
-    /// Its name with the article: `a step`, `an agent's configuration`.
-    pub(crate) fn a(&self) -> String {
+    /// Its name with the indefinite article: `a step`, `an agent's configuration`.
+    pub(crate) fn name_with_article(&self) -> String {
         let first = self.name.trim_start_matches('`').split(' ').next().unwrap_or_default();
-        let is_spelled = !first.chars().any(char::is_lowercase);
-        // Of an acronym the name of its first letter is spoken: an MCP server.
-        let vowels = if is_spelled { "AEFHILMNORSX" } else { "aeio" };
+        let is_acronym = !first.chars().any(char::is_lowercase);
+        // The article of an acronym depends on the name of its first letter: an MCP server.
+        let vowels = if is_acronym { "AEFHILMNORSX" } else { "aeio" };
         let article = if first.starts_with(|c: char| vowels.contains(c)) { "an" } else { "a" };
         format!("{article} {}", self.name)
     }
-    /// A key by its name, or by one it had before.
+    /// The key with this name or alias.
     pub fn key(&self, name: &str) -> Option<&'static Key> {
         self.keys.iter().find(|key| key.names().any(|one| one == name))
     }
-    /// The names of keys that may be written.
+    /// The names of all keys that are not refused.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.keys.iter().filter(|key| !matches!(key.support, Support::Refused(_))).map(|key| key.name)
     }
 }
 
-// Schemas refer to one another in circles: a step holds branches, which hold steps.
+// Not derived: schemas contain each other in cycles (a step has branches, which have steps).
 impl fmt::Debug for MapSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MapSchema").field("name", &self.name).field("file", &self.file).finish_non_exhaustive()
@@ -262,7 +262,7 @@ impl fmt::Debug for MapSchema {
 
 impl fmt::Debug for ValueType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.described())
+        f.write_str(&self.description())
     }
 }
 
@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_is_declared_once_and_told_about() {
+    fn every_key_is_declared_once_and_documented() {
         for schema in SCHEMAS {
             for (at, key) in schema.keys.iter().enumerate() {
                 assert!(key.doc.ends_with('.'), "{} / {}", schema.name, key.name);
@@ -373,10 +373,11 @@ mod tests {
     }
 
     #[test]
-    fn a_map_is_named_with_the_article_it_is_spoken_with() {
-        let a = |schema: &MapSchema| schema.a();
-        assert_eq!((a(&MCP_SERVER).as_str(), a(&STEP).as_str()), ("an MCP server", "a step"));
-        assert_eq!((a(&ACTION_ENDPOINT).as_str(), a(&NLG).as_str()), ("an action endpoint", "a `nlg` section"));
+    fn the_article_follows_the_pronunciation_of_the_name() {
+        assert_eq!(MCP_SERVER.name_with_article(), "an MCP server");
+        assert_eq!(STEP.name_with_article(), "a step");
+        assert_eq!(ACTION_ENDPOINT.name_with_article(), "an action endpoint");
+        assert_eq!(NLG.name_with_article(), "a `nlg` section");
     }
 
     #[test]

@@ -1,24 +1,24 @@
-//! The page of all keys, made from the tables; `cargo xtask docs` writes it.
+//! The reference page of all keys, generated from the schemas; `cargo xtask docs` writes it.
 
 use std::fmt::Write as _;
 
 use super::{Key, MapSchema, SCHEMAS, Support, UnknownKeys};
 
-const HEAD: &str = "# Every key of the format
+const HEAD: &str = "# Key reference
 
-This page is written by `cargo xtask docs` from the declarations that the loader reads by, so it says what the program does. A key
-that is not listed is unknown; what happens to it stands above each table. Editors read the same as JSON Schema
-([how](../checks.md#in-an-editor)).
+All keys of the project files. `cargo xtask docs` generates this page from the declarations that the loader uses. A key that is not
+listed is unknown; the line above each table says what happens to it. Editors can use the same declarations as JSON Schema
+([setup](../checks.md#in-an-editor)).
 
-*supported* works as described. *accepted* is read and has no effect, and nothing is lost by that. *accepted with a warning* is read,
-`segue check` says what is different here, and the project loads. *refused* is an error with a cure. *required* keys must be there.
+*supported*: works as described. *accepted*: has no effect, and the project behaves the same without it. *accepted with a warning*: the
+project loads, and `segue check` reports the difference. *refused*: an error, with what to write instead. *required*: must be present.
 ";
 
-/// The page, as Markdown.
+/// The reference page, as Markdown.
 pub fn reference() -> String {
     let mut out = HEAD.to_owned();
     let mut file = "";
-    let mut sums = [0_usize; 4];
+    let mut counts = [0_usize; 4];
     for schema in SCHEMAS {
         if schema.file != file {
             file = schema.file;
@@ -32,65 +32,65 @@ pub fn reference() -> String {
                 Support::AcceptedWithWarning(_) => 2,
                 Support::Refused(_) => 3,
             };
-            if let Some(sum) = sums.get_mut(at) {
-                *sum += 1;
+            if let Some(count) = counts.get_mut(at) {
+                *count += 1;
             }
         }
     }
-    let [full, quiet, warned, refused] = sums;
-    let all = full + quiet + warned + refused;
+    let [full, accepted, warned, refused] = counts;
+    let all = full + accepted + warned + refused;
     let _ = write!(
         out,
-        "\n## In figures\n\n{all} keys: {full} supported, {quiet} accepted, {warned} accepted with a warning, {refused} refused.\n"
+        "\n## Totals\n\n{all} keys: {full} supported, {accepted} accepted, {warned} accepted with a warning, {refused} refused.\n"
     );
     out
 }
 
 fn section(out: &mut String, schema: &MapSchema) {
-    let name = schema.a();
+    let name = schema.name_with_article();
     let mut letters = name.chars();
     let first = letters.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
     let unknown = match schema.unknown {
         UnknownKeys::Refused => "Any other key is an error.",
-        UnknownKeys::Warned => "Any other key is left out with a warning.",
-        UnknownKeys::Kept => "Any other key is kept; a likely typo is warned about.",
+        UnknownKeys::IgnoredWithWarning => "Any other key is ignored with a warning.",
+        UnknownKeys::Allowed => "Any other key is allowed; a likely typo is a warning.",
     };
     let _ = write!(out, "\n### {first}{}\n\n{unknown}\n\n", letters.as_str());
-    out.push_str("| key | takes | here | what it is for |\n| --- | --- | --- | --- |\n");
+    out.push_str("| key | type | support | description |\n| --- | --- | --- | --- |\n");
     for key in schema.keys {
-        let (names, takes, support) = (names(key), cell(&key.takes.described()), support(key));
+        let (names, takes, support) = (names(key), cell(&key.value_type.description()), support(key));
         let _ = writeln!(out, "| {names} | {takes} | {support} | {} |", cell(&doc(key)));
     }
 }
 
-/// What it is for, and its default.
+/// The documentation, followed by the default.
 fn doc(key: &Key) -> String {
     match key.default {
-        Some(default) => format!("{}; `{default}` unless set.", key.doc.trim_end_matches('.')),
+        Some(default) => format!("{} Default: `{default}`.", key.doc),
         None => key.doc.to_owned(),
     }
 }
 
 fn names(key: &Key) -> String {
-    let older: String = key.older.iter().map(|name| format!(", older `{name}`")).collect();
-    format!("`{}`{older}", key.name)
+    let aliases: String = key.aliases.iter().map(|name| format!(", alias `{name}`")).collect();
+    format!("`{}`{aliases}", key.name)
 }
 
 fn support(key: &Key) -> String {
-    let (word, why) = match key.support {
+    let (word, reason) = match key.support {
         Support::Full => ("supported", ""),
-        Support::Accepted(why) => ("accepted", why),
-        Support::AcceptedWithWarning(why) => ("accepted with a warning", why),
-        Support::Refused(why) => ("refused", why),
+        Support::Accepted(reason) => ("accepted", reason),
+        Support::AcceptedWithWarning(reason) => ("accepted with a warning", reason),
+        Support::Refused(reason) => ("refused", reason),
     };
     let required = if key.required { ", required" } else { "" };
-    match why {
+    match reason {
         "" => format!("{word}{required}"),
-        why => format!("{word}{required}: {}", cell(why)),
+        reason => format!("{word}{required}: {}", cell(reason)),
     }
 }
 
-/// A text inside a table.
+/// A text as the cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -100,11 +100,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_has_its_row() {
+    fn every_key_has_a_row() {
         let page = reference();
         let rows = page.lines().filter(|line| line.starts_with("| `")).count();
         assert_eq!(rows, SCHEMAS.iter().map(|schema| schema.keys.len()).sum::<usize>());
-        assert!(page.contains("| `generation_prompt` | a value | refused: "), "{page}");
+        assert!(page.contains("| `generation_prompt` | any value | refused: "), "{page}");
         assert!(page.contains("### An agent's configuration\n"), "{page}");
     }
 }

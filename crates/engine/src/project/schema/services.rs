@@ -1,179 +1,183 @@
-//! Keys of the sections of `endpoints.yml` that are neither models nor tool servers.
+//! Keys of the other sections of `endpoints.yml`: stores, NLG, tracing, the server and authentication.
 
 use super::{BASIC_AUTH, MODEL, MapSchema, UnknownKeys::*, ValueType::*, key};
 
 const FILE: &str = "endpoints.yml";
-pub(super) const NO_VOICE: &str = "No voice channel is spoken yet";
-const NO_PRIVACY: &str = "These rules are not applied; events are stored as they are";
-const NO_EXPORT: &str = "Nothing is exported; `segue trace` shows what happened";
+pub(super) const NO_VOICE: &str = "Voice channels are not implemented";
+const NO_PRIVACY: &str = "These rules are not applied; events are stored unchanged";
+const NO_EXPORT: &str = "Nothing is exported; use `segue trace`";
 
 /// `nlg`.
-pub(crate) static NLG: MapSchema = MapSchema::new("`nlg` section", FILE, Warned).keys(&[
-    key("type", Text, "`rephrase`: a model says responses in other words."),
-    key("rephrase_all", Bool, "Whether every response is rephrased.").default("false"),
-    key("summarize_history", Bool, "Whether the conversation is summed up first.")
-        .accepted("One call is made for a response, with the last turns as they were said"),
-    key("max_historical_turns", Whole, "How many turns the model sees.").default("5"),
-    key("prompt_template", Text, "A template of the project's own.").older(&["prompt"]),
-    key("llm", Section(&MODEL), "`model_group: <id>`, or the model's settings in place."),
-    key("model_group", Text, "The group, where it does not stand under `llm`."),
-    key("trace_prompt_tokens", Bool, "Whether traces count tokens; they always do.").accepted(""),
-    key("url", Text, "Address of a server that words responses."),
-    key("token", Secret, "Sent to it as `?token=`, as `${NAME}`."),
-    key("basic_auth", Section(&BASIC_AUTH), "`username` and `password` for it."),
-    key("headers", Map(&Text), "Headers of every request to it."),
-    key("timeout", Seconds, "Longest time of an answer.").default("5"),
+pub(crate) static NLG: MapSchema = MapSchema::new("`nlg` section", FILE, IgnoredWithWarning).keys(&[
+    key("type", Text, "`rephrase`: a model rephrases responses."),
+    key("rephrase_all", Bool, "Whether every response is rephrased, not only those with `rephrase: true`.")
+        .default("false"),
+    key("summarize_history", Bool, "Whether the conversation is summarised before rephrasing.")
+        .accepted("The prompt always contains the last turns unchanged"),
+    key("max_historical_turns", Integer, "How many of the last turns are in the prompt.").default("5"),
+    key("prompt_template", Text, "The file of a prompt template that replaces the built-in one.").aliases(&["prompt"]),
+    key("llm", Section(&MODEL), "The model: `model_group: <id>`, or the settings of a model."),
+    key("model_group", Text, "The model group, if it is not set under `llm`."),
+    key("trace_prompt_tokens", Bool, "Whether traces contain token counts. They always do.").accepted(""),
+    key("url", Text, "The URL of an NLG server that generates responses."),
+    key("token", Secret, "A token that is sent to the NLG server as `?token=`, as `${NAME}`."),
+    key("basic_auth", Section(&BASIC_AUTH), "HTTP Basic credentials for the NLG server."),
+    key("headers", Map(&Text), "Headers of every request to the NLG server."),
+    key("timeout", Seconds, "The time limit of a request in seconds.").default("5"),
 ]);
 
 /// `tracker_store`.
-pub(crate) static TRACKER_STORE: MapSchema = MapSchema::new("`tracker_store` section", FILE, Kept).keys(&[
-    key("type", Text, "`SQL` with `dialect: sqlite`, `sqlite`, `segue`, or `in_memory`."),
-    key("dialect", Text, "`sqlite`."),
-    key("db", Any, "The file; unless set `rasa.db` for `SQL`, `.segue/segue.db` for `sqlite` and `segue`."),
-    key("path", Text, "`sqlite` and `segue`: the same as `db`."),
+pub(crate) static TRACKER_STORE: MapSchema = MapSchema::new("`tracker_store` section", FILE, Allowed).keys(&[
+    key("type", Text, "The store: `SQL` with `dialect: sqlite`, `sqlite`, `segue`, or `in_memory`."),
+    key("dialect", Text, "With `SQL`: the database; only `sqlite` is supported."),
+    key("db", Any, "The database file. Default: `rasa.db` for `SQL`, `.segue/segue.db` for `sqlite` and `segue`."),
+    key("path", Text, "With `sqlite` and `segue`: an alternative to `db`."),
     key(
         "synchronous",
         OneOf(&["full", "normal"]),
-        "With `full` a commit survives a loss of power; with `normal` the latest turns may be lost with the power.",
+        "SQLite's `synchronous` setting. `full`: commits survive a power failure. `normal`: a power failure may lose the latest turns.",
     )
     .default("full"),
     key("url", Text, "Other databases: the host.").accepted(""),
     key("port", Any, "Other databases: the port.").accepted(""),
     key("username", Text, "Other databases: the user.").accepted(""),
     key("password", Text, "Other databases: the password.").accepted(""),
-    key("login_db", Text, "PostgreSQL: the database of the login.").accepted(""),
+    key("login_db", Text, "PostgreSQL: the database for the login.").accepted(""),
     key("query", Map(&Any), "Options of the driver.").accepted(""),
 ]);
 
 /// `lock_store`.
-pub(crate) static LOCK_STORE: MapSchema = MapSchema::new("`lock_store` section", FILE, Kept).keys(&[
-    key("type", Text, "Any; messages of a conversation wait for one another without a lock store.").accepted(""),
-    key("host", Text, "The host.").accepted(""),
-    key("url", Text, "The host.").accepted(""),
-    key("port", Any, "The port.").accepted(""),
-    key("db", Any, "The database.").accepted(""),
-    key("username", Text, "The user.").accepted(""),
-    key("password", Text, "The password.").accepted(""),
-    key("key_prefix", Text, "What keys begin with.").accepted(""),
-    key("use_ssl", Any, "Whether the connection is encrypted.").accepted(""),
-    key("socket_timeout", Any, "Seconds.").accepted(""),
+pub(crate) static LOCK_STORE: MapSchema = MapSchema::new("`lock_store` section", FILE, Allowed).keys(&[
+    key("type", Text, "The lock store. The messages of a conversation are processed in order without one.")
+        .accepted(""),
+    key("host", Text, "The host of the lock store.").accepted(""),
+    key("url", Text, "The host of the lock store.").accepted(""),
+    key("port", Any, "The port of the lock store.").accepted(""),
+    key("db", Any, "The database of the lock store.").accepted(""),
+    key("username", Text, "The user of the lock store.").accepted(""),
+    key("password", Text, "The password of the lock store.").accepted(""),
+    key("key_prefix", Text, "The prefix of all keys.").accepted(""),
+    key("use_ssl", Any, "Whether the connection uses TLS.").accepted(""),
+    key("socket_timeout", Any, "The socket timeout in seconds.").accepted(""),
 ]);
 
 /// `interaction_handling`.
-pub(crate) static INTERACTION: MapSchema = MapSchema::new("`interaction_handling` section", FILE, Warned).keys(&[key(
-    "global_silence_timeout",
-    Seconds,
-    "Seconds of silence on voice channels.",
-)
-.accepted(NO_VOICE)]);
+pub(crate) static INTERACTION: MapSchema = MapSchema::new("`interaction_handling` section", FILE, IgnoredWithWarning)
+    .keys(&[key("global_silence_timeout", Seconds, "Seconds of silence on voice channels.").accepted(NO_VOICE)]);
 
 /// `privacy`.
-pub(crate) static PRIVACY: MapSchema = MapSchema::new("`privacy` section", FILE, Warned).keys(&[
-    key("tracker_store_settings", Map(&Any), "When stored events are made anonymous or deleted.").accepted(NO_PRIVACY),
-    key("rules", List(&Any), "Which slots are hidden, and how.").accepted(NO_PRIVACY),
+pub(crate) static PRIVACY: MapSchema = MapSchema::new("`privacy` section", FILE, IgnoredWithWarning).keys(&[
+    key("tracker_store_settings", Map(&Any), "When stored events are anonymised or deleted.").accepted(NO_PRIVACY),
+    key("rules", List(&Any), "Which slots are anonymised, and how.").accepted(NO_PRIVACY),
 ]);
 
 /// `tracing`.
-pub(crate) static TRACING: MapSchema = MapSchema::new("`tracing` section", FILE, Kept).keys(&[
-    key("type", Text, "`otlp`, `jaeger` or `langfuse`.").accepted(NO_EXPORT),
-    key("tracers", List(&Any), "Several of them.").accepted(NO_EXPORT),
-    key("endpoint", Text, "Where traces go.").accepted(NO_EXPORT),
-    key("host", Text, "Where traces go.").accepted(NO_EXPORT),
-    key("port", Any, "Where traces go.").accepted(NO_EXPORT),
-    key("insecure", Any, "Whether the connection is plain.").accepted(NO_EXPORT),
-    key("service_name", Text, "The name that traces carry.").accepted(NO_EXPORT),
-    key("root_certificates", Text, "Certificates of that server.").accepted(NO_EXPORT),
-    key("sync_export", Any, "Whether traces are written at once.").accepted(NO_EXPORT),
+pub(crate) static TRACING: MapSchema = MapSchema::new("`tracing` section", FILE, Allowed).keys(&[
+    key("type", Text, "The tracing backend: `otlp`, `jaeger` or `langfuse`.").accepted(NO_EXPORT),
+    key("tracers", List(&Any), "Several tracing backends.").accepted(NO_EXPORT),
+    key("endpoint", Text, "The address of the tracing backend.").accepted(NO_EXPORT),
+    key("host", Text, "The address of the tracing backend.").accepted(NO_EXPORT),
+    key("port", Any, "The address of the tracing backend.").accepted(NO_EXPORT),
+    key("insecure", Any, "Whether the connection is unencrypted.").accepted(NO_EXPORT),
+    key("service_name", Text, "The service name in traces.").accepted(NO_EXPORT),
+    key("root_certificates", Text, "The root certificates for that server.").accepted(NO_EXPORT),
+    key("sync_export", Any, "Whether traces are exported synchronously.").accepted(NO_EXPORT),
 ]);
 
 /// `metrics`.
-pub(crate) static METRICS: MapSchema = MapSchema::new("`metrics` section", FILE, Kept).keys(&[
-    key("type", Text, "`otlp`.").accepted(NO_EXPORT),
-    key("endpoint", Text, "Where figures go.").accepted(NO_EXPORT),
-    key("insecure", Any, "Whether the connection is plain.").accepted(NO_EXPORT),
-    key("service_name", Text, "The name that figures carry.").accepted(NO_EXPORT),
-    key("root_certificates", Text, "Certificates of that server.").accepted(NO_EXPORT),
+pub(crate) static METRICS: MapSchema = MapSchema::new("`metrics` section", FILE, Allowed).keys(&[
+    key("type", Text, "The metrics backend: `otlp`.").accepted(NO_EXPORT),
+    key("endpoint", Text, "The address of the metrics backend.").accepted(NO_EXPORT),
+    key("insecure", Any, "Whether the connection is unencrypted.").accepted(NO_EXPORT),
+    key("service_name", Text, "The service name in metrics.").accepted(NO_EXPORT),
+    key("root_certificates", Text, "The root certificates for that server.").accepted(NO_EXPORT),
 ]);
 
 /// `server`.
-pub(crate) static SERVER: MapSchema = MapSchema::new("`server` section", FILE, Warned).keys(&[
-        key("open_turns", Whole, "Messages that may be accepted and not yet answered.").default("256"),
-        key("running_turns", Whole, "Turns that run at once, while other open ones wait.").default("256"),
-        key("turns_per_caller", Whole, "Open turns of one caller: a token's subject, else a sender.").default("8"),
+pub(crate) static SERVER: MapSchema = MapSchema::new("`server` section", FILE, IgnoredWithWarning).keys(&[
+        key("open_turns", Integer, "The maximum number of turns that are accepted and not finished.").default("256"),
+        key("running_turns", Integer, "The maximum number of turns that run at the same time. Further open turns wait.").default("256"),
+        key("turns_per_caller", Integer, "The maximum number of open turns of a caller: the subject of its token, or else the sender id.").default("8"),
         key(
             "expected_wait",
             Seconds,
-            "The longest time to an answer that may be expected when a message is accepted; 30 unless set, or half of what a turn may take.",
+            "A message is refused if the expected time to its answer is longer than this, in seconds. Default: 30, or half of the time limit of a turn.",
         ),
-        key("connections", Whole, "Connections that are open at once.").default("4096"),
+        key("connections", Integer, "The maximum number of open connections.").default("4096"),
         key(
             "connections_per_address",
-            Whole,
-            "The same from one address; 512 unless set, 0 for no limit. Addresses of this machine have none.",
+            Integer,
+            "The maximum number of open connections from one address. 0: no limit. Default: 512. Addresses of this machine have no limit.",
         ),
     ]);
 
 /// `http`.
-pub(crate) static HTTP: MapSchema = MapSchema::new("`http` section", FILE, Warned).keys(&[
+pub(crate) static HTTP: MapSchema = MapSchema::new("`http` section", FILE, IgnoredWithWarning).keys(&[
         key(
             "proxy",
             Text,
-            "Address of the proxy that outbound requests go through, such as `http://proxy.corp:3128`; `HTTP_PROXY`, `HTTPS_PROXY` and `ALL_PROXY` unless set.",
+            "The proxy for outbound requests, such as `http://proxy.corp:3128`. Default: `HTTP_PROXY`, `HTTPS_PROXY` and `ALL_PROXY`.",
         ),
         key(
             "no_proxy",
-            TextOrTexts,
-            "Hosts that are reached directly: names with their subdomains, addresses, networks such as `10.0.0.0/8`, or `*` for all; `NO_PROXY` unless set. This machine always is.",
+            TextOrList,
+            "Hosts that are reached without the proxy: names with their subdomains, addresses, networks such as `10.0.0.0/8`, or `*` for all. This machine is always included. Default: `NO_PROXY`.",
         ),
     ]);
 
 /// `a2a_server`.
-pub(crate) static A2A_SERVER: MapSchema = MapSchema::new("`a2a_server` section", FILE, Warned).keys(&[
-    key("description", Text, "What the assistant does, for other agents."),
-    key("url", Text, "Its public address; where it listens unless set."),
-    key("agent_card_path", Text, "A card that stands in a file; its address is put in."),
+pub(crate) static A2A_SERVER: MapSchema = MapSchema::new("`a2a_server` section", FILE, IgnoredWithWarning).keys(&[
+    key("description", Text, "The description of the assistant in its agent card."),
+    key("url", Text, "The public URL of the assistant. Default: the address that it listens on."),
+    key("agent_card_path", Text, "The file of an agent card; the URL in it is replaced."),
     key(
         "include_conversation_repair",
         Bool,
-        "Whether what is not understood is asked about; else such a task is refused.",
+        "Whether the assistant asks the caller when it does not understand a message. Otherwise the task is rejected.",
     )
     .default("true"),
-    key("task_timeout_seconds", Number, "How long a caller waits for a turn, 0 for ever.").default("600"),
-    key("a2a_message_cache_ttl_seconds", Number, "How long a repeated message is recognised; thirty days, always.")
+    key("task_timeout_seconds", Number, "The longest time a caller waits for a turn in seconds. 0: no limit.")
+        .default("600"),
+    key("a2a_message_cache_ttl_seconds", Number, "How long repeated messages are recognised. Always thirty days.")
         .accepted(""),
-    key("max_contexts", Number, "Most conversations in memory; they are kept in the store.").accepted(""),
-    key("auth", Section(&A2A_AUTH), "Who may call."),
-    key("push_notifications", Bool, "Whether changes are reported to addresses that callers name.").default("true"),
-    key("payloads", Bool, "Whether messages such as `/SetSlots(…)` are read as payloads; else they are words.")
-        .default("true"),
+    key("max_contexts", Number, "The maximum number of conversations in memory. Conversations are in the store.")
+        .accepted(""),
+    key("auth", Section(&A2A_AUTH), "The authentication of callers."),
+    key("push_notifications", Bool, "Whether callers may register push notifications.").default("true"),
+    key(
+        "payloads",
+        Bool,
+        "Whether messages such as `/SetSlots(…)` are parsed as payloads. Otherwise they are ordinary text.",
+    )
+    .default("true"),
 ]);
 
 /// `auth` of `a2a_server`.
 pub(crate) static A2A_AUTH: MapSchema = MapSchema::new("`auth` of `a2a_server`", FILE, Refused).keys(&[
-    key("token", Secret, "The bearer token that callers must show, as `${NAME}`."),
-    key("jwt", Section(&JWT), "Which tokens of an authorization server are taken; beside `token`, or alone."),
+    key("token", Secret, "The bearer token that callers must send, as `${NAME}`."),
+    key("jwt", Section(&JWT), "Which JWTs of an authorization server are accepted, in addition to `token` or alone."),
 ]);
 
 /// `jwt` of `a2a_server` and of channels.
 pub(crate) static JWT: MapSchema = MapSchema::new("`jwt` section", "endpoints.yml, credentials.yml", Refused).keys(&[
-    key("issuer", Text, "Who signs the tokens, as their `iss` says it.").required(),
-    key("audience", TextOrTexts, "For whom they are: one of these stands in their `aud`.").required(),
+    key("issuer", Text, "The issuer of the tokens, as in their `iss` claim.").required(),
+    key("audience", TextOrList, "The accepted audiences; the `aud` claim must contain one of them.").required(),
     key(
         "jwks",
         AnyOf(&[Text, Map(&Any)]),
-        "The issuer's keys: an address, a JSON file of the project, or `keys` in place.",
+        "The issuer's keys (JWKS): a URL, a JSON file of the project, or a map with `keys`.",
     ),
-    key("secret", Secret, "In place of `jwks`: a secret that both sides know, as `${NAME}`; 32 bytes or more."),
+    key("secret", Secret, "Instead of `jwks`: a shared secret of at least 32 bytes, as `${NAME}`."),
     key(
         "algorithms",
-        Texts,
-        "How they may be signed; RS256, ES256 and EdDSA with `jwks` and HS256 with `secret` unless set.",
+        TextList,
+        "The accepted signature algorithms. Default: RS256, ES256 and EdDSA with `jwks`, HS256 with `secret`.",
     ),
-    key("leeway", Number, "Seconds by which clocks may differ, at most 300.").default("30"),
-    key("scope", Text, "Rights that every caller needs, with blanks between them."),
+    key("leeway", Number, "The allowed clock difference in seconds, at most 300.").default("30"),
+    key("scope", Text, "The scopes that every caller needs, separated by spaces."),
 ]);
 
-/// `routing_strategy`, as the format names them; `in-order` asks them as they are listed.
+/// The values of `routing_strategy`, named as in LiteLLM; `in-order` calls the models in the order of the list.
 const STRATEGIES: &[&str] = &[
     "simple-shuffle",
     "least-busy",
@@ -185,20 +189,20 @@ const STRATEGIES: &[&str] = &[
 ];
 
 /// `router` of a model group.
-pub(crate) static ROUTER: MapSchema = MapSchema::new("`router`", FILE, Kept).keys(&[
-        key("routing_strategy", OneOf(STRATEGIES), "How a model is chosen.").default("simple-shuffle"),
-        key("cooldown_time", Number, "Seconds in which a model that failed is left alone."),
-        key("allowed_fails", Number, "How often it may fail before that."),
-        key("num_retries", Number, "How often a call is tried again, over all of them."),
+pub(crate) static ROUTER: MapSchema = MapSchema::new("`router`", FILE, Allowed).keys(&[
+        key("routing_strategy", OneOf(STRATEGIES), "How a model of the group is chosen. `in-order` is the order of the list.").default("simple-shuffle"),
+        key("cooldown_time", Number, "How long a failed model is not called, in seconds."),
+        key("allowed_fails", Number, "How many failures are allowed before that."),
+        key("num_retries", Number, "The maximum number of retries of a call over all models."),
         key(
             "fallbacks",
             AnyOf(&[Text, Map(&AnyOf(&[Text, List(&Text)])), List(&AnyOf(&[Text, Map(&AnyOf(&[Text, List(&Text)]))]))]),
-            "Groups that stand in when all models of this one fail, in order: `[spare]`, or `[{main: [spare]}]` as LiteLLM has it.",
+            "The groups to call when all models of this one fail, in order: `[spare]`, or `[{main: [spare]}]` as in LiteLLM.",
         ),
-        key("use_chat_completions_endpoint", Any, "For servers of your own; it is always used.").accepted(""),
-        key("cache_responses", Any, "Whether answers are kept; they are not.").accepted(""),
-        key("redis_host", Text, "Where routers of several processes meet.").accepted(""),
-        key("redis_port", Any, "Where routers of several processes meet.").accepted(""),
-        key("redis_password", Text, "Where routers of several processes meet.").accepted(""),
-        key("redis_url", Text, "Where routers of several processes meet.").accepted(""),
+        key("use_chat_completions_endpoint", Any, "Whether self-hosted servers use the chat completions endpoint. It is always used.").accepted(""),
+        key("cache_responses", Any, "Whether answers are cached. They are not.").accepted(""),
+        key("redis_host", Text, "Redis for routers of several processes.").accepted(""),
+        key("redis_port", Any, "Redis for routers of several processes.").accepted(""),
+        key("redis_password", Text, "Redis for routers of several processes.").accepted(""),
+        key("redis_url", Text, "Redis for routers of several processes.").accepted(""),
     ]);

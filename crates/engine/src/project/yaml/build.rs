@@ -1,4 +1,4 @@
-//! From the parser's events to the tree.
+//! Builds the tree from the events of the parser.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,41 +12,41 @@ use crate::{
     project::SourceFile,
 };
 
-/// A list or a map that is still open.
-struct Open {
+/// A list or map whose end event has not been read yet.
+struct OpenCollection {
     node: Node,
     anchor: usize,
-    /// The key that waits for its value.
+    /// A key whose value has not been read yet.
     key: Option<Node>,
-    /// Keys so far, with their lines.
+    /// The keys read so far, with their lines.
     seen: HashMap<String, u32>,
-    /// Values of `<<`, merged when the map is complete, since its own keys win.
+    /// The values of `<<`. They are merged at the end of the map, because its own keys take precedence.
     merged: Vec<Node>,
     size: usize,
     height: usize,
 }
 
-/// A value that aliases may repeat.
-struct Anchored {
+/// A value with an anchor, which aliases can refer to.
+struct AnchoredValue {
     node: Node,
     size: usize,
     height: usize,
 }
 
-/// Turns the parser's events into a tree with a stack of its own: nesting costs no call stack, whatever the file holds.
+/// Builds the tree with an explicit stack, so that nesting in the file cannot overflow the call stack.
 pub(super) struct Builder<'a> {
     file: &'a SourceFile,
     findings: &'a mut Findings,
-    open: Vec<Open>,
-    anchors: HashMap<usize, Anchored>,
+    open: Vec<OpenCollection>,
+    anchors: HashMap<usize, AnchoredValue>,
     root: Option<Node>,
     nodes: usize,
     aliases: usize,
     repeated: usize,
 }
 
-/// The file was given up; why is in the findings.
-struct GivenUp;
+/// Reading was aborted; the reason is in the findings.
+struct Aborted;
 
 impl<'a> Builder<'a> {
     pub(super) fn new(file: &'a SourceFile, findings: &'a mut Findings) -> Self {
@@ -54,7 +54,7 @@ impl<'a> Builder<'a> {
         Self { file, findings, open, anchors, root: None, nodes: 0, aliases: 0, repeated: 0 }
     }
 
-    /// As if so many values had been read before.
+    /// A builder that has already read this number of values.
     #[cfg(test)]
     pub(super) fn after(self, nodes: usize) -> Self {
         Self { nodes, ..self }
@@ -69,7 +69,7 @@ impl<'a> Builder<'a> {
                 Ok(event) => event,
                 Err(error) => {
                     let message = format!("this is not valid YAML: {}", error.info());
-                    let help = "Look at the indentation, the quotes and the colons of this line and of the one above.";
+                    let help = "Check the indentation, the quotes and the colons of this line and of the line above.";
                     let marker = error.marker();
                     self.findings.error("F0102", &self.place_of(marker.line(), marker.col()), message, help);
                     return None;
@@ -78,8 +78,8 @@ impl<'a> Builder<'a> {
             if matches!(event, Event::DocumentStart(..)) {
                 documents += 1;
                 if documents > 1 {
-                    let message = "a second YAML document begins here; one file holds one document";
-                    let help = "Remove the `---` line or move what follows into a file of its own.";
+                    let message = "a second YAML document starts here; a file may contain only one";
+                    let help = "Remove the `---` line, or move the second document to another file.";
                     self.findings.error("F0102", &self.place_of(span.start.line(), span.start.col()), message, help);
                     return None;
                 }
@@ -89,7 +89,7 @@ impl<'a> Builder<'a> {
         Some(self.root.unwrap_or_else(|| Node::at(Value::Null, 1, 1, 1, Style::Plain)))
     }
 
-    fn event(&mut self, event: Event<'_>, span: &Span) -> Result<(), GivenUp> {
+    fn event(&mut self, event: Event<'_>, span: &Span) -> Result<(), Aborted> {
         let (node, anchor, tag) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 (self.scalar(text.into_owned(), style, span, tag.as_deref()), anchor, tag)
@@ -105,8 +105,8 @@ impl<'a> Builder<'a> {
             _ => return Ok(()),
         };
         if tag.as_deref().is_some_and(|tag| tag.core_suffix().is_none()) {
-            let message = "a YAML tag stands here that is not read";
-            let help = "Remove the tag; plain YAML values are enough here.";
+            let message = "this YAML tag is not supported";
+            let help = "Remove the tag.";
             self.findings.error("F0105", &node.place(&self.file.path), message, help);
         }
         self.nodes += 1;
@@ -120,17 +120,17 @@ impl<'a> Builder<'a> {
             return Err(self.too_much(&node, &format!("more than {YAML_DEPTH} levels of nesting")));
         }
         let (seen, merged) = (HashMap::new(), Vec::new());
-        self.open.push(Open { node, anchor, key: None, seen, merged, size: 1, height: 0 });
+        self.open.push(OpenCollection { node, anchor, key: None, seen, merged, size: 1, height: 0 });
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), GivenUp> {
+    fn close(&mut self) -> Result<(), Aborted> {
         let Some(mut open) = self.open.pop() else { return Ok(()) };
         for node in std::mem::take(&mut open.merged) {
             self.merge(node, &mut open.node);
         }
         if let Value::Map(entries) = &open.node.value {
-            // The caret of a map underlines its first key.
+            // A finding about a map underlines its first key.
             let first =
                 entries.first().filter(|entry| (entry.at.line, entry.at.column) == (open.node.line, open.node.column));
             open.node.width = first.map_or(1, |entry| entry.at.width);
@@ -138,13 +138,18 @@ impl<'a> Builder<'a> {
         self.attach(open.node, open.anchor, open.size, open.height + 1)
     }
 
-    fn alias(&mut self, anchor: usize, span: &Span) -> Result<(), GivenUp> {
+    fn alias(&mut self, anchor: usize, span: &Span) -> Result<(), Aborted> {
         let here = self.node(Value::Null, span, Style::Plain);
         self.aliases += 1;
-        let Some(Anchored { node, size, height }) = self.anchors.get(&anchor) else {
-            let message = "this alias stands inside the value that it repeats";
-            self.findings.error("F0102", &here.place(&self.file.path), message, "Write the value out.");
-            return Err(GivenUp);
+        let Some(AnchoredValue { node, size, height }) = self.anchors.get(&anchor) else {
+            let message = "this alias is part of the value that it refers to";
+            self.findings.error(
+                "F0102",
+                &here.place(&self.file.path),
+                message,
+                "Write the value instead of the alias.",
+            );
+            return Err(Aborted);
         };
         let (size, height) = (*size, *height);
         self.repeated += size;
@@ -159,14 +164,14 @@ impl<'a> Builder<'a> {
         self.attach(node, 0, size, height)
     }
 
-    /// Puts a complete value where it belongs.
-    fn attach(&mut self, node: Node, anchor: usize, size: usize, height: usize) -> Result<(), GivenUp> {
+    /// Adds a complete value to the open list or map.
+    fn attach(&mut self, node: Node, anchor: usize, size: usize, height: usize) -> Result<(), Aborted> {
         if anchor != 0 {
             self.repeated += size;
             if self.repeated > YAML_ALIAS_NODES {
                 return Err(self.too_much(&node, &format!("more than {YAML_ALIAS_NODES} values with anchors")));
             }
-            self.anchors.insert(anchor, Anchored { node: node.clone(), size, height });
+            self.anchors.insert(anchor, AnchoredValue { node: node.clone(), size, height });
         }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
@@ -187,20 +192,20 @@ impl<'a> Builder<'a> {
         let file = &self.file.path;
         let Some(open) = self.open.last_mut() else { return };
         let Some(name) = at.text().map(str::to_owned).or_else(|| at.is_null().then(|| "null".to_owned())) else {
-            let message = format!("a key must be a text, but this is {}", at.kind());
-            self.findings.error("F0108", &at.place(file), message, "Write a plain word as the key.");
+            let message = format!("a key must be a string, but this is {}", at.kind());
+            self.findings.error("F0108", &at.place(file), message, "Write a string as the key.");
             return;
         };
         if name == "<<" && at.style == Style::Plain {
             open.merged.push(node);
         } else if let Some(first) = open.seen.get(&name) {
-            let message = format!("the key `{name}` stands twice in this map, first on line {first}");
+            let message = format!("duplicate key `{name}`, first on line {first}");
             let same = |entry: &Entry| entry.key == name && entry.node.json() == node.json();
             if matches!(&open.node.value, Value::Map(entries) if entries.iter().any(same)) {
                 let message = format!("{message}, with the same value");
-                self.findings.warning("F0104", &at.place(file), message, "Keep one of the two.");
+                self.findings.warning("F0104", &at.place(file), message, "Remove one of the two.");
             } else {
-                let help = "Keep one of the two; neither is chosen silently.";
+                let help = "Remove one of the two.";
                 self.findings.error("F0104", &at.place(file), message, help);
             }
         } else if let Value::Map(entries) = &mut open.node.value {
@@ -209,7 +214,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// `<<: *other` adds what the map does not say itself; of several maps the first wins.
+    /// `<<: *other` adds the keys that the map does not have itself; of several maps the first takes precedence.
     fn merge(&mut self, from: Node, into: &mut Node) {
         let sources = match from.value {
             Value::List(items) => items,
@@ -219,7 +224,7 @@ impl<'a> Builder<'a> {
         for source in sources {
             let place = source.place(&self.file.path);
             let Value::Map(added) = source.value else {
-                let message = "`<<` merges maps, but this is something else";
+                let message = "`<<` needs a map to merge, but this is something else";
                 self.findings.error("F0108", &place, message, "Write `<<: *name_of_a_map`.");
                 continue;
             };
@@ -254,15 +259,15 @@ impl<'a> Builder<'a> {
         SourceLocation { file: self.file.path.clone(), line: number(line).max(1), column: number(column) + 1, width: 1 }
     }
 
-    fn too_much(&mut self, node: &Node, what: &str) -> GivenUp {
-        let message = format!("the file has {what}, which is not read");
+    fn too_much(&mut self, node: &Node, what: &str) -> Aborted {
+        let message = format!("the file has {what}, which exceeds the limit");
         self.findings.error(
             "F0103",
             &node.place(&self.file.path),
             message,
-            "Split the file, and write values out where aliases repeat aliases.",
+            "Split the file, or write values instead of nested aliases.",
         );
-        GivenUp
+        Aborted
     }
 }
 
@@ -270,7 +275,7 @@ fn number(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX - 1)
 }
 
-/// A scalar without quotes, by the core rules of YAML 1.2; numbers that would not come back as they were written stay texts.
+/// A scalar without quotes by the core schema of YAML 1.2. Numbers that would not be printed as written stay strings.
 fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,

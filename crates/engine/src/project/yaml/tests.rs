@@ -59,7 +59,7 @@ fn plain_scalars_keep_their_text() {
 }
 
 #[test]
-fn a_block_text_stands_where_its_first_line_is() {
+fn the_location_of_a_block_scalar_is_its_first_line() {
     let root = good("a: |\n  one\n  two\nb: >\n  folded\n  text\n");
     let a = root.get("a").unwrap();
     assert_eq!((a.text(), a.style, a.line, a.column), (Some("one\ntwo\n"), Style::Block, 2, 3));
@@ -67,7 +67,7 @@ fn a_block_text_stands_where_its_first_line_is() {
 }
 
 #[test]
-fn a_key_twice_is_found_and_reading_goes_on() {
+fn duplicate_keys_are_findings_and_reading_continues() {
     let (node, findings) = tree("a: 1\nb: {c: 1, c: 2}\na: 3\n");
     let places: Vec<_> = findings.iter().map(|f| (f.code, f.place.line, f.place.column)).collect();
     assert_eq!(places, [("F0104", 2, 11), ("F0104", 3, 1)]);
@@ -75,13 +75,13 @@ fn a_key_twice_is_found_and_reading_goes_on() {
 }
 
 #[test]
-fn merge_keys_add_what_is_not_said() {
+fn merge_keys_add_missing_keys() {
     let root = good("base: &b {x: 1, y: 2}\nmore: &m {z: 9, x: 7}\nown: {<<: [*b, *m], y: 3}\n");
     assert_eq!(root.get("own").unwrap().json(), serde_json::json!({"y": 3, "x": 1, "z": 9}));
 }
 
 #[test]
-fn broken_syntax_tells_its_line() {
+fn a_syntax_error_has_its_line() {
     let (node, findings) = tree("a: 1\nb: [1, 2\nc: 3\n");
     assert!(node.is_none());
     assert_eq!(findings[0].code, "F0102");
@@ -96,7 +96,7 @@ fn tags_and_second_documents_are_refused() {
 }
 
 #[test]
-fn bombs_are_refused() {
+fn alias_bombs_are_refused() {
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
     for level in 1..10 {
         let inner = vec![format!("*a{}", level - 1); 9].join(", ");
@@ -112,9 +112,9 @@ fn bombs_are_refused() {
 }
 
 #[test]
-fn every_budget_of_a_file_is_met_by_a_finding() {
+fn every_limit_of_a_file_has_a_finding() {
     use crate::limits::{YAML_ALIASES, YAML_DEPTH, YAML_NODES};
-    let told = |text: &str| {
+    let message = |text: &str| {
         let (node, findings) = tree(text);
         assert!(node.is_none());
         assert_eq!(findings[0].code, "F0103");
@@ -124,9 +124,9 @@ fn every_budget_of_a_file_is_met_by_a_finding() {
     let aliases = |count: usize| format!("a: &a 1\nb: [{}]\n", vec!["*a"; count].join(", "));
     good(&nested(YAML_DEPTH));
     good(&aliases(YAML_ALIASES));
-    assert!(told(&" ".repeat(YAML_FILE + 1)).contains(&format!("at most {YAML_FILE} are read")));
-    assert!(told(&nested(YAML_DEPTH + 1)).contains(&format!("more than {YAML_DEPTH} levels of nesting")));
-    assert!(told(&aliases(YAML_ALIASES + 1)).contains(&format!("more than {YAML_ALIASES} aliases")));
+    assert!(message(&" ".repeat(YAML_FILE + 1)).contains(&format!("the limit is {YAML_FILE}")));
+    assert!(message(&nested(YAML_DEPTH + 1)).contains(&format!("more than {YAML_DEPTH} levels of nesting")));
+    assert!(message(&aliases(YAML_ALIASES + 1)).contains(&format!("more than {YAML_ALIASES} aliases")));
 
     let mut findings = Findings::default();
     let file = SourceFile { path: "a.yml".into(), text: "[1]".into() };
@@ -138,7 +138,7 @@ fn every_budget_of_a_file_is_met_by_a_finding() {
 }
 
 #[test]
-fn a_place_inside_a_text_is_found() {
+fn a_location_inside_a_string_is_exact() {
     let root = good("if: slots.a < 1\nq: \"slots.a\"\n");
     let file: std::sync::Arc<str> = "a.yml".into();
     let plain = root.get("if").unwrap().place_at(&file, 8, 1);

@@ -10,7 +10,7 @@ use crate::{
     project::{SourceFile, yaml},
 };
 
-/// The kind of a project's file, by its path in tests.
+/// The kind of a project file, by its path.
 fn kind(path: &str) -> Option<ProjectFile> {
     Some(match path {
         "config.yml" => ProjectFile::Config,
@@ -22,27 +22,27 @@ fn kind(path: &str) -> Option<ProjectFile> {
     })
 }
 
-/// What a schema says about a text, or nothing.
+/// The validation errors of a YAML text.
 fn problems(file: ProjectFile, text: &str) -> Vec<String> {
     let source = SourceFile { path: "x.yml".into(), text: text.into() };
     let mut findings = crate::finding::Findings::default();
     let Some(root) = yaml::read(&source, &mut findings) else { return vec!["no YAML".to_owned()] };
     let validator = jsonschema::draft202012::new(&json_schema(file)).unwrap();
     let json = root.json();
-    validator.iter_errors(&json).flat_map(|error| told(&error)).collect()
+    validator.iter_errors(&json).flat_map(|error| messages(&error)).collect()
 }
 
-/// An error with the reasons why no form fits.
-fn told(error: &ValidationError<'_>) -> Vec<String> {
+/// The messages of an error, with those of each alternative of an `anyOf`.
+fn messages(error: &ValidationError<'_>) -> Vec<String> {
     let mut all = vec![format!("{}: {error}", error.instance_path())];
     if let ValidationErrorKind::AnyOf { context } = error.kind() {
-        all.extend(context.iter().flatten().flat_map(told));
+        all.extend(context.iter().flatten().flat_map(messages));
     }
     all
 }
 
-/// Files about which the loader has nothing to say are valid: every load of a test comes by here.
-pub(crate) fn agree(files: &[(&str, &str)], findings: &[Finding]) {
+/// Asserts that every file without a finding is valid by its JSON Schema. Every test that loads a project calls it.
+pub(crate) fn assert_agrees_with_loader(files: &[(&str, &str)], findings: &[Finding]) {
     for (path, text) in files {
         if findings.iter().any(|finding| *finding.place.file == **path) {
             continue;
@@ -60,7 +60,7 @@ pub(crate) fn agree(files: &[(&str, &str)], findings: &[Finding]) {
 }
 
 #[test]
-fn every_schema_is_one() {
+fn every_schema_is_valid_json_schema() {
     for file in ProjectFile::ALL {
         let schema = json_schema(file);
         assert!(jsonschema::draft202012::meta::is_valid(&schema), "{file:?}");
@@ -69,17 +69,17 @@ fn every_schema_is_one() {
 }
 
 #[test]
-fn the_maps_of_a_file_have_names_of_their_own() {
+fn definition_names_are_unique_in_a_file() {
     let mut names: BTreeMap<(&str, String), &str> = BTreeMap::new();
     for schema in SCHEMAS {
         if let Some(other) = names.insert((schema.file, reference_name(schema)), schema.name) {
-            panic!("{other} and {} have one name in {}", schema.name, schema.file);
+            panic!("{other} and {} have the same name in {}", schema.name, schema.file);
         }
     }
 }
 
 #[test]
-fn every_map_stands_in_a_schema() {
+fn every_map_schema_is_part_of_a_file_schema() {
     let written: String = ProjectFile::ALL.map(|file| json_schema(file).to_string()).concat();
     let roots = ProjectFile::ALL.map(|file| file.root().name);
     for schema in SCHEMAS {
@@ -89,8 +89,8 @@ fn every_map_stands_in_a_schema() {
 }
 
 #[test]
-fn what_the_loader_refuses_is_refused() {
-    for (file, text, says) in [
+fn the_schema_refuses_what_the_loader_refuses() {
+    for (file, text, expected) in [
         (ProjectFile::Config, "language: [en]", "/language"),
         (ProjectFile::Config, "languge: en", "languge"),
         (ProjectFile::Config, "recipe: default.v2", "/recipe"),
@@ -117,24 +117,27 @@ fn what_the_loader_refuses_is_refused() {
         (ProjectFile::Credentials, "mcp: {prompts: [{name: a}]}", "/mcp/prompts/0"),
         (ProjectFile::Agent, "agent: {name: a}", "description"),
         (ProjectFile::Agent, "agent: {name: a, description: b}\nconfiguration: {confirm: always}", "/confirm"),
-        (ProjectFile::Cases, "test_cases: [{test_case: a, steps: [{usr: hi}]}]", "usr"),
-        (ProjectFile::Cases, "fixtures: []", "test_cases"),
+        (ProjectFile::TestCases, "test_cases: [{test_case: a, steps: [{usr: hi}]}]", "usr"),
+        (ProjectFile::TestCases, "fixtures: []", "test_cases"),
         (ProjectFile::Conftest, "test_cases: []", "test_cases"),
     ] {
         let problems = problems(file, text);
-        assert!(problems.iter().any(|problem| problem.contains(says)), "{text}: {problems:?}");
+        assert!(problems.iter().any(|problem| problem.contains(expected)), "{text}: {problems:?}");
     }
 }
 
 #[test]
-fn editors_are_told_what_a_key_is_for() {
+fn the_schema_contains_descriptions_defaults_and_aliases() {
     let schema = json_schema(ProjectFile::Endpoints);
     let model = &schema["$defs"]["model"]["properties"];
-    assert_eq!(model["model"]["description"], "The model's name.");
+    assert_eq!(model["model"]["description"], "The name of the model.");
     assert_eq!(model["model_name"]["deprecated"], true);
     assert_eq!(model["idle_timeout"]["default"], 10);
     assert_eq!(schema["additionalProperties"], false);
-    assert!(schema["$defs"]["model"].get("additionalProperties").is_none(), "a model may have keys of its vendor");
+    assert!(
+        schema["$defs"]["model"].get("additionalProperties").is_none(),
+        "a model may have keys that only its vendor defines"
+    );
     let server = &schema["$defs"]["MCP-server"];
     assert_eq!(server["required"], json!(["name"]));
     assert_eq!(server["properties"]["type"]["anyOf"][0]["enum"], json!(["http", "https", "stdio"]));

@@ -1,34 +1,34 @@
-//! One flow: a node per step, an edge per way.
+//! The diagram of a flow: a node for each step, and an edge for each possible next step.
 
 use super::{
     super::{ActionReference, Call, Collect, Flow, NextStep, Project, ResponseText, Step, StepKind, Target},
-    Edge, Line, Node, Part, Shape,
-    words::{cut, wrap},
+    DiagramEdge, DiagramNode, EdgeKind, NodeKind, Subgraph,
+    labels::{cut, wrap},
 };
 use crate::limits::PICTURE_LINE;
 
-/// The start stands before the steps, the end after them.
+/// The position of the start node. The steps follow, then the end node.
 const START: usize = 0;
 
-pub(super) fn part(project: &Project, flow: &Flow) -> Part {
+pub(super) fn part(project: &Project, flow: &Flow) -> Subgraph {
     let mut notes = vec![format!("“{}”", cut(&flow.description, 2 * PICTURE_LINE))];
     notes.extend(flow.guard.as_ref().map(|guard| format!("only if {guard}")));
     let triggers: Vec<String> = flow.nlu_triggers.iter().map(|trigger| format!("/{}", trigger.intent)).collect();
     notes.extend((!triggers.is_empty()).then(|| format!("started by {}", triggers.join(", "))));
-    let mut nodes = vec![Node { shape: Shape::Start, lines: vec![flow.id.to_string()] }];
+    let mut nodes = vec![DiagramNode { shape: NodeKind::Start, lines: vec![flow.id.to_string()] }];
     nodes.extend(flow.steps.iter().map(|step| node(project, step)));
     let end = nodes.len();
-    let mut edges = vec![Edge { from: START, to: 1.min(end), lines: Vec::new(), line: Line::Next }];
+    let mut edges = vec![DiagramEdge { from: START, to: 1.min(end), lines: Vec::new(), line: EdgeKind::Next }];
     for (at, step) in flow.steps.iter().enumerate() {
         ways(flow, step, at + 1, end, &mut edges);
     }
     if edges.iter().any(|edge| edge.to == end) {
-        nodes.push(Node { shape: Shape::End, lines: vec!["END".to_owned()] });
+        nodes.push(DiagramNode { shape: NodeKind::End, lines: vec!["END".to_owned()] });
     }
-    Part { title: format!("{}: {}", flow.id, flow.name), notes, nodes, edges }
+    Subgraph { title: format!("{}: {}", flow.id, flow.name), notes, nodes, edges }
 }
 
-fn ways(flow: &Flow, step: &Step, from: usize, end: usize, edges: &mut Vec<Edge>) {
+fn ways(flow: &Flow, step: &Step, from: usize, end: usize, edges: &mut Vec<DiagramEdge>) {
     if matches!(step.kind, StepKind::Link(_)) {
         return;
     }
@@ -43,8 +43,8 @@ fn ways(flow: &Flow, step: &Step, from: usize, end: usize, edges: &mut Vec<Edge>
                 (true, "") => "on error".to_owned(),
                 (true, text) => format!("on error: {text}"),
             };
-            let line = if failed { Line::Error } else { Line::Next };
-            edges.push(Edge { from, to: to(target), lines: wrap(&text), line });
+            let line = if failed { EdgeKind::Error } else { EdgeKind::Next };
+            edges.push(DiagramEdge { from, to: to(target), lines: wrap(&text), line });
         };
         match next {
             NextStep::Go(target) => add(target, ""),
@@ -56,40 +56,40 @@ fn ways(flow: &Flow, step: &Step, from: usize, end: usize, edges: &mut Vec<Edge>
     }
 }
 
-fn node(project: &Project, step: &Step) -> Node {
+fn node(project: &Project, step: &Step) -> DiagramNode {
     let (shape, lines) = match &step.kind {
-        StepKind::Collect(collect) => (Shape::Ask, question(collect)),
+        StepKind::Collect(collect) => (NodeKind::Ask, question(collect)),
         StepKind::Action(ActionReference::Plain(name)) => match project.response(name.as_str()) {
             Some(response) => {
                 let mut lines = vec![name.to_string()];
                 let text = response.variations.first().and_then(|variation| variation.text.as_ref());
                 lines.extend(text.and_then(excerpt));
-                (Shape::Say, lines)
+                (NodeKind::Say, lines)
             }
-            None => (Shape::Run, vec![format!("run {name}")]),
+            None => (NodeKind::Run, vec![format!("run {name}")]),
         },
         StepKind::Action(ActionReference::Template(template)) => {
-            (Shape::Run, vec![format!("run {}", cut(template.source().text(), PICTURE_LINE))])
+            (NodeKind::Run, vec![format!("run {}", cut(template.source().text(), PICTURE_LINE))])
         }
         StepKind::SetSlots(pairs) => {
             let shown = pairs.iter().take(4).map(|(slot, value)| cut(&format!("{slot} = {value}"), PICTURE_LINE));
             let more = pairs.len().saturating_sub(4);
-            (Shape::Set, shown.chain((more > 0).then(|| format!("… and {more} more"))).collect())
+            (NodeKind::Set, shown.chain((more > 0).then(|| format!("… and {more} more"))).collect())
         }
-        StepKind::Call(Call::Flow(flow)) => (Shape::Call, vec![format!("call {flow}")]),
+        StepKind::Call(Call::Flow(flow)) => (NodeKind::Call, vec![format!("call {flow}")]),
         StepKind::Call(Call::Agent { agent, exit_if }) => {
             let until = exit_if.iter().map(|condition| condition.text().to_owned()).collect::<Vec<_>>().join(" and ");
             let mut lines = vec![format!("agent {agent}")];
             lines.extend((!until.is_empty()).then(|| wrap(&format!("until {until}"))).into_iter().flatten());
-            (Shape::Agent, lines)
+            (NodeKind::Agent, lines)
         }
         StepKind::Call(Call::Tool { server, tool, .. }) => {
-            (Shape::Tool, vec![format!("tool {tool}"), format!("of {server}")])
+            (NodeKind::Tool, vec![format!("tool {tool}"), format!("of {server}")])
         }
-        StepKind::Link(flow) => (Shape::Link, vec![format!("link {flow}")]),
-        StepKind::Noop => (Shape::Fork, vec!["?".to_owned()]),
+        StepKind::Link(flow) => (NodeKind::Link, vec![format!("link {flow}")]),
+        StepKind::Noop => (NodeKind::Fork, vec!["?".to_owned()]),
     };
-    Node { shape, lines }
+    DiagramNode { shape, lines }
 }
 
 fn question(collect: &Collect) -> Vec<String> {
@@ -99,7 +99,7 @@ fn question(collect: &Collect) -> Vec<String> {
     lines
 }
 
-/// The beginning of what is said.
+/// The beginning of the text of a response.
 fn excerpt(text: &ResponseText) -> Option<String> {
     let text = match text {
         ResponseText::Braces(text) => text,

@@ -1,4 +1,4 @@
-//! What the analyses ask about the project as a whole: who writes which slot, what flows do inside, whose code may do more.
+//! An index over the project for all analyses: which flows write a slot, the effects of called flows, and custom code.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,9 +9,9 @@ use super::{
     super::{
         ActionReference, Call, Flow, Mapping, Project, Sources, StepKind, builtin,
         check::with_called,
-        uses::{ConditionUse, SlotAssignment, Use},
+        references::{ConditionReference, NameReference, SlotAssignment},
     },
-    Noted,
+    ProjectReferences,
 };
 use crate::{
     condition::Condition,
@@ -19,88 +19,93 @@ use crate::{
     ids::ActionName,
 };
 
-/// What a flow does with slots, the flows it calls included.
+/// The effects of a flow on slots, including the flows that it calls.
 #[derive(Debug, Default)]
-pub(super) struct Touch<'p> {
-    /// Slots it writes in any way.
+pub(super) struct FlowEffects<'p> {
+    /// The slots that it writes.
     pub(super) writes: HashSet<&'p str>,
-    /// Whether something in it may write any slot: an action of the author's own, an agent with code of its own.
+    /// Whether it may write any slot, because it runs a custom action or an agent with custom code.
     pub(super) anything: bool,
-    /// Whether a user may be listened to in it.
+    /// Whether it may wait for the user.
     pub(super) listens: bool,
 }
 
-/// Who fills a slot, and how long that lasts.
+/// What fills a slot, and whether the value outlives the flow.
 #[derive(Debug, Default)]
-pub(super) struct Writers {
-    /// Positions of the flows whose steps ask for it or set it: gone when the flow ends.
+pub(super) struct SlotWriters {
+    /// The positions of the flows whose steps collect or set it. Such a value is reset when the flow ends.
     pub(super) flows: Vec<usize>,
-    /// Whether something fills it for longer: a tool, an agent, a flow that persists it.
+    /// Whether something fills it beyond the end of the flow: a tool, an agent, a flow that persists it.
     pub(super) lasting: bool,
 }
 
-/// The project, with what several analyses need to know of it.
-pub(super) struct Survey<'p> {
+/// The project with an index of what several analyses need.
+pub(super) struct ProjectIndex<'p> {
     pub(super) project: &'p Project,
     pub(super) sources: &'p Sources,
-    pub(super) uses: &'p [Use],
-    pub(super) conditions: &'p [ConditionUse],
-    pub(super) fills: &'p [SlotAssignment],
-    pub(super) listed: &'p [(ActionName, SourceLocation)],
-    /// Whether code of the author's own may write slots at any moment.
+    pub(super) references: &'p [NameReference],
+    pub(super) conditions: &'p [ConditionReference],
+    pub(super) assignments: &'p [SlotAssignment],
+    pub(super) listed_actions: &'p [(ActionName, SourceLocation)],
+    /// Whether custom code may write slots at any time.
     pub(super) has_code: bool,
-    /// Whether asking works as usual: an answer is there when the question is over.
-    pub(super) asks_as_usual: bool,
-    /// Slots that some flow asks for.
+    /// Whether `pattern_collect_information` is the built-in one, so that a slot has a value after its collect step.
+    pub(super) has_builtin_collect_pattern: bool,
+    /// The slots with a collect step.
     pub(super) collected: HashSet<&'p str>,
-    pub(super) writers: HashMap<&'p str, Writers>,
-    broken: HashSet<&'p str>,
-    /// Lines, by file, with a finding that says why a condition there does not do what was meant.
-    told: HashSet<(Arc<str>, u32)>,
-    called: HashMap<&'p str, Touch<'p>>,
+    pub(super) writers: HashMap<&'p str, SlotWriters>,
+    flows_with_errors: HashSet<&'p str>,
+    /// The files and lines with a finding that already explains an error in a condition.
+    reported: HashSet<(Arc<str>, u32)>,
+    called: HashMap<&'p str, FlowEffects<'p>>,
 }
 
-impl<'p> Survey<'p> {
-    pub(super) fn of(project: &'p Project, sources: &'p Sources, noted: &Noted<'p>, found: &[Finding]) -> Self {
+impl<'p> ProjectIndex<'p> {
+    pub(super) fn of(
+        project: &'p Project,
+        sources: &'p Sources,
+        recorded: &ProjectReferences<'p>,
+        found: &[Finding],
+    ) -> Self {
         let agents_with_code = project.agents.values().any(|agent| agent.module.is_some());
         let asking = project.flow(builtin::pattern::COLLECT_INFORMATION);
-        let mut survey = Self {
+        let mut index = Self {
             project,
             sources,
-            uses: noted.uses,
-            conditions: noted.conditions,
-            fills: noted.fills,
-            listed: noted.listed,
+            references: recorded.references,
+            conditions: recorded.conditions,
+            assignments: recorded.assignments,
+            listed_actions: recorded.listed_actions,
             has_code: !project.domain.actions.is_empty() || agents_with_code,
-            asks_as_usual: asking.is_none_or(|flow| flow.builtin),
+            has_builtin_collect_pattern: asking.is_none_or(|flow| flow.builtin),
             collected: project.flows.values().flat_map(|flow| flow.collects()).map(|(_, c)| c.slot.as_str()).collect(),
             writers: HashMap::new(),
-            broken: broken(project, found),
-            told: told(found),
+            flows_with_errors: flows_with_errors(project, found),
+            reported: reported(found),
             called: HashMap::new(),
         };
-        survey.writers = survey.find_writers();
-        survey.called = survey.find_called();
-        survey
+        index.writers = index.find_writers();
+        index.called = index.find_called();
+        index
     }
 
-    /// The author's flows that have no error.
+    /// The flows of the project without errors.
     pub(super) fn own_flows(&self) -> impl Iterator<Item = &'p Flow> {
-        let own = |flow: &&Flow| !flow.builtin && !self.broken.contains(flow.id.as_str());
+        let own = |flow: &&Flow| !flow.builtin && !self.flows_with_errors.contains(flow.id.as_str());
         self.project.flows.values().map(|flow| &**flow).filter(own).collect::<Vec<_>>().into_iter()
     }
 
-    /// Whether something was already said about the condition itself.
-    pub(super) fn is_told(&self, condition: &Condition) -> bool {
-        condition.place().is_some_and(|place| self.told.contains(&(place.file.clone(), place.line)))
+    /// Whether an error in the condition is already reported.
+    pub(super) fn is_reported(&self, condition: &Condition) -> bool {
+        condition.place().is_some_and(|place| self.reported.contains(&(place.file.clone(), place.line)))
     }
 
-    /// What a called flow does inside.
-    pub(super) fn touch_of(&self, flow: &str) -> Option<&Touch<'p>> {
+    /// The effects of a called flow.
+    pub(super) fn effects_of(&self, flow: &str) -> Option<&FlowEffects<'p>> {
         self.called.get(flow)
     }
 
-    /// Whether an action runs code of the author's own; a template may come to anything.
+    /// Whether an action is custom code. A template may result in any action.
     pub(super) fn is_own_code(&self, name: &ActionReference) -> bool {
         match name {
             ActionReference::Template(_) => true,
@@ -111,18 +116,18 @@ impl<'p> Survey<'p> {
         }
     }
 
-    /// Whether a flow writes the slot, other than the one at hand.
+    /// Whether a flow other than `flow` writes the slot.
     pub(super) fn is_written_outside(&self, slot: &str, flow: &Flow) -> bool {
         let here = self.project.flows.get_index_of(&flow.id);
         self.writers.get(slot).is_some_and(|writers| writers.flows.iter().any(|at| Some(*at) != here))
     }
 
-    /// Whether some step empties the slot.
+    /// Whether a step or button resets the slot.
     pub(super) fn is_emptied(&self, slot: &str) -> bool {
-        self.fills.iter().any(|fill| &*fill.slot == slot && fill.value.is_null())
+        self.assignments.iter().any(|fill| &*fill.slot == slot && fill.value.is_null())
     }
 
-    /// Whether something beside flows fills the slot: an action at every turn, an NLU mapping, the runtime, its beginning.
+    /// Whether something other than a flow fills the slot: an action in every turn, an NLU mapping, the runtime, an initial value.
     pub(super) fn is_filled_otherwise(&self, slot: &str) -> bool {
         self.project.slot(slot).is_none_or(|slot| {
             let by_itself = |mapping: &Mapping| match mapping {
@@ -134,10 +139,10 @@ impl<'p> Survey<'p> {
         })
     }
 
-    fn find_writers(&self) -> HashMap<&'p str, Writers> {
-        let mut all: HashMap<&str, Writers> = HashMap::new();
+    fn find_writers(&self) -> HashMap<&'p str, SlotWriters> {
+        let mut all: HashMap<&str, SlotWriters> = HashMap::new();
         for (at, flow) in self.project.flows.values().enumerate() {
-            // What a pattern writes belongs to the conversation, not to a task.
+            // Slots that a pattern writes are not reset when it ends.
             let lasts = flow.is_pattern();
             for step in &flow.steps {
                 let (slots, lasts): (Vec<&str>, bool) = match &step.kind {
@@ -163,13 +168,13 @@ impl<'p> Survey<'p> {
                 all.entry(slot.as_str()).or_default().lasting = true;
             }
         }
-        for fill in self.fills.iter().filter(|fill| fill.button_of.is_some() && !fill.builtin) {
+        for fill in self.assignments.iter().filter(|fill| fill.button_of.is_some() && !fill.builtin) {
             all.entry(&*fill.slot).or_default();
         }
         all
     }
 
-    fn find_called(&self) -> HashMap<&'p str, Touch<'p>> {
+    fn find_called(&self) -> HashMap<&'p str, FlowEffects<'p>> {
         let mut called = HashMap::new();
         let steps = self.project.flows.values().flat_map(|flow| &flow.steps);
         for step in steps {
@@ -177,41 +182,41 @@ impl<'p> Survey<'p> {
                 && let Some(flow) = self.project.flow(target.as_str())
                 && !called.contains_key(target.as_str())
             {
-                called.insert(target.as_str(), self.touch(flow));
+                called.insert(target.as_str(), self.effects(flow));
             }
         }
         called
     }
 
-    fn touch(&self, flow: &'p Flow) -> Touch<'p> {
-        let mut touch = Touch::default();
+    fn effects(&self, flow: &'p Flow) -> FlowEffects<'p> {
+        let mut effects = FlowEffects::default();
         for step in with_called(self.project, flow).into_iter().flat_map(|flow| &flow.steps) {
             match &step.kind {
                 StepKind::Collect(collect) => {
-                    touch.writes.insert(collect.slot.as_str());
-                    touch.listens = true;
+                    effects.writes.insert(collect.slot.as_str());
+                    effects.listens = true;
                 }
-                StepKind::SetSlots(pairs) => touch.writes.extend(pairs.iter().map(|(slot, _)| slot.as_str())),
+                StepKind::SetSlots(pairs) => effects.writes.extend(pairs.iter().map(|(slot, _)| slot.as_str())),
                 StepKind::Action(name) => {
-                    touch.anything |= self.is_own_code(name);
-                    touch.listens |= matches!(name, ActionReference::Plain(name) if *name == *builtin::LISTEN);
+                    effects.anything |= self.is_own_code(name);
+                    effects.listens |= matches!(name, ActionReference::Plain(name) if *name == *builtin::LISTEN);
                 }
                 StepKind::Call(call) => {
-                    touch.writes.extend(outputs(self.project, call));
+                    effects.writes.extend(outputs(self.project, call));
                     if let Call::Agent { agent, .. } = call {
-                        touch.listens = true;
+                        effects.listens = true;
                         let code = |agent: &Arc<super::super::AgentDef>| agent.module.is_some();
-                        touch.anything |= self.project.agent(agent.as_str()).is_none_or(code);
+                        effects.anything |= self.project.agent(agent.as_str()).is_none_or(code);
                     }
                 }
                 StepKind::Link(_) | StepKind::Noop => {}
             }
         }
-        touch
+        effects
     }
 }
 
-/// Slots that the answer of a tool or the work of an agent fills.
+/// The slots that the result of a tool or an agent fills.
 pub(super) fn outputs<'p>(project: &'p Project, call: &'p Call) -> Vec<&'p str> {
     match call {
         Call::Flow(_) => Vec::new(),
@@ -224,32 +229,32 @@ pub(super) fn outputs<'p>(project: &'p Project, call: &'p Call) -> Vec<&'p str> 
     }
 }
 
-/// Whether the name is an action of the runtime.
+/// Whether the name is a built-in action.
 pub(super) fn is_builtin_action(name: &str) -> bool {
     builtin::action(name).is_some()
 }
 
-/// Flows that hold an error: from their first line to the next flow of the file.
-fn broken<'p>(project: &'p Project, found: &[Finding]) -> HashSet<&'p str> {
+/// The flows with an error, which extend from their first line to the next flow in the file.
+fn flows_with_errors<'p>(project: &'p Project, found: &[Finding]) -> HashSet<&'p str> {
     let mut starts: HashMap<&str, Vec<(u32, &str)>> = HashMap::new();
     for flow in project.flows.values() {
         starts.entry(&*flow.place.file).or_default().push((flow.place.line, flow.id.as_str()));
     }
     starts.values_mut().for_each(|starts| starts.sort_unstable());
-    let mut broken = HashSet::new();
+    let mut flows_with_errors = HashSet::new();
     for finding in found.iter().filter(|finding| finding.severity == Severity::Error) {
         let Some(starts) = starts.get(&*finding.place.file) else { continue };
         let after = starts.partition_point(|(line, _)| *line <= finding.place.line);
         if let Some((_, flow)) = after.checked_sub(1).and_then(|at| starts.get(at)) {
-            broken.insert(*flow);
+            flows_with_errors.insert(*flow);
         }
     }
-    broken
+    flows_with_errors
 }
 
-/// Codes of findings that already say why a condition does not do what was meant.
-const SAID: [&str; 5] = ["F0401", "F0402", "F0403", "F0405", "F0515"];
+/// The codes of findings that already explain an error in a condition.
+const CONDITION_ERRORS: [&str; 5] = ["F0401", "F0402", "F0403", "F0405", "F0515"];
 
-fn told(found: &[Finding]) -> HashSet<(Arc<str>, u32)> {
-    found.iter().filter(|f| SAID.contains(&f.code)).map(|f| (f.place.file.clone(), f.place.line)).collect()
+fn reported(found: &[Finding]) -> HashSet<(Arc<str>, u32)> {
+    found.iter().filter(|f| CONDITION_ERRORS.contains(&f.code)).map(|f| (f.place.file.clone(), f.place.line)).collect()
 }

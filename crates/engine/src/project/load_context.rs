@@ -1,4 +1,4 @@
-//! Reading maps by their tables: everything wrong with a map is found at once, with its place.
+//! The state of a load, and typed access to maps by their schemas. All errors in a map are reported at once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,8 +7,8 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     Sources,
+    references::{ConditionReference, ConditionRole, NameReference, ReferenceKind, SlotAssignment},
     schema::{Key, MapSchema, Support, UnknownKeys, ValueType},
-    uses::{ConditionUse, Role, SlotAssignment, Use, Used},
     yaml::{Entry, Node, Value},
 };
 use crate::{
@@ -18,49 +18,49 @@ use crate::{
     template::{Expression, Template, TemplateEngine, TemplateError, TemplateSource, UndefinedMode},
 };
 
-/// What a load carries from file to file.
-pub(crate) struct Reader<'a> {
-    /// The file that is read now.
+/// The state of a load across files.
+pub(crate) struct LoadContext<'a> {
+    /// The path of the current file.
     pub(crate) file: Arc<str>,
-    /// Whether it is one of the built-in patterns.
+    /// Whether the current file contains built-in patterns.
     pub(crate) builtin: bool,
-    /// What was found.
+    /// The findings so far.
     pub(crate) findings: Findings,
-    /// Names that must exist somewhere; checked when everything is read.
-    pub(crate) uses: Vec<Use>,
-    /// Conditions, checked when all slots are known.
-    pub(crate) conditions: Vec<ConditionUse>,
-    /// The response that is read now.
+    /// References to names, checked after all files are loaded.
+    pub(crate) references: Vec<NameReference>,
+    /// Conditions, checked after all files are loaded.
+    pub(crate) conditions: Vec<ConditionReference>,
+    /// The name of the current response.
     pub(crate) response: Arc<str>,
-    /// Values that steps and buttons give to slots.
-    pub(crate) fills: Vec<SlotAssignment>,
-    /// Actions as the author lists them, with their places.
-    pub(crate) listed: Vec<(ActionName, SourceLocation)>,
-    /// Compiles templates.
+    /// Values that steps and buttons assign to slots.
+    pub(crate) assignments: Vec<SlotAssignment>,
+    /// Actions that the domain lists, with their locations.
+    pub(crate) listed_actions: Vec<(ActionName, SourceLocation)>,
+    /// The engine that compiles templates.
     pub(crate) engine: TemplateEngine,
-    /// Everything that was handed in.
+    /// The input of the load.
     pub(crate) sources: &'a Sources,
 }
 
-/// The pairs of one map that are of the right type.
-pub(crate) struct Fields<'n> {
+/// The valid entries of a map, with typed access.
+pub(crate) struct MapFields<'n> {
     /// The map itself.
     pub(crate) node: &'n Node,
     schema: &'static MapSchema,
-    good: Vec<&'n Entry>,
+    valid: Vec<&'n Entry>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> LoadContext<'a> {
     pub(crate) fn new(sources: &'a Sources) -> Self {
         Self {
             file: "".into(),
             builtin: false,
             findings: Findings::default(),
-            uses: Vec::new(),
+            references: Vec::new(),
             conditions: Vec::new(),
             response: "".into(),
-            fills: Vec::new(),
-            listed: Vec::new(),
+            assignments: Vec::new(),
+            listed_actions: Vec::new(),
             engine: TemplateEngine::new(),
             sources,
         }
@@ -92,16 +92,16 @@ impl<'a> Reader<'a> {
         self.findings.warning(code, &place, message, help);
     }
 
-    /// The pairs of a map. Unknown, refused, missing and ill-typed keys are reported and left out.
-    pub(crate) fn fields<'n>(&mut self, node: &'n Node, schema: &'static MapSchema) -> Option<Fields<'n>> {
+    /// Checks a map by its schema. Unknown, refused, missing and ill-typed keys are reported and excluded.
+    pub(crate) fn fields<'n>(&mut self, node: &'n Node, schema: &'static MapSchema) -> Option<MapFields<'n>> {
         let Some(entries) = node.map() else {
-            let message = format!("{} is a map of keys, but this is {}", schema.a(), node.kind());
+            let message = format!("{} must be a map, but this is {}", schema.name_with_article(), node.kind());
             let known: Vec<&str> = schema.names().take(6).collect();
             self.error("F0108", node, message, format!("Write keys such as `{}`.", known.join("`, `")));
             return None;
         };
-        let good = entries.iter().filter(|entry| self.accept(entry, schema)).collect();
-        let fields = Fields { node, schema, good };
+        let valid = entries.iter().filter(|entry| self.accept(entry, schema)).collect();
+        let fields = MapFields { node, schema, valid };
         for key in schema.keys {
             let written = key.names().find_map(|name| entries.iter().find(|entry| entry.key == name));
             if key.required && written.is_none_or(|entry| entry.node.is_null()) {
@@ -109,15 +109,15 @@ impl<'a> Reader<'a> {
                 let at = written.map_or(node, |entry| &entry.at);
                 self.error("F0109", at, message, format!("Add `{}: …`. {}", key.name, key.doc));
             }
-            if let ValueType::Secret = key.takes {
+            if let ValueType::Secret = key.value_type {
                 self.secret(&fields, key.name);
             }
         }
-        for entry in &fields.good {
+        for entry in &fields.valid {
             let newer = schema.key(&entry.key).filter(|key| key.name != entry.key && node.get(key.name).is_some());
             if let Some(key) = newer {
-                let message = format!("`{}` is the older name of `{}`, which stands here too", entry.key, key.name);
-                self.warning("F0116", &entry.at, message, format!("Only `{}` counts; keep one of the two.", key.name));
+                let message = format!("`{}` is an older name of `{}`, which is set too", entry.key, key.name);
+                self.warning("F0116", &entry.at, message, format!("Only `{}` is kind; remove the other.", key.name));
             }
         }
         Some(fields)
@@ -129,18 +129,22 @@ impl<'a> Reader<'a> {
         };
         match key.support {
             Support::Refused(why) => {
-                let message = format!("`{}` is not supported in {}", entry.key, schema.a());
+                let message = format!("`{}` is not supported in {}", entry.key, schema.name_with_article());
                 self.error("F0214", &entry.at, message, format!("{why}."));
                 return false;
             }
             Support::AcceptedWithWarning(why) => {
-                let message = format!("`{}` in {} is accepted, but not as you may expect", entry.key, schema.a());
+                let message = format!(
+                    "`{}` in {} is accepted but does not work as in Rasa",
+                    entry.key,
+                    schema.name_with_article()
+                );
                 self.warning("F0116", &entry.at, message, format!("{why}."));
             }
             Support::Full | Support::Accepted(_) => {}
         }
         if entry.node.is_null() {
-            return matches!(key.takes, ValueType::Any | ValueType::AnyOf(_));
+            return matches!(key.value_type, ValueType::Any | ValueType::AnyOf(_));
         }
         self.typed(entry, key)
     }
@@ -151,39 +155,39 @@ impl<'a> Reader<'a> {
             Some(near) => format!("Did you mean `{near}`?"),
             None => format!("Known keys: `{}`.", schema.names().collect::<Vec<_>>().join("`, `")),
         };
-        let message = format!("`{}` is not a key of {}", entry.key, schema.a());
+        let message = format!("`{}` is not a key of {}", entry.key, schema.name_with_article());
         match schema.unknown {
             UnknownKeys::Refused => self.error("F0107", &entry.at, message, help),
-            UnknownKeys::Warned => self.warning("F0107", &entry.at, message, help),
-            UnknownKeys::Kept if near.is_some() => self.warning("F0107", &entry.at, message, help),
-            UnknownKeys::Kept => {}
+            UnknownKeys::IgnoredWithWarning => self.warning("F0107", &entry.at, message, help),
+            UnknownKeys::Allowed if near.is_some() => self.warning("F0107", &entry.at, message, help),
+            UnknownKeys::Allowed => {}
         }
-        schema.unknown == UnknownKeys::Kept
+        schema.unknown == UnknownKeys::Allowed
     }
 
     fn typed(&mut self, entry: &Entry, key: &Key) -> bool {
         let node = &entry.node;
         if node.unset {
-            // The variable that is missing was reported; what it will hold is not known.
+            // The missing environment variable is already reported; the type of its value is unknown.
             return false;
         }
-        // What has no effect may be anything.
+        // A key without effect may have any value.
         if let Support::Accepted(_) = key.support {
             return true;
         }
         let is_text = |node: &Node| node.text().is_some();
-        let right = match key.takes {
-            ValueType::Text | ValueType::Secret | ValueType::Known(_) | ValueType::Condition => is_text(node),
+        let right = match key.value_type {
+            ValueType::Text | ValueType::Secret | ValueType::OneOfUnchecked(_) | ValueType::Condition => is_text(node),
             ValueType::Bool => node.bool().is_some(),
             ValueType::Number => node.number().is_some(),
-            ValueType::Whole => node.number().is_some_and(|n| n.is_u64()),
-            ValueType::Positive => node.number().and_then(|n| n.as_u64()).is_some_and(|n| n > 0),
+            ValueType::Integer => node.number().is_some_and(|n| n.is_u64()),
+            ValueType::PositiveInteger => node.number().and_then(|n| n.as_u64()).is_some_and(|n| n > 0),
             ValueType::Seconds => {
                 node.number().and_then(|n| n.as_f64()).is_some_and(|n| n.is_finite() && n > 0.0 && n < 1e9)
             }
             ValueType::OneOf(names) => node.text().is_some_and(|text| names.contains(&text)),
-            ValueType::Texts => node.list().is_some_and(|items| items.iter().all(is_text)),
-            ValueType::TextOrTexts => node.list().map_or(is_text(node), |items| items.iter().all(is_text)),
+            ValueType::TextList => node.list().is_some_and(|items| items.iter().all(is_text)),
+            ValueType::TextOrList => node.list().map_or(is_text(node), |items| items.iter().all(is_text)),
             ValueType::List(_) => node.list().is_some(),
             ValueType::Map(_) | ValueType::Section(_) => node.map().is_some(),
             ValueType::AnyOf(_) | ValueType::Null | ValueType::Any => true,
@@ -192,52 +196,53 @@ impl<'a> Reader<'a> {
             return true;
         }
         let name = &entry.key;
-        if let (ValueType::OneOf(names), Some(text)) = (key.takes, node.text()) {
-            let message = format!("`{text}` is not a value of `{name}`; it takes {}", key.takes.expected());
+        if let (ValueType::OneOf(names), Some(text)) = (key.value_type, node.text()) {
+            let message =
+                format!("`{text}` is not a valid value of `{name}`, which must be {}", key.value_type.expected());
             let help = match did_you_mean(text, names.iter().copied()) {
                 Some(near) => format!("Did you mean `{near}`?"),
-                None => format!("Write {}.", key.takes.expected()),
+                None => format!("Write {}.", key.value_type.expected()),
             };
             self.error("F0111", node, message, help);
             return false;
         }
-        let message = format!("`{name}` takes {}, but this is {}", key.takes.expected(), said(node));
-        self.error("F0108", node, message, cure(node, key));
+        let message = format!("`{name}` must be {}, but this is {}", key.value_type.expected(), describe(node));
+        self.error("F0108", node, message, type_help(node, key));
         false
     }
 
-    /// Notes that a name is used which must exist.
-    pub(crate) fn uses(&mut self, used: Used, node: &Node) {
+    /// Records a reference to a name: the text of a node.
+    pub(crate) fn reference(&mut self, kind: ReferenceKind, node: &Node) {
         if let Some(name) = node.text() {
-            self.uses_name(used, name, self.place(node));
+            self.reference_name(kind, name, self.place(node));
         }
     }
 
-    /// The same for a name that is not the whole of a node.
-    pub(crate) fn uses_name(&mut self, used: Used, name: &str, place: SourceLocation) {
-        self.uses.push(Use { used, name: name.into(), place, builtin: self.builtin });
+    /// Records a reference to a name that is not the whole text of a node.
+    pub(crate) fn reference_name(&mut self, kind: ReferenceKind, name: &str, place: SourceLocation) {
+        self.references.push(NameReference { kind, name: name.into(), place, builtin: self.builtin });
     }
 
-    /// Notes a value that a slot is given.
-    pub(crate) fn fills_slot(&mut self, slot: &str, value: Json, button_of: Option<Arc<str>>, node: &Node) {
+    /// Records a value that a step or a button assigns to a slot.
+    pub(crate) fn record_assignment(&mut self, slot: &str, value: Json, button_of: Option<Arc<str>>, node: &Node) {
         let (place, builtin) = (self.place(node), self.builtin);
-        self.fills.push(SlotAssignment { slot: slot.into(), value, button_of, place, builtin });
+        self.assignments.push(SlotAssignment { slot: slot.into(), value, button_of, place, builtin });
     }
 
-    /// A condition, either a text or a YAML boolean.
-    pub(crate) fn condition(&mut self, node: &Node, role: Role) -> Option<Condition> {
+    /// Parses and records a condition: a string or a boolean.
+    pub(crate) fn condition(&mut self, node: &Node, role: ConditionRole) -> Option<Condition> {
         if let Value::Bool(holds) = node.value {
             let condition = Condition::constant(holds).at(self.place(node));
-            self.note_condition(&condition, node, role);
+            self.record_condition(&condition, node, role);
             return Some(condition);
         }
         let Some(text) = node.text() else {
-            let message = format!("a condition is a text, but this is {}", said(node));
+            let message = format!("a condition must be a string, but this is {}", describe(node));
             self.error(
                 "F0108",
                 node,
                 message,
-                "Write for example `slots.amount > 100`; put quotes around the whole of it.",
+                "Write for example `slots.amount > 100`, with quotes around the whole condition.",
             );
             return None;
         };
@@ -247,31 +252,31 @@ impl<'a> Reader<'a> {
         match parsed {
             Ok(condition) => {
                 let condition = condition.at(self.place(node));
-                self.note_condition(&condition, node, role);
+                self.record_condition(&condition, node, role);
                 Some(condition)
             }
             Err(error) => {
                 let place = node.place_at(&self.file, error.offset, 1);
-                self.findings.error("F0401", &place, format!("this is not a condition: {}", error.message), error.help);
+                self.findings.error("F0401", &place, format!("invalid condition: {}", error.message), error.help);
                 None
             }
         }
     }
 
-    fn note_condition(&mut self, condition: &Condition, node: &Node, role: Role) {
+    fn record_condition(&mut self, condition: &Condition, node: &Node, role: ConditionRole) {
         let (condition, at) = (condition.clone(), node.clone());
         let (file, builtin) = (self.file.clone(), self.builtin);
-        self.conditions.push(ConditionUse { condition, at, file, role, builtin });
+        self.conditions.push(ConditionReference { condition, at, file, role, builtin });
     }
 
-    /// A template that stands in the file that is read now.
+    /// Compiles a template in the current file.
     pub(crate) fn template(&mut self, node: &Node, text: &str) -> Option<Template> {
         let source = TemplateSource::from_project_file(self.file.clone(), text).starting_at_line(node.line);
         let compiled = self.engine.compile(&source, UndefinedMode::Lenient);
         self.compiled(compiled, "F0406", Some(node))
     }
 
-    /// An expression that stands in the file that is read now.
+    /// Compiles an expression in the current file.
     pub(crate) fn expression(&mut self, node: &Node) -> Option<Expression> {
         let text = node.text()?;
         let source = TemplateSource::from_project_file(self.file.clone(), text).starting_at_line(node.line);
@@ -279,7 +284,8 @@ impl<'a> Reader<'a> {
         self.compiled(compiled, "F0407", Some(node))
     }
 
-    /// A template in a file of its own, named by `node`. Looked for from the project's folder, then beside this file.
+    /// Compiles a template file. Its path, the text of `node`, is relative to the project folder or to the folder of the current
+    /// file.
     pub(crate) fn template_file(&mut self, node: &Node) -> Option<Template> {
         let written = node.text()?;
         let path = written.trim_start_matches("./");
@@ -289,11 +295,11 @@ impl<'a> Reader<'a> {
             .into_iter()
             .find_map(|path| Some((path.to_owned(), self.sources.texts.get(path)?.clone())));
         let Some((path, text)) = found else {
-            let message = format!("the file `{written}` is not there");
+            let message = format!("file not found: `{written}`");
             let near = did_you_mean(path, self.sources.texts.keys().map(String::as_str));
             let help = match near {
-                Some(near) => format!("Did you mean `{near}`? Paths begin in the project's folder."),
-                None => "Create it, or correct the path; paths begin in the project's folder.".to_owned(),
+                Some(near) => format!("Did you mean `{near}`? Paths are relative to the project folder."),
+                None => "Create the file, or correct the path, which is relative to the project folder.".to_owned(),
             };
             self.error("F0114", node, message, help);
             return None;
@@ -302,7 +308,7 @@ impl<'a> Reader<'a> {
         let compiled = self.engine.compile(&source, UndefinedMode::Lenient);
         let template = self.compiled(compiled, "F0406", None)?;
         for error in self.engine.unknown_filters(&template) {
-            self.findings.error("F0406", &error.place(), error.message.clone(), sentence(&error.help));
+            self.findings.error("F0406", &error.place(), error.message.clone(), as_sentence(&error.help));
         }
         Some(template)
     }
@@ -317,53 +323,53 @@ impl<'a> Reader<'a> {
                     place = node.place_at(&self.file, offset, 1);
                 }
                 let what = if code == "F0407" { "expression" } else { "template" };
-                let message = format!("the {what} is wrong: {}", error.message);
-                self.findings.error(code, &place, message, sentence(&error.help));
+                let message = format!("invalid {what}: {}", error.message);
+                self.findings.error(code, &place, message, as_sentence(&error.help));
                 None
             }
         }
     }
 }
 
-/// A sentence with a capital and a full stop.
-fn sentence(text: &str) -> String {
+/// The text with a capital letter at the start and a full stop at the end.
+fn as_sentence(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
     format!("{first}{}.", chars.as_str().trim_end_matches('.'))
 }
 
-/// A value, for messages to people; scalars with their text. Texts from the environment are never shown.
-pub(crate) fn said(node: &Node) -> String {
+/// Describes a value for a message; short scalars with their text. Values from the environment are never shown.
+pub(crate) fn describe(node: &Node) -> String {
     match node.text() {
-        Some(_) if node.expanded => "a text from the environment".into(),
+        Some(_) if node.expanded => "a string from the environment".into(),
         Some(text) if text.chars().count() <= 40 => format!("{} (`{text}`)", node.kind()),
         _ => node.kind().into(),
     }
 }
 
-fn cure(node: &Node, key: &Key) -> String {
+fn type_help(node: &Node, key: &Key) -> String {
     let written = node.text().filter(|_| !node.expanded);
-    match (key.takes, written) {
+    match (key.value_type, written) {
         (ValueType::Bool, Some(text)) if ["yes", "on", "y"].contains(&text.to_lowercase().as_str()) => {
             "Write `true`.".into()
         }
         (ValueType::Bool, Some(text)) if ["no", "off", "n"].contains(&text.to_lowercase().as_str()) => {
             "Write `false`.".into()
         }
-        (ValueType::List(_) | ValueType::Texts, Some(text)) => format!("Write it as a list: `[{text}]`."),
+        (ValueType::List(_) | ValueType::TextList, Some(text)) => format!("Write it as a list: `[{text}]`."),
         (ValueType::Condition | ValueType::Text | ValueType::Secret, _)
             if node.map().is_some() || node.list().is_some() =>
         {
-            "Put quotes around the whole text.".into()
+            "Put quotes around the whole value.".into()
         }
-        _ => format!("{} Write {}.", key.doc, key.takes.expected()),
+        _ => format!("{} Write {}.", key.doc, key.value_type.expected()),
     }
 }
 
-impl<'n> Fields<'n> {
-    /// The pair under `key`, or under an older name of it.
+impl<'n> MapFields<'n> {
+    /// The entry for `key` or one of its aliases.
     pub(crate) fn entry(&self, key: &str) -> Option<&'n Entry> {
-        self.written(key, |name| self.good.iter().find(|entry| entry.key == name).copied())
+        self.written(key, |name| self.valid.iter().find(|entry| entry.key == name).copied())
     }
     fn written<T>(&self, key: &str, find: impl Fn(&str) -> Option<T>) -> Option<T> {
         match self.schema.key(key) {
@@ -371,20 +377,20 @@ impl<'n> Fields<'n> {
             None => find(key),
         }
     }
-    /// The value under `key`, where it is of the right type.
+    /// The value of `key`, if it is valid.
     pub(crate) fn node(&self, key: &str) -> Option<&'n Node> {
         self.entry(key).map(|entry| &entry.node)
     }
-    /// The key itself, whatever its value; the map where it is absent.
+    /// The key as a node, for its location, even if its value is invalid; the map if the key is absent.
     pub(crate) fn at(&self, key: &str) -> &'n Node {
         let entries = self.node.map().unwrap_or_default();
         self.written(key, |name| entries.iter().find(|entry| entry.key == name)).map_or(self.node, |entry| &entry.at)
     }
-    /// Whether `key` stands there, whatever its value.
+    /// Whether `key` is present, even if its value is invalid.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.written(key, |name| self.node.get(name)).is_some()
     }
-    /// A key that is not declared and looks like one that is.
+    /// An unknown key that looks like a typo of a declared one.
     pub(crate) fn misspelt(&self) -> Option<String> {
         let unknown = |entry: &&Entry| self.schema.key(&entry.key).is_none();
         let near = |entry: &&Entry| did_you_mean(&entry.key, self.schema.names()).is_some();
@@ -419,7 +425,7 @@ impl<'n> Fields<'n> {
     pub(crate) fn map(&self, key: &str) -> &'n [Entry] {
         self.node(key).and_then(Node::map).unwrap_or_default()
     }
-    /// One text or several.
+    /// The items of a list, or a single value as a list.
     pub(crate) fn texts(&self, key: &str) -> Vec<&'n Node> {
         match self.node(key) {
             Some(node) => node.list().map_or_else(|| vec![node], |items| items.iter().collect()),
@@ -429,12 +435,13 @@ impl<'n> Fields<'n> {
     pub(crate) fn json_map(&self, key: &str) -> Option<Map<String, Json>> {
         self.node(key).filter(|node| node.map().is_some()).map(Node::json_map)
     }
-    /// All pairs of the right type as JSON, by the newest name of each key; numbers and booleans that came out of the environment
-    /// become what the key takes.
+    /// All valid entries as JSON, with aliases replaced by the names of the keys. Values from the environment are converted to the
+    /// types of the keys.
     pub(crate) fn json_all(&self) -> Map<String, Json> {
-        typed_map(self.schema, self.good.iter().copied())
+        typed_map(self.schema, self.valid.iter().copied())
     }
-    /// The same as a type whose fields are called as the keys; none where something is missing, which was reported.
+    /// Deserializes the valid entries into a type with the keys as field names; `None` if a required key is missing, which is
+    /// already reported.
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_value(Json::Object(self.json_all())).ok()
     }
@@ -444,23 +451,23 @@ fn typed_map<'n>(schema: &MapSchema, entries: impl Iterator<Item = &'n Entry>) -
     let mut all = Map::new();
     for entry in entries {
         match schema.key(&entry.key) {
-            // Where a key is given under two names, the newest name counts.
+            // If a key is present with two names, the current name takes precedence over the alias.
             Some(key) if key.name != entry.key && all.contains_key(key.name) => {}
-            Some(key) => drop(all.insert(key.name.to_owned(), typed_json(&entry.node, key.takes))),
+            Some(key) => drop(all.insert(key.name.to_owned(), typed_json(&entry.node, key.value_type))),
             None => drop(all.insert(entry.key.clone(), entry.node.json())),
         }
     }
     all
 }
 
-fn typed_json(node: &Node, takes: ValueType) -> Json {
-    let typed = match takes {
-        ValueType::Number | ValueType::Whole | ValueType::Positive | ValueType::Seconds => {
+fn typed_json(node: &Node, value_type: ValueType) -> Json {
+    let typed = match value_type {
+        ValueType::Number | ValueType::Integer | ValueType::PositiveInteger | ValueType::Seconds => {
             node.number().map(Json::Number)
         }
         ValueType::Bool => node.bool().map(Json::Bool),
         ValueType::Text | ValueType::Secret => node.text().map(Json::from),
-        ValueType::Texts => {
+        ValueType::TextList => {
             node.list().map(|items| items.iter().map(|item| typed_json(item, ValueType::Text)).collect())
         }
         ValueType::List(item) => node.list().map(|items| items.iter().map(|one| typed_json(one, *item)).collect()),

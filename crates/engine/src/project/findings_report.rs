@@ -1,4 +1,4 @@
-//! Findings as people read them, and as programs do.
+//! Prints findings as text with source lines, and as JSON.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use serde::Serialize;
 use super::{SourceFile, Sources};
 use crate::finding::{Finding, Severity, SourceLocation};
 
-/// Columns of a source line that are shown; longer lines are cut around the caret.
+/// The maximum number of columns of a source line that are shown. Longer lines are cut around the caret.
 const SHOWN: usize = 160;
-/// The code of a secret in a file: its line is shown up to the secret only, whatever the finding is about.
+/// The code of findings about secrets in a file. Their source line is shown only up to the secret, for every finding.
 const SECRET: &str = "F0601";
-/// What the name of a key holds whose value may be a secret, also where it is a slip of the pen that no loader knows.
+/// Suffixes of keys whose value may be a secret, including misspelt keys that the loader does not know.
 const SECRET_KEYS: [&str; 5] = ["apikey", "secret", "password", "authorization", "token"];
 
-/// One finding with its line:
+/// A finding with its source line:
 ///
 /// ```text
 /// data/pay.yml:7:20: error[F0205]: there is no step `don` in the flow `pay`
@@ -26,7 +26,7 @@ pub fn text(finding: &Finding, sources: &Sources) -> String {
     one(finding, &secrets(std::slice::from_ref(finding)), sources)
 }
 
-/// Where secrets stand, by these findings.
+/// The locations of secrets in these findings.
 fn secrets(findings: &[Finding]) -> Vec<&SourceLocation> {
     findings.iter().filter(|finding| finding.code == SECRET).map(|finding| &finding.place).collect()
 }
@@ -40,7 +40,7 @@ fn one(finding: &Finding, secrets: &[&SourceLocation], sources: &Sources) -> Str
     let _ = writeln!(out, ": {}[{}]: {}", finding.severity, finding.code, plain(&finding.message));
     let line = sources.file(&place.file).and_then(|text| text.lines().nth(place.line.checked_sub(1)? as usize));
     if let Some(line) = line {
-        // It may hold a secret, so it must not reach a log.
+        // The line may contain a secret, which must not reach a log.
         let secret =
             secrets.iter().filter(|at| at.file == place.file && at.line == place.line).map(|at| at.column).min();
         let named = sources.has_secrets(&place.file).then(|| secret_of(line)).flatten();
@@ -60,7 +60,7 @@ fn one(finding: &Finding, secrets: &[&SourceLocation], sources: &Sources) -> Str
     out
 }
 
-/// All findings, a blank line between them, and the sum at the end.
+/// All findings, separated by blank lines, and the number of errors and warnings.
 pub fn all(findings: &[Finding], sources: &Sources) -> String {
     let mut out = String::new();
     let secrets = secrets(findings);
@@ -74,7 +74,7 @@ pub fn all(findings: &[Finding], sources: &Sources) -> String {
     out
 }
 
-/// The object that `check --format json` prints.
+/// The findings as JSON, as printed by `segue check --format json`.
 pub fn json(findings: &[Finding]) -> serde_json::Value {
     let findings: Vec<Flat<'_>> = findings.iter().map(Flat::from).collect();
     let errors = findings.iter().filter(|f| f.severity == Severity::Error).count();
@@ -82,12 +82,12 @@ pub fn json(findings: &[Finding]) -> serde_json::Value {
     serde_json::json!({ "findings": findings, "summary": Summary { errors, warnings } })
 }
 
-/// How many errors and warnings there are.
+/// The number of errors and warnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// Errors.
     pub errors: usize,
-    /// Warnings; notes do not count.
+    /// Warnings, without notes.
     pub warnings: usize,
 }
 
@@ -127,14 +127,14 @@ impl Sources {
             .or_else(|| self.texts.get(path).map(|t| &**t))
     }
 
-    /// Whether it is a file in which keys and tokens are named.
+    /// Whether the file may contain credentials.
     fn has_secrets(&self, path: &str) -> bool {
         let single = [&self.config, &self.endpoints, &self.credentials];
         single.into_iter().flatten().chain(&self.agents).any(|file| &*file.path == path)
     }
 }
 
-/// How many characters stand before the first value of the line that looks like a secret and is not from the environment.
+/// The number of characters before the first value of the line that looks like a secret and is not from the environment.
 fn secret_of(line: &str) -> Option<usize> {
     let query = line.find("://").and_then(|at| Some(at + line.get(at..)?.find('?')? + 1));
     let query = query.and_then(|at| line.split_at_checked(at)).filter(|(_, after)| !after.contains("${"));
@@ -149,7 +149,7 @@ fn secret_of(line: &str) -> Option<usize> {
     query.map(|(before, _)| before.chars().count()).into_iter().chain(value).min()
 }
 
-/// The line made safe for a terminal, and how many columns stand before the caret. Control characters and tabs become blanks.
+/// The line with control characters and tabs replaced by spaces, cut to the visible width, and the column of the caret in it.
 fn cut(line: &str, column: usize) -> (String, usize) {
     let safe: Vec<char> =
         line.trim_start_matches('\u{feff}').chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -158,7 +158,7 @@ fn cut(line: &str, column: usize) -> (String, usize) {
     (safe.iter().skip(start).take(SHOWN).collect(), before - start)
 }
 
-/// Names out of files stand in messages; what would move the cursor does not.
+/// Replaces control characters, which names from files may contain and which could control a terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_are_not_there_do_no_harm() {
+    fn invalid_locations_do_not_panic() {
         for (line, column, width) in [(0, 0, 0), (9, 9, 9), (1, 900, 900), (1, 0, 0)] {
             assert!(text(&finding(line, column, width), &sources("äö\u{1b}[2J\t")).contains("F0205"));
         }
@@ -200,18 +200,18 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_not_shown() {
+    fn the_source_line_is_cut_at_a_secret() {
         let secret = Finding { code: SECRET, ..finding(1, 8, 6) };
         assert_eq!(text(&secret, &sources("key: { sk-123 }")).lines().nth(1), Some("   1 | key: { …"));
     }
 
     #[test]
-    fn no_other_finding_shows_a_secret_of_its_line() {
+    fn other_findings_do_not_show_a_secret_in_their_line() {
         let line = "  - {provider: openai, model: m, api_key: sk-live-123456, temperatur: 1}\n";
         let secret = Finding { code: SECRET, ..finding(1, 43, 1) };
         let shown = all(&[finding(1, 59, 10), secret, finding(1, 6, 8)], &sources(line));
         assert!(!shown.contains("sk-live") && shown.matches("api_key: …").count() == 3, "{shown}");
-        // Keys that no loader knows make no finding of that kind.
+        // Unknown keys have no finding with the code of secrets.
         for key in ["apikey", "openai-api-key", "\"Authorization\"", "password", "auth_token"] {
             let file = SourceFile { path: "data/pay.yml".into(), text: format!("a: {{{key}: sk-1, b: 2}}").into() };
             let shown = text(&finding(1, 5, 3), &Sources { endpoints: Some(file), ..Sources::default() });

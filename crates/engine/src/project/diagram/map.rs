@@ -1,4 +1,4 @@
-//! The map: a node per flow, agent and tool server, an edge per way from one to another.
+//! The overview: a node for each flow, agent and tool server, and an edge for each kind of connection between two of them.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use indexmap::{IndexMap, IndexSet};
 
 use super::{
     super::{Call, Flow, Project, StepKind},
-    Edge, Line, Node, Part, Shape,
-    words::wrap,
+    DiagramEdge, DiagramNode, EdgeKind, NodeKind, Subgraph,
+    labels::wrap,
 };
 
 /// Flows that the project itself defines.
@@ -15,8 +15,8 @@ pub(super) fn own_flows(project: &Project) -> impl Iterator<Item = &Flow> {
     project.flows.values().map(|flow| &**flow).filter(|flow| !flow.builtin)
 }
 
-pub(super) fn part(project: &Project) -> Part {
-    let mut map = Map { project, nodes: IndexMap::new(), edges: BTreeMap::new() };
+pub(super) fn part(project: &Project) -> Subgraph {
+    let mut map = OverviewBuilder { project, nodes: IndexMap::new(), edges: BTreeMap::new() };
     for flow in
         own_flows(project).filter(|flow| !flow.is_pattern()).chain(own_flows(project).filter(|f| f.is_pattern()))
     {
@@ -27,27 +27,27 @@ pub(super) fn part(project: &Project) -> Part {
     }
     let edges = map.edges.into_iter().map(|((from, to, line), names)| {
         let names: Vec<String> = names.into_iter().collect();
-        Edge {
+        DiagramEdge {
             from,
             to,
             lines: wrap(&names.join(", ")),
-            line: [Line::Call, Line::Link].get(line).copied().unwrap_or(Line::Next),
+            line: [EdgeKind::Call, EdgeKind::Link].get(line).copied().unwrap_or(EdgeKind::Next),
         }
     });
     let edges = edges.collect();
-    Part { title: "all flows".to_owned(), notes: Vec::new(), nodes: map.nodes.into_values().collect(), edges }
+    Subgraph { title: "all flows".to_owned(), notes: Vec::new(), nodes: map.nodes.into_values().collect(), edges }
 }
 
-struct Map<'p> {
+struct OverviewBuilder<'p> {
     project: &'p Project,
-    /// By a key that keeps kinds apart.
-    nodes: IndexMap<String, Node>,
-    /// From, to, kind: what is called on this way.
+    /// Nodes by a key of kind and name.
+    nodes: IndexMap<String, DiagramNode>,
+    /// The labels of the edges, by source, target and kind.
     edges: BTreeMap<(usize, usize, usize), IndexSet<String>>,
 }
 
-impl Map<'_> {
-    fn place(&mut self, key: String, node: impl FnOnce() -> Node) -> usize {
+impl OverviewBuilder<'_> {
+    fn place(&mut self, key: String, node: impl FnOnce() -> DiagramNode) -> usize {
         let entry = self.nodes.entry(key);
         let at = entry.index();
         entry.or_insert_with(node);
@@ -68,7 +68,7 @@ impl Map<'_> {
             for trigger in flow.iter().flat_map(|flow| &flow.nlu_triggers) {
                 lines.push(format!("/{}", trigger.intent));
             }
-            Node { shape: if is_pattern { Shape::Pattern } else { Shape::Flow }, lines }
+            DiagramNode { shape: if is_pattern { NodeKind::Pattern } else { NodeKind::Flow }, lines }
         })
     }
 
@@ -79,11 +79,11 @@ impl Map<'_> {
                 StepKind::Link(target) => (self.flow(target.as_str()), 1, "link".to_owned()),
                 StepKind::Call(Call::Flow(target)) => (self.flow(target.as_str()), 0, "call".to_owned()),
                 StepKind::Call(Call::Agent { agent, .. }) => {
-                    let node = || Node { shape: Shape::Agent, lines: vec![format!("agent {agent}")] };
+                    let node = || DiagramNode { shape: NodeKind::Agent, lines: vec![format!("agent {agent}")] };
                     (self.place(format!("agent {agent}"), node), 0, String::new())
                 }
                 StepKind::Call(Call::Tool { server, tool, .. }) => {
-                    let node = || Node { shape: Shape::Tool, lines: vec![format!("server {server}")] };
+                    let node = || DiagramNode { shape: NodeKind::Tool, lines: vec![format!("server {server}")] };
                     (self.place(format!("server {server}"), node), 0, tool.to_string())
                 }
                 _ => continue,

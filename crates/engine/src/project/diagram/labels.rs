@@ -1,9 +1,9 @@
-//! Texts of nodes and edges, cut to what fits a picture.
+//! Wraps and truncates the labels of nodes and edges.
 
 use crate::limits::{PICTURE_LINE, PICTURE_LINES};
 
-/// Breaks a text between words into at most [`PICTURE_LINES`] lines of about [`PICTURE_LINE`] characters; what is left over
-/// becomes `…`. Line breaks and other control characters count as blanks.
+/// Breaks a text between words into at most [`PICTURE_LINES`] lines of about [`PICTURE_LINE`] characters; the rest
+/// becomes `…`. Line breaks and other control characters are treated as spaces.
 pub(super) fn wrap(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {

@@ -1,4 +1,4 @@
-//! The ways through a flow: a step per node, what may follow it, and the shortest way to a step.
+//! The control flow graph of a flow: a node for each step, an edge for each possible next step, and shortest paths.
 
 use petgraph::{
     algo::{astar, kosaraju_scc},
@@ -9,74 +9,74 @@ use petgraph::{
 use super::super::{ActionReference, Call, Flow, NextStep, Step, StepKind, Target};
 use crate::{condition::Condition, limits::PATH_STEPS};
 
-/// Why a way is taken.
+/// When an edge is taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Label<'p> {
-    /// Nothing else follows.
-    On,
-    /// This branch holds.
+pub(super) enum EdgeLabel<'p> {
+    /// Always.
+    Always,
+    /// If this is the first condition that is true.
     If(&'p Condition),
-    /// No branch holds.
+    /// If no condition is true.
     Else,
 }
 
-/// One way out of a step.
+/// An edge from a step to its next step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way<'p> {
-    /// The step it leads to; `None`: the end.
+pub(super) struct FlowEdge<'p> {
+    /// The position of the next step; `None`: the end.
     pub(super) to: Option<usize>,
-    /// Why.
-    pub(super) label: Label<'p>,
+    /// When it is taken.
+    pub(super) label: EdgeLabel<'p>,
     /// Whether it is taken when the step fails.
     pub(super) on_error: bool,
 }
 
-/// A flow as a graph.
-pub(super) struct Graph<'p> {
+/// The control flow graph of a flow.
+pub(super) struct FlowGraph<'p> {
     pub(super) flow: &'p Flow,
-    /// The ways out of each step, in the order in which they are tried.
-    pub(super) ways: Vec<Vec<Way<'p>>>,
+    /// The edges of each step, in the order of evaluation.
+    pub(super) edges: Vec<Vec<FlowEdge<'p>>>,
 }
 
-impl<'p> Graph<'p> {
+impl<'p> FlowGraph<'p> {
     pub(super) fn of(flow: &'p Flow) -> Self {
-        let ways = flow.steps.iter().map(|step| ways(flow, step)).collect();
-        Self { flow, ways }
+        let edges = flow.steps.iter().map(|step| edges(flow, step)).collect();
+        Self { flow, edges }
     }
 
     pub(super) fn step(&self, at: usize) -> Option<&'p Step> {
         self.flow.steps.get(at)
     }
 
-    pub(super) fn ways_of(&self, at: usize) -> &[Way<'p>] {
-        self.ways.get(at).map_or(&[], Vec::as_slice)
+    pub(super) fn edges_of(&self, at: usize) -> &[FlowEdge<'p>] {
+        self.edges.get(at).map_or(&[], Vec::as_slice)
     }
 
-    /// The ways that `is_open` allows: node `n` is step `n`, and an edge carries the position of its way.
+    /// The graph of the edges that `is_open` allows. Node `n` is step `n`; the weight of an edge is its position in the step.
     fn open(&self, is_open: &dyn Fn(usize, usize) -> bool) -> DiGraph<(), usize, usize> {
         let mut graph = DiGraph::default();
-        self.ways.iter().for_each(|_| _ = graph.add_node(()));
-        for (at, ways) in self.ways.iter().enumerate() {
-            let open = ways.iter().enumerate().filter(|(nth, _)| is_open(at, *nth));
-            graph.extend_with_edges(open.filter_map(|(nth, way)| Some((at, way.to?, nth))));
+        self.edges.iter().for_each(|_| _ = graph.add_node(()));
+        for (at, edges) in self.edges.iter().enumerate() {
+            let open = edges.iter().enumerate().filter(|(nth, _)| is_open(at, *nth));
+            graph.extend_with_edges(open.filter_map(|(nth, edge)| Some((at, edge.to?, nth))));
         }
         graph
     }
 
-    /// Steps reached from any of `from` over ways that `is_open` allows; those themselves only if a way leads back.
+    /// The steps that are reachable from any of `from` over open edges. A step of `from` is included only if it is in a cycle.
     pub(super) fn reached(&self, from: &[usize], is_open: &dyn Fn(usize, usize) -> bool) -> Vec<bool> {
-        behind(&self.open(is_open), from, self.ways.len())
+        reachable(&self.open(is_open), from, self.edges.len())
     }
 
-    /// Steps from which a way leads to any of `to`; those themselves only if a way leads back.
+    /// The steps from which any of `to` is reachable over open edges. A step of `to` is included only if it is in a cycle.
     pub(super) fn leading(&self, to: &[usize], is_open: &dyn Fn(usize, usize) -> bool) -> Vec<bool> {
-        behind(Reversed(&self.open(is_open)), to, self.ways.len())
+        reachable(Reversed(&self.open(is_open)), to, self.edges.len())
     }
 
-    /// The shortest way from the start to a step, for people: `start → ask_amount → [slots.amount > 10] → x`. `by` is added as
-    /// the last mark in brackets. `None` where no way leads.
+    /// The shortest path from the start to a step, for a message: `start → ask_amount → [slots.amount > 10] → x`. `by` is added
+    /// in brackets at the end. `None` if the step is unreachable.
     pub(super) fn path(&self, to: usize, is_open: &dyn Fn(usize, usize) -> bool, by: Option<&str>) -> Option<String> {
-        if to >= self.ways.len() {
+        if to >= self.edges.len() {
             return None;
         }
         let graph = self.open(is_open);
@@ -84,8 +84,8 @@ impl<'p> Graph<'p> {
         let mut parts = vec!["start".to_owned(), self.name(0)];
         for pair in steps.windows(2) {
             let [from, to] = pair else { continue };
-            let way = graph.edges_connecting(*from, *to).map(|edge| *edge.weight()).min();
-            parts.extend(way.and_then(|nth| said(self.ways_of(from.index()).get(nth)?)));
+            let edge = graph.edges_connecting(*from, *to).map(|edge| *edge.weight()).min();
+            parts.extend(edge.and_then(|nth| label(self.edges_of(from.index()).get(nth)?)));
             parts.push(self.name(to.index()));
         }
         parts.extend(by.map(|by| format!("[{by}]")));
@@ -96,14 +96,14 @@ impl<'p> Graph<'p> {
         Some(parts.join(" → "))
     }
 
-    /// The step as people know it: its id, or what it does.
+    /// The name of a step for messages: its id, or what it does.
     pub(super) fn name(&self, at: usize) -> String {
         self.step(at).map_or_else(String::new, |step| step_name(self.flow, step, at))
     }
 }
 
-/// Nodes that an edge leads to, directly or over others, from any of `from`.
-fn behind<G>(graph: G, from: &[usize], count: usize) -> Vec<bool>
+/// The nodes that are reachable from any of `from` over at least one edge.
+fn reachable<G>(graph: G, from: &[usize], count: usize) -> Vec<bool>
 where
     G: IntoNeighbors<NodeId = NodeIndex<usize>> + Visitable<NodeId = NodeIndex<usize>>,
 {
@@ -118,14 +118,14 @@ where
     found
 }
 
-/// Groups of nodes that lead round to one another, each in order.
-pub(super) fn circles(edges: impl IntoIterator<Item = (usize, usize)>) -> Vec<Vec<usize>> {
+/// The strongly connected components with a cycle, each sorted.
+pub(super) fn cyclic_components(edges: impl IntoIterator<Item = (usize, usize)>) -> Vec<Vec<usize>> {
     let graph = DiGraph::<(), (), usize>::from_edges(edges);
     let is_circle = |group: &Vec<NodeIndex<usize>>| match group.as_slice() {
         [only] => graph.contains_edge(*only, *only),
         _ => true,
     };
-    let mut circles: Vec<Vec<usize>> = kosaraju_scc(&graph)
+    let mut cycles: Vec<Vec<usize>> = kosaraju_scc(&graph)
         .into_iter()
         .filter(is_circle)
         .map(|group| {
@@ -134,11 +134,11 @@ pub(super) fn circles(edges: impl IntoIterator<Item = (usize, usize)>) -> Vec<Ve
             group
         })
         .collect();
-    circles.sort();
-    circles
+    cycles.sort();
+    cycles
 }
 
-/// The step as people know it: the id they gave it, or what it does.
+/// The name of a step for messages: the id from the file, or what the step does.
 pub(in super::super) fn step_name(flow: &Flow, step: &Step, at: usize) -> String {
     if !step.id.as_str().starts_with(&format!("{}_{at}_", flow.id)) {
         return step.id.to_string();
@@ -158,18 +158,18 @@ pub(in super::super) fn step_name(flow: &Flow, step: &Step, at: usize) -> String
     }
 }
 
-fn said(way: &Way<'_>) -> Option<String> {
-    let said = match way.label {
-        Label::On if way.on_error => return Some("[on error]".to_owned()),
-        Label::On => return None,
-        Label::If(condition) => condition.to_string(),
-        Label::Else => "else".to_owned(),
+fn label(edge: &FlowEdge<'_>) -> Option<String> {
+    let label = match edge.label {
+        EdgeLabel::Always if edge.on_error => return Some("[on error]".to_owned()),
+        EdgeLabel::Always => return None,
+        EdgeLabel::If(condition) => condition.to_string(),
+        EdgeLabel::Else => "else".to_owned(),
     };
-    Some(if way.on_error { format!("[on error: {said}]") } else { format!("[{said}]") })
+    Some(if edge.on_error { format!("[on error: {label}]") } else { format!("[{label}]") })
 }
 
-/// The ways by `next`, then those by `on_error`.
-fn ways<'p>(flow: &'p Flow, step: &'p Step) -> Vec<Way<'p>> {
+/// The edges of `next`, then those of `on_error`.
+fn edges<'p>(flow: &'p Flow, step: &'p Step) -> Vec<FlowEdge<'p>> {
     if matches!(step.kind, StepKind::Link(_)) {
         return Vec::new();
     }
@@ -177,17 +177,17 @@ fn ways<'p>(flow: &'p Flow, step: &'p Step) -> Vec<Way<'p>> {
     ways_by(flow, &step.next, false).into_iter().chain(failing).collect()
 }
 
-fn ways_by<'p>(flow: &'p Flow, next: &'p NextStep, on_error: bool) -> Vec<Way<'p>> {
+fn ways_by<'p>(flow: &'p Flow, next: &'p NextStep, on_error: bool) -> Vec<FlowEdge<'p>> {
     let to = |target: &Target| match target {
         Target::Step(id) => flow.index.get(id).copied(),
         Target::End => None,
     };
-    let way = |target: &Target, label: Label<'p>| Way { to: to(target), label, on_error };
+    let edge = |target: &Target, label: EdgeLabel<'p>| FlowEdge { to: to(target), label, on_error };
     match next {
-        NextStep::Go(target) => vec![way(target, Label::On)],
+        NextStep::Go(target) => vec![edge(target, EdgeLabel::Always)],
         NextStep::Branch { branches, otherwise } => {
-            let branches = branches.iter().map(|one| way(&one.target, Label::If(&one.condition)));
-            branches.chain(otherwise.as_ref().map(|otherwise| way(&otherwise.target, Label::Else))).collect()
+            let branches = branches.iter().map(|one| edge(&one.target, EdgeLabel::If(&one.condition)));
+            branches.chain(otherwise.as_ref().map(|otherwise| edge(&otherwise.target, EdgeLabel::Else))).collect()
         }
     }
 }

@@ -3,11 +3,11 @@
 use super::*;
 use crate::{
     finding::Severity,
-    project::cases::{AssertionKind, CaseStepKind},
+    project::test_cases::{AssertionKind, TestStepKind},
 };
 
-fn read_text(text: &str) -> (Option<CaseFile>, Vec<Finding>) {
-    CaseFile::read(&SourceFile { path: "tests/a.yml".into(), text: text.into() })
+fn read_text(text: &str) -> (Option<TestFile>, Vec<Finding>) {
+    TestFile::read(&SourceFile { path: "tests/a.yml".into(), text: text.into() })
 }
 
 fn places(findings: &[Finding]) -> Vec<(&str, u32, u32)> {
@@ -89,16 +89,16 @@ fn every_key_of_the_format_is_read() {
     assert_eq!(shared.metadata["phone"]["source"], "phone");
     assert_eq!(shared.actions.len(), 2);
     assert_eq!(shared.tools["second case::bank.rates"].answers[0], StubTool::Error("closed".into()));
-    assert_eq!(shared.agents["clerk"].answers[0].ends, StubEnd::AwaitingUser);
+    assert_eq!(shared.agents["clerk"].answers[0].ends, StubStatus::AwaitingUser);
     assert_eq!(&*shared.llm.as_ref().unwrap().name, "bank.script.yml");
     assert_eq!(shared.judge.as_ref().unwrap()["model_group"], "judge");
     let [first, second] = file.cases.as_slice() else { panic!("{:?}", file.cases) };
     assert!(!first.asserts() && second.asserts());
-    assert!(matches!(&first.steps[0].kind, CaseStepKind::User(user) if &*user.text == "150"));
+    assert!(matches!(&first.steps[0].kind, TestStepKind::User(user) if &*user.text == "150"));
     assert!(
-        matches!(&first.steps[3].kind, CaseStepKind::SlotWasSet(slots) if slots.len() == 2 && slots[1].value.is_none())
+        matches!(&first.steps[3].kind, TestStepKind::SlotWasSet(slots) if slots.len() == 2 && slots[1].value.is_none())
     );
-    let CaseStepKind::User(user) = &second.steps[0].kind else { panic!("{second:?}") };
+    let TestStepKind::User(user) = &second.steps[0].kind else { panic!("{second:?}") };
     assert_eq!(user.assertions.len(), 22);
     let AssertionKind::SlotWasSet(slots) = &user.assertions[6].kind else { panic!("{user:?}") };
     let values: Vec<_> = slots.iter().map(|slot| slot.value.clone()).collect();
@@ -109,7 +109,7 @@ fn every_key_of_the_format_is_read() {
 }
 
 #[test]
-fn all_that_is_wrong_with_a_file_is_told_at_once_with_its_place() {
+fn all_errors_of_a_file_are_reported_at_once_with_locations() {
     let text = r#"
 fixtures:
   - premium
@@ -168,7 +168,7 @@ test_cases:
 }
 
 #[test]
-fn steps_beside_assertions_are_told_to_be_ignored() {
+fn steps_beside_assertions_are_reported_as_ignored() {
     let text = "test_cases:\n  - test_case: a\n    steps:\n      - user: hi\n        assertions: [{ action_executed: b }]\n      - bot: hello\n";
     let (file, findings) = read_text(text);
     assert_eq!(places(&findings), [("E0104", 6, 9)]);
@@ -176,7 +176,7 @@ fn steps_beside_assertions_are_told_to_be_ignored() {
 }
 
 #[test]
-fn forms_of_older_projects_are_read_without_a_finding() {
+fn forms_of_older_projects_have_no_findings() {
     let text = r#"
 test_cases:
   - test_case: with commands of their own
@@ -212,7 +212,7 @@ test_cases:
 "#;
     let (file, findings) = read_text(text);
     assert_eq!(places(&findings), []);
-    let CaseStepKind::User(user) = &file.unwrap().cases[1].steps[0].kind else { panic!() };
+    let TestStepKind::User(user) = &file.unwrap().cases[1].steps[0].kind else { panic!() };
     let AssertionKind::SlotWasSet(slots) = &user.assertions[1].kind else { panic!("{user:?}") };
     assert_eq!(slots[0].value, Some(serde_json::json!(true)));
     let (file, findings) = read_text("test_cases:\n  - test_case: empty\n    steps: []\n");
@@ -222,7 +222,7 @@ test_cases:
 
 #[test]
 fn a_conftest_may_be_empty_and_has_no_cases() {
-    let read = |text: &str| CaseFile::read_conftest(&SourceFile { path: "conftest.yml".into(), text: text.into() });
+    let read = |text: &str| TestFile::read_conftest(&SourceFile { path: "conftest.yml".into(), text: text.into() });
     assert_eq!(read("").1.len(), 0);
     assert_eq!(places(&read("test_cases: []").1), [("F0107", 1, 1)]);
 }

@@ -1,10 +1,10 @@
-//! DOT, the language of Graphviz.
+//! Writes diagrams in DOT, the language of Graphviz (<https://graphviz.org/doc/info/lang.html>).
 
 use std::fmt::Write as _;
 
-use super::{COLOURS, Line, Node, Part, Shape};
+use super::{COLOURS, DiagramNode, EdgeKind, NodeKind, Subgraph};
 
-pub(super) fn write(parts: &[Part]) -> String {
+pub(super) fn write(parts: &[Subgraph]) -> String {
     let mut out = String::from(
         "digraph flows {\n  graph [fontname=\"Helvetica\", fontsize=12, rankdir=TB];\n  node [fontname=\"Helvetica\", fontsize=11, style=filled];\n  edge [fontname=\"Helvetica\", fontsize=10];\n",
     );
@@ -16,7 +16,7 @@ pub(super) fn write(parts: &[Part]) -> String {
 }
 
 // Writing into a String cannot fail.
-fn write_part(out: &mut String, part: &Part, at: usize) {
+fn write_part(out: &mut String, part: &Subgraph, at: usize) {
     let title: Vec<&String> = std::iter::once(&part.title).chain(&part.notes).collect();
     let _ =
         writeln!(out, "  subgraph cluster_{at} {{\n    label={};\n    color=\"#c7ccd6\";", quoted(title.into_iter()));
@@ -36,10 +36,10 @@ fn write_part(out: &mut String, part: &Part, at: usize) {
             keys.push(format!("label={}", quoted(edge.lines.iter())));
         }
         match edge.line {
-            Line::Next => {}
-            Line::Call => keys.push("style=dashed".to_owned()),
-            Line::Error => keys.push("style=dashed, color=\"#c0392b\"".to_owned()),
-            Line::Link => keys.push("style=bold".to_owned()),
+            EdgeKind::Next => {}
+            EdgeKind::Call => keys.push("style=dashed".to_owned()),
+            EdgeKind::Error => keys.push("style=dashed, color=\"#c0392b\"".to_owned()),
+            EdgeKind::Link => keys.push("style=bold".to_owned()),
         }
         let keys = if keys.is_empty() { String::new() } else { format!(" [{}]", keys.join(", ")) };
         let _ = writeln!(out, "{keys};");
@@ -47,29 +47,29 @@ fn write_part(out: &mut String, part: &Part, at: usize) {
     out.push_str("  }\n");
 }
 
-/// Fill and stroke of one shape.
-fn colours(shape: Shape) -> (&'static str, &'static str) {
+/// The fill and stroke colour of a kind of node.
+fn colours(shape: NodeKind) -> (&'static str, &'static str) {
     let found = COLOURS.iter().find(|(one, ..)| *one == shape);
     found.map_or(("#ffffff", "#8a93a5"), |(_, fill, stroke)| (fill, stroke))
 }
 
-fn shape(node: &Node) -> &'static str {
+fn shape(node: &DiagramNode) -> &'static str {
     match node.shape {
-        Shape::Start => "oval",
-        Shape::End => "doublecircle",
-        Shape::Ask => "parallelogram",
-        Shape::Fork => "diamond",
-        Shape::Call => "box3d",
-        Shape::Agent => "hexagon",
-        Shape::Tool => "cylinder",
-        Shape::Link => "cds",
-        Shape::Flow => "note",
-        Shape::Pattern => "tab",
-        Shape::Say | Shape::Run | Shape::Set => "box",
+        NodeKind::Start => "oval",
+        NodeKind::End => "doublecircle",
+        NodeKind::Ask => "parallelogram",
+        NodeKind::Fork => "diamond",
+        NodeKind::Call => "box3d",
+        NodeKind::Agent => "hexagon",
+        NodeKind::Tool => "cylinder",
+        NodeKind::Link => "cds",
+        NodeKind::Flow => "note",
+        NodeKind::Pattern => "tab",
+        NodeKind::Say | NodeKind::Run | NodeKind::Set => "box",
     }
 }
 
-/// A quoted text: quotes and backslashes escaped, lines joined by `\n`.
+/// A quoted string: quotes and backslashes escaped, lines joined by `\n`.
 fn quoted<'a>(lines: impl Iterator<Item = &'a String>) -> String {
     let escaped = |line: &String| -> String {
         line.chars()

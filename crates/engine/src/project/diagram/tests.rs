@@ -1,4 +1,4 @@
-//! Pictures of flows: what stands in them, and that nothing breaks out of its place.
+//! Diagrams of flows: their content, and escaping of texts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::{super::load::tests::load, *};
@@ -52,7 +52,7 @@ fn pay() -> Diagram {
 }
 
 #[test]
-fn mermaid_shows_steps_branches_and_ways_back() {
+fn mermaid_shows_steps_branches_and_back_edges() {
     let text = pay().write(DiagramFormat::Mermaid);
     let body: Vec<&str> = text.lines().take_while(|line| !line.starts_with("  classDef")).collect();
     assert_eq!(
@@ -85,7 +85,7 @@ fn dot_shows_the_same_and_escapes_quotes() {
 }
 
 #[test]
-fn the_map_shows_calls_and_links() {
+fn the_overview_shows_calls_and_links() {
     let text = Diagram::map(&project()).write(DiagramFormat::Mermaid);
     assert!(text.contains("p0n0 -.->|\"call\"| p0n1") && text.contains("p0n0 ==>|\"link\"| p0n1"), "{text}");
     assert!(text.contains("p0n0(\"pay<br/>if slots.name is not #34;x#34;<br/>/pay\"):::kFlow"), "{text}");

@@ -1,28 +1,28 @@
-//! Values that steps and buttons give to slots that cannot have them.
+//! Checks values that steps and buttons assign to slots: their types, and buttons that fill the wrong slot.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
 use super::{
-    super::{SlotType, uses::SlotAssignment},
-    survey::Survey,
+    super::{SlotType, references::SlotAssignment},
+    project_index::ProjectIndex,
 };
 use crate::finding::{Findings, did_you_mean};
 
-/// What buttons write to empty a slot.
+/// Values in payloads that reset a slot.
 const NULLS: [&str; 3] = ["none", "null", "undefined"];
 
-pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
-    foreign_buttons(survey, findings);
-    for fill in survey.fills.iter().filter(|fill| !fill.builtin) {
-        let Some(slot) = survey.project.slot(&fill.slot) else { continue };
+pub(super) fn check(index: &ProjectIndex<'_>, findings: &mut Findings) {
+    misdirected_buttons(index, findings);
+    for fill in index.assignments.iter().filter(|fill| !fill.builtin) {
+        let Some(slot) = index.project.slot(&fill.slot) else { continue };
         if fits(&slot.kind, fill) {
             continue;
         }
-        let said = fill.value.as_str().map_or_else(|| fill.value.to_string(), str::to_owned);
+        let value = fill.value.as_str().map_or_else(|| fill.value.to_string(), str::to_owned);
         let help = match &slot.kind {
-            SlotType::Categorical(values) => match did_you_mean(&said, values.iter().map(|value| &**value)) {
+            SlotType::Categorical(values) => match did_you_mean(&value, values.iter().map(|value| &**value)) {
                 Some(near) => format!("Did you mean `{near}`?"),
                 None => format!("Its values are `{}`.", values.join("`, `")),
             },
@@ -32,23 +32,24 @@ pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
         };
         let kind = slot.kind.name();
         if fill.button_of.is_some() {
-            let message = format!("the button gives `{said}` to `{}`, a `{kind}` slot that cannot have it", slot.name);
+            let message =
+                format!("the button sets `{}` to `{value}`, which is not a valid value of a `{kind}` slot", slot.name);
             findings.warning("F0321", &fill.place, message, help);
         } else {
-            let message = format!("`{}` is a `{kind}` slot and cannot be `{said}`", slot.name);
+            let message = format!("`{value}` is not a valid value of `{}`, a `{kind}` slot", slot.name);
             findings.warning("F0320", &fill.place, message, help);
         }
     }
 }
 
-/// Questions whose buttons all fill something else: whoever presses one is asked again.
-fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
+/// Reports responses of collect steps whose buttons all fill other slots. A click on one does not answer the question.
+fn misdirected_buttons(index: &ProjectIndex<'_>, findings: &mut Findings) {
     let mut questions: BTreeMap<&str, Vec<&SlotAssignment>> = BTreeMap::new();
-    // A slot that is not there has been told about (F0310).
-    let known = |fill: &&SlotAssignment| !fill.builtin && survey.project.slot(&fill.slot).is_some();
-    for fill in survey.fills.iter().filter(known) {
+    // A slot that does not exist is already reported (F0310).
+    let known = |fill: &&SlotAssignment| !fill.builtin && index.project.slot(&fill.slot).is_some();
+    for fill in index.assignments.iter().filter(known) {
         let asked = fill.button_of.as_deref().and_then(|response| response.strip_prefix("utter_ask_"));
-        if let Some(slot) = asked.filter(|slot| survey.collected.contains(slot)) {
+        if let Some(slot) = asked.filter(|slot| index.collected.contains(slot)) {
             questions.entry(slot).or_default().push(fill);
         }
     }
@@ -56,16 +57,16 @@ fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
         let elsewhere = |fill: &&SlotAssignment| &*fill.slot != slot;
         let Some(first) = fills.first().filter(|_| fills.iter().all(elsewhere)) else { continue };
         let message =
-            format!("the buttons of the question for `{slot}` fill `{}`, so pressing one is no answer", first.slot);
+            format!("the buttons that ask for `{slot}` fill `{}`, so they do not answer the question", first.slot);
         findings.warning("F0327", &first.place, message, format!("Write `/SetSlots({slot}=…)`."));
     }
 }
 
-/// Whether the slot's type takes the value, after the conversions of filling it.
+/// Whether the value is valid for the type of the slot, after the conversions at assignment.
 fn fits(kind: &SlotType, fill: &SlotAssignment) -> bool {
     let value = &fill.value;
     let text = value.as_str().map(str::trim);
-    // A button's text may be filled in when it is shown.
+    // A placeholder in a payload is replaced when the button is shown.
     if value.is_null() || text.is_some_and(|text| text.contains(['{', '}'])) {
         return true;
     }
@@ -80,9 +81,9 @@ fn fits(kind: &SlotType, fill: &SlotAssignment) -> bool {
         },
         SlotType::Float { .. } => text.map_or(value.is_number(), is_number),
         SlotType::Categorical(values) => {
-            let said = text.map_or_else(|| value.to_string(), str::to_owned).to_lowercase();
+            let text = text.map_or_else(|| value.to_string(), str::to_owned).to_lowercase();
             let is_whole = matches!(value, Json::Number(_)) && values.iter().any(|value| value.parse::<f64>().is_ok());
-            values.iter().any(|value| value.to_lowercase() == said) || is_whole
+            values.iter().any(|value| value.to_lowercase() == text) || is_whole
         }
     }
 }

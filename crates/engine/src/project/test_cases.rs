@@ -1,6 +1,6 @@
-//! End-to-end cases, checked: what the user says, and what is expected of the assistant.
+//! Checked end-to-end test cases: the messages of the user and the expectations about the assistant.
 //!
-//! Entry: [`CaseFile::read`]. Nothing here runs a case or knows a project: names are checked where both are at hand.
+//! [`TestFile::read`] reads a file without a project, so it does not check names of flows, slots and responses.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,44 +9,44 @@ use serde_json::{Map, Value as Json};
 
 use crate::{finding::SourceLocation, regex_dialect::PythonRegex};
 
-/// A file of cases, or a `conftest.yml`.
+/// A file of test cases, or a `conftest.yml`.
 #[derive(Debug)]
-pub struct CaseFile {
-    /// Its path, as it was handed in.
+pub struct TestFile {
+    /// Its path, as passed by the caller.
     pub path: Arc<str>,
-    /// What its cases, or those of its folder, share.
+    /// The settings shared by its test cases, or by those of its folder.
     pub shared: SharedFixtures,
-    /// The cases; none in a `conftest.yml`.
+    /// The test cases; empty in a `conftest.yml`.
     pub cases: Vec<TestCase>,
 }
 
-/// What several cases share.
+/// Settings shared by several test cases.
 #[derive(Clone, Debug, Default)]
 pub struct SharedFixtures {
     /// Slot values by fixture.
     pub fixtures: IndexMap<Arc<str>, Fixture>,
     /// Metadata of messages by name.
     pub metadata: IndexMap<Arc<str>, Map<String, Json>>,
-    /// Answers of custom actions, by `action` or `case::action`.
+    /// Stubs of custom actions, by `action` or `case::action`.
     pub actions: IndexMap<Arc<str>, StubAction>,
-    /// Answers of tools, by `server.tool` or `case::server.tool`; given in order, the last again and again.
+    /// Stubs of tools, by `server.tool` or `case::server.tool`.
     pub tools: IndexMap<Arc<str>, Stub<StubTool>>,
-    /// Runs of agents, by `agent` or `case::agent`; given in order, the last again and again.
+    /// Stubs of agents, by `agent` or `case::agent`.
     pub agents: IndexMap<Arc<str>, Stub<StubAgent>>,
-    /// The script of a model that answers for every model.
-    pub llm: Option<Named>,
-    /// The model that judges texts: `model_group`, or its settings.
+    /// The script of a scripted model that replaces every model.
+    pub llm: Option<LocatedName>,
+    /// The model that judges generated texts: `model_group`, or its settings.
     pub judge: Option<Map<String, Json>>,
-    /// The endpoints file.
-    pub endpoints: Option<Named>,
+    /// The endpoints file that replaces that of the project.
+    pub endpoints: Option<LocatedName>,
 }
 
-/// A name that stands somewhere.
+/// A name with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct LocatedName {
     /// The name.
     pub name: Arc<str>,
-    /// Where it stands.
+    /// Its location in the file.
     pub place: SourceLocation,
 }
 
@@ -54,175 +54,175 @@ pub struct Named {
 #[derive(Clone, Debug)]
 pub struct Fixture {
     /// Slots and their values, in order.
-    pub slots: Vec<(Named, Json)>,
+    pub slots: Vec<(LocatedName, Json)>,
 }
 
-/// Answers in order.
+/// The results of successive calls.
 #[derive(Clone, Debug)]
 pub struct Stub<T> {
-    /// The answers; never empty.
+    /// The results in order, never empty. The last one is repeated.
     pub answers: Vec<T>,
-    /// Where they stand.
+    /// Its location in the file.
     pub place: SourceLocation,
 }
 
-/// What a stubbed action answers, in the form of an action server.
+/// The result of a stubbed action, in the format of an action server.
 #[derive(Clone, Debug)]
 pub struct StubAction {
     /// Its events.
     pub events: Vec<Json>,
     /// Its messages.
     pub responses: Vec<Json>,
-    /// Where it stands.
+    /// Its location in the file.
     pub place: SourceLocation,
 }
 
-/// What a stubbed tool answers once.
+/// The result of one call of a stubbed tool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StubTool {
-    /// It works.
+    /// The call succeeds with this result.
     Result(Json),
-    /// It fails.
+    /// The call fails with this message.
     Error(Arc<str>),
 }
 
-/// One run of a stubbed agent.
+/// A run of a stubbed agent.
 #[derive(Clone, Debug)]
 pub struct StubAgent {
-    /// What it says.
+    /// Its messages.
     pub says: Vec<Arc<str>>,
-    /// What it fills.
+    /// The slots that it fills.
     pub slots: Map<String, Json>,
-    /// How it ends.
-    pub ends: StubEnd,
+    /// The status at the end of the run.
+    pub ends: StubStatus,
 }
 
-/// How a run of a stubbed agent ends.
+/// The status at the end of a run of a stubbed agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StubEnd {
+pub enum StubStatus {
     /// It waits for the user.
     AwaitingUser,
-    /// Its task is done.
+    /// Its task is completed.
     Finished,
-    /// It gave up.
+    /// The run failed.
     Failed,
 }
 
-/// One case.
+/// A test case.
 #[derive(Clone, Debug)]
 pub struct TestCase {
     /// Its name, unique in its file.
     pub name: Arc<str>,
-    /// Where it stands.
+    /// Its location in the file.
     pub place: SourceLocation,
     /// Its fixtures, in order.
-    pub fixtures: Vec<Named>,
-    /// Metadata of every message.
-    pub metadata: Option<Named>,
-    /// Its steps; the first is one of the user.
-    pub steps: Vec<CaseStep>,
-    /// As it was written, for writing it again.
+    pub fixtures: Vec<LocatedName>,
+    /// The name of the metadata of every message.
+    pub metadata: Option<LocatedName>,
+    /// Its steps; the first is a `user` step.
+    pub steps: Vec<TestStep>,
+    /// The test case as written in the file.
     pub written: Json,
-    /// Whether all of it could be read; what is left of a case with an error is only good for finding more of them.
+    /// Whether it has no error. An incomplete test case must not run; it is kept only to check its names.
     pub whole: bool,
 }
 
 impl TestCase {
-    /// Whether it has any assertion; then what stands in steps of their own is not looked at.
+    /// Whether it has an assertion. Then `bot`, `utter` and slot steps are not checked.
     pub fn asserts(&self) -> bool {
-        self.steps.iter().any(|step| matches!(&step.kind, CaseStepKind::User(user) if !user.assertions.is_empty()))
+        self.steps.iter().any(|step| matches!(&step.kind, TestStepKind::User(user) if !user.assertions.is_empty()))
     }
 }
 
-/// One step.
+/// A step of a test case.
 #[derive(Clone, Debug)]
-pub struct CaseStep {
-    /// Where it stands.
+pub struct TestStep {
+    /// Its location in the file.
     pub place: SourceLocation,
-    /// What it is.
-    pub kind: CaseStepKind,
+    /// Its kind.
+    pub kind: TestStepKind,
 }
 
-/// What a step is.
+/// The kind of a test step.
 #[derive(Clone, Debug)]
-pub enum CaseStepKind {
-    /// The user says something.
+pub enum TestStepKind {
+    /// A message of the user.
     User(Box<UserStep>),
-    /// The assistant said exactly this.
+    /// The assistant sent exactly this text.
     Bot(Arc<str>),
-    /// The assistant said this response.
+    /// The assistant sent this response.
     Utter(Arc<str>),
     /// These slots were set.
     SlotWasSet(Vec<SlotCheck>),
-    /// These were not.
+    /// These slots were not set.
     SlotWasNotSet(Vec<SlotCheck>),
-    /// The message before meant these commands: for tests of understanding.
+    /// The expected commands for the previous message, for `segue test du`.
     Commands(Vec<Json>),
 }
 
-/// The user says something.
+/// A message of the user and the assertions about its turn.
 #[derive(Clone, Debug)]
 pub struct UserStep {
-    /// What.
+    /// The text of the message.
     pub text: Arc<str>,
-    /// Metadata of this message.
-    pub metadata: Option<Named>,
-    /// Whether assertions must hold one after the other.
+    /// The name of its metadata.
+    pub metadata: Option<LocatedName>,
+    /// Whether the events must occur in the order of the assertions.
     pub ordered: bool,
-    /// What must hold for the events of this turn.
+    /// The assertions about the events of the turn.
     pub assertions: Vec<Assertion>,
-    /// What it means, for tests of understanding.
+    /// The expected commands, for `segue test du`.
     pub commands: Vec<Json>,
 }
 
-/// What must hold.
+/// An assertion about the events of a turn.
 #[derive(Clone, Debug)]
 pub struct Assertion {
-    /// Where it stands.
+    /// Its location in the file.
     pub place: SourceLocation,
-    /// What it says.
+    /// Its kind.
     pub kind: AssertionKind,
 }
 
-/// What an assertion says about the events of a turn.
+/// The kind of an assertion.
 #[derive(Clone, Debug)]
 pub enum AssertionKind {
-    /// Flows began.
+    /// Flows started.
     FlowStarted(Flows),
     /// A flow ended.
     FlowCompleted(FlowEnd),
-    /// A flow was stopped.
+    /// A flow was cancelled.
     FlowCancelled(FlowEnd),
-    /// The user was asked to choose from flows.
+    /// A clarification question asked the user to choose among flows.
     Clarification(Flows),
-    /// Slots got values; all of them.
+    /// All of these slots were set.
     SlotWasSet(Vec<SlotCheck>),
-    /// Slots did not; none of them.
+    /// None of these slots was set.
     SlotWasNotSet(Vec<SlotCheck>),
-    /// An action ran, or a response was said.
+    /// An action ran, or a response was sent.
     ActionExecuted(Arc<str>),
-    /// A message was said.
+    /// A message was sent.
     BotUttered(BotMessageExpectation),
-    /// A message was not said.
+    /// A message was not sent.
     BotDidNotUtter(BotMessageExpectation),
-    /// A generated text answers the user, as a model judges.
+    /// A model judges a generated text as relevant to the user's message.
     Relevant(JudgedTextExpectation),
-    /// A generated text has a ground, as a model judges.
+    /// A model judges a generated text as grounded.
     Grounded(JudgedTextExpectation),
-    /// Something became of an agent's task.
-    Agent(AgentMark, Arc<str>),
+    /// An event of the task of an agent.
+    Agent(AgentTaskEvent, Arc<str>),
     /// A tool was called.
     ToolCalled(ToolCheck),
     /// A tool was not called.
     ToolNotCalled(ToolCheck),
-    /// The most calls of models.
+    /// The maximum number of model calls.
     MaxLlmCalls(u64),
-    /// The longest the turn may take.
+    /// The maximum duration of the turn.
     MaxTurnLatency(Duration),
 }
 
 impl AssertionKind {
-    /// The key it is written with.
+    /// The key in the file.
     pub fn key(&self) -> &'static str {
         match self {
             Self::FlowStarted(_) => "flow_started",
@@ -245,83 +245,83 @@ impl AssertionKind {
     }
 }
 
-/// Several flows.
+/// The flows of an assertion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flows {
     /// Their ids; for a clarification also names.
     pub flows: Vec<Arc<str>>,
-    /// Whether all are wanted, or one is enough.
+    /// Whether all are required; otherwise one is enough.
     pub all: bool,
 }
 
-/// How a flow ended.
+/// The end of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowEnd {
     /// The flow.
     pub flow: Arc<str>,
-    /// Its last step; any unless set.
+    /// Its last step; `None`: any.
     pub step: Option<Arc<str>>,
 }
 
-/// A slot, and the value that counts.
+/// A slot and its expected value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlotCheck {
     /// The slot.
     pub name: Arc<str>,
-    /// The value; `None` means any that is not null.
+    /// The value; `None`: any value other than null.
     pub value: Option<Json>,
 }
 
-/// A message, by what is known of it; all of it on the same message.
+/// The expected properties of a message. All of them must be true for the same message.
 #[derive(Clone, Debug)]
 pub struct BotMessageExpectation {
-    /// The response it was made from.
+    /// The name of the response.
     pub utter_name: Option<Arc<str>>,
-    /// The expression that is found in its text, as written and as compiled.
+    /// A regular expression that matches a part of the text: as written, and compiled.
     pub text_matches: Option<(Arc<str>, Arc<PythonRegex>)>,
     /// Its buttons, in order.
-    pub buttons: Option<Vec<UtteredButton>>,
+    pub buttons: Option<Vec<ButtonExpectation>>,
 }
 
-/// A button of a message.
+/// An expected button of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UtteredButton {
-    /// What is shown.
+pub struct ButtonExpectation {
+    /// The label.
     pub title: Arc<str>,
-    /// What is sent, where that counts.
+    /// The payload; `None`: any.
     pub payload: Option<Arc<str>>,
 }
 
-/// A text that a model judges.
+/// A generated text that a model judges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgedTextExpectation {
-    /// The least score, from 0 to 1.
+    /// The minimum score, from 0 to 1.
     pub threshold: f64,
-    /// Only texts made from this response.
+    /// Judge only texts of this response.
     pub utter_name: Option<Arc<str>>,
-    /// Only texts of this component, action or agent.
+    /// Judge only texts of this component, action or agent.
     pub utter_source: Option<Arc<str>>,
-    /// What is true.
+    /// The facts to judge by; `None`: the sources that the text was generated from.
     pub ground_truth: Option<Arc<str>>,
 }
 
-/// What became of an agent's task.
+/// An event of the task of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AgentMark {
-    /// It began.
+pub enum AgentTaskEvent {
+    /// The task started.
     Started,
-    /// It is done.
+    /// The task was completed.
     Completed,
-    /// It waits.
+    /// The task was interrupted.
     Interrupted,
-    /// It goes on.
+    /// The task was resumed.
     Resumed,
-    /// It is over without a result.
+    /// The task ended without a result.
     Cancelled,
 }
 
-impl AgentMark {
-    /// The key it is written with.
+impl AgentTaskEvent {
+    /// The key in the file.
     pub fn key(self) -> &'static str {
         match self {
             Self::Started => "agent_started",
@@ -333,19 +333,19 @@ impl AgentMark {
     }
 }
 
-/// A call of a tool, by what is known of it.
+/// The expected properties of a tool call.
 #[derive(Clone, Debug)]
 pub struct ToolCheck {
     /// The tool.
     pub name: Arc<str>,
-    /// Its server.
+    /// Its server; `None`: any.
     pub server: Option<Arc<str>>,
-    /// The agent that calls.
+    /// The calling agent; `None`: any agent or flow.
     pub agent: Option<Arc<str>>,
-    /// Arguments; further ones do not matter. A text may be an expression for the whole of the argument.
+    /// Expected arguments; others are ignored. A string may be a regular expression for the whole argument.
     pub arguments: Vec<(String, Json, Option<Arc<PythonRegex>>)>,
-    /// Whether it worked.
+    /// Whether it succeeded; `None`: both.
     pub success: Option<bool>,
-    /// How often.
+    /// The number of calls; `None`: at least one.
     pub times: Option<u64>,
 }

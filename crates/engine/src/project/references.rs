@@ -1,4 +1,4 @@
-//! What the loaders note down for the checks across files: names that must exist, and conditions.
+//! What the loaders record for the checks across files: references to names, conditions, and values that are assigned to slots.
 
 use std::sync::Arc;
 
@@ -9,35 +9,35 @@ use crate::{
     ids::{FlowId, SlotName},
 };
 
-/// A name that is used somewhere and must exist.
+/// A reference to a name that must exist.
 #[derive(Clone, Debug)]
-pub(crate) struct Use {
-    /// As what.
-    pub(crate) used: Used,
+pub(crate) struct NameReference {
+    /// What the name refers to.
+    pub(crate) kind: ReferenceKind,
     /// The name.
     pub(crate) name: Arc<str>,
-    /// Where.
+    /// The location of the reference.
     pub(crate) place: SourceLocation,
-    /// Whether in a built-in pattern.
+    /// Whether it is in a built-in pattern.
     pub(crate) builtin: bool,
 }
 
-/// As what a name is used.
+/// What a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Used {
+pub(crate) enum ReferenceKind {
     /// A slot that is filled or read.
     Slot,
     /// A slot that a button's payload fills.
     PayloadSlot,
-    /// A slot that a text prints; a warning where it is missing, since actions may hand values in.
+    /// A slot in a text. Only a warning if it does not exist, because actions may pass values.
     PrintedSlot,
     /// A response.
     Response,
-    /// An action, a response or a built-in.
+    /// A custom action, a response or a built-in action.
     Action,
     /// A custom action that the domain must list.
     CustomAction,
-    /// A flow that a mapping names.
+    /// A flow in the conditions of a mapping.
     Flow,
     /// An MCP server in a flow.
     Server,
@@ -49,45 +49,45 @@ pub(crate) enum Used {
     Intent,
     /// An intent that a button sends.
     ButtonIntent,
-    /// What stands in double braces in a text that is no template.
+    /// A name in double braces in a text that is not a template.
     DoubleBraces,
-    /// What stands in single braces in a template.
+    /// A name in single braces in a template.
     SingleBraces,
 }
 
-/// A value that a step or a button gives to a slot.
+/// A value that a step or a button assigns to a slot.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotAssignment {
     /// The slot.
     pub(crate) slot: Arc<str>,
-    /// The value; from a button always a text.
+    /// The value; from a button always a string.
     pub(crate) value: serde_json::Value,
-    /// The response whose button gives it, by its payload; none for a step.
+    /// The response with the button whose payload assigns it; `None` for a step.
     pub(crate) button_of: Option<Arc<str>>,
-    /// Where it stands.
+    /// Its location in the project files.
     pub(crate) place: SourceLocation,
-    /// Whether in a built-in pattern.
+    /// Whether it is in a built-in pattern.
     pub(crate) builtin: bool,
 }
 
-/// A condition and what it is for.
+/// A condition in the project files and its role.
 #[derive(Clone, Debug)]
-pub(crate) struct ConditionUse {
+pub(crate) struct ConditionReference {
     /// The condition.
     pub(crate) condition: Condition,
-    /// Its text, or the YAML boolean.
+    /// The YAML node: a string or a boolean.
     pub(crate) at: Node,
     /// Its file.
     pub(crate) file: Arc<str>,
-    /// What it is for.
-    pub(crate) role: Role,
-    /// Whether in a built-in pattern.
+    /// What it controls.
+    pub(crate) role: ConditionRole,
+    /// Whether it is in a built-in pattern.
     pub(crate) builtin: bool,
 }
 
-/// What a condition is for.
+/// What a condition controls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum ConditionRole {
     /// `if` of a flow.
     Guard,
     /// `if` under `next`.
