@@ -11,7 +11,7 @@ use segue::{
     limits,
     runtime::{Assistant, IncomingMessage, TurnReport},
     server,
-    store::{self, Location},
+    store::{self, StoreLocation},
 };
 use tokio::sync::mpsc;
 
@@ -56,11 +56,11 @@ pub(super) async fn chat(args: Args) -> Done {
     log("warn")?;
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     opened.name_scripted_models();
-    let location = Location::parse(&args.store)?;
+    let location = StoreLocation::parse(&args.store)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
     let id = args.conversation.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
-    if location != Location::Memory {
+    if location != StoreLocation::Memory {
         // What an earlier process left of this conversation is finished before its next message; of the others nothing is
         // touched: a server finishes them.
         out::note(&format!("conversation {id}; `--conversation {id}` goes on with it"));
@@ -71,7 +71,7 @@ pub(super) async fn chat(args: Args) -> Done {
         (false, true) => Show::Screen,
         (false, false) => Show::Lines,
     };
-    let alone = location == Location::Memory;
+    let alone = location == StoreLocation::Memory;
     let mut talk = Talk { assistant, id: id.into(), show, alone, buttons: Vec::new() };
     let done = tokio::select! {
         done = talk.run(is_terminal) => done,

@@ -26,7 +26,7 @@ pub(super) struct Args {
 pub(super) async fn import(args: Args) -> Done {
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     let location = args.place.location(args.store.as_deref(), &opened.project)?;
-    if location == store::Location::Memory {
+    if location == store::StoreLocation::Memory {
         out::note("a store in memory ends with this process; name a file with `--store`");
         return Ok(COULD_NOT_RUN);
     }

@@ -7,7 +7,7 @@ use segue::{
     limits,
     runtime::{Assistant, Outbox},
     server,
-    store::{self, Location},
+    store::{self, StoreLocation},
 };
 
 use super::{
@@ -44,7 +44,7 @@ pub(super) async fn offer(args: Args) -> Done {
         }
     };
     offer.elicits |= args.elicit;
-    let location = Location::parse(&args.store)?;
+    let location = StoreLocation::parse(&args.store)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
     if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
@@ -57,7 +57,7 @@ pub(super) async fn offer(args: Args) -> Done {
         tokio::select! {
             served = desk.serve_stdio(server::end_asked()) => served,
             // The reminders of other conversations are for a server to fire.
-            () = assistant.timers(&|_, _| Box::new(Outbox)), if location == Location::Memory => Ok(()),
+            () = assistant.timers(&|_, _| Box::new(Outbox)), if location == StoreLocation::Memory => Ok(()),
             // Sources connect while the host is served already; a call that needs one waits for it.
             never = connected(&assistant) => match never {},
         }

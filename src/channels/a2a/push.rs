@@ -189,7 +189,7 @@ impl A2aAgent {
     async fn kept_pushes(&self, task: &str) -> Result<Option<Vec<Config>>, Refusal> {
         let context = context_of(task).ok_or_else(|| Refusal::no_task(task))?;
         let (id, name) = (self.conversation_of(context), format!("{PRIVATE}{task}"));
-        let kept = self.0.assistant.store().private(&id, &name).await;
+        let kept = self.0.assistant.store().private_text(&id, &name).await;
         let kept = kept.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
         Ok(kept.and_then(|json| serde_json::from_str(&json).ok()))
     }
@@ -205,7 +205,7 @@ impl A2aAgent {
         let Some(context) = context_of(task) else { return };
         let (id, name) = (self.conversation_of(context), format!("{PRIVATE}{task}"));
         let at = self.0.assistant.clock().now();
-        if let Err(error) = self.0.assistant.store().keep_private(&id, &name, configs, at).await {
+        if let Err(error) = self.0.assistant.store().set_private_text(&id, &name, configs, at).await {
             let code = error.code();
             tracing::warn!(code, "where changes of a task are reported is lost when this process ends: {error}");
         }

@@ -407,7 +407,7 @@ async fn credentials_of_a_caller_stand_in_no_event_and_go_with_the_task() {
     let done = call(&after, "SendMessage", name).await["result"]["task"].clone();
     assert_eq!(done["status"]["state"], "TASK_STATE_COMPLETED");
     closed(&after).await;
-    let kept = store.private(&conversation, &format!("a2a push {id}")).await.unwrap();
+    let kept = store.private_text(&conversation, &format!("a2a push {id}")).await.unwrap();
     assert_eq!(kept, None, "they go with the task");
 }
 

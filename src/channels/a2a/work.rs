@@ -126,7 +126,7 @@ impl A2aAgent {
 
     /// The task of a message that was accepted and is not answered yet.
     async fn accepted(&self, names: &Names) -> Result<Option<String>, Refusal> {
-        let open = self.0.assistant.store().unfinished(&names.conversation).await;
+        let open = self.0.assistant.store().unfinished_turns(&names.conversation).await;
         let open = open.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
         let own =
             open.iter().map(|open| &open.inbound.message).find(|message| message.message_id.as_str() == names.message);
@@ -171,7 +171,7 @@ impl A2aAgent {
     async fn repeated(&self, names: &Names, is_named: bool) -> Result<Option<Begun>, Refusal> {
         let store = self.0.assistant.store();
         let id = MessageId::from(names.message.as_str());
-        let answered = store.answered(&names.conversation, &id).await;
+        let answered = store.replies_to_message(&names.conversation, &id).await;
         let known = answered.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?.is_some();
         if known {
             let turns = self.turns(&names.context).await?;
