@@ -209,7 +209,9 @@ pub fn reports(router: Router, assistant: &Assistant) -> Router {
         return router;
     }
     let service = Bridge::new(channels::a2a::reports::service(assistant), no_check(), assistant.clock());
-    router.route_service(&format!("{}/{{*rest}}", crate::a2a::REPORTS), service).layer(CatchPanicLayer::new())
+    router
+        .route_service(&format!("{}/{{*rest}}", crate::a2a::REPORT_PATH_PREFIX), service)
+        .layer(CatchPanicLayer::new())
 }
 
 /// Takes the address.

@@ -1,9 +1,9 @@
-//! What can go wrong between two agents.
+//! Errors of calls to a remote agent.
 
 use segue_base::effect::{Arrival, EffectClass};
 use serde::{Deserialize, Serialize};
 
-use super::dialect::codes;
+use super::version::codes;
 
 /// A failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -11,38 +11,44 @@ use super::dialect::codes;
 pub struct A2aError {
     /// The kind.
     pub kind: A2aErrorKind,
-    /// In words, for operators; holds no secret.
+    /// The message for operators; it contains no secret.
     pub message: String,
 }
 
-/// The kinds of failures.
+/// The kinds of errors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum A2aErrorKind {
-    /// The card cannot be had or not be used: nothing was sent.
+    /// The agent card cannot be fetched or used: nothing was sent.
     Card,
-    /// We cannot say who we are: nothing was sent.
-    Identity,
-    /// No connection came about: nothing was sent.
+    /// No credentials could be obtained: nothing was sent.
+    #[serde(rename = "identity")]
+    Authentication,
+    /// No connection was established: nothing was sent.
     Unreachable,
-    /// The connection broke, or the answer was cut short.
-    Broken,
-    /// It took too long.
-    Late,
-    /// Nobody wants it any more.
+    /// The connection was lost, or the response was truncated.
+    #[serde(rename = "broken")]
+    ConnectionLost,
+    /// The deadline passed.
+    #[serde(rename = "late")]
+    TimedOut,
+    /// The call was cancelled.
     Cancelled,
-    /// The other side answers with this status of HTTP.
+    /// The agent responded with this HTTP status.
     Status(u16),
-    /// The other side answers with this error of the protocol.
+    /// The agent responded with this error code of the protocol.
     Protocol(i64),
-    /// The answer cannot be read.
-    Unreadable,
-    /// What came is larger than we take.
+    /// The response cannot be decoded.
+    #[serde(rename = "unreadable")]
+    InvalidResponse,
+    /// The response is larger than the limit.
     TooLarge,
-    /// It may have been taken before an interruption of ours; nobody knows.
-    Unknown,
-    /// The record of the turn lets nothing through: the turn stops here.
-    Shut,
+    /// The message may have arrived before an interruption; this is unknown.
+    #[serde(rename = "unknown")]
+    OutcomeUnknown,
+    /// The journal of the turn refused the call: the turn stops here.
+    #[serde(rename = "shut")]
+    JournalClosed,
 }
 
 impl A2aError {
@@ -50,49 +56,52 @@ impl A2aError {
     pub fn new(kind: A2aErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
-    /// Whether a message may have been taken nevertheless.
+    /// Whether the message may have arrived nevertheless.
     pub fn arrival(&self) -> Arrival {
         match self.kind {
-            A2aErrorKind::Card | A2aErrorKind::Identity | A2aErrorKind::Unreachable | A2aErrorKind::Protocol(_) => {
-                Arrival::Impossible
-            }
-            // A refusal is an answer; an error of a server or a gateway is none.
+            A2aErrorKind::Card
+            | A2aErrorKind::Authentication
+            | A2aErrorKind::Unreachable
+            | A2aErrorKind::Protocol(_) => Arrival::Impossible,
+            // A 4xx status is an answer of the agent; a 5xx status may come from a gateway after the message arrived.
             A2aErrorKind::Status(status) if status < 500 => Arrival::Impossible,
             A2aErrorKind::Status(_) => Arrival::Possible,
-            A2aErrorKind::Broken
-            | A2aErrorKind::Late
+            A2aErrorKind::ConnectionLost
+            | A2aErrorKind::TimedOut
             | A2aErrorKind::Cancelled
-            | A2aErrorKind::Unreadable
+            | A2aErrorKind::InvalidResponse
             | A2aErrorKind::TooLarge
-            | A2aErrorKind::Unknown
-            | A2aErrorKind::Shut => Arrival::Possible,
+            | A2aErrorKind::OutcomeUnknown
+            | A2aErrorKind::JournalClosed => Arrival::Possible,
         }
     }
-    /// Whether the same may be asked again at once, as a new message: the other side says that it failed by itself. A status of
-    /// 500 or more may come from a gateway after the message was taken.
-    pub fn may_be_repeated(&self) -> bool {
+    /// Whether the message may be sent again at once, as a new message: the agent reported that it failed. A status of
+    /// 500 or more does not count, because it may come from a gateway after the message arrived.
+    pub fn can_resend(&self) -> bool {
         matches!(
             self.kind,
-            A2aErrorKind::Protocol(codes::INTERNAL | codes::BAD_ANSWER)
+            A2aErrorKind::Protocol(codes::INTERNAL_ERROR | codes::INVALID_AGENT_RESPONSE)
                 | A2aErrorKind::Unreachable
                 | A2aErrorKind::Status(429)
         )
     }
-    /// Whether a question that changes nothing may be asked again: another answer may be had by then.
-    pub fn may_pass(&self) -> bool {
+    /// Whether a read-only call may succeed later.
+    pub fn is_transient(&self) -> bool {
         match self.kind {
-            A2aErrorKind::Unreachable | A2aErrorKind::Broken | A2aErrorKind::Late => true,
+            A2aErrorKind::Unreachable | A2aErrorKind::ConnectionLost | A2aErrorKind::TimedOut => true,
             A2aErrorKind::Status(status) => status == 429 || status >= 500,
             _ => false,
         }
     }
-    /// What the fault of a message that was sent says about it: where it broke on the way, whether it was taken is not known.
+    /// Converts the error of a sent message: if the connection was lost, it becomes [`A2aErrorKind::OutcomeUnknown`],
+    /// because the message may have arrived.
     #[must_use]
-    pub fn of_sending(self) -> Self {
-        let is_open = matches!(self.kind, A2aErrorKind::Broken | A2aErrorKind::Late | A2aErrorKind::Status(_));
+    pub fn into_send_error(self) -> Self {
+        let is_open =
+            matches!(self.kind, A2aErrorKind::ConnectionLost | A2aErrorKind::TimedOut | A2aErrorKind::Status(_));
         if !is_open || !EffectClass::Write.in_doubt(self.arrival()) {
             return self;
         }
-        Self::new(A2aErrorKind::Unknown, format!("{}; whether the message was taken is not known", self.message))
+        Self::new(A2aErrorKind::OutcomeUnknown, format!("{}; it is unknown whether the message arrived", self.message))
     }
 }

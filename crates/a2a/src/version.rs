@@ -1,61 +1,62 @@
-//! The ways of writing: two generations, and of the older one two forms.
+//! Protocol versions, JSON forms, operations and error codes.
 //!
-//! The generations differ in names and marks, not in meaning. What the older one calls `message/send` the newer one calls
-//! `SendMessage`; the older writes what kind an object is into it, the newer wraps it. Over plain HTTP the older one uses a
-//! third form, made from its protocol buffers.
+//! The versions 0.3 and 1.0 differ in names, not in meaning: `message/send` became `SendMessage`; version 0.3 puts a
+//! `kind` into objects, version 1.0 wraps them. Over HTTP+JSON and gRPC, version 0.3 uses a third form, the JSON of its
+//! protocol buffers. Specifications: <https://a2a-protocol.org/v0.3.0/specification/>,
+//! <https://a2a-protocol.org/latest/specification/>.
 
 use serde_json::Value as Json;
 
 use super::model::{Role, TaskState};
 
-/// Which edition of the protocol.
+/// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum A2aVersion {
-    /// 0.3 and before.
-    Old,
-    /// 1.0 and after.
-    New,
+    /// Version 0.3 and earlier.
+    V0_3,
+    /// Version 1.0 and later.
+    V1_0,
 }
 
-/// A way of writing.
+/// The JSON form of the protocol's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum A2aWireFormat {
-    /// 0.3 over JSON-RPC: objects carry their `kind`.
-    Old,
-    /// 0.3 over plain HTTP.
-    OldRest,
-    /// 1.0, over both.
-    New,
+    /// Version 0.3 over JSON-RPC: objects have a `kind`.
+    JsonRpcV0_3,
+    /// Version 0.3 over HTTP+JSON and gRPC: the JSON of its protocol buffers.
+    ProtoJsonV0_3,
+    /// Version 1.0, over all bindings.
+    ProtoJsonV1_0,
 }
 
-/// What can be asked of an agent.
+/// An operation of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Send a message and wait.
+    /// Send a message; one response.
     Send,
-    /// Send a message and hear everything.
+    /// Send a message; a stream of events.
     Stream,
-    /// How does a task stand?
+    /// Get a task.
     Get,
-    /// Which tasks are there?
+    /// List tasks.
     List,
-    /// Stop a task.
+    /// Cancel a task.
     Cancel,
-    /// Hear everything from now on.
+    /// Subscribe to the events of a task.
     Subscribe,
-    /// Report changes to this address.
+    /// Create a push notification config.
     SetPush,
-    /// Where are they reported?
+    /// Get a push notification config.
     GetPush,
-    /// All such addresses.
+    /// List push notification configs.
     ListPush,
-    /// Report there no more.
+    /// Delete a push notification config.
     DeletePush,
-    /// The card that only known callers see.
+    /// Get the card for authenticated callers.
     ExtendedCard,
 }
 
-/// Every operation, with its name in the older and in the newer generation; the older one lists no tasks.
+/// Every operation with its method name in version 0.3 and in version 1.0. Version 0.3 cannot list tasks over JSON-RPC.
 const NAMES: &[(Operation, &str, &str)] = &[
     (Operation::Send, "message/send", "SendMessage"),
     (Operation::Stream, "message/stream", "SendStreamingMessage"),
@@ -71,36 +72,36 @@ const NAMES: &[(Operation, &str, &str)] = &[
 ];
 
 impl Operation {
-    /// Its name as a method.
-    pub fn method(self, generation: A2aVersion) -> &'static str {
+    /// Its method name.
+    pub fn method(self, version: A2aVersion) -> &'static str {
         let names = NAMES.iter().find(|(operation, ..)| *operation == self);
-        names.map_or("", |(_, old, new)| if generation == A2aVersion::Old { old } else { new })
+        names.map_or("", |(_, old, new)| if version == A2aVersion::V0_3 { old } else { new })
     }
-    /// What a method asks for, and in which generation.
+    /// The operation of a method name, and the version the name belongs to.
     pub fn of(method: &str) -> Option<(Self, A2aVersion)> {
         NAMES.iter().find_map(|(operation, old, new)| match method {
-            _ if method == *old => Some((*operation, A2aVersion::Old)),
-            _ if method == *new => Some((*operation, A2aVersion::New)),
+            _ if method == *old => Some((*operation, A2aVersion::V0_3)),
+            _ if method == *new => Some((*operation, A2aVersion::V1_0)),
             _ => None,
         })
     }
 }
 
 impl A2aWireFormat {
-    /// Its generation.
-    pub fn generation(self) -> A2aVersion {
-        if self == Self::New { A2aVersion::New } else { A2aVersion::Old }
+    /// The protocol version.
+    pub fn version(self) -> A2aVersion {
+        if self == Self::ProtoJsonV1_0 { A2aVersion::V1_0 } else { A2aVersion::V0_3 }
     }
-    /// A state as it is written.
+    /// The name of a task state.
     pub fn state(self, state: TaskState) -> &'static str {
         match (self, state) {
-            (Self::Old, state) => state.name(),
+            (Self::JsonRpcV0_3, state) => state.name(),
             (_, TaskState::Submitted) => "TASK_STATE_SUBMITTED",
             (_, TaskState::Working) => "TASK_STATE_WORKING",
             (_, TaskState::InputRequired) => "TASK_STATE_INPUT_REQUIRED",
             (_, TaskState::Completed) => "TASK_STATE_COMPLETED",
-            // Twice the same word, once in each spelling of English.
-            (Self::OldRest, TaskState::Canceled) => "TASK_STATE_CANCELLED",
+            // The proto files spell it differently.
+            (Self::ProtoJsonV0_3, TaskState::Canceled) => "TASK_STATE_CANCELLED",
             (_, TaskState::Canceled) => "TASK_STATE_CANCELED",
             (_, TaskState::Failed) => "TASK_STATE_FAILED",
             (_, TaskState::Rejected) => "TASK_STATE_REJECTED",
@@ -108,23 +109,23 @@ impl A2aWireFormat {
             (_, TaskState::Unknown) => "TASK_STATE_UNSPECIFIED",
         }
     }
-    /// A speaker as it is written.
+    /// The name of a role.
     pub fn role(self, role: Role) -> &'static str {
         match (self, role) {
-            (Self::Old, Role::User) => "user",
-            (Self::Old, Role::Agent) => "agent",
+            (Self::JsonRpcV0_3, Role::User) => "user",
+            (Self::JsonRpcV0_3, Role::Agent) => "agent",
             (_, Role::User) => "ROLE_USER",
             (_, Role::Agent) => "ROLE_AGENT",
         }
     }
-    /// The key of a message's parts.
+    /// The key of the parts of a message.
     pub(super) fn parts_key(self) -> &'static str {
-        if self == Self::OldRest { "content" } else { "parts" }
+        if self == Self::ProtoJsonV0_3 { "content" } else { "parts" }
     }
 }
 
-/// A state, however it is spelt.
-pub(super) fn state(json: &Json) -> TaskState {
+/// Parses a task state of any form.
+pub(super) fn parse_state(json: &Json) -> TaskState {
     let text = json.as_str().unwrap_or_default().to_ascii_lowercase().replace('_', "-");
     match text.strip_prefix("task-state-").unwrap_or(&text) {
         "submitted" => TaskState::Submitted,
@@ -139,34 +140,35 @@ pub(super) fn state(json: &Json) -> TaskState {
     }
 }
 
-/// Numbers of the protocol's errors, the same in both generations.
+/// Error codes of JSON-RPC 2.0 (<https://www.jsonrpc.org/specification#error_object>) and of A2A, the same in both
+/// versions.
 pub mod codes {
-    /// The text is no JSON.
-    pub const PARSE: i64 = -32700;
-    /// The object is no request.
-    pub const REQUEST: i64 = -32600;
-    /// There is no such method.
-    pub const METHOD: i64 = -32601;
-    /// The parameters do not fit.
-    pub const PARAMS: i64 = -32602;
-    /// Something went wrong inside.
-    pub const INTERNAL: i64 = -32603;
-    /// There is no such task.
-    pub const NO_TASK: i64 = -32001;
-    /// The task cannot be stopped.
-    pub const NOT_CANCELABLE: i64 = -32002;
-    /// Changes are not reported.
-    pub const NO_PUSH: i64 = -32003;
-    /// The agent does not do this.
-    pub const UNSUPPORTED: i64 = -32004;
-    /// These media types are not understood.
-    pub const CONTENT_TYPE: i64 = -32005;
-    /// The agent's own answer was wrong.
-    pub const BAD_ANSWER: i64 = -32006;
-    /// There is no extended card.
-    pub const NO_EXTENDED_CARD: i64 = -32007;
-    /// This edition of the protocol is not spoken.
-    pub const VERSION: i64 = -32009;
+    /// The text is not JSON.
+    pub const PARSE_ERROR: i64 = -32700;
+    /// The object is not a request.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// The method does not exist.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// The parameters are invalid.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// An internal error.
+    pub const INTERNAL_ERROR: i64 = -32603;
+    /// The task does not exist.
+    pub const TASK_NOT_FOUND: i64 = -32001;
+    /// The task cannot be cancelled.
+    pub const TASK_NOT_CANCELABLE: i64 = -32002;
+    /// Push notifications are not supported.
+    pub const PUSH_NOTIFICATION_NOT_SUPPORTED: i64 = -32003;
+    /// The operation is not supported.
+    pub const UNSUPPORTED_OPERATION: i64 = -32004;
+    /// The media types are not supported.
+    pub const CONTENT_TYPE_NOT_SUPPORTED: i64 = -32005;
+    /// The agent produced an invalid response.
+    pub const INVALID_AGENT_RESPONSE: i64 = -32006;
+    /// There is no extended agent card.
+    pub const EXTENDED_AGENT_CARD_NOT_CONFIGURED: i64 = -32007;
+    /// The protocol version is not supported.
+    pub const VERSION_NOT_SUPPORTED: i64 = -32009;
 }
 
 #[cfg(test)]
@@ -177,8 +179,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_state_is_read_as_it_is_written() {
-        for dialect in [A2aWireFormat::Old, A2aWireFormat::OldRest, A2aWireFormat::New] {
+    fn task_states_round_trip_in_every_format() {
+        for format in [A2aWireFormat::JsonRpcV0_3, A2aWireFormat::ProtoJsonV0_3, A2aWireFormat::ProtoJsonV1_0] {
             for wanted in [
                 TaskState::Submitted,
                 TaskState::Working,
@@ -190,19 +192,19 @@ mod tests {
                 TaskState::AuthRequired,
                 TaskState::Unknown,
             ] {
-                assert_eq!(state(&json!(dialect.state(wanted))), wanted);
+                assert_eq!(parse_state(&json!(format.state(wanted))), wanted);
             }
         }
     }
 
     #[test]
-    fn methods_tell_their_generation() {
-        assert_eq!(Operation::of("message/send"), Some((Operation::Send, A2aVersion::Old)));
-        assert_eq!(Operation::of("SendStreamingMessage"), Some((Operation::Stream, A2aVersion::New)));
+    fn method_names_identify_the_version() {
+        assert_eq!(Operation::of("message/send"), Some((Operation::Send, A2aVersion::V0_3)));
+        assert_eq!(Operation::of("SendStreamingMessage"), Some((Operation::Stream, A2aVersion::V1_0)));
         assert_eq!(Operation::of("tasks/pay"), None);
         for (operation, ..) in NAMES {
-            for generation in [A2aVersion::Old, A2aVersion::New] {
-                assert_eq!(Operation::of(operation.method(generation)), Some((*operation, generation)));
+            for version in [A2aVersion::V0_3, A2aVersion::V1_0] {
+                assert_eq!(Operation::of(operation.method(version)), Some((*operation, version)));
             }
         }
     }

@@ -173,7 +173,7 @@ impl Refusal {
     }
     fn overloaded(error: &ReceiveError) -> Self {
         let message = format!("{error} [{}]", error.code());
-        Self { later: super::refused(error), ..Self::new(codes::INTERNAL, message) }
+        Self { later: super::refused(error), ..Self::new(codes::INTERNAL_ERROR, message) }
     }
     /// The answer that tells it.
     fn told(&self, mut answer: Response<Body>) -> Response<Body> {
@@ -184,10 +184,10 @@ impl Refusal {
         answer
     }
     fn no_task(id: &str) -> Self {
-        Self::new(codes::NO_TASK, format!("there is no task `{id}`"))
+        Self::new(codes::TASK_NOT_FOUND, format!("there is no task `{id}`"))
     }
     fn params(message: impl Into<String>) -> Self {
-        Self::new(codes::PARAMS, message)
+        Self::new(codes::INVALID_PARAMS, message)
     }
 }
 
@@ -197,7 +197,10 @@ fn unknown_version(headers: &HeaderMap) -> Option<Refusal> {
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     match (version, major) {
         ("", _) | (_, Some(0 | 1)) => None,
-        _ => Some(Refusal::new(codes::VERSION, format!("version {version} is not spoken here; 1.0 and 0.3 are"))),
+        _ => Some(Refusal::new(
+            codes::VERSION_NOT_SUPPORTED,
+            format!("version {version} is not spoken here; 1.0 and 0.3 are"),
+        )),
     }
 }
 

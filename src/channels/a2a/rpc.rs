@@ -14,9 +14,8 @@ use super::{
 };
 use crate::{
     a2a::{
-        A2aVersion, A2aWireFormat, Operation, codes,
+        A2aVersion, A2aWireFormat, Operation, codes, decode, encode,
         model::{Task, Update},
-        reading, writing,
     },
     channels::Body,
     limits,
@@ -27,7 +26,7 @@ pub(super) async fn answer(agent: &A2aAgent, body: &[u8], headers: &HeaderMap) -
     let request: Json = match serde_json::from_slice(body) {
         Ok(request) => request,
         Err(problem) => {
-            let refusal = Refusal::new(codes::PARSE, format!("the body is no JSON: {problem}"));
+            let refusal = Refusal::new(codes::PARSE_ERROR, format!("the body is no JSON: {problem}"));
             return json_answer(StatusCode::OK, &error(&Json::Null, &refusal));
         }
     };
@@ -39,7 +38,7 @@ pub(super) async fn answer(agent: &A2aAgent, body: &[u8], headers: &HeaderMap) -
 }
 
 async fn answered(agent: &A2aAgent, request: Json, id: &Json, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
-    let invalid = |words: &str| Refusal::new(codes::REQUEST, words);
+    let invalid = |words: &str| Refusal::new(codes::INVALID_REQUEST, words);
     let Json::Object(mut fields) = request else { return Err(invalid("a request is one JSON object")) };
     if fields.get("jsonrpc").and_then(Json::as_str) != Some("2.0") {
         return Err(invalid("`jsonrpc` must be \"2.0\""));
@@ -48,8 +47,8 @@ async fn answered(agent: &A2aAgent, request: Json, id: &Json, headers: &HeaderMa
         return Err(invalid("`id` must be a text or a whole number"));
     }
     let method = fields.get("method").and_then(Json::as_str).ok_or_else(|| invalid("`method` is missing"))?;
-    let (operation, generation) =
-        Operation::of(method).ok_or_else(|| Refusal::new(codes::METHOD, format!("there is no method `{method}`")))?;
+    let (operation, generation) = Operation::of(method)
+        .ok_or_else(|| Refusal::new(codes::METHOD_NOT_FOUND, format!("there is no method `{method}`")))?;
     if let Some(refusal) = unknown_version(headers) {
         return Err(refusal);
     }
@@ -58,7 +57,8 @@ async fn answered(agent: &A2aAgent, request: Json, id: &Json, headers: &HeaderMa
         Some(params @ Json::Object(_)) => params,
         Some(_) => return Err(Refusal::params("`params` must be an object")),
     };
-    let dialect = if generation == A2aVersion::Old { A2aWireFormat::Old } else { A2aWireFormat::New };
+    let dialect =
+        if generation == A2aVersion::V0_3 { A2aWireFormat::JsonRpcV0_3 } else { A2aWireFormat::ProtoJsonV1_0 };
     let cursor = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let call = Call::of(operation, dialect, params, cursor);
     match agent.perform(call).await? {
@@ -95,7 +95,7 @@ impl Call {
         // What the older generation calls `id` is the task; the newer one means the report where it is about one.
         let (task, report) = match (is_report, dialect) {
             (false, _) => (text("id"), None),
-            (true, A2aWireFormat::New) => (text("taskId"), text("id")),
+            (true, A2aWireFormat::ProtoJsonV1_0) => (text("taskId"), text("id")),
             (true, _) => (text("taskId").or_else(|| text("id")), text("pushNotificationConfigId")),
         };
         Self { operation, dialect, task, report, cursor: cursor.map(str::to_owned), params }
@@ -115,7 +115,7 @@ impl A2aAgent {
         let task = || call.task.as_deref().ok_or_else(|| Refusal::params("the id of a task is missing"));
         let shown = |mut one: Task, wanted: Option<usize>| {
             cut_history(&mut one, wanted);
-            Reply::Json(writing::task(&one, dialect))
+            Reply::Json(encode::task(&one, dialect))
         };
         match call.operation {
             Operation::Send => {
@@ -124,7 +124,7 @@ impl A2aAgent {
                 let begun = self.begin(asked(&call)?).await?;
                 let mut task = if blocks { self.waited(begun).await? } else { begun.task };
                 cut_history(&mut task, wanted);
-                Ok(Reply::Json(writing::update(&Update::Task(task), dialect)))
+                Ok(Reply::Json(encode::update(&Update::Task(task), dialect)))
             }
             Operation::Stream => {
                 let begun = self.begin(asked(&call)?).await?;
@@ -138,29 +138,34 @@ impl A2aAgent {
                 let id = task()?;
                 let given = call.params.pointer("/config/pushNotificationConfig");
                 let given = given.or_else(|| call.params.get("pushNotificationConfig")).unwrap_or(&call.params);
-                let config = Config::read(given, dialect.generation())?;
+                let config = Config::read(given, dialect.version())?;
                 self.set_push(id, config.clone()).await?;
                 Ok(Reply::Json(config.shown(id, dialect)))
             }
             Operation::GetPush => {
                 let (id, configs) = (task()?, self.pushes_of(task()?).await?);
                 let mut named = configs.iter().filter(|config| call.report.as_ref().is_none_or(|id| config.id == *id));
-                let config = named.next().ok_or_else(|| Refusal::new(codes::NO_TASK, "nothing is reported there"))?;
+                let config =
+                    named.next().ok_or_else(|| Refusal::new(codes::TASK_NOT_FOUND, "nothing is reported there"))?;
                 Ok(Reply::Json(config.shown(id, dialect)))
             }
             Operation::ListPush => {
                 let id = task()?;
                 let all: Vec<Json> = self.pushes_of(id).await?.iter().map(|config| config.shown(id, dialect)).collect();
-                Ok(Reply::Json(if dialect == A2aWireFormat::Old { json!(all) } else { json!({"configs": all}) }))
+                Ok(Reply::Json(if dialect == A2aWireFormat::JsonRpcV0_3 {
+                    json!(all)
+                } else {
+                    json!({"configs": all})
+                }))
             }
             Operation::DeletePush => {
                 let report =
                     call.report.as_deref().ok_or_else(|| Refusal::params("the id of the report is missing"))?;
                 self.set_push(task()?, Config::gone(report)).await?;
-                Ok(Reply::Json(if dialect == A2aWireFormat::Old { Json::Null } else { json!({}) }))
+                Ok(Reply::Json(if dialect == A2aWireFormat::JsonRpcV0_3 { Json::Null } else { json!({}) }))
             }
             Operation::ExtendedCard => {
-                Err(Refusal::new(codes::NO_EXTENDED_CARD, "there is no card but the public one"))
+                Err(Refusal::new(codes::EXTENDED_AGENT_CARD_NOT_CONFIGURED, "there is no card but the public one"))
             }
         }
     }
@@ -174,8 +179,8 @@ impl A2aAgent {
             return Ok(Reply::Stream(Show::Course(course.listen(cursor))));
         }
         let task = self.found(id).await?.task;
-        if task.status.state.is_over() && dialect == A2aWireFormat::New {
-            return Err(Refusal::new(codes::UNSUPPORTED, "the task is over: nothing more comes of it"));
+        if task.status.state.is_terminal() && dialect == A2aWireFormat::ProtoJsonV1_0 {
+            return Err(Refusal::new(codes::UNSUPPORTED_OPERATION, "the task is over: nothing more comes of it"));
         }
         Ok(Reply::Stream(Show::Only(vec![Update::Task(task)])))
     }
@@ -192,7 +197,7 @@ impl A2aAgent {
             None => {
                 let store = self.0.assistant.store();
                 let ids = store.conversations(limits::CONVERSATIONS_LISTED).await;
-                let ids = ids.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
+                let ids = ids.map_err(|error| Refusal::new(codes::INTERNAL_ERROR, error.to_string()))?;
                 let prefix = self.prefix();
                 let own = ids.iter().filter_map(|id| id.as_str().strip_prefix(&prefix).map(str::to_owned));
                 own.take(limits::A2A_LISTED).collect()
@@ -203,7 +208,7 @@ impl A2aAgent {
             tasks.extend(self.of_context(&context).await?.into_iter().map(|found| found.task));
         }
         if let Some(state) = text("status") {
-            tasks.retain(|task| A2aWireFormat::New.state(task.status.state) == state);
+            tasks.retain(|task| A2aWireFormat::ProtoJsonV1_0.state(task.status.state) == state);
         }
         let total = tasks.len();
         tasks.drain(..from.min(total));
@@ -219,7 +224,7 @@ impl A2aAgent {
                 if !artifacts {
                     task.artifacts.clear();
                 }
-                writing::task(&task, A2aWireFormat::New)
+                encode::task(&task, A2aWireFormat::ProtoJsonV1_0)
             })
             .collect();
         Ok(Reply::Json(json!({"tasks": shown, "pageSize": size, "totalSize": total, "nextPageToken": next})))
@@ -243,7 +248,7 @@ fn blocks(params: &Json) -> bool {
 
 fn asked(call: &Call) -> Result<Asked, Refusal> {
     let given = call.params.get("message").ok_or_else(|| Refusal::params("`message` is missing"))?;
-    let message = reading::message(given, call.dialect).map_err(Refusal::params)?;
+    let message = decode::message(given, call.dialect).map_err(Refusal::params)?;
     if message.task_id.as_deref().is_some_and(|id| context_of(id).is_none()) {
         return Err(Refusal::no_task(message.task_id.as_deref().unwrap_or_default()));
     }
@@ -252,6 +257,6 @@ fn asked(call: &Call) -> Result<Asked, Refusal> {
         .into_iter()
         .find_map(|key| how.get(key))
         .filter(|config| config.is_object());
-    let push = push.map(|config| Config::read(config, call.dialect.generation())).transpose()?;
+    let push = push.map(|config| Config::read(config, call.dialect.version())).transpose()?;
     Ok(Asked { message, push })
 }
