@@ -80,7 +80,7 @@ impl TurnJournal {
     /// when it returns. The first time needs no count.
     ///
     /// # Errors
-    /// Those of [`Store::journal`]: then the turn must not be tried.
+    /// Those of [`Store::append_journal`]: then the turn must not be tried.
     pub async fn count(&self, number: u32) -> Result<(), StoreError> {
         let key = StepKey::new(self.turn.0.to_string()).child(ATTEMPTS);
         let mut record = self.record(&key, ATTEMPTS, "");
