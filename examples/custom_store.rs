@@ -45,23 +45,28 @@ impl Store for Audited {
     fn load<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, StoredConversation> {
         self.inner.load(id)
     }
-    fn journal<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> Answer<'a, ()> {
-        self.inner.journal(id, turn, records)
+    fn append_journal<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turn: TurnNumber,
+        records: Vec<JournalRecord>,
+    ) -> Answer<'a, ()> {
+        self.inner.append_journal(id, turn, records)
     }
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, Vec<UnfinishedTurn>> {
-        self.inner.unfinished(id)
+    fn unfinished_turns<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, Vec<UnfinishedTurn>> {
+        self.inner.unfinished_turns(id)
     }
-    fn waiting(&self) -> Answer<'_, Vec<ConversationId>> {
-        self.inner.waiting()
+    fn conversations_with_work(&self) -> Answer<'_, Vec<ConversationId>> {
+        self.inner.conversations_with_work()
     }
-    fn timers(&self, limit: usize) -> Answer<'_, Vec<(ConversationId, Timestamp)>> {
-        self.inner.timers(limit)
+    fn next_reminders(&self, limit: usize) -> Answer<'_, Vec<(ConversationId, Timestamp)>> {
+        self.inner.next_reminders(limit)
     }
-    fn undelivered<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, Vec<StoredReply>> {
-        self.inner.undelivered(id)
+    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, Vec<StoredReply>> {
+        self.inner.pending_replies(id)
     }
-    fn delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> Answer<'a, ()> {
-        self.inner.delivered(id, replies)
+    fn mark_delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> Answer<'a, ()> {
+        self.inner.mark_delivered(id, replies)
     }
     fn turns<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, Vec<StoredTurn>> {
         self.inner.turns(id)
@@ -72,14 +77,18 @@ impl Store for Audited {
     fn erase<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, ()> {
         self.inner.erase(id)
     }
-    fn expire(&self, now: Timestamp) -> Answer<'_, u64> {
-        self.inner.expire(now)
+    fn purge_expired(&self, now: Timestamp) -> Answer<'_, u64> {
+        self.inner.purge_expired(now)
     }
-    fn answered<'a>(&'a self, id: &'a ConversationId, message: &'a MessageId) -> Answer<'a, Option<Vec<StoredReply>>> {
-        self.inner.answered(id, message)
+    fn replies_to_message<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        message: &'a MessageId,
+    ) -> Answer<'a, Option<Vec<StoredReply>>> {
+        self.inner.replies_to_message(id, message)
     }
-    fn body<'a>(&'a self, id: &'a ConversationId, hash: &'a str) -> Answer<'a, Option<Arc<str>>> {
-        self.inner.body(id, hash)
+    fn text_by_hash<'a>(&'a self, id: &'a ConversationId, hash: &'a str) -> Answer<'a, Option<Arc<str>>> {
+        self.inner.text_by_hash(id, hash)
     }
 }
 

@@ -228,7 +228,7 @@ fn unanswered(conversation: &str, error: &ReceiveError) -> Response<Body> {
     let later = match error {
         // Admission says in the log what it refuses, and not each message of a crowd.
         error if super::refused(error).is_some() => super::refused(error),
-        ReceiveError::Store(error) if error.may_pass() => {
+        ReceiveError::Store(error) if error.is_transient() => {
             Some((StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(1)))
         }
         _ => None,

@@ -15,7 +15,7 @@ use segue::{
     ids::ConversationId,
     limits,
     runtime::{IncomingMessage, TurnReport},
-    store::{self, Location},
+    store::{self, StoreLocation},
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -62,11 +62,11 @@ pub(super) async fn chat(args: Args) -> CommandResult {
     log("warn")?;
     let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
     opened.warn_about_scripted_models();
-    let location = Location::parse(&args.store)?;
+    let location = StoreLocation::parse(&args.store)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
     let id = args.conversation.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
-    if location != Location::Memory {
+    if location != StoreLocation::Memory {
         // What an earlier process left of this conversation is finished before its next message; of the others nothing is
         // touched: a server finishes them.
         output::status(&format!("conversation {id} (continue it with `--conversation {id}`)"));
@@ -77,7 +77,7 @@ pub(super) async fn chat(args: Args) -> CommandResult {
         (false, true) => OutputMode::Terminal,
         (false, false) => OutputMode::Lines,
     };
-    let owns_store = location == Location::Memory;
+    let owns_store = location == StoreLocation::Memory;
     let terminal = Terminal { id: id.into(), is_terminal, mode, owns_store, has_failed: AtomicBool::new(false) };
     let stop = stop_on_signal();
     let done = terminal.run(Inbox::new(assistant.clone(), CHANNEL), stop.clone()).await;

@@ -7,7 +7,7 @@ use segue::{
     clock::{Clock, SystemClock},
     limits,
     runtime::Assistant,
-    store::{self, OpenTurn, StoreError, Trouble},
+    store::{self, ConversationProblem, StoreError, UnfinishedTurnSummary},
 };
 use serde_json::json;
 
@@ -89,7 +89,7 @@ fn opened(place: &ProjectArgs, store: Option<&str>) -> anyhow::Result<Option<Ass
 async fn close(args: Close) -> CommandResult {
     let Some(assistant) = opened(&args.place, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
     let id = ConversationId::from(args.id.as_str());
-    let mut open = assistant.store().unfinished(&id).await?;
+    let mut open = assistant.store().unfinished_turns(&id).await?;
     open.retain(|open| args.turn.is_none_or(|turn| open.turn.0 == turn));
     let mut code = 0;
     if open.is_empty() {
@@ -123,8 +123,8 @@ async fn erase(args: Erase) -> CommandResult {
     let id = ConversationId::from(args.id.as_str());
     let store = assistant.store();
     // One that cannot be read is there.
-    let is_there = match (store.load(&id).await, store.unfinished(&id).await) {
-        (Err(StoreError::Damaged { .. }), _) | (_, Err(StoreError::Damaged { .. })) => true,
+    let is_there = match (store.load(&id).await, store.unfinished_turns(&id).await) {
+        (Err(StoreError::Corrupt { .. }), _) | (_, Err(StoreError::Corrupt { .. })) => true,
         (loaded, open) => loaded?.version.0 > 0 || !open?.is_empty(),
     };
     if is_there {
@@ -140,19 +140,20 @@ async fn erase(args: Erase) -> CommandResult {
 async fn list(args: List) -> CommandResult {
     let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
     let store = args.place.open_existing_store(args.store.as_deref(), &opened.project)?;
-    let troubles = store.troubles().await?;
+    let problems = store.problems().await?;
     let now = SystemClock.now();
     match args.format {
         Format::Json => {
-            let all: Vec<_> = troubles.iter().map(|trouble| told(trouble, now)).collect();
+            let all: Vec<_> = problems.iter().map(|problem| told(problem, now)).collect();
             output::println(&json!({"conversations": all}).to_string())?;
         }
-        Format::Text if troubles.is_empty() => {
+        Format::Text if problems.is_empty() => {
             output::println("no conversation has open turns, undelivered replies or damage")?;
         }
         Format::Text => {
-            output::print(&troubles.iter().map(|trouble| text(trouble, now)).collect::<String>())?;
-            let (count, open) = (troubles.len(), troubles.iter().map(|trouble| trouble.open.len()).sum::<usize>());
+            output::print(&problems.iter().map(|problem| text(problem, now)).collect::<String>())?;
+            let (count, open) =
+                (problems.len(), problems.iter().map(|problem| problem.unfinished_turns.len()).sum::<usize>());
             output::status(&format!("{count} conversations, with {open} open turns"));
         }
     }
@@ -160,26 +161,26 @@ async fn list(args: List) -> CommandResult {
 }
 
 /// Seconds since a turn was accepted.
-fn age(open: &OpenTurn, now: Timestamp) -> i64 {
+fn age(open: &UnfinishedTurnSummary, now: Timestamp) -> i64 {
     now.since(open.at).max(0) / 1_000_000
 }
 
-fn told(trouble: &Trouble, now: Timestamp) -> serde_json::Value {
-    let open = trouble.open.iter();
+fn told(problem: &ConversationProblem, now: Timestamp) -> serde_json::Value {
+    let open = problem.unfinished_turns.iter();
     let open: Vec<_> = open.map(|turn| {
         json!({"turn": turn.turn, "accepted": turn.at, "age_seconds": age(turn, now), "attempts": turn.attempts})
     }).collect();
     json!({
-        "conversation": trouble.conversation,
+        "conversation": problem.conversation,
         "open": open,
-        "undelivered": trouble.undelivered,
-        "damage": trouble.damage,
+        "undelivered": problem.pending_replies,
+        "damage": problem.corruption,
     })
 }
 
-fn text(trouble: &Trouble, now: Timestamp) -> String {
-    let mut text = format!("{}\n", line(trouble.conversation.as_str()));
-    for open in &trouble.open {
+fn text(problem: &ConversationProblem, now: Timestamp) -> String {
+    let mut text = format!("{}\n", line(problem.conversation.as_str()));
+    for open in &problem.unfinished_turns {
         let since = open.at.to_utc().format("%Y-%m-%d %H:%M:%S");
         let _ = writeln!(
             text,
@@ -189,10 +190,10 @@ fn text(trouble: &Trouble, now: Timestamp) -> String {
             tries(open.attempts)
         );
     }
-    if trouble.undelivered > 0 {
-        let _ = writeln!(text, "  {} replies are not delivered", trouble.undelivered);
+    if problem.pending_replies > 0 {
+        let _ = writeln!(text, "  {} replies are not delivered", problem.pending_replies);
     }
-    if let Some(damage) = &trouble.damage {
+    if let Some(damage) = &problem.corruption {
         let _ = writeln!(text, "  cannot be read: {}", line(damage));
     }
     text

@@ -26,7 +26,7 @@ pub(super) struct Args {
 pub(super) async fn import(args: Args) -> CommandResult {
     let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
     let location = args.place.location(args.store.as_deref(), &opened.project)?;
-    if location == store::Location::Memory {
+    if location == store::StoreLocation::Memory {
         output::status("a store in memory ends with this process; name a file with `--store`");
         return Ok(EXIT_ERROR);
     }

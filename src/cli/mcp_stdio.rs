@@ -9,7 +9,7 @@ use segue::{
     },
     limits,
     runtime::{Assistant, Outbox},
-    store::{self, Location},
+    store::{self, StoreLocation},
 };
 
 use super::{
@@ -47,7 +47,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         }
     };
     settings.elicits |= args.elicit;
-    let location = Location::parse(&args.store)?;
+    let location = StoreLocation::parse(&args.store)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
     if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
@@ -60,7 +60,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         tokio::select! {
             served = channel.run(Inbox::new(assistant.clone(), NAME), stop_on_signal()) => served,
             // The reminders of other conversations are for a server to fire.
-            () = assistant.timers(&|_, _| Box::new(Outbox)), if location == Location::Memory => Ok(()),
+            () = assistant.timers(&|_, _| Box::new(Outbox)), if location == StoreLocation::Memory => Ok(()),
             // Sources connect while the host is served already; a call that needs one waits for it.
             never = connected(&assistant) => match never {},
         }

@@ -10,7 +10,7 @@ use clap::{ArgMatches, FromArgMatches};
 use segue::{
     project::{self, Finding, LoadedProject, Places, Project, Severity, Texts, findings_report},
     runtime::{AssistantBuilder, LoadError},
-    store::{self, Location, Store, StoreError},
+    store::{self, Store, StoreError, StoreLocation},
 };
 
 use super::output;
@@ -163,9 +163,9 @@ impl ProjectArgs {
 
     /// Where the conversations are: what was asked for, else what `endpoints.yml` says, else the usual file. Where
     /// `endpoints.yml` names the database of another program, a file beside it.
-    pub(super) fn location(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Location> {
+    pub(super) fn location(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<StoreLocation> {
         if let Some(asked) = asked {
-            return Ok(Location::parse(asked)?);
+            return Ok(StoreLocation::parse(asked)?);
         }
         if let Some((theirs, ours)) = self.beside(project) {
             output::status(&format!("{}; {}", kept_beside(&theirs, &ours), brought_over(&theirs)));
@@ -175,21 +175,23 @@ impl ProjectArgs {
     }
 
     /// Where a store is that must be there already.
-    pub(super) fn existing_location(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Location> {
+    pub(super) fn existing_location(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<StoreLocation> {
         let location = self.location(asked, project)?;
         match &location {
-            Location::Sqlite { path, .. } if !path.is_file() => Err(anyhow!(
+            StoreLocation::Sqlite { path, .. } if !path.is_file() => Err(anyhow!(
                 "there is no store {}; `segue run` and `segue chat --store` create one; pass another one with `--store`",
                 path.display()
             )),
-            Location::Memory => Err(anyhow!("a store in memory ends with its process; pass a file with `--store`")),
-            Location::Sqlite { .. } => Ok(location),
+            StoreLocation::Memory => {
+                Err(anyhow!("a store in memory ends with its process; pass a file with `--store`"))
+            }
+            StoreLocation::Sqlite { .. } => Ok(location),
         }
     }
 
     /// A store that must be there already, for reading only: another process may be writing to it.
     pub(super) fn open_existing_store(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Arc<dyn Store>> {
-        Ok(store::view(&self.existing_location(asked, project)?)?)
+        Ok(store::open_read_only(&self.existing_location(asked, project)?)?)
     }
 }
 
@@ -231,24 +233,29 @@ pub(super) fn describe_build_error(error: LoadError) -> anyhow::Error {
 }
 
 impl ProjectArgs {
-    fn configured(&self, project: &Project) -> Result<Location, StoreError> {
+    fn configured(&self, project: &Project) -> Result<StoreLocation, StoreError> {
         let location = match &project.endpoints.tracker_store {
-            Some(configured) => Location::of(configured)?,
-            None => Location::parse(Location::DEFAULT)?,
+            Some(configured) => StoreLocation::of(configured)?,
+            None => StoreLocation::parse(StoreLocation::DEFAULT)?,
         };
         Ok(match location {
-            Location::Sqlite { path, full } => Location::Sqlite { path: self.project.join(path), full },
-            Location::Memory => Location::Memory,
+            StoreLocation::Sqlite { path, synchronous_full } => {
+                StoreLocation::Sqlite { path: self.project.join(path), synchronous_full }
+            }
+            StoreLocation::Memory => StoreLocation::Memory,
         })
     }
 
     /// The database of another program that `endpoints.yml` names, and what is used in its place. Projects of the CALM format
     /// name the file of their tracker.
-    pub(super) fn beside(&self, project: &Project) -> Option<(PathBuf, Location)> {
+    pub(super) fn beside(&self, project: &Project) -> Option<(PathBuf, StoreLocation)> {
         let location = self.configured(project).ok()?;
         match &location {
-            Location::Sqlite { path, full } if location.is_of_another_program() => {
-                let ours = Location::Sqlite { path: path.with_extension("segue.db"), full: *full };
+            StoreLocation::Sqlite { path, synchronous_full } if location.is_of_another_program() => {
+                let ours = StoreLocation::Sqlite {
+                    path: path.with_extension("segue.db"),
+                    synchronous_full: *synchronous_full,
+                };
                 Some((path.clone(), ours))
             }
             _ => None,
@@ -257,10 +264,10 @@ impl ProjectArgs {
 }
 
 /// Says where conversations are kept in place of the database of another program.
-pub(super) fn kept_beside(theirs: &Path, ours: &Location) -> String {
+pub(super) fn kept_beside(theirs: &Path, ours: &StoreLocation) -> String {
     let ours = match ours {
-        Location::Sqlite { path, .. } => path.display().to_string(),
-        Location::Memory => "memory".to_owned(),
+        StoreLocation::Sqlite { path, .. } => path.display().to_string(),
+        StoreLocation::Memory => "memory".to_owned(),
     };
     format!(
         "{} is a database of another program and is left as it is; conversations are kept in {ours}",

@@ -97,7 +97,7 @@ pub trait Journal: Send + Sync {
     /// Asks whether the effect may leave. *Cancellation*: an intent may be stored; a later begin then sees it.
     ///
     /// # Errors
-    /// [`StoreError::RequestChanged`]; those of [`Store::journal`](crate::store::Store::journal) when something had to be written.
+    /// [`StoreError::RequestChanged`]; those of [`Store::append_journal`](crate::store::Store::append_journal) when something had to be written.
     fn begin<'a>(&'a self, step: Step<'a>) -> BoxFuture<'a, Result<StepStart, StoreError>>;
 
     /// What is known of an effect, without beginning it: whoever may find that there is nothing to be done asks this first.
@@ -117,7 +117,7 @@ pub trait Journal: Send + Sync {
     /// after a crash.
     ///
     /// # Errors
-    /// [`StoreError::NotRecorded`] for a step that did not begin; those of [`Store::journal`](crate::store::Store::journal).
+    /// [`StoreError::NotRecorded`] for a step that did not begin; those of [`Store::append_journal`](crate::store::Store::append_journal).
     fn finish<'a>(
         &'a self,
         key: &'a StepKey,
@@ -128,7 +128,7 @@ pub trait Journal: Send + Sync {
     /// Marks that pieces of this reply are about to be shown, before the first of them is; durable when it returns.
     ///
     /// # Errors
-    /// Those of [`Store::journal`](crate::store::Store::journal).
+    /// Those of [`Store::append_journal`](crate::store::Store::append_journal).
     fn speaking<'a>(&'a self, reply_id: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 

@@ -12,7 +12,7 @@ use super::{Journal, Step, StepStart, StepStatus, turn::start_of};
 use crate::{
     context::StepKey,
     effect::EffectClass,
-    store::{ATTEMPTS, JournalRecord, SPEAKING, StoreError},
+    store::{ATTEMPTS, JournalRecord, REPLY_ANNOUNCED, StoreError},
 };
 
 /// Answers every step from the records of a finished turn. It does not ask which build recorded them: to show where another
@@ -35,7 +35,7 @@ impl ReplayJournal {
         let mut unused: Vec<StepKey> = self
             .records
             .values()
-            .filter(|record| !matches!(&*record.kind, SPEAKING | ATTEMPTS) && !asked.contains(&record.key))
+            .filter(|record| !matches!(&*record.kind, REPLY_ANNOUNCED | ATTEMPTS) && !asked.contains(&record.key))
             .map(|record| record.key.clone())
             .collect();
         unused.sort();

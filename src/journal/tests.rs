@@ -44,7 +44,7 @@ impl World {
 
     /// What a new process would find.
     async fn recorded(&self) -> Vec<JournalRecord> {
-        self.store.unfinished(&self.id).await.unwrap()[0].journal.clone()
+        self.store.unfinished_turns(&self.id).await.unwrap()[0].journal.clone()
     }
 
     async fn stored(&self) -> Vec<(String, bool)> {
@@ -193,7 +193,7 @@ async fn a_failed_write_lets_nothing_leave() {
     world.store.erase(&world.id).await.unwrap();
     for _ in 0..2 {
         let refused = journal.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await;
-        assert!(matches!(refused, Err(StoreError::NotAccepted { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(StoreError::TurnNotOpen { .. })), "{refused:?}");
     }
     assert_eq!(journal.pending().len(), 1, "nothing is lost");
     let error = journal.finish(&key("never"), "1".into(), at()).await.unwrap_err();
@@ -206,7 +206,7 @@ async fn what_another_run_of_the_turn_has_begun_is_not_performed() {
     let (one, two) = (world.journal(BUILD).await, world.journal(BUILD).await);
     assert_eq!(one.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap(), StepStart::Run);
     let refused = two.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await;
-    assert!(matches!(refused, Err(StoreError::AlreadyBegun { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::StepAlreadyStarted { .. })), "{refused:?}");
     two.count(2).await.unwrap();
     assert_eq!(two.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap(), StepStart::Unknown);
 }
@@ -217,7 +217,7 @@ async fn the_tries_of_a_turn_are_counted_with_what_was_not_stored() {
     let journal = world.journal(BUILD).await;
     journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap();
     journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
-    let open = async || world.store.unfinished(&world.id).await.unwrap().remove(0);
+    let open = async || world.store.unfinished_turns(&world.id).await.unwrap().remove(0);
     assert_eq!(open().await.attempts(), 1, "whoever finds a turn open cannot know that it was never tried");
     for number in [2, 3] {
         journal.count(number).await.unwrap();
@@ -282,7 +282,7 @@ async fn a_step_runs_once_and_its_outcome_is_replayed() {
     let after_a_crash = effects(world.journal(BUILD).await);
     assert_eq!(after_a_crash.once(write, never()).await.unwrap(), Once::Replayed(7));
     let refused = other.once(write, never()).await;
-    assert!(matches!(refused, Err(JournalError::Store(StoreError::AlreadyBegun { .. }))), "{refused:?}");
+    assert!(matches!(refused, Err(JournalError::Store(StoreError::StepAlreadyStarted { .. }))), "{refused:?}");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use crate::{
     context::StepKey,
     effect::EffectClass,
     failpoint,
-    store::{ATTEMPTS, JournalRecord, Store, StoreError, TurnNumber, speaking},
+    store::{ATTEMPTS, JournalRecord, Store, StoreError, TurnNumber, announce_reply},
 };
 
 /// The journal of a turn that runs, over a [`Store`].
@@ -80,7 +80,7 @@ impl TurnJournal {
     /// when it returns. The first time needs no count.
     ///
     /// # Errors
-    /// Those of [`Store::journal`]: then the turn must not be tried.
+    /// Those of [`Store::append_journal`]: then the turn must not be tried.
     pub async fn count(&self, number: u32) -> Result<(), StoreError> {
         let key = StepKey::new(self.turn.0.to_string()).child(ATTEMPTS);
         let mut record = self.record(&key, ATTEMPTS, "");
@@ -118,7 +118,7 @@ impl TurnJournal {
         if records.is_empty() {
             return Ok(());
         }
-        self.store.journal(&self.conversation, self.turn, records.clone()).await?;
+        self.store.append_journal(&self.conversation, self.turn, records.clone()).await?;
         self.lock().pending.retain(|record| !records.contains(record));
         Ok(())
     }
@@ -149,7 +149,7 @@ impl TurnJournal {
         }
         // The intent of a step that is done again is durable already; what led to it may not be.
         if let Err(error) = self.flush((!again).then_some(record)).await {
-            if !again && !matches!(error, StoreError::AlreadyBegun { .. }) {
+            if !again && !matches!(error, StoreError::StepAlreadyStarted { .. }) {
                 // The caller may ask again: the intent must not count as written.
                 self.lock().known.remove(step.key);
             }
@@ -209,13 +209,13 @@ impl TurnJournal {
 
     async fn mark(&self, reply_id: &str) -> Result<(), StoreError> {
         self.may_begin()?;
-        let record = speaking(reply_id, self.clock.now(), self.build);
+        let record = announce_reply(reply_id, self.clock.now(), self.build);
         if self.lock().known.contains_key(&record.key) {
             return Ok(());
         }
         if self.lock().pending.iter().all(|pending| *pending.kind == *TOOL_LIST) {
             // Nothing is decided yet that words could depend on.
-            self.store.journal(&self.conversation, self.turn, vec![record.clone()]).await?;
+            self.store.append_journal(&self.conversation, self.turn, vec![record.clone()]).await?;
         } else {
             self.flush(Some(record.clone())).await?;
         }

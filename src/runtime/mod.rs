@@ -374,9 +374,9 @@ impl Assistant {
             return Ok(TurnReport { turn, earlier, replies, failures, session_ended: false, repeated: true });
         }
         // Turns are stored in their order: what a turn says is no answer to a message before it.
-        match self.0.store.open_turns(id, turn..TurnNumber(turn.0.saturating_add(1))).await?.pop() {
+        match self.0.store.unfinished_turns_in(id, turn..TurnNumber(turn.0.saturating_add(1))).await?.pop() {
             Some(open) => self.0.close_open(&mut state, open, &mut Outbox).await,
-            None => Err(StoreError::NotAccepted { conversation: id.clone(), turn: turn.0 }.into()),
+            None => Err(StoreError::TurnNotOpen { conversation: id.clone(), turn: turn.0 }.into()),
         }
     }
 

@@ -81,7 +81,7 @@ impl Assistant {
         // A turn that runs says its own words first.
         let _turn = self.0.mailboxes.of(id).turn_lock.clone().lock_owned().await;
         self.flush(id, &mut *sink).await.map_err(told)?;
-        match self.store().undelivered(id).await.map_err(told)?.as_slice() {
+        match self.store().pending_replies(id).await.map_err(told)?.as_slice() {
             [] => Ok(()),
             left => Err(format!("the channel `{channel}` did not take {} of them", left.len())),
         }
@@ -114,7 +114,7 @@ impl Inner {
     /// Notes that they were sent; only once the turn after them is stored, for the answer may carry both. Whether none waits any more.
     pub(super) async fn has_sent_earlier(&self, id: &ConversationId, sent: &[StoredReply]) -> bool {
         let ids = sent.iter().map(|reply| reply.id.clone()).collect();
-        match self.store.delivered(id, ids).await {
+        match self.store.mark_delivered(id, ids).await {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(conversation = %id, code = "S0501", "receipts were not stored: {error}");
@@ -125,7 +125,7 @@ impl Inner {
 
     /// The replies of a conversation that wait. When nothing has happened in it for long, they are given up instead.
     pub(super) async fn unexpired(&self, id: &ConversationId) -> Result<Vec<StoredReply>, StoreError> {
-        let waiting = self.store.undelivered(id).await?;
+        let waiting = self.store.pending_replies(id).await?;
         let Some(latest) = (match waiting.as_slice() {
             [] => None,
             _ => self.store.latest_events(id, 1).await?.pop(),
@@ -137,7 +137,7 @@ impl Inner {
             return Ok(waiting);
         }
         tracing::info!(conversation = %id, replies = waiting.len(), "replies that nobody asked for are given up");
-        self.store.delivered(id, waiting.into_iter().map(|reply| reply.id).collect()).await?;
+        self.store.mark_delivered(id, waiting.into_iter().map(|reply| reply.id).collect()).await?;
         Ok(Vec::new())
     }
 }

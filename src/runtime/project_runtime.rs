@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json};
 
 use super::effects::{AgentExecutor, ToolListCache, hooks::HookSource};
 use crate::{
-    a2a::Remote,
+    a2a::RemoteAgent,
     actions::ActionServer,
     context::CallContext,
     knowledge::Knowledge,
@@ -61,7 +61,7 @@ pub(super) struct ProjectRuntime {
     /// The model that writes such answers.
     pub(super) knowledge_model: Arc<dyn Llm>,
     /// Remote agents, by agent.
-    pub(super) remote_agents: HashMap<String, Arc<Remote>>,
+    pub(super) remote_agents: HashMap<String, Arc<RemoteAgent>>,
     /// ToolListCache of tools that were made.
     pub(super) tool_lists: Arc<ToolListCache>,
     /// Who runs each agent, by agent.

@@ -23,7 +23,7 @@ impl Inner {
         until: TurnNumber,
     ) -> Result<usize, ReceiveError> {
         let mut finished = 0;
-        for unfinished in self.store.open_turns(id, TurnNumber(0)..until).await? {
+        for unfinished in self.store.unfinished_turns_in(id, TurnNumber(0)..until).await? {
             // OfflineModel waits here for the answer: it goes to the outbox.
             self.run_found(state, unfinished, &mut Outbox).await?;
             finished += 1;
@@ -39,7 +39,7 @@ impl Inner {
         let accept_lock = mailbox.accept_lock.lock().await;
         // While no message can be accepted, the newest open turn is read and the place in the queue is taken. What is accepted later
         // has a greater number and runs by itself; what was accepted before by this process runs before us.
-        let newest = self.store.unfinished(id).await?.last().map(|unfinished| unfinished.turn);
+        let newest = self.store.unfinished_turns(id).await?.last().map(|unfinished| unfinished.turn);
         let Some(newest) = newest else {
             drop(accept_lock);
             // It is here for its replies.
@@ -73,7 +73,7 @@ impl Assistant {
     /// # Errors
     /// [`StoreError`] when the store cannot say what is unfinished. A conversation that cannot be finished is logged and left.
     pub async fn recover(&self) -> Result<usize, StoreError> {
-        let waiting = self.0.store.waiting().await?;
+        let waiting = self.0.store.conversations_with_work().await?;
         self.0.recovering.store(waiting.len(), Ordering::Relaxed);
         let finished = futures::stream::iter(waiting).map(|id| async {
             let finished = self.recover_one(id).await;
@@ -104,7 +104,7 @@ impl Assistant {
     /// # Errors
     /// [`StoreError`] when the store fails.
     pub async fn expire(&self) -> Result<u64, StoreError> {
-        self.0.store.expire(self.0.clock.now()).await
+        self.0.store.purge_expired(self.0.clock.now()).await
     }
 
     /// Delivers what is stored and not delivered, for a channel that reaches its users at any time. How many replies left.
@@ -114,7 +114,7 @@ impl Assistant {
     pub async fn flush(&self, id: &ConversationId, sink: &mut dyn ReplySink) -> Result<usize, StoreError> {
         let cx = CallContext::new(self.0.clock.clone(), limits::TURN_TIMEOUT);
         let mut done = Vec::new();
-        for reply in self.0.store.undelivered(id).await? {
+        for reply in self.0.store.pending_replies(id).await? {
             let piece = ReplyEvent::Message { id: reply.id.clone(), message: Box::new(reply.reply), kind: reply.kind };
             if sink.send(piece, &cx).await.is_err() {
                 break;
@@ -123,7 +123,7 @@ impl Assistant {
         }
         let count = done.len();
         if count > 0 {
-            self.0.store.delivered(id, done).await?;
+            self.0.store.mark_delivered(id, done).await?;
         }
         Ok(count)
     }

@@ -127,7 +127,7 @@ impl Assistant {
     pub async fn fire_due(&self, outlet: &Outlet<'_>) -> Result<Option<Timestamp>, StoreError> {
         loop {
             let held = self.0.timers_held.at(self.clock().elapsed());
-            let waiting = self.store().timers(limits::REMINDERS_AT_ONCE.saturating_add(held.len())).await?;
+            let waiting = self.store().next_reminders(limits::REMINDERS_AT_ONCE.saturating_add(held.len())).await?;
             let now = self.clock().now();
             let next = waiting.iter().map(|(_, due)| *due).find(|due| *due > now);
             let due = waiting.into_iter().filter(|(id, due)| *due <= now && !held.contains(id));

@@ -236,7 +236,7 @@ async fn c22_what_was_shown_while_it_came_is_not_delivered_again() {
         assert_eq!(ground.proof().as_deref(), Some("C22"));
         drop(first);
         let store = SqliteStore::open(&ground.path("talks.db"), false).unwrap();
-        let waiting = store.undelivered(&"anna".into()).await.unwrap();
+        let waiting = store.pending_replies(&"anna".into()).await.unwrap();
         let by_the_agent = |id: &str| id.contains("llm");
         assert_eq!(waiting.iter().any(|reply| by_the_agent(&reply.id)), waits, "{query:?}: {waiting:?}");
     }

@@ -63,7 +63,7 @@ async fn what_a_channel_skips_comes_when_its_turn_is_stored() {
         let sink = Box::new(Answers(receipt, Arc::clone(&seen)));
         assistant.receive(IncomingMessage::text("u", "hello", "test"), sink).await.unwrap();
         assert_eq!(*seen.lock().unwrap(), expected, "{receipt:?}");
-        assert_eq!(assistant.store().undelivered(&"u".into()).await.unwrap(), [], "{receipt:?}");
+        assert_eq!(assistant.store().pending_replies(&"u".into()).await.unwrap(), [], "{receipt:?}");
     }
 }
 
@@ -86,7 +86,7 @@ async fn what_is_said_in_a_turn_that_is_finished_after_a_crash_waits_for_its_cha
     store.accept(inbound).await.unwrap();
     let assistant = assistant(store);
     assert_eq!(assistant.recover().await.unwrap(), 1);
-    assert_eq!(assistant.store().undelivered(&"u".into()).await.unwrap().len(), 1, "nobody was there to take it");
+    assert_eq!(assistant.store().pending_replies(&"u".into()).await.unwrap().len(), 1, "nobody was there to take it");
     let mut sink = CollectingSink::whole();
     assert_eq!(assistant.flush(&"u".into(), &mut sink).await.unwrap(), 1);
     assert_eq!(sink.collected().texts(), ["Hi."]);
@@ -145,7 +145,7 @@ async fn remind(assistant: &Assistant) {
 }
 
 async fn waiting(assistant: &Assistant) -> usize {
-    assistant.store().undelivered(&"u".into()).await.unwrap().len()
+    assistant.store().pending_replies(&"u".into()).await.unwrap().len()
 }
 
 async fn hello(assistant: &Assistant, sink: &Carries) -> TurnReport {

@@ -71,7 +71,7 @@ fn nowhere(_: &segue::ids::ConversationId, _: &str) -> Box<dyn ReplySink> {
 
 /// What waits in the outbox of a conversation.
 async fn said(assistant: &Assistant, id: &str) -> Vec<String> {
-    let waiting = assistant.store().undelivered(&id.into()).await.unwrap();
+    let waiting = assistant.store().pending_replies(&id.into()).await.unwrap();
     waiting.iter().map(|reply| reply.reply.text.as_deref().unwrap().to_owned()).collect()
 }
 
@@ -109,7 +109,7 @@ async fn reminders_survive_a_restart_and_two_who_fire_fire_each_once() {
     let mut heard = said(&one, "u").await;
     heard.sort();
     assert_eq!(heard, ["Water the fern.", "Water the rose."]);
-    assert_eq!(one.store().timers(9).await.unwrap(), []);
+    assert_eq!(one.store().next_reminders(9).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -253,5 +253,5 @@ async fn reminders_that_cannot_be_fired_do_not_keep_others_waiting() {
     clock.advance(limits::REMINDER_BACKOFF);
     assistant.fire_due(&nowhere).await.unwrap();
     assert_eq!(said(&assistant, "damaged0").await, ["Water the fern."]);
-    assert_eq!(assistant.store().timers(1).await.unwrap(), []);
+    assert_eq!(assistant.store().next_reminders(1).await.unwrap(), []);
 }

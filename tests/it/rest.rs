@@ -233,7 +233,7 @@ async fn a_message_that_is_not_accepted_is_told_by_its_status_and_when_to_send_i
         let header = |name: &str| refused.headers().get(name).unwrap().to_str().unwrap().to_owned();
         assert_eq!((header("retry-after"), header("x-turn-error")), ("1".into(), "R0106".into()), "{query}");
     }
-    assert!(served.assistant.store().unfinished(&"late".into()).await.unwrap().is_empty());
+    assert!(served.assistant.store().unfinished_turns(&"late".into()).await.unwrap().is_empty());
     served.tool.go.notify_one();
     assert_eq!(busy.await.unwrap().unwrap().status(), 200);
     assert_eq!(served.answer(&late).await[0]["text"], "Which parcel?");
@@ -251,6 +251,6 @@ async fn what_was_said_while_nobody_asked_comes_with_the_next_answer() {
         let answer = served.post(query, &message("track it")).send().await.unwrap().text().await.unwrap();
         let (earlier, own) = (answer.find("How fast?").unwrap(), answer.find("Which parcel?").unwrap());
         assert!(earlier < own, "{answer}");
-        assert_eq!(served.assistant.store().undelivered(&"u1".into()).await.unwrap(), []);
+        assert_eq!(served.assistant.store().pending_replies(&"u1".into()).await.unwrap(), []);
     }
 }

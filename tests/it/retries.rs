@@ -88,32 +88,41 @@ impl Store for Flaky {
     fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> Told<'a, Version> {
         Box::pin(pass(&self.appends, Box::pin(async move { self.inner.append(id, after, batch).await })))
     }
-    fn journal<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> Told<'a, ()> {
-        Box::pin(pass(&self.journals, Box::pin(async move { self.inner.journal(id, turn, records).await })))
+    fn append_journal<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turn: TurnNumber,
+        records: Vec<JournalRecord>,
+    ) -> Told<'a, ()> {
+        Box::pin(pass(&self.journals, Box::pin(async move { self.inner.append_journal(id, turn, records).await })))
     }
     fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, StoredConversation> {
         self.inner.load(id)
     }
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<UnfinishedTurn>> {
-        self.inner.unfinished(id)
+    fn unfinished_turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<UnfinishedTurn>> {
+        self.inner.unfinished_turns(id)
     }
-    fn open_turns<'a>(&'a self, id: &'a ConversationId, turns: Range<TurnNumber>) -> Told<'a, Vec<UnfinishedTurn>> {
-        self.inner.open_turns(id, turns)
+    fn unfinished_turns_in<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turns: Range<TurnNumber>,
+    ) -> Told<'a, Vec<UnfinishedTurn>> {
+        self.inner.unfinished_turns_in(id, turns)
     }
     fn replies_of<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber) -> Told<'a, Option<Vec<StoredReply>>> {
         self.inner.replies_of(id, turn)
     }
-    fn waiting(&self) -> Told<'_, Vec<ConversationId>> {
-        self.inner.waiting()
+    fn conversations_with_work(&self) -> Told<'_, Vec<ConversationId>> {
+        self.inner.conversations_with_work()
     }
-    fn timers(&self, limit: usize) -> Told<'_, Vec<(ConversationId, Timestamp)>> {
-        self.inner.timers(limit)
+    fn next_reminders(&self, limit: usize) -> Told<'_, Vec<(ConversationId, Timestamp)>> {
+        self.inner.next_reminders(limit)
     }
-    fn undelivered<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredReply>> {
-        self.inner.undelivered(id)
+    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredReply>> {
+        self.inner.pending_replies(id)
     }
-    fn delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> Told<'a, ()> {
-        self.inner.delivered(id, replies)
+    fn mark_delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> Told<'a, ()> {
+        self.inner.mark_delivered(id, replies)
     }
     fn turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredTurn>> {
         self.inner.turns(id)
@@ -125,14 +134,18 @@ impl Store for Flaky {
         self.erases.fetch_add(1, Ordering::SeqCst);
         self.inner.erase(id)
     }
-    fn expire(&self, now: Timestamp) -> Told<'_, u64> {
-        self.inner.expire(now)
+    fn purge_expired(&self, now: Timestamp) -> Told<'_, u64> {
+        self.inner.purge_expired(now)
     }
-    fn answered<'a>(&'a self, id: &'a ConversationId, message: &'a MessageId) -> Told<'a, Option<Vec<StoredReply>>> {
-        self.inner.answered(id, message)
+    fn replies_to_message<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        message: &'a MessageId,
+    ) -> Told<'a, Option<Vec<StoredReply>>> {
+        self.inner.replies_to_message(id, message)
     }
-    fn body<'a>(&'a self, id: &'a ConversationId, hash: &'a str) -> Told<'a, Option<Arc<str>>> {
-        self.inner.body(id, hash)
+    fn text_by_hash<'a>(&'a self, id: &'a ConversationId, hash: &'a str) -> Told<'a, Option<Arc<str>>> {
+        self.inner.text_by_hash(id, hash)
     }
 }
 
@@ -247,7 +260,7 @@ async fn a_turn_that_was_not_stored_is_not_answered_with_another_one() {
         assert!(!report.repeated, "it was not answered before");
         assert_eq!(seen.texts(), ["I am booking it.", "It is booked."], "each once");
         assert_eq!(process.boats.booked(), 1);
-        assert_eq!(store.undelivered(&"u".into()).await.unwrap(), []);
+        assert_eq!(store.pending_replies(&"u".into()).await.unwrap(), []);
         process.replays().await;
     }
 }
@@ -259,7 +272,7 @@ async fn a_stored_turn_whose_answer_was_lost_is_still_delivered() {
     faults(&store.appends, [Some(Fault::Lost)]);
     let (report, seen) = process.say("hello", "").await.unwrap();
     assert_eq!((texts(&report), seen.texts()), (vec!["Hello."], vec!["Hello.".to_owned()]));
-    assert_eq!(store.undelivered(&"u".into()).await.unwrap(), []);
+    assert_eq!(store.pending_replies(&"u".into()).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -287,7 +300,11 @@ async fn a_full_disk_in_the_middle_of_a_tool_keeps_its_outcome_until_it_has_room
     faults(&store.journals, [None, None].into_iter().chain(vec![Some(Fault::Refused); 2]));
     let error = process.say("book it", "m1").await.unwrap_err();
     assert_eq!(error.code(), "S0103");
-    assert_eq!(store.unfinished(&"u".into()).await.unwrap()[0].attempts(), 1, "what cannot be counted is not tried");
+    assert_eq!(
+        store.unfinished_turns(&"u".into()).await.unwrap()[0].attempts(),
+        1,
+        "what cannot be counted is not tried"
+    );
     // The next message comes when there is room.
     let (report, _) = process.say("/nothing", "m2").await.unwrap();
     assert!(!report.replies.is_empty());
@@ -365,10 +382,10 @@ async fn a_turn_that_asks_for_something_else_when_it_is_walked_again_keeps_its_o
     let running = tokio::spawn(async move { first.say("book it", "m1").await.map(|_| ()) });
     boats.begun.notified().await;
     let id = ConversationId::from("u");
-    let records = store.unfinished(&id).await.unwrap().remove(0).journal;
+    let records = store.unfinished_turns(&id).await.unwrap().remove(0).journal;
     let mut asked = records.into_iter().find(|record| &*record.kind == "llm").unwrap();
     asked.request = "something else".into();
-    store.inner.journal(&id, TurnNumber(1), vec![asked]).await.unwrap();
+    store.inner.append_journal(&id, TurnNumber(1), vec![asked]).await.unwrap();
 
     let second = Process::new(&store, &clock, Vec::new());
     let (report, _) = second.say("book it", "m1").await.unwrap();
@@ -389,7 +406,7 @@ async fn no_turn_is_tried_more_than_three_times() {
     let process = Process::new(&store, &clock, booking());
     faults(&store.appends, vec![Some(Fault::Refused); 4]);
     assert_eq!(process.say("book it", "m1").await.unwrap_err().code(), "S0103");
-    assert_eq!(store.unfinished(&id).await.unwrap()[0].attempts(), 3);
+    assert_eq!(store.unfinished_turns(&id).await.unwrap()[0].attempts(), 3);
     drop(process);
     // The count is in the store: the next process does not try again.
     let process = Process::new(&store, &clock, vec![commands("start flow greet")]);
@@ -438,7 +455,7 @@ async fn an_operator_closes_an_open_turn() {
     let (id, second) = (ConversationId::from("u"), Process::new(&store, &clock, Vec::new()));
     let report = second.assistant.close_turn(&id, TurnNumber(1)).await.unwrap();
     assert_eq!((texts(&report), report.repeated), (vec!["Perhaps done."], false));
-    assert_eq!(store.undelivered(&id).await.unwrap().len(), 1, "the message waits in the outbox");
+    assert_eq!(store.pending_replies(&id).await.unwrap().len(), 1, "the message waits in the outbox");
     assert!(second.assistant.close_turn(&id, TurnNumber(1)).await.unwrap().repeated, "it is closed already");
     assert_eq!(second.assistant.close_turn(&id, TurnNumber(2)).await.unwrap_err().code(), "S0105");
     second.replays().await;
@@ -520,7 +537,7 @@ async fn a_message_that_waits_while_its_conversation_is_erased_is_refused() {
     let erasing = tokio::spawn(async move { other.assistant.erase(&"u".into()).await });
     tokio::task::yield_now().await;
     let second = send("hello", "m2");
-    while store.unfinished(&"u".into()).await.unwrap().len() < 2 {
+    while store.unfinished_turns(&"u".into()).await.unwrap().len() < 2 {
         tokio::task::yield_now().await;
     }
     boats.goes_on.notify_one();
@@ -541,12 +558,16 @@ async fn a_repeated_message_does_not_wait_for_the_running_turn_and_is_marked_as_
     let mut incoming = IncomingMessage::text("u", "hello", "test");
     incoming.message.message_id = "m1".into();
     process.assistant.receive(incoming, Box::new(segue::runtime::Outbox)).await.unwrap();
-    assert_eq!(store.undelivered(&id).await.unwrap().len(), 1);
+    assert_eq!(store.pending_replies(&id).await.unwrap().len(), 1);
     let other = process.clone();
     let running = tokio::spawn(async move { other.say("book it", "m2").await.map(|_| ()) });
     boats.begun.notified().await;
     let (report, seen) = process.say("hello", "m1").await.unwrap();
     assert_eq!((report.repeated, seen.texts()), (true, vec!["Hello.".to_owned()]));
-    assert_eq!(store.undelivered(&id).await.unwrap(), [], "a channel that calls for what waits does not get it again");
+    assert_eq!(
+        store.pending_replies(&id).await.unwrap(),
+        [],
+        "a channel that calls for what waits does not get it again"
+    );
     running.abort();
 }

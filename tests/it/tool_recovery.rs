@@ -160,7 +160,7 @@ impl World {
     /// The next process takes the turn over; what it says.
     async fn recovers(&self, process: Assistant) -> Vec<String> {
         assert_eq!(process.recover().await.unwrap(), 1);
-        let replies = self.store.undelivered(&"u".into()).await.unwrap();
+        let replies = self.store.pending_replies(&"u".into()).await.unwrap();
         replies.into_iter().filter_map(|reply| reply.reply.text.map(|text| text.to_string())).collect()
     }
 }

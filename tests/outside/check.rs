@@ -126,7 +126,7 @@ pub(crate) async fn store(crowd: &Crowd, ground: &Ground, replays: usize) -> (Ha
                 crowd.wrong(format!("{}: {:?} was answered, {own:?} is stored", message.reference, message.replies));
             }
         }
-        let open = assistant.store().unfinished(&id).await.unwrap();
+        let open = assistant.store().unfinished_turns(&id).await.unwrap();
         if !open.is_empty() {
             crowd.wrong(format!("{conversation} has {} open turns", open.len()));
         }

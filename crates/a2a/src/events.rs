@@ -1,4 +1,5 @@
-//! The stream of what a task does: server-sent events, each of which holds one update.
+//! Event streams of a task: server-sent events (<https://html.spec.whatwg.org/multipage/server-sent-events.html>) with
+//! one update each, or a gRPC stream.
 
 use std::collections::VecDeque;
 
@@ -7,66 +8,66 @@ use serde_json::Value as Json;
 
 use super::{
     card::ProtocolBinding,
-    dialect::{A2aWireFormat, codes},
-    fault::{A2aError, A2aErrorKind},
+    decode,
+    error::{A2aError, A2aErrorKind},
     model::Update,
-    reading,
+    version::{A2aWireFormat, codes},
 };
 
-/// One thing that comes over a stream.
+/// An item of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamItem {
     /// An update.
     Update(Box<Update>),
-    /// A sign of life.
+    /// A keep-alive.
     Alive,
-    /// The end.
+    /// The end of the stream.
     End,
 }
 
-/// Reads a stream.
+/// A stream of updates.
 pub struct TaskEventStream {
     source: Source,
-    dialect: A2aWireFormat,
+    format: A2aWireFormat,
 }
 
-/// Where events come from.
+/// The source of the events.
 enum Source {
-    /// The body of an answer.
+    /// An HTTP response body.
     Body(Box<Body>),
-    /// Messages of gRPC, in the form of plain HTTP.
+    /// gRPC messages as JSON.
     #[cfg(feature = "grpc")]
     Messages(futures::stream::BoxStream<'static, Result<Json, A2aError>>),
 }
 
 struct Body {
     response: reqwest::Response,
-    cutter: Cutter,
+    parser: SseParser,
     waiting: VecDeque<String>,
     binding: ProtocolBinding,
     ended: bool,
 }
 
 impl TaskEventStream {
-    /// Reads the body of an answer.
-    pub(super) fn new(response: reqwest::Response, dialect: A2aWireFormat, binding: ProtocolBinding) -> Self {
-        let body = Body { response, cutter: Cutter::default(), waiting: VecDeque::new(), binding, ended: false };
-        Self { source: Source::Body(Box::new(body)), dialect }
+    /// A stream over an HTTP response body.
+    pub(super) fn new(response: reqwest::Response, format: A2aWireFormat, binding: ProtocolBinding) -> Self {
+        let body = Body { response, parser: SseParser::default(), waiting: VecDeque::new(), binding, ended: false };
+        Self { source: Source::Body(Box::new(body)), format }
     }
 
-    /// Reads what comes by gRPC.
+    /// A stream over gRPC messages.
     #[cfg(feature = "grpc")]
     pub(super) fn over(
         messages: futures::stream::BoxStream<'static, Result<Json, A2aError>>,
-        dialect: A2aWireFormat,
+        format: A2aWireFormat,
     ) -> Self {
-        Self { source: Source::Messages(messages), dialect }
+        Self { source: Source::Messages(messages), format }
     }
 
-    /// What comes next. *Cancellation*: nothing is lost.
+    /// The next item. Cancellation: nothing is lost.
     ///
     /// # Errors
-    /// [`A2aError`]: the stream broke, says something unreadable, or tells an error of the protocol.
+    /// [`A2aError`]: the connection was lost, an event cannot be decoded, or it is an error of the protocol.
     pub async fn next(&mut self) -> Result<StreamItem, A2aError> {
         let event = match &mut self.source {
             Source::Body(body) => body.next().await?,
@@ -78,7 +79,7 @@ impl TaskEventStream {
         };
         match event {
             Event::Json(json) => {
-                let update = reading::update(&json, self.dialect).map_err(unreadable)?;
+                let update = decode::update(&json, self.format).map_err(unreadable)?;
                 Ok(StreamItem::Update(Box::new(update)))
             }
             Event::Alive => Ok(StreamItem::Alive),
@@ -87,7 +88,7 @@ impl TaskEventStream {
     }
 }
 
-/// What a source gives.
+/// An event of a source.
 enum Event {
     Json(Json),
     Alive,
@@ -95,7 +96,7 @@ enum Event {
 }
 
 fn unreadable(why: String) -> A2aError {
-    A2aError::new(A2aErrorKind::Unreadable, format!("an event of the stream: {why}"))
+    A2aError::new(A2aErrorKind::InvalidResponse, format!("an event of the stream: {why}"))
 }
 
 impl Body {
@@ -110,84 +111,83 @@ impl Body {
             }
             match self.response.chunk().await {
                 Ok(Some(bytes)) => {
-                    self.waiting.extend(self.cutter.feed(&bytes)?);
+                    self.waiting.extend(self.parser.feed(&bytes)?);
                     if self.waiting.is_empty() {
                         return Ok(Event::Alive);
                     }
                 }
                 Ok(None) => {
                     self.ended = true;
-                    self.waiting.extend(self.cutter.end());
+                    self.waiting.extend(self.parser.end());
                 }
                 Err(error) => {
-                    let words = format!("the stream broke: {}", error.without_url());
-                    return Err(A2aError::new(A2aErrorKind::Broken, words));
+                    let text = format!("the stream was interrupted: {}", error.without_url());
+                    return Err(A2aError::new(A2aErrorKind::ConnectionLost, text));
                 }
             }
         }
     }
 }
 
-/// The result within an answer; errors of the protocol become faults. Any gateway may answer with an `error` of its own: only one
-/// that the protocol numbers or names is the agent's word.
+/// The result in a response; errors of the protocol become [`A2aError`]. A gateway may answer with an `error` object of
+/// its own, so only an error with a code or reason of the protocol counts as an answer of the agent.
 pub(super) fn result_of(mut json: Json, binding: ProtocolBinding) -> Result<Json, A2aError> {
     if let Some(error) = json.get("error").filter(|error| !error.is_null()) {
-        let words = error.get("message").or(Some(error)).and_then(Json::as_str).unwrap_or("no words");
-        let words: String = words.chars().take(limits::A2A_REASON_TEXT).collect();
+        let text = error.get("message").or(Some(error)).and_then(Json::as_str).unwrap_or("no message");
+        let text: String = text.chars().take(limits::A2A_REASON_TEXT).collect();
         let is_rpc = json.get("jsonrpc").and_then(Json::as_str) == Some("2.0");
         let code = error.get("code").and_then(Json::as_i64).filter(|code| is_rpc || *code < 0);
         return Err(match code.or_else(|| reason(error)) {
-            Some(code) => {
-                A2aError::new(A2aErrorKind::Protocol(code), format!("it answers with the error {code}: {words}"))
-            }
-            None => {
-                A2aError::new(A2aErrorKind::Unreadable, format!("it answers with an error that has no code: {words}"))
-            }
+            Some(code) => A2aError::new(A2aErrorKind::Protocol(code), format!("it responds with error {code}: {text}")),
+            None => A2aError::new(
+                A2aErrorKind::InvalidResponse,
+                format!("it responds with an error without a code: {text}"),
+            ),
         });
     }
     match (binding, json.get_mut("result")) {
-        (ProtocolBinding::Rpc, Some(result)) => Ok(result.take()),
-        (ProtocolBinding::Rpc, None) => {
-            Err(A2aError::new(A2aErrorKind::Unreadable, "the answer holds neither `result` nor `error`"))
+        (ProtocolBinding::JsonRpc, Some(result)) => Ok(result.take()),
+        (ProtocolBinding::JsonRpc, None) => {
+            Err(A2aError::new(A2aErrorKind::InvalidResponse, "the response has neither `result` nor `error`"))
         }
         _ => Ok(json),
     }
 }
 
-/// The number of an error that plain HTTP tells by a word.
+/// The code of an HTTP+JSON error, found by its reason.
 fn reason(error: &Json) -> Option<i64> {
     let details = error.get("details").and_then(Json::as_array)?;
     details.iter().filter_map(|detail| detail.get("reason").and_then(Json::as_str)).find_map(code_of)
 }
 
-/// The number of an error by its word.
+/// The error code for a reason.
 pub(super) fn code_of(word: &str) -> Option<i64> {
     Some(match word {
-        "TASK_NOT_FOUND" => codes::NO_TASK,
-        "TASK_NOT_CANCELABLE" => codes::NOT_CANCELABLE,
-        "PUSH_NOTIFICATION_NOT_SUPPORTED" => codes::NO_PUSH,
-        "UNSUPPORTED_OPERATION" => codes::UNSUPPORTED,
-        "CONTENT_TYPE_NOT_SUPPORTED" => codes::CONTENT_TYPE,
-        "INVALID_AGENT_RESPONSE" => codes::BAD_ANSWER,
-        "VERSION_NOT_SUPPORTED" => codes::VERSION,
-        "INVALID_PARAMS" => codes::PARAMS,
-        "METHOD_NOT_FOUND" => codes::METHOD,
-        "INTERNAL_ERROR" => codes::INTERNAL,
+        "TASK_NOT_FOUND" => codes::TASK_NOT_FOUND,
+        "TASK_NOT_CANCELABLE" => codes::TASK_NOT_CANCELABLE,
+        "PUSH_NOTIFICATION_NOT_SUPPORTED" => codes::PUSH_NOTIFICATION_NOT_SUPPORTED,
+        "UNSUPPORTED_OPERATION" => codes::UNSUPPORTED_OPERATION,
+        "CONTENT_TYPE_NOT_SUPPORTED" => codes::CONTENT_TYPE_NOT_SUPPORTED,
+        "INVALID_AGENT_RESPONSE" => codes::INVALID_AGENT_RESPONSE,
+        "VERSION_NOT_SUPPORTED" => codes::VERSION_NOT_SUPPORTED,
+        "INVALID_PARAMS" => codes::INVALID_PARAMS,
+        "METHOD_NOT_FOUND" => codes::METHOD_NOT_FOUND,
+        "INTERNAL_ERROR" => codes::INTERNAL_ERROR,
         _ => return None,
     })
 }
 
-/// Cuts bytes, however they come, into the data of events. Holds at most [`limits::A2A_EVENT`] bytes.
+/// Parses the data of server-sent events from chunks of bytes. Holds at most [`limits::A2A_EVENT`] bytes.
 #[derive(Default)]
-struct Cutter {
+struct SseParser {
     line: Vec<u8>,
     data: String,
     has_data: bool,
-    /// The line before ended with a carriage return: a line feed right after belongs to it.
+    /// The previous line ended with a carriage return: a line feed right after it belongs to that line end.
     after_return: bool,
 }
 
-impl Cutter {
+impl SseParser {
     fn feed(&mut self, bytes: &[u8]) -> Result<Vec<String>, A2aError> {
         let mut events = Vec::new();
         for byte in bytes {
@@ -198,13 +198,13 @@ impl Cutter {
                 other => self.line.push(*other),
             }
             if self.line.len() + self.data.len() > limits::A2A_EVENT {
-                return Err(A2aError::new(A2aErrorKind::TooLarge, "an event of the stream is larger than is taken"));
+                return Err(A2aError::new(A2aErrorKind::TooLarge, "an event of the stream is larger than the limit"));
             }
         }
         Ok(events)
     }
 
-    /// The event that lacks its blank line.
+    /// The last event, if its blank line is missing.
     fn end(&mut self) -> Option<String> {
         let event = if self.line.is_empty() { None } else { self.line_ends() };
         event.or_else(|| self.event())
@@ -240,47 +240,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_cut_wherever_the_bytes_end() {
+    fn sse_events_are_parsed_across_chunk_boundaries() {
         let text = ": ping\r\n\r\nid: 1\ndata: {\"a\":\ndata: 1}\n\nevent: x\rdata: two\r\rdata: last";
         for size in 1..text.len() {
-            let mut cutter = Cutter::default();
+            let mut parser = SseParser::default();
             let mut events: Vec<String> =
-                text.as_bytes().chunks(size).flat_map(|bytes| cutter.feed(bytes).unwrap()).collect();
-            events.extend(cutter.end());
+                text.as_bytes().chunks(size).flat_map(|bytes| parser.feed(bytes).unwrap()).collect();
+            events.extend(parser.end());
             assert_eq!(events, ["{\"a\":\n1}", "two", "last"], "in pieces of {size}");
         }
     }
 
     #[test]
-    fn an_event_without_end_is_given_up() {
-        let mut cutter = Cutter::default();
+    fn an_endless_event_is_refused() {
+        let mut parser = SseParser::default();
         let bytes = vec![b'x'; limits::A2A_EVENT / 2];
-        assert!(cutter.feed(&bytes).is_ok());
-        assert!(cutter.feed(&bytes).is_ok());
-        assert_eq!(cutter.feed(b"xx").unwrap_err().kind, A2aErrorKind::TooLarge);
+        assert!(parser.feed(&bytes).is_ok());
+        assert!(parser.feed(&bytes).is_ok());
+        assert_eq!(parser.feed(b"xx").unwrap_err().kind, A2aErrorKind::TooLarge);
     }
 
     #[test]
-    fn errors_are_told_by_number_or_by_word() {
+    fn errors_have_a_code_or_a_reason() {
         let rpc = json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32001, "message": "gone"}});
-        assert_eq!(result_of(rpc, ProtocolBinding::Rpc).unwrap_err().kind, A2aErrorKind::Protocol(codes::NO_TASK));
+        assert_eq!(
+            result_of(rpc, ProtocolBinding::JsonRpc).unwrap_err().kind,
+            A2aErrorKind::Protocol(codes::TASK_NOT_FOUND)
+        );
         let rest = json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "gone",
             "details": [{"reason": "TASK_NOT_FOUND"}]}});
-        assert_eq!(result_of(rest, ProtocolBinding::Rest).unwrap_err().kind, A2aErrorKind::Protocol(codes::NO_TASK));
+        assert_eq!(
+            result_of(rest, ProtocolBinding::HttpJson).unwrap_err().kind,
+            A2aErrorKind::Protocol(codes::TASK_NOT_FOUND)
+        );
         let long = json!({"error": {"code": -1, "message": "x".repeat(10_000)}});
-        assert!(result_of(long, ProtocolBinding::Rpc).unwrap_err().message.len() < limits::A2A_REASON_TEXT + 100);
-        // Of a gateway: the agent may have taken the message all the same.
+        assert!(result_of(long, ProtocolBinding::JsonRpc).unwrap_err().message.len() < limits::A2A_REASON_TEXT + 100);
+        // From a gateway: the agent may have received the message all the same.
         for of_others in [
             json!({"error": "upstream timed out"}),
             json!({"error": {"code": 504}}),
             json!({"error": {"code": 401, "message": "who are you?", "details": [{"reason": "NO_TOKEN"}]}}),
             json!({"error": {"message": "no"}}),
         ] {
-            for binding in [ProtocolBinding::Rpc, ProtocolBinding::Rest] {
-                let fault = result_of(of_others.clone(), binding).unwrap_err();
-                assert_eq!(fault.kind, A2aErrorKind::Unreadable, "{of_others}");
+            for binding in [ProtocolBinding::JsonRpc, ProtocolBinding::HttpJson] {
+                let error = result_of(of_others.clone(), binding).unwrap_err();
+                assert_eq!(error.kind, A2aErrorKind::InvalidResponse, "{of_others}");
             }
         }
-        assert_eq!(result_of(json!({}), ProtocolBinding::Rpc).unwrap_err().kind, A2aErrorKind::Unreadable);
+        assert_eq!(result_of(json!({}), ProtocolBinding::JsonRpc).unwrap_err().kind, A2aErrorKind::InvalidResponse);
     }
 }

@@ -1,22 +1,23 @@
-//! The words that agents of different houses speak with one another: A2A, in both generations that are in use.
+//! The A2A protocol (<https://a2a-protocol.org>) in the versions 0.3 and 1.0: its objects, their JSON, and a client.
 //!
-//! *For*: reading and writing the protocol's objects, and asking a remote agent. *Entries*: [`Remote`] is one remote agent,
-//! reached as its card says; [`A2aWireFormat`] is a way of writing, and `reading` and `writing` turn JSON into the objects of
-//! [`model`] and back, for the side that asks and for the side that answers. *Never*: this room decides what an answer means
-//! for a conversation, repeats a message by itself, or fetches an address that stands in an answer.
+//! [`RemoteAgent`] is a client for one remote agent, reached as its agent card says. [`A2aWireFormat`] names the JSON
+//! form of a message; [`decode`] and [`encode`] convert between JSON and the objects of [`model`], for clients and
+//! servers. This package does not interpret answers for a conversation, never resends a message by itself, and never
+//! fetches an address from an answer.
 
 mod card;
-mod dialect;
+mod error;
 mod events;
-mod fault;
+mod version;
+
+mod client;
+pub mod decode;
+pub mod encode;
 mod follow;
 #[cfg(feature = "grpc")]
 mod grpc;
 pub mod model;
-pub mod reading;
-mod remote;
-mod wire;
-pub mod writing;
+mod transport;
 
 use futures::future::BoxFuture;
 use segue_base::context::CallContext;
@@ -25,94 +26,98 @@ use serde::{Deserialize, Serialize};
 use self::model::{Message, Task, Update};
 pub use self::{
     card::{AgentCard, AgentInterface, ProtocolBinding, WELL_KNOWN},
-    dialect::{A2aVersion, A2aWireFormat, Operation, codes},
+    client::{A2aEnvironment, CardLocation, RemoteAgent, RemoteAgentConfig},
+    error::{A2aError, A2aErrorKind},
     events::{StreamItem, TaskEventStream},
-    fault::{A2aError, A2aErrorKind},
-    remote::{A2aEnvironment, Access, CardLocation, Remote},
+    version::{A2aVersion, A2aWireFormat, Operation, codes},
 };
 pub use segue_base::health::Health;
 
-/// What is asked of a remote agent.
+/// A message to send to a remote agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendRequest {
-    /// The message; its id is the key by which the other side may recognise a repetition.
+    /// The message. Its id lets the other side recognise a repetition.
     pub message: Message,
-    /// Where the other side may report on a task that outlasts the turn.
+    /// The address for push notifications about a task that outlasts the turn.
     pub report_to: Option<String>,
 }
 
-/// The path of our server under which an agent reports on tasks of a conversation.
+/// The path of the server under which a remote agent sends push notifications about tasks of a conversation.
 pub fn report_path(agent: &str, conversation: &str) -> String {
-    format!("{REPORTS}/{}/{}", wire::path_part(agent), wire::path_part(conversation))
+    format!("{REPORT_PATH_PREFIX}/{}/{}", transport::percent_encode(agent), transport::percent_encode(conversation))
 }
 
-/// The beginning of such paths.
-pub const REPORTS: &str = "/a2a-reports";
+/// The prefix of such paths.
+pub const REPORT_PATH_PREFIX: &str = "/a2a-reports";
 
-/// The first answer to a message: from here on the task is known by its id, or there is none.
+/// The first response to a message: a task with an id, or a message without a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FirstResponse {
-    /// A message: nothing is under way.
+    /// A message: the agent did not start a task.
     Message(Message),
-    /// A task, as it stood when it was told.
+    /// A task in its current state.
     Task(Task),
 }
 
-/// A first answer, and the stream that goes on after it where there is one.
+/// The first response to a message, and the rest of its stream, if any.
 pub struct SendReceipt {
-    /// The first answer.
+    /// The first response.
     pub first: FirstResponse,
-    /// What follows on the same stream. Lost with the process; the task is then asked for.
+    /// The rest of the stream. It ends with the process; after that the task is polled.
     pub live: Option<TaskEventStream>,
 }
 
 impl std::fmt::Debug for SendReceipt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Accepted").field("first", &self.first).field("live", &self.live.is_some()).finish()
+        f.debug_struct("SendReceipt").field("first", &self.first).field("live", &self.live.is_some()).finish()
     }
 }
 
-/// Hears what a task says while it works.
+/// Receives status texts of a running task.
 pub trait TaskListener: Send {
-    /// A text that came with a state that is not the last. *Cancellation*: the text may be lost.
-    fn said<'a>(&'a mut self, text: &'a str) -> BoxFuture<'a, ()>;
+    /// Called with the text of a non-terminal state. Cancellation: the text may be lost.
+    fn on_status_text<'a>(&'a mut self, text: &'a str) -> BoxFuture<'a, ()>;
 }
 
-/// A remote agent that can be given work. Ours is [`Remote`]; the runtime puts a recording one before it.
+/// A client for one remote agent: [`RemoteAgent`], or a wrapper that records its calls.
 pub trait A2aClient: Send + Sync {
-    /// Sends a message; ends with the first answer. *Cancellation*: whether the other side took it is not known.
+    /// Sends a message and returns the first response. Cancellation: it is unknown whether the message arrived.
     ///
     /// # Errors
-    /// [`A2aError`]; [`A2aError::arrival`] tells whether the message may have been taken.
+    /// [`A2aError`]; [`A2aError::arrival`] says whether the message may have arrived.
     fn send<'a>(
         &'a self,
         outgoing: &'a SendRequest,
         cx: &'a CallContext,
     ) -> BoxFuture<'a, Result<SendReceipt, A2aError>>;
-    /// Follows a task until it ends or waits for somebody. *Cancellation*: the task goes on at the other side.
+    /// Follows a task until it reaches a terminal or interrupted state. Cancellation: the task continues at the remote
+    /// agent.
     ///
     /// # Errors
-    /// [`A2aError`] when it cannot be followed, or did not end in time.
+    /// [`A2aError`] if the task cannot be followed, or did not end in time.
     fn follow<'a>(
         &'a self,
         accepted: SendReceipt,
         listener: &'a mut dyn TaskListener,
         cx: &'a CallContext,
     ) -> BoxFuture<'a, Result<Task, A2aError>>;
-    /// Asks to stop a task. What comes of it is not waited for.
+    /// Requests the cancellation of a task, without waiting for its new state.
+    ///
+    /// # Errors
+    /// [`A2aError`].
     fn cancel<'a>(&'a self, task: &'a str, cx: &'a CallContext) -> BoxFuture<'a, Result<(), A2aError>>;
 }
 
 impl FirstResponse {
-    /// What came first, of the answer to a message without a stream or of the first event of one.
-    pub fn of(update: Update) -> Option<Self> {
+    /// The first response in the answer to a message, or in the first event of its stream.
+    pub fn from_update(update: Update) -> Option<Self> {
         match update {
             Update::Message(message) => Some(Self::Message(message)),
             Update::Task(task) => Some(Self::Task(task)),
-            Update::Status(status) => Some(Self::Task(Task::begun(status))),
+            Update::Status(status) => Some(Self::Task(Task::from_status_update(status))),
             Update::Artifact(change) => {
-                let mut task = Task::named(&change.task_id, &change.context_id);
+                let mut task = Task::new(&change.task_id, &change.context_id);
                 task.take(Update::Artifact(change));
                 Some(Self::Task(task))
             }

@@ -1,4 +1,5 @@
-//! The objects of the protocol, as both generations mean them. How each is written stands in `writing`.
+//! The objects of the protocol, independent of version and JSON form; see [`encode`](super::encode) and
+//! [`decode`](super::decode).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -7,16 +8,16 @@ use serde_json::{Map, Value as Json};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Whoever asks.
+    /// The client.
     User,
-    /// Whoever answers.
+    /// The agent.
     Agent,
 }
 
-/// One message.
+/// A message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Its id, made by whoever sends it.
+    /// Its id, assigned by the sender.
     pub id: String,
     /// The conversation it belongs to.
     pub context_id: Option<String>,
@@ -24,75 +25,75 @@ pub struct Message {
     pub task_id: Option<String>,
     /// Who speaks.
     pub role: Role,
-    /// What it says.
+    /// Its content.
     pub parts: Vec<Part>,
-    /// What stands beside.
+    /// Metadata of the sender.
     pub metadata: Map<String, Json>,
 }
 
-/// A piece of what is said or made.
+/// A part of a message or an artifact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Text.
     Text(String),
-    /// Something for programs.
+    /// Structured data.
     Data(Json),
     /// A file.
-    File(File),
+    File(FileData),
 }
 
-/// A file, by address or in place.
+/// A file: a URI, or its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct File {
+pub struct FileData {
     /// Its name.
     pub name: Option<String>,
     /// Its media type.
     pub media_type: Option<String>,
-    /// Where it is.
+    /// Its URI.
     pub uri: Option<String>,
-    /// Its bytes, in base64 as they came.
+    /// Its bytes in base64.
     pub bytes: Option<String>,
 }
 
-/// Where a task stands.
+/// The state of a task (`TaskState` in the specification).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
-    /// Taken, not begun.
+    /// Accepted, not started.
     Submitted,
-    /// Under way.
+    /// Running.
     Working,
-    /// It waits for an answer.
+    /// Waits for input of the user.
     InputRequired,
-    /// Done.
+    /// Completed.
     Completed,
-    /// Stopped by the caller.
+    /// Cancelled by the client.
     Canceled,
-    /// Given up.
+    /// Failed.
     Failed,
-    /// Not taken.
+    /// Rejected by the agent.
     Rejected,
-    /// It waits until somebody proves who they are.
+    /// Waits for authentication.
     AuthRequired,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
 impl TaskState {
-    /// Whether the task is over: its id must not be sent again.
-    pub fn is_over(self) -> bool {
+    /// Whether the state is terminal. A message must not name a task in a terminal state.
+    pub fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Canceled | Self::Failed | Self::Rejected)
     }
-    /// Whether it waits for somebody.
-    pub fn waits(self) -> bool {
+    /// Whether the task is interrupted: it waits for input or authentication.
+    pub fn is_interrupted(self) -> bool {
         matches!(self, Self::InputRequired | Self::AuthRequired)
     }
-    /// Whether nothing more comes by itself.
-    pub fn is_settled(self) -> bool {
-        self.is_over() || self.waits()
+    /// Whether the agent makes no further progress by itself.
+    pub fn is_terminal_or_interrupted(self) -> bool {
+        self.is_terminal() || self.is_interrupted()
     }
-    /// Its name in words, as the older generation writes it.
+    /// Its name, as version 0.3 writes it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Submitted => "submitted",
@@ -108,50 +109,50 @@ impl TaskState {
     }
 }
 
-/// A state, and what is said about it.
+/// A state with an optional message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The state.
     pub state: TaskState,
-    /// What is said.
+    /// The message.
     pub message: Option<Message>,
-    /// When, in the form of ISO 8601.
+    /// The time in ISO 8601.
     pub timestamp: Option<String>,
 }
 
-/// Something that a task made.
+/// A result of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Artifact {
     /// Its id within the task.
     pub id: String,
     /// Its name.
     pub name: Option<String>,
-    /// What it is.
+    /// Its description.
     pub description: Option<String>,
-    /// What it consists of.
+    /// Its content.
     pub parts: Vec<Part>,
-    /// What stands beside.
+    /// Metadata of the sender.
     pub metadata: Map<String, Json>,
 }
 
 /// A task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Its id, made by whoever works on it.
+    /// Its id, assigned by the agent.
     pub id: String,
     /// The conversation it belongs to.
     pub context_id: String,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
-    /// What it made.
+    /// Its results.
     pub artifacts: Vec<Artifact>,
-    /// What was said, oldest first.
+    /// Its messages, oldest first.
     pub history: Vec<Message>,
-    /// What stands beside.
+    /// Metadata of the sender.
     pub metadata: Map<String, Json>,
 }
 
-/// A change of a task's state.
+/// A change of the status of a task (`TaskStatusUpdateEvent`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StatusUpdate {
     /// The task.
@@ -160,43 +161,43 @@ pub struct StatusUpdate {
     pub context_id: String,
     /// The new state.
     pub status: Status,
-    /// Whether nothing follows on this stream; only the older generation says so.
+    /// Whether the stream ends after this event; only version 0.3 sends this.
     pub last: bool,
-    /// What stands beside.
+    /// Metadata of the sender.
     pub metadata: Map<String, Json>,
 }
 
-/// More of something that a task makes.
+/// A new artifact of a task or a part of one (`TaskArtifactUpdateEvent`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArtifactUpdate {
     /// The task.
     pub task_id: String,
     /// Its conversation.
     pub context_id: String,
-    /// What came.
+    /// The artifact.
     pub artifact: Artifact,
-    /// Whether it goes to the end of what is there; else it replaces it.
+    /// Whether its parts are appended to the existing artifact of this id; otherwise it replaces it.
     pub append: bool,
-    /// Whether nothing follows.
+    /// Whether this is the last chunk.
     pub last_chunk: bool,
 }
 
-/// One thing that an agent says about its work.
+/// A response to a message, or an event of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Update {
-    /// An answer without a task.
+    /// A message without a task.
     Message(Message),
-    /// A task as it stands.
+    /// A task.
     Task(Task),
-    /// A new state.
+    /// A status change.
     Status(StatusUpdate),
-    /// More of an artifact.
+    /// An artifact, or a part of one.
     Artifact(ArtifactUpdate),
 }
 
 impl Message {
-    /// A message of one text.
+    /// A message with one text part.
     pub fn text(role: Role, id: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
             id: id.into(),
@@ -209,19 +210,19 @@ impl Message {
     }
 }
 
-/// The text of parts: texts in their order, files by their address; data says nothing to people.
+/// The text of parts: texts in order, and the URIs of files. Data parts have no text.
 pub fn text_of(parts: &[Part]) -> String {
     let lines = parts.iter().filter_map(|part| match part {
         Part::Text(text) => Some(text.clone()),
-        Part::File(File { uri: Some(uri), .. }) => Some(format!("File: {uri}")),
+        Part::File(FileData { uri: Some(uri), .. }) => Some(format!("File: {uri}")),
         Part::File(_) | Part::Data(_) => None,
     });
     lines.filter(|line| !line.trim().is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 impl Task {
-    /// A task of which nothing is known but its names.
-    pub fn named(id: &str, context_id: &str) -> Self {
+    /// An empty task with these ids.
+    pub fn new(id: &str, context_id: &str) -> Self {
         Self {
             id: id.to_owned(),
             context_id: context_id.to_owned(),
@@ -231,13 +232,13 @@ impl Task {
             metadata: Map::new(),
         }
     }
-    /// A task whose first sign is a state.
-    pub fn begun(change: StatusUpdate) -> Self {
-        let mut task = Self::named(&change.task_id, &change.context_id);
+    /// A task made from its first status change.
+    pub fn from_status_update(change: StatusUpdate) -> Self {
+        let mut task = Self::new(&change.task_id, &change.context_id);
         task.status = change.status;
         task
     }
-    /// Takes what comes after. A message beside a task changes nothing of it.
+    /// Applies an update. A message changes nothing.
     pub fn take(&mut self, update: Update) {
         match update {
             Update::Task(task) => *self = task,
@@ -255,7 +256,7 @@ impl Task {
             Some(known) if change.append => {
                 for part in change.artifact.parts {
                     match (known.parts.last_mut(), part) {
-                        // Pieces of one text come one by one; they are one text.
+                        // Text chunks are joined into one text.
                         (Some(Part::Text(text)), Part::Text(more)) => text.push_str(&more),
                         (_, part) => known.parts.push(part),
                     }
@@ -265,8 +266,8 @@ impl Task {
             None => self.artifacts.push(change.artifact),
         }
     }
-    /// Whether a message of this id is known to the task.
-    pub fn has_heard(&self, message: &str) -> bool {
+    /// Whether the history contains a message with this id.
+    pub fn history_contains(&self, message: &str) -> bool {
         self.history.iter().any(|heard| heard.id == message)
     }
 }

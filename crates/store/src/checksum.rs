@@ -1,28 +1,29 @@
-//! Checksums of stored rows: a row that changed by accident, or stands in the wrong place, is noticed when it is read. They
-//! guard against accidents, not against an author of forgeries.
+//! Checksums of stored rows: they detect rows that changed by accident or are in the wrong place. They do not protect
+//! against deliberate forgery.
 
-/// A 64-bit checksum that is fed in steps of eight bytes. Each step can be undone (exclusive or, an odd factor, a folded shift), so a
-/// change within one step always changes the sum; wider damage is missed once in 2^64.
+/// A 64-bit checksum over steps of eight bytes. Each step is invertible (exclusive or, multiplication by an odd number,
+/// a folded shift), so a change within one step always changes the sum; other changes are missed with a probability of
+/// 2^-64.
 ///
-/// It is stored in rows, also as the hash against duplicates: it must stay as it is.
+/// It is stored in rows, and as the deduplication hash: the algorithm must not change.
 #[derive(Clone, Copy)]
 pub(super) struct Checksum(u64);
 
 impl Checksum {
-    /// A checksum of something that belongs to `owner`.
+    /// Starts a checksum of data that belongs to `owner`.
     pub(super) fn new(owner: &str) -> Self {
-        // The offset basis of the FNV-1a hash.
+        // The offset basis of FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>).
         Self(0xcbf2_9ce4_8422_2325).bytes(owner.as_bytes())
     }
 
-    /// Takes in a number.
+    /// Adds a number.
     pub(super) fn number(self, number: u64) -> Self {
         // The factor is the 64-bit prime of the FNV-1a hash.
         let mixed = (self.0 ^ number).wrapping_mul(0x0000_0100_0000_01b3);
         Self(mixed ^ (mixed >> 29))
     }
 
-    /// Takes in bytes and their length.
+    /// Adds bytes and their length.
     pub(super) fn bytes(self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<8>();
         let sum = words.iter().fold(self, |sum, word| sum.number(u64::from_le_bytes(*word)));
@@ -31,7 +32,7 @@ impl Checksum {
         sum.number(u64::from_le_bytes(last)).number(bytes.len() as u64)
     }
 
-    /// Takes in a text and its length.
+    /// Adds a text and its length.
     pub(super) fn text(self, text: &str) -> Self {
         self.bytes(text.as_bytes())
     }
@@ -53,16 +54,16 @@ mod tests {
         Checksum::new(owner).number(number).bytes(body).finish()
     }
 
-    /// Rows of earlier versions and hashes against duplicates were made with it.
+    /// Stored rows and deduplication hashes depend on it.
     #[test]
-    fn it_stays_as_it_is() {
+    fn the_algorithm_is_stable() {
         assert_eq!(of("", 0, b""), 0x3723_c97e_49fc_7512);
         assert_eq!(of("anna", 7, b"[{\"event\":\"user\"}]"), 0xd46a_f84e_6146_7c4c);
     }
 
     proptest! {
         #[test]
-        fn a_changed_byte_a_moved_row_and_another_owner_are_noticed(
+        fn detects_changed_bytes_moved_rows_and_other_owners(
             body in proptest::collection::vec(any::<u8>(), 1..64),
             at in any::<prop::sample::Index>(),
             bits in 1..=u8::MAX,

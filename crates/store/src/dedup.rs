@@ -1,4 +1,4 @@
-//! What makes two messages the same, and for how long a message is remembered.
+//! Deduplication of messages: which messages are the same, and for how long a message is remembered.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,9 +14,9 @@ use super::InboxMessage;
 #[cfg(feature = "sqlite")]
 use super::checksum::Checksum;
 
-/// The key against duplicates within a conversation; `None` for a message without an id.
+/// The deduplication key within a conversation; `None` for a message without an id.
 ///
-/// Tenant, channel and account are in it with their lengths, so that no two different messages share a key.
+/// It contains the lengths of tenant, channel and account, so that no two different messages share a key.
 pub(super) fn dedup_key(inbound: &InboxMessage) -> Option<String> {
     let id = inbound.message.message_id.as_str();
     (!id.is_empty()).then(|| {
@@ -25,19 +25,19 @@ pub(super) fn dedup_key(inbound: &InboxMessage) -> Option<String> {
     })
 }
 
-/// A hash of [`dedup_key`], by which a store finds a message quickly; never 0. Different messages may share one, so
-/// whoever finds a message compares the keys.
+/// A hash of [`dedup_key`] for a quick lookup; never 0. Different messages may share a hash, so a caller must compare
+/// the keys too.
 #[cfg(feature = "sqlite")]
 pub(super) fn dedup_hash(key: &str) -> u64 {
     Checksum::new(key).number(0).text("").finish().max(1)
 }
 
-/// Whether a message that came `earlier` is no longer remembered as the same as one that comes `now`.
+/// Whether a message accepted `earlier` is too old at `now` to count as a duplicate.
 pub(super) fn is_past_dedup_window(earlier: Timestamp, now: Timestamp) -> bool {
     is_older(limits::DEDUP_WINDOW, earlier, now)
 }
 
-/// Whether what was recorded `earlier` is past its retention `now`.
+/// Whether a record of the time `earlier` is past its retention at `now`.
 pub(super) fn is_expired(earlier: Timestamp, now: Timestamp) -> bool {
     is_older(limits::JOURNAL_RETENTION, earlier, now)
 }
@@ -46,7 +46,7 @@ fn is_older(age: Duration, earlier: Timestamp, now: Timestamp) -> bool {
     i128::from(now.since(earlier)) > age.as_micros() as i128
 }
 
-/// The message of a turn whose own record is past its retention, as far as the turn's events tell.
+/// The message of a turn reconstructed from its events, for turns whose inbox row is past its retention.
 pub(super) fn from_events(conversation: &ConversationId, events: &[Event]) -> InboxMessage {
     let user = events.iter().find_map(|event| match &event.kind {
         EventKind::User(message) => Some((message.clone(), event.at)),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_differ_wherever_a_part_differs() {
+    fn dedup_keys_differ_when_any_part_differs() {
         let parts = [
             ("a", "b", "c", "d"),
             ("ab", "", "c", "d"),

@@ -1,4 +1,4 @@
-//! Where a store is: the texts by which people name one.
+//! The location of a store, and the addresses that users write for it.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,49 +12,50 @@ use super::{MemoryStore, Store, StoreError};
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Location {
-    /// Nowhere: it ends with the process.
+pub enum StoreLocation {
+    /// In memory: it ends with the process.
     Memory,
     /// A SQLite file.
     Sqlite {
-        /// The file; folders above it are made.
+        /// The file. Missing parent folders are created.
         path: PathBuf,
-        /// Whether every commit is forced to the disk, so that it survives a loss of power and not only of the process: the
-        /// setting `synchronous`, which is `full` or `normal`.
-        full: bool,
+        /// Whether every commit is synced to the disk, so that it survives a power failure and not only a crash of the
+        /// process: `synchronous=full` or `normal`, as in <https://www.sqlite.org/pragma.html#pragma_synchronous>.
+        synchronous_full: bool,
     },
 }
 
-impl Location {
-    /// Where `run` keeps its conversations when nothing else is said.
+impl StoreLocation {
+    /// The default file of `segue run`.
     pub const DEFAULT: &str = ".segue/segue.db";
 
-    /// Reads `memory`, `sqlite:PATH`, `sqlite:PATH?synchronous=normal`, or a plain path. `synchronous` is `full` unless it is given.
+    /// Parses `memory`, `sqlite:PATH`, `sqlite:PATH?synchronous=normal`, or a plain path. `synchronous` is `full` by
+    /// default.
     ///
     /// # Errors
-    /// [`StoreError::Unsupported`] for addresses of other databases and for unknown options.
+    /// [`StoreError::Unsupported`] for other databases and for unknown options.
     pub fn parse(text: &str) -> Result<Self, StoreError> {
         let text = text.trim();
-        let unsupported = |reason: &str, cure: &str| {
-            Err(StoreError::Unsupported { given: text.to_owned(), reason: reason.to_owned(), cure: cure.to_owned() })
+        let unsupported = |reason: &str, help: &str| {
+            Err(StoreError::Unsupported { given: text.to_owned(), reason: reason.to_owned(), help: help.to_owned() })
         };
         if matches!(text, "memory" | "memory:" | "sqlite::memory:" | ":memory:") {
             return Ok(Self::Memory);
         }
         let rest = text.strip_prefix("sqlite:").unwrap_or(text);
-        // SQLAlchemy's form: `sqlite:///relative`, `sqlite:////absolute`.
+        // The form of SQLAlchemy: `sqlite:///relative`, `sqlite:////absolute`.
         let rest = if text.starts_with("sqlite:///") { rest.trim_start_matches("///") } else { rest };
         let rest = if text.starts_with("sqlite:////") { text.trim_start_matches("sqlite:///") } else { rest };
         if rest.contains("://") {
             let given = http::redact_url(text);
-            let (reason, cure) = ("this database is not supported".into(), "use `memory` or `sqlite:PATH`".into());
-            return Err(StoreError::Unsupported { given, reason, cure });
+            let (reason, help) = ("this database is not supported".into(), "use `memory` or `sqlite:PATH`".into());
+            return Err(StoreError::Unsupported { given, reason, help });
         }
         let (path, options) = rest.split_once('?').map_or((rest, None), |(path, options)| (path, Some(options)));
         if path.is_empty() {
             return unsupported("the path is missing", "write `sqlite:.segue/segue.db`, for instance");
         }
-        let full = match options {
+        let synchronous_full = match options {
             None | Some("synchronous=full") => true,
             Some("synchronous=normal") => false,
             Some(_) => {
@@ -64,85 +65,93 @@ impl Location {
                 );
             }
         };
-        Ok(Self::Sqlite { path: path.into(), full })
+        Ok(Self::Sqlite { path: path.into(), synchronous_full })
     }
 
-    /// As `tracker_store` of `endpoints.yml` says. Its key `synchronous` counts before an option of the path.
+    /// The location that `tracker_store` in `endpoints.yml` names. Its key `synchronous` has precedence over an option
+    /// of the path.
     ///
     /// # Errors
-    /// [`StoreError::Unsupported`] for a store that this version does not have.
+    /// [`StoreError::Unsupported`] for a store that this version does not support.
     pub fn of(store: &TrackerStoreDef) -> Result<Self, StoreError> {
         match store {
             TrackerStoreDef::Memory => Ok(Self::Memory),
             TrackerStoreDef::Sqlite { file, full: setting } => {
                 Ok(match Self::parse(file.as_deref().unwrap_or(Self::DEFAULT))? {
-                    Self::Sqlite { path, full } => Self::Sqlite { path, full: setting.unwrap_or(full) },
+                    Self::Sqlite { path, synchronous_full } => {
+                        let synchronous_full = setting.unwrap_or(synchronous_full);
+                        Self::Sqlite { path, synchronous_full }
+                    }
                     Self::Memory => Self::Memory,
                 })
             }
             TrackerStoreDef::Unsupported(what) => Err(StoreError::Unsupported {
                 given: format!("tracker_store: {what}"),
                 reason: "this store is not supported".to_owned(),
-                cure: "use `type: SQL` with `dialect: sqlite`, or `type: InMemory`".to_owned(),
+                help: "use `type: SQL` with `dialect: sqlite`, or `type: InMemory`".to_owned(),
             }),
         }
     }
 
-    /// Whether the file is there and is the database of another program. Looks at the file and changes nothing.
+    /// Whether the file exists and is the database of another program. This never changes the file.
     pub fn is_of_another_program(&self) -> bool {
         match self {
             #[cfg(feature = "sqlite")]
-            Self::Sqlite { path, .. } => path.is_file() && super::sqlite::is_foreign(path),
+            Self::Sqlite { path, .. } => path.is_file() && super::sqlite::belongs_to_other_program(path),
             _ => false,
         }
     }
 }
 
-/// Opens a store. Makes the file, and the folders above it, where they are missing. Blocks on the file system.
+/// Opens a store. Creates the file and its parent folders if they are missing. Blocks on the file system.
 ///
 /// # Errors
-/// [`StoreError::TooNew`] for a file of a later version; [`StoreError::Unavailable`] when it cannot be opened;
-/// [`StoreError::Unsupported`] when this program was built without that store.
-pub fn open(location: &Location) -> Result<Arc<dyn Store>, StoreError> {
+/// [`StoreError::SchemaTooNew`] for a file of a later version; [`StoreError::InUse`] while another process has it open
+/// for writing; [`StoreError::Unavailable`] when it cannot be opened; [`StoreError::Unsupported`] when this program was
+/// built without that store.
+pub fn open(location: &StoreLocation) -> Result<Arc<dyn Store>, StoreError> {
     match location {
-        Location::Memory => Ok(Arc::new(MemoryStore::new())),
+        StoreLocation::Memory => Ok(Arc::new(MemoryStore::new())),
         #[cfg(feature = "sqlite")]
-        Location::Sqlite { path, full } => Ok(Arc::new(super::SqliteStore::open(path, *full)?)),
+        StoreLocation::Sqlite { path, synchronous_full } => {
+            Ok(Arc::new(super::SqliteStore::open(path, *synchronous_full)?))
+        }
         #[cfg(not(feature = "sqlite"))]
-        Location::Sqlite { path, .. } => Err(StoreError::Unsupported {
+        StoreLocation::Sqlite { path, .. } => Err(StoreError::Unsupported {
             given: path.display().to_string(),
             reason: "this program was built without SQLite".to_owned(),
-            cure: "build with the feature `sqlite`, or use `memory`".to_owned(),
+            help: "build with the feature `sqlite`, or use `memory`".to_owned(),
         }),
     }
 }
 
-/// Opens a store that is there for reading only, beside the process that writes to it, if any. Blocks on the file system.
+/// Opens an existing store for reading only, also while another process writes to it. Blocks on the file system.
 ///
 /// # Errors
-/// As [`open`]; nothing is made where nothing is.
-pub fn view(location: &Location) -> Result<Arc<dyn Store>, StoreError> {
+/// As [`open`]; nothing is created.
+pub fn open_read_only(location: &StoreLocation) -> Result<Arc<dyn Store>, StoreError> {
     match location {
         #[cfg(feature = "sqlite")]
-        Location::Sqlite { path, .. } => Ok(Arc::new(super::SqliteStore::view(path)?)),
+        StoreLocation::Sqlite { path, .. } => Ok(Arc::new(super::SqliteStore::open_read_only(path)?)),
         _ => open(location),
     }
 }
 
-/// Copies a store to a file, beside the process that writes to it, if any. Blocks on the file system, for as long as it takes.
+/// Copies a store to a file, also while another process writes to it. Blocks on the file system until the copy is
+/// complete.
 ///
 /// # Errors
-/// [`StoreError::Unsupported`] for a store in memory, and where there is a file of that name already; as [`view`] otherwise.
-pub fn backup(location: &Location, to: &Path) -> Result<(), StoreError> {
+/// [`StoreError::Unsupported`] for a store in memory, and if the target exists; otherwise as [`open_read_only`].
+pub fn backup(location: &StoreLocation, to: &Path) -> Result<(), StoreError> {
     match location {
         #[cfg(feature = "sqlite")]
-        Location::Sqlite { path, .. } => super::SqliteStore::backup(path, to),
+        StoreLocation::Sqlite { path, .. } => super::SqliteStore::backup(path, to),
         #[cfg(not(feature = "sqlite"))]
-        Location::Sqlite { .. } => open(location).map(drop),
-        Location::Memory => Err(StoreError::Unsupported {
+        StoreLocation::Sqlite { .. } => open(location).map(drop),
+        StoreLocation::Memory => Err(StoreError::Unsupported {
             given: to.display().to_string(),
             reason: "a store in memory cannot be copied".to_owned(),
-            cure: "keep conversations in a file".to_owned(),
+            help: "keep conversations in a file".to_owned(),
         }),
     }
 }
@@ -153,15 +162,15 @@ mod tests {
 
     use super::*;
 
-    fn sqlite(path: &str, full: bool) -> Option<Location> {
-        Some(Location::Sqlite { path: path.into(), full })
+    fn sqlite(path: &str, synchronous_full: bool) -> Option<StoreLocation> {
+        Some(StoreLocation::Sqlite { path: path.into(), synchronous_full })
     }
 
     #[test]
-    fn the_texts_people_write() {
+    fn parses_store_addresses() {
         for (text, expected) in [
-            ("memory", Some(Location::Memory)),
-            ("sqlite::memory:", Some(Location::Memory)),
+            ("memory", Some(StoreLocation::Memory)),
+            ("sqlite::memory:", Some(StoreLocation::Memory)),
             (".segue/segue.db", sqlite(".segue/segue.db", true)),
             ("sqlite:a/b.db", sqlite("a/b.db", true)),
             ("sqlite:///a.db", sqlite("a.db", true)),
@@ -175,24 +184,24 @@ mod tests {
             ("sqlite:", None),
             ("postgresql://localhost/x", None),
         ] {
-            assert_eq!(Location::parse(text).ok(), expected, "{text}");
+            assert_eq!(StoreLocation::parse(text).ok(), expected, "{text}");
         }
     }
 
     #[test]
-    fn tracker_stores() {
+    fn tracker_store_settings_select_the_location() {
         let file = |file: Option<&str>, full| TrackerStoreDef::Sqlite { file: file.map(str::to_owned), full };
         for (store, expected) in [
-            (TrackerStoreDef::Memory, Some(Location::Memory)),
+            (TrackerStoreDef::Memory, Some(StoreLocation::Memory)),
             (file(Some("x.db"), None), sqlite("x.db", true)),
             (file(Some("x.db"), Some(false)), sqlite("x.db", false)),
             (file(Some("sqlite:x.db?synchronous=normal"), None), sqlite("x.db", false)),
             (file(Some("sqlite:x.db?synchronous=normal"), Some(true)), sqlite("x.db", true)),
             (file(Some("sqlite:x.db?synchronous=full"), Some(false)), sqlite("x.db", false)),
-            (file(None, None), sqlite(Location::DEFAULT, true)),
+            (file(None, None), sqlite(StoreLocation::DEFAULT, true)),
             (TrackerStoreDef::Unsupported("mongod".to_owned()), None),
         ] {
-            assert_eq!(Location::of(&store).ok(), expected, "{store:?}");
+            assert_eq!(StoreLocation::of(&store).ok(), expected, "{store:?}");
         }
     }
 }

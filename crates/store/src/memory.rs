@@ -1,7 +1,7 @@
-//! A store that forgets when the process ends: for tests, for `chat`, for trying things out.
+//! A store in memory, for tests and `segue chat`. Its data ends with the process.
 //!
-//! It is bounded: beyond [`limits::MEMORY_CONVERSATIONS`] those go that were idle for longest, and journals and traces are kept for the
-//! latest turns of the whole process only.
+//! It is bounded: beyond [`limits::MEMORY_CONVERSATIONS`] the conversations that were idle for longest are removed, and
+//! only the latest turns of the whole process have journals and traces.
 
 mod conversation;
 
@@ -25,16 +25,16 @@ use super::{
     TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version,
 };
 
-/// A store in memory. Nothing waits: every future is ready at once.
+/// A store in memory. Every future is ready at once.
 #[derive(Default)]
 pub struct MemoryStore(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     conversations: HashMap<ConversationId, MemoryConversation>,
-    /// Turns that still have a journal or a trace, oldest first.
+    /// Turns that have a journal or a trace, oldest first.
     recent_journals: VecDeque<(ConversationId, TurnNumber)>,
-    /// Counts writes, for the order of conversations.
+    /// Counts writes; orders conversations by their last write.
     write_counter: u64,
 }
 
@@ -69,23 +69,23 @@ impl State {
         let accepted = conversation.accept(inbound)?;
         if let AcceptOutcome::New(_) = accepted {
             conversation.updated_at = now;
-            self.make_room();
+            self.evict_idle();
         }
         Ok(accepted)
     }
 
-    fn journal(
+    fn append_journal(
         &mut self,
         id: &ConversationId,
         turn: TurnNumber,
         records: Vec<JournalRecord>,
     ) -> Result<(), StoreError> {
         let conversation = self.conversations.get_mut(id).filter(|conversation| conversation.is_open(turn));
-        let conversation = conversation.ok_or_else(|| not_accepted(id, turn))?;
+        let conversation = conversation.ok_or_else(|| turn_not_open(id, turn))?;
         if let Some(again) = records.iter().find(|record| record.is_intent() && conversation.has_begun(turn, record)) {
-            return Err(StoreError::AlreadyBegun { turn: turn.0, key: again.key.clone() });
+            return Err(StoreError::StepAlreadyStarted { turn: turn.0, key: again.key.clone() });
         }
-        conversation.record(turn, records);
+        conversation.add_records(turn, records);
         self.drop_oldest_journal(id, turn);
         Ok(())
     }
@@ -95,7 +95,7 @@ impl State {
         let (turns, found) =
             self.conversations.get(id).map_or((0, 0), |conversation| (conversation.turns, conversation.version()));
         if turn.0 > turns {
-            return Err(not_accepted(id, turn));
+            return Err(turn_not_open(id, turn));
         }
         if after.0 != found {
             return Err(StoreError::Conflict { expected: after, found: Version(found) });
@@ -104,11 +104,11 @@ impl State {
         let version = conversation.append(batch)?;
         conversation.updated_at = now;
         self.drop_oldest_journal(id, turn);
-        self.make_room();
+        self.evict_idle();
         Ok(version)
     }
 
-    /// Remembers that a turn has a journal or a trace, and takes those of the oldest turn away.
+    /// Registers that a turn has a journal or a trace, and drops those of the oldest turn when there are too many.
     fn drop_oldest_journal(&mut self, id: &ConversationId, turn: TurnNumber) {
         // A turn writes its journal in several parts, mostly one after the other.
         if self.recent_journals.back().is_none_or(|(last, number)| (last, *number) != (id, turn)) {
@@ -122,8 +122,9 @@ impl State {
         }
     }
 
-    /// Takes a tenth away when there are too many: those that nothing was written to for longest. Open turns are never idle.
-    fn make_room(&mut self) {
+    /// Removes a tenth of the conversations when there are too many: those with the oldest last write. Conversations
+    /// with open turns are never removed.
+    fn evict_idle(&mut self) {
         if self.conversations.len() <= limits::MEMORY_CONVERSATIONS {
             return;
         }
@@ -134,14 +135,14 @@ impl State {
         idle.truncate(limits::MEMORY_CONVERSATIONS / 10);
         tracing::warn!(
             conversations = idle.len(),
-            "the store in memory is full: the oldest idle conversations are forgotten"
+            "the store in memory is full: the oldest idle conversations are deleted"
         );
         for (_, id) in idle {
             self.conversations.remove(&id);
         }
     }
 
-    /// The conversations of which `keep` says so, newest first.
+    /// The conversations that match `keep`, the latest write first.
     fn list(&self, keep: impl Fn(&MemoryConversation) -> bool) -> Vec<ConversationId> {
         let found = self.conversations.iter().filter(|(_, conversation)| keep(conversation));
         let mut found: Vec<_> = found.map(|(id, conversation)| (conversation.updated_at, id)).collect();
@@ -150,29 +151,29 @@ impl State {
     }
 }
 
-fn not_accepted(id: &ConversationId, turn: TurnNumber) -> StoreError {
-    StoreError::NotAccepted { conversation: id.clone(), turn: turn.0 }
+fn turn_not_open(id: &ConversationId, turn: TurnNumber) -> StoreError {
+    StoreError::TurnNotOpen { conversation: id.clone(), turn: turn.0 }
 }
 
-/// A finished answer as a future.
-fn now<'a, T: Send + 'a>(answer: T) -> BoxFuture<'a, T> {
+/// A ready future.
+fn ready_future<'a, T: Send + 'a>(answer: T) -> BoxFuture<'a, T> {
     ready(answer).boxed()
 }
 
 impl Store for MemoryStore {
     fn accept(&self, inbound: InboxMessage) -> BoxFuture<'_, Result<AcceptOutcome, StoreError>> {
-        now(self.lock().accept(inbound))
+        ready_future(self.lock().accept(inbound))
     }
     fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<StoredConversation, StoreError>> {
-        now(self.read(id, MemoryConversation::load))
+        ready_future(self.read(id, MemoryConversation::load))
     }
-    fn journal<'a>(
+    fn append_journal<'a>(
         &'a self,
         id: &'a ConversationId,
         turn: TurnNumber,
         records: Vec<JournalRecord>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        now(self.lock().journal(id, turn, records))
+        ready_future(self.lock().append_journal(id, turn, records))
     }
     fn append<'a>(
         &'a self,
@@ -180,48 +181,51 @@ impl Store for MemoryStore {
         after: Version,
         batch: TurnCommit,
     ) -> BoxFuture<'a, Result<Version, StoreError>> {
-        now(self.lock().append(id, after, batch))
+        ready_future(self.lock().append(id, after, batch))
     }
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
-        now(self.read(id, |of| of.open_turns(&(TurnNumber(0)..TurnNumber(u64::MAX)))))
+    fn unfinished_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+    ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
+        ready_future(self.read(id, |of| of.unfinished_turns_in(&(TurnNumber(0)..TurnNumber(u64::MAX)))))
     }
-    fn open_turns<'a>(
+    fn unfinished_turns_in<'a>(
         &'a self,
         id: &'a ConversationId,
         turns: Range<TurnNumber>,
     ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
-        now(self.read(id, |of| of.open_turns(&turns)))
+        ready_future(self.read(id, |of| of.unfinished_turns_in(&turns)))
     }
     fn replies_of<'a>(
         &'a self,
         id: &'a ConversationId,
         turn: TurnNumber,
     ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
-        now(self.read(id, |of| of.replies_of(turn)))
+        ready_future(self.read(id, |of| of.replies_of(turn)))
     }
-    fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
-        now(Ok(self.lock().list(MemoryConversation::is_waiting)))
+    fn conversations_with_work(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
+        ready_future(Ok(self.lock().list(MemoryConversation::has_work)))
     }
-    fn timers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>> {
+    fn next_reminders(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>> {
         let state = self.lock();
         let due = state.conversations.iter().filter_map(|(id, conversation)| Some((id.clone(), conversation.due?)));
         let mut found: Vec<(ConversationId, Timestamp)> = due.collect();
         found.sort_unstable_by_key(|(_, due)| *due);
         found.truncate(limit);
-        now(Ok(found))
+        ready_future(Ok(found))
     }
-    fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
-        now(self.read(id, MemoryConversation::undelivered))
+    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
+        ready_future(self.read(id, MemoryConversation::pending_replies))
     }
-    fn delivered<'a>(
+    fn mark_delivered<'a>(
         &'a self,
         id: &'a ConversationId,
         replies: Vec<Arc<str>>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         if let Some(conversation) = self.lock().conversations.get_mut(id) {
-            conversation.delivered(&replies);
+            conversation.mark_delivered(&replies);
         }
-        now(Ok(()))
+        ready_future(Ok(()))
     }
     fn latest_turns<'a>(
         &'a self,
@@ -229,45 +233,50 @@ impl Store for MemoryStore {
         before: Option<Version>,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<TurnEvents>, StoreError>> {
-        now(self.read(id, |of| of.latest_turns(before, most)))
+        ready_future(self.read(id, |of| of.latest_turns(before, most)))
     }
     fn latest_events<'a>(
         &'a self,
         id: &'a ConversationId,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<Event>, StoreError>> {
-        now(self.read(id, |of| of.latest_events(most)))
+        ready_future(self.read(id, |of| of.latest_events(most)))
     }
     fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>> {
-        now(self.read(id, MemoryConversation::all_turns))
+        ready_future(self.read(id, MemoryConversation::all_turns))
     }
     fn conversations(&self, limit: usize) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
         let mut found = self.lock().list(|_| true);
         found.truncate(limit.min(limits::CONVERSATIONS_LISTED));
-        now(Ok(found))
+        ready_future(Ok(found))
     }
     fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>> {
         self.lock().conversations.remove(id);
-        now(Ok(()))
+        ready_future(Ok(()))
     }
-    fn expire(&self, at: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
-        now(Ok(self.lock().conversations.values_mut().map(|conversation| conversation.expire(at)).sum()))
+    fn purge_expired(&self, at: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
+        ready_future(Ok(self
+            .lock()
+            .conversations
+            .values_mut()
+            .map(|conversation| conversation.purge_expired(at))
+            .sum()))
     }
-    fn answered<'a>(
+    fn replies_to_message<'a>(
         &'a self,
         id: &'a ConversationId,
         message: &'a MessageId,
     ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
-        now(self.read(id, |of| of.answered(message)))
+        ready_future(self.read(id, |of| of.replies_to_message(message)))
     }
-    fn body<'a>(
+    fn text_by_hash<'a>(
         &'a self,
         id: &'a ConversationId,
         hash: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>> {
-        now(self.read(id, |of| Ok(of.body(hash))))
+        ready_future(self.read(id, |of| Ok(of.text_by_hash(hash))))
     }
-    fn keep_private<'a>(
+    fn set_private_text<'a>(
         &'a self,
         id: &'a ConversationId,
         name: &'a str,
@@ -275,24 +284,24 @@ impl Store for MemoryStore {
         at: Timestamp,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         if let Some(conversation) = self.lock().conversations.get_mut(id) {
-            conversation.keep_private(name, text, at);
+            conversation.set_private_text(name, text, at);
         }
-        now(Ok(()))
+        ready_future(Ok(()))
     }
-    fn private<'a>(
+    fn private_text<'a>(
         &'a self,
         id: &'a ConversationId,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
-        now(self.read(id, |of| Ok(of.private(name))))
+        ready_future(self.read(id, |of| Ok(of.private_text(name))))
     }
     fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        now(Ok(()))
+        ready_future(Ok(()))
     }
 }
 
 impl MemoryStore {
-    /// Makes the events of a conversation unreadable, so that tests see what a damaged record does.
+    /// Makes the events of a conversation unreadable, for tests of corrupt data.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub fn corrupt(&self, id: &ConversationId) {
         if let Some(conversation) = self.lock().conversations.get_mut(id) {

@@ -1,4 +1,4 @@
-//! The call step of a flow: one tool of one server, without a model in between.
+//! The `call` step of a flow: calls one tool of one server without a model.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use segue_base::limits;
 
-/// Wraps the tool before it is called, as recording does. [`unwrapped`] leaves it as it is.
+/// Wraps the tool before it is called, for recording. [`unwrapped`] does nothing.
 pub type Wrap<'a> = &'a (dyn Fn(Arc<dyn ToolHandler>) -> Arc<dyn ToolHandler> + Sync);
 
 /// The [`Wrap`] that does nothing.
@@ -19,10 +19,11 @@ pub fn unwrapped(tool: Arc<dyn ToolHandler>) -> Arc<dyn ToolHandler> {
     tool
 }
 
-/// Performs a call step within `limit`, or the time that the server's entry or the default gives. The reasons of a failure are for operators.
+/// Performs a call step within `limit`, or the configured or default timeout of the server. The reasons of a failure
+/// are for operators.
 ///
-/// Arguments come from slots: empty ones of optional parameters are left out, and values whose type has one obvious
-/// counterpart in the schema (`2.0` for an integer, `"7"` for a number, `3` for a string) take it.
+/// Arguments are slot values. Empty values of optional parameters are omitted, and values with one obvious conversion
+/// to the type in the schema (`2.0` to an integer, `"7"` to a number, `3` to a string) are converted.
 pub async fn call_step(
     source: &dyn ToolSource,
     step: &FlowToolCall,
@@ -83,7 +84,8 @@ pub fn result_of(outcome: ToolOutcome) -> ToolResult {
     }
 }
 
-/// The map `{content, structuredContent, isError, meta, text}`; with an answer that cannot be used, `unusable` says why.
+/// The map `{content, structuredContent, isError, meta, text}`; with an unusable result, `unusable` contains the
+/// reason.
 pub fn result_map(output: ToolOutput) -> Json {
     let text = output.unusable.clone().unwrap_or_else(|| output.joined_text());
     let mut map = json!({
@@ -99,7 +101,7 @@ pub fn result_map(output: ToolOutput) -> Json {
     map
 }
 
-/// The arguments as the schema wants them, where that is obvious; the check afterwards judges the rest.
+/// The arguments with obvious conversions; the check afterwards decides about all others.
 fn fitted(arguments: &Map<String, Json>, spec: &ToolInfo) -> Map<String, Json> {
     let required = |name: &str| {
         let list = spec.parameters.get("required").and_then(Json::as_array);
@@ -134,12 +136,12 @@ fn fit(value: &Json, kind: &str) -> Json {
     fitted.unwrap_or_else(|| value.clone())
 }
 
-/// A number without a fraction, as an integer.
+/// An integral float as an integer.
 fn whole(number: &Number) -> Option<Json> {
     if let Some(integer) = number.as_i64() {
         return Some(integer.into());
     }
-    // Beyond 2^53 a float no longer names one integer.
+    // Above 2^53, a float is not an exact integer.
     let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= 9_007_199_254_740_992.0)?;
     Some((float as i64).into())
 }

@@ -1,4 +1,4 @@
-//! Why a call of a tool failed, as the code of a tool says it.
+//! The error type of tool code.
 
 use std::{error::Error, fmt};
 
@@ -8,13 +8,15 @@ use super::{
 };
 use segue_base::context::WaitError;
 
-/// Why a call failed: a text for the model, and what only operators read.
+/// An error of a tool call: a text for the model, and details for operators.
 ///
-/// Any error becomes one by `?`: the model is told that the call failed, and operators find the error with its causes in the log
-/// and in the trace. Errors may hold addresses and secrets, so a model reads only what [`ToolError::new`] is given.
+/// Any error converts into it by `?`: the model sees that the call failed, and operators find the error with its causes
+/// in the log and in the trace. Errors may contain addresses and secrets, so a model sees only the text given to
+/// [`ToolError::new`].
 ///
-/// An error says that nothing was done. Where that is not certain, such as a payment whose answer was lost, say so by
-/// [`ToolError::may_have_happened`]: the call is then never repeated blindly, and the model is told that nobody knows.
+/// An error means that the call had no effect. If that is uncertain, such as for a payment whose response was lost, use
+/// [`ToolError::may_have_happened`]: the call is then never repeated automatically, and the model sees that the outcome
+/// is unknown.
 #[derive(Debug)]
 pub struct ToolError {
     failure: ToolFailure,
@@ -22,46 +24,46 @@ pub struct ToolError {
 }
 
 impl ToolError {
-    /// A failure; the text is for the model: no secrets, no addresses.
+    /// An error with a text for the model: no secrets, no addresses.
     pub fn new(text: impl Into<String>) -> Self {
         Self { failure: ToolFailure::new(FailureKind::ToolError, text), may_have_happened: false }
     }
-    /// Nobody knows whether it was done; the text is for the model.
+    /// An unknown outcome, with a text for the model.
     pub fn may_have_happened(text: impl Into<String>) -> Self {
         Self { failure: ToolFailure::new(FailureKind::Unavailable, text), may_have_happened: true }
     }
-    /// The kind of the failure.
+    /// Sets the kind.
     #[must_use]
     pub fn kind(mut self, kind: FailureKind) -> Self {
         self.failure.kind = kind;
         self
     }
-    /// A code for operators.
+    /// Sets the error code for operators.
     #[must_use]
     pub fn code(mut self, code: impl Into<String>) -> Self {
         self.failure.code = Some(code.into());
         self
     }
-    /// The cause, for operators.
+    /// Sets the cause for operators.
     #[must_use]
     pub fn detail(mut self, detail: impl fmt::Display) -> Self {
         self.failure.detail = Some(detail.to_string());
         self
     }
-    /// The whole run of the agent must end.
+    /// Ends the whole agent run.
     #[must_use]
     pub fn fatal(mut self) -> Self {
         self.failure.fatal = true;
         self
     }
-    /// Slots that must be asked for before the tool can do its work: a `call` step of a flow asks for them and calls again.
+    /// Slots that must be collected before the tool can run: a `call` step of a flow collects them and calls again.
     #[must_use]
     pub fn needs(mut self, slots: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.failure.wants = slots.into_iter().map(Into::into).collect();
         self
     }
 
-    /// What came of a call of this tool; what operators must know of it is logged.
+    /// The outcome of the call; details for operators are logged.
     pub(super) fn into_outcome(self, tool: &str) -> ToolOutcome {
         let failure = self.failure;
         if failure.detail.is_some() || failure.code.is_some() {
@@ -83,7 +85,7 @@ impl<E: Error + 'static> From<E> for ToolError {
     }
 }
 
-/// An error and what caused it, in one line.
+/// An error with its causes, in one line.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! What the tests of this room share: a clock that follows tokio's paused time, and a context.
+//! Shared fixtures of the tests: a clock that follows tokio's paused time, and a context.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,7 +15,7 @@ use segue_base::{
     context::CallContext,
 };
 
-/// Follows tokio's clock, which tests pause.
+/// A clock on tokio's time, which tests pause.
 pub(super) struct PausedClock(Instant);
 
 impl PausedClock {
@@ -36,7 +36,7 @@ impl Clock for PausedClock {
     }
 }
 
-/// A context with a minute to go.
+/// A context with a deadline of one minute.
 pub(super) fn context() -> ToolCallContext {
     ToolCallContext {
         cx: CallContext::new(PausedClock::shared(), Duration::from_secs(60)),
@@ -50,7 +50,7 @@ pub(super) fn context() -> ToolCallContext {
     }
 }
 
-/// What is logged while this runs.
+/// The log output of a future.
 pub(crate) async fn logged<T>(work: impl Future<Output = T>) -> String {
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);

@@ -1,4 +1,5 @@
-//! One call of a tool: find it, check the arguments, send it within its time, cap what it gives, and say what became of it.
+//! One tool call: find the tool, check the arguments, call it within its timeouts, limit the size of the result, and
+//! report the outcome.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -19,9 +20,9 @@ use segue_base::{
     limits,
 };
 
-/// A call whose tool was found and whose arguments fit: what its caller's rules may judge before it is sent.
+/// A call with a known tool and valid arguments, which the rules of the caller may judge before it is sent.
 ///
-/// The order is the same for every call: find the tool, check the arguments, ask the rules, count, send.
+/// The order is the same for every call: find the tool, check the arguments, apply the rules, count, send.
 pub struct CheckedCall {
     tool: Arc<dyn ToolHandler>,
     arguments: Json,
@@ -32,18 +33,18 @@ impl CheckedCall {
     /// Finds the tool `name` of `tools` and checks the arguments.
     ///
     /// # Errors
-    /// The outcome that the model is told: there is no such tool, or the arguments do not fit.
+    /// The outcome for the model: the tool does not exist, or the arguments do not match its schema.
     #[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
     pub fn find(tools: &ToolSet, name: &str, arguments: Json) -> Result<Self, ToolOutcome> {
         let Some(entry) = tools.get(name) else { return Err(unknown_tool(tools, name)) };
-        // The class that this run gives the tool: its source may know another.
+        // The effect class in this run, which may differ from that of the source.
         Self::check(tools.tool(entry), &entry.check, arguments, entry.spec.effect)
     }
 
-    /// Checks the arguments for a tool that is found already.
+    /// Checks the arguments for a known tool.
     ///
     /// # Errors
-    /// The arguments do not fit.
+    /// The arguments do not match the schema.
     #[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
     pub fn check(
         tool: Arc<dyn ToolHandler>,
@@ -59,17 +60,18 @@ impl CheckedCall {
         Ok(Self { tool, arguments, class })
     }
 
-    /// What may be repeated of it.
+    /// The effect class.
     pub fn class(&self) -> EffectClass {
         self.class
     }
 
-    /// Sends it. Never an error: whatever goes wrong is an outcome that the model can be told.
+    /// Calls the tool. Every failure is an outcome that the model may see.
     ///
-    /// The call ends after `limit` without a sign of life (else the tool's own limit, else [`limits::TOOL_DEADLINE`]), after the
-    /// tool's longest time whatever it tells (else [`limits::TOOL_TOTAL`]), or at the deadline of the context. News that say no
-    /// more than those before are no sign of life. A running `write` is not cancelled: it runs to its end or its deadline, and
-    /// one whose end nobody saw is [`ToolOutcome::Unknown`]. *Cancellation*: dropping the future gives the call up.
+    /// The call ends after `limit` without progress (else the tool's own idle timeout, else [`limits::TOOL_DEADLINE`]),
+    /// after the total timeout of the tool (else [`limits::TOOL_TOTAL`]), or at the deadline of the context. Only
+    /// progress with an increased amount counts. A running `write` is not cancelled: it runs until its end or its
+    /// deadline, and one whose end was not observed is [`ToolOutcome::Unknown`]. Cancellation: dropping the future
+    /// abandons the call.
     pub async fn send(self, cx: &ToolCallContext, limit: Option<Duration>) -> ToolOutcome {
         let limit = limit.or(self.tool.limit()).unwrap_or(limits::TOOL_DEADLINE);
         let most = self.tool.most().unwrap_or(limits::TOOL_TOTAL).max(limit);
@@ -84,7 +86,7 @@ impl CheckedCall {
             return ToolOutcome::failed(FailureKind::Timeout, say(Word::LateBefore, &[]));
         }
         let began = inner.cx.clock.elapsed();
-        // A little longer than the tool has, so that what wraps it can record how it ended.
+        // A little longer than the timeout of the tool, so that its wrapper can record the end.
         match inner.cx.wait_with_grace(limits::TOOL_GRACE, self.tool.call(self.arguments, &inner)).await {
             Ok(outcome) => within_size(outcome, self.class),
             Err(WaitError::DeadlinePassed) => {
@@ -112,7 +114,8 @@ pub async fn invoke(
     }
 }
 
-/// Takes news: they are signs of life as long as they say more than those before, and go on to whoever wants to hear them.
+/// Receives progress. Progress with an increased amount extends the idle timeout; all of it is forwarded to the
+/// receiver of the caller.
 fn listening(inner: &CallContext, cx: &ToolCallContext) -> Arc<dyn Fn(Progress) + Send + Sync> {
     let (inner, outer, farthest) = (inner.clone(), cx.progress.clone(), Mutex::new(f64::NEG_INFINITY));
     Arc::new(move |news| {
@@ -128,13 +131,13 @@ fn listening(inner: &CallContext, cx: &ToolCallContext) -> Arc<dyn Fn(Progress) 
     })
 }
 
-/// How long a call was waited for that came too late: its limit, or longer where it showed signs of life.
+/// The time that a late call was waited for: its limit, or longer if there was progress.
 pub(super) fn waited(cx: &CallContext, began: Duration, limit: Duration) -> Duration {
     let tenths = cx.clock.elapsed().saturating_sub(began).as_millis() / 100;
     limit.max(Duration::from_millis(u64::try_from(tenths).unwrap_or_default() * 100))
 }
 
-/// The outcome of a call that gave no answer in `limit`.
+/// The outcome of a call without a result within `limit`.
 pub(super) fn late(effect: EffectClass, limit: Duration) -> ToolOutcome {
     let seconds = limit.as_millis().div_ceil(100) as f64 / 10.0;
     let message = say(Word::Late, &[("seconds", &seconds)]);
@@ -162,15 +165,15 @@ fn unknown_tool(tools: &ToolSet, name: &str) -> ToolOutcome {
     ToolOutcome::failed(FailureKind::UnknownTool, message)
 }
 
-/// The key that is the same whenever the same step is tried again, and comes at no other time: of the conversation, the number
-/// of its turn, the step, and the seed that was drawn when the turn's message was accepted. Numbers of turns come again, with a
-/// store in memory after a restart, after an erasure, or from an older copy of the store; the seed does not. The key tells
-/// nothing of the conversation to whom it is sent.
+/// The idempotency key: the same for every attempt of one step, and unique otherwise. It is made of the conversation,
+/// the number of the turn, the step, and the seed drawn when the message of the turn was accepted. Turn numbers repeat
+/// (after a restart with a store in memory, an erasure, or a restored backup of the store), but the seed does not. The
+/// key reveals nothing of the conversation.
 pub fn idempotency_key(conversation: &str, turn: u64, cx: &CallContext) -> Arc<str> {
     format!("{:032x}", idempotency_number(conversation, turn, cx)).into()
 }
 
-/// The same as a number, for ids of another form.
+/// The key as a number, for ids of another form.
 pub fn idempotency_number(conversation: &str, turn: u64, cx: &CallContext) -> u128 {
     let mut hash = Sha256::new();
     for part in [conversation, &turn.to_string(), &cx.seed.to_string(), cx.key.as_str()] {

@@ -44,26 +44,26 @@ pub use segue_base::effect::EffectClass;
 pub use segue_base::health::Health as SourceStatus;
 use segue_base::{context::CallContext, limits};
 
-/// What is known of a tool: what models see, and what its calls may do.
+/// The description of a tool: what models see, and the effect class of its calls.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ToolInfo {
-    /// Its name, as the model calls it.
+    /// Its name, as models call it.
     pub name: Arc<str>,
     /// What it does.
     pub description: Arc<str>,
-    /// JSON Schema of its arguments; always of type `object`.
+    /// The JSON Schema of its arguments; always of type `object`.
     pub parameters: Arc<Json>,
-    /// Whether the schema lies in the subset that strict mode of model wires wants.
+    /// Whether the schema is in the subset that the strict mode of model APIs accepts.
     pub strict: bool,
-    /// What may be repeated.
+    /// The effect class: whether a call may be repeated.
     pub effect: EffectClass,
-    /// Where it comes from, for traces: the server's name, or `custom`, `builtin`.
+    /// Its source, for traces: the name of the server, or `custom`, `builtin`.
     pub source: Arc<str>,
 }
 
 impl ToolInfo {
-    /// A tool without arguments that changes something, as long as nothing else is said of it.
+    /// A tool without arguments and of the effect class `write`.
     pub fn new(name: impl Into<Arc<str>>, description: impl Into<Arc<str>>) -> Self {
         Self {
             name: name.into(),
@@ -80,13 +80,13 @@ impl ToolInfo {
         self.parameters = Arc::new(schema);
         self
     }
-    /// What may be repeated of it.
+    /// Sets the effect class.
     #[must_use]
     pub fn effect(mut self, effect: EffectClass) -> Self {
         self.effect = effect;
         self
     }
-    /// Where it comes from.
+    /// Sets the source.
     #[must_use]
     pub fn source(mut self, source: impl Into<Arc<str>>) -> Self {
         self.source = source.into();
@@ -94,25 +94,26 @@ impl ToolInfo {
     }
 }
 
-/// What a tool may know of its call.
+/// The context of a tool call.
 #[derive(Clone)]
 pub struct ToolCallContext {
-    /// Deadline, cancellation, key.
+    /// Deadline, cancellation and key of the call.
     pub cx: CallContext,
-    /// Facts of the conversation and of the backend; no model sees them.
+    /// Metadata of the conversation and of the backend; models do not see them.
     pub metadata: Arc<Map<String, Json>>,
-    /// Who calls.
+    /// The caller.
     pub caller: ToolCaller,
-    /// What MCP carries as `_meta`.
+    /// The `_meta` object of an MCP request.
     pub meta: Arc<Map<String, Json>>,
-    /// Takes news of a long call; may be ignored.
+    /// Receives progress of a long call; a tool may ignore it.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
-    /// A key that is the same when the same step is tried again; for tools that know idempotency keys.
+    /// The idempotency key: the same for every attempt of the same step.
     pub idempotency_key: Arc<str>,
-    /// Who answers what the tool asks back; nobody, unless its server may ask.
+    /// Handles requests from the server to the client (MCP elicitation and sampling); `None` unless the server may send
+    /// them.
     pub inquired: Option<Arc<dyn ClientRequestHandler>>,
-    /// The effect class of this call, where somebody has a say above the tool's source: the author of an agent. `None`: that
-    /// of the tool's own [`info`](ToolHandler::info). A tool repeats nothing and reports nothing by any other class.
+    /// The effect class of this call if the author of an agent overrides it; `None` for that of the tool's
+    /// [`info`](ToolHandler::info). It alone decides about retries and about reports of unknown outcomes.
     pub effect: Option<EffectClass>,
 }
 
@@ -121,11 +122,11 @@ impl ToolCallContext {
     pub fn effect(&self, info: &ToolInfo) -> EffectClass {
         self.effect.unwrap_or(info.effect)
     }
-    /// The time that is left for the call. It ends then by itself: what waits longer is dropped.
+    /// The time left for the call. The call is dropped when it is over.
     pub fn remaining(&self) -> Duration {
         self.cx.remaining()
     }
-    /// Tells how far a long call is. Whoever waits for it waits longer as long as it gets further.
+    /// Reports the progress of a long call. Progress that increases extends the idle timeout of the call.
     pub fn report(&self, progress: Progress) {
         if let Some(report) = &self.progress {
             report(progress);
@@ -133,37 +134,38 @@ impl ToolCallContext {
     }
 }
 
-/// A form that a tool wants filled in the middle of a call.
+/// A request for user input during a tool call (MCP elicitation,
+/// <https://modelcontextprotocol.io/specification/2025-06-18/client/elicitation>).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ElicitationRequest {
-    /// The server that asks.
+    /// The requesting server.
     pub server: Arc<str>,
-    /// What it says to the user.
+    /// The message for the user.
     pub message: String,
-    /// JSON Schema of the form: an object of plain fields.
+    /// The JSON Schema of the form: an object of primitive fields.
     pub schema: Json,
 }
 
-/// The answer to a form.
+/// The response to an elicitation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ElicitationResponse {
-    /// The form, filled.
+    /// The completed form.
     Accept(Map<String, Json>),
-    /// Not answered, and nobody will be asked.
+    /// Declined: the user is not asked.
     Decline,
-    /// These fields have to be asked for first.
+    /// These fields must be collected from the user first.
     Missing(Vec<String>),
 }
 
-/// Who answers what a tool asks back.
+/// Handles requests that a server sends to the client during a call (MCP elicitation and sampling).
 pub trait ClientRequestHandler: Send + Sync {
-    /// Answers a form from what is known.
+    /// Answers an elicitation from known values.
     fn form(&self, inquiry: &ElicitationRequest) -> ElicitationResponse;
-    /// Lets our model answer a `sampling/createMessage`; the result is that of the protocol. *Cancellation*: dropping the
-    /// future gives the call of the model up.
+    /// Lets the configured model answer a `sampling/createMessage` request; the result is that of the protocol.
+    /// Cancellation: dropping the future cancels the model call.
     ///
     /// # Errors
-    /// In words that the server may read: there is no answer.
+    /// A text for the server: there is no answer.
     fn sample<'a>(&'a self, params: Json, cx: &'a CallContext) -> BoxFuture<'a, Result<Json, String>>;
 }
 
@@ -173,30 +175,31 @@ impl fmt::Debug for ToolCallContext {
     }
 }
 
-/// Who calls a tool.
+/// The caller of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCaller {
     /// The conversation.
     pub conversation: Arc<str>,
-    /// The agent; none for a call step.
+    /// The agent; `None` for a call step.
     pub agent: Option<Arc<str>>,
     /// The calling flow.
     pub flow: Option<Arc<str>>,
 }
 
-/// News of a long call.
+/// Progress of a long call (MCP progress notification).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// How far. A call whose news grow may take longer than its limit.
+    /// The current amount. A call whose amount increases may exceed its idle timeout.
     pub done: f64,
-    /// Of how much, if known.
+    /// The total amount, if known.
     pub total: Option<f64>,
     /// In words.
     pub message: Option<String>,
 }
 
 impl Progress {
-    /// Its words as one short line without hidden characters: they are text of others. `None` when it has none.
+    /// The message as one short line without control characters, because it is text of a third party; `None` without a
+    /// message.
     pub fn line(&self) -> Option<String> {
         let line = strip_hidden(self.message.as_deref()?);
         let line = single_line(&line);
@@ -205,110 +208,110 @@ impl Progress {
     }
 }
 
-/// What a tool gave. Never an `Err`: the model must be told.
+/// The outcome of a tool call. It is no `Result`, because the model must see failures too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
-    /// It answered.
+    /// It returned a result.
     Done(ToolOutput),
-    /// It failed, and nothing else is in doubt.
+    /// It failed, and had no effect.
     Failed(ToolFailure),
-    /// It may have run; nobody knows.
+    /// The outcome is unknown: it may have had its effect.
     Unknown(ToolFailure),
-    /// It goes on elsewhere.
+    /// It continues as a task elsewhere.
     Pending(TaskRef),
 }
 
-/// The answer of a tool.
+/// The result of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolOutput {
-    /// Structured content, if the tool gives any.
+    /// Structured content, if there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structured: Option<Json>,
-    /// Content parts as they came: `{type: text, text}` and others.
+    /// Content parts as received: `{type: text, text}` and others.
     #[serde(default)]
     pub content: Vec<Json>,
-    /// Why the answer of a call that changed something cannot be used, in words for the model. It was done all the same, so
-    /// there is nothing else in such an output.
+    /// Why the result of a call with an effect cannot be used, in a text for the model. The effect has happened, so the
+    /// output has no other content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unusable: Option<String>,
-    /// `_meta` of the answer.
+    /// `_meta` of the result.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub meta: Map<String, Json>,
 }
 
-/// Why a tool gave nothing.
+/// Why a tool call failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolFailure {
-    /// The kind, short and machine-readable.
+    /// The kind.
     pub kind: FailureKind,
-    /// In words, for the model: no secrets, no addresses.
+    /// The message for the model, without secrets and addresses.
     pub message: String,
-    /// Whether the whole run must end.
+    /// Whether the agent run must end.
     #[serde(default)]
     pub fatal: bool,
-    /// Fields that the user has to fill before the tool can do its work.
+    /// Fields that the user must fill before the tool can run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wants: Vec<String>,
-    /// A code, for operators.
+    /// An error code for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The cause, for operators.
+    /// The cause for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
-/// Kinds of failure.
+/// The kinds of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The tool says so itself.
+    /// The tool reported an error.
     ToolError,
-    /// It did not answer in time.
+    /// It did not finish in time.
     Timeout,
-    /// The server cannot be reached, or went away.
+    /// The server cannot be reached, or the connection was lost.
     Unavailable,
     /// There is no such tool.
     UnknownTool,
-    /// The arguments do not fit its schema.
+    /// The arguments do not match the schema.
     BadArguments,
-    /// Its answer is no answer: empty, too large, or against its own schema. Only of a call that changes nothing: what changed
-    /// something and said so is done, with an [`unusable`](ToolOutput::unusable) answer.
+    /// The result is invalid: empty, too large, or against its schema. Only for calls without effects: a call with an
+    /// effect succeeded, with an [`unusable`](ToolOutput::unusable) result.
     BadResult,
-    /// Somebody stopped it.
+    /// It was cancelled.
     Cancelled,
-    /// It is not allowed here.
+    /// It is not allowed.
     Refused,
 }
 
-/// A task that goes on elsewhere.
+/// A task that continues elsewhere.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskRef {
-    /// Its id there.
+    /// Its id at the server.
     pub id: String,
 }
 
-/// A tool as a type of your own: for what [`Tool`] cannot say, such as one whose description changes. [`Tool::from_handler`] makes
-/// a tool of it.
+/// A tool implemented by a type, for what [`Tool`] cannot express, such as a description that changes.
+/// [`Tool::from_handler`] makes a tool from it.
 #[async_trait]
 pub trait ToolHandler: Send + Sync {
     /// What it is.
     fn info(&self) -> &ToolInfo;
-    /// The compiled check of its arguments, where it keeps one; else whoever collects tools compiles the schema.
+    /// The compiled check of its arguments, if it has one; otherwise the schema is compiled when tools are collected.
     fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
         None
     }
-    /// The longest a call may be silent, where its source sets one.
+    /// The idle timeout of a call: the longest time without progress, if the source sets one.
     fn limit(&self) -> Option<Duration> {
         None
     }
-    /// The longest a call may take that keeps telling how far it is, where its source sets one.
+    /// The total timeout of a call that reports progress, if the source sets one.
     fn most(&self) -> Option<Duration> {
         None
     }
-    /// Does it. Arguments were checked against the schema. *Cancellation*: dropping the future gives the call up; whether it
-    /// ran is then unknown, and the journal says so for a `write`.
+    /// Calls the tool. The arguments match the schema. Cancellation: dropping the future abandons the call; its outcome
+    /// is then unknown, and the journal records that for a `write`.
     async fn call(&self, arguments: Json, context: &ToolCallContext) -> ToolOutcome;
 }
 
@@ -331,31 +334,31 @@ impl<H: ToolHandler + ?Sized> ToolHandler for Arc<H> {
     }
 }
 
-/// Somebody who lists tools: an MCP server, a registry.
+/// A source of tools, such as an MCP server.
 pub trait ToolSource: Send + Sync {
     /// Its name.
     fn name(&self) -> &str;
-    /// Its tools now.
+    /// Its current tools.
     ///
     /// # Errors
-    /// The source cannot be reached; the text is for operators.
+    /// [`SourceError`], for operators, if the source cannot be reached.
     fn list<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>>;
-    /// The version of the list; changes when the list may have.
+    /// The version of the list; it changes when the list may have changed.
     fn changes(&self) -> watch::Receiver<u64>;
-    /// Whether it answers, for `/health`.
+    /// Its health, for `/health`.
     fn status(&self) -> SourceStatus;
-    /// Closes it; waits at most as long as the context allows.
+    /// Closes the source; waits at most until the deadline of the context.
     fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()>;
 }
 
-/// The tools of a source at one moment.
+/// The tools of a source at one time.
 #[derive(Clone, Default)]
 pub struct ToolCatalog {
     /// Its version.
     pub version: u64,
     /// The tools, in the source's order.
     pub tools: Vec<Arc<dyn ToolHandler>>,
-    /// Tools that were left out, with the reason.
+    /// Excluded tools, with the reason.
     pub excluded: Vec<(String, String)>,
 }
 
@@ -369,12 +372,12 @@ impl fmt::Debug for ToolCatalog {
     }
 }
 
-/// Why a source lists nothing.
+/// Why the tools of a source cannot be listed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{source_name}: {reason}")]
 pub struct SourceError {
     /// The source.
     pub source_name: String,
-    /// Why, for operators.
+    /// The reason for operators.
     pub reason: String,
 }

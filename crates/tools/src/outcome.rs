@@ -1,4 +1,4 @@
-//! Outcomes: how each kind is made, and how it reads for a model.
+//! Constructors of outcomes, and their text for models.
 
 use std::fmt::Display;
 
@@ -12,7 +12,7 @@ use super::{
 use segue_base::{effect::Arrival, failpoint, limits};
 
 impl ToolOutput {
-    /// An answer of text alone.
+    /// A result of text only.
     pub fn text(text: impl Into<String>) -> Self {
         let part = Json::Object(Map::from_iter([
             ("type".to_owned(), Json::from("text")),
@@ -21,7 +21,7 @@ impl ToolOutput {
         Self { content: vec![part], ..Self::default() }
     }
 
-    /// An answer of structured content alone.
+    /// A result of structured content only.
     pub fn structured(value: Json) -> Self {
         Self { structured: Some(value), ..Self::default() }
     }
@@ -32,10 +32,10 @@ impl ToolOutput {
         texts.collect::<Vec<_>>().join("\n")
     }
 
-    /// Bytes of the answer as JSON, without making the JSON.
+    /// The size of the result as JSON, without building the JSON.
     pub(super) fn bytes(&self) -> usize {
         let mut count = Count(0);
-        // Writing to a counter cannot fail; should it, the count so far is what there is.
+        // Writing to a counter cannot fail.
         let _ = serde_json::to_writer(&mut count, self);
         count.0
     }
@@ -54,19 +54,19 @@ impl std::io::Write for Count {
 }
 
 impl ToolFailure {
-    /// A failure that the run survives.
+    /// A failure that does not end the agent run.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), fatal: false, wants: Vec::new(), code: None, detail: None }
     }
 }
 
 impl ToolOutcome {
-    /// A failure, and nothing else is in doubt.
+    /// A failure without effects.
     pub fn failed(kind: FailureKind, message: impl Into<String>) -> Self {
         Self::Failed(ToolFailure::new(kind, message))
     }
 
-    /// What becomes of a call that got no answer: a `write` that may have arrived may have happened.
+    /// The outcome of a call without a response: unknown for a `write` that may have arrived, otherwise a failure.
     pub fn unanswered(class: EffectClass, arrival: Arrival, kind: FailureKind, message: impl Into<String>) -> Self {
         let failure = ToolFailure::new(kind, message);
         if class.in_doubt(arrival) && !failpoint::is_armed("defect:unknown-is-failed") {
@@ -76,8 +76,8 @@ impl ToolOutcome {
         }
     }
 
-    /// What becomes of a call whose tool answered that it succeeded, but in no form that can be used: what changes something
-    /// has happened, so it is done; anything else failed, and may be tried again.
+    /// The outcome of a successful call with an invalid result: done for a call with effects, because they happened;
+    /// otherwise a failure that may be retried.
     pub fn unusable(effect: EffectClass, message: impl Into<String>) -> Self {
         match effect {
             EffectClass::Read | EffectClass::Composite => Self::failed(FailureKind::BadResult, message),
@@ -87,14 +87,14 @@ impl ToolOutcome {
         }
     }
 
-    /// Whether it counts as a failed call of an agent's run.
+    /// Whether it counts as a failed call of the agent run.
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::Unknown(_))
     }
 
-    /// The text that a model gets as the result of its call: structured content as JSON, else the text parts, with the
-    /// others described; failures as a short prefix and words. At most [`limits::TOOL_RESULT`] bytes, with a mark where
-    /// it was cut, and free of characters that cannot be seen.
+    /// The text of the result for a model: structured content as JSON, otherwise the text parts and a description of
+    /// the others; for failures a short prefix and the message. At most [`limits::TOOL_RESULT`] bytes, with a mark
+    /// where it was truncated, and without invisible characters.
     pub fn for_model(&self) -> String {
         let text = match self {
             Self::Done(output) => answer(output),
@@ -107,7 +107,7 @@ impl ToolOutcome {
 }
 
 impl FailureKind {
-    /// The kind as models and traces read it.
+    /// The kind for models and traces.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ToolError => "tool_error",
@@ -132,7 +132,7 @@ fn answer(output: &ToolOutput) -> String {
     }
     let mut parts = Vec::new();
     match &output.structured {
-        // Servers repeat structured content as text for old clients: the structure alone is enough.
+        // Servers repeat structured content as text for old clients: the structured form is enough.
         Some(value) => {
             parts.push(match unwrapped(value) {
                 Json::String(text) => text.clone(),
@@ -147,7 +147,7 @@ fn answer(output: &ToolOutput) -> String {
     if parts.is_empty() { say(Word::Empty, &[]) } else { parts.join("\n") }
 }
 
-/// Some servers wrap what is no object as `{"result": …}`; the wrapper says nothing.
+/// Some servers wrap values that are no objects as `{"result": …}`; the wrapper is removed.
 fn unwrapped(value: &Json) -> &Json {
     match value {
         Json::Object(map) if map.len() == 1 => map.get("result").unwrap_or(value),
@@ -180,7 +180,7 @@ fn described(part: &Json) -> String {
     }
 }
 
-/// Cuts a text to `limit` bytes, the mark included, never inside a character.
+/// Truncates a text to `limit` bytes including the mark, never inside a character.
 fn capped(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();

@@ -1,9 +1,9 @@
-//! Tools that stay what they were when somebody looked at them: `pin: true` of an MCP server.
+//! Pinning of tools (`pin: true` of an MCP server): a tool whose description changes after review is excluded.
 //!
-//! The first list of a pinned server is trusted, and the hash of each of its tools (name, description, schema of arguments)
-//! is kept in a file of the project. From then on a tool whose hash is another one, and a tool that is new, is left out with
-//! its reason, so no model ever reads it. Who has looked at the change accepts it by `segue mcp pins --write`, or takes the server
-//! out of the file, and the next list is trusted again. The file belongs under version control.
+//! The first list of a pinned server is trusted, and the hash of each tool (name, description, schema of the arguments)
+//! is stored in a file of the project. After that a tool with a different hash and a new tool are excluded with the
+//! reason, so no model reads them. A reviewed change is accepted by `segue mcp pins --write`; a server that is removed
+//! from the file is trusted again at its next list. The file belongs under version control.
 
 use std::{
     collections::BTreeMap,
@@ -21,22 +21,22 @@ use tokio::sync::watch;
 use super::{SourceError, SourceStatus, ToolCatalog, ToolHandler, ToolInfo, ToolSource};
 use segue_base::{context::CallContext, limits};
 
-/// The name of the file, in the project's folder.
+/// The name of the file in the project folder.
 pub const FILE: &str = "pins.json";
 
-/// What the file holds: by server, by tool, a hash.
+/// The content of the file: hashes by server and tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 struct Pins(BTreeMap<String, BTreeMap<String, String>>);
 
-/// How a tool stands to its pin.
+/// The status of a tool compared to its pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PinStatus {
-    /// It is what it was.
+    /// Unchanged.
     Same,
-    /// Its description or its arguments are others.
+    /// Its description or its arguments changed.
     Changed,
-    /// It was not there when the server was pinned, or the server is not pinned yet.
+    /// It is new, or the server is not pinned yet.
     New,
     /// It is no longer listed.
     Gone,
@@ -47,23 +47,24 @@ pub enum PinStatus {
 pub struct PinFile(Arc<Shared>);
 
 struct Shared {
-    /// Where they are kept; nowhere for a project without a folder.
+    /// The file; `None` for a project without a folder.
     path: Option<PathBuf>,
     pins: Mutex<Result<Pins, String>>,
 }
 
 impl PinFile {
-    /// The pins in this folder; none yet if there is no file. A file that cannot be read pins nothing and lets nothing through.
+    /// The pins in this folder; empty if there is no file. If the file cannot be read, all tools of pinned servers are
+    /// excluded.
     pub fn of(folder: &Path) -> Self {
         let path = (!folder.as_os_str().is_empty()).then(|| folder.join(FILE));
         let pins = path.as_deref().map_or_else(|| Ok(Pins::default()), read);
         Self(Arc::new(Shared { path, pins: Mutex::new(pins) }))
     }
 
-    /// How the tools that a server lists stand to its pins: first the listed ones in their order, then those that are gone.
+    /// The pin status of the tools of a server: the listed ones in their order, then the removed ones.
     ///
     /// # Errors
-    /// In words: the file cannot be read.
+    /// A text: the file cannot be read.
     pub fn compare(&self, server: &str, catalog: &ToolCatalog) -> Result<Vec<(String, PinStatus)>, String> {
         let pins = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let known = pins.as_ref().map_err(Clone::clone)?.0.get(server);
@@ -80,10 +81,10 @@ impl PinFile {
         Ok(standings)
     }
 
-    /// Pins the tools of a server as it lists them, whatever was pinned before.
+    /// Pins the listed tools of a server and replaces its earlier pins.
     ///
     /// # Errors
-    /// In words: the file cannot be read or written. Nothing is pinned then.
+    /// A text: the file cannot be read or written. Nothing is pinned then.
     pub fn pin(&self, server: &str, catalog: &ToolCatalog) -> Result<(), String> {
         let mut kept = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pins = kept.as_ref().map_err(Clone::clone)?.clone();
@@ -95,7 +96,7 @@ impl PinFile {
         Ok(())
     }
 
-    /// The same list without the tools that are not what they were.
+    /// The list without new and changed tools.
     fn held(&self, server: &str, mut catalog: ToolCatalog) -> ToolCatalog {
         let mut pins = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let pins = match &mut *pins {
@@ -107,7 +108,7 @@ impl PinFile {
             }
         };
         if !pins.0.contains_key(server) {
-            // An empty list tells nothing: the server may be about to fill it.
+            // An empty list is not pinned: the server may not be ready.
             if catalog.tools.is_empty() {
                 return catalog;
             }
@@ -159,7 +160,7 @@ fn read(path: &Path) -> Result<Pins, String> {
 
 fn write(path: &Path, pins: &Pins) -> io::Result<()> {
     let text = serde_json::to_string_pretty(pins).map_err(io::Error::other)?;
-    // A name of its own: another process may be writing too.
+    // A unique name, because another process may write too.
     let beside = path.with_extension(format!("json.{}.new", std::process::id()));
     fs::write(&beside, text + "\n")?;
     fs::rename(&beside, path)
@@ -169,18 +170,17 @@ fn hashes(catalog: &ToolCatalog) -> BTreeMap<String, String> {
     catalog.tools.iter().map(|tool| (tool.info().name.to_string(), hash(tool.info()))).collect()
 }
 
-/// Whether a tool is what was pinned. Older pins were made of the schema as the server wrote it.
+/// Whether a tool matches its pin. Older pins are hashes of the schema as the server wrote it.
 fn is_pinned(pinned: &str, spec: &ToolInfo) -> bool {
     pinned == hash(spec) || pinned == hash_of(spec, &spec.parameters)
 }
 
-/// What a tool is, to those who read it: a change of any of it is a change of the tool. The order of keys says nothing: some
-/// servers write them as a hash map gives them.
+/// The hashed content of a tool. The order of keys does not matter, because some servers list them in random order.
 fn hash(spec: &ToolInfo) -> String {
     hash_of(spec, &sorted(&spec.parameters))
 }
 
-/// A value with the keys of all its objects in order.
+/// A value with all object keys sorted.
 fn sorted(value: &Json) -> Json {
     match value {
         Json::Object(map) => {
@@ -201,14 +201,14 @@ fn hash_of(spec: &ToolInfo, parameters: &Json) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A source whose tools are pinned.
+/// A tool source with pinned tools.
 pub struct PinnedSource {
     inner: Arc<dyn ToolSource>,
     pins: PinFile,
 }
 
 impl PinnedSource {
-    /// Holds the tools of `inner` against these pins.
+    /// Filters the tools of `inner` by these pins.
     pub fn new(inner: Arc<dyn ToolSource>, pins: PinFile) -> Self {
         Self { inner, pins }
     }

@@ -1,7 +1,7 @@
-//! Which tools one run of an agent has, and under which names.
+//! The tools of one agent run and their names.
 //!
-//! Names are plain; a tool of an MCP server gets the prefix `server__` only where its plain name clashes. Names are
-//! matched exactly: a near miss is an unknown tool, never a guess.
+//! Names are plain; a tool of an MCP server has the prefix `server__` only if its plain name conflicts with another
+//! one. Names are matched exactly: a similar name is an unknown tool.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,28 +14,28 @@ use segue_engine::ids::ToolName;
 use super::{ArgumentCheck, EffectClass, ToolCatalog, ToolHandler, ToolInfo};
 use segue_base::limits;
 
-/// A tool as one run has it.
+/// A tool in an agent run.
 #[derive(Clone)]
 pub struct Entry {
-    /// Its spec, under the name that it has in this run.
+    /// Its description, under its name in this run.
     pub spec: ToolInfo,
-    /// The tool as its source has it; [`ToolSet::tool`] gives it as the run has it.
+    /// The tool of the source; [`ToolSet::tool`] returns it with the wrappers of the run.
     tool: Arc<dyn ToolHandler>,
     /// The check of its arguments.
     pub check: Arc<ArgumentCheck>,
 }
 
-/// The tools of one run, sorted by name so that the same tools always read the same (provider caches need that).
+/// The tools of one agent run, sorted by name: model providers cache prompts by prefix, so the order must be stable.
 ///
-/// Cheap to clone: copies share the list until one of them is narrowed.
+/// Cheap to clone: clones share the list until one of them is filtered.
 #[derive(Clone, Default)]
 pub struct ToolSet {
     list: Arc<List>,
-    /// What stands around every tool.
+    /// The wrapper of every tool.
     wrap: Option<Arc<Wrap>>,
 }
 
-/// Puts something around a tool.
+/// Wraps a tool.
 type Wrap = dyn Fn(&Entry) -> Arc<dyn ToolHandler> + Send + Sync;
 
 #[derive(Clone, Default)]
@@ -46,7 +46,7 @@ struct List {
 }
 
 impl ToolSet {
-    /// Begins a set.
+    /// Starts a set.
     pub fn builder() -> ToolSetBuilder {
         ToolSetBuilder::default()
     }
@@ -62,15 +62,15 @@ impl ToolSet {
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.list.index.get(name).and_then(|at| self.list.entries.get(*at))
     }
-    /// The tool of an entry, to be called: with all that this run has put around it.
+    /// The tool of an entry with all wrappers of this run.
     pub fn tool(&self, entry: &Entry) -> Arc<dyn ToolHandler> {
         self.wrap.as_ref().map_or_else(|| entry.tool.clone(), |wrap| wrap(entry))
     }
-    /// Tools that were left out, with the reason, for traces and `check --online`.
+    /// Excluded tools, with the reason, for traces and `check --online`.
     pub fn excluded(&self) -> &[(String, String)] {
         &self.list.excluded
     }
-    /// The same set without the tools whose names do not fit.
+    /// The set without the tools whose names do not match.
     #[must_use]
     pub fn only(mut self, keeps: impl Fn(&str) -> bool) -> Self {
         let list = Arc::make_mut(&mut self.list);
@@ -78,7 +78,7 @@ impl ToolSet {
         list.index();
         self
     }
-    /// The same set with other effect classes, where `class` knows one: the author's word over everybody else's.
+    /// The set with the effect classes that `class` returns, which override those of the source.
     #[must_use]
     pub fn classed(mut self, class: impl Fn(&str) -> Option<EffectClass>) -> Self {
         for entry in &mut Arc::make_mut(&mut self.list).entries {
@@ -88,8 +88,8 @@ impl ToolSet {
         }
         self
     }
-    /// The same set with every tool wrapped, as recording does. A tool is wrapped when it is called: most turns call few of many,
-    /// or none.
+    /// The set with every tool wrapped, for recording. A tool is wrapped only when it is called, because most turns
+    /// call few of many tools.
     #[must_use]
     pub fn wrapped(
         mut self,
@@ -110,9 +110,9 @@ impl fmt::Debug for ToolSet {
 /// Collects the tools of one run.
 #[derive(Default)]
 pub struct ToolSetBuilder {
-    /// Tools that keep their names: built-in ones, then custom ones.
+    /// Tools whose names never change: built-in tools, then custom ones.
     own: Vec<Arc<dyn ToolHandler>>,
-    /// Names that no tool of a server may have plain.
+    /// Reserved names: a tool of a server never has one without its prefix.
     reserved: HashSet<Arc<str>>,
     /// Servers with their tools, in the order of the agent's file.
     served: Vec<(Arc<str>, Arc<dyn ToolHandler>)>,
@@ -120,19 +120,19 @@ pub struct ToolSetBuilder {
 }
 
 impl ToolSetBuilder {
-    /// Keeps a name free: a server's tool of this name gets its prefix.
+    /// Reserves a name: a tool of a server with this name gets its prefix.
     #[must_use]
     pub fn reserve(mut self, name: impl Into<Arc<str>>) -> Self {
         self.reserved.insert(name.into());
         self
     }
-    /// Adds a tool that keeps its name: a built-in or a custom one. Of two with one name the first stays.
+    /// Adds a built-in or custom tool, whose name never changes. Of two with one name the first remains.
     #[must_use]
     pub fn own(mut self, tool: Arc<dyn ToolHandler>) -> Self {
         self.own.push(tool);
         self
     }
-    /// Adds the tools of a server: those of `include` (all, when it is empty) without those of `exclude`.
+    /// Adds the tools of a server: those in `include` (all if it is empty) except those in `exclude`.
     #[must_use]
     pub fn server(mut self, server: &str, catalog: &ToolCatalog, include: &[ToolName], exclude: &[ToolName]) -> Self {
         let server: Arc<str> = server.into();
@@ -152,7 +152,7 @@ impl ToolSetBuilder {
         self
     }
 
-    /// The set. Clashes are resolved here, by name alone, so the order of servers does not matter.
+    /// Builds the set. Name conflicts are resolved here, independent of the order of servers.
     pub fn build(mut self) -> ToolSet {
         let mut set = List::default();
         let own = std::mem::take(&mut self.own);
@@ -168,7 +168,7 @@ impl ToolSetBuilder {
         for (_, tool) in &self.served {
             *wanted.entry(folded(&callable(&tool.info().name))).or_default() += 1;
         }
-        // Names that models may confuse count as the same: they differ by case alone.
+        // Names that differ only in case count as equal, because models may confuse them.
         let taken: HashSet<String> = set.index.keys().chain(self.reserved.iter()).map(|name| folded(name)).collect();
         for (server, tool) in self.served {
             let plain = callable(&tool.info().name);
@@ -215,7 +215,7 @@ impl List {
     }
 }
 
-/// A name in the letters that every model wire takes.
+/// A name reduced to the characters that every model API accepts.
 fn callable(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
 }

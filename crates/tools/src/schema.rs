@@ -1,4 +1,5 @@
-//! Checking arguments against a JSON Schema: compiled once per tool, local references only, and no value is ever changed.
+//! Validation of arguments against a JSON Schema (<https://json-schema.org>). A schema is compiled once per tool, only
+//! local references are allowed, and values are never changed.
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use super::words::{Word, say};
 use segue_base::limits;
 
-/// A compiled schema. Cheap to ask, expensive to make: keep it beside its tool.
+/// A compiled schema. Compiling is expensive, checking is cheap: keep it with its tool.
 pub struct ArgumentCheck {
     validator: Validator,
 }
@@ -19,13 +20,13 @@ impl fmt::Debug for ArgumentCheck {
     }
 }
 
-/// Why a schema is not used. The texts are for operators.
+/// Why a schema is refused. The texts are for operators.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     /// It is longer than [`limits::MCP_SCHEMA`].
     #[error("its schema has {bytes} bytes, more than the {limit} that are read", limit = limits::MCP_SCHEMA)]
     TooLarge {
-        /// How long it is.
+        /// Its size in bytes.
         bytes: usize,
     },
     /// It is nested deeper than [`limits::MCP_SCHEMA_DEPTH`].
@@ -34,19 +35,19 @@ pub enum SchemaError {
     /// It does not describe an object.
     #[error("its schema describes no object: arguments are always an object")]
     NotAnObject,
-    /// It points outside itself.
+    /// It has a reference to another document.
     #[error("its schema points elsewhere (`{reference}`): only references inside the schema (`#/…`) are followed")]
     Remote {
         /// The reference.
         reference: String,
     },
-    /// A reference leads back to itself without saying anything.
+    /// References form a cycle without any other keyword.
     #[error("its schema turns in a circle at `{reference}`")]
     Circle {
         /// The reference.
         reference: String,
     },
-    /// It is no valid schema.
+    /// It is not a valid schema.
     #[error("its schema is not valid: {0}")]
     Invalid(String),
 }
@@ -55,7 +56,7 @@ impl ArgumentCheck {
     /// Compiles a schema of arguments.
     ///
     /// # Errors
-    /// [`SchemaError`]: too large, too deep, not about an object, pointing elsewhere, or not valid.
+    /// [`SchemaError`]: too large, too deep, not of an object, with a reference to another document, or invalid.
     pub fn compile(schema: &Json) -> Result<Self, SchemaError> {
         let describes_object = match schema.get("type") {
             None => schema.is_object(),
@@ -85,8 +86,8 @@ impl ArgumentCheck {
         Ok(Self { validator })
     }
 
-    /// What is wrong with `arguments`, in the model's words; empty when they fit. At most [`limits::TOOL_PROBLEMS`], and a
-    /// count of the rest.
+    /// The problems of `arguments` for the model; empty if they are valid. At most [`limits::TOOL_PROBLEMS`], and the
+    /// number of the others.
     pub fn problems(&self, arguments: &Json) -> Vec<String> {
         let mut errors = self.validator.iter_errors(arguments);
         let mut problems: Vec<String> =
@@ -117,7 +118,7 @@ fn in_words(error: &jsonschema::ValidationError<'_>) -> String {
     }
 }
 
-/// Walks the schema once: depth, references that leave it, references that only lead to one another.
+/// Checks the depth of the schema, references to other documents, and cycles of references.
 fn survey(root: &Json, part: &Json, depth: usize) -> Result<(), SchemaError> {
     if depth > limits::MCP_SCHEMA_DEPTH {
         return Err(SchemaError::TooDeep);
@@ -136,7 +137,7 @@ fn survey(root: &Json, part: &Json, depth: usize) -> Result<(), SchemaError> {
     }
 }
 
-/// Follows a chain of bare references; a chain that comes back without passing a real keyword would never end.
+/// Follows a chain of references. A cycle without any other keyword would never end.
 fn follow(root: &Json, first: &str) -> Result<(), SchemaError> {
     let mut reference = first;
     for _ in 0..=limits::MCP_SCHEMA_DEPTH {
@@ -151,7 +152,7 @@ fn follow(root: &Json, first: &str) -> Result<(), SchemaError> {
     Err(SchemaError::Circle { reference: first.to_owned() })
 }
 
-/// The schema as models get it: unchanged, but always of type `object` and with `properties`.
+/// The schema for models: unchanged, but always with `type: object` and `properties`.
 pub fn completed(schema: Json) -> Json {
     let mut map = match schema {
         Json::Object(map) => map,

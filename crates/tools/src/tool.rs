@@ -1,4 +1,4 @@
-//! Tools written in Rust, from a closure: the type of its arguments gives the schema, its errors become failed calls.
+//! Tools written in Rust as closures. The type of the arguments determines the schema; errors become failed calls.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ type Run = dyn Fn(Json, ToolCallContext) -> BoxFuture<'static, ToolOutcome> + Se
 #[derive(Clone)]
 pub struct Tool {
     info: ToolInfo,
-    /// `None` where the schema cannot be compiled: whoever collects tools then leaves this one out, and says why.
+    /// `None` if the schema cannot be compiled: the tool is then excluded with the reason.
     check: Option<Arc<ArgumentCheck>>,
     timeout: Option<Duration>,
     total_timeout: Option<Duration>,
@@ -48,11 +48,11 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// A tool of an asynchronous closure with typed arguments. Doc comments of the type and of its fields are the descriptions that
-    /// a model reads. The result is any value that can be serialised; a text is passed on as it is. An error of any type ends
-    /// the call by `?`, as [`ToolError`] says.
+    /// A tool from an asynchronous closure with typed arguments. Doc comments of the type and of its fields are the
+    /// descriptions for models. The result is any serialisable value; a string is passed on as text. An error of any
+    /// type ends the call by `?`, see [`ToolError`].
     ///
-    /// A tool counts as a `write` unless [`effect`](Self::effect) says otherwise.
+    /// The effect class is `write` unless [`effect`](Self::effect) sets another one.
     pub fn new<A, T, F, W>(name: impl Into<Arc<str>>, description: impl Into<Arc<str>>, run: F) -> Self
     where
         A: DeserializeOwned + JsonSchema,
@@ -77,7 +77,7 @@ impl Tool {
         })
     }
 
-    /// The same with a JSON Schema in place of a type. The arguments were checked against it.
+    /// A tool with a JSON Schema in place of a type. The arguments match the schema.
     pub fn with_schema<T, F, W>(
         name: impl Into<Arc<str>>,
         description: impl Into<Arc<str>>,
@@ -97,7 +97,7 @@ impl Tool {
         })
     }
 
-    /// A tool of all that is known of it, and a closure that says itself what came of a call.
+    /// A tool from a description and a closure that returns the outcome itself.
     pub fn from_fn<F, W>(info: ToolInfo, run: F) -> Self
     where
         F: Fn(Json, ToolCallContext) -> W + Send + Sync + 'static,
@@ -110,7 +110,7 @@ impl Tool {
         Self { info, check, timeout: None, total_timeout: None, run }
     }
 
-    /// A tool that a type of your own implements.
+    /// A tool from an implementation of [`ToolHandler`].
     pub fn from_handler(handler: impl ToolHandler + 'static) -> Self {
         let handler = Arc::new(handler);
         let (info, check) = (handler.info().clone(), handler.arguments());
@@ -122,21 +122,21 @@ impl Tool {
         Self { info, check, timeout, total_timeout, run }
     }
 
-    /// What may be repeated of it.
+    /// Sets the effect class.
     #[must_use]
     pub fn effect(mut self, effect: EffectClass) -> Self {
         self.info.effect = effect;
         self
     }
 
-    /// The longest that a call may take without [progress](ToolCallContext::report), in place of the usual limit.
+    /// Sets the longest time of a call without [progress](ToolCallContext::report), in place of the default.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
         self
     }
 
-    /// What it is.
+    /// The description of the tool.
     pub fn info(&self) -> &ToolInfo {
         &self.info
     }
@@ -167,11 +167,11 @@ impl fmt::Debug for Tool {
     }
 }
 
-/// The arguments of a tool that takes none.
+/// The type of the arguments of a tool without arguments.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 pub struct NoArguments {}
 
-/// The schema of a type, as models read it: in one piece, without what only other programs need.
+/// The schema of a type for models: one document, without keywords that only other programs need.
 fn schema_of<A: JsonSchema>() -> Json {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -183,8 +183,8 @@ fn schema_of<A: JsonSchema>() -> Json {
     completed(Json::Object(schema))
 }
 
-/// The arguments as the type wants them. The schema let them through, but a type may want more than its schema says. `Err`: which
-/// field does not fit and why, for the model.
+/// Deserialises the arguments. They match the schema, but a type may be stricter. `Err`: which field is invalid and
+/// why, for the model.
 fn typed<A: DeserializeOwned>(arguments: Json) -> Result<A, String> {
     serde_path_to_error::deserialize(arguments).map_err(|error| {
         let path = error.path().to_string();
@@ -193,7 +193,7 @@ fn typed<A: DeserializeOwned>(arguments: Json) -> Result<A, String> {
     })
 }
 
-/// What a typed result means for the caller.
+/// The outcome of a typed result.
 fn outcome<T: Serialize>(tool: &str, result: Result<T, ToolError>) -> ToolOutcome {
     let value = match result {
         Ok(value) => serde_json::to_value(value),
@@ -203,7 +203,7 @@ fn outcome<T: Serialize>(tool: &str, result: Result<T, ToolError>) -> ToolOutcom
         Ok(Json::Null) => ToolOutput::default(),
         Ok(Json::String(text)) => ToolOutput::text(text),
         Ok(value) => ToolOutput::structured(value),
-        // It was done: only what it says about it is lost.
+        // The effect happened; only the result is lost.
         Err(error) => ToolOutput { unusable: Some(error.to_string()), ..ToolOutput::default() },
     })
 }

@@ -1,4 +1,4 @@
-//! Tools written in Rust that stand for a server: agents and call steps reach them by its name.
+//! Tools written in Rust that take the place of a server: agents and call steps use them by its name.
 
 use std::{fmt, sync::Arc};
 
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::{SourceError, SourceStatus, Tool, ToolCatalog, ToolHandler, ToolSource};
 use segue_base::context::CallContext;
 
-/// A source of tools that are part of this program. It is always up, and its list never changes.
+/// A tool source of tools in this program. Its list never changes, and its health is always up.
 pub struct Toolbox {
     name: String,
     tools: Vec<Arc<dyn ToolHandler>>,
@@ -16,7 +16,7 @@ pub struct Toolbox {
 }
 
 impl Toolbox {
-    /// Stands for the server `name` of `endpoints.yml`.
+    /// Takes the place of the server `name` of `endpoints.yml`.
     pub fn new(name: impl Into<String>, tools: impl IntoIterator<Item = Tool>) -> Self {
         let tools = tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn ToolHandler>).collect();
         Self { name: name.into(), tools, changes: watch::Sender::new(0) }

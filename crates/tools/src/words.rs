@@ -1,4 +1,4 @@
-//! The words in which models hear of their tools. They stand in `prompts/words.txt`; this file only fills them in.
+//! Texts about tools for models. They are in `prompts/words.txt`; this file fills in their values.
 
 use std::{collections::HashMap, fmt::Display, sync::LazyLock};
 
@@ -6,8 +6,8 @@ const FILE: &str = include_str!("../prompts/words.txt");
 
 macro_rules! words {
     ($($name:ident = $key:literal,)*) => {
-        /// One sentence of the file.
-        // Without the MCP client nothing says its words; they stay here, for the file is one.
+        /// A text of the file.
+        // Some texts are used by the MCP client only, but the file contains all of them.
         #[cfg_attr(not(feature = "mcp"), allow(dead_code))]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Word { $($name,)* }
@@ -65,7 +65,7 @@ static TEXTS: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
     lines.filter_map(|line| line.split_once(" = ")).collect()
 });
 
-/// The sentence with its values in. A value is data: braces inside it stay as they are.
+/// Renders a text with its values. Braces within a value are kept.
 pub(super) fn say(word: Word, values: &[(&str, &dyn Display)]) -> String {
     let mut rest = TEXTS.get(word.key()).copied().unwrap_or(word.key());
     let mut out = String::with_capacity(rest.len() + 32);

@@ -90,10 +90,10 @@ pub(crate) async fn run(
                 (came, again)
             }
             Err(fault) => {
-                let again = fault.may_be_repeated();
+                let again = fault.can_resend();
                 // The task that the message belongs to is stopped: what it did is no longer in doubt.
-                let is_stopped = memory.task_id.is_some() && fault.kind == A2aErrorKind::Late;
-                (Err(if is_stopped { fault } else { fault.of_sending() }), again)
+                let is_stopped = memory.task_id.is_some() && fault.kind == A2aErrorKind::TimedOut;
+                (Err(if is_stopped { fault } else { fault.into_send_error() }), again)
             }
         };
         if again && attempt + 1 < limits::A2A_TRIES && !cx.cancel.is_cancelled() {
@@ -195,14 +195,14 @@ async fn ended(
             }
         }
         Ok(Came::Task(task)) => {
-            if !task.status.state.waits() {
+            if !task.status.state.is_interrupted() {
                 memory.forget_task();
             }
             memory.is_working = false;
             outcome::of_task(&task)
         }
         Err(fault)
-            if fault.kind == A2aErrorKind::Late
+            if fault.kind == A2aErrorKind::TimedOut
                 && remote.push_notification_url.is_some()
                 && memory.task_id.is_some() =>
         {
@@ -211,7 +211,7 @@ async fn ended(
             Ending { status: AgentStatus::Yielded, ..Ending::asks(String::new()) }
         }
         Err(fault) => {
-            if let Some(id) = memory.task_id.as_ref().filter(|_| fault.kind != A2aErrorKind::Shut) {
+            if let Some(id) = memory.task_id.as_ref().filter(|_| fault.kind != A2aErrorKind::JournalClosed) {
                 stop(peer, id, cx).await;
             }
             memory.forget_task();
@@ -234,10 +234,10 @@ fn broken(fault: &A2aError) -> Ending {
             let status = AgentStatus::Cancelled { reason: fault.message.clone() };
             return Ending { status, ..Ending::done(String::new()) };
         }
-        A2aErrorKind::Card | A2aErrorKind::Identity | A2aErrorKind::Unreachable => UNREACHABLE,
-        A2aErrorKind::Late => LATE,
-        A2aErrorKind::Unknown => UNKNOWN,
-        A2aErrorKind::Shut => "A0510",
+        A2aErrorKind::Card | A2aErrorKind::Authentication | A2aErrorKind::Unreachable => UNREACHABLE,
+        A2aErrorKind::TimedOut => LATE,
+        A2aErrorKind::OutcomeUnknown => UNKNOWN,
+        A2aErrorKind::JournalClosed => "A0510",
         _ => ANSWER,
     };
     Ending::failed(code, fault.message.clone())
@@ -253,7 +253,7 @@ struct Told<'a> {
 }
 
 impl TaskListener for Told<'_> {
-    fn said<'b>(&'b mut self, text: &'b str) -> BoxFuture<'b, ()> {
+    fn on_status_text<'b>(&'b mut self, text: &'b str) -> BoxFuture<'b, ()> {
         Box::pin(async move {
             let id: Arc<str> = self.cx.step(self.texts.len()).key.as_str().into();
             tracing::debug!(agent = &*self.agent, "a remote agent says how it goes on");

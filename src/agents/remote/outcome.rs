@@ -71,7 +71,7 @@ impl Memory {
     }
     /// The open task as far as it is known.
     pub(super) fn task(&self) -> Task {
-        Task::named(self.task_id.as_deref().unwrap_or_default(), self.context_id.as_deref().unwrap_or_default())
+        Task::new(self.task_id.as_deref().unwrap_or_default(), self.context_id.as_deref().unwrap_or_default())
     }
 }
 

@@ -20,9 +20,8 @@ use serde_json::{Map, Value as Json, json};
 use super::*;
 use crate::{
     a2a::{
-        A2aWireFormat,
+        A2aWireFormat, decode,
         model::{Part, Update},
-        reading,
     },
     agents::hooks::{AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange},
     clock::Clock,
@@ -68,7 +67,7 @@ impl A2aClient for Given {
                 },
             };
             for text in said {
-                listener.said(text).await;
+                listener.on_status_text(text).await;
             }
             end
         })
@@ -111,7 +110,7 @@ impl ReplySink for Pieces {
 /// A task in the older generation's words.
 fn task(status: Json, artifacts: Json) -> Task {
     let json = json!({"kind": "task", "id": "t", "contextId": "c", "status": status, "artifacts": artifacts});
-    match reading::update(&json, A2aWireFormat::Old).unwrap() {
+    match decode::update(&json, A2aWireFormat::JsonRpcV0_3).unwrap() {
         Update::Task(task) => task,
         other => panic!("{other:?}"),
     }
@@ -313,17 +312,17 @@ async fn faults_have_codes_and_only_safe_ones_are_tried_again() {
     for (kind, expected, messages) in [
         (A2aErrorKind::Unreachable, "A0511", 3),
         (A2aErrorKind::Card, "A0511", 1),
-        (A2aErrorKind::Identity, "A0511", 1),
-        (A2aErrorKind::Protocol(codes::INTERNAL), "A0512", 3),
-        (A2aErrorKind::Protocol(codes::PARAMS), "A0512", 1),
-        (A2aErrorKind::Broken, "A0515", 1),
-        (A2aErrorKind::Unreadable, "A0512", 1),
+        (A2aErrorKind::Authentication, "A0511", 1),
+        (A2aErrorKind::Protocol(codes::INTERNAL_ERROR), "A0512", 3),
+        (A2aErrorKind::Protocol(codes::INVALID_PARAMS), "A0512", 1),
+        (A2aErrorKind::ConnectionLost, "A0515", 1),
+        (A2aErrorKind::InvalidResponse, "A0512", 1),
         (A2aErrorKind::Status(429), "A0512", 3),
         (A2aErrorKind::Status(404), "A0512", 1),
         (A2aErrorKind::Status(503), "A0515", 1),
         (A2aErrorKind::Status(500), "A0515", 1),
-        (A2aErrorKind::Late, "A0515", 1),
-        (A2aErrorKind::Unknown, "A0515", 1),
+        (A2aErrorKind::TimedOut, "A0515", 1),
+        (A2aErrorKind::OutcomeUnknown, "A0515", 1),
     ] {
         let peer = Given::firsts((0..3).map(|_| Err(fault(kind.clone()))));
         let mut world = World::new("");
@@ -335,7 +334,7 @@ async fn faults_have_codes_and_only_safe_ones_are_tried_again() {
 #[tokio::test]
 async fn a_task_that_was_taken_is_not_begun_anew_because_asking_for_it_failed() {
     use crate::a2a::codes;
-    for kind in [A2aErrorKind::Status(503), A2aErrorKind::Protocol(codes::INTERNAL), A2aErrorKind::Unreachable] {
+    for kind in [A2aErrorKind::Status(503), A2aErrorKind::Protocol(codes::INTERNAL_ERROR), A2aErrorKind::Unreachable] {
         let peer = Given::firsts((0..3).map(|_| told("working", "")));
         peer.ends.lock().unwrap().push_back((vec![], Err(fault(kind.clone()))));
         let outcome = World::new("").run(&peer).await;
@@ -359,14 +358,14 @@ async fn what_surely_was_not_taken_goes_to_the_same_task_again() {
 #[tokio::test]
 async fn a_task_that_did_not_end_in_time_is_stopped_or_goes_on_where_it_may_report() {
     let peer = Given::firsts([told("working", "")]);
-    peer.ends.lock().unwrap().push_back((vec![], Err(fault(A2aErrorKind::Late))));
+    peer.ends.lock().unwrap().push_back((vec![], Err(fault(A2aErrorKind::TimedOut))));
     let outcome = World::new("").run(&peer).await;
     assert_eq!((code(&outcome), peer.stopped.lock().unwrap().len()), ("A0514", 1));
 
     let mut world = World::new("  push_notification_url: https://example.org\n");
     let peer = Given::firsts([told("working", "")]);
     let end = Ok(task(said("completed", "At last."), json!([])));
-    peer.ends.lock().unwrap().extend([(vec![], Err(fault(A2aErrorKind::Late))), (vec![], end)]);
+    peer.ends.lock().unwrap().extend([(vec![], Err(fault(A2aErrorKind::TimedOut))), (vec![], end)]);
     let outcome = world.run(&peer).await;
     assert_eq!((outcome.status, peer.stopped.lock().unwrap().len()), (AgentStatus::Yielded, 0));
     let outcome = world.run(&peer).await;
@@ -416,7 +415,7 @@ async fn a_task_that_only_asks_is_given_up() {
 #[test]
 fn a_file_in_place_is_kept_while_it_is_small() {
     let of = |bytes: usize| {
-        let file = crate::a2a::model::File { bytes: Some("x".repeat(bytes)), ..Default::default() };
+        let file = crate::a2a::model::FileData { bytes: Some("x".repeat(bytes)), ..Default::default() };
         outcome::of_parts(&[crate::a2a::model::Part::File(file)]).listed("far")[0]["result"]["bytes"].is_string()
     };
     assert!(of(limits::A2A_FILE) && !of(limits::A2A_FILE + 1));
@@ -491,7 +490,7 @@ async fn what_hooks_keep_stays_while_the_task_works_on_and_when_the_turn_is_stop
     let cx = CallContext::new(world.clock.clone(), Duration::from_secs(600));
     let hooks: Arc<dyn AgentHooks> = Arc::new(Keeps);
     let peer = Given::firsts([told("input-required", "How many?"), told("working", ""), told("working", "")]);
-    let late = || (vec![], Err(fault(A2aErrorKind::Late)));
+    let late = || (vec![], Err(fault(A2aErrorKind::TimedOut)));
     peer.ends.lock().unwrap().extend([(vec![], Ok(task(said("input-required", "How many?"), json!([])))), late()]);
     for status in [AgentStatus::AwaitingUser, AgentStatus::Yielded] {
         let outcome = world.run_with(&peer, Some(hooks.clone()), &cx).await;

@@ -224,7 +224,7 @@ impl A2aRequestError {
     }
     fn overloaded(error: &ReceiveError) -> Self {
         let message = format!("{error} [{}]", error.code());
-        Self { later: super::refused(error), ..Self::new(codes::INTERNAL, message) }
+        Self { later: super::refused(error), ..Self::new(codes::INTERNAL_ERROR, message) }
     }
     /// The answer that tells it.
     fn told(&self, mut answer: Response<Body>) -> Response<Body> {
@@ -235,10 +235,10 @@ impl A2aRequestError {
         answer
     }
     fn no_task(id: &str) -> Self {
-        Self::new(codes::NO_TASK, format!("there is no task `{id}`"))
+        Self::new(codes::TASK_NOT_FOUND, format!("there is no task `{id}`"))
     }
     fn params(message: impl Into<String>) -> Self {
-        Self::new(codes::PARAMS, message)
+        Self::new(codes::INVALID_PARAMS, message)
     }
 }
 
@@ -249,7 +249,10 @@ fn unknown_version(headers: &HeaderMap) -> Option<A2aRequestError> {
     match (version, major) {
         ("", _) | (_, Some(0 | 1)) => None,
         _ => {
-            Some(A2aRequestError::new(codes::VERSION, format!("version {version} is not spoken here; 1.0 and 0.3 are")))
+            Some(A2aRequestError::new(
+            codes::VERSION_NOT_SUPPORTED,
+            format!("version {version} is not spoken here; 1.0 and 0.3 are"),
+        ))
         }
     }
 }

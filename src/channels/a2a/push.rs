@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{A2aRequestError, A2aServer, tasks::context_of};
 use crate::{
-    a2a::{A2aVersion, A2aWireFormat, codes, model::Task, writing},
+    a2a::{A2aVersion, A2aWireFormat, codes, encode, model::Task},
     context::CallContext,
     http::{HttpClients, SsrfGuard, parse_endpoint_url},
     limits,
@@ -55,7 +55,7 @@ impl Config {
         let scheme = text(auth, "scheme").or_else(|| auth.pointer("/schemes/0")?.as_str().map(str::to_owned));
         let authorization = scheme.zip(text(auth, "credentials")).map(|(scheme, word)| format!("{scheme} {word}"));
         let id = text(json, "id").unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
-        let config = Self { id, url, token: text(json, "token"), authorization, old: generation == A2aVersion::Old };
+        let config = Self { id, url, token: text(json, "token"), authorization, old: generation == A2aVersion::V0_3 };
         let size = [Some(&config.id), Some(&config.url), config.token.as_ref(), config.authorization.as_ref()];
         if size.into_iter().flatten().map(String::len).sum::<usize>() > limits::A2A_PUSH {
             return Err(A2aRequestError::params("where to report is too long"));
@@ -75,11 +75,11 @@ impl Config {
         let mut own = Map::from_iter([("id".to_owned(), json!(self.id)), ("url".to_owned(), json!(self.url))]);
         own.extend(self.token.as_ref().map(|token| ("token".to_owned(), json!(token))));
         match dialect {
-            A2aWireFormat::Old => json!({"taskId": task, "pushNotificationConfig": own}),
-            A2aWireFormat::OldRest => {
+            A2aWireFormat::JsonRpcV0_3 => json!({"taskId": task, "pushNotificationConfig": own}),
+            A2aWireFormat::ProtoJsonV0_3 => {
                 json!({"name": format!("tasks/{task}/pushNotificationConfigs/{}", self.id), "pushNotificationConfig": own})
             }
-            A2aWireFormat::New => {
+            A2aWireFormat::ProtoJsonV1_0 => {
                 own.insert("taskId".into(), json!(task));
                 Json::Object(own)
             }
@@ -189,8 +189,8 @@ impl A2aServer {
     async fn kept_pushes(&self, task: &str) -> Result<Option<Vec<Config>>, A2aRequestError> {
         let context = context_of(task).ok_or_else(|| A2aRequestError::no_task(task))?;
         let (id, name) = (self.conversation_of(context), format!("{PRIVATE}{task}"));
-        let kept = self.0.assistant.store().private(&id, &name).await;
-        let kept = kept.map_err(|error| A2aRequestError::new(codes::INTERNAL, error.to_string()))?;
+        let kept = self.0.assistant.store().private_text(&id, &name).await;
+        let kept = kept.map_err(|error| A2aRequestError::new(codes::INTERNAL_ERROR, error.to_string()))?;
         Ok(kept.and_then(|json| serde_json::from_str(&json).ok()))
     }
 
@@ -205,7 +205,7 @@ impl A2aServer {
         let Some(context) = context_of(task) else { return };
         let (id, name) = (self.conversation_of(context), format!("{PRIVATE}{task}"));
         let at = self.0.assistant.clock().now();
-        if let Err(error) = self.0.assistant.store().keep_private(&id, &name, configs, at).await {
+        if let Err(error) = self.0.assistant.store().set_private_text(&id, &name, configs, at).await {
             let code = error.code();
             tracing::warn!(code, "where changes of a task are reported is lost when this process ends: {error}");
         }
@@ -219,7 +219,7 @@ impl A2aServer {
                 tracing::warn!(code = "C0201", "a change of a task could not be reported: {reason}");
             }
         }
-        if task.status.state.is_over() {
+        if task.status.state.is_terminal() {
             // Nothing more is reported.
             self.write_pushes(&task.id, None).await;
         }
@@ -229,9 +229,9 @@ impl A2aServer {
         let Some(pushes) = &self.0.pushes else { return Ok(()) };
         pushes.check(&config.url).await?;
         let body = if config.old {
-            writing::task(task, A2aWireFormat::Old)
+            encode::task(task, A2aWireFormat::JsonRpcV0_3)
         } else {
-            json!({"task": writing::task(task, A2aWireFormat::New)})
+            json!({"task": encode::task(task, A2aWireFormat::ProtoJsonV1_0)})
         };
         let clock = self.0.assistant.clock();
         let mut pause = limits::A2A_PUSH_PAUSE;
@@ -261,5 +261,5 @@ impl A2aServer {
 }
 
 fn no_push() -> A2aRequestError {
-    A2aRequestError::new(codes::NO_PUSH, "changes are not reported by this agent")
+    A2aRequestError::new(codes::PUSH_NOTIFICATION_NOT_SUPPORTED, "changes are not reported by this agent")
 }

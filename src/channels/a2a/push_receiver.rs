@@ -16,7 +16,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{Body, Channel, ChannelService, Inbox, Routes, json, problem, rest::decoded};
 use crate::{
-    a2a::{A2aWireFormat, FirstResponse, REPORTS, model::Update, reading},
+    a2a::{A2aWireFormat, FirstResponse, REPORT_PATH_PREFIX, decode, model::Update},
     channels::registry::{self, ChannelFactory},
     runtime::{Assistant, Outbox},
 };
@@ -66,7 +66,7 @@ async fn answer(assistant: &Assistant, request: Request<Bytes>) -> Response<Body
     let (head, body) = request.into_parts();
     // All refusals look alike: a caller who guesses learns nothing.
     let unknown = || problem(StatusCode::NOT_FOUND, "nothing is waited for here");
-    let path = head.uri.path().strip_prefix(REPORTS).map(|rest| rest.trim_start_matches('/'));
+    let path = head.uri.path().strip_prefix(REPORT_PATH_PREFIX).map(|rest| rest.trim_start_matches('/'));
     let names = path.and_then(|rest| rest.split_once('/')).map(|(agent, id)| (decoded(agent), decoded(id)));
     let (Some((agent, id)), Method::POST) = (names, head.method) else { return unknown() };
     let Some((task, is_settled)) = reported(&body) else { return unknown() };
@@ -89,12 +89,12 @@ async fn answer(assistant: &Assistant, request: Request<Bytes>) -> Response<Body
 /// The task that a report names, and whether it stands still, in whatever generation it is written.
 fn reported(body: &[u8]) -> Option<(String, bool)> {
     let json: Json = serde_json::from_slice(body).ok()?;
-    let update = [A2aWireFormat::New, A2aWireFormat::Old]
+    let update = [A2aWireFormat::ProtoJsonV1_0, A2aWireFormat::JsonRpcV0_3]
         .into_iter()
-        .find_map(|dialect| reading::update(&json, dialect).ok())?;
+        .find_map(|dialect| decode::update(&json, dialect).ok())?;
     let is_artifact = matches!(update, Update::Artifact(_));
-    match FirstResponse::of(update)? {
-        FirstResponse::Task(task) => Some((task.id, !is_artifact && task.status.state.is_settled())),
+    match FirstResponse::from_update(update)? {
+        FirstResponse::Task(task) => Some((task.id, !is_artifact && task.status.state.is_terminal_or_interrupted())),
         FirstResponse::Message(message) => Some((message.task_id?, false)),
     }
 }

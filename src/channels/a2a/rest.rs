@@ -39,10 +39,10 @@ fn wrapped(json: Json) -> Json {
 }
 
 fn call(head: &Parts, path: &str, body: &[u8]) -> Result<Call, A2aRequestError> {
-    let nothing = || A2aRequestError::new(codes::METHOD, format!("there is nothing at `{path}`"));
+    let nothing = || A2aRequestError::new(codes::METHOD_NOT_FOUND, format!("there is nothing at `{path}`"));
     let (dialect, path) = match (path.strip_prefix("/v1/"), path.strip_prefix("/rest/")) {
-        (Some(rest), _) => (A2aWireFormat::OldRest, rest),
-        (_, Some(rest)) => (A2aWireFormat::New, rest),
+        (Some(rest), _) => (A2aWireFormat::ProtoJsonV0_3, rest),
+        (_, Some(rest)) => (A2aWireFormat::ProtoJsonV1_0, rest),
         _ => return Err(nothing()),
     };
     if let Some(refusal) = unknown_version(&head.headers) {
@@ -54,7 +54,7 @@ fn call(head: &Parts, path: &str, body: &[u8]) -> Result<Call, A2aRequestError> 
     let (operation, task, report) = match (&head.method, parts.as_slice()) {
         (&Method::POST, ["message:send"]) => (Operation::Send, None, None),
         (&Method::POST, ["message:stream"]) => (Operation::Stream, None, None),
-        (&Method::GET, ["tasks"]) if dialect == A2aWireFormat::New => (Operation::List, None, None),
+        (&Method::GET, ["tasks"]) if dialect == A2aWireFormat::ProtoJsonV1_0 => (Operation::List, None, None),
         (&Method::GET, ["extendedAgentCard" | "card"]) => (Operation::ExtendedCard, None, None),
         (&Method::POST | &Method::GET, ["tasks", last]) if last.ends_with(":subscribe") => {
             (Operation::Subscribe, verb(last).map(|(id, _)| id), None)
@@ -84,7 +84,7 @@ fn parsed(body: &[u8]) -> Result<Json, A2aRequestError> {
     match serde_json::from_slice(body) {
         Ok(json @ Json::Object(_)) => Ok(json),
         Ok(_) => Err(A2aRequestError::params("the body must be a JSON object")),
-        Err(error) => Err(A2aRequestError::new(codes::PARSE, format!("the body is no JSON: {error}"))),
+        Err(error) => Err(A2aRequestError::new(codes::PARSE_ERROR, format!("the body is no JSON: {error}"))),
     }
 }
 
@@ -104,17 +104,21 @@ pub(super) fn decoded(text: &str) -> String {
 /// An error as plain HTTP tells it: the status for people, the word for programs.
 pub(super) fn error(refusal: &A2aRequestError) -> (StatusCode, Json) {
     let (status, name, reason) = match refusal.code {
-        codes::NO_TASK => (StatusCode::NOT_FOUND, "NOT_FOUND", "TASK_NOT_FOUND"),
-        codes::NOT_CANCELABLE => (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"),
-        codes::NO_PUSH => (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED"),
-        codes::UNSUPPORTED => (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"),
-        codes::CONTENT_TYPE => (StatusCode::BAD_REQUEST, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED"),
-        codes::NO_EXTENDED_CARD => {
+        codes::TASK_NOT_FOUND => (StatusCode::NOT_FOUND, "NOT_FOUND", "TASK_NOT_FOUND"),
+        codes::TASK_NOT_CANCELABLE => (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"),
+        codes::PUSH_NOTIFICATION_NOT_SUPPORTED => {
+            (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED")
+        }
+        codes::UNSUPPORTED_OPERATION => (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"),
+        codes::CONTENT_TYPE_NOT_SUPPORTED => {
+            (StatusCode::BAD_REQUEST, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED")
+        }
+        codes::EXTENDED_AGENT_CARD_NOT_CONFIGURED => {
             (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED")
         }
-        codes::VERSION => (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"),
-        codes::METHOD => (StatusCode::NOT_FOUND, "NOT_FOUND", "METHOD_NOT_FOUND"),
-        codes::INTERNAL => (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", "INTERNAL_ERROR"),
+        codes::VERSION_NOT_SUPPORTED => (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"),
+        codes::METHOD_NOT_FOUND => (StatusCode::NOT_FOUND, "NOT_FOUND", "METHOD_NOT_FOUND"),
+        codes::INTERNAL_ERROR => (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", "INTERNAL_ERROR"),
         _ => (StatusCode::BAD_REQUEST, "INVALID_ARGUMENT", "INVALID_PARAMS"),
     };
     let details = json!([{

@@ -14,9 +14,8 @@ use super::{
 };
 use crate::{
     a2a::{
-        A2aVersion, A2aWireFormat, Operation, codes,
+        A2aVersion, A2aWireFormat, Operation, codes, decode, encode,
         model::{Task, Update},
-        reading, writing,
     },
     channels::Body,
     limits,
@@ -27,7 +26,7 @@ pub(super) async fn answer(agent: &A2aServer, body: &[u8], headers: &HeaderMap) 
     let request: Json = match serde_json::from_slice(body) {
         Ok(request) => request,
         Err(problem) => {
-            let refusal = A2aRequestError::new(codes::PARSE, format!("the body is no JSON: {problem}"));
+            let refusal = A2aRequestError::new(codes::PARSE_ERROR, format!("the body is no JSON: {problem}"));
             return json_answer(StatusCode::OK, &error(&Json::Null, &refusal));
         }
     };
@@ -44,7 +43,7 @@ async fn answered(
     id: &Json,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, A2aRequestError> {
-    let invalid = |words: &str| A2aRequestError::new(codes::REQUEST, words);
+    let invalid = |words: &str| A2aRequestError::new(codes::INVALID_REQUEST, words);
     let Json::Object(mut fields) = request else { return Err(invalid("a request is one JSON object")) };
     if fields.get("jsonrpc").and_then(Json::as_str) != Some("2.0") {
         return Err(invalid("`jsonrpc` must be \"2.0\""));
@@ -54,7 +53,7 @@ async fn answered(
     }
     let method = fields.get("method").and_then(Json::as_str).ok_or_else(|| invalid("`method` is missing"))?;
     let (operation, generation) = Operation::of(method)
-        .ok_or_else(|| A2aRequestError::new(codes::METHOD, format!("there is no method `{method}`")))?;
+        .ok_or_else(|| A2aRequestError::new(codes::METHOD_NOT_FOUND, format!("there is no method `{method}`")))?;
     if let Some(refusal) = unknown_version(headers) {
         return Err(refusal);
     }
@@ -63,7 +62,8 @@ async fn answered(
         Some(params @ Json::Object(_)) => params,
         Some(_) => return Err(A2aRequestError::params("`params` must be an object")),
     };
-    let dialect = if generation == A2aVersion::Old { A2aWireFormat::Old } else { A2aWireFormat::New };
+    let dialect =
+        if generation == A2aVersion::V0_3 { A2aWireFormat::JsonRpcV0_3 } else { A2aWireFormat::ProtoJsonV1_0 };
     let cursor = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let call = Call::of(operation, dialect, params, cursor);
     match agent.perform(call).await? {
@@ -100,7 +100,7 @@ impl Call {
         // What the older generation calls `id` is the task; the newer one means the report where it is about one.
         let (task, report) = match (is_report, dialect) {
             (false, _) => (text("id"), None),
-            (true, A2aWireFormat::New) => (text("taskId"), text("id")),
+            (true, A2aWireFormat::ProtoJsonV1_0) => (text("taskId"), text("id")),
             (true, _) => (text("taskId").or_else(|| text("id")), text("pushNotificationConfigId")),
         };
         Self { operation, dialect, task, report, cursor: cursor.map(str::to_owned), params }
@@ -120,7 +120,7 @@ impl A2aServer {
         let task = || call.task.as_deref().ok_or_else(|| A2aRequestError::params("the id of a task is missing"));
         let shown = |mut one: Task, wanted: Option<usize>| {
             cut_history(&mut one, wanted);
-            Reply::Json(writing::task(&one, dialect))
+            Reply::Json(encode::task(&one, dialect))
         };
         match call.operation {
             Operation::Send => {
@@ -129,7 +129,7 @@ impl A2aServer {
                 let begun = self.begin(asked(&call)?).await?;
                 let mut task = if blocks { self.waited(begun).await? } else { begun.task };
                 cut_history(&mut task, wanted);
-                Ok(Reply::Json(writing::update(&Update::Task(task), dialect)))
+                Ok(Reply::Json(encode::update(&Update::Task(task), dialect)))
             }
             Operation::Stream => {
                 let begun = self.begin(asked(&call)?).await?;
@@ -143,7 +143,7 @@ impl A2aServer {
                 let id = task()?;
                 let given = call.params.pointer("/config/pushNotificationConfig");
                 let given = given.or_else(|| call.params.get("pushNotificationConfig")).unwrap_or(&call.params);
-                let config = Config::read(given, dialect.generation())?;
+                let config = Config::read(given, dialect.version())?;
                 self.set_push(id, config.clone()).await?;
                 Ok(Reply::Json(config.shown(id, dialect)))
             }
@@ -151,22 +151,26 @@ impl A2aServer {
                 let (id, configs) = (task()?, self.pushes_of(task()?).await?);
                 let mut named = configs.iter().filter(|config| call.report.as_ref().is_none_or(|id| config.id == *id));
                 let config =
-                    named.next().ok_or_else(|| A2aRequestError::new(codes::NO_TASK, "nothing is reported there"))?;
+                    named.next().ok_or_else(|| A2aRequestError::new(codes::TASK_NOT_FOUND, "nothing is reported there"))?;
                 Ok(Reply::Json(config.shown(id, dialect)))
             }
             Operation::ListPush => {
                 let id = task()?;
                 let all: Vec<Json> = self.pushes_of(id).await?.iter().map(|config| config.shown(id, dialect)).collect();
-                Ok(Reply::Json(if dialect == A2aWireFormat::Old { json!(all) } else { json!({"configs": all}) }))
+                Ok(Reply::Json(if dialect == A2aWireFormat::JsonRpcV0_3 {
+                    json!(all)
+                } else {
+                    json!({"configs": all})
+                }))
             }
             Operation::DeletePush => {
                 let report =
                     call.report.as_deref().ok_or_else(|| A2aRequestError::params("the id of the report is missing"))?;
                 self.set_push(task()?, Config::gone(report)).await?;
-                Ok(Reply::Json(if dialect == A2aWireFormat::Old { Json::Null } else { json!({}) }))
+                Ok(Reply::Json(if dialect == A2aWireFormat::JsonRpcV0_3 { Json::Null } else { json!({}) }))
             }
             Operation::ExtendedCard => {
-                Err(A2aRequestError::new(codes::NO_EXTENDED_CARD, "there is no card but the public one"))
+                Err(A2aRequestError::new(codes::EXTENDED_AGENT_CARD_NOT_CONFIGURED, "there is no card but the public one"))
             }
         }
     }
@@ -185,8 +189,8 @@ impl A2aServer {
             return Ok(Reply::Stream(Show::Course(course.listen(cursor))));
         }
         let task = self.found(id).await?.task;
-        if task.status.state.is_over() && dialect == A2aWireFormat::New {
-            return Err(A2aRequestError::new(codes::UNSUPPORTED, "the task is over: nothing more comes of it"));
+        if task.status.state.is_terminal() && dialect == A2aWireFormat::ProtoJsonV1_0 {
+            return Err(A2aRequestError::new(codes::UNSUPPORTED_OPERATION, "the task is over: nothing more comes of it"));
         }
         Ok(Reply::Stream(Show::Only(vec![Update::Task(task)])))
     }
@@ -203,7 +207,7 @@ impl A2aServer {
             None => {
                 let store = self.0.assistant.store();
                 let ids = store.conversations(limits::CONVERSATIONS_LISTED).await;
-                let ids = ids.map_err(|error| A2aRequestError::new(codes::INTERNAL, error.to_string()))?;
+                let ids = ids.map_err(|error| A2aRequestError::new(codes::INTERNAL_ERROR, error.to_string()))?;
                 let prefix = self.prefix();
                 let own = ids.iter().filter_map(|id| id.as_str().strip_prefix(&prefix).map(str::to_owned));
                 own.take(limits::A2A_LISTED).collect()
@@ -214,7 +218,7 @@ impl A2aServer {
             tasks.extend(self.of_context(&context).await?.into_iter().map(|found| found.task));
         }
         if let Some(state) = text("status") {
-            tasks.retain(|task| A2aWireFormat::New.state(task.status.state) == state);
+            tasks.retain(|task| A2aWireFormat::ProtoJsonV1_0.state(task.status.state) == state);
         }
         let total = tasks.len();
         tasks.drain(..from.min(total));
@@ -230,7 +234,7 @@ impl A2aServer {
                 if !artifacts {
                     task.artifacts.clear();
                 }
-                writing::task(&task, A2aWireFormat::New)
+                encode::task(&task, A2aWireFormat::ProtoJsonV1_0)
             })
             .collect();
         Ok(Reply::Json(json!({"tasks": shown, "pageSize": size, "totalSize": total, "nextPageToken": next})))
@@ -254,7 +258,7 @@ fn blocks(params: &Json) -> bool {
 
 fn asked(call: &Call) -> Result<Asked, A2aRequestError> {
     let given = call.params.get("message").ok_or_else(|| A2aRequestError::params("`message` is missing"))?;
-    let message = reading::message(given, call.dialect).map_err(A2aRequestError::params)?;
+    let message = decode::message(given, call.dialect).map_err(A2aRequestError::params)?;
     if message.task_id.as_deref().is_some_and(|id| context_of(id).is_none()) {
         return Err(A2aRequestError::no_task(message.task_id.as_deref().unwrap_or_default()));
     }
@@ -263,6 +267,6 @@ fn asked(call: &Call) -> Result<Asked, A2aRequestError> {
         .into_iter()
         .find_map(|key| how.get(key))
         .filter(|config| config.is_object());
-    let push = push.map(|config| Config::read(config, call.dialect.generation())).transpose()?;
+    let push = push.map(|config| Config::read(config, call.dialect.version())).transpose()?;
     Ok(Asked { message, push })
 }

@@ -6,7 +6,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use crate::a2a::model::{File, Part, TaskState};
+use crate::a2a::model::{FileData, Part, TaskState};
 
 /// What a turn came to, for the caller.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +83,7 @@ pub(super) fn parts(reply: &Reply) -> Vec<Part> {
         parts.push(Part::Data(json!({"buttons": reply.buttons})));
     }
     parts.extend(reply.custom.clone().map(|custom| Part::Data(json!({"custom": custom}))));
-    let image = reply.image.clone().map(|uri| File { uri: Some(uri), ..File::default() });
+    let image = reply.image.clone().map(|uri| FileData { uri: Some(uri), ..FileData::default() });
     parts.extend(image.map(Part::File));
     parts
 }

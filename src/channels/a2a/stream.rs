@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::{A2aRequestError, course::Listening, rest, rpc};
 use crate::{
-    a2a::{A2aWireFormat, model::Update, writing},
+    a2a::{A2aWireFormat, encode, model::Update},
     channels::{
         Body,
         stream::{PING, respond},
@@ -28,7 +28,7 @@ pub(super) enum Wrap {
 
 impl Wrap {
     fn event(&self, update: &Update, dialect: A2aWireFormat) -> Json {
-        let inner = writing::update(update, dialect);
+        let inner = encode::update(update, dialect);
         match self {
             Self::Rpc(id) => json!({"jsonrpc": "2.0", "id": id, "result": inner}),
             Self::Rest => inner,

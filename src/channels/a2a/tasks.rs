@@ -179,7 +179,7 @@ impl A2aServer {
     fn in_turns(&self, turns: &[TurnEvents], id: &str, context: &str, now: Option<Conversation>) -> Option<Found> {
         let last = turns.iter().rposition(|turn| task_of(turn) == Some(id) && is_work(turn))?;
         let mut folded = Conversation::new(self.conversation_of(context));
-        let mut task = Task::named(id, context);
+        let mut task = Task::new(id, context);
         let mut pushes = Vec::new();
         for (at, turn) in turns.iter().enumerate() {
             let own = task_of(turn) == Some(id);
@@ -211,7 +211,7 @@ impl A2aServer {
             turns.iter().skip(last + 1).any(|turn| task_of(turn).is_some_and(|other| other != id) && is_work(turn));
         let latest = turns.get(last)?;
         settle(&mut task, self.standing(now.as_ref().unwrap_or(&folded), &latest.events), latest.turn.0);
-        if superseded && task.status.state.waits() {
+        if superseded && task.status.state.is_interrupted() {
             task.status.state = TaskState::Canceled;
         }
         if self.0.courses.runs(&self.name_of(id)) {
@@ -233,7 +233,7 @@ fn is_work(turn: &TurnEvents) -> bool {
 
 fn unreadable(error: &StoreError) -> A2aRequestError {
     tracing::error!(code = error.code(), "a task cannot be read: {error}");
-    A2aRequestError::new(codes::INTERNAL, "the task cannot be read now")
+    A2aRequestError::new(codes::INTERNAL_ERROR, "the task cannot be read now")
 }
 
 /// Puts what a turn came to into its task.

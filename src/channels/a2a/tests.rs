@@ -105,31 +105,37 @@ async fn send(agent: &A2aServer, id: &str, text: &str) -> Json {
 async fn what_is_wrong_has_its_number() {
     let agent = agent(&[]);
     for (body, code) in [
-        ("{", codes::PARSE),
-        ("[]", codes::REQUEST),
-        (r#"{"jsonrpc": "1.0", "id": 1, "method": "GetTask"}"#, codes::REQUEST),
-        (r#"{"jsonrpc": "2.0", "id": {}, "method": "GetTask"}"#, codes::REQUEST),
-        (r#"{"jsonrpc": "2.0", "id": 1}"#, codes::REQUEST),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "Pay"}"#, codes::METHOD),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": []}"#, codes::PARAMS),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}"#, codes::PARAMS),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}"#, codes::NO_TASK),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {}}"#, codes::PARAMS),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "params": {}}"#, codes::NO_EXTENDED_CARD),
+        ("{", codes::PARSE_ERROR),
+        ("[]", codes::INVALID_REQUEST),
+        (r#"{"jsonrpc": "1.0", "id": 1, "method": "GetTask"}"#, codes::INVALID_REQUEST),
+        (r#"{"jsonrpc": "2.0", "id": {}, "method": "GetTask"}"#, codes::INVALID_REQUEST),
+        (r#"{"jsonrpc": "2.0", "id": 1}"#, codes::INVALID_REQUEST),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "Pay"}"#, codes::METHOD_NOT_FOUND),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": []}"#, codes::INVALID_PARAMS),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}"#, codes::INVALID_PARAMS),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}"#, codes::TASK_NOT_FOUND),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {}}"#, codes::INVALID_PARAMS),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "params": {}}"#,
+            codes::EXTENDED_AGENT_CARD_NOT_CONFIGURED,
+        ),
     ] {
         let (status, answer) = ask(&agent, "POST", "/a2a", &[], body).await;
         let answer: Json = serde_json::from_str(&answer).unwrap();
         assert_eq!((status, answer["error"]["code"].as_i64()), (200, Some(code)), "{body}");
     }
-    for (parts, code) in [(json!([]), codes::CONTENT_TYPE), (json!([{"data": {"a": 1}}]), codes::CONTENT_TYPE)] {
+    for (parts, code) in [
+        (json!([]), codes::CONTENT_TYPE_NOT_SUPPORTED),
+        (json!([{"data": {"a": 1}}]), codes::CONTENT_TYPE_NOT_SUPPORTED),
+    ] {
         let params = json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": parts}});
         assert_eq!(call(&agent, "SendMessage", params).await["error"]["code"], code);
     }
     let nameless = json!({"message": {"role": "ROLE_USER", "parts": [{"text": "x"}]}});
-    assert_eq!(call(&agent, "SendMessage", nameless).await["error"]["code"], codes::PARAMS);
+    assert_eq!(call(&agent, "SendMessage", nameless).await["error"]["code"], codes::INVALID_PARAMS);
     let body = r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}"#;
     let (_, answer) = ask(&agent, "POST", "/a2a", &[("a2a-version", "2.0")], body).await;
-    assert!(answer.contains(&codes::VERSION.to_string()), "{answer}");
+    assert!(answer.contains(&codes::VERSION_NOT_SUPPORTED.to_string()), "{answer}");
     for (method, path, status) in [
         ("GET", "/a2a", 405),
         ("GET", "/a2a/v2/tasks/x", 404),
@@ -242,7 +248,7 @@ async fn a_message_with_too_much_beside_it_is_refused() {
     let mut params = message("m1", "hi");
     params["message"]["metadata"] = json!({"k": "x".repeat(limits::METADATA)});
     let refused = call(&agent, "SendMessage", params).await;
-    assert_eq!(refused["error"]["code"], codes::PARAMS, "{refused}");
+    assert_eq!(refused["error"]["code"], codes::INVALID_PARAMS, "{refused}");
 }
 
 #[tokio::test]
@@ -310,7 +316,7 @@ async fn callers_that_can_be_told_apart_have_tasks_of_their_own() {
         ),
     ] {
         let refused = asks("bob", method, params).await;
-        assert_eq!(refused["error"]["code"], codes::NO_TASK, "{method}: {refused}");
+        assert_eq!(refused["error"]["code"], codes::TASK_NOT_FOUND, "{method}: {refused}");
     }
     for params in [json!({"contextId": "c"}), json!({})] {
         let list = asks("bob", "ListTasks", params).await;
@@ -333,10 +339,10 @@ async fn where_to_report_is_looked_at() {
         call(&agent, "CreateTaskPushNotificationConfig", params).await
     };
     for bad in ["http://example.org/x", "https://192.168.0.1/", "https://169.254.169.254/latest", "ftp://x", "x"] {
-        assert_eq!(set(bad, "a").await["error"]["code"], codes::PARAMS, "{bad}");
+        assert_eq!(set(bad, "a").await["error"]["code"], codes::INVALID_PARAMS, "{bad}");
     }
     let long = format!("https://example.org/{}", "x".repeat(limits::A2A_PUSH));
-    assert_eq!(set(&long, "a").await["error"]["code"], codes::PARAMS);
+    assert_eq!(set(&long, "a").await["error"]["code"], codes::INVALID_PARAMS);
     for at in 0..=limits::A2A_PUSHES {
         set("http://127.0.0.1:1/x", &format!("c{at}")).await;
     }
@@ -350,7 +356,7 @@ async fn where_to_report_is_looked_at() {
     let without = agent_with(&def, &["start flow greet"]);
     let mut params = message("m1", "hi");
     params["configuration"] = json!({"taskPushNotificationConfig": {"url": "https://example.org"}});
-    assert_eq!(call(&without, "SendMessage", params).await["error"]["code"], codes::NO_PUSH);
+    assert_eq!(call(&without, "SendMessage", params).await["error"]["code"], codes::PUSH_NOTIFICATION_NOT_SUPPORTED);
 }
 
 #[tokio::test]
@@ -407,7 +413,7 @@ async fn credentials_of_a_caller_stand_in_no_event_and_go_with_the_task() {
     let done = call(&after, "SendMessage", name).await["result"]["task"].clone();
     assert_eq!(done["status"]["state"], "TASK_STATE_COMPLETED");
     closed(&after).await;
-    let kept = store.private(&conversation, &format!("a2a push {id}")).await.unwrap();
+    let kept = store.private_text(&conversation, &format!("a2a push {id}")).await.unwrap();
     assert_eq!(kept, None, "they go with the task");
 }
 
@@ -418,8 +424,8 @@ async fn a_report_that_fails_is_tried_a_few_times() {
     let builder = Assistant::builder_from_texts(FILES).unwrap().model(model);
     let assistant = builder.clock(Arc::new(clock.clone())).build().unwrap();
     let agent = agent_of(&assistant);
-    let config = push::Config::read(&json!({"url": "http://127.0.0.1:1/x"}), crate::a2a::A2aVersion::New).unwrap();
-    let task = Task::named(&tasks::new_id("c"), "c");
+    let config = push::Config::read(&json!({"url": "http://127.0.0.1:1/x"}), crate::a2a::A2aVersion::V1_0).unwrap();
+    let task = Task::new(&tasks::new_id("c"), "c");
     agent.0.pushes.as_ref().unwrap().add(&agent.name_of(&task.id), config);
     agent.report(&task).await;
     // Each try waits for an answer that never comes; between them are the pauses.
@@ -436,7 +442,7 @@ async fn what_runs_and_what_is_told_is_bounded() {
     for _ in 0..limits::A2A_UPDATES + 10 {
         course.tell(course::working("t", "c", None));
     }
-    course.end(vec![Update::Task(Task::named("t", "c"))], Ok(Task::named("t", "c")));
+    course.end(vec![Update::Task(Task::new("t", "c"))], Ok(Task::new("t", "c")));
     let mut listening = course.listen(None);
     let mut heard = 0;
     while listening.next().await.is_some() {
@@ -451,7 +457,7 @@ async fn what_runs_and_what_is_told_is_bounded() {
     assert_eq!(agent.0.courses.running(), limits::A2A_TASK_RUNS);
     assert!(agent.0.courses.of("t").is_none(), "one that ended made room");
     let refused = call(&agent, "SendMessage", message("m1", "hi")).await;
-    assert_eq!(refused["error"]["code"], codes::INTERNAL, "{refused}");
+    assert_eq!(refused["error"]["code"], codes::INTERNAL_ERROR, "{refused}");
     let pushes = agent.0.pushes.as_ref().unwrap();
     for at in 0..limits::A2A_TASK_RUNS + 10 {
         pushes.nothing_stored(&format!("t{at}"));
@@ -461,7 +467,7 @@ async fn what_runs_and_what_is_told_is_bounded() {
 
 #[test]
 fn a_long_history_is_shown_in_part() {
-    let mut task = Task::named("t", "c");
+    let mut task = Task::new("t", "c");
     let said = crate::a2a::model::Message::text(crate::a2a::model::Role::User, "m", "x");
     task.history = vec![said; limits::A2A_HISTORY_SHOWN + 5];
     tasks::cut_history(&mut task, None);
@@ -520,7 +526,7 @@ async fn a_list_comes_in_pages_and_shows_each_task_as_it_stands() {
         assert_eq!((&task["status"], &task["history"]), (&alone["status"], &alone["history"]));
     }
     let wrong = call(&agent, "ListTasks", json!({"pageToken": "x"})).await;
-    assert_eq!(wrong["error"]["code"], codes::PARAMS);
+    assert_eq!(wrong["error"]["code"], codes::INVALID_PARAMS);
 }
 
 #[tokio::test]
@@ -559,5 +565,5 @@ fn ids_of_tasks_name_their_context_and_nothing_else_does() {
         assert_eq!(tasks::context_of(other), None, "{other}");
     }
     let said = standing::parts(&segue_engine::conversation::Reply::text("x"));
-    assert_eq!((said, TaskState::Completed.is_over()), (vec![Part::Text("x".into())], true));
+    assert_eq!((said, TaskState::Completed.is_terminal()), (vec![Part::Text("x".into())], true));
 }

@@ -63,12 +63,12 @@ impl A2aServer {
             }
         }
         if self.0.courses.running() >= limits::A2A_TASK_RUNS {
-            return Err(A2aRequestError::new(codes::INTERNAL, "too much is under way; try again later"));
+            return Err(A2aRequestError::new(codes::INTERNAL_ERROR, "too much is under way; try again later"));
         }
         if let (Some(config), Some(pushes)) = (&push, &self.0.pushes) {
             pushes.check(&config.url).await.map_err(A2aRequestError::params)?;
         } else if push.is_some() {
-            return Err(A2aRequestError::new(codes::NO_PUSH, "changes are not reported by this agent"));
+            return Err(A2aRequestError::new(codes::PUSH_NOTIFICATION_NOT_SUPPORTED, "changes are not reported by this agent"));
         }
         let metadata = serde_json::to_string(&message.metadata).map_or(0, |json| json.len());
         if metadata > limits::METADATA {
@@ -87,7 +87,7 @@ impl A2aServer {
         }
         let inbox = self.0.inbox.for_caller(self.1.id.as_ref());
         inbox.admits(&names.conversation).map_err(|error| A2aRequestError::overloaded(&error))?;
-        let mut task = Task::named(&names.task, &names.context);
+        let mut task = Task::new(&names.task, &names.context);
         task.status.timestamp = Some(iso(self.0.assistant.clock().now()));
         let heard = Message {
             context_id: Some(names.context.clone()),
@@ -118,7 +118,7 @@ impl A2aServer {
     fn joined(&self, course: Arc<Course>, push: Option<Config>) -> Result<Begun, A2aRequestError> {
         // It is the first that a course tells.
         let task =
-            course.task().ok_or_else(|| A2aRequestError::new(codes::INTERNAL, "send the message again later"))?;
+            course.task().ok_or_else(|| A2aRequestError::new(codes::INTERNAL_ERROR, "send the message again later"))?;
         let task = Task { status: Status { state: TaskState::Working, ..task.status.clone() }, ..task };
         if let (Some(config), Some(pushes)) = (push, &self.0.pushes) {
             pushes.add(&self.name_of(&task.id), config);
@@ -130,8 +130,8 @@ impl A2aServer {
 
     /// The task of a message that was accepted and is not answered yet.
     async fn accepted(&self, names: &Names) -> Result<Option<String>, A2aRequestError> {
-        let open = self.0.assistant.store().unfinished(&names.conversation).await;
-        let open = open.map_err(|error| A2aRequestError::new(codes::INTERNAL, error.to_string()))?;
+        let open = self.0.assistant.store().unfinished_turns(&names.conversation).await;
+        let open = open.map_err(|error| A2aRequestError::new(codes::INTERNAL_ERROR, error.to_string()))?;
         let own =
             open.iter().map(|open| &open.inbound.message).find(|message| message.message_id.as_str() == names.message);
         Ok(own.and_then(|message| Some(tasks::marks(message)?.get("task_id")?.as_str()?.to_owned())))
@@ -175,8 +175,8 @@ impl A2aServer {
     async fn repeated(&self, names: &Names, is_named: bool) -> Result<Option<Begun>, A2aRequestError> {
         let store = self.0.assistant.store();
         let id = MessageId::from(names.message.as_str());
-        let answered = store.answered(&names.conversation, &id).await;
-        let known = answered.map_err(|error| A2aRequestError::new(codes::INTERNAL, error.to_string()))?.is_some();
+        let answered = store.replies_to_message(&names.conversation, &id).await;
+        let known = answered.map_err(|error| A2aRequestError::new(codes::INTERNAL_ERROR, error.to_string()))?.is_some();
         if known {
             let turns = self.turns(&names.context).await?;
             let of = turns.iter().find_map(|turn| tasks::named_by(turn, &id));
@@ -190,7 +190,7 @@ impl A2aServer {
         }
         if is_named && !self.0.courses.runs(&self.name_of(&names.task)) && !self.is_open(names).await? {
             let words = "the task is over, or another one took its place; send the message without its id";
-            return Err(A2aRequestError::new(codes::UNSUPPORTED, words));
+            return Err(A2aRequestError::new(codes::UNSUPPORTED_OPERATION, words));
         }
         Ok(None)
     }
@@ -198,13 +198,13 @@ impl A2aServer {
     /// Whether a task waits for a message. The newest task of a conversation is known without reading its past.
     async fn is_open(&self, names: &Names) -> Result<bool, A2aRequestError> {
         let read = self.0.assistant.conversation(&names.conversation).await;
-        let conversation = read.map_err(|error| A2aRequestError::new(codes::INTERNAL, error.to_string()))?;
+        let conversation = read.map_err(|error| A2aRequestError::new(codes::INTERNAL_ERROR, error.to_string()))?;
         let newest =
             conversation.latest_message.as_ref().and_then(|message| tasks::marks(message)?.get("task_id")?.as_str());
         if newest == Some(&names.task) && !conversation.stack.is_empty() {
             return Ok(true);
         }
-        Ok(self.found(&names.task).await?.task.status.state.waits())
+        Ok(self.found(&names.task).await?.task.status.state.is_interrupted())
     }
 
     async fn walk(
@@ -230,7 +230,7 @@ impl A2aServer {
             Err(error) => {
                 let code = error.code();
                 tracing::error!(conversation = %names.conversation, channel = super::NAME, code, "{error}");
-                Err(A2aRequestError::new(codes::INTERNAL, format!("something went wrong; send it again [{code}]")))
+                Err(A2aRequestError::new(codes::INTERNAL_ERROR, format!("something went wrong; send it again [{code}]")))
             }
         };
         let last = came.as_ref().map(last_updates).unwrap_or_default();
@@ -245,7 +245,7 @@ impl A2aServer {
 
     /// The task after its turn.
     async fn came(&self, names: &Names, report: &TurnReport) -> Result<Task, A2aRequestError> {
-        let internal = |error: crate::store::StoreError| A2aRequestError::new(codes::INTERNAL, error.to_string());
+        let internal = |error: crate::store::StoreError| A2aRequestError::new(codes::INTERNAL_ERROR, error.to_string());
         let conversation = self.0.assistant.conversation(&names.conversation).await.map_err(internal)?;
         let own = conversation.latest_message.as_ref().is_some_and(|last| last.message_id.as_str() == names.message);
         if report.repeated || !own {
@@ -255,7 +255,7 @@ impl A2aServer {
             self.0.assistant.store().latest_events(&names.conversation, limits::A2A_EVENTS).await.map_err(internal)?;
         let from = events.iter().rposition(|event| matches!(&event.kind, EventKind::User(_))).unwrap_or_default();
         let events = events.get(from..).unwrap_or_default();
-        let mut task = Task::named(&names.task, &names.context);
+        let mut task = Task::new(&names.task, &names.context);
         settle(&mut task, self.standing(&conversation, events), report.turn.0);
         task.status.timestamp = Some(iso(self.0.assistant.clock().now()));
         if let Some(message) = &conversation.latest_message {
@@ -276,14 +276,14 @@ impl A2aServer {
 
     /// Stops a task: its flow ends as if the user had stopped it.
     pub(super) async fn cancel(&self, id: &str) -> Result<Task, A2aRequestError> {
-        let not = |words: &str| A2aRequestError::new(codes::NOT_CANCELABLE, words);
+        let not = |words: &str| A2aRequestError::new(codes::TASK_NOT_CANCELABLE, words);
         let mut found = self.found(id).await?;
         if let Some(course) = self.0.courses.of(&self.name_of(id)).filter(|_| self.0.courses.runs(&self.name_of(id))) {
             // A turn ends by itself, within its limits; then it is stopped.
             course.ended().await?;
             found = self.found(id).await?;
         }
-        if found.task.status.state.is_over() {
+        if found.task.status.state.is_terminal() {
             return Err(not("the task is over"));
         }
         let values = Map::from_iter([(tasks::KEY.to_owned(), json!({"task_id": id}))]);
@@ -293,10 +293,10 @@ impl A2aServer {
         let stopped =
             self.0.assistant.trigger(conversation, trigger, MessageId::from(""), Box::new(DiscardReplies)).await;
         stopped.map_err(|error| {
-            A2aRequestError::new(codes::INTERNAL, format!("it cannot be stopped now [{}]", error.code()))
+            A2aRequestError::new(codes::INTERNAL_ERROR, format!("it cannot be stopped now [{}]", error.code()))
         })?;
         let task = self.found(id).await?.task;
-        if !task.status.state.is_over() {
+        if !task.status.state.is_terminal() {
             return Err(not("nothing is under way that could be stopped"));
         }
         self.report(&task).await;
@@ -312,7 +312,7 @@ fn words(message: &Message) -> Result<String, A2aRequestError> {
     });
     let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
     if text.is_empty() {
-        return Err(A2aRequestError::new(codes::CONTENT_TYPE, "a message needs a part with text"));
+        return Err(A2aRequestError::new(codes::CONTENT_TYPE_NOT_SUPPORTED, "a message needs a part with text"));
     }
     Ok(text)
 }

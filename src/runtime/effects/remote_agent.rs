@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::failed_outcome;
 use crate::{
     a2a::{
-        self, A2aClient, A2aEnvironment, A2aError, A2aErrorKind, Access, CardLocation, FirstResponse, Remote,
-        SendReceipt, SendRequest, TaskListener, model::Task,
+        self, A2aClient, A2aEnvironment, A2aError, A2aErrorKind, CardLocation, FirstResponse, RemoteAgent,
+        RemoteAgentConfig, SendReceipt, SendRequest, TaskListener, model::Task,
     },
     agents::{self, AgentRequest},
     clock::Clock,
@@ -37,27 +37,27 @@ pub(in crate::runtime) fn open(
     project: &Project,
     clock: &Arc<dyn Clock>,
     http: &HttpClients,
-) -> HashMap<String, Arc<Remote>> {
+) -> HashMap<String, Arc<RemoteAgent>> {
     let remote = |definition: &AgentDef| {
         let remote = definition.remote.as_ref()?;
         let credentials = agents::credentials(&definition.auth, clock, http)
             .inspect_err(|reason| tracing::error!(agent = %definition.name, code = "A0511", "{reason}"));
-        let access = Access {
+        let access = RemoteAgentConfig {
             card: match &remote.card {
                 CardSource::File(json) => CardLocation::File(json.clone()),
                 CardSource::Address(address) => CardLocation::Address(address.to_string()),
             },
             credentials: credentials.unwrap_or(OutboundCredentials::None),
-            hosts: definition.auth.hosts.clone(),
+            credential_hosts: definition.auth.hosts.clone(),
             timeout: definition.timeout.unwrap_or(limits::A2A_REQUEST),
-            tries: definition.max_retries,
-            streams: remote.use_streaming,
-            first_pause: remote.polling_initial_delay.unwrap_or(limits::A2A_PAUSE),
-            patience: patience(remote),
-            reports: remote.push_notification_url.is_some(),
+            card_attempts: definition.max_retries,
+            streaming: remote.use_streaming,
+            polling_initial_delay: remote.polling_initial_delay.unwrap_or(limits::A2A_PAUSE),
+            max_polling_time: patience(remote),
+            push_notifications: remote.push_notification_url.is_some(),
         };
         let around = A2aEnvironment { clock: clock.clone(), http: http.clone() };
-        Some((definition.name.to_string(), Arc::new(Remote::new(access, around))))
+        Some((definition.name.to_string(), Arc::new(RemoteAgent::new(access, around))))
     };
     project.agents.values().filter_map(|definition| remote(definition)).collect()
 }
@@ -72,7 +72,7 @@ pub(in crate::runtime) async fn check_remote_agents(runtime: &ProjectRuntime, cl
             let outcome = match how {
                 HealthCheck::None => Ok(()),
                 HealthCheck::Card => remote.card(&cx).await.map(|_| ()),
-                HealthCheck::Message => remote.greet(&uuid::Uuid::new_v4().to_string(), &cx).await,
+                HealthCheck::Message => remote.send_test_message(&uuid::Uuid::new_v4().to_string(), &cx).await,
             };
             if let Err(fault) = outcome {
                 tracing::warn!(agent = %definition.name, code = "A0511", "an agent of others does not answer: {fault}");
@@ -119,7 +119,7 @@ pub(in crate::runtime) async fn run(
 
 /// A remote agent whose every exchange is recorded. Without an inner one it only answers from the record.
 struct JournaledRemote {
-    inner: Option<Arc<Remote>>,
+    inner: Option<Arc<RemoteAgent>>,
     journal: EffectJournal,
     conversation: Arc<str>,
     number: TurnNumber,
@@ -135,10 +135,10 @@ struct FollowedTask {
 }
 
 impl JournaledRemote {
-    fn inner(&self) -> Result<&Arc<Remote>, A2aError> {
+    fn inner(&self) -> Result<&Arc<RemoteAgent>, A2aError> {
         self.inner
             .as_ref()
-            .ok_or_else(|| A2aError::new(A2aErrorKind::Shut, "nothing leaves while a record is replayed"))
+            .ok_or_else(|| A2aError::new(A2aErrorKind::JournalClosed, "nothing leaves while a record is replayed"))
     }
 
     /// The id that we choose for a message: the same when the turn runs again, so that the other side can be asked for it.
@@ -163,7 +163,7 @@ impl JournaledRemote {
             Once::Performed(first) | Once::Replayed(first) => first,
             // The process before this one may have sent it: the other side knows.
             Once::Unknown => {
-                let first = match self.inner()?.who_heard(&outgoing.message, cx).await {
+                let first = match self.inner()?.find_task_for_message(&outgoing.message, cx).await {
                     Ok(Some(task)) => Ok(FirstResponse::Task(task)),
                     Ok(None) => self.left(&outgoing, cx).await.map(|accepted| {
                         live = accepted.live;
@@ -171,7 +171,7 @@ impl JournaledRemote {
                     }),
                     Err(fault) => {
                         let known = "a message may have been sent before an interruption; what came of it is not known";
-                        Err(A2aError::new(A2aErrorKind::Unknown, format!("{known} ({fault})")))
+                        Err(A2aError::new(A2aErrorKind::OutcomeUnknown, format!("{known} ({fault})")))
                     }
                 };
                 self.journal.settle(&cx.key, &first).await.map_err(shut)?;
@@ -200,14 +200,16 @@ impl JournaledRemote {
         }
         match sheltered.with_timeout(limits::A2A_SEND_GRACE).wait(sending).await {
             Ok(sent) => sent,
-            Err(_) => match remote.who_heard(&outgoing.message, &sheltered.with_timeout(limits::A2A_CANCEL)).await {
-                Ok(Some(task)) => Ok(SendReceipt { first: FirstResponse::Task(task), live: None }),
-                // Not yet is no answer: it may still be on its way.
-                Ok(None) | Err(_) => Err(A2aError::new(
-                    A2aErrorKind::Unknown,
-                    "the turn was stopped before the agent answered; whether it took the message is not known",
-                )),
-            },
+            Err(_) => {
+                match remote.find_task_for_message(&outgoing.message, &sheltered.with_timeout(limits::A2A_CANCEL)).await {
+                    Ok(Some(task)) => Ok(SendReceipt { first: FirstResponse::Task(task), live: None }),
+                    // Not yet is no answer: it may still be on its way.
+                    Ok(None) | Err(_) => Err(A2aError::new(
+                        A2aErrorKind::OutcomeUnknown,
+                        "the turn was stopped before the agent answered; whether it took the message is not known",
+                    )),
+                }
+            }
         }
     }
 
@@ -231,7 +233,7 @@ impl JournaledRemote {
             Once::Performed(followed) => followed.end,
             Once::Replayed(followed) => {
                 for text in &followed.said {
-                    listener.said(text).await;
+                    listener.on_status_text(text).await;
                 }
                 followed.end
             }
@@ -251,7 +253,7 @@ impl JournaledRemote {
 }
 
 fn shut(error: JournalError) -> A2aError {
-    A2aError::new(A2aErrorKind::Shut, error.to_string())
+    A2aError::new(A2aErrorKind::JournalClosed, error.to_string())
 }
 
 /// Passes texts on and keeps them for the record.
@@ -261,9 +263,9 @@ struct RecordingListener<'a> {
 }
 
 impl TaskListener for RecordingListener<'_> {
-    fn said<'b>(&'b mut self, text: &'b str) -> BoxFuture<'b, ()> {
+    fn on_status_text<'b>(&'b mut self, text: &'b str) -> BoxFuture<'b, ()> {
         self.said.push(text.to_owned());
-        self.listener.said(text)
+        self.listener.on_status_text(text)
     }
 }
 

@@ -111,7 +111,7 @@ impl Inner {
         if epoch != mailbox.epoch.load(Ordering::SeqCst) {
             // The conversation was erased meanwhile: what its number names now is another turn.
             let conversation = inbound.conversation.clone();
-            return Err(StoreError::NotAccepted { conversation, turn: turn.0 }.into());
+            return Err(StoreError::TurnNotOpen { conversation, turn: turn.0 }.into());
         }
         if mailbox.stale.swap(false, Ordering::SeqCst) {
             *state = None;
@@ -170,7 +170,7 @@ impl Inner {
         if let Some(replies) = self.store.replies_of(id, turn).await? {
             return self.resend_replies(id, turn, replies, sink).await;
         }
-        match self.store.open_turns(id, turn..TurnNumber(turn.0 + 1)).await?.pop() {
+        match self.store.unfinished_turns_in(id, turn..TurnNumber(turn.0 + 1)).await?.pop() {
             Some(open) => self.run_found(state, open, sink).await,
             None => Err(ReceiveError::Broken),
         }
@@ -204,7 +204,7 @@ impl Inner {
             }
         }
         if !done.is_empty()
-            && let Err(error) = self.store.delivered(id, done).await
+            && let Err(error) = self.store.mark_delivered(id, done).await
         {
             tracing::warn!(conversation = %id, turn = turn.0, code = "S0501", "receipts were not stored: {error}");
         }

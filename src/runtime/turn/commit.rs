@@ -30,10 +30,10 @@ pub(super) async fn commit(
         replies: replies.clone(),
         delivered,
         journal,
-        bodies: texts.new_texts(),
+        texts: texts.new_texts(),
         snapshot: wants_snapshot.then(|| cached.conversation.clone()),
         trace: failures_json(&failures),
-        timer,
+        next_reminder: timer,
     };
     failpoint::hit("C19");
     cached.version = inner.store.append(&cached.conversation.id, cached.version, batch).await?;

@@ -42,7 +42,7 @@ pub(super) async fn deliver(
     }
     failpoint::hit("C22");
     if !done.is_empty()
-        && let Err(error) = inner.store.delivered(id, done).await
+        && let Err(error) = inner.store.mark_delivered(id, done).await
     {
         tracing::warn!(conversation = %id, turn = report.turn.0, code = "S0501", "receipts were not stored: {error}");
     }

@@ -137,7 +137,7 @@ impl<'a> OpenTurn<'a> {
 
     /// What could not be stored is kept for whoever takes the turn up again.
     fn keep_unsaved(&self, report: Result<TurnReport, ReceiveError>) -> Result<TurnReport, ReceiveError> {
-        let erased = matches!(report, Err(ReceiveError::Store(StoreError::NotAccepted { .. })));
+        let erased = matches!(report, Err(ReceiveError::Store(StoreError::TurnNotOpen { .. })));
         if report.is_err() && !erased && !self.journal.pending().is_empty() {
             let AcceptedMessage { turn, inbound } = self.accepted;
             self.inner.unsaved.keep(&inbound.conversation, turn, self.journal.clone());
@@ -187,7 +187,7 @@ impl<'a> OpenTurn<'a> {
                 Err(error) => error,
             };
             // The store decides: somebody else appended or answered, or nobody knows. What is stored says what to do.
-            if !error.may_pass() && !matches!(error, StoreError::NotAccepted { .. }) {
+            if !error.is_transient() && !matches!(error, StoreError::TurnNotOpen { .. }) {
                 return Err(error.into());
             }
             if let Some(replies) = inner.store.replies_of(id, turn).await? {
@@ -197,7 +197,7 @@ impl<'a> OpenTurn<'a> {
                 deliver(inner, id, &report, sink, &cx).await;
                 return Ok(report);
             }
-            if !error.may_pass() {
+            if !error.is_transient() {
                 return Err(error.into());
             }
             after = Some(After::Failure);

@@ -19,7 +19,7 @@ use crate::{
     context::{CallContext, StepKey},
     effect::EffectClass,
     journal::{RecordedToolCall, Step},
-    store::{JournalRecord, SPEAKING, TurnNumber, announced_replies},
+    store::{JournalRecord, REPLY_ANNOUNCED, TurnNumber, announced_replies},
     tools::ToolOutcome,
 };
 
@@ -104,7 +104,7 @@ pub(in crate::runtime) fn recover(
     let root = root(turn, &takeovers);
     let steps: Vec<&JournalRecord> = recorded.iter().filter(|record| effect_of(&root, record).is_some()).collect();
     let told = |id: &Arc<str>| takeovers.iter().any(|takeover| takeover.interrupted.contains(id));
-    let spoken = recorded.iter().filter(|record| &*record.kind == SPEAKING && !told(&record.request));
+    let spoken = recorded.iter().filter(|record| &*record.kind == REPLY_ANNOUNCED && !told(&record.request));
     let spoken: Vec<&JournalRecord> = spoken.collect();
     let interruption =
         recorded.iter().find(|record| &*record.kind == INTERRUPTION && record.key == root.child(INTERRUPTION));

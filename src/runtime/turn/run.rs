@@ -189,7 +189,7 @@ impl TurnResult {
 
     /// Takes events, and the replies among them.
     fn push_events(&mut self, turn: TurnNumber, events: Vec<Event>) {
-        self.replies.extend(StoredReply::told(turn, self.replies.len(), &events));
+        self.replies.extend(StoredReply::from_events(turn, self.replies.len(), &events));
         self.events.extend(events);
     }
 }

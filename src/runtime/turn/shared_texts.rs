@@ -60,7 +60,7 @@ impl SharedTexts {
 
     /// The text with this hash, if it is still stored.
     pub(in crate::runtime) async fn text(&self, hash: &str) -> Option<Arc<str>> {
-        self.store.body(&self.conversation, hash).await.ok().flatten()
+        self.store.text_by_hash(&self.conversation, hash).await.ok().flatten()
     }
 
     /// What goes into the batch of the turn.

@@ -39,7 +39,7 @@ async fn what_is_beyond_the_open_turns_is_refused_before_anything_is_stored() {
         ("R0106", "the message was not accepted: too many turns are open; try again in 1 s")
     );
     assert_eq!(overload(error), (OverloadLimit::OpenTurns, 1));
-    assert!(assistant.store().unfinished(&"late".into()).await.unwrap().is_empty());
+    assert!(assistant.store().unfinished_turns(&"late".into()).await.unwrap().is_empty());
     assert!(!assistant.store().conversations(9).await.unwrap().contains(&ConversationId::from("late")));
     work.gate.add_permits(4);
     for turn in open {

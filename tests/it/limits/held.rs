@@ -56,23 +56,28 @@ impl Store for Stuck {
     fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, StoredConversation> {
         self.inner.load(id)
     }
-    fn journal<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> Told<'a, ()> {
-        self.inner.journal(id, turn, records)
+    fn append_journal<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turn: TurnNumber,
+        records: Vec<JournalRecord>,
+    ) -> Told<'a, ()> {
+        self.inner.append_journal(id, turn, records)
     }
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<UnfinishedTurn>> {
-        self.inner.unfinished(id)
+    fn unfinished_turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<UnfinishedTurn>> {
+        self.inner.unfinished_turns(id)
     }
-    fn waiting(&self) -> Told<'_, Vec<ConversationId>> {
-        self.inner.waiting()
+    fn conversations_with_work(&self) -> Told<'_, Vec<ConversationId>> {
+        self.inner.conversations_with_work()
     }
-    fn timers(&self, limit: usize) -> Told<'_, Vec<(ConversationId, Timestamp)>> {
-        self.inner.timers(limit)
+    fn next_reminders(&self, limit: usize) -> Told<'_, Vec<(ConversationId, Timestamp)>> {
+        self.inner.next_reminders(limit)
     }
-    fn undelivered<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredReply>> {
-        self.inner.undelivered(id)
+    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredReply>> {
+        self.inner.pending_replies(id)
     }
-    fn delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> Told<'a, ()> {
-        self.inner.delivered(id, replies)
+    fn mark_delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> Told<'a, ()> {
+        self.inner.mark_delivered(id, replies)
     }
     fn turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredTurn>> {
         self.inner.turns(id)
@@ -80,14 +85,18 @@ impl Store for Stuck {
     fn erase<'a>(&'a self, id: &'a ConversationId) -> Told<'a, ()> {
         self.inner.erase(id)
     }
-    fn expire(&self, now: Timestamp) -> Told<'_, u64> {
-        self.inner.expire(now)
+    fn purge_expired(&self, now: Timestamp) -> Told<'_, u64> {
+        self.inner.purge_expired(now)
     }
-    fn answered<'a>(&'a self, id: &'a ConversationId, message: &'a MessageId) -> Told<'a, Option<Vec<StoredReply>>> {
-        self.inner.answered(id, message)
+    fn replies_to_message<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        message: &'a MessageId,
+    ) -> Told<'a, Option<Vec<StoredReply>>> {
+        self.inner.replies_to_message(id, message)
     }
-    fn body<'a>(&'a self, id: &'a ConversationId, hash: &'a str) -> Told<'a, Option<Arc<str>>> {
-        self.inner.body(id, hash)
+    fn text_by_hash<'a>(&'a self, id: &'a ConversationId, hash: &'a str) -> Told<'a, Option<Arc<str>>> {
+        self.inner.text_by_hash(id, hash)
     }
 }
 

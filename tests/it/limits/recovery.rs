@@ -40,7 +40,7 @@ fn assistant(store: Arc<dyn Store>, work: &Arc<Work>) -> Assistant {
 }
 
 async fn is_answered(store: &MemoryStore, n: usize) -> bool {
-    store.unfinished(&ConversationId::from(format!("c{n}"))).await.unwrap().is_empty()
+    store.unfinished_turns(&ConversationId::from(format!("c{n}"))).await.unwrap().is_empty()
 }
 
 #[tokio::test]

@@ -11,52 +11,52 @@ use segue_engine::{
 
 use crate::{
     AcceptOutcome, InboxMessage, JournalRecord, StoreError, StoredConversation, StoredReply, StoredText, StoredTurn,
-    TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version, dedup, merge_journal, newest,
+    TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version, dedup, merge_journal, newest_events,
 };
 
-/// All that is kept of a conversation.
+/// A conversation in memory.
 pub(super) struct MemoryConversation {
     id: ConversationId,
     /// How many turns were accepted.
     pub(super) turns: u64,
-    /// When it was last written to, counted in writes of the whole store.
+    /// The write counter of the store at its last write.
     pub(super) updated_at: u64,
     inbox: Vec<InboxEntry>,
-    /// Batch `n` is at `n - 1`.
+    /// Commit `n` is at index `n - 1`.
     batches: Vec<StoredTurnCommit>,
-    /// With the number of the batch after which it was taken.
+    /// The snapshot, with the number of the commit it includes.
     snapshot: Option<(u64, Conversation)>,
-    /// Replies that wait for delivery: batch and id.
+    /// Undelivered replies: number of the commit and reply id.
     pending: Vec<(u64, Arc<str>)>,
     /// Journals and traces of the latest turns.
     records: BTreeMap<u64, TurnRecords>,
-    bodies: Vec<StoredText>,
+    texts: Vec<StoredText>,
     /// When its earliest reminder is due.
     pub(super) due: Option<Timestamp>,
-    /// Private texts by name, each with the time it was kept.
+    /// Private texts by name, each with the time it was stored.
     private: BTreeMap<Box<str>, (Timestamp, String)>,
-    /// Set by tests: its events cannot be read.
+    /// Set by tests: reading the events fails.
     pub(super) is_corrupt: bool,
 }
 
 /// An accepted message.
 struct InboxEntry {
     turn: u64,
-    /// The batch that answered it; 0 while it is open.
+    /// The commit that answered it; 0 while it is open.
     batch: u64,
-    /// What makes it the same as another one; none without an id.
+    /// Its deduplication key; `None` without a message id.
     dedup_key: Option<String>,
     inbound: InboxMessage,
 }
 
-/// A batch.
+/// A committed turn.
 struct StoredTurnCommit {
     turn: u64,
     events: Vec<Event>,
     replies: Vec<StoredReply>,
 }
 
-/// What is kept of a turn for a while only.
+/// The parts of a turn that have a limited retention.
 #[derive(Default)]
 struct TurnRecords {
     /// The latest record of each step.
@@ -75,7 +75,7 @@ impl MemoryConversation {
             snapshot: None,
             pending: Vec::new(),
             records: BTreeMap::new(),
-            bodies: Vec::new(),
+            texts: Vec::new(),
             due: None,
             private: BTreeMap::new(),
             is_corrupt: false,
@@ -86,11 +86,11 @@ impl MemoryConversation {
         self.inbox.iter().any(|entry| entry.batch == 0)
     }
 
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(super) fn has_work(&self) -> bool {
         !self.pending.is_empty() || self.has_open_turns()
     }
 
-    /// Whether a turn was accepted and not answered.
+    /// Whether a turn is open: accepted and not answered.
     pub(super) fn is_open(&self, turn: TurnNumber) -> bool {
         self.inbox.iter().any(|entry| entry.turn == turn.0 && entry.batch == 0)
     }
@@ -112,14 +112,14 @@ impl MemoryConversation {
                 batch => AcceptOutcome::Answered(turn, self.replies(batch)),
             });
         }
-        // Turn 1 says that there is nothing to load: imported batches have no turns.
+        // Turn 1 means that there is nothing to load, and imported commits have no turns.
         self.turns = self.turns.max(u64::from(!self.batches.is_empty())) + 1;
         self.inbox.push(InboxEntry { turn: self.turns, batch: 0, dedup_key, inbound });
         Ok(AcceptOutcome::New(TurnNumber(self.turns)))
     }
 
     fn readable(&self) -> Result<(), StoreError> {
-        if self.is_corrupt { Err(StoreError::damaged(&self.id, "a test made it so")) } else { Ok(()) }
+        if self.is_corrupt { Err(StoreError::corrupt(&self.id, "made corrupt by a test")) } else { Ok(()) }
     }
 
     pub(super) fn load(&self) -> Result<StoredConversation, StoreError> {
@@ -140,7 +140,7 @@ impl MemoryConversation {
 
     pub(super) fn append(&mut self, batch: TurnCommit) -> Result<Version, StoreError> {
         if batch.turn.0 > 0 && !self.is_open(batch.turn) {
-            return Err(StoreError::NotAccepted { conversation: self.id.clone(), turn: batch.turn.0 });
+            return Err(StoreError::TurnNotOpen { conversation: self.id.clone(), turn: batch.turn.0 });
         }
         let number = self.version() + 1;
         if let Some(snapshot) = batch.snapshot {
@@ -152,9 +152,9 @@ impl MemoryConversation {
         self.pending.drain(..given_up);
         let answered = self.inbox.iter_mut().filter(|entry| entry.batch == 0 && entry.turn == batch.turn.0);
         answered.for_each(|entry| entry.batch = number);
-        for body in batch.bodies {
-            if self.body(&body.hash).is_none() {
-                self.bodies.push(body);
+        for body in batch.texts {
+            if self.text_by_hash(&body.hash).is_none() {
+                self.texts.push(body);
             }
         }
         if !batch.journal.is_empty() || batch.trace.is_some() {
@@ -162,41 +162,41 @@ impl MemoryConversation {
             merge_journal(&mut records.journal, batch.journal);
             records.trace = batch.trace;
         }
-        if let Some(due) = batch.timer {
+        if let Some(due) = batch.next_reminder {
             self.due = due;
         }
         self.batches.push(StoredTurnCommit { turn: batch.turn.0, events: batch.events, replies: batch.replies });
         Ok(Version(number))
     }
 
-    /// Whether the step of a record is in the journal of an open turn already, written by the same build.
+    /// Whether the journal of an open turn already has a record of this step from the same build.
     pub(super) fn has_begun(&self, turn: TurnNumber, record: &JournalRecord) -> bool {
         let same = |known: &JournalRecord| known.key == record.key && known.build == record.build;
         self.records.get(&turn.0).is_some_and(|records| records.journal.iter().any(same))
     }
 
     /// Adds records of a turn.
-    pub(super) fn record(&mut self, turn: TurnNumber, journal: Vec<JournalRecord>) {
+    pub(super) fn add_records(&mut self, turn: TurnNumber, journal: Vec<JournalRecord>) {
         merge_journal(&mut self.records.entry(turn.0).or_default().journal, journal);
     }
 
-    /// Takes journal and trace of a turn away, unless it is still open.
+    /// Drops journal and trace of a turn, unless it is open.
     pub(super) fn drop_journal(&mut self, turn: TurnNumber) {
         if self.is_open(turn) {
             return;
         }
         self.records.remove(&turn.0);
-        self.drop_unused_bodies();
+        self.drop_unused_texts();
     }
 
-    fn drop_unused_bodies(&mut self) {
+    fn drop_unused_texts(&mut self) {
         if self.records.is_empty() {
-            // Nothing is left that could refer to them.
-            self.bodies = Vec::new();
+            // Only journals and traces refer to texts.
+            self.texts = Vec::new();
         }
     }
 
-    pub(super) fn open_turns(&self, turns: &Range<TurnNumber>) -> Result<Vec<UnfinishedTurn>, StoreError> {
+    pub(super) fn unfinished_turns_in(&self, turns: &Range<TurnNumber>) -> Result<Vec<UnfinishedTurn>, StoreError> {
         let open = self.inbox.iter().filter(|entry| entry.batch == 0 && turns.contains(&TurnNumber(entry.turn)));
         let unfinished = open.map(|entry| UnfinishedTurn {
             turn: TurnNumber(entry.turn),
@@ -206,7 +206,7 @@ impl MemoryConversation {
         Ok(unfinished.collect())
     }
 
-    pub(super) fn undelivered(&self) -> Result<Vec<StoredReply>, StoreError> {
+    pub(super) fn pending_replies(&self) -> Result<Vec<StoredReply>, StoreError> {
         let numbered = (1..).zip(&self.batches);
         let replies = numbered.flat_map(|(number, batch)| batch.replies.iter().map(move |reply| (number, reply)));
         let waits = |(number, reply): &(u64, &StoredReply)| {
@@ -215,17 +215,17 @@ impl MemoryConversation {
         Ok(replies.filter(waits).map(|(_, reply)| reply.clone()).collect())
     }
 
-    pub(super) fn delivered(&mut self, replies: &[Arc<str>]) {
+    pub(super) fn mark_delivered(&mut self, replies: &[Arc<str>]) {
         self.pending.retain(|(_, id)| !replies.contains(id));
     }
 
     /// The newest events, oldest first.
     pub(super) fn latest_events(&self, most: usize) -> Result<Vec<Event>, StoreError> {
         self.readable()?;
-        Ok(newest(self.batches.iter().rev().map(|batch| batch.events.clone()).collect(), most))
+        Ok(newest_events(self.batches.iter().rev().map(|batch| batch.events.clone()).collect(), most))
     }
 
-    /// The events of the newest batches before a version, newest first.
+    /// The events of the newest commits before a version, newest first.
     pub(super) fn latest_turns(&self, before: Option<Version>, most: usize) -> Result<Vec<TurnEvents>, StoreError> {
         self.readable()?;
         let numbered = self.batches.iter().enumerate().rev().map(|(at, batch)| (Version(at as u64 + 1), batch));
@@ -256,8 +256,8 @@ impl MemoryConversation {
         Ok(self.batches.iter().map(turn).collect())
     }
 
-    /// Takes away what is past its retention; how many records went.
-    pub(super) fn expire(&mut self, now: Timestamp) -> u64 {
+    /// Deletes what is past its retention; returns how many records were deleted.
+    pub(super) fn purge_expired(&mut self, now: Timestamp) -> u64 {
         let before = self.inbox.len() + self.records.len();
         let records = &mut self.records;
         self.inbox.retain(|entry| {
@@ -268,24 +268,24 @@ impl MemoryConversation {
             !gone
         });
         self.private.retain(|_, (at, _)| !dedup::is_expired(*at, now));
-        self.drop_unused_bodies();
+        self.drop_unused_texts();
         (before - self.inbox.len() - self.records.len()) as u64
     }
 
-    pub(super) fn answered(&self, message: &MessageId) -> Result<Option<Vec<StoredReply>>, StoreError> {
+    pub(super) fn replies_to_message(&self, message: &MessageId) -> Result<Option<Vec<StoredReply>>, StoreError> {
         let mut answered = self.inbox.iter().rev().filter(|entry| entry.batch > 0);
         let found = answered.find(|entry| entry.inbound.message.message_id == *message);
         Ok(found.map(|entry| self.replies(entry.batch)))
     }
 
-    pub(super) fn keep_private(&mut self, name: &str, text: Option<String>, at: Timestamp) {
+    pub(super) fn set_private_text(&mut self, name: &str, text: Option<String>, at: Timestamp) {
         match text {
             Some(text) => _ = self.private.insert(name.into(), (at, text)),
             None => _ = self.private.remove(name),
         }
     }
 
-    pub(super) fn private(&self, name: &str) -> Option<String> {
+    pub(super) fn private_text(&self, name: &str) -> Option<String> {
         self.private.get(name).map(|(_, text)| text.clone())
     }
 
@@ -294,7 +294,7 @@ impl MemoryConversation {
         Ok(entry.filter(|entry| entry.batch > 0).map(|entry| self.replies(entry.batch)))
     }
 
-    pub(super) fn body(&self, hash: &str) -> Option<Arc<str>> {
-        self.bodies.iter().find(|body| *body.hash == *hash).map(|body| body.text.clone())
+    pub(super) fn text_by_hash(&self, hash: &str) -> Option<Arc<str>> {
+        self.texts.iter().find(|body| *body.hash == *hash).map(|body| body.text.clone())
     }
 }

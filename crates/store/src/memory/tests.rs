@@ -4,15 +4,15 @@ use super::*;
 use crate::contract;
 
 #[tokio::test]
-async fn the_contract() {
+async fn fulfils_the_store_contract() {
     contract::check(|| Arc::new(MemoryStore::new())).await;
 }
 
 #[tokio::test]
-async fn a_damaged_record_hurts_one_conversation() {
+async fn a_corrupt_record_affects_only_its_conversation() {
     let store = MemoryStore::new();
-    contract::talk(&store, "a", "m", 1).await;
-    contract::talk(&store, "b", "m", 1).await;
+    contract::complete_turn(&store, "a", "m", 1).await;
+    contract::complete_turn(&store, "b", "m", 1).await;
     store.corrupt(&"a".into());
     let error = store.load(&"a".into()).await.unwrap_err();
     assert_eq!(error.code(), "S0102", "{error}");
@@ -20,13 +20,13 @@ async fn a_damaged_record_hurts_one_conversation() {
 }
 
 #[tokio::test]
-async fn only_the_latest_turns_keep_their_journals() {
+async fn only_the_latest_turns_keep_journals_and_traces() {
     let store = MemoryStore::new();
     for n in 0..=limits::MEMORY_JOURNALS {
         let id = format!("c{n}");
         let inbound = contract::message(&id, "m", 1);
         store.accept(inbound.clone()).await.unwrap();
-        let batch = TurnCommit { trace: Some("{}".to_owned()), ..contract::batch(&inbound, TurnNumber(1)) };
+        let batch = TurnCommit { trace: Some("{}".to_owned()), ..contract::turn_commit(&inbound, TurnNumber(1)) };
         store.append(&id.as_str().into(), Version(0), batch).await.unwrap();
     }
     assert_eq!(store.turns(&"c0".into()).await.unwrap()[0].trace, None);
@@ -34,7 +34,7 @@ async fn only_the_latest_turns_keep_their_journals() {
 }
 
 #[tokio::test]
-async fn a_list_of_conversations_has_an_end() {
+async fn the_list_of_conversations_is_bounded() {
     let store = MemoryStore::new();
     for n in 0..=limits::CONVERSATIONS_LISTED {
         store.accept(contract::message(&format!("c{n}"), "m", 1)).await.unwrap();
@@ -43,7 +43,7 @@ async fn a_list_of_conversations_has_an_end() {
 }
 
 #[tokio::test]
-async fn the_oldest_idle_conversations_go_when_there_are_too_many() {
+async fn the_oldest_idle_conversations_are_evicted_at_the_limit() {
     let store = MemoryStore::new();
     store.accept(contract::message("open", "m", 1)).await.unwrap();
     for n in 0..limits::MEMORY_CONVERSATIONS {
@@ -55,5 +55,5 @@ async fn the_oldest_idle_conversations_go_when_there_are_too_many() {
         (Version(0), limits::MEMORY_CONVERSATIONS * 9 / 10 + 1)
     );
     assert_eq!(version(&format!("c{}", limits::MEMORY_CONVERSATIONS - 1)).await, Version(1));
-    assert_eq!(store.unfinished(&"open".into()).await.unwrap().len(), 1, "a turn that is open is not idle");
+    assert_eq!(store.unfinished_turns(&"open".into()).await.unwrap().len(), 1, "a turn that is open is not idle");
 }

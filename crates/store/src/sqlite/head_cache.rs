@@ -1,6 +1,6 @@
-//! The heads of conversations: what the writer must know before it writes, kept in memory between transactions.
+//! A cache of conversation heads: what the writer must know before it writes, kept in memory between transactions.
 //!
-//! The copy is thrown away whenever it could be wrong: after a transaction that failed, and when another process wrote to the file.
+//! It is cleared whenever it could be stale: after a failed transaction, and when another process wrote to the file.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,19 +8,19 @@ use rusqlite::{OptionalExtension, Row, Statement, params, types::ValueRef};
 use segue_base::limits;
 use segue_engine::{ids::ConversationId, time::Timestamp};
 
-use super::Unsigned;
+use super::SqlU64;
 
 /// The head of one conversation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Head {
-    /// By which all tables know the conversation.
+pub(super) struct ConversationHead {
+    /// The number that refers to the conversation in all tables.
     pub(super) number: i64,
     pub(super) version: u64,
     /// How many turns were accepted.
     pub(super) turns: u64,
-    /// Accepted and not answered: turn, and when it was accepted in microseconds.
+    /// Open turns: number, and time of acceptance in microseconds.
     pub(super) open: Vec<(u64, i64)>,
-    /// Stored and not delivered: version and reply id, oldest first.
+    /// Undelivered replies: version and reply id, oldest first.
     pub(super) pending: Vec<(u64, Arc<str>)>,
     /// The time of the latest input.
     pub(super) updated_at: i64,
@@ -30,7 +30,7 @@ pub(super) struct Head {
     stored: bool,
 }
 
-impl Head {
+impl ConversationHead {
     pub(super) fn is_open(&self, turn: u64) -> bool {
         self.open.iter().any(|(open, _)| *open == turn)
     }
@@ -39,21 +39,21 @@ impl Head {
         self.updated_at = self.updated_at.max(at.as_micros());
     }
 
-    /// Adds replies that wait for delivery, and gives up the oldest beyond the limit.
-    pub(super) fn wait_for(&mut self, replies: &[Arc<str>]) {
+    /// Adds undelivered replies, and drops the oldest beyond the limit.
+    pub(super) fn add_pending(&mut self, replies: &[Arc<str>]) {
         self.pending.extend(replies.iter().map(|id| (self.version, id.clone())));
         let given_up = self.pending.len().saturating_sub(limits::OUTBOX);
         self.pending.drain(..given_up);
     }
 
-    /// The columns that [`Head::read`] reads.
+    /// The columns that [`ConversationHead::read`] reads.
     pub(super) const COLUMNS: &str = "version, turns, open, pending, updated_at, number";
 
     /// The query for one conversation by its name.
     pub(super) const QUERY: &str =
         "SELECT version, turns, open, pending, updated_at, number FROM conversations WHERE tenant = '' AND id = ?1";
 
-    /// Reads a row. The inner error says how it is damaged.
+    /// Decodes a row. The inner error says why it is corrupt.
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Result<Self, String>> {
         let columns =
             [row.get_ref(0)?, row.get_ref(1)?, row.get_ref(2)?, row.get_ref(3)?, row.get_ref(4)?, row.get_ref(5)?];
@@ -65,8 +65,8 @@ impl Head {
         Ok(Self {
             version: version.as_i64().map_err(wrong)?.cast_unsigned(),
             turns: turns.as_i64().map_err(wrong)?.cast_unsigned(),
-            open: list(open.as_str().map_err(wrong)?)?,
-            pending: list(pending.as_str().map_err(wrong)?)?,
+            open: parse_list(open.as_str().map_err(wrong)?)?,
+            pending: parse_list(pending.as_str().map_err(wrong)?)?,
             updated_at: updated_at.as_i64().map_err(wrong)?,
             number: number.as_i64().map_err(wrong)?,
             dirty: false,
@@ -75,78 +75,81 @@ impl Head {
     }
 }
 
-/// No list is written as no text: most heads have neither.
-fn list<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, String> {
+/// An empty list is stored as an empty text: most heads have neither list.
+fn parse_list<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, String> {
     if text.is_empty() { Ok(Vec::new()) } else { serde_json::from_str(text).map_err(|e| e.to_string()) }
 }
 
-fn text<T: serde::Serialize>(list: &[T]) -> String {
-    // Numbers and texts can always be written.
+fn list_text<T: serde::Serialize>(list: &[T]) -> String {
+    // Numbers and texts can always be encoded.
     if list.is_empty() { String::new() } else { serde_json::to_string(list).unwrap_or_default() }
 }
 
-/// The heads that are known, and the statements that read and write them.
-pub(super) struct Heads<'c> {
-    known: HashMap<ConversationId, Head>,
+/// The cached heads, and the statements that read and write them.
+pub(super) struct HeadCache<'c> {
+    heads: HashMap<ConversationId, ConversationHead>,
     dirty: Vec<ConversationId>,
-    /// The number of the next new conversation; 0 while it is not known.
-    next: i64,
-    get: Statement<'c>,
-    last: Statement<'c>,
-    put: Statement<'c>,
-    alter: Statement<'c>,
+    /// The number of the next new conversation; 0 while it is unknown.
+    next_number: i64,
+    select: Statement<'c>,
+    last_number: Statement<'c>,
+    upsert: Statement<'c>,
+    update: Statement<'c>,
 }
 
-impl<'c> Heads<'c> {
+impl<'c> HeadCache<'c> {
     pub(super) fn new(connection: &'c rusqlite::Connection) -> rusqlite::Result<Self> {
         Ok(Self {
-            known: HashMap::new(),
+            heads: HashMap::new(),
             dirty: Vec::new(),
-            next: 0,
-            get: connection.prepare(Head::QUERY)?,
-            last: connection
+            next_number: 0,
+            select: connection.prepare(ConversationHead::QUERY)?,
+            last_number: connection
                 .prepare("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'conversations'")?,
-            put: connection.prepare(
+            upsert: connection.prepare(
                 "INSERT INTO conversations (number, id, version, turns, open, pending, updated_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
                  ON CONFLICT (number) DO UPDATE SET version = excluded.version, turns = excluded.turns,
                  open = excluded.open, pending = excluded.pending, updated_at = excluded.updated_at",
             )?,
-            // Each turn changes its head three times: this looks for no other row of the same id.
-            alter: connection.prepare(
+            // Every turn updates its head three times. Unlike the upsert, this does not check for another row with the
+            // same id.
+            update: connection.prepare(
                 "UPDATE conversations SET version = ?2, turns = ?3, open = ?4, pending = ?5, updated_at = ?6
                  WHERE number = ?1",
             )?,
         })
     }
 
-    /// The head of a conversation; an empty one when nothing is known of it. The inner error says how its row is damaged.
-    pub(super) fn get(&mut self, id: &ConversationId) -> rusqlite::Result<Result<&Head, String>> {
-        if !self.known.contains_key(id) {
-            let row = self.get.query_row([id.as_str()], Head::read);
+    /// The head of a conversation; an empty one if nothing of it is stored. The inner error says why its row is
+    /// corrupt.
+    pub(super) fn get(&mut self, id: &ConversationId) -> rusqlite::Result<Result<&ConversationHead, String>> {
+        if !self.heads.contains_key(id) {
+            let row = self.select.query_row([id.as_str()], ConversationHead::read);
             match row.optional()? {
-                Some(Ok(head)) => self.known.insert(id.clone(), head),
+                Some(Ok(head)) => self.heads.insert(id.clone(), head),
                 Some(Err(reason)) => return Ok(Err(reason)),
                 None => {
-                    let number = self.next_number()?;
-                    self.known.insert(id.clone(), Head { number, ..Head::default() })
+                    let number = self.take_number()?;
+                    self.heads.insert(id.clone(), ConversationHead { number, ..ConversationHead::default() })
                 }
             };
         }
-        Ok(self.known.get(id).ok_or_else(String::new))
+        Ok(self.heads.get(id).ok_or_else(String::new))
     }
 
-    fn next_number(&mut self) -> rusqlite::Result<i64> {
-        if self.next == 0 {
-            self.next = self.last.query_row([], |row| row.get::<_, i64>(0))? + 1;
+    fn take_number(&mut self) -> rusqlite::Result<i64> {
+        if self.next_number == 0 {
+            self.next_number = self.last_number.query_row([], |row| row.get::<_, i64>(0))? + 1;
         }
-        self.next += 1;
-        Ok(self.next - 1)
+        self.next_number += 1;
+        Ok(self.next_number - 1)
     }
 
-    /// Changes a head that [`Heads::get`] gave. Call it only after the rest of the change has been written.
-    pub(super) fn change(&mut self, id: &ConversationId, change: impl FnOnce(&mut Head)) {
-        let head = self.known.entry(id.clone()).or_default();
+    /// Changes a head that [`HeadCache::get`] returned. Must be called only after the rest of the change has been
+    /// written.
+    pub(super) fn change(&mut self, id: &ConversationId, change: impl FnOnce(&mut ConversationHead)) {
+        let head = self.heads.entry(id.clone()).or_default();
         change(head);
         if !head.dirty {
             head.dirty = true;
@@ -154,36 +157,36 @@ impl<'c> Heads<'c> {
         }
     }
 
-    /// Writes the heads that changed.
+    /// Writes the changed heads.
     pub(super) fn flush(&mut self) -> rusqlite::Result<()> {
         for id in self.dirty.drain(..) {
-            let Some(head) = self.known.get_mut(&id) else { continue };
+            let Some(head) = self.heads.get_mut(&id) else { continue };
             head.dirty = false;
-            let (open, pending) = (text(&head.open), text(&head.pending));
-            let (version, turns) = (Unsigned(head.version), Unsigned(head.turns));
+            let (open, pending) = (list_text(&head.open), list_text(&head.pending));
+            let (version, turns) = (SqlU64(head.version), SqlU64(head.turns));
             if head.stored
-                && self.alter.execute(params![head.number, version, turns, open, pending, head.updated_at])? == 1
+                && self.update.execute(params![head.number, version, turns, open, pending, head.updated_at])? == 1
             {
                 continue;
             }
             head.stored = true;
-            self.put.execute(params![head.number, id.as_str(), version, turns, open, pending, head.updated_at])?;
+            self.upsert.execute(params![head.number, id.as_str(), version, turns, open, pending, head.updated_at])?;
         }
-        if self.known.len() > limits::STORE_HEADS {
-            self.known.clear();
+        if self.heads.len() > limits::STORE_HEADS {
+            self.heads.clear();
         }
         Ok(())
     }
 
-    /// Forgets one.
+    /// Removes one head.
     pub(super) fn remove(&mut self, id: &ConversationId) {
-        self.known.remove(id);
+        self.heads.remove(id);
     }
 
-    /// Forgets all, changes included.
+    /// Removes all heads, unwritten changes included.
     pub(super) fn clear(&mut self) {
-        self.known.clear();
+        self.heads.clear();
         self.dirty.clear();
-        self.next = 0;
+        self.next_number = 0;
     }
 }

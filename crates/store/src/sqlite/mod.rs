@@ -1,15 +1,15 @@
 //! A store in one SQLite file.
 //!
-//! One thread writes for all conversations: it takes everything that waits, commits it in one transaction and only then answers
-//! everybody. Reading goes through connections of its own and never waits for the writer. One store writes to a file at a
-//! time ([`owner`]); others may read it meanwhile.
+//! One thread writes for all conversations: it takes all waiting requests, commits them in one transaction (group
+//! commit) and only then answers them. Reads use their own connections and never wait for the writer. Only one store
+//! may write to a file at a time ([`file_lock`]); others may read it meanwhile.
 //!
-//! Texts are encoded by whoever calls, not by the writer, which is the one thing that all share.
+//! Callers encode their data themselves, so that the shared writer thread does as little as possible.
 
 mod backup;
+mod file_lock;
 mod head_cache;
 mod legacy;
-mod owner;
 mod read;
 mod retention;
 mod rows;
@@ -38,139 +38,143 @@ use segue_engine::{
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::{
-    owner::Owner,
-    writer::{Appended, Done, Job, Record, Seen, Work},
+    file_lock::FileLock,
+    writer::{AcceptResult, EncodedCommit, Record, WriteOperation, WriteRequest, WriteResult},
 };
 use super::{
-    AcceptOutcome, InboxMessage, JournalRecord, Store, StoreError, StoredConversation, StoredReply, StoredTurn,
-    Trouble, TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version, dedup,
+    AcceptOutcome, ConversationProblem, InboxMessage, JournalRecord, Store, StoreError, StoredConversation,
+    StoredReply, StoredTurn, TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version, dedup,
 };
 
-/// A store in one SQLite file. Dropping it ends the writer after what waits is committed.
+/// A store in one SQLite file. Dropping it commits the waiting requests and ends the writer.
 pub struct SqliteStore {
-    /// `None` while it is dropped, and where the store is for reading only.
-    jobs: Option<mpsc::Sender<Job>>,
+    /// `None` while the store is dropped, and if it is read-only.
+    requests: Option<mpsc::Sender<WriteRequest>>,
     writer: Option<JoinHandle<()>>,
-    readers: Arc<Readers>,
-    /// The right to write; given back when the writer has ended. None where the store is for reading only.
-    owner: Option<Owner>,
+    readers: Arc<ReaderPool>,
+    /// The lock on the file, released after the writer has ended. `None` if the store is read-only.
+    file_lock: Option<FileLock>,
 }
 
 /// Whether a file is a database of another program.
-pub(super) fn is_foreign(path: &Path) -> bool {
-    schema::is_foreign(path)
+pub(super) fn belongs_to_other_program(path: &Path) -> bool {
+    schema::belongs_to_other_program(path)
 }
 
-/// Connections for reading.
-struct Readers {
+/// A pool of read-only connections.
+struct ReaderPool {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
-    /// Bounds how many read at once, and with that how many are idle.
-    places: Arc<Semaphore>,
+    /// Limits concurrent reads, and with that the number of idle connections.
+    permits: Arc<Semaphore>,
 }
 
 impl SqliteStore {
-    /// Opens a file, and makes it and the folders above it where they are missing. `full` forces every commit to the disk. The file
-    /// belongs to this store until it is dropped. Blocks on the file system.
+    /// Opens a file; creates it and its parent folders if they are missing. `full` syncs every commit to the disk. The
+    /// file is locked until the store is dropped. Blocks on the file system.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] for a file that another store writes to, in this process or in another one;
-    /// [`StoreError::TooNew`] for a file of a later version, [`StoreError::Unsupported`] for a file of another program,
-    /// [`StoreError::Unavailable`] when it cannot be opened or written.
+    /// [`StoreError::InUse`] for a file that another store has open for writing, in this process or in another one;
+    /// [`StoreError::SchemaTooNew`] for a file of a later version, [`StoreError::Unsupported`] for a file of another
+    /// program, [`StoreError::Unavailable`] when it cannot be opened or written.
     pub fn open(path: &Path, full: bool) -> Result<Self, StoreError> {
         let unavailable = |of: &Path, e: std::io::Error| StoreError::Unavailable(format!("{}: {e}", of.display()));
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder).map_err(|e| unavailable(folder, e))?;
         }
-        // Before SQLite makes it, which would let others read it.
-        owner::make(path).map_err(|e| unavailable(path, e))?;
-        let owner = Owner::take(path)?;
-        Self::opened(path, full, Some(owner))
+        // SQLite would create it readable by others.
+        file_lock::create_private(path).map_err(|e| unavailable(path, e))?;
+        let file_lock = FileLock::take(path)?;
+        Self::open_locked(path, full, Some(file_lock))
     }
 
-    fn opened(path: &Path, full: bool, mut owner: Option<Owner>) -> Result<Self, StoreError> {
+    fn open_locked(path: &Path, full: bool, mut file_lock: Option<FileLock>) -> Result<Self, StoreError> {
         let connection = schema::open_writer(path, full)?;
-        let (jobs, mut waiting) = mpsc::channel(limits::STORE_QUEUE);
+        let (requests, mut waiting) = mpsc::channel(limits::STORE_QUEUE);
         let writing = move || {
-            // What breaks one write down must not end all writing for the life of the process.
+            // A panic in one write must not end all writing for the life of the process.
             while catch_unwind(AssertUnwindSafe(|| writer::run(&connection, &mut waiting))).is_err() {
-                tracing::error!(code = "S0103", "the writer of the store broke down; it starts again");
+                tracing::error!(code = "S0103", "the writer thread of the store panicked and is restarted");
             }
-            retention::purge_log(&connection);
+            retention::truncate_wal(&connection);
         };
         let writer = std::thread::Builder::new()
             .name("segue-store".to_owned())
             .spawn(writing)
             .map_err(|e| StoreError::Unavailable(format!("the writer cannot start: {e}")))?;
-        let readers = Readers::new(path)?;
-        if let Some(owner) = &mut owner {
-            for file in [path.to_owned(), owner::beside(path, "-wal"), owner::beside(path, "-shm")] {
-                owner::keep_private(&file);
+        let readers = ReaderPool::new(path)?;
+        if let Some(file_lock) = &mut file_lock {
+            for file in [path.to_owned(), file_lock::sibling_path(path, "-wal"), file_lock::sibling_path(path, "-shm")]
+            {
+                file_lock::restrict_permissions(&file);
             }
-            owner.watch(path);
+            file_lock.watch(path);
         }
-        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers), owner })
+        Ok(Self { requests: Some(requests), writer: Some(writer), readers: Arc::new(readers), file_lock })
     }
 
-    /// Opens a file that is there for reading only, beside the store that writes to it, if any. A file of an earlier version is
-    /// brought up to date first.
+    /// Opens an existing file for reading only, also while another store writes to it. A file of an earlier version is
+    /// migrated first.
     ///
     /// # Errors
     /// As [`SqliteStore::open`]; [`StoreError::InUse`] only for a file of an earlier version.
-    pub fn view(path: &Path) -> Result<Self, StoreError> {
-        Self::bring_up_to_date(path)?;
-        Ok(Self { jobs: None, writer: None, readers: Arc::new(Readers::new(path)?), owner: None })
+    pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
+        Self::migrate_if_needed(path)?;
+        Ok(Self { requests: None, writer: None, readers: Arc::new(ReaderPool::new(path)?), file_lock: None })
     }
 
-    /// Copies the file in `from` to `to`, beside the store that writes to it, if any. The copy is one file that opens by itself.
-    /// Nothing is overwritten. Blocks on the file system, for as long as the copying takes.
+    /// Copies the file `from` to `to`, also while another store writes to it. The copy is one self-contained file.
+    /// Nothing is overwritten. Blocks on the file system until the copy is complete.
     ///
     /// # Errors
-    /// As [`SqliteStore::view`]; [`StoreError::Unsupported`] where there is a file of that name already;
-    /// [`StoreError::Unavailable`] when the copy cannot be written: nothing is left of it.
+    /// As [`SqliteStore::open_read_only`]; [`StoreError::Unsupported`] if there is a file of that name already;
+    /// [`StoreError::Unavailable`] when the copy cannot be written: an incomplete copy is removed.
     pub fn backup(from: &Path, to: &Path) -> Result<(), StoreError> {
-        Self::bring_up_to_date(from)?;
+        Self::migrate_if_needed(from)?;
         backup::copy(from, to)
     }
 
-    fn bring_up_to_date(path: &Path) -> Result<(), StoreError> {
-        if schema::is_newest(&schema::open_reader(path)?, path)? {
+    fn migrate_if_needed(path: &Path) -> Result<(), StoreError> {
+        if schema::is_current(&schema::open_reader(path)?, path)? {
             return Ok(());
         }
         Self::open(path, true).map(drop)
     }
 
-    /// Hands work to the writer and waits for its commit. Once the work is handed over it is done, whether anybody waits or
-    /// not.
-    async fn write(&self, work: Work) -> Result<Done, StoreError> {
-        self.hand_over(work).await?.await.map_err(|_| gone())?
+    /// Sends an operation to the writer and waits for its commit. Once sent, the operation is performed even if the
+    /// future is dropped.
+    async fn write(&self, work: WriteOperation) -> Result<WriteResult, StoreError> {
+        self.enqueue(work).await?.await.map_err(|_| writer_ended())?
     }
 
-    /// Hands work to the writer, which does it in its turn.
-    async fn hand_over(&self, work: Work) -> Result<oneshot::Receiver<Result<Done, StoreError>>, StoreError> {
-        let Some(jobs) = &self.jobs else {
+    /// Sends an operation to the writer and returns the receiver of its result.
+    async fn enqueue(
+        &self,
+        work: WriteOperation,
+    ) -> Result<oneshot::Receiver<Result<WriteResult, StoreError>>, StoreError> {
+        let Some(requests) = &self.requests else {
             return Err(StoreError::Unsupported {
                 given: self.readers.path.display().to_string(),
                 reason: "this store is open for reading only".to_owned(),
-                cure: "open it for writing".to_owned(),
+                help: "open it for writing".to_owned(),
             });
         };
         let (answer, answered) = oneshot::channel();
-        jobs.send(Job { work, answer }).await.map_err(|_| gone())?;
+        requests.send(WriteRequest { work, answer }).await.map_err(|_| writer_ended())?;
         Ok(answered)
     }
 
-    /// Reads on a thread that may block.
+    /// Runs a read on a thread that may block.
     async fn read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let unavailable = |e: &dyn std::fmt::Display| StoreError::Unavailable(e.to_string());
         let readers = self.readers.clone();
-        let place = readers.places.clone().acquire_owned().await.map_err(|e| unavailable(&e))?;
+        let permit = readers.permits.clone().acquire_owned().await.map_err(|e| unavailable(&e))?;
         let read = tokio::task::spawn_blocking(move || {
-            // Until the read is done, whether anybody still waits for it or not.
-            let _place = place;
+            // Held until the read ends, even if the future was dropped.
+            let _permit = permit;
             let connection = readers.take()?;
             let found = look(&connection);
             readers.lock().push(connection);
@@ -182,72 +186,72 @@ impl SqliteStore {
     async fn accept_message(
         &self,
         id: ConversationId,
-        work: Result<Work, StoreError>,
+        work: Result<WriteOperation, StoreError>,
     ) -> Result<AcceptOutcome, StoreError> {
         match self.write(work?).await? {
-            Done::Seen(Seen::New(turn)) => Ok(AcceptOutcome::New(turn)),
-            Done::Seen(Seen::Open(turn)) => Ok(AcceptOutcome::Running(turn)),
-            Done::Seen(Seen::Answered(turn)) => {
+            WriteResult::Accepted(AcceptResult::New(turn)) => Ok(AcceptOutcome::New(turn)),
+            WriteResult::Accepted(AcceptResult::Open(turn)) => Ok(AcceptOutcome::Running(turn)),
+            WriteResult::Accepted(AcceptResult::Answered(turn)) => {
                 let replies = self.read(move |connection| read::replies_to(connection, &id, turn)).await?;
                 Ok(AcceptOutcome::Answered(turn, replies))
             }
-            _ => Err(unexpected()),
+            _ => Err(wrong_result_kind()),
         }
     }
 
-    async fn append_batch(&self, batch: Result<Box<Appended>, StoreError>) -> Result<Version, StoreError> {
-        let work = Work::Append(batch?);
+    async fn append_commit(&self, batch: Result<Box<EncodedCommit>, StoreError>) -> Result<Version, StoreError> {
+        let work = WriteOperation::Append(batch?);
         failpoint::hit("C19");
         let done = self.write(work).await?;
         failpoint::hit("C21");
         match done {
-            Done::Version(version) => Ok(version),
-            _ => Err(unexpected()),
+            WriteResult::Version(version) => Ok(version),
+            _ => Err(wrong_result_kind()),
         }
     }
 
-    /// Whether a write is stored, in files that are still there.
-    async fn try_writing(&self) -> Result<(), StoreError> {
-        let files = self.owner.as_ref().map(Owner::files).unwrap_or_default();
-        let looked = tokio::task::spawn_blocking(move || owner::are_there(&files)).await;
+    /// Checks that a write succeeds and that the files still exist.
+    async fn check_writable(&self) -> Result<(), StoreError> {
+        let files = self.file_lock.as_ref().map(FileLock::files).unwrap_or_default();
+        let looked = tokio::task::spawn_blocking(move || file_lock::check_unchanged(&files)).await;
         looked.map_err(|e| StoreError::Unavailable(e.to_string()))??;
-        self.write(Work::Ping).await.map(drop)
+        self.write(WriteOperation::Ping).await.map(drop)
     }
 
-    /// Waits until the receipts that were handed to the writer are stored: before anybody looks at what is not delivered.
-    async fn receipts_are_stored(&self) -> Result<(), StoreError> {
-        if self.jobs.is_none() { Ok(()) } else { self.write(Work::Wait).await.map(drop) }
+    /// Waits until the queued delivery marks are stored, so that a read sees them.
+    async fn flush_receipts(&self) -> Result<(), StoreError> {
+        if self.requests.is_none() { Ok(()) } else { self.write(WriteOperation::Wait).await.map(drop) }
     }
 
-    async fn expire_all(&self, now: Timestamp) -> Result<u64, StoreError> {
+    async fn purge_all_expired(&self, now: Timestamp) -> Result<u64, StoreError> {
         let mut gone = 0;
         loop {
-            // In parts, so that no turn waits for the whole.
-            match self.write(Work::Expire { now }).await? {
-                Done::Expired { rows, more } => {
+            // In small transactions, so that no turn waits long.
+            match self.write(WriteOperation::Expire { now }).await? {
+                WriteResult::Expired { rows, more } => {
                     gone += rows;
                     if !more {
                         return Ok(gone);
                     }
                 }
-                _ => return Err(unexpected()),
+                _ => return Err(wrong_result_kind()),
             }
         }
     }
 }
 
-/// Encodes a message as its row will hold it.
-fn encode_message(inbound: &InboxMessage) -> Result<Work, StoreError> {
-    Ok(Work::Accept {
+/// The operation that accepts a message, with the encoded row.
+fn accept_operation(inbound: &InboxMessage) -> Result<WriteOperation, StoreError> {
+    Ok(WriteOperation::Accept {
         id: inbound.conversation.clone(),
         key: dedup::dedup_key(inbound),
         at: inbound.at,
-        message: rows::message(inbound)?,
+        message: rows::encode_message(inbound)?,
     })
 }
 
-/// Adds their checksums to records of the journal.
-fn checked(id: &ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> Vec<Record> {
+/// Adds checksums to journal records.
+fn with_checksums(id: &ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> Vec<Record> {
     let checked = |record: JournalRecord| {
         let checksum = rows::record_checksum(id, turn.0, &record);
         (record, checksum)
@@ -255,13 +259,13 @@ fn checked(id: &ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -
     records.into_iter().map(checked).collect()
 }
 
-/// Encodes a batch as its row will hold it.
-fn encode(id: &ConversationId, after: Version, batch: TurnCommit) -> Result<Box<Appended>, StoreError> {
+/// Encodes a commit as its rows.
+fn encode_commit(id: &ConversationId, after: Version, batch: TurnCommit) -> Result<Box<EncodedCommit>, StoreError> {
     let number = after.0 + 1;
     let (events, replies) = (rows::json(id, &batch.events)?, rows::json(id, &batch.replies)?);
     let waits = |reply: &StoredReply| !batch.delivered.contains(&reply.id);
     let reply_ids = batch.replies.iter().filter(|reply| waits(reply)).map(|reply| reply.id.clone()).collect();
-    Ok(Box::new(Appended {
+    Ok(Box::new(EncodedCommit {
         id: id.clone(),
         after,
         turn: batch.turn,
@@ -270,26 +274,26 @@ fn encode(id: &ConversationId, after: Version, batch: TurnCommit) -> Result<Box<
         events,
         replies,
         reply_ids,
-        journal: checked(id, batch.turn, batch.journal),
+        journal: with_checksums(id, batch.turn, batch.journal),
         trace: batch.trace,
-        bodies: batch.bodies,
-        timer: batch.timer,
-        snapshot: batch.snapshot.map(|snapshot| rows::snapshot(number, &snapshot)).transpose()?,
+        texts: batch.texts,
+        next_reminder: batch.next_reminder,
+        snapshot: batch.snapshot.map(|snapshot| rows::encode_snapshot(number, &snapshot)).transpose()?,
     }))
 }
 
-fn unexpected() -> StoreError {
-    StoreError::Unavailable("the writer gave an answer of the wrong kind".to_owned())
+fn wrong_result_kind() -> StoreError {
+    StoreError::Unavailable("the writer returned a result of the wrong kind".to_owned())
 }
 
-fn gone() -> StoreError {
+fn writer_ended() -> StoreError {
     StoreError::Unavailable("the writer has ended".to_owned())
 }
 
-impl Readers {
+impl ReaderPool {
     fn new(path: &Path) -> Result<Self, StoreError> {
         let idle = Mutex::new(vec![schema::open_reader(path)?]);
-        Ok(Self { path: path.to_owned(), idle, places: Arc::new(Semaphore::new(limits::STORE_READERS)) })
+        Ok(Self { path: path.to_owned(), idle, permits: Arc::new(Semaphore::new(limits::STORE_READERS)) })
     }
     fn take(&self) -> Result<Connection, StoreError> {
         let idle = self.lock().pop();
@@ -302,11 +306,11 @@ impl Readers {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        self.jobs = None;
-        // The last connection brings the log into the file, and only one that may write can.
+        self.requests = None;
+        // The last connection merges the write-ahead log into the file, and only a writable connection can.
         self.readers.lock().clear();
         if let Some(writer) = self.writer.take() {
-            // A writer that panicked has told everybody by leaving them without an answer.
+            // If the writer panicked, its callers have got an error already.
             let _ = writer.join();
         }
     }
@@ -314,21 +318,21 @@ impl Drop for SqliteStore {
 
 impl Store for SqliteStore {
     fn accept(&self, inbound: InboxMessage) -> BoxFuture<'_, Result<AcceptOutcome, StoreError>> {
-        // Encoded before there is a future, which would carry the message twice.
-        let work = encode_message(&inbound);
+        // Encoded before the future is created, which would otherwise hold the message twice.
+        let work = accept_operation(&inbound);
         Box::pin(self.accept_message(inbound.conversation, work))
     }
     fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<StoredConversation, StoreError>> {
         let id = id.clone();
         Box::pin(self.read(move |connection| read::load(connection, &id)))
     }
-    fn journal<'a>(
+    fn append_journal<'a>(
         &'a self,
         id: &'a ConversationId,
         turn: TurnNumber,
         records: Vec<JournalRecord>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let work = Work::Journal { id: id.clone(), turn, records: checked(id, turn, records) };
+        let work = WriteOperation::Journal { id: id.clone(), turn, records: with_checksums(id, turn, records) };
         Box::pin(async { self.write(work).await.map(drop) })
     }
     fn append<'a>(
@@ -337,19 +341,22 @@ impl Store for SqliteStore {
         after: Version,
         batch: TurnCommit,
     ) -> BoxFuture<'a, Result<Version, StoreError>> {
-        // As in `accept`.
-        Box::pin(self.append_batch(encode(id, after, batch)))
+        // Encoded before the future is created, as in `accept`.
+        Box::pin(self.append_commit(encode_commit(id, after, batch)))
     }
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
-        self.open_turns(id, TurnNumber(0)..TurnNumber(u64::MAX))
+    fn unfinished_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+    ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
+        self.unfinished_turns_in(id, TurnNumber(0)..TurnNumber(u64::MAX))
     }
-    fn open_turns<'a>(
+    fn unfinished_turns_in<'a>(
         &'a self,
         id: &'a ConversationId,
         turns: Range<TurnNumber>,
     ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
         let id = id.clone();
-        Box::pin(self.read(move |connection| read::open_turns(connection, &id, &turns)))
+        Box::pin(self.read(move |connection| read::unfinished_turns_in(connection, &id, &turns)))
     }
     fn replies_of<'a>(
         &'a self,
@@ -359,30 +366,30 @@ impl Store for SqliteStore {
         let id = id.clone();
         Box::pin(self.read(move |connection| read::replies_of(connection, &id, turn)))
     }
-    fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
+    fn conversations_with_work(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
         Box::pin(async {
-            self.receipts_are_stored().await?;
-            self.read(read::waiting).await
+            self.flush_receipts().await?;
+            self.read(read::conversations_with_work).await
         })
     }
-    fn timers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>> {
-        Box::pin(self.read(move |connection| read::timers(connection, limit)))
+    fn next_reminders(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>> {
+        Box::pin(self.read(move |connection| read::next_reminders(connection, limit)))
     }
-    fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
+    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
         let id = id.clone();
         Box::pin(async {
-            self.receipts_are_stored().await?;
-            self.read(move |connection| read::undelivered(connection, &id)).await
+            self.flush_receipts().await?;
+            self.read(move |connection| read::pending_replies(connection, &id)).await
         })
     }
-    fn delivered<'a>(
+    fn mark_delivered<'a>(
         &'a self,
         id: &'a ConversationId,
         replies: Vec<Arc<str>>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        // Nobody waits for a receipt: losing one only repeats a reply under the same id.
-        let work = Work::Delivered { id: id.clone(), replies };
-        Box::pin(async { self.hand_over(work).await.map(drop) })
+        // Nobody waits for the result: a lost mark only repeats a reply under the same id.
+        let work = WriteOperation::Delivered { id: id.clone(), replies };
+        Box::pin(async { self.enqueue(work).await.map(drop) })
     }
     fn latest_turns<'a>(
         &'a self,
@@ -409,82 +416,84 @@ impl Store for SqliteStore {
         Box::pin(self.read(move |connection| read::conversations(connection, limit)))
     }
     fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>> {
-        let work = Work::Erase { id: id.clone() };
+        let work = WriteOperation::Erase { id: id.clone() };
         Box::pin(async { self.write(work).await.map(drop) })
     }
-    fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
-        Box::pin(self.expire_all(now))
+    fn purge_expired(&self, now: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
+        Box::pin(self.purge_all_expired(now))
     }
-    fn answered<'a>(
+    fn replies_to_message<'a>(
         &'a self,
         id: &'a ConversationId,
         message: &'a MessageId,
     ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
         let (id, message) = (id.clone(), message.clone());
-        Box::pin(self.read(move |connection| read::answered(connection, &id, &message)))
+        Box::pin(self.read(move |connection| read::replies_to_message(connection, &id, &message)))
     }
-    fn body<'a>(
+    fn text_by_hash<'a>(
         &'a self,
         id: &'a ConversationId,
         hash: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>> {
         let (id, hash) = (id.clone(), hash.to_owned());
-        Box::pin(self.read(move |connection| read::body(connection, &id, &hash)))
+        Box::pin(self.read(move |connection| read::text_by_hash(connection, &id, &hash)))
     }
-    fn keep_private<'a>(
+    fn set_private_text<'a>(
         &'a self,
         id: &'a ConversationId,
         name: &'a str,
         text: Option<String>,
         at: Timestamp,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let work = Work::Private { id: id.clone(), name: name.to_owned(), text, at };
+        let work = WriteOperation::Private { id: id.clone(), name: name.to_owned(), text, at };
         Box::pin(async move { self.write(work).await.map(drop) })
     }
-    fn private<'a>(
+    fn private_text<'a>(
         &'a self,
         id: &'a ConversationId,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
         let (id, name) = (id.clone(), name.to_owned());
-        Box::pin(self.read(move |connection| read::private(connection, &id, &name)))
+        Box::pin(self.read(move |connection| read::private_text(connection, &id, &name)))
     }
-    fn troubles(&self) -> BoxFuture<'_, Result<Vec<Trouble>, StoreError>> {
+    fn problems(&self) -> BoxFuture<'_, Result<Vec<ConversationProblem>, StoreError>> {
         Box::pin(async {
-            self.receipts_are_stored().await?;
-            self.read(read::troubles).await
+            self.flush_receipts().await?;
+            self.read(read::problems).await
         })
     }
     fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.try_writing())
+        Box::pin(self.check_writable())
     }
     fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(async { if self.jobs.is_none() { Ok(()) } else { self.write(Work::Close).await.map(drop) } })
+        Box::pin(async {
+            if self.requests.is_none() { Ok(()) } else { self.write(WriteOperation::Close).await.map(drop) }
+        })
     }
 }
 
-/// An unsigned number as SQLite keeps it, which knows signed ones only: the bits stay the same.
+/// An unsigned integer in SQLite, which has signed integers only: the bits stay the same.
 #[derive(Clone, Copy)]
-struct Unsigned(u64);
+struct SqlU64(u64);
 
-impl ToSql for Unsigned {
+impl ToSql for SqlU64 {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(self.0.cast_signed().into())
     }
 }
 
-impl FromSql for Unsigned {
+impl FromSql for SqlU64 {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         value.as_i64().map(|number| Self(number.cast_unsigned()))
     }
 }
 
-/// What an error of the driver means: nothing is known of the write, or nothing could be read.
-fn driver(error: rusqlite::Error) -> StoreError {
-    failed(&error)
+/// A database error as a store error: a read failed, or the result of a write is unknown.
+fn into_store_error(error: rusqlite::Error) -> StoreError {
+    store_error(&error)
 }
 
-fn failed(error: &rusqlite::Error) -> StoreError {
+fn store_error(error: &rusqlite::Error) -> StoreError {
     StoreError::Unavailable(error.to_string())
 }
 

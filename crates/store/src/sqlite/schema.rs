@@ -1,37 +1,38 @@
 //! The tables, and how a file is opened.
 //!
-//! The number of the schema is SQLite's `user_version`. Files of earlier versions are brought up to date by [`legacy`]; what a
-//! released version wrote must reach the newest.
+//! The schema version is SQLite's `user_version`. [`legacy`] migrates files of earlier versions; every released version
+//! must be migrated.
 
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig};
 use segue_base::limits;
 
-use super::{driver, legacy};
+use super::{into_store_error, legacy};
 use crate::StoreError;
 
-/// "Segu": how a file of ours is told from one of another program.
-const APPLICATION: i32 = 0x5365_6775;
+/// "Segu" as SQLite's `application_id`, which identifies the files of this program.
+const APPLICATION_ID: i32 = 0x5365_6775;
 
-/// The newest version.
-pub(super) const KNOWN: u32 = 9;
+/// The newest schema version.
+pub(super) const SCHEMA_VERSION: u32 = 9;
 
-/// Texts are JSON that a person reads; times are microseconds since 1970. `checksum` covers what its row says and whose it is
+/// Texts are JSON; times are microseconds since 1970. `checksum` covers the content of its row and the conversation id
 /// ([`rows`](super::rows)).
 ///
-/// * `conversations`: the head of each: what a turn must know before it writes, and nothing else, in one small row. `open` holds the
-///   accepted turns that are not answered, `pending` the replies that are not delivered, both as JSON, and nothing where there are none.
-///   All other tables name a conversation by its number, which is never given to another one. `tenant`, `rev`, `epoch` and `owner` are
-///   for several processes on one store; they say nothing yet.
-/// * `inbox`: accepted messages. `dedup_hash` is a hash of what makes two messages the same; NULL for one that is like no other.
-/// * `batches`: one row for each turn.
-/// * `journal`: records of steps in the order of their writing, several of one step where there were several (the reader merges them).
-/// * `bodies`: large texts, once in each conversation, so that a conversation can be erased.
+/// * `conversations`: the head of each conversation: the little that a turn must know before it writes, in one small
+///   row. `open` lists the open turns, `pending` the undelivered replies, both as JSON, and '' if there are none. All
+///   other tables refer to a conversation by its number, which is never reused. `tenant`, `rev`, `epoch` and `owner`
+///   are reserved for several processes on one store.
+/// * `inbox`: accepted messages. `dedup_hash` is a hash of the deduplication key; NULL for a message that cannot be a
+///   duplicate.
+/// * `batches`: one row per commit.
+/// * `journal`: journal records in the order of writing; a step may have several, which the reader merges.
+/// * `bodies`: large texts, once per conversation, so that a conversation can be erased.
 /// * `timers`: when the earliest reminder of a conversation is due.
-/// * `private`: texts beside a conversation that stand in no event, such as the credentials of callers.
-/// * `progress`: how far work has come that is done in parts.
-/// * `events`: the view in which other tools find events in the layout of the CALM format's own `events` table.
+/// * `private`: texts of a conversation that are in no event, such as credentials of callers.
+/// * `progress`: the progress of work that is done in parts.
+/// * `events`: a view in the layout of the `events` table of Rasa's SQL tracker store, for other tools.
 pub(super) const TABLES: &str = "
 CREATE TABLE conversations (
     number INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL DEFAULT '', id TEXT NOT NULL,
@@ -85,22 +86,22 @@ CREATE VIEW events AS
            json_each(CASE WHEN json_valid(batches.events) THEN batches.events ELSE '[]' END) AS event;
 ";
 
-/// Opens the file for writing, and brings its tables to the newest version.
+/// Opens the file for writing, and migrates its tables to the newest version.
 pub(super) fn open_writer(path: &Path, full: bool) -> Result<Connection, StoreError> {
     let failed = |e: rusqlite::Error| StoreError::Unavailable(format!("{}: {e}", path.display()));
     let mut connection = Connection::open(path).map_err(failed)?;
     connection.busy_timeout(limits::STORE_BUSY).map_err(failed)?;
-    plan_once(&connection).map_err(failed)?;
-    // Before anything is changed: the file may belong to somebody else.
-    let version = check_program(&connection, path)?;
+    enable_stable_plans(&connection).map_err(failed)?;
+    // Checked before anything is changed: the file may belong to another program.
+    let version = check_application(&connection, path)?;
     connection
         .execute_batch(if full { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" })
         .and_then(|()| connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())))
-        // 16 MiB of cache. A checkpoint every 16 MiB of log and not every 4: pages that change often are then written
-        // to the file more seldom.
+        // 16 MiB of cache, and a checkpoint every 16 MiB of log (4096 pages) instead of the default 4 MiB: pages that
+        // change often are then written to the file less often.
         .and_then(|()| connection.execute_batch("PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY"))
         .and_then(|()| connection.query_row("PRAGMA wal_autocheckpoint = 4096", [], |_| Ok(())))
-        // What is removed is overwritten: nothing of an erased conversation is left in the file.
+        // Deleted data is overwritten, so that nothing of an erased conversation is left in the file.
         .and_then(|()| connection.query_row("PRAGMA secure_delete = ON", [], |_| Ok(())))
         .map_err(failed)?;
     if version == 0 {
@@ -110,13 +111,14 @@ pub(super) fn open_writer(path: &Path, full: bool) -> Result<Connection, StoreEr
     Ok(connection)
 }
 
-/// Makes the tables of a new file. Of two processes that open the same new file one makes them and the other finds them.
+/// Creates the tables of a new file. If two processes open the same new file, one creates them and the other finds
+/// them.
 fn make_tables(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if version(&transaction)? == 0 {
         transaction.execute_batch(TABLES)?;
-        transaction.pragma_update(None, "application_id", APPLICATION)?;
-        transaction.pragma_update(None, "user_version", KNOWN)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     }
     transaction.commit()
 }
@@ -124,52 +126,54 @@ fn make_tables(connection: &mut Connection) -> rusqlite::Result<()> {
 /// Opens the file for reading only.
 pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(driver)?;
-    connection.busy_timeout(limits::STORE_BUSY).map_err(driver)?;
-    plan_once(&connection).map_err(driver)?;
+    let connection = Connection::open_with_flags(path, flags).map_err(into_store_error)?;
+    connection.busy_timeout(limits::STORE_BUSY).map_err(into_store_error)?;
+    enable_stable_plans(&connection).map_err(into_store_error)?;
     Ok(connection)
 }
 
-/// Whether a file is a database of another program; false where that cannot be told.
-pub(super) fn is_foreign(path: &Path) -> bool {
+/// Whether a file is a database of another program; false if that cannot be determined.
+pub(super) fn belongs_to_other_program(path: &Path) -> bool {
     let look = |file: Connection| {
-        let number = |sql: &str| file.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(driver);
+        let number = |sql: &str| file.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(into_store_error);
         Ok((number("PRAGMA application_id")?, number("SELECT count(*) FROM sqlite_schema")?))
     };
     let looked = open_reader(path).and_then(look);
-    looked.is_ok_and(|(application, tables)| tables > 0 && application != i64::from(APPLICATION))
+    looked.is_ok_and(|(application, tables)| tables > 0 && application != i64::from(APPLICATION_ID))
 }
 
-/// Plans of statements hold whatever is bound to them. Without this, SQLite prepares a statement anew at every binding when one of
-/// its indexes has a condition.
-fn plan_once(connection: &Connection) -> rusqlite::Result<()> {
+/// Keeps statement plans independent of bound values. Otherwise SQLite prepares a statement again at every binding when
+/// one of its indexes is partial (<https://www.sqlite.org/c3ref/c_dbconfig_defensive.html>,
+/// `SQLITE_DBCONFIG_ENABLE_QPSG`).
+fn enable_stable_plans(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
-/// Whether a file has the newest tables and all of its rows are in them.
-pub(super) fn is_newest(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
-    Ok(check_program(connection, path)? == KNOWN && !legacy::is_unfinished(connection).map_err(driver)?)
+/// Whether a file has the newest schema and its migration is complete.
+pub(super) fn is_current(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
+    Ok(check_application(connection, path)? == SCHEMA_VERSION
+        && !legacy::is_incomplete(connection).map_err(into_store_error)?)
 }
 
-/// The version of the tables; 0 where there are none.
+/// The schema version; 0 if there are no tables.
 pub(super) fn version(connection: &Connection) -> rusqlite::Result<u32> {
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     Ok(u32::try_from(found).unwrap_or(u32::MAX))
 }
 
-/// The version of the tables of a file that belongs to this program.
-fn check_program(connection: &Connection, path: &Path) -> Result<u32, StoreError> {
+/// The schema version of a file that belongs to this program.
+fn check_application(connection: &Connection, path: &Path) -> Result<u32, StoreError> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let failed = |e: rusqlite::Error| StoreError::Unavailable(format!("{}: {e}", path.display()));
     let application = number("PRAGMA application_id").map_err(failed)?;
     let tables = number("SELECT count(*) FROM sqlite_schema").map_err(failed)?;
-    if tables > 0 && application != i64::from(APPLICATION) {
+    if tables > 0 && application != i64::from(APPLICATION_ID) {
         return Err(StoreError::Unsupported {
             given: path.display().to_string(),
             reason: "the file is a database of another program".to_owned(),
-            cure: "name another file, or move this one away".to_owned(),
+            help: "name another file, or move this one away".to_owned(),
         });
     }
-    let (found, known) = (version(connection).map_err(failed)?, KNOWN);
-    if found > known { Err(StoreError::TooNew { found, known }) } else { Ok(found) }
+    let (found, known) = (version(connection).map_err(failed)?, SCHEMA_VERSION);
+    if found > known { Err(StoreError::SchemaTooNew { found, known }) } else { Ok(found) }
 }

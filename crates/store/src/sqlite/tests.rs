@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
 use super::*;
-use crate::contract::{self, batch, message, record, talk};
+use crate::contract::{self, complete_turn, message, record, turn_commit};
 
-/// A folder with files that go away with it.
+/// A temporary folder.
 struct Files(TempDir);
 
 impl Files {
@@ -22,18 +22,18 @@ impl Files {
     fn open(&self, name: &str) -> SqliteStore {
         SqliteStore::open(&self.path(name), false).unwrap()
     }
-    /// A second store that writes to the same file, as if the lock did not hold.
+    /// A second store that writes to the same file, as if the lock failed.
     fn open_unlocked(&self, name: &str) -> SqliteStore {
-        SqliteStore::opened(&self.path(name), false, None).unwrap()
+        SqliteStore::open_locked(&self.path(name), false, None).unwrap()
     }
-    /// Does something to a file behind the store's back.
-    fn spoil(&self, name: &str, sql: &str) {
+    /// Changes rows through another connection.
+    fn execute(&self, name: &str, sql: &str) {
         assert!(Connection::open(self.path(name)).unwrap().execute(sql, []).unwrap() > 0, "{sql}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_contract() {
+async fn fulfils_the_store_contract() {
     let files = Files::new();
     let number = AtomicU32::new(0);
     contract::check(|| {
@@ -44,38 +44,38 @@ async fn the_contract() {
 }
 
 #[tokio::test]
-async fn everything_is_there_after_reopening() {
+async fn data_survives_reopening() {
     let files = Files::new();
     let store = files.open("a.db");
-    talk(&store, "c", "m1", 1).await;
+    complete_turn(&store, "c", "m1", 1).await;
     store.accept(message("c", "m2", 2)).await.unwrap();
-    store.journal(&"c".into(), TurnNumber(2), vec![record("a", None)]).await.unwrap();
+    store.append_journal(&"c".into(), TurnNumber(2), vec![record("a", None)]).await.unwrap();
     drop(store);
     let store = files.open("a.db");
     let id = ConversationId::from("c");
-    assert_eq!(store.load(&id).await.unwrap().tail, batch(&message("c", "m1", 1), TurnNumber(1)).events);
-    assert_eq!(store.waiting().await.unwrap(), ["c"]);
-    assert_eq!(store.unfinished(&id).await.unwrap()[0].journal, [record("a", None)]);
-    assert_eq!(store.undelivered(&id).await.unwrap().len(), 1);
+    assert_eq!(store.load(&id).await.unwrap().tail, turn_commit(&message("c", "m1", 1), TurnNumber(1)).events);
+    assert_eq!(store.conversations_with_work().await.unwrap(), ["c"]);
+    assert_eq!(store.unfinished_turns(&id).await.unwrap()[0].journal, [record("a", None)]);
+    assert_eq!(store.pending_replies(&id).await.unwrap().len(), 1);
     assert_eq!(store.accept(message("c", "m2", 2)).await.unwrap(), AcceptOutcome::Running(TurnNumber(2)));
     assert!(matches!(store.accept(message("c", "m1", 2)).await.unwrap(), AcceptOutcome::Answered(..)));
 }
 
 #[tokio::test]
-async fn two_handles_on_one_file_see_each_other() {
+async fn two_handles_on_one_file_see_each_others_writes() {
     let files = Files::new();
     let (one, two) = (files.open("a.db"), files.open_unlocked("a.db"));
     for n in 1..=6 {
         let (here, there) = if n % 2 == 0 { (&one, &two) } else { (&two, &one) };
-        assert_eq!(talk(here, "c", &format!("m{n}"), n).await, TurnNumber(n as u64));
+        assert_eq!(complete_turn(here, "c", &format!("m{n}"), n).await, TurnNumber(n as u64));
         assert!(matches!(there.accept(message("c", &format!("m{n}"), n)).await.unwrap(), AcceptOutcome::Answered(..)));
     }
     let inbound = message("c", "m7", 7);
     let AcceptOutcome::New(turn) = one.accept(inbound.clone()).await.unwrap() else { panic!() };
     let id = ConversationId::from("c");
     let (first, second) = tokio::join!(
-        one.append(&id, Version(6), batch(&inbound, turn)),
-        two.append(&id, Version(6), batch(&inbound, turn)),
+        one.append(&id, Version(6), turn_commit(&inbound, turn)),
+        two.append(&id, Version(6), turn_commit(&inbound, turn)),
     );
     assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
     let error = first.and(second).unwrap_err();
@@ -83,22 +83,22 @@ async fn two_handles_on_one_file_see_each_other() {
 }
 
 #[tokio::test]
-async fn damage_hurts_one_conversation() {
+async fn corrupt_rows_affect_only_their_conversation() {
     let files = Files::new();
     let store = files.open("a.db");
     for id in ["bit", "type", "gap", "swap", "fine"] {
         for n in 1..=2 {
-            talk(&store, id, &format!("m{n}"), n).await;
+            complete_turn(&store, id, &format!("m{n}"), n).await;
         }
     }
     drop(store);
     let of =
         |id: &str| format!("WHERE conversation = (SELECT number FROM conversations WHERE id = '{id}') AND version = 1");
     let flip = "substr(events, 1, 40) || '~' || substr(events, 42)";
-    files.spoil("a.db", &format!("UPDATE batches SET events = {flip} {}", of("bit")));
-    files.spoil("a.db", &format!("UPDATE batches SET events = x'00' {}", of("type")));
-    files.spoil("a.db", &format!("DELETE FROM batches {}", of("gap")));
-    files.spoil(
+    files.execute("a.db", &format!("UPDATE batches SET events = {flip} {}", of("bit")));
+    files.execute("a.db", &format!("UPDATE batches SET events = x'00' {}", of("type")));
+    files.execute("a.db", &format!("DELETE FROM batches {}", of("gap")));
+    files.execute(
         "a.db",
         &format!(
             "UPDATE batches SET (events, replies, checksum) = (SELECT events, replies, checksum FROM batches {}) {}",
@@ -116,47 +116,47 @@ async fn damage_hurts_one_conversation() {
     ];
     for (id, expected) in cases {
         let error = store.load(&id.into()).await.unwrap_err();
-        let StoreError::Damaged { conversation, reason } = &error else { panic!("{id}: {error}") };
+        let StoreError::Corrupt { conversation, reason } = &error else { panic!("{id}: {error}") };
         assert_eq!(conversation, id);
         assert!(reason.contains(expected), "{id}: {reason}");
     }
     assert_eq!(store.load(&"fine".into()).await.unwrap().tail.len(), 4);
-    talk(&store, "fine", "m3", 3).await;
+    complete_turn(&store, "fine", "m3", 3).await;
 }
 
 #[tokio::test]
-async fn a_damaged_snapshot_costs_only_time() {
+async fn a_corrupt_snapshot_falls_back_to_events() {
     let files = Files::new();
     let store = files.open("a.db");
     let inbound = message("c", "m1", 1);
     store.accept(inbound.clone()).await.unwrap();
-    let mut first = batch(&inbound, TurnNumber(1));
+    let mut first = turn_commit(&inbound, TurnNumber(1));
     let id = ConversationId::from("c");
     first.snapshot = Some(segue_engine::conversation::Conversation::fold(id.clone(), &first.events));
     store.append(&id, Version(0), first.clone()).await.unwrap();
-    files.spoil("a.db", "UPDATE snapshots SET snapshot = '{}'");
+    files.execute("a.db", "UPDATE snapshots SET snapshot = '{}'");
     let stored = store.load(&id).await.unwrap();
     assert_eq!((stored.snapshot, stored.tail), (None, first.events));
 }
 
 #[tokio::test]
-async fn a_damaged_head_is_told_and_nobody_else_is_hurt() {
+async fn a_corrupt_head_fails_only_its_conversation() {
     let files = Files::new();
     let store = files.open("a.db");
-    talk(&store, "c", "m1", 1).await;
-    files.spoil("a.db", "UPDATE conversations SET open = 'x'");
-    let (damaged, fine) = tokio::join!(store.accept(message("c", "m2", 2)), store.accept(message("d", "m1", 2)));
-    assert_eq!(damaged.unwrap_err().code(), "S0102");
+    complete_turn(&store, "c", "m1", 1).await;
+    files.execute("a.db", "UPDATE conversations SET open = 'x'");
+    let (corrupt, fine) = tokio::join!(store.accept(message("c", "m2", 2)), store.accept(message("d", "m1", 2)));
+    assert_eq!(corrupt.unwrap_err().code(), "S0102");
     assert_eq!(fine.unwrap(), AcceptOutcome::New(TurnNumber(1)));
 }
 
 #[test]
-fn a_newer_or_foreign_file_is_left_alone() {
+fn files_of_newer_versions_and_other_programs_are_refused() {
     let files = Files::new();
     drop(files.open("a.db"));
     Connection::open(files.path("a.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let refused = SqliteStore::open(&files.path("a.db"), false).err().unwrap();
-    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 9 }), "{refused}");
+    assert!(matches!(refused, StoreError::SchemaTooNew { found: 99, known: 9 }), "{refused}");
     Connection::open(files.path("b.db")).unwrap().execute_batch("CREATE TABLE events (id INTEGER)").unwrap();
     let refused = SqliteStore::open(&files.path("b.db"), false).err().unwrap();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
@@ -164,14 +164,14 @@ fn a_newer_or_foreign_file_is_left_alone() {
     assert!(SqliteStore::open(&files.path("c.db"), false).is_err());
 }
 
-/// What `sqlite3` shows of a store.
+/// As shown by the `sqlite3` shell.
 #[tokio::test]
-async fn rows_are_json_that_a_person_reads() {
+async fn rows_are_readable_json() {
     let files = Files::new();
     let (store, id, inbound) = (files.open("a.db"), ConversationId::from("c"), message("c", "m1", 1));
     store.accept(inbound.clone()).await.unwrap();
-    store.journal(&id, TurnNumber(1), vec![record("a", Some("{\"b\":2}"))]).await.unwrap();
-    let told = contract::told(&inbound, TurnNumber(1));
+    store.append_journal(&id, TurnNumber(1), vec![record("a", Some("{\"b\":2}"))]).await.unwrap();
+    let told = contract::turn_with_two_replies(&inbound, TurnNumber(1));
     let snapshot = Some(segue_engine::conversation::Conversation::fold(id.clone(), &told.events));
     store.append(&id, Version(0), TurnCommit { snapshot, ..told }).await.unwrap();
     let other = Connection::open(files.path("a.db")).unwrap();
@@ -192,96 +192,96 @@ async fn rows_are_json_that_a_person_reads() {
 }
 
 #[tokio::test]
-async fn damaged_replies_are_not_given_to_anybody() {
+async fn corrupt_replies_are_not_returned() {
     let files = Files::new();
     let (store, id, inbound) = (files.open("a.db"), ConversationId::from("c"), message("c", "m1", 1));
     store.accept(inbound.clone()).await.unwrap();
-    store.append(&id, Version(0), contract::told(&inbound, TurnNumber(1))).await.unwrap();
-    files.spoil("a.db", "UPDATE batches SET replies = replace(replies, 'one', 'uno')");
-    assert_eq!(store.answered(&id, &"m1".into()).await.unwrap_err().code(), "S0102");
-    assert_eq!(store.undelivered(&id).await.unwrap_err().code(), "S0102");
+    store.append(&id, Version(0), contract::turn_with_two_replies(&inbound, TurnNumber(1))).await.unwrap();
+    files.execute("a.db", "UPDATE batches SET replies = replace(replies, 'one', 'uno')");
+    assert_eq!(store.replies_to_message(&id, &"m1".into()).await.unwrap_err().code(), "S0102");
+    assert_eq!(store.pending_replies(&id).await.unwrap_err().code(), "S0102");
 }
 
 #[tokio::test]
-async fn a_row_whose_checksum_does_not_match_is_named_with_table_and_key() {
+async fn a_checksum_mismatch_names_table_and_key() {
     let files = Files::new();
     let store = files.open("a.db");
     for id in ["message", "step", "fine"] {
-        talk(&store, id, "m1", 1).await;
+        complete_turn(&store, id, "m1", 1).await;
         store.accept(message(id, "m2", 2)).await.unwrap();
-        store.journal(&id.into(), TurnNumber(2), vec![record("a", Some("1"))]).await.unwrap();
+        store.append_journal(&id.into(), TurnNumber(2), vec![record("a", Some("1"))]).await.unwrap();
     }
     let of = |id: &str| format!("turn = 2 AND conversation = (SELECT number FROM conversations WHERE id = '{id}')");
-    files.spoil("a.db", &format!("UPDATE inbox SET message = replace(message, 'm2', 'm3') WHERE {}", of("message")));
-    files.spoil("a.db", &format!("UPDATE journal SET outcome = '2' WHERE {}", of("step")));
+    files.execute("a.db", &format!("UPDATE inbox SET message = replace(message, 'm2', 'm3') WHERE {}", of("message")));
+    files.execute("a.db", &format!("UPDATE journal SET outcome = '2' WHERE {}", of("step")));
     for (id, row) in [("message", "table inbox, turn 2"), ("step", "table journal, turn 2, step a")] {
-        let error = store.unfinished(&id.into()).await.unwrap_err().to_string();
-        let expected = format!("the record of conversation {id} is damaged: {row}: the checksum does not match");
+        let error = store.unfinished_turns(&id.into()).await.unwrap_err().to_string();
+        let expected = format!("the stored data of conversation {id} is corrupt: {row}: the checksum does not match");
         assert_eq!(error, expected);
     }
-    assert_eq!(store.unfinished(&"fine".into()).await.unwrap().len(), 1);
-    talk(&store, "fine", "m3", 3).await;
+    assert_eq!(store.unfinished_turns(&"fine".into()).await.unwrap().len(), 1);
+    complete_turn(&store, "fine", "m3", 3).await;
 }
 
-/// What survives a loss of power is SQLite's promise; this shows that it is asked for it.
+/// Surviving a power failure is the guarantee of SQLite; this checks that the setting is passed to it.
 #[test]
-fn commits_are_forced_to_the_disk_unless_the_setting_says_otherwise() {
+fn the_synchronous_setting_reaches_sqlite() {
     let files = Files::new();
     drop(files.open("a.db"));
     let path = files.path("a.db").display().to_string();
     for (option, expected) in [("", 2), ("?synchronous=full", 2), ("?synchronous=normal", 1)] {
-        let location = crate::Location::parse(&format!("sqlite:{path}{option}")).unwrap();
-        let crate::Location::Sqlite { path, full } = location else { panic!("{option}") };
-        let connection = schema::open_writer(&path, full).unwrap();
+        let location = crate::StoreLocation::parse(&format!("sqlite:{path}{option}")).unwrap();
+        let crate::StoreLocation::Sqlite { path, synchronous_full } = location else { panic!("{option}") };
+        let connection = schema::open_writer(&path, synchronous_full).unwrap();
         let setting: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0)).unwrap();
         assert_eq!(setting, expected, "{option}");
     }
 }
 
 #[tokio::test]
-async fn a_damaged_journal_of_a_running_turn_is_told() {
+async fn a_corrupt_journal_of_an_open_turn_is_an_error() {
     let files = Files::new();
     let store = files.open("a.db");
     let id = ConversationId::from("c");
     for n in 1..=2 {
         store.accept(message("c", &format!("m{n}"), n)).await.unwrap();
-        store.journal(&id, TurnNumber(n.unsigned_abs()), vec![record("a", Some("1"))]).await.unwrap();
+        store.append_journal(&id, TurnNumber(n.unsigned_abs()), vec![record("a", Some("1"))]).await.unwrap();
     }
-    // That of another turn is none of this one, whatever is in it.
+    // The journal of another turn does not matter.
     for change in ["outcome = x'0102'", "outcome = '2'", "outcome = NULL", "turn = 1"] {
-        files.spoil("a.db", &format!("UPDATE journal SET {change} WHERE turn = 2"));
-        assert_eq!(store.unfinished(&id).await.unwrap_err().code(), "S0102", "{change}");
+        files.execute("a.db", &format!("UPDATE journal SET {change} WHERE turn = 2"));
+        assert_eq!(store.unfinished_turns(&id).await.unwrap_err().code(), "S0102", "{change}");
     }
 }
 
 #[tokio::test]
-async fn a_receipt_is_stored_and_what_is_looked_up_later_knows_it() {
+async fn delivery_marks_are_visible_to_later_reads_and_durable() {
     let files = Files::new();
     let store = files.open("a.db");
-    talk(&store, "c", "m1", 1).await;
-    store.delivered(&"c".into(), vec!["c-1".into()]).await.unwrap();
-    assert!(store.waiting().await.unwrap().is_empty());
-    talk(&store, "c", "m2", 2).await;
-    store.delivered(&"c".into(), vec!["c-2".into()]).await.unwrap();
+    complete_turn(&store, "c", "m1", 1).await;
+    store.mark_delivered(&"c".into(), vec!["c-1".into()]).await.unwrap();
+    assert!(store.conversations_with_work().await.unwrap().is_empty());
+    complete_turn(&store, "c", "m2", 2).await;
+    store.mark_delivered(&"c".into(), vec!["c-2".into()]).await.unwrap();
     drop(store);
     let other = Connection::open(files.path("a.db")).unwrap();
     assert_eq!(other.query_row("SELECT pending FROM conversations", [], |row| row.get(0)), Ok(String::new()));
 }
 
 #[tokio::test]
-async fn other_tools_find_events_in_their_layout() {
+async fn the_events_view_has_the_rasa_layout() {
     let files = Files::new();
     let store = files.open("a.db");
-    talk(&store, "c", "m1", 1).await;
-    talk(&store, "d", "m1", 2).await;
+    complete_turn(&store, "c", "m1", 1).await;
+    complete_turn(&store, "d", "m1", 2).await;
     let reader = Connection::open(files.path("a.db")).unwrap();
     let sql =
         "SELECT sender_id, type_name, timestamp, intent_name, action_name, data ->> '$.text' FROM events ORDER BY id";
     let mut statement = reader.prepare(sql).unwrap();
-    type Found = (String, String, f64, Option<String>, Option<String>, Option<String>);
+    type DuplicateCheck = (String, String, f64, Option<String>, Option<String>, Option<String>);
     let rows =
         statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?))).unwrap();
-    let found: Vec<Found> = rows.map(Result::unwrap).collect();
+    let found: Vec<DuplicateCheck> = rows.map(Result::unwrap).collect();
     let text = Some("hello \u{1f600}".to_owned());
     let slot = Some("count".to_owned());
     assert_eq!(
@@ -295,9 +295,9 @@ async fn other_tools_find_events_in_their_layout() {
     );
 }
 
-/// Whatever held it: rows that were replaced or expired before it was erased, too.
+/// Includes rows that were replaced or expired before the conversation was erased.
 #[tokio::test]
-async fn nothing_of_an_erased_conversation_is_left_in_the_files() {
+async fn erased_data_is_not_left_in_the_files() {
     let files = Files::new();
     let (store, id) = (files.open("a.db"), ConversationId::from("c"));
     let secret: Arc<str> = "my secret is xyzzyxyzzy".repeat(300).into();
@@ -306,19 +306,19 @@ async fn nothing_of_an_erased_conversation_is_left_in_the_files() {
         inbound.message.text = secret.clone();
         let turn = TurnNumber(n.unsigned_abs());
         store.accept(inbound.clone()).await.unwrap();
-        store.journal(&id, turn, vec![record("a", Some(&secret))]).await.unwrap();
-        let whole = batch(&inbound, turn);
+        store.append_journal(&id, turn, vec![record("a", Some(&secret))]).await.unwrap();
+        let whole = turn_commit(&inbound, turn);
         let whole = TurnCommit {
             snapshot: Some(segue_engine::conversation::Conversation::fold(id.clone(), &whole.events)),
             trace: Some(secret.to_string()),
-            bodies: vec![crate::StoredText { hash: "h".into(), text: secret.clone() }],
+            texts: vec![crate::StoredText { hash: "h".into(), text: secret.clone() }],
             ..whole
         };
         store.append(&id, Version(turn.0 - 1), whole).await.unwrap();
-        store.keep_private(&id, "p", Some(secret.to_string()), inbound.at).await.unwrap();
+        store.set_private_text(&id, "p", Some(secret.to_string()), inbound.at).await.unwrap();
     }
-    store.expire(Timestamp::from_micros(10_000_000_000_000)).await.unwrap();
-    talk(&store, "d", "m1", 1).await;
+    store.purge_expired(Timestamp::from_micros(10_000_000_000_000)).await.unwrap();
+    complete_turn(&store, "d", "m1", 1).await;
     store.erase(&id).await.unwrap();
     for file in std::fs::read_dir(files.path("")).unwrap() {
         let path = file.unwrap().path();
@@ -328,37 +328,37 @@ async fn nothing_of_an_erased_conversation_is_left_in_the_files() {
     assert_eq!(store.load(&"d".into()).await.unwrap().tail.len(), 2);
 }
 
-/// A turn that was under way when its conversation was erased must not find another one under its number.
+/// A turn that was running when its conversation was erased must not find another one under its number.
 #[tokio::test]
-async fn the_number_of_an_erased_conversation_is_not_given_away() {
+async fn conversation_numbers_are_not_reused() {
     let files = Files::new();
     let store = files.open("a.db");
-    talk(&store, "c", "m1", 1).await;
+    complete_turn(&store, "c", "m1", 1).await;
     store.erase(&"c".into()).await.unwrap();
     drop(store);
-    talk(&files.open("a.db"), "d", "m1", 2).await;
+    complete_turn(&files.open("a.db"), "d", "m1", 2).await;
     let other = Connection::open(files.path("a.db")).unwrap();
     assert_eq!(other.query_row("SELECT number FROM conversations", [], |row| row.get(0)), Ok(2));
 }
 
 #[tokio::test]
-async fn a_write_that_nobody_waits_for_is_done() {
+async fn a_write_completes_after_its_future_is_dropped() {
     let files = Files::new();
     let store = files.open("a.db");
     let inbound = message("c", "m1", 1);
     store.accept(inbound.clone()).await.unwrap();
     let id = ConversationId::from("c");
-    let mut append = store.append(&id, Version(0), batch(&inbound, TurnNumber(1)));
-    // One poll hands it over; the writer may even be done within it.
+    let mut append = store.append(&id, Version(0), turn_commit(&inbound, TurnNumber(1)));
+    // One poll sends it to the writer, which may even complete it within the poll.
     let _ = futures::poll!(&mut append);
     drop(append);
     drop(store);
     assert_eq!(files.open("a.db").load(&id).await.unwrap().version, Version(1));
 }
 
-/// Somebody else may hold the file for a moment. Here nobody waits, to see what is said in the end.
+/// Another process may lock the file for a moment. Here the wait is short, to see the final error.
 #[tokio::test]
-async fn a_file_that_somebody_holds_for_too_long_is_told() {
+async fn a_locked_file_is_reported_after_the_busy_timeout() {
     let files = Files::new();
     let store = files.open("a.db");
     let path = files.path("a.db");
@@ -368,9 +368,10 @@ async fn a_file_that_somebody_holds_for_too_long_is_told() {
         assert_eq!(u128::try_from(wait).unwrap(), limits::STORE_BUSY.as_millis());
     }
     writer.busy_timeout(std::time::Duration::from_millis(100)).unwrap();
-    let (jobs, mut waiting) = mpsc::channel(1);
+    let (requests, mut waiting) = mpsc::channel(1);
     let thread = std::thread::spawn(move || writer::run(&writer, &mut waiting));
-    let hurried = SqliteStore { jobs: Some(jobs), writer: Some(thread), readers: store.readers.clone(), owner: None };
+    let hurried =
+        SqliteStore { requests: Some(requests), writer: Some(thread), readers: store.readers.clone(), file_lock: None };
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = hurried.accept(message("c", "m", 1)).await.unwrap_err();
@@ -380,10 +381,10 @@ async fn a_file_that_somebody_holds_for_too_long_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_writes_than_the_queue_holds_wait_outside_and_are_done() {
+async fn writes_beyond_the_queue_wait_and_complete() {
     let files = Files::new();
     let store = Arc::new(files.open("a.db"));
-    // While somebody else holds the file, the writer has one group in its hands and the queue fills behind it.
+    // While another connection locks the file, the writer holds one group and the queue fills.
     let other = Connection::open(files.path("a.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let count = limits::STORE_QUEUE + 2 * limits::GROUP_COMMIT_MAX;
@@ -393,7 +394,7 @@ async fn more_writes_than_the_queue_holds_wait_outside_and_are_done() {
             tokio::spawn(async move { store.accept(message(&format!("c{n}"), "m", 1)).await })
         })
         .collect();
-    while store.jobs.as_ref().unwrap().capacity() > 0 && !writes.iter().any(|write| write.is_finished()) {
+    while store.requests.as_ref().unwrap().capacity() > 0 && !writes.iter().any(|write| write.is_finished()) {
         tokio::task::yield_now().await;
     }
     assert!(writes.iter().all(|write| !write.is_finished()));
@@ -405,7 +406,7 @@ async fn more_writes_than_the_queue_holds_wait_outside_and_are_done() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_conversations_than_the_writer_remembers_go_on() {
+async fn conversations_beyond_the_head_cache_work() {
     let files = Files::new();
     let store = files.open("a.db");
     let write = |n: usize, id: &'static str| store.accept(message(&format!("c{n}"), id, 1));
@@ -416,19 +417,19 @@ async fn more_conversations_than_the_writer_remembers_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_readers_share_few_connections() {
+async fn concurrent_reads_share_pooled_connections() {
     let files = Files::new();
     let store = files.open("a.db");
-    talk(&store, "c", "m", 1).await;
+    complete_turn(&store, "c", "m", 1).await;
     let id = ConversationId::from("c");
     let read = futures::future::join_all((0..20 * limits::STORE_READERS).map(|_| store.load(&id))).await;
     assert!(read.into_iter().all(|stored| stored.unwrap().tail.len() == 2));
-    assert_eq!(store.readers.places.available_permits(), limits::STORE_READERS);
+    assert_eq!(store.readers.permits.available_permits(), limits::STORE_READERS);
     assert!((1..=limits::STORE_READERS).contains(&store.readers.lock().len()));
 }
 
 #[tokio::test]
-async fn a_list_of_conversations_has_an_end() {
+async fn the_list_of_conversations_is_bounded() {
     let files = Files::new();
     let store = files.open("a.db");
     let many = format!(
@@ -437,6 +438,6 @@ async fn a_list_of_conversations_has_an_end() {
          SELECT n, 'c' || n, 1, 1, '[]', '[]', n FROM n",
         limits::CONVERSATIONS_LISTED
     );
-    files.spoil("a.db", &many);
+    files.execute("a.db", &many);
     assert_eq!(store.conversations(usize::MAX).await.unwrap().len(), limits::CONVERSATIONS_LISTED);
 }

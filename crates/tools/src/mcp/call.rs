@@ -1,7 +1,7 @@
-//! One call over MCP: sent, waited for, called off when it is too late, and judged.
+//! One MCP call: send it, wait for its result, cancel it when it is late, and convert the result.
 //!
-//! The rules by which a lost call ends are those of its effect class: what certainly did not run may run again at once,
-//! what may have run is repeated only where repeating does no harm.
+//! The effect class decides what happens after a lost call: what certainly did not run may be sent again at once; what
+//! may have run is repeated only if that is harmless.
 
 use std::{
     sync::{
@@ -42,45 +42,45 @@ use segue_base::{
     failpoint, limits,
 };
 
-/// Where the key of a call that changes something stands in its `_meta`.
+/// The key of `_meta` that holds the idempotency key.
 const IDEMPOTENCY_KEY: &str = "segue/idempotencyKey";
 
-/// A call on its way to the owner.
+/// A call for the owner task.
 pub(super) struct CallRequest {
     tool: Arc<str>,
-    /// What is asked for, where it is no tool.
+    /// The resource request, if it is no tool.
     offer: Option<Offer>,
     arguments: Map<String, Json>,
     meta: Map<String, Json>,
     cx: CallContext,
     progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
-    /// Who answers what the server asks back.
+    /// The handler of requests from the server.
     asked: Option<Asked>,
-    /// Set when the request leaves: before that, nothing can have happened.
+    /// Set when the request is sent: before that, it has no effect.
     left: Arc<AtomicBool>,
     pub(super) reply: oneshot::Sender<Result<Json, CallEnd>>,
 }
 
-/// How a call ended without a result.
+/// Why a call ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CallEnd {
-    /// There is no session, and none can be had now; the reason is for operators.
+    /// There is no session, and none can be opened now; the reason is for operators.
     Away(String),
-    /// The session turned out to be dead before the call left.
+    /// The session had ended before the call was sent.
     NotSent(String),
-    /// The server no longer knows the session: it refused the call unread.
+    /// The server does not know the session any more and refused the call unread.
     Forgotten,
-    /// The server wants other credentials; the reason is for operators.
+    /// The server refused the credentials; the reason is for operators.
     Credentials(String),
-    /// It left, and the session ended.
+    /// The call was sent, and the session ended.
     Lost(String),
-    /// It was too late.
+    /// The deadline passed.
     Late,
-    /// It was too late before it left.
+    /// The deadline passed before it was sent.
     LateBefore,
-    /// Somebody stopped it.
+    /// It was cancelled.
     Stopped,
-    /// The server answered with an error of the protocol.
+    /// The server responded with a JSON-RPC error.
     Refused { code: i32, message: String },
 }
 
@@ -89,7 +89,7 @@ pub(super) struct McpTool {
     spec: ToolInfo,
     check: Arc<ArgumentCheck>,
     output: Option<ArgumentCheck>,
-    /// What it stands for, where it is no tool of the server.
+    /// The resource request it represents, if it is no tool of the server.
     offer: Option<Offer>,
     shared: Arc<Shared>,
 }
@@ -104,7 +104,7 @@ impl McpTool {
         Self { spec, check: Arc::new(check), output, offer: None, shared }
     }
 
-    /// A tool that stands for something else of the server.
+    /// A tool that represents a resource request.
     pub(super) fn offering(spec: ToolInfo, check: ArgumentCheck, offer: Offer, shared: Arc<Shared>) -> Self {
         Self { spec, check: Arc::new(check), output: None, offer: Some(offer), shared }
     }
@@ -112,8 +112,8 @@ impl McpTool {
     async fn run(&self, arguments: Map<String, Json>, cx: &ToolCallContext) -> ToolOutcome {
         let (began, limit, effect) = (cx.cx.clock.elapsed(), cx.cx.remaining(), cx.effect(&self.spec));
         let asked = cx.inquired.clone().map(|who| Asked::new(who, cx.cx.clone()));
-        // Once more; and for a session that the server forgot another time, but only for the first: a server that was restarted
-        // lets the kept connection fail, and then refuses the session that was opened before.
+        // Retried once; twice if the server forgot the session at the first attempt, because after a restart of a
+        // server the pooled connection fails first, and then the old session is refused.
         let (mut tries, mut forgotten) = (0, 0);
         let end = loop {
             let end = match self.once(arguments.clone(), cx, &asked).await {
@@ -153,7 +153,7 @@ impl McpTool {
         let asked = async {
             let closed = |Closed| CallEnd::Away("the server is closed".to_owned());
             self.shared.send(Command::Call(Box::new(request))).await.map_err(closed)?;
-            // The owner ends without an answer only when the server is closed.
+            // The owner task drops a call only when the server is closed.
             answer.await.unwrap_or_else(|_| Err(CallEnd::Lost("the server was closed".to_owned())))
         };
         match cx.cx.wait(asked).await {
@@ -164,8 +164,8 @@ impl McpTool {
         }
     }
 
-    /// `_meta`: what the entry of the server states, then what the caller gives, then the key: every call that changes something
-    /// has one, and the same when it is sent again.
+    /// The `_meta` object: the settings of the server, then the values of the caller, then the idempotency key, which
+    /// every call with effects has. It is the same for every attempt.
     fn meta(&self, cx: &ToolCallContext) -> Map<String, Json> {
         let mut meta = self.shared.meta.clone();
         meta.extend(cx.meta.iter().map(|(key, value)| (key.clone(), value.clone())));
@@ -175,7 +175,7 @@ impl McpTool {
         meta
     }
 
-    /// The outcome that a result means. A result is an answer of success unless it says otherwise, whatever its form.
+    /// The outcome of a result. A result means success unless `isError` is set, whatever its form.
     fn judged(&self, raw: Json, asked: &Option<Asked>, effect: EffectClass) -> ToolOutcome {
         let is_error = raw.get("isError").and_then(Json::as_bool) == Some(true);
         let bad = |word, values: &[(&str, &dyn std::fmt::Display)]| match is_error {
@@ -208,7 +208,7 @@ impl McpTool {
         let structured = raw.remove("structuredContent").filter(|value| !value.is_null());
         let output = ToolOutput { structured, content, meta, unusable: None };
         if is_error {
-            // The question could not be answered, and the tool gave up for it.
+            // The elicitation could not be answered, and the tool gave up because of it.
             if asked.as_ref().is_some_and(|asked| !asked.missing().is_empty()) {
                 return wanting(asked, &output.joined_text());
             }
@@ -224,7 +224,7 @@ impl McpTool {
     }
 }
 
-/// The tool asked for something that is not known: the user has to be asked, if that is allowed at all.
+/// The tool requested unknown values: the user must be asked, if that is allowed.
 fn wanting(asked: &Option<Asked>, message: &str) -> ToolOutcome {
     let wants = asked.as_ref().map(Asked::missing).unwrap_or_default();
     if wants.is_empty() {
@@ -234,7 +234,7 @@ fn wanting(asked: &Option<Asked>, message: &str) -> ToolOutcome {
     ToolOutcome::Failed(ToolFailure { wants, ..ToolFailure::new(FailureKind::Refused, message) })
 }
 
-/// The tool itself says that it failed. That is an answer: nothing is in doubt, and nothing is repeated.
+/// The tool reported an error. That is a definite result: nothing is repeated.
 fn refused_by_tool(output: &ToolOutput) -> ToolOutcome {
     let said = match (output.joined_text(), &output.structured) {
         (text, _) if !text.trim().is_empty() => say(Word::Said, &[("message", &text.trim())]),
@@ -268,7 +268,7 @@ impl ToolHandler for McpTool {
 }
 
 impl CallEnd {
-    /// Whether the call may be sent once more.
+    /// Whether the call may be sent again.
     fn may_be_repeated(&self, effect: EffectClass) -> bool {
         match self {
             Self::NotSent(_) => true,
@@ -277,7 +277,7 @@ impl CallEnd {
         }
     }
 
-    /// Whether the call may have arrived. What was refused did, and was not carried out.
+    /// Whether the call may have arrived. A refused call arrived, and was not performed.
     fn arrival(&self) -> Arrival {
         match self {
             Self::Lost(_) | Self::Late | Self::Stopped => Arrival::Possible,
@@ -320,7 +320,7 @@ impl CallEnd {
         }
     }
 
-    /// What a failed request over HTTP says about whether the server saw it.
+    /// Whether the server may have seen a failed HTTP request.
     fn of_transport(error: &DynamicTransportError) -> Self {
         match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
             Some(StreamableHttpError::SessionExpired) => Self::Forgotten,
@@ -343,7 +343,7 @@ impl CallEnd {
     }
 }
 
-/// Performs one call in a session and answers the caller; returns how the session fared.
+/// Performs one call in a session and sends its result to the caller; returns the state of the session.
 pub(super) async fn perform(line: &Line, request: CallRequest, listener: &Listener) -> Fate {
     let CallRequest { tool, offer, arguments, meta, cx, progress, asked, left, mut reply } = request;
     let _admitted = asked.clone().map(|asked| listener.askable.admit(asked));
@@ -366,7 +366,7 @@ pub(super) async fn perform(line: &Line, request: CallRequest, listener: &Listen
     fate
 }
 
-/// The call once more with the answers to what its result asks; none where it asks nothing, or not all is known.
+/// The call with the responses to the requests in its result; `None` if there are none, or not all values are known.
 async fn answers(
     result: &Json,
     listener: &Listener,
@@ -384,7 +384,7 @@ async fn answers(
     Some(next)
 }
 
-/// One request of a call, which may take several.
+/// One request of a call, which may need several.
 struct Round<'a> {
     line: &'a Line,
     meta: &'a Map<String, Json>,
@@ -427,7 +427,7 @@ impl Round<'_> {
                 Err(WaitError::Cancelled) => Err(CallEnd::Stopped),
             },
         };
-        // The caller went because its own wait was over: then it was the deadline, or somebody stopped it.
+        // The caller stopped waiting: its deadline passed, or it was cancelled.
         let late = matches!(result, Err(CallEnd::Stopped)) && cx.remaining().is_zero();
         let result = if late { Err(CallEnd::Late) } else { result };
         if let Err(CallEnd::Late | CallEnd::Stopped) = result {
@@ -437,7 +437,7 @@ impl Round<'_> {
     }
 }
 
-/// Tells the server that nobody waits any more; the library forgets the id, so a late answer goes nowhere.
+/// Sends a cancellation to the server. The MCP library forgets the id, so a late response is ignored.
 async fn call_off(handle: RequestHandle<RoleClient>) {
     let _ = timeout(limits::MCP_CANCEL, handle.cancel(Some("nobody waits for the answer any more".to_owned()))).await;
 }

@@ -1,5 +1,5 @@
-//! The list of a server's tools: paged, capped, cleaned. A tool that cannot be used is left out with its reason; it never
-//! spoils the others.
+//! The tool list of a server: paged, limited, cleaned. An unusable tool is excluded with its reason, and does not
+//! affect the others.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -19,9 +19,9 @@ use segue_base::{context::CallContext, limits};
 /// The longest name that the protocol allows.
 const LONGEST_NAME: usize = 128;
 
-/// Lists the tools, keeps the list, and says how the session fared. The time is bounded.
+/// Lists the tools, caches the list, and returns the state of the session. The time is limited.
 pub(super) async fn read(shared: &Arc<Shared>, line: &Line) -> (Result<ToolCatalog, String>, Fate) {
-    // Read before the list: a change meanwhile makes the list old, never the other way round.
+    // Read before the list: a change meanwhile makes the list outdated, never the reverse.
     let version = *shared.listener.version.borrow();
     let cx = CallContext::new(shared.around.clock.clone(), limits::MCP_INITIALISE);
     let mut listed = Listed::default();
@@ -53,7 +53,7 @@ pub(super) async fn read(shared: &Arc<Shared>, line: &Line) -> (Result<ToolCatal
 struct Listed {
     tools: Vec<Arc<dyn ToolHandler>>,
     excluded: Vec<(String, String)>,
-    /// Names seen, in lower case: two that differ by case alone would be confused.
+    /// Names in lower case: two that differ only in case would be confused.
     names: HashSet<String>,
 }
 
@@ -83,14 +83,14 @@ async fn pages(shared: &Arc<Shared>, line: &Line, listed: &mut Listed) -> Result
 }
 
 impl Listed {
-    /// What comes after this is not read.
+    /// The rest is ignored.
     fn rest(&mut self, why: String) {
         self.excluded.push(("…".to_owned(), why));
     }
 
     fn take(&mut self, shared: &Arc<Shared>, raw: &Json) {
         let name = raw.get("name").and_then(Json::as_str).unwrap_or_default();
-        // Left-out tools are told too, so their number is capped as well.
+        // Excluded tools are reported, so their number is limited too.
         let result = if self.excluded.len() > limits::MCP_TOOLS { return } else { self.read(shared, name, raw) };
         match result {
             Ok(tool) => self.tools.push(Arc::new(tool)),
@@ -111,7 +111,7 @@ impl Listed {
         }
         let parameters = completed(raw.get("inputSchema").cloned().unwrap_or_else(|| json!({})));
         let check = ArgumentCheck::compile(&parameters).map_err(|refused| refused.to_string())?;
-        // A result is checked where that is possible; a schema of results that cannot be used harms nobody.
+        // Results are checked if possible; an unusable result schema is ignored.
         let output = raw.get("outputSchema").and_then(|schema| ArgumentCheck::compile_any(schema).ok());
         if !self.names.insert(name.to_ascii_lowercase()) {
             return Err("another tool of this server has the same name, or differs from it by case alone".to_owned());
@@ -132,7 +132,7 @@ fn described(raw: &Json) -> String {
     text.get(..end).unwrap_or_default().trim().to_owned()
 }
 
-/// The author's word first, then the server's where it is trusted; else a `write`.
+/// The effect class: from the configuration, else from the annotations of a trusted server, else `write`.
 fn effect_of(shared: &Shared, name: &str, raw: &Json) -> EffectClass {
     if let Some(effect) = shared.effects.get(name) {
         return *effect;

@@ -1,4 +1,4 @@
-//! A server as a child process: what it inherits, and what `segue` as a command means.
+//! A server as a child process: its environment variables, and the command `segue`.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use super::client::McpEnvironment;
 use segue_base::child::{self, ChildCommand};
 pub(super) use segue_base::child::{Child, OutputTail, SpawnedChild};
 
-/// Variables that a child inherits beside those its entry sets: what programs need to find themselves and to print, and
-/// nothing that is ours.
+/// Variables that a child inherits besides those of its entry: what programs need to run and to print, and no secrets
+/// of this process.
 const INHERITED: &[&str] = &[
     "PATH",
     "HOME",
@@ -34,10 +34,10 @@ const INHERITED: &[&str] = &[
     "COMSPEC",
 ];
 
-/// Starts a server. `segue` as the command is this very program.
+/// Starts a server. The command `segue` means this program.
 ///
 /// # Errors
-/// In words, for operators: the program cannot be started.
+/// A text for operators: the program cannot be started.
 pub(super) fn start(
     command: &str,
     args: &[String],

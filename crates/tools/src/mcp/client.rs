@@ -1,4 +1,4 @@
-//! One server as a source of tools. The work is done by the task that [`owner`](super::owner) describes; this is its handle.
+//! One server as a tool source: the handle of the task that [`owner`](super::owner) describes.
 
 use std::{
     path::PathBuf,
@@ -26,42 +26,42 @@ use super::{
 use crate::{EffectClass, SourceError, SourceStatus, ToolCatalog, ToolSource};
 use segue_base::{clock::Clock, context::CallContext, http::HttpClients, limits, secret::Secret};
 
-/// What a server needs of the process around it.
+/// The dependencies of a server.
 #[derive(Clone)]
 pub struct McpEnvironment {
-    /// Where time comes from.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// The pooled HTTP client.
     pub http: HttpClients,
-    /// The running program itself: what `command: segue` starts.
+    /// The path of the running program, which `command: segue` starts.
     pub program: PathBuf,
-    /// Where child processes start; the project's folder.
+    /// The working directory of child processes: the project folder.
     pub directory: Option<PathBuf>,
-    /// The environment of this process; children get an allow-list of it.
+    /// The environment of this process; children get only allowed variables of it.
     pub environment: Arc<[(String, String)]>,
-    /// The folder where logins are kept; none: nobody can log in.
+    /// The folder of logins; `None`: no login is possible.
     pub logins: Option<PathBuf>,
 }
 
-/// Opens both directions to a server in this process: what it writes, and what it reads.
+/// Opens both directions to a server in this process: its output and its input.
 pub type Pipes = Arc<dyn Fn() -> (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>) + Send + Sync>;
 
-/// How a server is reached.
+/// The transport of a server.
 pub(super) enum Reach {
     Http { url: String },
     Stdio { command: String, args: Vec<String>, env: Vec<(String, Secret)> },
     Pipes(Pipes),
 }
 
-/// What the handle, its tools and the owner share.
+/// The state shared by the handle, its tools and the owner task.
 pub(super) struct Shared {
     pub(super) name: Arc<str>,
     pub(super) reach: Reach,
     pub(super) headers: Vec<(String, Secret)>,
-    /// `oauth` of the entry, and the tokens once somebody connected.
+    /// The `oauth` settings of the entry, and the token source after the first connection.
     oauth: Option<OAuthDef>,
     tokens: OnceLock<Result<Arc<Tokens>, String>>,
-    /// `_meta` of every call.
+    /// The `_meta` object of every call.
     pub(super) meta: Map<String, Json>,
     pub(super) connect_timeout: Duration,
     pub(super) tool_timeout: Option<Duration>,
@@ -73,25 +73,25 @@ pub(super) struct Shared {
     pub(super) around: McpEnvironment,
     pub(super) listener: Listener,
     pub(super) status: Mutex<SourceStatus>,
-    /// The newest list; good as long as its version is the listener's.
+    /// The latest list; valid while its version equals that of the listener.
     pub(super) catalog: Mutex<Option<ToolCatalog>>,
     commands: mpsc::Sender<Command>,
-    /// The other end, until the owner takes it at the first command.
+    /// The receiver of commands, until the owner task takes it at the first command.
     unowned: Mutex<Option<mpsc::Receiver<Command>>>,
-    /// Fires when the server is to be closed.
+    /// Cancelled when the server is to be closed.
     pub(super) closing: CancellationToken,
-    /// Fires when the owner has ended.
+    /// Cancelled when the owner task has ended.
     pub(super) closed: CancellationToken,
 }
 
-/// What the owner is asked.
+/// A command for the owner task.
 pub(super) enum Command {
     List { reply: oneshot::Sender<Result<ToolCatalog, SourceError>> },
     Call(Box<CallRequest>),
 }
 
 impl Shared {
-    /// Hands a command to the owner, which is started by the first one. Waits while the queue is full.
+    /// Sends a command to the owner task, which the first command starts. Waits while the queue is full.
     ///
     /// # Errors
     /// The server is closed.
@@ -107,10 +107,10 @@ impl Shared {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
-    /// Where this server's tokens come from; one source for all its sessions.
+    /// The token source of this server, shared by all its sessions.
     ///
     /// # Errors
-    /// In words, for operators: the entry lacks something.
+    /// A text for operators: the entry is incomplete.
     pub(super) fn tokens(&self) -> Result<Option<Arc<Tokens>>, String> {
         let (Some(oauth), Reach::Http { url }) = (&self.oauth, &self.reach) else { return Ok(None) };
         let made = || {
@@ -132,11 +132,11 @@ impl Shared {
     }
 }
 
-/// The server was closed for good.
+/// The server was closed permanently.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closed;
 
-/// One MCP server. Nothing is connected before somebody asks; dropping it ends its session and its process.
+/// One MCP server. It connects at the first request; dropping it ends its session and its process.
 pub struct McpServer {
     shared: Arc<Shared>,
 }
@@ -154,7 +154,7 @@ impl McpServer {
         Self::build(def, reach, around)
     }
 
-    /// A server in this process, reached through pipes; the entry gives its name and settings.
+    /// A server in this process, connected by pipes; the entry has its name and settings.
     pub fn in_process(def: &McpServerDef, pipes: Pipes, around: McpEnvironment) -> Self {
         Self::build(def, Reach::Pipes(pipes), around)
     }
@@ -218,7 +218,7 @@ impl McpServer {
         self.shared.closing.cancel();
         let never_began = self.shared.unowned.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
         if !never_began {
-            // When the time is over, the owner goes on closing by itself.
+            // After the deadline the owner task continues closing.
             let _ = cx.wait(self.shared.closed.cancelled()).await;
         }
     }

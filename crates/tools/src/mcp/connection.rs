@@ -1,4 +1,4 @@
-//! A session: making one, asking it something, closing it.
+//! A session with a server: opening it, sending requests, closing it.
 
 use std::time::Duration;
 
@@ -34,40 +34,40 @@ use segue_base::{context::CallContext, failpoint, limits};
 
 type Service = RunningService<RoleClient, Listener>;
 
-/// The way to talk in a session. Cheap to clone.
+/// A handle of a session. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Line {
     pub(super) peer: Peer<RoleClient>,
-    /// Fires when nothing will be heard any more.
+    /// Cancelled when the connection has ended.
     pub(super) gone: CancellationToken,
-    /// The requests under way in this session.
+    /// The running requests of this session.
     pub(super) requests: TaskTracker,
 }
 
-/// A session, with what has to be closed at its end.
+/// A session, with everything that must be closed at its end.
 pub(super) struct Link {
     pub(super) line: Line,
-    /// When it began.
+    /// When it was opened.
     pub(super) since: Duration,
     stop: RunningServiceCancellationToken,
-    /// Ends with the session.
+    /// Dropped with the session.
     session: tokio::task::JoinHandle<()>,
     child: Option<Child>,
     errors: OutputTail,
-    /// Listens for changed lists where the protocol wants to be asked for them.
+    /// Subscribes to changes of lists, if the protocol version requires that.
     _listening: Option<AbortOnDropHandle<()>>,
 }
 
-/// Opens a session. The caller bounds the time; dropping the future ends a child that was started.
+/// Opens a session. The caller limits the time; dropping the future ends a started child process.
 ///
 /// # Errors
-/// In words, for operators, with the newest lines of the child's standard error.
+/// A text for operators, with the latest lines of the child's standard error.
 pub(super) fn connect(shared: &Shared) -> BoxFuture<'_, Result<Link, String>> {
     Box::pin(connected(shared))
 }
 
 async fn connected(shared: &Shared) -> Result<Link, String> {
-    // A server that is known to have given the handshake up is not troubled with one.
+    // A server without the handshake does not get one.
     let newest = shared.protocol_version.as_deref() == Some(ProtocolVersion::LATEST.as_str());
     if newest {
         let preferred_versions = vec![ProtocolVersion::LATEST];
@@ -77,7 +77,7 @@ async fn connected(shared: &Shared) -> Result<Link, String> {
             Ok(link) => return Ok(link),
         }
     }
-    // One round trip, understood by every server but those of the newest revision that gave the handshake up.
+    // One round trip that every server understands, except those of the newest protocol version without the handshake.
     match open(shared, ClientLifecycleMode::Initialize).await {
         Err(Refusal::Handshake(first)) => {
             let preferred_versions = vec![ProtocolVersion::LATEST];
@@ -92,7 +92,7 @@ async fn connected(shared: &Shared) -> Result<Link, String> {
 }
 
 enum Refusal {
-    /// The server answers, but not to this handshake.
+    /// The server responds, but not to this handshake.
     Handshake(String),
     Other(String),
 }
@@ -152,14 +152,14 @@ where
     })
 }
 
-/// Whether a request failed because the server no longer knows the session.
+/// Whether a request failed because the server does not know the session any more.
 pub(super) fn is_forgotten(error: &ServiceError) -> bool {
     let ServiceError::TransportSend(error) = error else { return false };
     let error = error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
     matches!(error, Some(StreamableHttpError::SessionExpired))
 }
 
-/// Why a request failed, for operators.
+/// The reason of a failed request for operators.
 pub(super) fn why(error: &ServiceError) -> String {
     match error {
         ServiceError::TransportSend(error) => of_transport(error),
@@ -167,18 +167,18 @@ pub(super) fn why(error: &ServiceError) -> String {
     }
 }
 
-/// The library's words name its types; the cause is what operators can use.
+/// The message of the library names its types; the cause is useful for operators.
 fn of_transport(error: &DynamicTransportError) -> String {
     match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
         Some(StreamableHttpError::Client(cause)) => with_causes(cause),
-        // The reason for which we have no token travels as its challenge.
+        // The reason for a missing token is in its challenge.
         Some(StreamableHttpError::AuthRequired(refused)) => refused.www_authenticate_header.clone(),
         Some(other) => with_causes(other),
         None => with_causes(error.error.as_ref()),
     }
 }
 
-/// An error with what caused it: the outermost of a transport often says little.
+/// An error with its causes: the outermost message of a transport often says little.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -192,7 +192,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The newest of what a child wrote to its standard error, for a reason.
+/// The latest lines of a child's standard error, for a reason.
 fn said(errors: &OutputTail) -> String {
     let said = errors.last(400);
     if said.is_empty() { String::new() } else { format!("; its standard error ends with: {said}") }
@@ -219,13 +219,14 @@ impl Link {
         Self { since: shared.around.clock.elapsed(), line, stop, session, child, errors, _listening }
     }
 
-    /// Why it is over, for operators.
+    /// Why it ended, for operators.
     pub(super) fn reason(&self) -> String {
         let over = if self.line.is_alive() { "it no longer answers" } else { "it went away" };
         format!("{over}{}", said(&self.errors))
     }
 
-    /// Closes the session when the requests under way in it have ended, each by its own bounds, or when `closing` fires.
+    /// Closes the session when its running requests have ended, each within its own limits, or when `closing` is
+    /// cancelled.
     pub(super) async fn retire(self, closing: CancellationToken) {
         self.line.requests.close();
         tokio::select! {
@@ -235,7 +236,7 @@ impl Link {
         self.close().await;
     }
 
-    /// Closes the session and ends the child; bounded by a few times [`limits::MCP_CLOSE`].
+    /// Closes the session and ends the child process, within a few times [`limits::MCP_CLOSE`].
     pub(super) async fn close(self) {
         self.stop.cancel();
         let session = async {
@@ -246,12 +247,12 @@ impl Link {
                 child.terminate().await;
             }
         };
-        // Both at once: a child that waits for the end of its input gets it from the session.
+        // Both concurrently: a child that waits for the end of its input gets it from the session.
         futures::join!(session, child);
     }
 }
 
-/// Asks for news of the list, in sessions without a handshake.
+/// Subscribes to changes of the tool list, in sessions without a handshake.
 async fn listen(line: Line, listener: Listener) {
     let filter = SubscriptionFilter::builder().tools_list_changed().build();
     let Ok(mut news) = line.peer.listen(filter).await else { return };
@@ -260,24 +261,24 @@ async fn listen(line: Line, listener: Listener) {
     }
 }
 
-/// Why a request of ours got no result.
+/// Why a request has no result.
 #[derive(Debug)]
 pub(super) enum Unanswered {
-    /// It never left.
+    /// It was not sent.
     NotSent(String),
-    /// It left, or may have.
+    /// It was sent, or may have been.
     Failed(ServiceError),
     /// The session ended meanwhile.
     Gone,
 }
 
 impl Line {
-    /// Whether the session lives, as far as we know.
+    /// Whether the session is open, as far as known.
     pub(super) fn is_alive(&self) -> bool {
         !self.gone.is_cancelled() && !self.peer.is_transport_closed()
     }
 
-    /// Sends a call of a tool; the answer comes through the handle.
+    /// Sends a tool call; the response comes through the handle.
     pub(super) async fn call(
         &self,
         request: ClientRequest,
@@ -296,10 +297,10 @@ impl Line {
         self.ask(ClientRequest::ListToolsRequest(request)).await
     }
 
-    /// Whether anybody answers.
+    /// Whether the server responds to a ping.
     pub(super) async fn answers(&self, cx: &CallContext) -> bool {
         let ping = ClientRequest::PingRequest(PingRequest::default());
-        // Any answer will do: a server that knows no ping says so.
+        // Any response counts, also an error about an unknown method.
         match cx.wait(self.ask(ping)).await {
             Ok(Ok(_) | Err(Unanswered::Failed(ServiceError::McpError(_)))) => true,
             Ok(Err(_)) | Err(_) => false,

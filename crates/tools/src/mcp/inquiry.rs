@@ -1,8 +1,9 @@
-//! What a server asks in the middle of a call: a form for the user, or an answer of our model.
+//! Requests of a server during a call: elicitation (a form for the user) and sampling (a response of the configured
+//! model).
 //!
-//! Only servers whose entry allows it get this far, and only while a call of theirs is in flight: the answer comes from
-//! whoever called. In sessions nothing says which call a question belongs to, so it is answered only when one call can be
-//! meant; without sessions the question is the call's own answer, and there is no doubt.
+//! They are handled only for servers whose entry allows them, and only during a call, whose caller answers them. In a
+//! session nothing says which call a request belongs to, so it is answered only if exactly one call is possible. In the
+//! stateless protocol the request is in the result of the call itself.
 
 use std::{
     collections::HashMap,
@@ -21,18 +22,18 @@ use serde_json::{Map, Value as Json, json};
 use crate::{ClientRequestHandler, ElicitationRequest, ElicitationResponse};
 use segue_base::{context::CallContext, limits};
 
-/// Who answers during one call, and what could not be answered.
+/// The handler of one call, and what it could not answer.
 #[derive(Clone)]
 pub(super) struct Asked {
     pub(super) who: Arc<dyn ClientRequestHandler>,
     pub(super) cx: CallContext,
     /// Fields that only the user can fill.
     missing: Arc<Mutex<Vec<String>>>,
-    /// Questions so far.
+    /// The number of requests so far.
     count: Arc<AtomicUsize>,
 }
 
-/// What a server may ask.
+/// The requests that a server may send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Allowed {
     pub(super) elicitation: bool,
@@ -49,10 +50,10 @@ impl Asked {
         lock(&self.missing).clone()
     }
 
-    /// Answers a form. `None`: the user has to be asked first.
+    /// Answers an elicitation. `None`: the user must be asked first.
     fn form(&self, server: &Arc<str>, params: &Json) -> Option<Json> {
         let declined = json!({"action": "decline"});
-        // A page to open is nothing that a conversation can answer.
+        // A URL to open cannot be answered in a conversation.
         let schema = params.get("requestedSchema");
         let Some(schema) = schema.filter(|_| params.get("mode").and_then(Json::as_str) != Some("url")) else {
             return Some(declined);
@@ -73,7 +74,7 @@ impl Asked {
         }
     }
 
-    /// Whether one more question is heard.
+    /// Whether one more request is allowed.
     fn one_more(&self) -> bool {
         self.count.fetch_add(1, Ordering::SeqCst) < limits::MCP_QUESTIONS
     }
@@ -83,26 +84,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The calls in flight of one server that could be asked.
+/// The running calls of one server that accept requests.
 #[derive(Clone, Default)]
 pub(super) struct Askable(Arc<Mutex<HashMap<u64, Asked>>>, Arc<AtomicU64>);
 
 impl Askable {
-    /// Lets this call be asked until the returned guard is dropped.
+    /// Accepts requests for this call until the returned guard is dropped.
     pub(super) fn admit(&self, asked: Asked) -> Admitted {
         let number = self.1.fetch_add(1, Ordering::SeqCst);
         lock(&self.0).insert(number, asked);
         Admitted { askable: self.clone(), number }
     }
 
-    /// The one call that can be meant.
+    /// The only possible call.
     fn only(&self) -> Option<Asked> {
         let calls = lock(&self.0);
         let mut all = calls.values();
         all.next().filter(|_| calls.len() == 1).cloned()
     }
 
-    /// Answers a form that came as a request of its own.
+    /// Answers an elicitation that is a request of its own.
     pub(super) fn form(&self, server: &Arc<str>, params: &Json) -> Json {
         let Some(asked) = self.only().filter(Asked::one_more) else {
             tracing::warn!(%server, "a question belongs to no one call: it is declined");
@@ -111,10 +112,10 @@ impl Askable {
         asked.form(server, params).unwrap_or_else(|| json!({"action": "cancel"}))
     }
 
-    /// Lets our model answer.
+    /// Lets the configured model answer.
     ///
     /// # Errors
-    /// It belongs to no one call, or there is no answer.
+    /// The call is ambiguous, or there is no answer.
     pub(super) async fn sample(&self, server: &Arc<str>, params: Json) -> Result<Json, ErrorData> {
         let Some(asked) = self.only().filter(Asked::one_more) else {
             tracing::warn!(%server, "a request for our model belongs to no one call: it is refused");
@@ -125,7 +126,7 @@ impl Askable {
     }
 }
 
-/// Ends the admission when dropped.
+/// Ends the acceptance when dropped.
 pub(super) struct Admitted {
     askable: Askable,
     number: u64,
@@ -137,14 +138,14 @@ impl Drop for Admitted {
     }
 }
 
-/// The answers to all that an unfinished result asks. `None`: not all of it can be answered now.
+/// The responses to all requests in an incomplete result. `None`: not all of them can be answered now.
 pub(super) async fn responses(
     server: &Arc<str>,
     allowed: Allowed,
     asks: &Map<String, Json>,
     asked: &Asked,
 ) -> Option<InputResponses> {
-    // A result that asks nothing and is not complete either is a question all the same: else it could come without end.
+    // An incomplete result without requests counts as a request too, so that it cannot repeat without end.
     if asks.is_empty() && !asked.one_more() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Reading lines from a server that may never end one, or that writes noise between its messages.
+//! Limits for the lines of a server, which may never end a line or write noise between its messages.
 
 use std::{
     io,
@@ -11,17 +11,17 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use segue_base::limits;
 
-/// Passes bytes through, and ends with an error at a line that is longer than [`limits::MCP_LINE`] or after
-/// [`limits::MCP_INVALID_LINES`] lines that are no messages. When it ends for any reason, its token fires: calls in flight need not
-/// wait until the session has been closed in good order.
+/// Forwards bytes, and fails at a line longer than [`limits::MCP_LINE`] or after [`limits::MCP_INVALID_LINES`] lines that are
+/// no messages. When it ends for any reason, its token is cancelled, so that running calls need not wait until the
+/// session is closed.
 pub(super) struct Lines<R> {
     inner: R,
-    /// Bytes of the line so far.
+    /// Bytes of the current line.
     length: usize,
-    /// Whether something other than a blank was seen in the line.
+    /// Whether the line has a non-blank byte.
     begun: bool,
     noise: usize,
-    /// Fires when reading is over, or when this is dropped.
+    /// Cancelled when reading ends, or when this is dropped.
     _over: DropGuard,
     token: CancellationToken,
 }
@@ -43,7 +43,7 @@ impl<R> Lines<R> {
             }
             if !self.begun && !byte.is_ascii_whitespace() {
                 self.begun = true;
-                // A message is an object, or an array of them; a byte order mark may come before the first.
+                // A message is an object or an array of objects; the first may follow a byte order mark.
                 if !matches!(byte, b'{' | b'[' | 0xEF) {
                     self.noise += 1;
                 }

@@ -1,4 +1,4 @@
-//! What a server may tell us unasked: that its list changed, and how far a call is. What it may ask is refused here.
+//! The client side of a session: it handles notifications (list changes, progress) and requests of the server.
 
 use std::{
     collections::HashMap,
@@ -22,15 +22,15 @@ use segue_base::{clock::Clock, limits};
 
 type Report = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// Who wants to hear of which call, and when it heard last.
+/// The receiver of progress per call, and the time of its last notification.
 type Reports = HashMap<ProgressToken, (Report, Option<Duration>)>;
 
-/// Where the news of running calls go. Bounded by the calls in flight.
+/// The receivers of progress of running calls.
 #[derive(Clone, Default)]
 pub(super) struct Watchers(Arc<Mutex<Reports>>);
 
 impl Watchers {
-    /// Sends the news of one call to `report` until the returned guard is dropped.
+    /// Sends the progress of one call to `report` until the returned guard is dropped.
     pub(super) fn watch(&self, token: ProgressToken, report: Report) -> Watching {
         self.lock().insert(token.clone(), (report, None));
         Watching { watchers: self.clone(), token }
@@ -40,7 +40,7 @@ impl Watchers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who wants to hear of this call now: nobody, when it ended or was heard a moment ago.
+    /// The receiver for this call; `None` if the call ended or was notified a moment ago.
     fn due(&self, token: &ProgressToken, now: Duration) -> Option<Report> {
         let mut watchers = self.lock();
         let (report, last) = watchers.get_mut(token)?;
@@ -52,7 +52,7 @@ impl Watchers {
     }
 }
 
-/// Ends the reports of one call when dropped.
+/// Ends the progress reports of one call when dropped.
 pub(super) struct Watching {
     watchers: Watchers,
     token: ProgressToken,
@@ -64,15 +64,15 @@ impl Drop for Watching {
     }
 }
 
-/// Our side of a session.
+/// The client handler of a session.
 #[derive(Clone)]
 pub(super) struct Listener {
     /// The server's name.
     pub(super) server: Arc<str>,
-    /// The version of the tool list; raised when the server says that it changed.
+    /// The version of the tool list, increased when the server reports a change.
     pub(super) version: watch::Sender<u64>,
     pub(super) watchers: Watchers,
-    /// The calls in flight that may be asked something.
+    /// The running calls that accept requests of the server.
     pub(super) askable: Askable,
     pub(super) allowed: Allowed,
     pub(super) clock: Arc<dyn Clock>,
@@ -87,7 +87,7 @@ impl Listener {
 
 impl ClientHandler for Listener {
     fn get_info(&self) -> ClientConfig {
-        // What the entry of the server does not allow is not there; roots never are.
+        // Capabilities that the entry of the server does not allow are not declared; roots never are.
         let mut capabilities = ClientCapabilities::default();
         if self.allowed.elicitation {
             let forms = serde_json::json!({"form": {}});
@@ -97,11 +97,11 @@ impl ClientHandler for Listener {
             capabilities.sampling = serde_json::from_value(serde_json::json!({})).ok();
         }
         ClientConfig::new(capabilities, Implementation::new("segue", env!("CARGO_PKG_VERSION")))
-            // The newest revision that has the handshake; servers without it are asked for their versions instead.
+            // The newest protocol version with the handshake; servers without it are asked for their versions instead.
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
-    // The library answers with an empty list by default; what we do not offer is not there.
+    // The library returns an empty list by default; here an undeclared capability is an error.
     #[allow(deprecated)] // the standard retires roots; servers still ask
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
         Err(ErrorData::method_not_found::<rmcp::model::ListRootsRequestMethod>())

@@ -1,9 +1,11 @@
-//! Tools of MCP servers: over the pipes of a child process, or over streamable HTTP.
+//! The client of MCP servers (<https://modelcontextprotocol.io>): over the pipes of a child process, or over streamable
+//! HTTP.
 //!
-//! Entry: [`McpServer`], a [`ToolSource`](super::ToolSource); one per entry of `endpoints.yml` serves the whole process. One
-//! task owns each session: it connects when somebody first asks, and again after a loss. Everything that a server says
-//! is data: descriptions are cleaned, schemas checked, sizes capped. What a server asks of us is refused, unless its
-//! entry allows it (`inquiry.rs`); roots always are. The order of a connection's life is in `docs/internals/mcp-connection.md`.
+//! [`McpServer`] is a [`ToolSource`](super::ToolSource); one per entry of `endpoints.yml` serves the whole process. One
+//! task owns each session: it connects at the first request, and again after a lost connection. Everything from a
+//! server is untrusted data: descriptions are cleaned, schemas checked, sizes limited. Requests from a server to the
+//! client are refused unless its entry allows them (`inquiry.rs`); roots are always refused. The life cycle of a
+//! connection is described in `docs/internals/mcp-connection.md`.
 
 mod auth;
 mod call;
@@ -23,7 +25,7 @@ pub use self::{
     client::{McpEnvironment, McpServer, Pipes},
 };
 
-/// Where logins are kept, beside the project.
+/// The folder of logins, in the project.
 pub const LOGINS: &str = ".segue/mcp";
 
 #[cfg(test)]

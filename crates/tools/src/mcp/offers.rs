@@ -1,5 +1,4 @@
-//! What a server has beside tools, offered as tools where its entry says so: its resources and its prompts. All of them
-//! only read.
+//! Resources and prompts of a server as tools, if its entry enables them. All of them are read-only.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{call::McpTool, client::Shared};
 use crate::{ArgumentCheck, EffectClass, ToolHandler, ToolInfo, ToolOutput};
 
-/// Something of a server that is offered as a tool.
+/// A resource or prompt operation that is offered as a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     Resources,
@@ -21,11 +20,11 @@ pub(super) enum Offer {
     Prompt,
 }
 
-/// The words that a model reads about them.
+/// Their texts for models.
 const WORDS: &str = include_str!("../../prompts/offers.txt");
 
 impl Offer {
-    /// Those that belong to a word of `offers`.
+    /// The operations that belong to a value of `offers`.
     fn of(word: &str) -> [Self; 2] {
         if word == "prompts" { [Self::Prompts, Self::Prompt] } else { [Self::Resources, Self::Resource] }
     }
@@ -52,7 +51,7 @@ impl Offer {
         json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
     }
 
-    /// The request, with the arguments as its parameters.
+    /// The request with the arguments as its parameters.
     pub(super) fn request(self, arguments: &Map<String, Json>) -> Option<ClientRequest> {
         let params = Json::Object(arguments.clone());
         let cursor = || {
@@ -71,7 +70,7 @@ impl Offer {
         })
     }
 
-    /// What an answer gives.
+    /// The outcome of a response.
     pub(super) fn output(self, mut raw: Map<String, Json>) -> ToolOutput {
         let meta = match raw.remove("_meta") {
             Some(Json::Object(meta)) => meta,
@@ -97,7 +96,7 @@ impl Offer {
     }
 }
 
-/// The tools that stand for what the entry of a server offers; a tool of the server's own by such a name goes before.
+/// The tools for what the entry enables. A tool of the server with the same name has precedence.
 pub(super) fn tools(shared: &Arc<Shared>, taken: impl Fn(&str) -> bool) -> Vec<Arc<dyn ToolHandler>> {
     let offers = shared.offers.iter().flat_map(|word| Offer::of(word)).filter(|offer| !taken(offer.name()));
     let made = offers.filter_map(|offer| {

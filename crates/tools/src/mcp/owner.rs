@@ -1,13 +1,13 @@
-//! The task that owns one server's session: the only one that connects, reconnects and closes.
+//! The task that owns the session of one server: only it connects, reconnects and closes.
 //!
-//! Order: a command is taken, a live session is made sure of, the request runs beside the others, and its aftermath says
-//! whether the session is still good. A session is given up once, however many requests saw it break: aftermaths carry
-//! the number of their session, and those of an older one change nothing.
+//! For each command it ensures an open session and runs the request concurrently with the others; the report of the
+//! request says whether the session still works. A session is dropped once, however many requests saw it fail: reports
+//! carry the number of their session, and those of an older one are ignored.
 //!
-//! What a failed request says of its session depends on the transport. A process that ends takes all requests with it. Over
-//! HTTP each request stands alone: one that failed says nothing of the others, whose writes the server may be carrying out.
-//! There a session is given up when the server has forgotten it, when it answers no ping, or when request after request fails;
-//! what is under way in it is left to finish.
+//! What a failed request says about its session depends on the transport. When a child process ends, all its requests
+//! fail. Over HTTP each request is independent: a failed one says nothing about the others, whose effects the server
+//! may be performing. An HTTP session is dropped when the server has forgotten it, when it does not respond to a ping,
+//! or when several requests in a row fail; its running requests may finish.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -23,22 +23,22 @@ use super::{
 use crate::SourceStatus;
 use segue_base::{clock::Deadline, context::CallContext, limits};
 
-/// What a request says of its session.
+/// The report of a request about its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It works.
     Good,
-    /// A request was too late: ask whether anybody is there.
+    /// A request was late: a ping must check the session.
     Doubtful,
-    /// A request failed on its way: a pipe is broken then, an HTTP session need not be.
+    /// A request failed in transport: a pipe is broken then, an HTTP session may work.
     Lost,
-    /// It is forgotten by the server, or nobody answers.
+    /// The server has forgotten it, or does not respond.
     Broken,
 }
 
 struct Aftermath {
     session: u64,
-    /// Whether it is that of a ping, which says nothing of how requests fare.
+    /// Whether it is the report of a ping, which says nothing about requests.
     is_ping: bool,
     fate: Fate,
 }
@@ -46,19 +46,19 @@ struct Aftermath {
 pub(super) struct Owner {
     shared: Arc<Shared>,
     link: Option<Link>,
-    /// The number of the newest session.
+    /// The number of the latest session.
     session: u64,
-    /// Requests of it that failed on their way, in a row.
+    /// Consecutive requests of it that failed in transport.
     lost: usize,
-    /// Whether it is being asked whether anybody is there.
+    /// Whether a ping is running.
     asking: bool,
-    /// When connections were tried lately.
+    /// The times of the latest connection attempts.
     tries: VecDeque<Duration>,
-    /// Failures in a row: connections that failed or broke soon.
+    /// Consecutive failures: connections that failed or were lost soon.
     failures: usize,
-    /// When the newest failure was, and why.
+    /// The time and the reason of the latest failure.
     failed: Option<(Duration, String)>,
-    /// Requests in flight, and sessions being closed.
+    /// Running requests, and sessions that are being closed.
     running: JoinSet<Aftermath>,
     leaving: JoinSet<()>,
 }
@@ -79,7 +79,7 @@ impl Owner {
         }
     }
 
-    /// Serves commands until the server is closed.
+    /// Performs commands until the server is closed.
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         let closing = self.shared.closing.clone();
         loop {
@@ -110,7 +110,7 @@ impl Owner {
     }
 
     async fn serve(&mut self, command: Command) {
-        // The caller may have left while the command waited.
+        // The caller may have stopped waiting while the command was queued.
         let left = match &command {
             Command::List { reply } => reply.is_closed(),
             Command::Call(request) => request.reply.is_closed(),
@@ -162,7 +162,7 @@ impl Owner {
             Fate::Lost if !self.is_http() || !link.line.is_alive() => self.give_up(),
             Fate::Lost => {
                 self.lost += 1;
-                // Not sooner: who provokes failures must not make us begin sessions without end.
+                // Not earlier: provoked failures must not open sessions without limit.
                 let age = self.shared.around.clock.elapsed().saturating_sub(link.since);
                 if self.lost >= limits::MCP_FAILED_REQUESTS && age >= limits::MCP_STABLE {
                     self.replace()
@@ -174,7 +174,7 @@ impl Owner {
         }
     }
 
-    /// Asks the session whether anybody is there. Over HTTP a ping may fail as alone as any request: it is sent twice.
+    /// Pings the session. Over HTTP a single ping may fail, so it is sent twice.
     fn ask(&mut self) {
         let Some(link) = self.link.as_ref().filter(|_| !self.asking) else { return };
         self.asking = true;
@@ -197,7 +197,7 @@ impl Owner {
         matches!(self.shared.reach, Reach::Http { .. })
     }
 
-    /// Lets the session go, because it is over.
+    /// Drops the session, because it has ended.
     fn give_up(&mut self) {
         let Some(link) = self.link.take() else { return };
         let now = self.shared.around.clock.elapsed();
@@ -211,15 +211,15 @@ impl Owner {
         self.leave(link);
     }
 
-    /// Lets a session go in which request after request fails, though somebody is there. Nothing is wrong with the server as
-    /// far as we know, so the next one begins at once.
+    /// Drops a session in which several requests in a row failed although the server responds to pings. The server
+    /// itself seems to work, so the next session is opened at once.
     fn replace(&mut self) {
         let Some(link) = self.link.take() else { return };
         tracing::warn!(server = %self.shared.name, failed = self.lost, "request after request fails: the MCP session is replaced");
         self.leave(link);
     }
 
-    /// Closes a session beside the other work. Over HTTP what is under way in it is left to finish; elsewhere it fails at once.
+    /// Closes a session in the background. Over HTTP its running requests may finish; otherwise they fail at once.
     fn leave(&mut self, link: Link) {
         if self.is_http() {
             self.leaving.spawn(link.retire(self.shared.closing.clone()));
@@ -235,7 +235,7 @@ impl Owner {
         self.failed = Some((now, reason));
     }
 
-    /// A live session: the present one, or a new one.
+    /// An open session: the present one, or a new one.
     async fn line(&mut self) -> Result<Line, String> {
         match &self.link {
             Some(link) if link.line.is_alive() => return Ok(link.line.clone()),
@@ -258,7 +258,7 @@ impl Owner {
                 self.session += 1;
                 (self.lost, self.asking) = (0, false);
                 self.shared.set_status(SourceStatus::Up);
-                // The list of a new session may be another one.
+                // A new session may have a different tool list.
                 self.shared.listener.changed();
                 Ok(self.link.insert(link).line.clone())
             }
@@ -270,7 +270,7 @@ impl Owner {
         }
     }
 
-    /// Keeps connections apart. A short pause is waited for, a long one is an error at once.
+    /// Limits the rate of connections: a short pause is awaited, a long one is an error at once.
     async fn pause(&mut self) -> Result<(), String> {
         let clock = self.shared.around.clock.clone();
         let now = clock.elapsed();
@@ -278,7 +278,7 @@ impl Owner {
             self.tries.pop_front();
         }
         let Some((at, reason)) = &self.failed else { return Ok(()) };
-        // The first connection of all is none of the reconnections.
+        // The very first connection does not count as a reconnection.
         if self.tries.len() > limits::MCP_RECONNECTS {
             let minutes = limits::MCP_RECONNECT_WINDOW.as_secs() / 60;
             return Err(format!("{reason}; it was tried {} times in {minutes} minutes, and rests", self.tries.len()));

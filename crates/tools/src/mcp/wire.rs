@@ -1,9 +1,9 @@
-//! The HTTP side of a session: the pooled client, with three corrections.
+//! The HTTP client of a session: the pooled client with three corrections.
 //!
-//! An error without an id cannot be matched to its request, so the caller would wait for ever: some servers answer a
-//! session that they forgot this way. Here such an answer counts as an expired session. And a session that expired is
-//! not opened anew by the library, which would repeat calls without knowing their effect class. And errors leave here without
-//! the address, which may hold a key.
+//! An error response without an id cannot be matched to its request, so the caller would wait forever. Some servers
+//! respond like this to a forgotten session, so it counts as an expired session. The MCP library must not reopen an
+//! expired session, because it would repeat calls without knowing their effect class. Errors do not contain the URL,
+//! which may contain a key.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -26,7 +26,7 @@ use segue_base::{limits, outbound_auth::TokenError, secret::Secret};
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Failure = StreamableHttpError<reqwest::Error>;
 
-/// The pooled client, with the tokens of one server.
+/// The pooled client with the tokens of one server.
 #[derive(Clone)]
 pub(super) struct Wire {
     client: reqwest::Client,
@@ -36,7 +36,7 @@ pub(super) struct Wire {
 /// The transport to `url`, with these headers on every request.
 ///
 /// # Errors
-/// In words, for operators: a header cannot be sent.
+/// A text for operators: a header cannot be sent.
 pub(super) fn transport(
     client: &reqwest::Client,
     url: &str,
@@ -63,7 +63,7 @@ pub(super) fn transport(
     Ok(StreamableHttpClientTransport::with_client(Wire { client: client.clone(), tokens }, config))
 }
 
-/// Whether an answer says that the session is gone: an error that names no request, to a request within a session.
+/// Whether a response means that the session has expired: an error without an id, for a request within a session.
 fn forgotten(message: &ClientJsonRpcMessage, session: bool, answer: &StreamableHttpPostResponse) -> bool {
     let asks = match message {
         JsonRpcMessage::Request(request) => !matches!(request.request, ClientRequest::InitializeRequest(_)),
@@ -74,11 +74,11 @@ fn forgotten(message: &ClientJsonRpcMessage, session: bool, answer: &StreamableH
         && matches!(answer, StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _) if error.id.is_none())
 }
 
-/// Whether an answer says that other credentials are wanted.
+/// Whether a response refuses the credentials.
 pub(super) fn wants_credentials(error: &Failure) -> bool {
     match error {
         StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => true,
-        // Without a challenge the library keeps the status as text.
+        // Without a challenge the library keeps only the status as text.
         StreamableHttpError::UnexpectedServerResponse(text) => {
             text.starts_with("HTTP 401") || text.starts_with("HTTP 403")
         }
@@ -86,7 +86,7 @@ pub(super) fn wants_credentials(error: &Failure) -> bool {
     }
 }
 
-/// Why a token was refused, if that is what happened.
+/// Why a token was refused, if it was.
 fn refusal(error: &Failure) -> Option<Refusal> {
     match error {
         StreamableHttpError::AuthRequired(refused) => {
@@ -106,7 +106,7 @@ fn refusal(error: &Failure) -> Option<Refusal> {
     }
 }
 
-/// The error without the address that was asked: errors are logged, stored and shown, and addresses may hold keys.
+/// The error without the URL: errors are logged, stored and shown, and URLs may contain keys.
 fn without_url(error: Failure) -> Failure {
     match error {
         StreamableHttpError::Client(cause) => StreamableHttpError::Client(cause.without_url()),
@@ -115,8 +115,8 @@ fn without_url(error: Failure) -> Failure {
 }
 
 impl Wire {
-    /// Sends a request with a token, where this server wants one. A token may be taken back before it runs out, or lack a
-    /// right: a request that was refused for it was not read, and goes once more with another.
+    /// Sends a request with a token, if this server wants one. A token may be revoked before it expires, or lack a
+    /// scope: a request refused for that was not performed, and is sent once more with another token.
     async fn with_token<T, F>(&self, given: Option<String>, send: impl Fn(Option<String>) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, Failure>>,
@@ -130,7 +130,7 @@ impl Wire {
                 Ok(answer) => return Ok(answer),
                 Err(error) => without_url(error),
             };
-            // Once for each reason: a server that is never content must not keep us asking.
+            // Once per reason, so that a server that refuses every token cannot cause endless requests.
             let Some(why) = refusal(&error).filter(|why| !seen.contains(&std::mem::discriminant(why))) else {
                 return Err(error);
             };

@@ -1,5 +1,6 @@
-//! `tests/stores/schema-8.sqlite` was written by the last version with the old rows: `anna`, `bert` and `carl` by a server on the
-//! project `tests/projects/kills`, which died in the middle of an answer to `carl`; the others by the store's own methods.
+//! `tests/stores/schema-8.sqlite` was written by the last version with schema 8: `anna`, `bert` and `carl` by a server
+//! on the project `tests/projects/kills`, which was killed while it answered `carl`; the others through the methods of
+//! the store.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::fs;
@@ -9,19 +10,19 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     AcceptOutcome, Store, StoredTurn, Version, announced_replies,
-    contract::{message, record, talk, told},
+    contract::{complete_turn, message, record, turn_with_two_replies},
     sqlite::SqliteStore,
 };
 
 /// A copy of the file in a folder of its own.
-struct Old(TempDir);
+struct OldStore(TempDir);
 
-impl Old {
+impl OldStore {
     fn new() -> Self {
         let old = Self(tempfile::tempdir().unwrap());
         let from = format!("{}/tests/stores/schema-8.sqlite", env!("CARGO_MANIFEST_DIR"));
         fs::copy(&from, old.path()).unwrap();
-        fs::copy(format!("{from}-speaking"), marks_path(&old.path())).unwrap();
+        fs::copy(format!("{from}-speaking"), announcements_path(&old.path())).unwrap();
         old
     }
     fn path(&self) -> PathBuf {
@@ -45,7 +46,7 @@ fn announced(journal: &[JournalRecord]) -> Vec<&str> {
     announced_replies(journal).map(|id| &**id).collect()
 }
 
-/// The journals of turns without the records of replies, by step and outcome.
+/// The journal of a turn by step and outcome, sorted.
 fn steps(turn: &StoredTurn) -> Vec<(&str, Option<&str>)> {
     let mut steps: Vec<_> =
         turn.journal.iter().map(|record| (record.key.as_str(), record.outcome.as_deref())).collect();
@@ -53,8 +54,8 @@ fn steps(turn: &StoredTurn) -> Vec<(&str, Option<&str>)> {
     steps
 }
 
-/// What the conversations that were made by hand hold.
-async fn dora_and_emil(store: &SqliteStore) {
+/// Checks the conversations that were written through the methods of the store.
+async fn assert_dora_and_emil(store: &SqliteStore) {
     let id = ConversationId::from("dora");
     let turns = store.turns(&id).await.unwrap();
     for (n, turn) in (1..).zip(&turns) {
@@ -64,116 +65,116 @@ async fn dora_and_emil(store: &SqliteStore) {
         assert_eq!(turn.trace.as_deref(), Some(&*format!("{{\"turn\":{n}}}")));
     }
     let third = message("dora", "m3", 1_790_000_003);
-    let third = told(&third, TurnNumber(3));
+    let third = turn_with_two_replies(&third, TurnNumber(3));
     assert_eq!((turns.len(), &turns[2].events, &turns[2].replies), (3, &third.events, &third.replies));
     assert_eq!(&*turns[1].replies[0].id, "dora-2");
     let stored = store.load(&id).await.unwrap();
     assert_eq!((stored.version, &stored.tail), (Version(3), &third.events), "the snapshot is there");
     assert_eq!(stored.snapshot.unwrap().id, id);
-    let waiting: Vec<_> = store.undelivered(&id).await.unwrap().into_iter().map(|reply| reply.id).collect();
+    let waiting: Vec<_> = store.pending_replies(&id).await.unwrap().into_iter().map(|reply| reply.id).collect();
     assert_eq!(waiting.iter().map(|id| &**id).collect::<Vec<_>>(), ["dora-2", "3/r1"]);
-    assert_eq!(store.private(&id, "token").await.unwrap().as_deref(), Some("a private text"));
-    assert_eq!(store.body(&id, "h").await.unwrap().as_deref(), Some("a prompt"));
-    assert_eq!(store.timers(9).await.unwrap(), [(id.clone(), Timestamp::from_micros(1_990_000_000_000_000))]);
+    assert_eq!(store.private_text(&id, "token").await.unwrap().as_deref(), Some("a private text"));
+    assert_eq!(store.text_by_hash(&id, "h").await.unwrap().as_deref(), Some("a prompt"));
+    assert_eq!(store.next_reminders(9).await.unwrap(), [(id.clone(), Timestamp::from_micros(1_990_000_000_000_000))]);
     let again = store.accept(message("dora", "m2", 1_790_000_500)).await.unwrap();
     assert!(matches!(again, AcceptOutcome::Answered(TurnNumber(2), _)), "{again:?}");
 
     let id = ConversationId::from("emil");
     assert_eq!(store.load(&id).await.unwrap().version, Version(1));
-    let open = store.unfinished(&id).await.unwrap();
+    let open = store.unfinished_turns(&id).await.unwrap();
     assert_eq!(open.iter().map(|open| open.turn.0).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(open[0].inbound.message.metadata["k"]["v"][0], 1);
     assert_eq!((&*open[0].inbound.tenant, &*open[0].inbound.account), ("t", "acc"));
     let steps = open[0].journal.iter().filter(|record| *record.kind == *"tool");
     assert_eq!(steps.cloned().collect::<Vec<_>>(), [record("a", Some("1")), record("b", None)]);
     assert_eq!(open[1].journal, []);
-    let begun = store.journal(&id, TurnNumber(2), vec![record("b", None)]).await.unwrap_err();
+    let begun = store.append_journal(&id, TurnNumber(2), vec![record("b", None)]).await.unwrap_err();
     assert_eq!(begun.code(), "S0108", "the intent is known");
 }
 
 #[tokio::test]
-async fn a_file_of_the_version_before_opens_and_goes_on() {
-    let old = Old::new();
+async fn a_file_of_schema_8_is_migrated() {
+    let old = OldStore::new();
     let store = old.open();
-    dora_and_emil(&store).await;
-    let open = store.unfinished(&"emil".into()).await.unwrap();
+    assert_dora_and_emil(&store).await;
+    let open = store.unfinished_turns(&"emil".into()).await.unwrap();
     assert_eq!(announced(&open[0].journal), ["2/r0", "2/r1"]);
-    let open = store.unfinished(&"carl".into()).await.unwrap();
+    let open = store.unfinished_turns(&"carl".into()).await.unwrap();
     assert_eq!((open.len(), announced(&open[0].journal).len()), (1, 1), "the server died after the first words");
     for (id, turns) in [("anna", 2), ("bert", 2), ("carl", 1)] {
         let stored = store.turns(&id.into()).await.unwrap();
         assert_eq!(stored.len(), turns, "{id}");
         assert!(stored[0].journal.iter().all(|record| record.outcome.is_some()), "{id}");
-        talk(&store, id, "m9", 1_890_000_000).await;
+        complete_turn(&store, id, "m9", 1_890_000_000).await;
     }
     assert!(store.conversations(99).await.unwrap().iter().all(|id| *id != "fred"), "it was erased");
-    talk(&store, "gina", "m1", 1_890_000_001).await;
+    complete_turn(&store, "gina", "m1", 1_890_000_001).await;
     drop(store);
     assert_eq!(old.files(), ["a.db", "a.db.lock", "a.db.schema-8", "a.db.schema-8-speaking"]);
     let file = Connection::open(old.path()).unwrap();
     let left = "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'old%'";
     assert_eq!(file.query_row(left, [], |row| row.get(0)), Ok(0));
-    // The copy is what was there: it can be brought up to date itself.
-    dora_and_emil(&SqliteStore::open(&old.0.path().join("a.db.schema-8"), false).unwrap()).await;
+    // The copy has the old content: it can be migrated itself.
+    assert_dora_and_emil(&SqliteStore::open(&old.0.path().join("a.db.schema-8"), false).unwrap()).await;
 }
 
-/// As a process that is killed between two transactions leaves it.
+/// As after a process that was killed between two transactions.
 #[tokio::test]
-async fn what_was_interrupted_goes_on() {
+async fn an_interrupted_migration_resumes() {
     for done in 0..8 {
-        let old = Old::new();
+        let old = OldStore::new();
         let mut file = Connection::open(old.path()).unwrap();
-        keep_copy(&file, &old.path(), 8, |_| Ok(u64::MAX)).unwrap();
+        copy_before_migration(&file, &old.path(), 8, |_| Ok(u64::MAX)).unwrap();
         let transaction = file.transaction().unwrap();
-        begin(&transaction, 8, &marks_path(&old.path())).unwrap();
+        start_migration(&transaction, 8, &announcements_path(&old.path())).unwrap();
         transaction.commit().unwrap();
-        let tables: [(&str, &str, Put); 2] = [("old_journal", "id", put_records), ("old_inbox", "id", put_message)];
+        let tables: [(&str, &str, MoveRow); 2] = [("old_journal", "id", put_records), ("old_inbox", "id", put_message)];
         for (table, key, put) in tables.iter().cycle().take(done) {
             move_part(&mut file, table, key, *put).unwrap();
         }
-        assert_eq!(schema::version(&file), Ok(KNOWN), "an earlier version refuses it already");
-        assert!(!schema::is_newest(&file, &old.path()).unwrap());
+        assert_eq!(schema::version(&file), Ok(SCHEMA_VERSION), "an earlier version refuses it already");
+        assert!(!schema::is_current(&file, &old.path()).unwrap());
         drop(file);
-        // Whoever only reads brings it to the end first.
-        let view = SqliteStore::view(&old.path()).unwrap();
+        // A reader completes the migration first.
+        let view = SqliteStore::open_read_only(&old.path()).unwrap();
         assert_eq!(view.conversations(99).await.unwrap().len(), 5, "{done}");
-        dora_and_emil(&old.open()).await;
+        assert_dora_and_emil(&old.open()).await;
     }
 }
 
 #[tokio::test]
-async fn only_the_owner_brings_a_file_up_to_date() {
-    let old = Old::new();
-    let _owner = owner::Owner::take(&old.path()).unwrap();
-    assert_eq!(SqliteStore::view(&old.path()).err().unwrap().code(), "S0107");
+async fn only_the_lock_holder_migrates() {
+    let old = OldStore::new();
+    let _owner = file_lock::FileLock::take(&old.path()).unwrap();
+    assert_eq!(SqliteStore::open_read_only(&old.path()).err().unwrap().code(), "S0107");
     assert_eq!(schema::version(&Connection::open(old.path()).unwrap()), Ok(8));
 }
 
 #[tokio::test]
-async fn a_disk_without_room_is_told_and_nothing_is_changed() {
-    let old = Old::new();
+async fn too_little_disk_space_prevents_the_migration() {
+    let old = OldStore::new();
     let (before, held) = (old.files(), fs::read(old.path()).unwrap());
     let mut file = Connection::open(old.path()).unwrap();
-    // Less than a reserve of 32 MiB and twice the size of the file.
+    // Less than the reserve of 32 MiB plus twice the size of the file.
     let error = migrate_with(&mut file, &old.path(), |_| Ok(32 << 20)).unwrap_err();
     assert!(error.to_string().contains("needs 33 MiB") && error.to_string().contains("there are 32 MiB"), "{error}");
     drop(file);
     assert_eq!(old.files(), before, "no copy is begun");
     assert!(fs::read(old.path()).unwrap() == held, "the file is as it was");
-    // With room it is brought up to date.
-    dora_and_emil(&old.open()).await;
+    // With enough space it is migrated.
+    assert_dora_and_emil(&old.open()).await;
 }
 
 #[test]
-fn the_room_that_is_needed_grows_with_the_file() {
-    let error = has_room(Path::new("a.db"), 100 << 20, 231 << 20).unwrap_err();
+fn required_disk_space_grows_with_the_file() {
+    let error = check_free_space(Path::new("a.db"), 100 << 20, 231 << 20).unwrap_err();
     assert!(error.to_string().contains("232 MiB") && error.to_string().contains("231 MiB"), "{error}");
-    has_room(Path::new("a.db"), 100 << 20, 232 << 20).unwrap();
+    check_free_space(Path::new("a.db"), 100 << 20, 232 << 20).unwrap();
 }
 
 #[tokio::test]
-async fn a_damaged_row_hurts_its_conversation_alone_and_stays_damaged() {
-    let old = Old::new();
+async fn corrupt_rows_stay_corrupt_after_the_migration() {
+    let old = OldStore::new();
     let of = |id: &str| format!("WHERE conversation = (SELECT number FROM conversations WHERE id = '{id}')");
     let flip =
         |column: &str| format!("{column} = CAST(substr({column}, 1, 40) || x'7e' || substr({column}, 42) AS BLOB)");
@@ -183,15 +184,15 @@ async fn a_damaged_row_hurts_its_conversation_alone_and_stays_damaged() {
     old.by_hand(&format!("UPDATE journal SET {} {} AND turn = 2", flip("outcome"), of("emil")));
     old.by_hand(&format!("UPDATE snapshots SET snapshot = x'0102' {}", of("dora")));
     let store = old.open();
-    let damage = |error: StoreError| assert_eq!(error.code(), "S0102", "{error}");
-    damage(store.load(&"anna".into()).await.unwrap_err());
-    damage(store.load(&"bert".into()).await.unwrap_err());
-    damage(store.unfinished(&"carl".into()).await.unwrap_err());
-    damage(store.unfinished(&"emil".into()).await.unwrap_err());
+    let assert_corrupt = |error: StoreError| assert_eq!(error.code(), "S0102", "{error}");
+    assert_corrupt(store.load(&"anna".into()).await.unwrap_err());
+    assert_corrupt(store.load(&"bert".into()).await.unwrap_err());
+    assert_corrupt(store.unfinished_turns(&"carl".into()).await.unwrap_err());
+    assert_corrupt(store.unfinished_turns(&"emil".into()).await.unwrap_err());
     assert_eq!(store.load(&"carl".into()).await.unwrap().version, Version(1));
     let dora = store.load(&"dora".into()).await.unwrap();
     assert_eq!((dora.snapshot.is_none(), dora.tail.len()), (true, 8), "a snapshot is no loss");
-    // What is left of it can be read by a person, and other tools read the rest.
+    // The rest of the text is readable, and other tools read the other rows.
     let file = Connection::open(old.path()).unwrap();
     let text: String = file.query_row("SELECT events FROM batches WHERE id = 1", [], |row| row.get(0)).unwrap();
     assert!(text.contains("book directly"), "{text}");
@@ -200,15 +201,15 @@ async fn a_damaged_row_hurts_its_conversation_alone_and_stays_damaged() {
     assert_eq!(events, 8);
 }
 
-/// The body of a row as it was: version, checksum, JSON.
+/// An old row: version byte, checksum, JSON.
 fn sealed(id: &str, number: u64, body: &str) -> Vec<u8> {
     let sum = Checksum::new(id).number(number).bytes(body.as_bytes()).finish();
     [&[1], &sum.to_le_bytes()[..], body.as_bytes()].concat()
 }
 
 #[tokio::test]
-async fn a_file_of_the_first_version_is_brought_up_to_date() {
-    let old = Old::new();
+async fn a_file_of_schema_1_is_migrated() {
+    let old = OldStore::new();
     let columns = "conversation, turn, step, kind, request, outcome, at, build";
     let emil = "(SELECT number FROM conversations WHERE id = 'emil')";
     old.by_hand(&format!(
@@ -222,7 +223,7 @@ async fn a_file_of_the_first_version_is_brought_up_to_date() {
          VALUES ({emil}, 2, 'a', 'tool', 'hash', '1', 1, -1), ({emil}, 2, 'b', 'tool', 'hash', NULL, 1, -1);
          DROP TABLE timers; DROP TABLE private; PRAGMA user_version = 1"
     ));
-    fs::remove_file(marks_path(&old.path())).unwrap();
+    fs::remove_file(announcements_path(&old.path())).unwrap();
     let journal = serde_json::to_string(&[record("a", Some("1")), record("b", None)]).unwrap();
     let file = Connection::open(old.path()).unwrap();
     let dora = "(SELECT number FROM conversations WHERE id = 'dora')";
@@ -231,13 +232,13 @@ async fn a_file_of_the_first_version_is_brought_up_to_date() {
     drop(file);
 
     let store = old.open();
-    let open = store.unfinished(&"emil".into()).await.unwrap();
+    let open = store.unfinished_turns(&"emil".into()).await.unwrap();
     assert_eq!(open[0].journal, [record("a", Some("1")), record("b", None)]);
     assert_eq!(store.turns(&"dora".into()).await.unwrap()[0].journal, [record("a", Some("1")), record("b", None)]);
     let (inbound, due) = (message("dora", "m9", 1_890_000_000), Timestamp::from_micros(5));
     assert_eq!(store.accept(inbound.clone()).await.unwrap(), AcceptOutcome::New(TurnNumber(4)));
-    let timed = crate::TurnCommit { timer: Some(Some(due)), ..told(&inbound, TurnNumber(4)) };
+    let timed = crate::TurnCommit { next_reminder: Some(Some(due)), ..turn_with_two_replies(&inbound, TurnNumber(4)) };
     store.append(&"dora".into(), Version(3), timed).await.unwrap();
-    assert_eq!(store.timers(9).await.unwrap(), [("dora".into(), due)]);
+    assert_eq!(store.next_reminders(9).await.unwrap(), [("dora".into(), due)]);
     assert!(old.files().contains(&"a.db.schema-1".to_owned()));
 }

@@ -1,43 +1,43 @@
-//! Whose a file is, what becomes of it, and what is done when it fails.
+//! Tests of files: locking, permissions, removal, backup, and failures of the file.
 
 use super::*;
 
 #[tokio::test]
-async fn a_file_has_one_owner_at_a_time_and_others_may_read_it() {
+async fn one_store_writes_and_others_may_read() {
     let files = Files::new();
     let store = files.open("a.db");
-    talk(&store, "c", "m1", 1).await;
+    complete_turn(&store, "c", "m1", 1).await;
     let id = ConversationId::from("c");
     let refused = SqliteStore::open(&files.path("a.db"), false).err().unwrap();
     let own = std::process::id();
     assert!(matches!(&refused, StoreError::InUse { pid: Some(pid), .. } if *pid == own), "{refused}");
     assert!(refused.to_string().contains(&format!("(pid {own})")), "{refused}");
-    let view = SqliteStore::view(&files.path("a.db")).unwrap();
+    let view = SqliteStore::open_read_only(&files.path("a.db")).unwrap();
     assert_eq!(view.load(&id).await.unwrap().tail.len(), 2);
-    assert_eq!(view.undelivered(&id).await.unwrap().len(), 1);
-    // What is written later is seen, and nothing can be written by this way.
-    talk(&store, "c", "m2", 2).await;
+    assert_eq!(view.pending_replies(&id).await.unwrap().len(), 1);
+    // Later writes are visible, and the view cannot write.
+    complete_turn(&store, "c", "m2", 2).await;
     assert_eq!(view.load(&id).await.unwrap().version, Version(2));
     assert_eq!(view.accept(message("c", "m3", 3)).await.unwrap_err().code(), "S0106");
     drop(store);
     let again = files.open("a.db");
-    talk(&again, "c", "m3", 3).await;
+    complete_turn(&again, "c", "m3", 3).await;
     assert_eq!(view.load(&id).await.unwrap().version, Version(3));
 }
 
 #[tokio::test]
-async fn a_lock_file_that_is_left_over_keeps_nobody_out() {
+async fn a_stale_lock_file_does_not_lock() {
     let files = Files::new();
     drop(files.open("a.db"));
     std::fs::write(files.path("a.db.lock"), "1\n").unwrap();
-    talk(&files.open("a.db"), "c", "m1", 1).await;
+    complete_turn(&files.open("a.db"), "c", "m1", 1).await;
     std::fs::remove_file(files.path("a.db.lock")).unwrap();
-    talk(&files.open("a.db"), "c", "m2", 2).await;
+    complete_turn(&files.open("a.db"), "c", "m2", 2).await;
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn files_are_for_their_user_alone() {
+async fn files_are_readable_by_their_user_only() {
     use std::os::unix::fs::PermissionsExt;
     let files = Files::new();
     let modes = || {
@@ -51,10 +51,10 @@ async fn files_are_for_their_user_alone() {
     };
     let all = ["a.db", "a.db-shm", "a.db-wal", "a.db.lock"].map(|name| (name.to_owned(), 0o600));
     let store = files.open("a.db");
-    talk(&store, "c", "m1", 1).await;
+    complete_turn(&store, "c", "m1", 1).await;
     assert_eq!(modes(), all);
     drop(store);
-    // Those of an earlier version were made for everybody to read.
+    // Files of an earlier version were readable by everybody.
     for (name, _) in modes() {
         std::fs::set_permissions(files.path(&name), std::fs::Permissions::from_mode(0o644)).unwrap();
     }
@@ -63,27 +63,27 @@ async fn files_are_for_their_user_alone() {
 }
 
 #[tokio::test]
-async fn a_clean_end_leaves_everything_in_the_one_file() {
+async fn close_merges_all_data_into_the_main_file() {
     let files = Files::new();
     let store = files.open("a.db");
-    talk(&store, "c", "m1", 1).await;
-    store.delivered(&"c".into(), vec!["c-1".into()]).await.unwrap();
+    complete_turn(&store, "c", "m1", 1).await;
+    store.mark_delivered(&"c".into(), vec!["c-1".into()]).await.unwrap();
     store.close().await.unwrap();
     assert_eq!(std::fs::metadata(files.path("a.db-wal")).unwrap().len(), 0);
     std::fs::copy(files.path("a.db"), files.path("b.db")).unwrap();
     let copy = files.open("b.db");
     assert_eq!(copy.load(&"c".into()).await.unwrap().version, Version(1));
-    assert_eq!(copy.undelivered(&"c".into()).await.unwrap(), [], "what waited for company is stored");
-    talk(&store, "c", "m2", 2).await;
+    assert_eq!(copy.pending_replies(&"c".into()).await.unwrap(), [], "queued delivery marks are stored");
+    complete_turn(&store, "c", "m2", 2).await;
     drop(store);
     assert!(!files.path("a.db-wal").exists());
 }
 
-/// How often a store was tried while somebody else held the file.
+/// Counts busy callbacks of a store while another connection locks the file.
 static TRIED: AtomicU32 = AtomicU32::new(0);
 
 #[test]
-fn a_file_at_fault_is_tried_once_for_all_that_wait() {
+fn a_locked_file_is_tried_once_for_all_waiting_requests() {
     let files = Files::new();
     drop(files.open("a.db"));
     let mut writer = schema::open_writer(&files.path("a.db"), false).unwrap();
@@ -96,17 +96,18 @@ fn a_file_at_fault_is_tried_once_for_all_that_wait() {
     let other = Connection::open(files.path("a.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let count = 2 * limits::GROUP_COMMIT_MAX;
-    let (jobs, mut waiting) = mpsc::channel(count);
+    let (requests, mut waiting) = mpsc::channel(count);
     let answers: Vec<_> = (0..count)
         .map(|n| {
             let (answer, answered) = oneshot::channel();
-            jobs.try_send(Job { work: encode_message(&message(&format!("c{n}"), "m", 1)).unwrap(), answer })
+            requests
+                .try_send(WriteRequest { work: accept_operation(&message(&format!("c{n}"), "m", 1)).unwrap(), answer })
                 .ok()
                 .unwrap();
             answered
         })
         .collect();
-    drop(jobs);
+    drop(requests);
     writer::run(&writer, &mut waiting);
     for answer in answers {
         assert!(matches!(answer.blocking_recv().unwrap(), Err(StoreError::Unavailable(_))));
@@ -115,19 +116,19 @@ fn a_file_at_fault_is_tried_once_for_all_that_wait() {
 }
 
 #[tokio::test]
-async fn what_breaks_the_writer_down_does_not_end_all_writing() {
+async fn the_writer_restarts_after_a_panic() {
     let files = Files::new();
     let store = files.open("a.db");
-    talk(&store, "c", "m1", 1).await;
-    let (broken, other) = tokio::join!(store.write(Work::Break), store.ping());
+    complete_turn(&store, "c", "m1", 1).await;
+    let (broken, other) = tokio::join!(store.write(WriteOperation::Panic), store.ping());
     assert!(matches!(broken, Err(StoreError::Unavailable(_))));
     let _ = other;
     store.ping().await.unwrap();
-    talk(&store, "c", "m2", 2).await;
+    complete_turn(&store, "c", "m2", 2).await;
 }
 
 #[tokio::test]
-async fn a_read_that_nobody_waits_for_keeps_its_place_until_it_ends() {
+async fn a_dropped_read_holds_its_permit_until_it_ends() {
     let files = Files::new();
     let store = files.open("a.db");
     let (finish, wait) = std::sync::mpsc::channel::<()>();
@@ -137,16 +138,16 @@ async fn a_read_that_nobody_waits_for_keeps_its_place_until_it_ends() {
     }));
     assert!(futures::poll!(&mut read).is_pending());
     drop(read);
-    assert_eq!(store.readers.places.available_permits(), limits::STORE_READERS - 1);
+    assert_eq!(store.readers.permits.available_permits(), limits::STORE_READERS - 1);
     finish.send(()).unwrap();
     let all = limits::STORE_READERS.try_into().unwrap();
-    let _places = store.readers.places.acquire_many(all).await.unwrap();
+    let _places = store.readers.permits.acquire_many(all).await.unwrap();
     assert_eq!(store.readers.lock().len(), 1);
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_file_that_was_removed_or_replaced_is_noticed() {
+async fn ping_detects_removed_or_replaced_files() {
     let files = Files::new();
     for (name, victim) in [("a.db", "a.db"), ("b.db", "b.db-wal"), ("c.db", "c.db.lock")] {
         let store = files.open(name);
@@ -163,39 +164,43 @@ async fn a_file_that_was_removed_or_replaced_is_noticed() {
 }
 
 #[tokio::test]
-async fn intents_of_an_earlier_process_count() {
+async fn intents_of_an_earlier_process_prevent_a_second_start() {
     let files = Files::new();
     let (id, turn) = (ConversationId::from("c"), TurnNumber(1));
     let store = files.open("a.db");
     store.accept(message("c", "m", 1)).await.unwrap();
-    store.journal(&id, turn, vec![record("a", None)]).await.unwrap();
+    store.append_journal(&id, turn, vec![record("a", None)]).await.unwrap();
     drop(store);
-    files.spoil(
+    files.execute(
         "a.db",
         "INSERT INTO journal (conversation, turn, step, kind, request, outcome, at, build, checksum)
          VALUES (1, 1, 'old', 'tool', 'hash', NULL, 1, -1, 0)",
     );
     let (store, other) = (files.open("a.db"), files.open_unlocked("a.db"));
     for key in ["a", "old"] {
-        assert_eq!(store.journal(&id, turn, vec![record(key, None)]).await.unwrap_err().code(), "S0108", "{key}");
+        assert_eq!(
+            store.append_journal(&id, turn, vec![record(key, None)]).await.unwrap_err().code(),
+            "S0108",
+            "{key}"
+        );
     }
-    // Nor may two processes begin one step, should both ever have the file.
-    other.journal(&id, turn, vec![record("b", None)]).await.unwrap();
-    assert_eq!(store.journal(&id, turn, vec![record("b", None)]).await.unwrap_err().code(), "S0108");
-    store.journal(&id, turn, vec![record("c", None)]).await.unwrap();
-    assert_eq!(other.journal(&id, turn, vec![record("c", None)]).await.unwrap_err().code(), "S0108");
+    // Two processes may not start one step either, should both ever open the file.
+    other.append_journal(&id, turn, vec![record("b", None)]).await.unwrap();
+    assert_eq!(store.append_journal(&id, turn, vec![record("b", None)]).await.unwrap_err().code(), "S0108");
+    store.append_journal(&id, turn, vec![record("c", None)]).await.unwrap();
+    assert_eq!(other.append_journal(&id, turn, vec![record("c", None)]).await.unwrap_err().code(), "S0108");
 }
 
 #[tokio::test]
-async fn a_backup_is_one_file_with_all_that_is_stored() {
+async fn a_backup_is_one_complete_file() {
     let files = Files::new();
     let store = files.open("a.db");
     let id = ConversationId::from("c");
-    talk(&store, "c", "m1", 1).await;
+    complete_turn(&store, "c", "m1", 1).await;
     store.accept(message("c", "m2", 2)).await.unwrap();
-    let mark = |reply: &str| crate::speaking(reply, Timestamp::from_micros(5), 7);
-    store.journal(&id, TurnNumber(2), vec![record("a", None)]).await.unwrap();
-    store.journal(&id, TurnNumber(2), vec![mark("2/r0")]).await.unwrap();
+    let announce = |reply: &str| crate::announce_reply(reply, Timestamp::from_micros(5), 7);
+    store.append_journal(&id, TurnNumber(2), vec![record("a", None)]).await.unwrap();
+    store.append_journal(&id, TurnNumber(2), vec![announce("2/r0")]).await.unwrap();
     let copy = files.path("copy.db");
     SqliteStore::backup(&files.path("a.db"), &copy).unwrap();
     #[cfg(unix)]
@@ -207,19 +212,19 @@ async fn a_backup_is_one_file_with_all_that_is_stored() {
     let refused = SqliteStore::backup(&files.path("a.db"), &copy).unwrap_err();
     assert_eq!(refused.code(), "S0106");
     assert!(std::fs::read(&copy).unwrap() == held, "nothing is overwritten");
-    // The original goes on; the copy opens by itself, and stands where the original stood.
-    talk(&store, "d", "m1", 3).await;
+    // The original stays usable, and the copy opens with the same content.
+    complete_turn(&store, "d", "m1", 3).await;
     let other = files.open("copy.db");
     assert_eq!(other.conversations(9).await.unwrap(), ["c"]);
     assert_eq!(other.load(&id).await.unwrap().tail, store.load(&id).await.unwrap().tail);
-    let open = other.unfinished(&id).await.unwrap();
+    let open = other.unfinished_turns(&id).await.unwrap();
     let keys: Vec<_> = open[0].journal.iter().map(|record| record.key.as_str().to_owned()).collect();
     assert_eq!(keys, ["a", "speaking/2/r0"]);
     assert_eq!(other.accept(message("c", "m2", 2)).await.unwrap(), AcceptOutcome::Running(TurnNumber(2)));
 }
 
 #[tokio::test]
-async fn a_backup_that_cannot_be_written_leaves_nothing() {
+async fn a_failed_backup_leaves_no_file() {
     let files = Files::new();
     drop(files.open("a.db"));
     let nowhere = files.path("none").join("copy.db");
@@ -230,24 +235,25 @@ async fn a_backup_that_cannot_be_written_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_an_operator_has_to_look_at_includes_what_cannot_be_read() {
+async fn problems_include_corrupt_conversations() {
     let files = Files::new();
     let store = files.open("a.db");
     for id in ["bit", "head", "fine"] {
-        talk(&store, id, "m1", 1).await;
-        store.delivered(&id.into(), vec![format!("{id}-1").into()]).await.unwrap();
+        complete_turn(&store, id, "m1", 1).await;
+        store.mark_delivered(&id.into(), vec![format!("{id}-1").into()]).await.unwrap();
     }
     store.close().await.unwrap();
     let of = "(SELECT number FROM conversations WHERE id = 'bit')";
-    files.spoil("a.db", &format!("UPDATE batches SET events = x'00' WHERE conversation = {of}"));
-    files.spoil("a.db", "UPDATE conversations SET open = 'x' WHERE id = 'head'");
-    let found = SqliteStore::view(&files.path("a.db")).unwrap().troubles().await.unwrap();
-    let ids: Vec<_> = found.iter().map(|trouble| (trouble.conversation.as_str(), trouble.damage.is_some())).collect();
+    files.execute("a.db", &format!("UPDATE batches SET events = x'00' WHERE conversation = {of}"));
+    files.execute("a.db", "UPDATE conversations SET open = 'x' WHERE id = 'head'");
+    let found = SqliteStore::open_read_only(&files.path("a.db")).unwrap().problems().await.unwrap();
+    let ids: Vec<_> =
+        found.iter().map(|problem| (problem.conversation.as_str(), problem.corruption.is_some())).collect();
     assert_eq!(ids, [("bit", true), ("head", true)]);
 }
 
 #[test]
-fn a_name_in_a_message_moves_no_cursor_and_begins_no_line() {
-    let error = StoreError::damaged(&"a\u{1b}[2J\nERROR b".into(), "gone");
+fn control_characters_of_ids_are_escaped_in_messages() {
+    let error = StoreError::corrupt(&"a\u{1b}[2J\nERROR b".into(), "gone");
     assert!(!error.to_string().contains(char::is_control), "{error:?}");
 }

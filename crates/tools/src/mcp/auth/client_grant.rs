@@ -1,4 +1,5 @@
-//! Client credentials at the token server of an MCP server, which its metadata names unless the entry does.
+//! The client credentials grant (RFC 6749, section 4.4) at the authorization server of an MCP server, which its
+//! metadata names unless the entry does.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,9 +16,9 @@ use segue_base::{
     secret::Secret,
 };
 
-/// Our id and secret, and where they are shown once that is found.
+/// Client id and secret, and the token endpoint once it is discovered.
 pub(super) struct Found {
-    /// Rights that the entry names.
+    /// Scopes of the entry.
     named: Vec<String>,
     /// The server.
     url: String,
@@ -25,7 +26,7 @@ pub(super) struct Found {
     errand: Arc<Errand>,
     grant: ClientGrant,
     giver: Option<TokenEndpoint>,
-    /// Rights that the first challenge or the metadata named.
+    /// Scopes of the first challenge or the metadata.
     scopes: Vec<String>,
 }
 
@@ -49,7 +50,7 @@ impl Found {
         Ok(Self { named, url: url.to_owned(), http, errand, grant, giver, scopes: Vec::new() })
     }
 
-    /// A new token with the rights of the entry and those `wanted`.
+    /// A new token with the scopes of the entry and `wanted`.
     pub(super) async fn token(
         &mut self,
         wanted: &BTreeSet<String>,
@@ -72,7 +73,7 @@ impl Found {
         self.grant.token(&giver, &scopes.join(" ")).await
     }
 
-    /// The token server, and the rights that are asked for at first.
+    /// The token endpoint, and the scopes of the first request.
     async fn found(&self, challenge: Option<&str>) -> Result<(TokenEndpoint, Vec<String>), String> {
         let asked = match challenge {
             Some(_) => None,

@@ -1,4 +1,4 @@
-//! Tokens that a person's consent gave: used while they are good, then renewed by the refresh token (RFC 6749, 6).
+//! Tokens of the authorization code grant: used while valid, then renewed by the refresh token (RFC 6749, section 6).
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ pub(super) struct CodeGrant {
     url: String,
     errand: Arc<Errand>,
     clock: Arc<dyn Clock>,
-    /// The dance with the token server, once it had to be found; good for one client.
+    /// The OAuth client for the authorization server, after discovery; valid for one client id.
     dance: Option<(String, AuthorizationManager)>,
 }
 
@@ -34,12 +34,12 @@ impl CodeGrant {
         Self { kept, url: url.to_owned(), errand, clock, dance: None }
     }
 
-    /// Whether anybody has logged in.
+    /// Whether there is a login.
     pub(super) async fn is_logged_in(&self) -> bool {
         self.kept.read(&self.url).await.is_ok()
     }
 
-    /// A token other than `refused`. `wanted` are rights that only a new login can bring.
+    /// A token other than `refused`. `wanted` are scopes that require a new login.
     pub(super) async fn token(
         &mut self,
         refused: Option<&str>,
@@ -50,7 +50,7 @@ impl CodeGrant {
         }
         let cx = CallContext::new(self.clock.clone(), limits::MCP_LOGIN_LOCK);
         let lock = self.kept.lock(&cx).await?;
-        // Another process may have been quicker: then its token is in the file.
+        // Another process may have refreshed it: then the new token is in the file.
         let mut record = self.kept.read(&self.url).await?;
         if let Some(given) = self.good(&record, refused) {
             return Ok(given);
@@ -61,7 +61,7 @@ impl CodeGrant {
             return self.refreshed(lock, record).await;
         }
         let why = format!("it wants more rights ({}): {}", missing.join(" "), self.kept.cure());
-        // What earlier processes were asked for counts as well.
+        // Scopes that earlier processes were asked for count too.
         let room = limits::MCP_SCOPES.saturating_sub(record.wanted.len());
         let new: Vec<String> = missing.into_iter().filter(|scope| !record.wanted.contains(scope)).take(room).collect();
         if !new.is_empty() {
@@ -72,15 +72,15 @@ impl CodeGrant {
         Err(why)
     }
 
-    /// The token of a record, if it is another than `refused` and its end is not near.
+    /// The token of a record, if it is another than `refused` and does not expire soon.
     fn good(&self, record: &Record, refused: Option<&str>) -> Option<IssuedToken> {
         let (token, life) = access(&record.credentials, self.clock.now().as_micros() / 1_000_000);
         let token = token.filter(|token| refused != Some(token.as_str()) && !life.is_zero())?;
         Some(IssuedToken { token: Secret::new(token), lifetime: life })
     }
 
-    /// Refreshes, and keeps what that gives. It goes on when nobody waits any more: a refresh token that was shown is often good
-    /// for nothing else, and what came for it must not be lost because a user hung up.
+    /// Refreshes the token and stores the result. It continues when the caller stops waiting: a refresh token is often
+    /// valid for one use, so the result must not be lost.
     async fn refreshed(&mut self, lock: Lock, record: Record) -> Result<IssuedToken, String> {
         let refresh = Refresh {
             kept: self.kept.clone(),
@@ -104,7 +104,7 @@ impl CodeGrant {
     }
 }
 
-/// One refresh.
+/// One refresh request.
 struct Refresh {
     kept: Kept,
     url: String,
@@ -149,7 +149,7 @@ impl Refresh {
     }
 }
 
-/// The client that a record belongs to.
+/// The client of a record.
 fn client(record: &Record) -> OAuthClientConfig {
     let config = OAuthClientConfig::new(&record.client_id, &record.redirect_uri);
     match &record.client_secret {
@@ -158,15 +158,15 @@ fn client(record: &Record) -> OAuthClientConfig {
     }
 }
 
-/// The same, received at `now` by the clock that everything else goes by.
+/// The record, received at `now` by the clock of this process.
 pub(super) fn stamped(mut credentials: StoredCredentials, now: i64) -> StoredCredentials {
     credentials.token_received_at = u64::try_from(now).ok();
     credentials
 }
 
-/// The token of a record, and how long it is good at `now`, in seconds since 1970; zero, too, when its end is near.
+/// The token of a record, and the seconds it is valid at `now` (seconds since 1970); zero also if it expires soon.
 fn access(credentials: &StoredCredentials, now: i64) -> (Option<String>, Duration) {
-    // Read as the JSON it is kept as: the library's types for it are of a crate that is not ours.
+    // Read from its JSON, because the types of the library are of a crate that is no direct dependency.
     let kept = json!(credentials.token_response);
     let token = kept.get("access_token").and_then(Json::as_str).map(str::to_owned);
     let life = kept.get("expires_in").and_then(Json::as_u64).map(Duration::from_secs);

@@ -1,4 +1,4 @@
-//! Finding out where tokens are given, from what the server itself says.
+//! Discovery of the authorization server from responses of the MCP server.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::errand::Errand;
 
-/// What a server asks for when nobody is logged in: it is greeted without a token and, where it does not mind that, asked
-/// for its tools. `None` where it does not mind that either, or does not say what it wants.
+/// The challenge of a server without a login: it is called without a token, and if it accepts that, its tools are
+/// listed. `None` if it accepts that too, or sends no challenge.
 pub(super) async fn challenge(http: &reqwest::Client, url: &str) -> Option<String> {
     const SESSION: &str = "mcp-session-id";
     let greeting = json!({
@@ -35,16 +35,16 @@ pub(super) async fn challenge(http: &reqwest::Client, url: &str) -> Option<Strin
         session = response.headers().get(SESSION).cloned().or(session);
     }
     if let Some(session) = session {
-        // It was opened for this alone. Whether the server lets it end is its own matter.
+        // The session was opened only for this; errors at its end do not matter.
         let _ = http.delete(url).header(SESSION, session).send().await;
     }
     challenge
 }
 
-/// Asks the metadata of the server at `url`, beginning where its challenge points.
+/// Fetches the metadata of the server at `url`, starting at the URL of its challenge.
 ///
 /// # Errors
-/// In words, for operators.
+/// A text for operators.
 pub(super) async fn discovered(
     url: &str,
     challenge: Option<&str>,
@@ -59,7 +59,7 @@ pub(super) async fn discovered(
     Ok((manager, metadata))
 }
 
-/// An error with its causes; none of them holds a secret.
+/// An error with its causes; none of them contains a secret.
 pub(super) fn words(error: &AuthError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -71,5 +71,5 @@ pub(super) fn words(error: &AuthError) -> String {
     text
 }
 
-/// Bytes of an error of another server that are passed on.
+/// The maximum size in bytes of a forwarded error of another server.
 const LONGEST: usize = 400;

@@ -1,4 +1,4 @@
-//! Requests to where metadata points: guarded and capped.
+//! HTTP requests to URLs from metadata, with SSRF protection and size limits.
 
 use futures::future::BoxFuture;
 use reqwest::Url;
@@ -11,41 +11,41 @@ use segue_base::{
 
 type Answer = http::Response<Vec<u8>>;
 
-/// Performs what the OAuth dance wants performed. The client is built at the first errand.
+/// The HTTP client of the OAuth flow. It is built at the first request.
 pub(super) struct Errand {
     guard: SsrfGuard,
     client: std::sync::OnceLock<Result<reqwest::Client, String>>,
 }
 
 impl Errand {
-    /// For a server at `url`; `hosts` are allowed beside it. A proxy that the project names is that of `outbound`.
+    /// A client for a server at `url`; `hosts` are allowed besides it. A configured proxy is that of `outbound`.
     ///
     /// # Errors
-    /// In words, for operators: the address is none.
+    /// A text for operators: the URL is invalid.
     pub(super) fn new(url: &str, hosts: &[String], outbound: &HttpClients) -> Result<Self, String> {
         let configured = parse_endpoint_url(url)?;
         let guard = SsrfGuard::for_server(&configured, hosts.iter().map(String::as_str)).with_proxy_of(outbound);
         Ok(Self { guard, client: std::sync::OnceLock::new() })
     }
 
-    /// The guarded client.
+    /// The client with SSRF protection.
     ///
     /// # Errors
-    /// In words: TLS is unusable here.
+    /// A text: TLS cannot be initialised.
     pub(super) fn client(&self) -> Result<&reqwest::Client, String> {
         self.client.get_or_init(|| self.guard.client().map_err(|e| e.to_string())).as_ref().map_err(Clone::clone)
     }
 
-    /// Whether metadata may point there.
+    /// Checks that metadata may name this URL.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub(super) async fn check(&self, url: &str) -> Result<Url, String> {
         let url = Url::parse(url).map_err(|error| format!("metadata names an address that is none: {error}"))?;
         self.guard.check(&url).await.map(|()| url)
     }
 
-    /// Sends one request. Redirects are not followed here: those of metadata are the library's matter, within one host.
+    /// Sends one request. Redirects are not followed here: the library follows those of metadata within one host.
     async fn run(&self, errand: OAuthHttpRequest) -> Result<Answer, String> {
         let request = reqwest::Request::try_from(errand.request).map_err(|error| error.to_string())?;
         self.guard.check(request.url()).await?;
@@ -53,10 +53,10 @@ impl Errand {
     }
 }
 
-/// The answer, whose body is as long as [`limits::MCP_TOKEN`] allows.
+/// The response, with a body of at most [`limits::MCP_TOKEN`].
 ///
 /// # Errors
-/// In words: it breaks off, or is too large.
+/// A text: it was truncated, or is too large.
 async fn read(response: reqwest::Response) -> Result<Answer, String> {
     let mut answer = http::Response::builder().status(response.status());
     for (name, value) in response.headers() {

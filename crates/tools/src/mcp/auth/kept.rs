@@ -1,7 +1,8 @@
-//! What a login gave, in a file that only its owner may read, and that one process changes at a time.
+//! The stored login of one server, in a file that only its user may read, and that one process changes at a time.
 //!
-//! A refresh token is often good for one use: if two processes show the same, the server takes all of them back. So whoever
-//! wants to change the file holds its [`Lock`] from before it is read until the new one stands; the others read what that brought.
+//! A refresh token is often valid for one use: if two processes use the same, the authorization server may revoke all
+//! tokens. A process that changes the file therefore holds its [`Lock`] from before it reads the file until it has
+//! replaced it; other processes then read the result.
 
 use std::{
     fs::TryLockError,
@@ -16,38 +17,38 @@ use tokio::io::AsyncWriteExt;
 
 use segue_base::{context::CallContext, limits};
 
-/// The pause between two looks at a lock that somebody holds.
+/// The pause between two attempts to lock.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The file of one server. It is read anew whenever it is needed: a login beside a running assistant takes effect at once.
+/// The file of one server. It is read whenever it is needed: a login while an assistant runs takes effect at once.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     name: String,
     path: Option<PathBuf>,
 }
 
-/// What stands in the file.
+/// The content of the file.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The address it was given for: no token goes to another.
+    /// The URL it was issued for: no token is sent to another one.
     pub(super) url: String,
     pub(super) client_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) client_secret: Option<String>,
     pub(super) redirect_uri: String,
     pub(super) credentials: StoredCredentials,
-    /// Rights that the server asked for since, and that a new login should bring.
+    /// Scopes that the server has required since, and that a new login should request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) wanted: Vec<String>,
 }
 
 impl Kept {
-    /// The file of the server `name` in `folder`; without a folder nothing is kept.
+    /// The file of the server `name` in `folder`; without a folder nothing is stored.
     pub(super) fn new(folder: Option<PathBuf>, name: &str) -> Self {
         let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '_' };
         let mut file: String = name.chars().map(plain).collect();
         if file != name {
-            // Two names may look alike once they are plain.
+            // Two names may be equal after escaping.
             use sha2::Digest;
             let hash = sha2::Sha256::digest(name.as_bytes());
             file.extend(hash.iter().take(4).map(|byte| format!("{byte:02x}")));
@@ -55,10 +56,10 @@ impl Kept {
         Self { name: name.to_owned(), path: folder.map(|folder| folder.join(format!("{file}.json"))) }
     }
 
-    /// What is kept for `url`.
+    /// The login for `url`.
     ///
     /// # Errors
-    /// In words, for operators: there is nothing, with the cure.
+    /// A text for operators: there is no login, with how to create one.
     pub(super) async fn read(&self, url: &str) -> Result<Record, String> {
         let login = format!("run `segue mcp login {}`", self.name);
         let Some(path) = &self.path else {
@@ -80,11 +81,11 @@ impl Kept {
         Ok(record)
     }
 
-    /// Takes the right to change the file, from this and every other process; waits while somebody has it. The system gives it
-    /// back for a process that dies.
+    /// Locks the file against all other tasks and processes; waits while it is locked. The operating system releases
+    /// the lock of a process that ends.
     ///
     /// # Errors
-    /// In words, for operators: somebody has it for longer than [`limits::MCP_LOGIN_LOCK`].
+    /// A text for operators: it was locked for longer than [`limits::MCP_LOGIN_LOCK`].
     pub(super) async fn lock(&self, cx: &CallContext) -> Result<Lock, String> {
         let path = self.path.as_ref().ok_or("this assistant has no folder to keep logins in")?;
         let words = |error: Error| format!("{} cannot be locked: {error}", path.display());
@@ -94,7 +95,7 @@ impl Kept {
             match file.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) => {}
-                // A file system without locks: then processes must not share a folder on it.
+                // A file system without locks: processes must not share a folder on it.
                 Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => break,
                 Err(TryLockError::Error(error)) => return Err(words(error)),
             }
@@ -106,41 +107,41 @@ impl Kept {
         Ok(Lock { file, path: path.clone() })
     }
 
-    /// How the login that would help is made.
+    /// How to create the required login.
     pub(super) fn cure(&self) -> String {
         format!("run `segue mcp login {}`", self.name)
     }
 }
 
-/// The right to change the file; given back when it is dropped.
+/// The lock of the file; released when it is dropped.
 pub(super) struct Lock {
     file: std::fs::File,
     path: PathBuf,
 }
 
 impl Drop for Lock {
-    /// Not by closing the file alone: a child that this process is just starting has the file, too, until it becomes its own
-    /// program, and would hold the lock for so long.
+    /// Released explicitly and not by closing the file: a child process that is being started has the file open until
+    /// it executes its program, and would hold the lock that long.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
 impl Lock {
-    /// Replaces what is kept, in one step.
+    /// Replaces the login atomically.
     ///
     /// # Errors
-    /// In words, for operators.
+    /// A text for operators.
     pub(super) async fn write(&self, record: &Record) -> Result<(), String> {
         let text = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
         let wrote = replace(&self.path, &text).await;
         wrote.map_err(|error| format!("{} cannot be written: {error}", self.path.display()))
     }
 
-    /// Forgets the login; whether there was one.
+    /// Deletes the login; returns whether there was one.
     ///
     /// # Errors
-    /// In words, for operators.
+    /// A text for operators.
     pub(super) async fn forget(&self) -> Result<bool, String> {
         match tokio::fs::remove_file(&self.path).await {
             Ok(()) => Ok(true),
@@ -150,8 +151,8 @@ impl Lock {
     }
 }
 
-/// The file beside it that is locked: the one that is kept is replaced, and a lock would go with the old one. It stays there: to
-/// remove it would let two processes hold two files of one name.
+/// The lock file beside it: the login file is replaced, and a lock on it would be replaced too. The lock file is never
+/// removed, because two processes could then lock two files of one name.
 async fn lockable(path: &Path) -> std::io::Result<std::fs::File> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut builder = tokio::fs::DirBuilder::new();
@@ -166,8 +167,8 @@ async fn lockable(path: &Path) -> std::io::Result<std::fs::File> {
     Ok(options.open(path.with_extension("lock")).await?.into_std().await)
 }
 
-/// Writes beside the file, for its owner alone, then puts the new one in its place: whoever dies in between leaves the old one
-/// as it was. The name of the new one is always the same: the lock keeps others away, and what a crash left is overwritten.
+/// Writes a new file readable by its user only, then renames it over the old one, so that a crash leaves the old file.
+/// The temporary name is fixed: the lock excludes others, and what a crash left is overwritten.
 async fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let fresh = path.with_extension("new");
     match tokio::fs::remove_file(&fresh).await {
@@ -192,7 +193,7 @@ async fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
     result
 }
 
-/// Has the folder remember the new name, too. Where that cannot be asked for, the file itself is safe all the same.
+/// Syncs the folder. Where that is not supported, the file itself is safe all the same.
 async fn settle(path: &Path) {
     #[cfg(unix)]
     if let Some(folder) = path.parent()

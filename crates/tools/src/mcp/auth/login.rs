@@ -1,4 +1,4 @@
-//! The door through which a person lets us in: an address to open, and the address to which that leads back.
+//! An interactive login: a URL to open, and the redirect URI to which it returns.
 
 use rmcp::transport::auth::{
     AuthorizationCallback, AuthorizationManager, CredentialStore, InMemoryCredentialStore, OAuthClientConfig,
@@ -14,7 +14,7 @@ use super::{
 use crate::mcp::McpEnvironment;
 use segue_base::{context::CallContext, limits};
 
-/// A login that has begun: it ends with [`Self::finish`].
+/// A started login; [`Self::finish`] completes it.
 pub struct Login {
     kept: Kept,
     url: String,
@@ -25,7 +25,7 @@ pub struct Login {
     around: McpEnvironment,
 }
 
-/// What is needed to log in at one server.
+/// The settings of a login at one server.
 struct Wanted {
     name: String,
     url: String,
@@ -50,16 +50,16 @@ impl Wanted {
 }
 
 impl Login {
-    /// The port to which the entry of a server wants logins to return, where it says so.
+    /// The port of the redirect URI, if the entry of the server sets one.
     pub fn port(def: &McpServerDef) -> Option<u16> {
         Wanted::of(def).ok().and_then(|wanted| wanted.oauth.redirect_port)
     }
 
-    /// Finds out where consent is given, makes us known there, and makes the address to open. `redirect_uri` is the
-    /// address at which the answer is awaited. *Cancellation*: nothing is kept before [`Self::finish`].
+    /// Discovers the authorization server, registers the client if necessary, and creates the URL to open.
+    /// `redirect_uri` is where the response is awaited. Cancellation: nothing is stored before [`Self::finish`].
     ///
     /// # Errors
-    /// In words, for operators, with no secret in them.
+    /// A text for operators, without secrets.
     pub async fn begin(def: &McpServerDef, redirect_uri: &str, around: &McpEnvironment) -> Result<Self, String> {
         let wanted = Wanted::of(def)?;
         let kept = wanted.kept(around);
@@ -73,7 +73,7 @@ impl Login {
         if scopes.is_empty() {
             scopes = manager.select_initial_scopes(&[]).await;
         }
-        // What an earlier login gave is asked for again, and what the server missed since.
+        // Requests the scopes of the earlier login and those the server has required since.
         if let Ok(record) = kept.read(&url).await
             && !record.wanted.is_empty()
         {
@@ -84,7 +84,8 @@ impl Login {
         let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
         let by_document = metadata.additional_fields.get("client_id_metadata_document_supported");
         let by_document = by_document.and_then(serde_json::Value::as_bool).unwrap_or(false);
-        // In the order of the protocol: a client that is known, a document about it, a registration on the spot.
+        // In the order of the MCP specification: a configured client, a client id metadata document, dynamic
+        // registration.
         let client = match (&oauth.client_id, &oauth.client_metadata_url) {
             (Some(id), _) => {
                 let config = OAuthClientConfig::new(id, redirect_uri);
@@ -108,16 +109,16 @@ impl Login {
         Ok(Self { kept, url, address, manager, client, store, around: around.clone() })
     }
 
-    /// The address that a person has to open.
+    /// The URL that the user must open.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Ends the login with the address to which the browser was sent back, and keeps what it gave. Returns the rights
-    /// that were given.
+    /// Completes the login with the URL to which the browser was redirected, and stores the tokens. Returns the granted
+    /// scopes.
     ///
     /// # Errors
-    /// In words, for operators: consent was refused, or the answer is not for this login.
+    /// A text for operators: consent was refused, or the response is not for this login.
     pub async fn finish(self, callback: &str) -> Result<Vec<String>, String> {
         let url = reqwest::Url::parse(callback).map_err(|error| format!("the answer is no address: {error}"))?;
         let refused = url.query_pairs().find(|(key, _)| key == "error").map(|(_, why)| why.into_owned());
@@ -147,10 +148,10 @@ impl Login {
         Ok(scopes)
     }
 
-    /// Forgets what a login at this server gave; whether there was something.
+    /// Deletes the login at this server; returns whether there was one.
     ///
     /// # Errors
-    /// In words, for operators.
+    /// A text for operators.
     pub async fn forget(def: &McpServerDef, around: &McpEnvironment) -> Result<bool, String> {
         let kept = Wanted::of(def)?.kept(around);
         if around.logins.is_none() {

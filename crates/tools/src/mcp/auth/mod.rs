@@ -1,10 +1,11 @@
-//! Who we are to servers that want OAuth: tokens that are held, renewed before they run out, and asked for once however
-//! many calls want them.
+//! OAuth 2.1 authentication to MCP servers: tokens are cached, renewed before they expire, and requested once for
+//! concurrent calls.
 //!
-//! Entry: [`Tokens`], one per server, and [`Login`], the door through which a person lets us in. Two grants are spoken:
-//! client credentials, which need nobody, and authorization code with PKCE, whose refresh token a person's consent gave
-//! ([`kept`]). Where to ask is found out by the metadata of the server (RFC 9728, RFC 8414, OpenID discovery) unless the
-//! entry says so. Never: a token, a code or a secret in a message or a log; a token to another address than its own.
+//! [`Tokens`] is the token source of one server, and [`Login`] an interactive login. Two grants are supported: client
+//! credentials, and authorization code with PKCE, whose refresh token comes from a login ([`kept`]). The authorization
+//! server is discovered from the metadata of the MCP server (RFC 9728, RFC 8414, OpenID Connect Discovery) unless the
+//! entry names it. Tokens, codes and secrets are never in messages and logs, and a token is never sent to another URL
+//! than its own.
 
 mod client_grant;
 mod code_grant;
@@ -27,21 +28,21 @@ use segue_base::{
     outbound_auth::{self, IssuedToken, TokenError, TokenSource},
 };
 
-/// Why the token at hand will not do.
+/// Why a server refused a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The server takes it no more; its challenge says where to ask.
+    /// It is not valid any more; the challenge names the metadata.
     Unknown { challenge: Option<String> },
-    /// It lacks rights that the challenge names.
+    /// It lacks scopes that the challenge names.
     Scope { wanted: String, challenge: String },
 }
 
-/// Where a server's tokens come from.
+/// The token source of a server.
 pub(super) struct Tokens(outbound_auth::TokenCache<Origin>);
 
 struct Origin {
     way: Way,
-    /// Rights that challenges asked for.
+    /// Scopes that challenges asked for.
     wanted: BTreeSet<String>,
 }
 
@@ -50,19 +51,19 @@ enum Way {
     Code(Box<CodeGrant>),
 }
 
-/// Why a token is asked for.
+/// Why a token is requested.
 enum Why {
-    /// There is none yet, or its time has come.
+    /// There is none yet, or it expires soon.
     First,
-    /// Another one was refused.
+    /// The previous one was refused.
     Instead { refused: Option<String>, why: Refusal },
 }
 
 impl Tokens {
-    /// As the `oauth` of the entry `name`, which is reached at `url`. `kept` is the folder of what logins gave.
+    /// The token source for the `oauth` settings of the entry `name` at `url`. `kept` is the folder of logins.
     ///
     /// # Errors
-    /// In words, for operators: a key is missing, or an address is none.
+    /// A text for operators: a key is missing, or a URL is invalid.
     pub(super) fn new(
         (name, url): (&str, &str),
         oauth: &OAuthDef,
@@ -84,11 +85,11 @@ impl Tokens {
         Ok(Self(outbound_auth::TokenCache::new(Origin { way, wanted: BTreeSet::new() }, clock, timeout)))
     }
 
-    /// A token that is good now; none where nobody has logged in: the server may let us in all the same, and if not, its
-    /// challenge says what it wants.
+    /// A valid token; `None` if nobody has logged in: the server may accept requests without one, and if not, its
+    /// challenge says what it requires.
     ///
     /// # Errors
-    /// There is none to be had.
+    /// No token can be obtained.
     pub(super) async fn token(&self) -> Result<Option<String>, TokenError> {
         match self.0.token(None, &Why::First).await {
             Ok(token) => Ok(Some(token.expose().to_owned())),
@@ -97,10 +98,10 @@ impl Tokens {
         }
     }
 
-    /// Another token than `refused`, which the server did not take. Who comes second gets what the first one brought.
+    /// Another token than `refused`, which the server refused. Concurrent callers share one request.
     ///
     /// # Errors
-    /// As [`Self::token`]; also when more rights are wanted that only a person can give.
+    /// As [`Self::token`]; also when more scopes are required, which need a new login.
     pub(super) async fn instead_of(&self, refused: Option<&str>, why: &Refusal) -> Result<String, TokenError> {
         let asked = Why::Instead { refused: refused.map(str::to_owned), why: why.clone() };
         self.0.token(refused, &asked).await.map(|token| token.expose().to_owned())
@@ -115,7 +116,7 @@ impl TokenSource for Origin {
             Why::First => (None, None),
             Why::Instead { refused, why: Refusal::Unknown { challenge } } => (refused.as_deref(), challenge.as_deref()),
             Why::Instead { refused, why: Refusal::Scope { wanted, challenge } } => {
-                // A server may name what it likes: no more is remembered than a login can keep.
+                // Limited to the number of scopes that a login can store, because a server may name any.
                 for scope in wanted.split_ascii_whitespace().filter(|scope| scope.len() <= limits::MCP_SCOPE) {
                     if self.wanted.len() < limits::MCP_SCOPES {
                         self.wanted.insert(scope.to_owned());

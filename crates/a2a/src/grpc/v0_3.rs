@@ -1,5 +1,5 @@
-//! Messages of the older generation, as far as they are used: names and numbers of fields are those of `a2a.proto` of the
-//! protocol's edition 0.3, package `a2a.v1`; as JSON they are what plain HTTP says.
+//! The used messages of A2A 0.3 (`a2a.proto`, package `a2a.v1`, <https://github.com/a2aproject/A2A>), with its field
+//! names and numbers. Their JSON is that of HTTP+JSON.
 
 use prost::{Message as Proto, Oneof};
 use segue_base::grpc::well_known::{Struct, Timestamp, bytes};
@@ -39,7 +39,7 @@ pub(crate) enum Content {
     #[prost(string, tag = "1")]
     Text(String),
     #[prost(message, tag = "2")]
-    File(FilePart),
+    FileData(FilePart),
     #[prost(message, tag = "3")]
     Data(DataPart),
 }
@@ -72,7 +72,7 @@ pub(crate) struct DataPart {
     data: Option<Struct>,
 }
 
-/// The number 2 is left out, as it is there.
+/// The proto file has no field 2.
 #[derive(Clone, PartialEq, Proto, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Artifact {
@@ -94,7 +94,7 @@ pub(crate) struct TaskStatus {
     #[prost(int32, tag = "1")]
     #[serde(with = "super::state")]
     state: i32,
-    /// There it is called `update`.
+    /// `update` in the proto file.
     #[prost(message, optional, tag = "2")]
     message: Option<Message>,
     #[prost(message, optional, tag = "3")]
@@ -150,7 +150,7 @@ pub(crate) struct TaskArtifactUpdateEvent {
     metadata: Option<Struct>,
 }
 
-/// An event of a stream; the answer to a message is written with the first two of its numbers.
+/// An event of a stream, and the response to a message, which uses the first two numbers.
 #[derive(Clone, PartialEq, Proto, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct StreamResponse {
@@ -159,7 +159,7 @@ pub(crate) struct StreamResponse {
     payload: Option<Payload>,
 }
 
-/// There the message is called `msg`.
+/// `msg` in the proto file.
 #[derive(Clone, PartialEq, Oneof, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Payload {
@@ -211,7 +211,7 @@ pub(crate) struct SendMessageConfiguration {
 #[derive(Clone, PartialEq, Proto, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct SendMessageRequest {
-    /// There it is called `request`.
+    /// `request` in the proto file.
     #[prost(message, optional, tag = "1")]
     message: Option<Message>,
     #[prost(message, optional, tag = "2")]
@@ -220,7 +220,7 @@ pub(crate) struct SendMessageRequest {
     metadata: Option<Struct>,
 }
 
-/// `GetTaskRequest`; its first number stands alone in `CancelTaskRequest` and `TaskSubscriptionRequest`.
+/// `GetTaskRequest`; `CancelTaskRequest` and `TaskSubscriptionRequest` have only its first field.
 #[derive(Clone, PartialEq, Proto, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct TaskRequest {

@@ -1,11 +1,11 @@
-//! Messages of the newer generation, as far as they are used: names and numbers of fields are those of `a2a.proto` of the
-//! protocol's edition 1.0, package `lf.a2a.v1`; as JSON they are what plain HTTP says.
+//! The used messages of A2A 1.0 (`a2a.proto`, package `lf.a2a.v1`, <https://github.com/a2aproject/A2A>), with its field
+//! names and numbers. Their JSON is that of HTTP+JSON.
 
 use prost::{Message as Proto, Oneof};
 use segue_base::grpc::well_known::{Struct, Timestamp, Value, bytes};
 use serde::{Deserialize, Serialize};
 
-/// Beside the parts that are read here, a message of the protocol has nothing that matters to us.
+/// Fields that are not used are omitted.
 #[derive(Clone, PartialEq, Proto, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Message {
@@ -125,7 +125,7 @@ pub(crate) struct TaskArtifactUpdateEvent {
     metadata: Option<Struct>,
 }
 
-/// An event of a stream; the answer to a message is written with the first two of its numbers.
+/// An event of a stream, and the response to a message, which uses the first two numbers.
 #[derive(Clone, PartialEq, Proto, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct StreamResponse {
@@ -210,7 +210,7 @@ pub(crate) struct GetTaskRequest {
     history_length: Option<i32>,
 }
 
-/// `CancelTaskRequest` and `SubscribeToTaskRequest`, whose first numbers are the same.
+/// `CancelTaskRequest` and `SubscribeToTaskRequest`, whose first fields are the same.
 #[derive(Clone, PartialEq, Proto, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct TaskRequest {

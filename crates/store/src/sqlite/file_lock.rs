@@ -1,0 +1,158 @@
+//! The lock of a database file: one store may write to it at a time.
+//!
+//! Two processes that wrote to one file would each recover the turns of the other. The store holds an advisory lock on
+//! a file beside the database (its name ends in `.lock`) while it is open; the operating system releases the lock when
+//! the process ends, however it ends. The lock file contains the process id for people to read. It is no data and may
+//! be omitted from a copy.
+//!
+//! All files of a store are readable by their user only, because they contain conversations.
+
+use std::{
+    fs::{File, Metadata, OpenOptions, TryLockError},
+    io::{ErrorKind, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use segue_base::failpoint;
+
+use crate::StoreError;
+
+/// Attempts to lock when the lock file is removed between opening and locking it.
+const LOCK_ATTEMPTS: usize = 5;
+
+/// The lock of a database. It is released when it is dropped, and when the process ends.
+pub(super) struct FileLock {
+    /// Open as long as the lock is held.
+    _lock: File,
+    /// Files that must not be removed or replaced.
+    files: Vec<(PathBuf, Option<FileIdentity>)>,
+}
+
+/// Device and inode: distinguishes a file from another one of the same name.
+type FileIdentity = (u64, u64);
+
+impl FileLock {
+    /// Locks a database, which must exist.
+    pub(super) fn take(database: &Path) -> Result<Self, StoreError> {
+        let path = sibling_path(database, ".lock");
+        for _ in 0..LOCK_ATTEMPTS {
+            let mut lock = owner_only(OpenOptions::new().read(true).write(true).create(true).truncate(false))
+                .open(&path)
+                .map_err(|error| unavailable(&path, &error))?;
+            match lock.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) if failpoint::is_set("defect:no-owner") => {}
+                Err(TryLockError::WouldBlock) => {
+                    return Err(StoreError::InUse { path: database.display().to_string(), pid: pid(&mut lock) });
+                }
+                Err(TryLockError::Error(error)) => return Err(unavailable(&path, &error)),
+            }
+            let held = lock.metadata().ok().as_ref().and_then(identity);
+            if held == identity_of(&path) {
+                // The process id is for people only: a full disk must not prevent opening the store.
+                let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+                restrict_permissions(&path);
+                return Ok(Self { _lock: lock, files: vec![(path, held)] });
+            }
+        }
+        Err(StoreError::Unavailable(format!(
+            "{}: the lock file is removed by another program again and again",
+            path.display()
+        )))
+    }
+
+    /// Records the identity of the database files.
+    pub(super) fn watch(&mut self, database: &Path) {
+        for path in [database.to_owned(), sibling_path(database, "-wal")] {
+            let identity = identity_of(&path);
+            self.files.push((path, identity));
+        }
+    }
+
+    /// The recorded files, for [`check_unchanged`].
+    pub(super) fn files(&self) -> Vec<(PathBuf, Option<FileIdentity>)> {
+        self.files.clone()
+    }
+}
+
+/// Checks that files are still the same. What is written to a removed file is lost.
+pub(super) fn check_unchanged(files: &[(PathBuf, Option<FileIdentity>)]) -> Result<(), StoreError> {
+    for (path, identity) in files.iter().filter(|(_, identity)| identity.is_some()) {
+        if identity_of(path) != *identity {
+            return Err(StoreError::Unavailable(format!(
+                "{} was removed or replaced while it was in use: stop this process and start it again",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Creates a file that only this user may read; returns false if it exists.
+pub(super) fn create_private(path: &Path) -> std::io::Result<bool> {
+    match owner_only(OpenOptions::new().write(true).create_new(true)).open(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the permissions of other users from a file, if it exists and belongs to this user.
+pub(super) fn restrict_permissions(path: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let Ok(found) = std::fs::metadata(path) else { return };
+        if found.permissions().mode() & 0o077 != 0
+            && let Err(error) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+        {
+            tracing::warn!(
+                "{}: other users may read this file, and its permissions cannot be changed: {error}",
+                path.display()
+            );
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+}
+
+/// A path beside the database file itself, where SQLite puts its log, and not beside a symbolic link to it.
+pub(super) fn sibling_path(database: &Path, ending: &str) -> PathBuf {
+    let mut name = std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned()).into_os_string();
+    name.push(ending);
+    name.into()
+}
+
+/// New files are readable by this user only.
+fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
+}
+
+/// The process id in a lock file.
+fn pid(lock: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    lock.take(16).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+fn identity_of(path: &Path) -> Option<FileIdentity> {
+    std::fs::metadata(path).ok().as_ref().and_then(identity)
+}
+
+#[cfg(unix)]
+fn identity(found: &Metadata) -> Option<FileIdentity> {
+    use std::os::unix::fs::MetadataExt;
+    Some((found.dev(), found.ino()))
+}
+
+/// On other systems an open file cannot be removed.
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> Option<FileIdentity> {
+    None
+}
+
+fn unavailable(path: &Path, error: &std::io::Error) -> StoreError {
+    StoreError::Unavailable(format!("{}: {error}", path.display()))
+}
