@@ -102,7 +102,7 @@ async fn with_tools<'a>(
     if let Some(reason) = no_tools_reason(task.definition, &tools, turn.runtime) {
         return Err(reason);
     }
-    Ok(AgentRequest { tools, meta: Arc::new(turn.runtime.meta(turn.conversation)), ..task })
+    Ok(AgentRequest { tools, mcp_meta: Arc::new(turn.runtime.meta(turn.conversation)), ..task })
 }
 
 /// An agent written in Rust: its model and its tools are recorded; its outcome is recorded as a whole besides.

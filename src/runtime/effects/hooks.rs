@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     agents::hooks::{
         AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, HookResult, OutputChange, ToolBatch,
-        http::{Description, HookServer},
+        http::{HookServerInfo, HookServer},
     },
     context::CallContext,
     effect::EffectClass,
@@ -58,7 +58,7 @@ pub(in crate::runtime) async fn open(
         HookSource::Server(server) => {
             let step = Step { key: &cx.key, kind: "hook", class: EffectClass::Read, request: "describe" };
             let described = journal.once_if_ok(step, server.describe(cx)).await.map_err(refused)??;
-            let description: Description = described.known().map_err(refused)?;
+            let description: HookServerInfo = described.known().map_err(refused)?;
             Arc::new(server.hooks(description))
         }
     };

@@ -1,8 +1,8 @@
-//! When an agent says that it is done, it must be done: claims of completion, held against the effects that were recorded.
+//! The grounding check: an agent may claim that something was done only if a tool call that succeeded did it.
 //!
-//! A sentence is a claim when it says in the first person, or of something of the user's, that it has been done. Questions,
-//! conditions and what lies ahead are none. The built-in expressions are English; for other languages, and for claims that only
-//! certain tools can make true, the author lists `claims`.
+//! A sentence is a claim if it says in the first person, or of something that belongs to the user, that it has been done. Questions,
+//! conditions and plans are not claims. The built-in patterns are English; for other languages, and for claims that need a certain
+//! tool, the configuration lists `claims`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,50 +12,50 @@ use segue_engine::{
     project::{AgentRules, ClaimRule, GroundedRule},
 };
 
-/// What changes the world, in the form that follows `have`.
-const DONE: &str = "booked|rebooked|reserved|ordered|purchased|bought|paid|refunded|transferred|sent|submitted|cancelled|\
+/// Verbs of effects, in the form that follows `have`.
+const EFFECT_VERBS: &str = "booked|rebooked|reserved|ordered|purchased|bought|paid|refunded|transferred|sent|submitted|cancelled|\
     canceled|changed|updated|deleted|removed|created|added|scheduled|rescheduled|registered|confirmed|arranged|filed|\
     blocked|activated|deactivated|placed|issued|emailed|e-mailed|processed|completed|saved|set up|signed up";
 
-/// Of these, what recording a value may be called: tools that record the values of slots prove this, and nothing else.
-const RECORDED: [&str; 6] = ["added", "changed", "removed", "saved", "set up", "updated"];
+/// The verbs among them that describe recording a value: a slot tool supports these and no others.
+const RECORDING_VERBS: [&str; 6] = ["added", "changed", "removed", "saved", "set up", "updated"];
 
-/// Whose claims are looked at, and how.
+/// The grounding rules of one agent.
 #[derive(Clone, Copy)]
-pub(super) struct Claims<'a> {
+pub(super) struct GroundingCheck<'a> {
     rules: &'a AgentRules,
 }
 
-impl<'a> Claims<'a> {
-    /// Of an agent.
+impl<'a> GroundingCheck<'a> {
+    /// The check of an agent, unless `grounded` is off.
     pub(super) fn of(rules: &'a AgentRules) -> Option<Self> {
         (rules.grounded != GroundedRule::Off).then_some(Self { rules })
     }
-    /// Whether the user must not hear what is not proven.
+    /// Whether a sentence that is not supported must be withheld.
     pub(super) fn repairs(self) -> bool {
         self.rules.grounded == GroundedRule::Repair
     }
-    /// The first sentence of a text that claims what none of these tools has done.
-    pub(super) fn unproven<'t>(self, text: &'t str, effects: &[Arc<str>]) -> Option<&'t str> {
+    /// The first sentence of a text whose claim none of these effects supports.
+    pub(super) fn first_ungrounded<'t>(self, text: &'t str, effects: &[Arc<str>]) -> Option<&'t str> {
         let mut rest = text;
         while !rest.is_empty() {
             let end = sentence_end(rest).unwrap_or(rest.len());
             let (sentence, after) = rest.split_at(end);
-            if !self.holds(sentence, effects) {
+            if !self.is_grounded(sentence, effects) {
                 return Some(sentence.trim());
             }
             rest = after;
         }
         None
     }
-    /// Whether a sentence claims nothing that these tools have not done.
-    pub(super) fn holds(self, sentence: &str, effects: &[Arc<str>]) -> bool {
+    /// Whether a sentence makes no claim, or only claims that these effects support.
+    pub(super) fn is_grounded(self, sentence: &str, effects: &[Arc<str>]) -> bool {
         let own: Vec<&ClaimRule> =
             self.rules.claims.iter().filter(|claim| claim.says.is_match(sentence).is_match()).collect();
-        // A value that was recorded is a thing that was done, but nothing beyond the conversation.
+        // A recorded slot value has no effect outside the conversation.
         let real = effects.iter().any(|tool| !tool.starts_with(slot_tools::PREFIX));
         if own.is_empty() {
-            return real || !(if effects.is_empty() { is_claim(sentence) } else { claims_more(sentence) });
+            return real || !(if effects.is_empty() { is_claim(sentence) } else { claims_effect(sentence) });
         }
         own.iter().all(|claim| match claim.needs.as_slice() {
             [] => real,
@@ -64,7 +64,7 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// Where the first sentence of a text ends, its white space included; `None` while it may go on.
+/// The byte offset after the first sentence of a text and its white space; `None` if the sentence may be incomplete.
 pub(super) fn sentence_end(text: &str) -> Option<usize> {
     let mut chars = text.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
@@ -83,46 +83,46 @@ pub(super) fn sentence_end(text: &str) -> Option<usize> {
     None
 }
 
-/// How a claim is said; `{done}` is one of [`DONE`], `{beside}` the plain word for it, `{adverb}` what may stand before it.
-const SAYS: [&str; 5] = [
+/// Patterns of claims; `{done}` is one of [`EFFECT_VERBS`], `{beside}` an additional word with `|`, `{adverb}` optional adverbs.
+const CLAIM_PATTERNS: [&str; 5] = [
     r"\b(?:i|we)(?:['’]ve| have)? {adverb}(?:{done})\b",
     r"\byour\b[^.?!]{0,60}\b(?:has been|have been|is|are|was|were) {adverb}(?:{done})\b",
     r"\bsuccessfully (?:{done})\b",
     r"^\W*(?:it(?:['’]s| is)|all) {adverb}(?:{beside}{done})\b",
     r"^\W*(?:done|all done|booked|confirmed|cancelled|canceled)\b",
 ];
-/// What lies ahead, what is denied, and what is only supposed.
-const NOT: &str = r"\?\s*$|\b(?:if|once|when|whether|after|before|until|unless|not|never|cannot|could|would|will|shall|should|may|might|can|no longer|nothing|please)\b|n['’]t\b";
+/// Words that make a sentence no claim: plans, negations and conditions.
+const EXCLUDED_PATTERN: &str = r"\?\s*$|\b(?:if|once|when|whether|after|before|until|unless|not|never|cannot|could|would|will|shall|should|may|might|can|no longer|nothing|please)\b|n['’]t\b";
 
 /// Whether a sentence says of something that it has been done.
 pub(super) fn is_claim(sentence: &str) -> bool {
-    static FOUND: OnceLock<Found> = OnceLock::new();
-    found(FOUND.get_or_init(|| compiled(DONE, "done|")), sentence)
+    static PATTERNS: OnceLock<ClaimPatterns> = OnceLock::new();
+    matches_claim(PATTERNS.get_or_init(|| compile_patterns(EFFECT_VERBS, "done|")), sentence)
 }
 
-/// Whether a sentence says of something that it has been done which is more than recording a value.
-fn claims_more(sentence: &str) -> bool {
-    static FOUND: OnceLock<Found> = OnceLock::new();
-    let more = || DONE.split('|').filter(|word| !RECORDED.contains(word)).collect::<Vec<_>>().join("|");
-    found(FOUND.get_or_init(|| compiled(&more(), "")), sentence)
+/// Whether a sentence says that something has been done that is more than recording a value.
+fn claims_effect(sentence: &str) -> bool {
+    static PATTERNS: OnceLock<ClaimPatterns> = OnceLock::new();
+    let more = || EFFECT_VERBS.split('|').filter(|word| !RECORDING_VERBS.contains(word)).collect::<Vec<_>>().join("|");
+    matches_claim(PATTERNS.get_or_init(|| compile_patterns(&more(), "")), sentence)
 }
 
-/// The words that a claim needs, how it is said, and what makes it none.
-type Found = [Vec<PythonRegex>; 3];
+/// Words that a claim needs, patterns of claims, and words that exclude a sentence.
+type ClaimPatterns = [Vec<PythonRegex>; 3];
 
-fn compiled(done: &str, beside: &str) -> Found {
+fn compile_patterns(done: &str, beside: &str) -> ClaimPatterns {
     let flags = Flags { ignore_case: true, ..Flags::default() };
     let adverb = "(?:(?:now|just|already|successfully|also|both) )*";
-    let says = SAYS.map(|text| text.replace("{adverb}", adverb).replace("{beside}", beside).replace("{done}", done));
+    let says = CLAIM_PATTERNS.map(|text| text.replace("{adverb}", adverb).replace("{beside}", beside).replace("{done}", done));
     let compiled = says.iter().filter_map(|text| PythonRegex::new(text, flags).ok());
     let one = |text: &str| PythonRegex::new(text, flags).into_iter().collect();
-    [one(&format!("{beside}{done}")), compiled.collect(), one(NOT)]
+    [one(&format!("{beside}{done}")), compiled.collect(), one(EXCLUDED_PATTERN)]
 }
 
-fn found([words, says, not]: &Found, sentence: &str) -> bool {
+fn matches_claim([words, claims, excluded]: &ClaimPatterns, sentence: &str) -> bool {
     let any = |patterns: &[PythonRegex]| patterns.iter().any(|pattern| pattern.is_match(sentence).is_match());
-    // Most sentences have no such word: they are looked at once.
-    any(words) && any(says) && !any(not)
+    // Most sentences contain none of the words, so that the other patterns are skipped.
+    any(words) && any(claims) && !any(excluded)
 }
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_are_told_from_other_sentences() {
+    fn claims_of_completion_are_recognised() {
         for claim in [
             "I've booked NW-1 for you.",
             "I have now cancelled your crossing!",
@@ -160,20 +160,20 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_the_author_needs_its_own_tool() {
+    fn a_configured_claim_needs_one_of_its_tools() {
         let says = PythonRegex::new("gebucht", Flags { ignore_case: true, ..Flags::default() });
         let claims = says.into_iter().map(|says| ClaimRule { says, needs: vec!["book".into()] }).collect();
         let rules = AgentRules { claims, ..AgentRules::default() };
-        let claims = Claims { rules: &rules };
-        assert!(!claims.holds("Ist gebucht.", &["pay".into()]));
-        assert!(claims.holds("Ist gebucht.", &["book".into()]));
-        assert_eq!(claims.unproven("Moment. Ist gebucht. Danke.", &[]), Some("Ist gebucht."));
-        assert!(!claims.holds("I've paid it.", &[]));
-        assert!(claims.holds("I've paid it.", &["pay".into()]));
+        let claims = GroundingCheck { rules: &rules };
+        assert!(!claims.is_grounded("Ist gebucht.", &["pay".into()]));
+        assert!(claims.is_grounded("Ist gebucht.", &["book".into()]));
+        assert_eq!(claims.first_ungrounded("Moment. Ist gebucht. Danke.", &[]), Some("Ist gebucht."));
+        assert!(!claims.is_grounded("I've paid it.", &[]));
+        assert!(claims.is_grounded("I've paid it.", &["pay".into()]));
     }
 
     #[test]
-    fn sentences_end_where_people_end_them() {
+    fn a_sentence_ends_at_punctuation_before_white_space_or_at_a_line_break() {
         assert_eq!(sentence_end("At 10.30 it leaves. Then"), Some(20));
         assert_eq!(sentence_end("At 10."), None);
         assert_eq!(sentence_end("one\ntwo"), Some(4));
