@@ -4,19 +4,19 @@ use segue_engine::conversation::{AgentKind, AgentOutcome, AgentStatus, BotKind};
 
 use super::{
     AgentRequest,
-    tool_calls::CallOrigin,
-    grounding::GroundingCheck,
+    answer_stream::{self, StreamedText},
     completion::{self, RunRecorder},
+    decision::{self, Decision, LoopState, NextAction},
     filler::Fillers,
-    policy::ToolPolicy,
+    grounding::GroundingCheck,
+    hook_decorator::HookDecorator,
     hook_run::HookRun,
     hooks::HookError,
-    hook_decorator::HookDecorator,
+    policy::ToolPolicy,
     profile::Profile,
-    transcript::RunTranscript,
     slots::RunSlots,
-    answer_stream::{self, StreamedText},
-    decision::{self, NextAction, Decision, LoopState},
+    tool_calls::CallOrigin,
+    transcript::RunTranscript,
 };
 use crate::{
     context::CallContext,
@@ -59,15 +59,18 @@ impl<'a> AgentLoop<'a> {
         if let Some(end) = self.resume_confirmed_calls(out, cx).await {
             return end;
         }
-        for pass in 0..self.profile.max_iterations {
+        for iteration in 0..self.profile.max_iterations {
             if let Some(status) = decision::stopped(cx) {
                 return status.into();
             }
-            if let Some(end) = self.model_turn(pass, out, cx).await {
+            if let Some(end) = self.model_turn(iteration, out, cx).await {
                 return end;
             }
         }
-        let reason = format!("the agent did not complete its task within {} model calls; raise `max_iterations` or narrow the task", self.profile.max_iterations);
+        let reason = format!(
+            "the agent did not complete its task within {} model calls; raise `max_iterations` or narrow the task",
+            self.profile.max_iterations
+        );
         decision::failed(decision::CODE_ITERATION_LIMIT, reason).into()
     }
 
@@ -84,8 +87,8 @@ impl<'a> AgentLoop<'a> {
     }
 
     /// One model call and the tool calls of its response. `None` means that the loop continues.
-    async fn model_turn(&mut self, pass: u32, out: &mut dyn ReplySink, cx: &CallContext) -> Option<RunEnd> {
-        let asking = cx.step(format!("llm.{pass}"));
+    async fn model_turn(&mut self, iteration: u32, out: &mut dyn ReplySink, cx: &CallContext) -> Option<RunEnd> {
+        let asking = cx.step(format!("llm.{iteration}"));
         let messages = match self.transcript.messages(self.request, self.profile, &self.slots, self.prompts) {
             Ok(messages) => messages,
             Err(reason) => return Some(decision::failed(decision::CODE_PROMPT, reason).into()),
@@ -103,13 +106,16 @@ impl<'a> AgentLoop<'a> {
         let turn = {
             let (check, effects) = (self.grounding, self.policy.effects());
             let is_grounded = |sentence: &str| check.is_none_or(|check| check.is_grounded(sentence, effects));
-            let filter: Option<answer_stream::SentenceFilter<'_>> = check.filter(|check| check.repairs()).map(|_| &is_grounded as _);
+            let filter: Option<answer_stream::SentenceFilter<'_>> =
+                check.filter(|check| check.repairs()).map(|_| &is_grounded as _);
             answer_stream::stream_answer(self.request, chat_request, filter, out, &asking).await
         };
         let turn = self.enforce_grounding(turn, out, &asking).await?;
         match self.state.decide(turn, self.profile, &self.slots) {
             // Boxed, so that a response without calls does not carry the large future.
-            Decision::CallTools(answer, streamed) => Box::pin(self.run_tool_calls(&answer, streamed, out, &cx.step(pass))).await,
+            Decision::CallTools(answer, streamed) => {
+                Box::pin(self.run_tool_calls(&answer, streamed, out, &cx.step(iteration))).await
+            }
             Decision::Finish { status, streamed, kind } => {
                 streamed.send_end(kind, out, cx).await;
                 Some(RunEnd { status, last: Some((streamed, kind)) })
@@ -161,7 +167,7 @@ impl<'a> AgentLoop<'a> {
         match after {
             NextAction::Continue => None,
             NextAction::RequestClosingMessage => {
-                let hooks = self.hooks.as_ref().map(|hooked| hooked.hooks);
+                let hooks = self.hooks.as_ref().map(|hook_run| hook_run.hooks);
                 decision::push_closing_request(&mut self.transcript, self.prompts, hooks);
                 None
             }

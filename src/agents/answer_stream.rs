@@ -42,7 +42,13 @@ pub(super) async fn stream_answer(
     out: &mut dyn ReplySink,
     cx: &CallContext,
 ) -> ModelTurn {
-    let mut streamed = StreamedText { id: cx.key.as_str().into(), text: "".into(), started: false, ungrounded: None, truncated: false };
+    let mut streamed = StreamedText {
+        id: cx.key.as_str().into(),
+        text: "".into(),
+        started: false,
+        ungrounded: None,
+        truncated: false,
+    };
     let mut buffer = SentenceBuffer::default();
     let mut stream = match request.llm.chat(chat_request, cx).await {
         Ok(stream) => stream,
@@ -118,7 +124,13 @@ impl StreamedText {
         Self { id: cx.key.as_str().into(), text, started: false, ungrounded: None, truncated: false }
     }
     /// Appends a sentence.
-    pub(super) async fn append(&mut self, sentence: &str, source: &Arc<str>, out: &mut dyn ReplySink, cx: &CallContext) {
+    pub(super) async fn append(
+        &mut self,
+        sentence: &str,
+        source: &Arc<str>,
+        out: &mut dyn ReplySink,
+        cx: &CallContext,
+    ) {
         let mut forwarded = self.text.to_string();
         let more = if forwarded.is_empty() { sentence.to_owned() } else { format!(" {sentence}") };
         self.forward(&mut forwarded, more.into(), source, out, cx).await;

@@ -11,7 +11,9 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
-use super::{AgentRequest, profile::Profile, transcript::RunTranscript, slot_tools, slots::RunSlots, answer_stream::StreamedText};
+use super::{
+    AgentRequest, answer_stream::StreamedText, profile::Profile, slot_tools, slots::RunSlots, transcript::RunTranscript,
+};
 use crate::{context::CallContext, effect::EffectClass, llm::ToolSpec, prompts::PromptSet};
 
 /// The name of the tool with which an open agent completes its task.
@@ -123,7 +125,13 @@ impl<'a> RunRecorder<'a> {
 
     /// A finished task sets every exit slot, changed or not; any other end sets those that changed.
     fn record_slots(&mut self, status: &AgentStatus, profile: &Profile, slots: &RunSlots<'_>, cx: &CallContext) {
-        for name in profile.exit_slots.iter().filter(|name| !self.slots_set_by_hooks.contains(name)).cloned().collect::<Vec<_>>() {
+        for name in profile
+            .exit_slots
+            .iter()
+            .filter(|name| !self.slots_set_by_hooks.contains(name))
+            .cloned()
+            .collect::<Vec<_>>()
+        {
             let name = &name;
             let changed = slots.recorded().contains_key(name);
             if !changed && *status != AgentStatus::Finished {

@@ -15,8 +15,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
     AgentRequest,
-    completion::RunRecorder,
     answer_stream::{self, ModelTurn},
+    completion::RunRecorder,
     decision, tool_calls,
 };
 use crate::{
@@ -192,10 +192,11 @@ impl<'a> AgentRun<'a> {
     pub async fn say_answer(&mut self, mut chat_request: ChatRequest) -> Result<Arc<ChatResponse>, AgentError> {
         let (cx, _under_way) = self.begin("llm").await;
         chat_request.shown = self.out.streams();
-        let (answer, streamed) = match answer_stream::stream_answer(self.request, chat_request, None, self.out, &cx).await {
-            ModelTurn::Answer(answer, streamed) => (Ok(answer), streamed),
-            ModelTurn::Failed(error, streamed) => (Err(error.into()), streamed),
-        };
+        let (answer, streamed) =
+            match answer_stream::stream_answer(self.request, chat_request, None, self.out, &cx).await {
+                ModelTurn::Answer(answer, streamed) => (Ok(answer), streamed),
+                ModelTurn::Failed(error, streamed) => (Err(error.into()), streamed),
+            };
         streamed.send_end(BotKind::Intermediate, self.out, &cx).await;
         self.recorder.record_text(&streamed, BotKind::Intermediate, false, &cx);
         answer

@@ -9,12 +9,12 @@ use segue_engine::{
 };
 
 use super::{
-    tool_calls::BatchSummary,
+    answer_stream::{ModelTurn, StreamedText},
     hooks::AgentHooks,
     profile::Profile,
-    transcript::RunTranscript,
     slots::RunSlots,
-    answer_stream::{ModelTurn, StreamedText},
+    tool_calls::BatchSummary,
+    transcript::RunTranscript,
 };
 use crate::{
     context::CallContext,
@@ -110,7 +110,9 @@ impl LoopState {
             let (status, kind) = match self.closing {
                 // The task is already done.
                 true => (AgentStatus::Finished, BotKind::FinalResponse),
-                false => (failed(CODE_MODEL_FAILED, "the vendor's filter stopped the answer".into()), BotKind::Intermediate),
+                false => {
+                    (failed(CODE_MODEL_FAILED, "the vendor's filter stopped the answer".into()), BotKind::Intermediate)
+                }
             };
             return Decision::Finish { status, streamed: streamed.into_truncated(), kind };
         }
@@ -184,7 +186,10 @@ impl LoopState {
             return NextAction::AwaitConfirmation;
         }
         if summary.failed > 0 && profile.on_tool_error == OnToolError::Fail {
-            return NextAction::Finish(failed(CODE_TOOL_FAILURES, "a tool failed, and `on_tool_error` is `fail`".into()));
+            return NextAction::Finish(failed(
+                CODE_TOOL_FAILURES,
+                "a tool failed, and `on_tool_error` is `fail`".into(),
+            ));
         }
         if profile.kind == AgentKind::Task && slots.all_true(&profile.exit_if) {
             return NextAction::Finish(AgentStatus::Finished);

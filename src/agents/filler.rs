@@ -11,9 +11,9 @@ use serde_json::{Map, json};
 
 use super::{
     AgentRequest,
+    answer_stream::StreamedText,
     completion::RunRecorder,
     progress::{ProgressFeed, ProgressReporter},
-    answer_stream::StreamedText,
 };
 use crate::{
     context::CallContext,
@@ -110,7 +110,8 @@ impl<'a> Fillers<'a> {
         if let Some(progress) = self.progress.next(self.request, first.wrapping_add(at as u64)) {
             return Some(progress);
         }
-        let texts = (first..first + 8).filter_map(|lot| self.request.host.render_response(FILLER_RESPONSE, &Map::new(), lot));
+        let texts =
+            (first..first + 8).filter_map(|lot| self.request.host.render_response(FILLER_RESPONSE, &Map::new(), lot));
         let mut texts = texts.peekable();
         let any = texts.peek().cloned();
         texts.find(|text| Some(text) != self.last.as_ref() && !self.is_latest_filler(text)).or(any)

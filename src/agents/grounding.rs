@@ -6,11 +6,18 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::slot_tools;
 use segue_engine::{
+    conversation::BotKind,
     pattern::{Flags, PythonRegex},
     project::{AgentRules, ClaimRule, GroundedRule},
 };
+use serde_json::Map;
+
+use super::{agent_loop::AgentLoop, answer_stream::ModelTurn, decision, slot_tools};
+use crate::{context::CallContext, conversation::ReplySink, limits, llm::FinishReason};
+
+/// The response that replaces a claim that no tool result supports.
+const UNGROUNDED_RESPONSE: &str = "utter_agent_unproven";
 
 /// Verbs of effects, in the form that follows `have`.
 const EFFECT_VERBS: &str = "booked|rebooked|reserved|ordered|purchased|bought|paid|refunded|transferred|sent|submitted|cancelled|\
@@ -64,6 +71,61 @@ impl<'a> GroundingCheck<'a> {
     }
 }
 
+impl AgentLoop<'_> {
+    /// Handles a sentence that was withheld because no tool result supports it. `None` means that the model is called again.
+    pub(super) async fn enforce_grounding(
+        &mut self,
+        turn: ModelTurn,
+        out: &mut dyn ReplySink,
+        cx: &CallContext,
+    ) -> Option<ModelTurn> {
+        let ModelTurn::Answer(answer, mut streamed) = turn else { return Some(turn) };
+        if answer.finish == FinishReason::ContentFilter {
+            // The model is not called again, and the withheld text is not sent.
+            return Some(ModelTurn::Answer(answer, streamed));
+        }
+        let Some(sentence) = streamed.ungrounded.clone() else {
+            if answer.tool_calls.is_empty() {
+                self.report_ungrounded(&streamed.text);
+            }
+            return Some(ModelTurn::Answer(answer, streamed));
+        };
+        self.report_claim(&sentence);
+        if !answer.tool_calls.is_empty() {
+            return Some(ModelTurn::Answer(answer, streamed));
+        }
+        if self.state.repairs < limits::AGENT_REPAIRS {
+            self.state.repairs += 1;
+            Box::pin(streamed.send_end(BotKind::Intermediate, out, cx)).await;
+            self.recorder.record_text(&streamed, BotKind::Intermediate, false, cx);
+            self.transcript.push(answer.to_message());
+            decision::push_grounding_request(&mut self.transcript, self.prompts, &sentence);
+            return None;
+        }
+        if let Some(replacement) = self.request.host.render_response(UNGROUNDED_RESPONSE, &Map::new(), 0) {
+            let source: Arc<str> = format!("agent:{}", self.request.call.agent).into();
+            Box::pin(streamed.append(&replacement, &source, out, cx)).await;
+        }
+        Some(ModelTurn::Answer(answer, streamed))
+    }
+
+    /// Reports an unsupported claim in a text that was sent; the text itself stays unchanged.
+    pub(super) fn report_ungrounded(&self, text: &str) {
+        let claim = self.grounding.and_then(|check| check.first_ungrounded(text, self.policy.effects()));
+        if let Some(sentence) = claim {
+            self.report_claim(sentence);
+        }
+    }
+
+    fn report_claim(&self, sentence: &str) {
+        let message = format!(
+            "agent {} claims an effect that no tool result of its task supports: {sentence}",
+            self.request.call.agent
+        );
+        self.request.host.report_warning(decision::CODE_UNGROUNDED_CLAIM, message);
+    }
+}
+
 /// The byte offset after the first sentence of a text and its white space; `None` if the sentence may be incomplete.
 pub(super) fn sentence_end(text: &str) -> Option<usize> {
     let mut chars = text.char_indices().peekable();
@@ -113,7 +175,8 @@ type ClaimPatterns = [Vec<PythonRegex>; 3];
 fn compile_patterns(done: &str, beside: &str) -> ClaimPatterns {
     let flags = Flags { ignore_case: true, ..Flags::default() };
     let adverb = "(?:(?:now|just|already|successfully|also|both) )*";
-    let says = CLAIM_PATTERNS.map(|text| text.replace("{adverb}", adverb).replace("{beside}", beside).replace("{done}", done));
+    let says =
+        CLAIM_PATTERNS.map(|text| text.replace("{adverb}", adverb).replace("{beside}", beside).replace("{done}", done));
     let compiled = says.iter().filter_map(|text| PythonRegex::new(text, flags).ok());
     let one = |text: &str| PythonRegex::new(text, flags).into_iter().collect();
     [one(&format!("{beside}{done}")), compiled.collect(), one(EXCLUDED_PATTERN)]

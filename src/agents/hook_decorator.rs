@@ -49,24 +49,24 @@ impl HookDecorator<'_, '_> {
         let built_in = completion::built_in_tools(profile, slots, prompts);
         match self.hooks {
             None => Ok(own.chain(built_in).collect()),
-            Some(hooked) => Box::pin(self.decorated_tools(hooked, own.collect(), built_in, profile, slots)).await,
+            Some(hook_run) => Box::pin(self.decorated_tools(hook_run, own.collect(), built_in, profile, slots)).await,
         }
     }
 
     async fn decorated_tools(
         &mut self,
-        hooked: &HookRun<'_>,
+        hook_run: &HookRun<'_>,
         mut default: Vec<ToolSpec>,
         built_in: impl IntoIterator<Item = ToolSpec>,
         profile: &Profile,
         slots: &RunSlots<'_>,
     ) -> Result<ToolList, HookError> {
         for tool in built_in {
-            default.push(self.built_in(hooked, tool, profile, slots).await?);
+            default.push(self.built_in(hook_run, tool, profile, slots).await?);
         }
         let names: Vec<Arc<str>> = default.iter().map(|tool| tool.name.clone()).collect();
         let mut hook_call = HookCall::new(self.request, "hook.tools", self.cx);
-        let work = hooked.hooks.tools(&default, &hooked.input, &hook_call.context);
+        let work = hook_run.hooks.tools(&default, &hook_run.input, &hook_call.context);
         let chosen = await_hook(work, &mut hook_call.messages, self.recorder, self.out, &hook_call.cx).await?;
         Ok(chosen.unwrap_or(default).into_iter().filter(|tool| names.contains(&tool.name)).collect())
     }
@@ -74,7 +74,7 @@ impl HookDecorator<'_, '_> {
     /// A built-in tool after the hooks changed it. Its name stays, because the loop recognises built-in tools by name.
     async fn built_in(
         &mut self,
-        hooked: &HookRun<'_>,
+        hook_run: &HookRun<'_>,
         default: ToolSpec,
         profile: &Profile,
         slots: &RunSlots<'_>,
@@ -82,10 +82,10 @@ impl HookDecorator<'_, '_> {
         let name = default.name.clone();
         let slot = name.strip_prefix(slot_tools::PREFIX).filter(|_| profile.kind == AgentKind::Task);
         let Some(slot) = slot.and_then(|slot| slots.definition(slot)) else {
-            return Ok(ToolSpec { name, ..hooked.hooks.task_completed_tool(default) });
+            return Ok(ToolSpec { name, ..hook_run.hooks.task_completed_tool(default) });
         };
         let mut hook_call = HookCall::new(self.request, &format!("hook.slot_tool.{}", slot.name), self.cx);
-        let work = hooked.hooks.slot_tool(slot, &default, &hook_call.context);
+        let work = hook_run.hooks.slot_tool(slot, &default, &hook_call.context);
         let changed = await_hook(work, &mut hook_call.messages, self.recorder, self.out, &hook_call.cx).await?;
         Ok(ToolSpec { name, ..changed.unwrap_or(default) })
     }
@@ -95,9 +95,9 @@ impl HookDecorator<'_, '_> {
     /// # Errors
     /// [`HookError`].
     pub(super) async fn prompt(&mut self, default: Arc<ChatMessage>) -> Result<Arc<ChatMessage>, HookError> {
-        let Some(hooked) = self.hooks else { return Ok(default) };
+        let Some(hook_run) = self.hooks else { return Ok(default) };
         let mut hook_call = HookCall::new(self.request, "hook.prompt", self.cx);
-        let work = hooked.hooks.prompt(default.text(), &hooked.input, &hook_call.context);
+        let work = hook_run.hooks.prompt(default.text(), &hook_run.input, &hook_call.context);
         let changed = await_hook(work, &mut hook_call.messages, self.recorder, self.out, &hook_call.cx).await?;
         Ok(changed.map_or(default, ChatMessage::system))
     }
@@ -106,10 +106,13 @@ impl HookDecorator<'_, '_> {
     ///
     /// # Errors
     /// [`HookError`].
-    pub(super) async fn messages(&mut self, default: Vec<Arc<ChatMessage>>) -> Result<Vec<Arc<ChatMessage>>, HookError> {
-        let Some(hooked) = self.hooks else { return Ok(default) };
+    pub(super) async fn messages(
+        &mut self,
+        default: Vec<Arc<ChatMessage>>,
+    ) -> Result<Vec<Arc<ChatMessage>>, HookError> {
+        let Some(hook_run) = self.hooks else { return Ok(default) };
         let mut hook_call = HookCall::new(self.request, "hook.messages", self.cx);
-        let work = hooked.hooks.messages(&default, &hooked.input, &hook_call.context);
+        let work = hook_run.hooks.messages(&default, &hook_run.input, &hook_call.context);
         let changed = await_hook(work, &mut hook_call.messages, self.recorder, self.out, &hook_call.cx).await?;
         Ok(changed.unwrap_or(default))
     }

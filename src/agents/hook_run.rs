@@ -11,16 +11,16 @@ use tokio::sync::mpsc;
 
 use super::{
     AgentRequest,
+    answer_stream::StreamedText,
     completion::RunRecorder,
-    policy::ToolPolicy,
+    decision,
     hooks::{
         AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange, ToolBatch, ToolRecord,
     },
+    policy::ToolPolicy,
     profile::Profile,
     remote, slot_tools,
     slots::RunSlots,
-    answer_stream::StreamedText,
-    decision,
 };
 use crate::{context::CallContext, conversation::ReplySink, tools::invoke};
 
@@ -99,7 +99,10 @@ impl<'a> HookRun<'a> {
             match event {
                 HookEvent::Slot { name, value } => {
                     let Some(definition) = slots.definition(&name) else {
-                        request.host.report_warning(decision::CODE_HOOK_FAILED, format!("a hook sets `{name}`, which is not a slot of this project"));
+                        request.host.report_warning(
+                            decision::CODE_HOOK_FAILED,
+                            format!("a hook sets `{name}`, which is not a slot of this project"),
+                        );
                         continue;
                     };
                     let value = slot_tools::coerce(&definition.kind, &value).unwrap_or(value);
@@ -146,7 +149,9 @@ pub(super) async fn finish(
         Err(error) => return failed_or_stopped(outcome, &error, &hook_call.cx),
     }
     let (mut hook_call, mut recorder) = (HookCall::new(request, "after_run", cx), RunRecorder::new(request));
-    let ended = await_hook(hooks.after_run(&hook_call.context), &mut hook_call.messages, &mut recorder, out, &hook_call.cx).await;
+    let ended =
+        await_hook(hooks.after_run(&hook_call.context), &mut hook_call.messages, &mut recorder, out, &hook_call.cx)
+            .await;
     outcome.events.extend(recorder.into_events());
     if let Err(error) = ended {
         return failed_or_stopped(outcome, &error, &hook_call.cx);
@@ -185,7 +190,10 @@ async fn apply(
                 recorder.record(slot_event(&name, value), cx);
             }
             HookEvent::Slot { name, .. } => {
-                request.host.report_warning(decision::CODE_HOOK_FAILED, format!("a hook sets `{name}`, which is not a slot of this project"));
+                request.host.report_warning(
+                    decision::CODE_HOOK_FAILED,
+                    format!("a hook sets `{name}`, which is not a slot of this project"),
+                );
             }
             HookEvent::Bot { text } => {
                 let streamed = StreamedText::whole(&cx.step(format!("bot.{at}")), text);
@@ -200,10 +208,15 @@ async fn apply(
     outcome.metadata.extend(change.metadata.into_iter().filter(|(key, _)| !own(key)));
     let awaits_confirmation = !segue_engine::conversation::UnconfirmedCall::of(&outcome.metadata).is_empty();
     match (change.status.as_deref(), &outcome.status) {
-        (Some("completed"), AgentStatus::AwaitingUser) if !awaits_confirmation => outcome.status = AgentStatus::Finished,
+        (Some("completed"), AgentStatus::AwaitingUser) if !awaits_confirmation => {
+            outcome.status = AgentStatus::Finished
+        }
         (Some("input_required"), AgentStatus::Finished) => outcome.status = AgentStatus::AwaitingUser,
         (Some(other), _) if !["completed", "input_required"].contains(&other) => {
-            request.host.report_warning(decision::CODE_HOOK_FAILED, format!("a hook returned the status `{other}`; it may only return `completed` or `input_required`"));
+            request.host.report_warning(
+                decision::CODE_HOOK_FAILED,
+                format!("a hook returned the status `{other}`; it may only return `completed` or `input_required`"),
+            );
         }
         _ => {}
     }
@@ -226,8 +239,8 @@ fn input(request: &AgentRequest<'_>) -> AgentInput {
     let always = Profile::of(request).exit_slots;
     let slots = RunSlots::new(request.project, request.conversation).snapshot(&always).to_map();
     let mut metadata = (*request.metadata).clone();
-    let kept = call.metadata.iter().filter(|(key, _)| !ToolPolicy::is_own_key(key));
-    metadata.extend(kept.map(|(key, value)| (key.clone(), value.clone())));
+    let others = call.metadata.iter().filter(|(key, _)| !ToolPolicy::is_own_key(key));
+    metadata.extend(others.map(|(key, value)| (key.clone(), value.clone())));
     AgentInput {
         agent: call.agent.as_str().into(),
         kind: call.kind,
@@ -298,26 +311,26 @@ pub(super) async fn await_hook<T>(
     out: &mut dyn ReplySink,
     cx: &CallContext,
 ) -> Result<T, HookError> {
-    let mut said = Vec::new();
+    let mut sent = Vec::new();
     let result = loop {
         tokio::select! {
             biased;
-            text = messages.recv() => if let Some(text) = text { send_filler(text, &mut said, out, cx).await; },
+            text = messages.recv() => if let Some(text) = text { send_filler(text, &mut sent, out, cx).await; },
             result = cx.wait(&mut work) => break result,
         }
     };
     drop(work);
     while let Ok(text) = messages.try_recv() {
-        send_filler(text, &mut said, out, cx).await;
+        send_filler(text, &mut sent, out, cx).await;
     }
-    for streamed in &said {
+    for streamed in &sent {
         recorder.record_text(streamed, BotKind::Filler, false, cx);
     }
     result.unwrap_or_else(|stopped| Err(HookError(stopped.to_string())))
 }
 
-async fn send_filler(text: Arc<str>, said: &mut Vec<StreamedText>, out: &mut dyn ReplySink, cx: &CallContext) {
-    let streamed = StreamedText::whole(&cx.step(format!("say.{}", said.len())), text.trim().into());
+async fn send_filler(text: Arc<str>, sent: &mut Vec<StreamedText>, out: &mut dyn ReplySink, cx: &CallContext) {
+    let streamed = StreamedText::whole(&cx.step(format!("say.{}", sent.len())), text.trim().into());
     streamed.send_end(BotKind::Filler, out, cx).await;
-    said.push(streamed);
+    sent.push(streamed);
 }

@@ -5,31 +5,31 @@
 //! replayed. This module never changes the stack, stores nothing and does not depend on channels: a run returns its events in an
 //! `AgentOutcome`.
 
-mod confirmation;
-mod tool_calls;
-mod grounding;
+mod agent_loop;
+mod answer_stream;
 mod completion;
+mod confirmation;
 mod credentials;
 mod custom;
+mod decision;
 mod filler;
-mod policy;
+mod grounding;
+mod hook_decorator;
 mod hook_run;
 pub mod hooks;
-mod progress;
-mod hook_decorator;
 mod own_prompt;
+mod policy;
 mod profile;
+mod progress;
 mod prompt_cache;
 mod react;
 pub(crate) mod remote;
-mod agent_loop;
-mod transcript;
 mod slot_tools;
 mod slots;
-mod answer_stream;
-mod decision;
 #[cfg(test)]
 mod tests;
+mod tool_calls;
+mod transcript;
 
 use std::{fmt, sync::Arc};
 

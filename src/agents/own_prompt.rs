@@ -8,8 +8,8 @@ use segue_engine::template::{Template, ZonedTime};
 use super::{
     AgentRequest,
     profile::Profile,
-    transcript::{now, readable_history},
     slots::RunSlots,
+    transcript::{now, readable_history},
 };
 use crate::llm::ChatMessage;
 

@@ -7,19 +7,19 @@ use segue_engine::conversation::{AgentOutcome, AgentStatus, Event};
 
 use super::{
     AgentRequest,
-    grounding::GroundingCheck,
+    agent_loop::AgentLoop,
     completion::RunRecorder,
+    decision::{self, LoopState},
     filler::Fillers,
-    policy::ToolPolicy,
+    grounding::GroundingCheck,
+    hook_decorator::HookDecorator,
     hook_run::{self, HookRun},
     hooks::AgentHooks,
-    hook_decorator::HookDecorator,
+    policy::ToolPolicy,
     profile::Profile,
     prompt_cache::PromptCache,
-    agent_loop::AgentLoop,
-    transcript::RunTranscript,
     slots::RunSlots,
-    decision::{self, LoopState},
+    transcript::RunTranscript,
 };
 use crate::{context::CallContext, conversation::ReplySink, prompts::PromptSet};
 
@@ -49,13 +49,18 @@ impl ReactAgent {
                 Some(limit) => cx.within(limit),
                 None => cx.clone(),
             };
-            self.hooked(&request, out, &cx).await
+            self.run_maybe_hooked(&request, out, &cx).await
         })
     }
 
     /// One run, with hooks if any are registered. Hooks are rare, so that their part of the future is boxed.
-    async fn hooked(&self, request: &AgentRequest<'_>, out: &mut dyn ReplySink, cx: &CallContext) -> AgentOutcome {
-        let Some(hooks) = &request.hooks else { return self.work(request, None, Vec::new(), out, cx).await };
+    async fn run_maybe_hooked(
+        &self,
+        request: &AgentRequest<'_>,
+        out: &mut dyn ReplySink,
+        cx: &CallContext,
+    ) -> AgentOutcome {
+        let Some(hooks) = &request.hooks else { return self.run_loop(request, None, Vec::new(), out, cx).await };
         Box::pin(self.run_hooked(request, &**hooks, out, cx)).await
     }
 
@@ -67,57 +72,63 @@ impl ReactAgent {
         cx: &CallContext,
     ) -> AgentOutcome {
         let mut recorder = RunRecorder::new(request);
-        let opened = HookRun::start(hooks, request, &mut recorder, out, cx).await;
-        let said = recorder.into_events();
-        let hooked = match opened {
-            Ok(hooked) => hooked,
+        let started = HookRun::start(hooks, request, &mut recorder, out, cx).await;
+        let hook_events = recorder.into_events();
+        let hook_run = match started {
+            Ok(hook_run) => hook_run,
             Err(error) => {
-                let nothing = AgentOutcome { events: said, ..nothing(request, AgentStatus::Finished) };
-                return hook_run::failed(nothing, &error, cx);
+                let outcome = AgentOutcome { events: hook_events, ..empty_outcome(request, AgentStatus::Finished) };
+                return hook_run::failed(outcome, &error, cx);
             }
         };
-        let call = hooked.call(request);
-        let request = hooked.request(request, &call);
-        let outcome = self.work(&request, Some(Box::new(hooked)), said, out, cx).await;
+        let call = hook_run.call(request);
+        let request = hook_run.request(request, &call);
+        let outcome = self.run_loop(&request, Some(Box::new(hook_run)), hook_events, out, cx).await;
         hook_run::finish(hooks, &request, false, outcome, out, cx).await
     }
 
     /// Prepares and runs the loop.
-    async fn work(
+    async fn run_loop(
         &self,
         request: &AgentRequest<'_>,
-        hooked: Option<Box<HookRun<'_>>>,
-        said: Vec<Event>,
+        hook_run: Option<Box<HookRun<'_>>>,
+        hook_events: Vec<Event>,
         out: &mut dyn ReplySink,
         cx: &CallContext,
     ) -> AgentOutcome {
         let (prompts, profile) = (&*self.prompts, Profile::of(request));
         let slots = RunSlots::new(request.project, request.conversation).with_view(request.slots.clone());
-        let mut recorder = RunRecorder::with_events(request, said);
-        let mut asking = HookDecorator { request, hooks: hooked.as_deref(), recorder: &mut recorder, out: &mut *out, cx };
+        let mut recorder = RunRecorder::with_events(request, hook_events);
+        let mut asking =
+            HookDecorator { request, hooks: hook_run.as_deref(), recorder: &mut recorder, out: &mut *out, cx };
         let offered = match asking.tools(&profile, &slots, prompts).await {
             Ok(offered) => offered,
-            Err(error) => return broken(request, recorder, decision::CODE_HOOK_FAILED, error.to_string(), cx),
+            Err(error) => {
+                return failed_before_start(request, recorder, decision::CODE_HOOK_FAILED, error.to_string(), cx);
+            }
         };
-        let narrowed = hooked.is_some().then(|| AgentRequest {
+        let narrowed = hook_run.is_some().then(|| AgentRequest {
             tools: request.tools.clone().only(|name| offered.iter().any(|tool| *tool.name == *name)),
             ..request.clone()
         });
         let request = narrowed.as_ref().unwrap_or(request);
         let mut transcript = match RunTranscript::new(request, &profile, &slots, prompts, &self.cache) {
             Ok(transcript) => transcript,
-            Err(reason) => return broken(request, recorder, decision::CODE_PROMPT, reason, cx),
+            Err(reason) => return failed_before_start(request, recorder, decision::CODE_PROMPT, reason, cx),
         };
-        let mut asking = HookDecorator { request, hooks: hooked.as_deref(), recorder: &mut recorder, out: &mut *out, cx };
+        let mut asking =
+            HookDecorator { request, hooks: hook_run.as_deref(), recorder: &mut recorder, out: &mut *out, cx };
         match asking.prompt(transcript.prompt()).await {
             Ok(prompt) => transcript.set_prompt(prompt),
-            Err(error) => return broken(request, recorder, decision::CODE_HOOK_FAILED, error.to_string(), cx),
+            Err(error) => {
+                return failed_before_start(request, recorder, decision::CODE_HOOK_FAILED, error.to_string(), cx);
+            }
         }
         let mut run = AgentLoop {
             request,
             prompts,
             profile: &profile,
-            hooks: hooked,
+            hooks: hook_run,
             offered,
             slots,
             transcript,
@@ -133,12 +144,18 @@ impl ReactAgent {
 }
 
 /// The outcome of a run that ended before its first model call.
-fn broken(request: &AgentRequest<'_>, recorder: RunRecorder<'_>, code: &str, reason: String, cx: &CallContext) -> AgentOutcome {
-    let nothing = nothing(request, decision::unless_stopped(decision::failed(code, reason), cx));
-    AgentOutcome { events: recorder.into_events(), ..nothing }
+fn failed_before_start(
+    request: &AgentRequest<'_>,
+    recorder: RunRecorder<'_>,
+    code: &str,
+    reason: String,
+    cx: &CallContext,
+) -> AgentOutcome {
+    let empty = empty_outcome(request, decision::unless_stopped(decision::failed(code, reason), cx));
+    AgentOutcome { events: recorder.into_events(), ..empty }
 }
 
 /// An outcome of a run in which nothing happened.
-fn nothing(request: &AgentRequest<'_>, status: AgentStatus) -> AgentOutcome {
+fn empty_outcome(request: &AgentRequest<'_>, status: AgentStatus) -> AgentOutcome {
     AgentOutcome { status, events: Vec::new(), data: serde_json::Value::Null, metadata: request.call.kept() }
 }

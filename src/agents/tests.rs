@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod grounding;
+mod harness;
 mod hooks;
 mod open;
 mod prompts;
 mod rules;
 mod task;
-mod harness;

@@ -20,11 +20,11 @@ use serde_json::Value as Json;
 
 use super::{
     AgentRequest,
-    completion::{RunRecorder, TASK_COMPLETED},
-    policy::{self, PolicyDecision},
-    hooks::ToolRecord,
-    progress::ProgressFeed,
     agent_loop::AgentLoop,
+    completion::{RunRecorder, TASK_COMPLETED},
+    hooks::ToolRecord,
+    policy::{self, PolicyDecision},
+    progress::ProgressFeed,
     slot_tools,
     slots::RunSlots,
 };
@@ -86,7 +86,8 @@ impl AgentLoop<'_> {
         let (control, ordinary): (Vec<_>, Vec<_>) =
             calls.iter().enumerate().partition(|(_, call)| self.is_control(call));
         // A call that changes something never runs in parallel: effects happen in the order in which the model wrote the calls.
-        let parallel = if ordinary.iter().all(|(_, call)| is_read_only(call, request)) { MAX_PARALLEL_CALLS } else { 1 };
+        let parallel =
+            if ordinary.iter().all(|(_, call)| is_read_only(call, request)) { MAX_PARALLEL_CALLS } else { 1 };
         // Progress of one of several parallel calls is not shown.
         let progress = Some(self.fillers.listen()).filter(|_| ordinary.len() == 1);
         let mut pending: Vec<BoxFuture<'_, CallResult>> = Vec::with_capacity(ordinary.len());
@@ -105,13 +106,18 @@ impl AgentLoop<'_> {
                     Box::pin(async move { CallResult::Outcome(checked.send(&context, profile.tool_timeout).await) })
                 }
                 PolicyDecision::Refuse(why) => Box::pin(ready(CallResult::Refused(why))),
-                PolicyDecision::NeedsConfirmation => Box::pin(ready(CallResult::AwaitsConfirmation(policy_text(prompts, "held")))),
-                PolicyDecision::BlockedByConfirmation => Box::pin(ready(CallResult::Refused(policy_text(prompts, "behind")))),
+                PolicyDecision::NeedsConfirmation => {
+                    Box::pin(ready(CallResult::AwaitsConfirmation(policy_text(prompts, "held"))))
+                }
+                PolicyDecision::BlockedByConfirmation => {
+                    Box::pin(ready(CallResult::Refused(policy_text(prompts, "behind"))))
+                }
             });
         }
         let quiet = origin.text_shown || pending.is_empty() || self.policy.awaits_confirmation();
         let work = stream::iter(pending).buffered(parallel).collect();
-        let call_results: Vec<CallResult> = self.fillers.run_with_fillers(work, quiet, &mut self.recorder, out, cx).await;
+        let call_results: Vec<CallResult> =
+            self.fillers.run_with_fillers(work, quiet, &mut self.recorder, out, cx).await;
         let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
         for ((at, call), result) in ordinary.iter().zip(call_results) {
             results.push((*at, self.record_call(call, result, &mut summary, cx).into()));
@@ -150,7 +156,13 @@ impl AgentLoop<'_> {
     }
 
     /// Records the result of a call as an event and in the counts; returns the text for the model.
-    fn record_call(&mut self, call: &ToolCall, result: CallResult, summary: &mut BatchSummary, cx: &CallContext) -> String {
+    fn record_call(
+        &mut self,
+        call: &ToolCall,
+        result: CallResult,
+        summary: &mut BatchSummary,
+        cx: &CallContext,
+    ) -> String {
         let request = self.request;
         let (mut outcome, text) = match result {
             CallResult::AwaitsConfirmation(text) => return text,
@@ -165,7 +177,8 @@ impl AgentLoop<'_> {
             }
         };
         let effect = request.tools.get(&call.name).map(|entry| entry.spec.effect);
-        let (status, result) = count_outcome(call, &mut outcome, &text, request.hooks.is_some(), &mut self.recorder, summary);
+        let (status, result) =
+            count_outcome(call, &mut outcome, &text, request.hooks.is_some(), &mut self.recorder, summary);
         if let (ToolOutcome::Done(_), Some(effect)) = (&outcome, effect) {
             self.policy.record_effect(&call.name, effect);
         }
@@ -261,11 +274,9 @@ pub(super) fn tool_context(
 /// The result of a call as text for the model.
 fn text_for_model(call: &ToolCall, outcome: &ToolOutcome, offered: &ToolList, prompts: &PromptSet) -> String {
     match (outcome, &call.arguments) {
-        (_, ToolArguments::Malformed { error, .. }) => result_text(
-            prompts,
-            "arguments_not_json",
-            context! { outcome => "arguments_not_json", reason => &**error },
-        ),
+        (_, ToolArguments::Malformed { error, .. }) => {
+            result_text(prompts, "arguments_not_json", context! { outcome => "arguments_not_json", reason => &**error })
+        }
         (ToolOutcome::Failed(failure), _) if failure.kind == FailureKind::UnknownTool => unknown_tool(offered, prompts),
         _ => outcome.for_model(),
     }

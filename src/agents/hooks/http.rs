@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, HookResult, OutputChange, ToolBatch, json_types,
+    AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, HookResult, OutputChange, ToolBatch,
+    json_types,
 };
 use crate::{
     agents,
@@ -178,7 +179,8 @@ impl HookServer {
 
     /// The part of the metadata that may be sent.
     fn allowed(&self, metadata: &Map<String, Json>) -> Map<String, Json> {
-        let keys = self.forwarded_metadata.iter().filter_map(|key| Some((key.to_string(), metadata.get(&**key)?.clone())));
+        let keys =
+            self.forwarded_metadata.iter().filter_map(|key| Some((key.to_string(), metadata.get(&**key)?.clone())));
         keys.collect()
     }
 
@@ -194,8 +196,9 @@ impl HookServer {
             Ok(response) => response.map_err(|error| HookError(format!("{hook}: {}", error.reason)))?,
             Err(stopped) => return Err(HookError(format!("{hook}: {stopped}"))),
         };
-        serde_json::from_slice(&bytes)
-            .map_err(|error| HookError(format!("{hook}: its response does not follow the protocol (docs/hooks.md): {error}")))
+        serde_json::from_slice(&bytes).map_err(|error| {
+            HookError(format!("{hook}: its response does not follow the protocol (docs/hooks.md): {error}"))
+        })
     }
 
     /// Sends one request; returns the body of a response with status 200. The text of an error never contains the URL.

@@ -5,8 +5,8 @@
 //! its return value or its [`HookContext`], so that they are part of the record of the turn.
 
 pub mod http;
-mod types;
 mod json_types;
+mod types;
 
 use std::sync::Arc;
 

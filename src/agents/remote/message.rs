@@ -4,7 +4,7 @@ use segue_engine::{condition::Scope, conversation::AgentCall};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    super::{AgentRequest, transcript::readable_history, slots::RunSlots},
+    super::{AgentRequest, slots::RunSlots, transcript::readable_history},
     outcome::RemoteTaskState,
 };
 use crate::a2a::model::{Message, Part, Role};

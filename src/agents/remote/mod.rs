@@ -60,7 +60,8 @@ pub(crate) async fn run(
     cx: &CallContext,
 ) -> AgentOutcome {
     let mut task_state = RemoteTaskState::from_metadata(&request.call.metadata);
-    let mut relay = ProgressRelay { agent: request.call.agent.as_str().into(), out, cx: cx.step("said"), texts: Vec::new() };
+    let mut relay =
+        ProgressRelay { agent: request.call.agent.as_str().into(), out, cx: cx.step("said"), texts: Vec::new() };
     if task_state.exchanges >= limits::A2A_EXCHANGES {
         let reason = format!("{} messages were exchanged about one task, and it is not complete", task_state.exchanges);
         if let Some(id) = task_state.task_id.clone() {
@@ -108,7 +109,15 @@ pub(crate) async fn run(
         let result = result_of(reply, remote, &mut task_state, client, cx).await;
         return relay.finish(request, result, task_state, remote, cx).await;
     }
-    relay.finish(request, RemoteResult::failed(CODE_TASK_FAILED, "every attempt failed".to_owned()), task_state, remote, cx).await
+    relay
+        .finish(
+            request,
+            RemoteResult::failed(CODE_TASK_FAILED, "every attempt failed".to_owned()),
+            task_state,
+            remote,
+            cx,
+        )
+        .await
 }
 
 /// Like [`run`], with registered hooks.
@@ -121,18 +130,18 @@ pub(crate) async fn run_hooked(
 ) -> AgentOutcome {
     let Some(hooks) = &request.hooks else { return run(request, remote, client, out, &cx.step("remote")).await };
     let mut recorder = RunRecorder::new(request);
-    let opened = HookRun::start(&**hooks, request, &mut recorder, out, cx).await;
+    let started = HookRun::start(&**hooks, request, &mut recorder, out, cx).await;
     let said = recorder.into_events();
-    let hooked = match opened {
-        Ok(hooked) => hooked,
+    let hook_run = match started {
+        Ok(hook_run) => hook_run,
         Err(error) => {
             let status = AgentStatus::Finished;
             let nothing = AgentOutcome { status, events: said, data: Json::Null, metadata: request.call.kept() };
             return hook_run::failed(nothing, &error, cx);
         }
     };
-    let call = hooked.call(request);
-    let request = hooked.request(request, &call);
+    let call = hook_run.call(request);
+    let request = hook_run.request(request, &call);
     let mut outcome = run(&request, remote, client, out, &cx.step("remote")).await;
     outcome.events.splice(0..0, said);
     // Metadata of hooks is kept whatever the status: a cancelled run may be resumed, and a hook may keep a finished one open. The

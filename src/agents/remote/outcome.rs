@@ -9,7 +9,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{super::AgentRequest, RemoteReply, CODE_TASK_FAILED, describe_state};
+use super::{super::AgentRequest, CODE_TASK_FAILED, RemoteReply, describe_state};
 use crate::{
     a2a::model::{Artifact, Message, Part, Task, TaskState, text_of},
     context::CallContext,
@@ -132,7 +132,9 @@ pub(super) fn of_task(task: &Task) -> RemoteResult {
     let text = said.map(|message| text_of(&message.parts)).unwrap_or_default();
     let results = ResultParts::of(task);
     match task.status.state {
-        TaskState::InputRequired | TaskState::AuthRequired => RemoteResult { results, ..RemoteResult::input_required(text) },
+        TaskState::InputRequired | TaskState::AuthRequired => {
+            RemoteResult { results, ..RemoteResult::input_required(text) }
+        }
         TaskState::Completed => RemoteResult { results, ..RemoteResult::completed(whole_text(said, &task.artifacts)) },
         state => {
             let words = if text.is_empty() { "it gave no reason" } else { &text };
@@ -257,7 +259,8 @@ pub(super) fn build(
         AgentStatus::Failed { .. } | AgentStatus::Cancelled { .. } => "failed",
     };
     if state != "failed" && !result.results.parts.is_empty() || state == "completed" {
-        match map_output(request, remote, &result.results.for_mapping(agent, &result.text, state), state == "completed") {
+        match map_output(request, remote, &result.results.for_mapping(agent, &result.text, state), state == "completed")
+        {
             Ok(values) => events.extend(values.into_iter().map(|(name, value)| {
                 event(EventKind::Slot { name, value, filled_by: Some(FilledBy::Agent), reset: false })
             })),

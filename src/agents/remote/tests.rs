@@ -190,7 +190,12 @@ impl Harness {
         self.run_with(client, None, cx).await
     }
 
-    async fn run_with(&mut self, client: &ScriptedPeer, hooks: Option<Arc<dyn AgentHooks>>, cx: &CallContext) -> AgentOutcome {
+    async fn run_with(
+        &mut self,
+        client: &ScriptedPeer,
+        hooks: Option<Arc<dyn AgentHooks>>,
+        cx: &CallContext,
+    ) -> AgentOutcome {
         let definition = self.project.agent("far").unwrap().clone();
         let metadata = json!({"sender_id": "u1", "message_metadata": {"account": "a7"}});
         let task = AgentRequest {
@@ -349,7 +354,8 @@ async fn accepted_task_is_not_restarted_after_a_failed_status_request() {
 async fn message_that_was_not_accepted_is_retried_on_the_same_task() {
     let mut harness = Harness::new("");
     let gone = || Err(error(A2aErrorKind::Unreachable));
-    let client = ScriptedPeer::firsts([told("input-required", "How many?"), gone(), gone(), told("completed", "Done.")]);
+    let client =
+        ScriptedPeer::firsts([told("input-required", "How many?"), gone(), gone(), told("completed", "Done.")]);
     harness.run(&client).await;
     assert_eq!(harness.run(&client).await.status, AgentStatus::Finished);
     let tasks: Vec<_> = client.sent().into_iter().map(|message| message.task_id).collect();

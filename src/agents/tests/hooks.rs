@@ -12,8 +12,8 @@ use serde_json::{Value as Json, json};
 use super::harness::{Harness, calls, code, said, slots, text};
 use crate::{
     agents::{
-        hooks::{AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange, ToolBatch},
         decision,
+        hooks::{AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange, ToolBatch},
     },
     conversation::ReplyEvent,
     llm::{ChatMessage, ToolSpec},

@@ -82,7 +82,8 @@ async fn tool_beside_task_completed_runs_in_both_orders() {
 
 #[tokio::test]
 async fn unknown_tool_is_reported_to_the_model_or_ends_the_run() {
-    let mut harness = Harness::new("search", "", "hi", vec![calls("", &[("fnd", json!({}))]), text("Sorry, where from?")]);
+    let mut harness =
+        Harness::new("search", "", "hi", vec![calls("", &[("fnd", json!({}))]), text("Sorry, where from?")]);
     assert_eq!(harness.run().await.status, AgentStatus::AwaitingUser);
     let told = harness.request(1).last().unwrap().1.clone();
     assert!(told.starts_with("error: unknown_tool") && told.contains("fail, find, other, task_completed"), "{told}");
@@ -157,7 +158,8 @@ async fn results_of_the_task_are_in_its_next_turn_and_the_filler_only_once() {
 
 #[tokio::test]
 async fn channel_without_streaming_gets_whole_messages() {
-    let mut harness = Harness::new("search", "", "hi", vec![calls("One moment.", &[("find", json!({}))]), text("Here.")]);
+    let mut harness =
+        Harness::new("search", "", "hi", vec![calls("One moment.", &[("find", json!({}))]), text("Here.")]);
     harness.sink.whole = true;
     harness.run().await;
     assert!(harness.sink.pieces.iter().all(|piece| matches!(piece, ReplyEvent::Message { .. })));

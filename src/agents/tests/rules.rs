@@ -203,7 +203,11 @@ async fn invalid_call_is_not_confirmed_and_not_counted() {
     let outcome = harness.run().await;
     assert!(UnconfirmedCall::of(&outcome.metadata).is_empty());
     assert_eq!(executed(&outcome), [("find".into(), "failed".into())]);
-    assert!(harness.request(1).last().unwrap().1.starts_with("error[bad_arguments]"), "{:?}", harness.request(1).last());
+    assert!(
+        harness.request(1).last().unwrap().1.starts_with("error[bad_arguments]"),
+        "{:?}",
+        harness.request(1).last()
+    );
 
     let once = "configuration:\n  tools:\n    find: { max_calls: 1 }\n";
     let steps = vec![wrong(), calls("", &[("find", json!({"port": "A"}))]), text("There.")];

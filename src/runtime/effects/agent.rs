@@ -14,7 +14,7 @@ use crate::{
     agents::{self, Agent, AgentHooks, AgentRequest, ReactAgent},
     context::CallContext,
     effect::EffectClass,
-    journal::{Once, Step},
+    journal::{Step, StepResult},
     runtime::{
         project_runtime::ProjectRuntime,
         turn::{TurnContext, TurnSink},
@@ -120,7 +120,7 @@ async fn run_custom(
         let cx = limit.map_or_else(|| cx.clone(), |limit| cx.within(limit));
         agents::run_custom(agent, task, sink, &cx).await
     };
-    let outcome = turn.record.journal.once(step, work).await.and_then(Once::known);
+    let outcome = turn.record.journal.once(step, work).await.and_then(StepResult::into_outcome);
     outcome.unwrap_or_else(|error| failed_outcome(call, "A0510", error.to_string()))
 }
 

@@ -10,7 +10,7 @@ use crate::{
     agents::AgentHost,
     context::CallContext,
     effect::EffectClass,
-    journal::{Once, Step},
+    journal::{Step, StepResult},
     runtime::turn::{TurnContext, TurnFailures},
 };
 
@@ -37,8 +37,8 @@ impl AgentHost for TurnAgentHost<'_> {
             let step = Step { key: &cx.key, kind: "note", class: EffectClass::Read, request: "" };
             // What cannot be noted is decided anew, should the turn run again.
             match self.turn.record.journal.once(step, work).await {
-                Ok(Once::Replayed(noted)) => Some(noted),
-                Ok(Once::Performed(_) | Once::Unknown) | Err(_) => None,
+                Ok(StepResult::Replayed(noted)) => Some(noted),
+                Ok(StepResult::Performed(_) | StepResult::Unknown) | Err(_) => None,
             }
         })
     }

@@ -48,7 +48,7 @@ async fn invalid_responses_of_a_hook_server_are_distinguished() {
     for (answer, why) in [
         (http(500, "{}"), "status 500"),
         (http(302, "{}"), "status 302"),
-        (http(200, "<html>"), "not as agreed"),
+        (http(200, "<html>"), "does not follow the protocol"),
         (http(200, &many), "more than 32 tools"),
         (http(200, &large), "larger than"),
     ] {
