@@ -1,5 +1,4 @@
-//! The exchange with one address by gRPC: the service `action_server_webhook.ActionService`. Whole answers
-//! alone: pieces of a streamed one come as messages, as they do over HTTP.
+//! Requests to an action server over gRPC: the service `action_server_webhook.ActionService` of `rasa-sdk`, without streaming.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use prost::Message;
@@ -10,9 +9,9 @@ use serde_json::{Map, Value as Json, json, value::RawValue};
 
 use super::{
     ActionRequest,
-    answer::{self, Answer},
-    body::{VERSION, too_large},
-    wire::Wire,
+    http::ActionEndpoint,
+    response::{self, ActionResponse},
+    webhook_body::{VERSION, too_large},
 };
 use crate::{
     context::CallContext,
@@ -22,7 +21,7 @@ use crate::{
     secret::Secret,
 };
 
-/// Messages of `action_webhook.proto` of the library; the number stands at each field.
+/// Messages of `action_webhook.proto` of `rasa-sdk`.
 mod messages {
     use std::collections::BTreeMap;
 
@@ -93,7 +92,7 @@ mod messages {
         e2e_actions: Vec<Struct>,
     }
 
-    /// `Intent`, `Entity` and `Action`: a name, or a name with what is said about it.
+    /// `Intent`, `Entity` and `Action`: a name, optionally with properties.
     #[derive(Clone, PartialEq, Message, Deserialize)]
     #[serde(from = "Json")]
     pub(super) struct Named {
@@ -113,7 +112,7 @@ mod messages {
         }
     }
 
-    /// A map of texts alone: other values are written as JSON, and nothing is left out.
+    /// A map of strings: other values are written as JSON.
     fn texts<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
         let fields = Option::<serde_json::Map<String, Json>>::deserialize(deserializer)?.unwrap_or_default();
         let text = |value: Json| match value {
@@ -160,12 +159,12 @@ use messages::{
     ActionsRequest, ActionsResponse, HealthCheckRequest, HealthCheckResponse, WebhookRequest, WebhookResponse,
 };
 
-/// Whether an address is one of gRPC.
+/// Whether a URL is one of gRPC.
 pub(super) fn is_grpc(url: &str) -> bool {
     url.starts_with("grpc://") || url.starts_with("grpcs://")
 }
 
-impl Wire {
+impl ActionEndpoint {
     /// Runs one action.
     pub(super) async fn call_by_grpc(
         &self,
@@ -173,16 +172,16 @@ impl Wire {
         request: ActionRequest<'_>,
         domain: Option<&RawValue>,
         cx: &CallContext,
-    ) -> Result<Answer, StepError> {
-        let unfit = |reason: String| StepError::new("unsupported", reason);
-        let mut caller = self.caller(url).map_err(unfit)?;
-        caller = caller.with_header("idempotency-key", &Secret::new(request.idempotency_key)).map_err(unfit)?;
-        let told = |error| unfit(format!("gRPC cannot carry the conversation: {error}"));
+    ) -> Result<ActionResponse, StepError> {
+        let unsupported = |reason: String| StepError::new("unsupported", reason);
+        let mut caller = self.caller(url).map_err(unsupported)?;
+        caller = caller.with_header("idempotency-key", &Secret::new(request.idempotency_key)).map_err(unsupported)?;
+        let conversion_error = |error| unsupported(format!("gRPC cannot carry the conversation: {error}"));
         let message = WebhookRequest {
             next_action: request.action.to_string(),
             sender_id: request.conversation.to_string(),
-            tracker: Some(Deserialize::deserialize(request.tracker).map_err(told)?),
-            domain: domain.map(|domain| serde_json::from_str(domain.get())).transpose().map_err(told)?,
+            tracker: Some(Deserialize::deserialize(request.tracker).map_err(conversion_error)?),
+            domain: domain.map(|domain| serde_json::from_str(domain.get())).transpose().map_err(conversion_error)?,
             version: VERSION.to_owned(),
             domain_digest: Some(self.digest.clone()),
         };
@@ -193,7 +192,7 @@ impl Wire {
             tokio::select! {
                 biased;
                 answered = caller.unary("/action_server_webhook.ActionService/Webhook", message, limits::ACTION_ANSWER, cx) => answered,
-                // Only a kill test ever comes here.
+                // Reached only in tests that kill the process.
                 () = failpoint::while_waiting("C13", limits::TOOL_GRACE) => Err(GrpcError::Broken(String::new())),
             }
         };
@@ -201,19 +200,19 @@ impl Wire {
         let name = request.action.as_str();
         match answered {
             Ok(WebhookResponse { events, responses }) => {
-                self.note(Ok(()));
+                self.record_status(Ok(()));
                 let maps = |all: Vec<Struct>| all.into_iter().map(|one| Json::Object(one.into())).collect::<Vec<_>>();
-                Ok(answer::of(Map::from_iter([
+                Ok(response::from_grpc(Map::from_iter([
                     ("events".to_owned(), json!(maps(events))),
                     ("responses".to_owned(), json!(maps(responses))),
                 ])))
             }
             Err(GrpcError::Refused { code, message, .. }) => {
-                self.note(Ok(()));
-                let (status, body) = refusal(code, &message);
-                Ok(answer::read(name, status, body.to_string().as_bytes(), false))
+                self.record_status(Ok(()));
+                let (status, body) = http_equivalent(code, &message);
+                Ok(response::read(name, status, body.to_string().as_bytes(), false))
             }
-            Err(trouble) => Err(self.failed(trouble)).inspect_err(|error| self.note(Err(error))),
+            Err(trouble) => Err(self.failed(trouble)).inspect_err(|error| self.record_status(Err(error))),
         }
     }
 
@@ -222,15 +221,16 @@ impl Wire {
             GrpcError::Unreachable(why) => {
                 StepError::new("unreachable", format!("the action server cannot be reached: {why}"))
             }
-            GrpcError::TooLarge => {
-                StepError::in_doubt("bad_answer", format!("its answer is larger than {} bytes", limits::ACTION_ANSWER))
-            }
+            GrpcError::TooLarge => StepError::in_doubt(
+                "bad_answer",
+                format!("its response is larger than {} bytes", limits::ACTION_ANSWER),
+            ),
             GrpcError::DeadlineExceeded => {
                 StepError::in_doubt("timeout", format!("no answer within {} s", self.timeout.as_secs_f64()))
             }
-            GrpcError::Cancelled => StepError::in_doubt("cancelled", "nobody waits for it any more"),
+            GrpcError::Cancelled => StepError::in_doubt("cancelled", "the call was cancelled"),
             GrpcError::Broken(why) => {
-                StepError::in_doubt("lost", format!("the connection broke before the answer: {why}"))
+                StepError::in_doubt("lost", format!("the connection was lost before the response: {why}"))
             }
             GrpcError::Refused { code, message, .. } => {
                 StepError::reported("server_error", format!("it failed ({code:?}): {message}"))
@@ -238,49 +238,49 @@ impl Wire {
         }
     }
 
-    /// The actions of the server: first whether it lives, then what it has.
-    pub(super) async fn names_by_grpc(&self, url: &str, cx: &CallContext) -> Result<Vec<String>, String> {
+    /// Checks the health of the server, then requests its actions.
+    pub(super) async fn list_actions_by_grpc(&self, url: &str, cx: &CallContext) -> Result<Vec<String>, String> {
         let cx = cx.with_timeout(limits::ACTION_HEALTH);
         if !self.serves_by_grpc(url, &cx).await? {
-            return Err("its health service does not say `SERVING`".to_owned());
+            return Err("its health service does not return `SERVING`".to_owned());
         }
         let path = "/action_server_webhook.ActionService/Actions";
         let listed = self.caller(url)?.unary(path, ActionsRequest {}, limits::ACTION_ANSWER, &cx).await;
-        let listed: ActionsResponse = listed.map_err(|trouble| self.untold("its actions are", trouble))?;
+        let listed: ActionsResponse = listed.map_err(|trouble| self.list_error("its actions are", trouble))?;
         let maps = listed.actions.into_iter().map(Map::<String, Json>::from);
         Ok(maps.filter_map(|action| Some(action.get("name")?.as_str()?.to_owned())).collect())
     }
 
-    /// Whether the server says that it serves; one without the service of health counts as one that does.
+    /// Whether the health service returns `SERVING`; a server without a health service counts as serving.
     async fn serves_by_grpc(&self, url: &str, cx: &CallContext) -> Result<bool, String> {
         let question = HealthCheckRequest { service: "ActionServer".to_owned() };
         let asked = self.caller(url)?.unary("/grpc.health.v1.Health/Check", question, limits::ACTION_ANSWER, cx).await;
         match asked {
             Ok(HealthCheckResponse { status }) => {
-                self.note(Ok(()));
+                self.record_status(Ok(()));
                 Ok(status == 1)
             }
             Err(GrpcError::Refused { code: Code::Unimplemented | Code::NotFound, .. }) => Ok(true),
-            Err(trouble) => Err(self.untold("its health is", trouble)),
+            Err(trouble) => Err(self.list_error("its health is", trouble)),
         }
     }
 
-    fn untold(&self, what: &str, trouble: GrpcError) -> String {
+    fn list_error(&self, what: &str, trouble: GrpcError) -> String {
         if trouble == GrpcError::DeadlineExceeded {
             return format!("{what} not told within {} s", limits::ACTION_HEALTH.as_secs());
         }
         let error = self.failed(trouble);
-        self.note(Err(&error));
+        self.record_status(Err(&error));
         error.message
     }
 
-    /// A caller that says who we are; parameters go beside the request, since gRPC has no query, and so do those that stand in
-    /// the address. The words of an error never hold the address: it may hold a token.
+    /// A client with headers and credentials. gRPC has no query, so that parameters, including those of the URL, are sent as metadata.
+    /// The text of an error never contains the URL, because it may contain a token.
     fn caller(&self, url: &str) -> Result<GrpcClient, String> {
-        let unfit = "`url` of `action_endpoint` cannot be asked".to_owned();
-        let (url, own) = place(url).ok_or_else(|| unfit.clone())?;
+        let unsupported = "the `url` of `action_endpoint` is invalid or not allowed".to_owned();
+        let (url, own) = parse_address(url).ok_or_else(|| unsupported.clone())?;
         let client = self.http.as_ref().map_err(Clone::clone)?.http2().map_err(|error| error.to_string())?;
-        let mut caller = GrpcClient::new(client.clone(), url.as_str()).map_err(|_| unfit)?;
+        let mut caller = GrpcClient::new(client.clone(), url.as_str()).map_err(|_| unsupported)?;
         for (name, value) in own.iter().chain(&self.params).chain(&self.headers) {
             caller = caller.with_header(name, value)?;
         }
@@ -292,9 +292,8 @@ impl Wire {
     }
 }
 
-/// Host and port of an address, and the parameters in it. A path says nothing here: the one of the webhook over HTTP is often
-/// left standing, and the library's own client passes it by as well.
-fn place(url: &str) -> Option<(Url, Vec<(String, Secret)>)> {
+/// Host and port of a URL, and its parameters. The path is ignored, as in Rasa's own client: often it is that of the HTTP webhook.
+fn parse_address(url: &str) -> Option<(Url, Vec<(String, Secret)>)> {
     let mut url = crate::http::parse_endpoint_url(&parse_address(url)).ok()?;
     let own = url.query_pairs().map(|(name, value)| (name.into_owned(), Secret::new(value.into_owned()))).collect();
     url.set_query(None);
@@ -303,8 +302,8 @@ fn place(url: &str) -> Option<(Url, Vec<(String, Secret)>)> {
     Some((url, own))
 }
 
-/// A refusal in the terms of HTTP, which say the same: the library writes what it would write there into the words of the status.
-fn refusal(code: Code, message: &str) -> (u16, Json) {
+/// The HTTP status and body that correspond to a gRPC error: `rasa-sdk` writes the same JSON into the message of the gRPC status.
+fn http_equivalent(code: Code, message: &str) -> (u16, Json) {
     let said: Json = serde_json::from_str(message).unwrap_or_default();
     let words = said.get("message").and_then(Json::as_str).unwrap_or(message);
     let named = said.get("action_name").is_some();
@@ -312,7 +311,7 @@ fn refusal(code: Code, message: &str) -> (u16, Json) {
     match code {
         Code::NotFound if said.get("resource_type").and_then(Json::as_str) == Some("DOMAIN") => (449, body(true)),
         Code::NotFound => (404, body(named)),
-        // An action that rejects its execution is told like a failure that names it.
+        // An action that rejects its execution looks like a failure that names the action.
         Code::Internal if named => (400, body(true)),
         Code::InvalidArgument | Code::ResourceExhausted => (422, body(false)),
         Code::Unauthenticated | Code::PermissionDenied => (401, body(false)),
@@ -329,15 +328,15 @@ mod tests {
     use super::{messages::*, *};
 
     #[test]
-    fn a_refusal_means_what_it_means_over_http() {
+    fn grpc_errors_have_the_outcomes_of_their_http_equivalents() {
         let read = |code, message: &str| {
-            let (status, body) = refusal(code, message);
-            answer::read("a", status, body.to_string().as_bytes(), false)
+            let (status, body) = http_equivalent(code, message);
+            response::read("a", status, body.to_string().as_bytes(), false)
         };
         let rejected = read(Code::Internal, r#"{"action_name": "a", "message": "not now"}"#);
-        assert_eq!(rejected, Answer::Outcome(ActionOutcome::Rejected { reason: "not now".into() }));
+        assert_eq!(rejected, ActionResponse::Outcome(ActionOutcome::Rejected { reason: "not now".into() }));
         let domain = r#"{"action_name": "a", "message": "no domain", "resource_type": "DOMAIN"}"#;
-        assert_eq!(read(Code::NotFound, domain), Answer::WantsDomain);
+        assert_eq!(read(Code::NotFound, domain), ActionResponse::DomainRequired);
         for (code, message, wanted) in [
             (Code::NotFound, r#"{"action_name": "a", "message": "", "resource_type": "ACTION"}"#, ("not_found", false)),
             (Code::Unimplemented, "no such method", ("not_found", false)),
@@ -347,26 +346,28 @@ mod tests {
             (Code::Internal, "proxy", ("server_error", true)),
             (Code::Unavailable, "", ("server_error", true)),
         ] {
-            let Answer::Outcome(ActionOutcome::Failed(error)) = read(code, message) else { unreachable!("{code:?}") };
+            let ActionResponse::Outcome(ActionOutcome::Failed(error)) = read(code, message) else {
+                unreachable!("{code:?}")
+            };
             assert_eq!((error.code.as_str(), error.may_have_run), wanted, "{code:?} {message}");
         }
     }
 
     #[test]
-    fn of_an_address_host_and_port_are_asked_and_parameters_are_told() {
-        for (written, asked, told) in [
+    fn address_is_split_into_host_port_and_parameters() {
+        for (written, asked, conversion_error) in [
             ("grpc://host:5055", "http://host:5055/", vec![]),
             ("grpc://host:5055?token=x", "http://host:5055/", vec![("token", "x")]),
             ("grpcs://host:5055/webhook?token=a%20b&k=1", "https://host:5055/", vec![("token", "a b"), ("k", "1")]),
         ] {
-            let (url, own) = place(written).unwrap();
+            let (url, own) = parse_address(written).unwrap();
             let own: Vec<_> = own.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
-            assert_eq!((url.as_str(), own), (asked, told));
+            assert_eq!((url.as_str(), own), (asked, conversion_error));
         }
     }
 
     #[test]
-    fn a_conversation_and_a_domain_become_messages() {
+    fn conversation_and_domain_become_messages() {
         let tracker = json!({"sender_id": "u", "slots": {"n": 3}, "latest_message": {}, "events": [{"event": "x"}],
             "paused": false, "followup_action": null, "active_loop": {"name": "f", "odd": 1}, "stack": [], "user_id": null});
         let read: Tracker = Deserialize::deserialize(&tracker).unwrap();

@@ -1,16 +1,15 @@
-//! Custom actions that run elsewhere: the client of action servers.
+//! The client of action servers, which run custom actions over HTTP or gRPC. It can also serve a Python module of actions itself.
 //!
-//! *For*: handing an action step to a server over HTTP or gRPC, or to Python code that this program serves itself. *Entry*: [`open`],
-//! then [`ActionServer::run`]. *Never*: nothing is tried twice here (the journal knows what may be repeated), a failure is never
-//! taken for success, and no event is applied or rendered: what the server says goes to the dialogue engine as it came.
+//! [`open`] creates the client, [`ActionServer::run`] runs an action. The client does not retry; the journal decides what may be
+//! repeated. A failure is never treated as success. Events of the server are passed to the dialogue engine unchanged.
 
-mod answer;
-mod body;
-mod client;
 #[cfg(feature = "grpc")]
 mod grpc;
-mod module;
-mod wire;
+mod http;
+mod http_server;
+mod python;
+mod response;
+mod webhook_body;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -22,8 +21,8 @@ use segue_engine::{
 };
 use serde_json::Value as Json;
 
-pub use self::module::python_trouble;
-use self::{client::HttpServer, module::ModuleServer, wire::Wire};
+pub use self::python::check_python;
+use self::{http::ActionEndpoint, http_server::HttpActionServer, python::PythonActionServer};
 pub use crate::health::Health;
 use crate::{clock::Clock, context::CallContext, http::HttpClients};
 
@@ -36,49 +35,49 @@ pub struct ActionRequest<'a> {
     pub conversation: &'a ConversationId,
     /// The state of the conversation in the tracker format.
     pub tracker: &'a Json,
-    /// A key that is the same when the same step is tried again.
+    /// The idempotency key: the same when the same step is tried again.
     pub idempotency_key: &'a str,
 }
 
-/// Somebody who runs custom actions.
+/// Runs custom actions.
 pub trait ActionServer: Send + Sync {
-    /// Runs one. Never an error: the flow must be told. *Cancellation*: dropping the future gives the call up; whether it ran is
-    /// then unknown, and the journal says so for a `write`.
+    /// Runs one action. A failure is an [`ActionOutcome`], because the flow handles it. *Cancellation*: dropping the future abandons the
+    /// call; whether the action ran is then not known, and the journal reports that for a `write`.
     fn run<'a>(&'a self, request: ActionRequest<'a>, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome>;
-    /// How much of a conversation it wants to see.
-    fn wants(&self) -> TrackerEvents {
+    /// Which events of the conversation the server gets.
+    fn tracker_events(&self) -> TrackerEvents {
         TrackerEvents::All
     }
-    /// The actions it has, asked now.
+    /// Requests the names of the server's actions.
     ///
     /// # Errors
-    /// It does not answer; the text is for operators.
-    fn names<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<Vec<String>, String>>;
-    /// Whether it answers, for `/health`.
+    /// The server does not respond; the text is for operators.
+    fn list_actions<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<Vec<String>, String>>;
+    /// Whether the server is reachable, for `/health`.
     fn status(&self) -> Health;
-    /// Closes it; waits at most as long as the context allows.
+    /// Closes the client; waits at most until the deadline of `cx`.
     fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()>;
 }
 
-/// What an action server needs of the process around it.
+/// The services and settings of the process that the client uses.
 #[derive(Clone)]
 pub struct ActionEnvironment {
-    /// Where time comes from.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// The pooled HTTP client.
     pub http: HttpClients,
-    /// The project's folder: modules are looked for there, and certificates.
+    /// The folder of the project: modules and certificates are found there.
     pub directory: PathBuf,
-    /// The environment of this process; a module of actions gets all of it.
+    /// The environment variables of this process; a Python module of actions gets all of them.
     pub environment: Arc<[(String, String)]>,
 }
 
-/// The server that `action_endpoint` names. Nothing is asked or started before somebody needs it.
-pub fn open(def: &ActionEndpointDef, project: &Project, around: ActionEnvironment) -> Arc<dyn ActionServer> {
-    let wire = Wire::new(def, project, &around);
+/// The server of `action_endpoint`. It is contacted or started at the first use.
+pub fn open(def: &ActionEndpointDef, project: &Project, process: ActionEnvironment) -> Arc<dyn ActionServer> {
+    let endpoint = ActionEndpoint::new(def, project, &process);
     match (&def.url, &def.module) {
-        (None, Some(module)) => Arc::new(ModuleServer::new(module, wire, around)),
-        (url, _) => Arc::new(HttpServer::new(url.as_deref().unwrap_or_default(), wire)),
+        (None, Some(module)) => Arc::new(PythonActionServer::new(module, endpoint, process)),
+        (url, _) => Arc::new(HttpActionServer::new(url.as_deref().unwrap_or_default(), endpoint)),
     }
 }
 

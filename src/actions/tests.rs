@@ -1,8 +1,8 @@
-//! The client against a server on loopback that says what a test wants, and against children that only look like Python.
+//! The client with a scripted server on loopback, and with child processes that imitate Python.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 #[cfg(unix)]
-mod modules;
+mod python;
 mod server;
 
 use std::{sync::Arc, time::Duration};
@@ -32,7 +32,7 @@ fn project() -> Project {
     crate::project::from_texts(FILES).project.unwrap()
 }
 
-/// Time by hand, but for the short pause between two looks, which ends at once.
+/// A manual clock, on which the short pause between two polls ends at once.
 #[derive(Clone, Default)]
 struct Paced(ManualClock);
 
@@ -89,8 +89,8 @@ fn fine(heard: &Heard) -> Option<String> {
 }
 
 #[tokio::test]
-async fn the_domain_goes_only_where_it_is_asked_for() {
-    // Keeps one domain by its digest, as the library does.
+async fn domain_is_sent_only_on_request() {
+    // Caches one domain by its digest, like `rasa-sdk`.
     let kept = std::sync::Mutex::new(None);
     let server = Server::start(move |heard| {
         let mut kept = kept.lock().unwrap();
@@ -125,7 +125,7 @@ async fn the_domain_goes_only_where_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_selective_domain_goes_only_to_actions_that_ask() {
+async fn selective_domain_is_sent_only_to_actions_with_send_domain() {
     let server = Server::start(|heard| {
         let has = heard.json.get("domain").is_some();
         if has { fine(heard) } else { Some(answer(449, "{}")) }
@@ -141,7 +141,7 @@ async fn a_selective_domain_goes_only_to_actions_that_ask() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_has_enough_is_given_up() {
+async fn repeated_request_for_the_domain_is_an_error() {
     let server = Server::start(|_| Some(answer(449, "{}"))).await;
     let (client, clock) = client(&server.url, |_| {});
     assert_eq!(error(run(&*client, &clock, "action_a").await).code, "bad_answer");
@@ -149,7 +149,7 @@ async fn a_server_that_never_has_enough_is_given_up() {
 }
 
 #[tokio::test]
-async fn who_we_are_is_said_as_the_endpoint_says() {
+async fn headers_parameters_and_basic_auth_are_sent() {
     let server = Server::start(fine).await;
     let (client, clock) = client(&server.url, |def| {
         def.params = vec![("token".to_owned(), "secret&1".to_owned())];
@@ -169,7 +169,7 @@ async fn who_we_are_is_said_as_the_endpoint_says() {
 }
 
 #[tokio::test]
-async fn compression_follows_the_environment_where_the_endpoint_is_silent() {
+async fn compression_defaults_to_the_environment() {
     let server = Server::start(fine).await;
     let def = ActionEndpointDef { url: Some(server.url.clone()), ..ActionEndpointDef::default() };
     for (value, wanted) in [("true", Some("deflate")), ("0", None)] {
@@ -206,7 +206,7 @@ async fn every_kind_of_failure_has_its_code() {
         assert_eq!((error.code.as_str(), error.may_have_run), (code, in_doubt), "{action}: {}", error.message);
         assert!(!error.message.contains("hush"), "{}", error.message);
     }
-    // Bound and never listening: nobody else gets the port, and nobody answers there.
+    // Bound and never listening: the port stays reserved, and nothing responds there.
     let nobody = tokio::net::TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let port = nobody.local_addr().unwrap().port();
@@ -229,7 +229,7 @@ async fn every_kind_of_failure_has_its_code() {
 }
 
 #[tokio::test]
-async fn a_slow_action_is_given_up_after_its_time() {
+async fn slow_action_times_out() {
     for (configured, limit) in [(None, limits::ACTION_DEADLINE), (Some(Duration::from_secs(3)), Duration::from_secs(3))]
     {
         let server = Server::silent().await;
@@ -249,7 +249,7 @@ async fn a_slow_action_is_given_up_after_its_time() {
 }
 
 #[tokio::test]
-async fn a_check_asks_for_health_and_actions() {
+async fn list_actions_requests_health_and_actions() {
     let server = Server::start(|heard| match heard.line.split(' ').nth(1)? {
         "/deep/health" => Some(answer(200, r#"{"status": "ok"}"#)),
         "/deep/actions" => Some(answer(200, r#"[{"name": "action_a"}, {}]"#)),
@@ -259,17 +259,17 @@ async fn a_check_asks_for_health_and_actions() {
     let deep = server.url.replace("/webhook", "/deep/webhook");
     let (client, clock) = client(&deep, |_| {});
     let cx = clock.0.context(Duration::from_secs(60));
-    assert_eq!(client.names(&cx).await.unwrap(), ["action_a"]);
+    assert_eq!(client.list_actions(&cx).await.unwrap(), ["action_a"]);
     let (client, _) = self::client(&server.url, |_| {});
-    assert!(client.names(&cx).await.unwrap_err().contains("404"));
+    assert!(client.list_actions(&cx).await.unwrap_err().contains("404"));
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_say_how_it_is_is_given_up() {
+async fn silent_server_times_out_in_list_actions() {
     let server = Server::silent().await;
     let (client, clock) = client(&server.url, |_| {});
     let cx = clock.0.context(Duration::from_secs(60));
-    let mut asking = std::pin::pin!(client.names(&cx));
+    let mut asking = std::pin::pin!(client.list_actions(&cx));
     while server.heard().is_empty() {
         assert!(futures::poll!(&mut asking).is_pending());
         tokio::task::yield_now().await;

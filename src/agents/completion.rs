@@ -1,4 +1,4 @@
-//! When a run is over: the finishing tool of open agents, the conditions of task agents, and what is recorded then.
+//! The built-in tools that complete a run, and the recorder that turns a run into its outcome.
 
 use minijinja::context;
 use segue_engine::{
@@ -11,13 +11,15 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
-use super::{AgentRequest, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken};
+use super::{
+    AgentRequest, answer_stream::StreamedText, profile::Profile, slot_tools, slots::RunSlots, transcript::RunTranscript,
+};
 use crate::{context::CallContext, effect::EffectClass, llm::ToolSpec, prompts::PromptSet};
 
-/// The name of the finishing tool. The loop knows it by this name alone.
+/// The name of the tool with which an open agent completes its task.
 pub(super) const TASK_COMPLETED: &str = "task_completed";
 
-/// The tools that belong to the profile, not to a server.
+/// The built-in tools of a profile: `task_completed` for open agents, slot tools for task agents.
 pub(super) fn built_in_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet) -> Vec<ToolSpec> {
     match profile.kind {
         AgentKind::Open => vec![task_completed(prompts)],
@@ -41,89 +43,95 @@ fn task_completed(prompts: &PromptSet) -> ToolSpec {
     }
 }
 
-/// What has happened in a run so far; becomes its outcome.
-pub(super) struct Ledger<'a> {
-    task: &'a AgentRequest<'a>,
+/// Collects the events and results of a run, and builds its outcome.
+pub(super) struct RunRecorder<'a> {
+    request: &'a AgentRequest<'a>,
     events: Vec<Event>,
     results: Vec<Json>,
-    /// What the frame keeps for the next turn of the task.
+    /// Metadata for the agent's frame, for the next turn of the task.
     pub(super) metadata: Map<String, Json>,
-    /// Slots that hooks set: they stand among the events already.
-    pub(super) hooked: Vec<Arc<str>>,
+    /// Slots that hooks set; their events exist already.
+    pub(super) slots_set_by_hooks: Vec<Arc<str>>,
 }
 
-impl<'a> Ledger<'a> {
-    /// An empty one.
-    pub(super) fn new(task: &'a AgentRequest<'a>) -> Self {
-        Self::after(task, Vec::new())
+impl<'a> RunRecorder<'a> {
+    /// An empty recorder.
+    pub(super) fn new(request: &'a AgentRequest<'a>) -> Self {
+        Self::with_events(request, Vec::new())
     }
-    /// One in which something stands already.
-    pub(super) fn after(task: &'a AgentRequest<'a>, events: Vec<Event>) -> Self {
-        Self { task, events, results: Vec::new(), metadata: Map::new(), hooked: Vec::new() }
+    /// A recorder that starts with these events.
+    pub(super) fn with_events(request: &'a AgentRequest<'a>, events: Vec<Event>) -> Self {
+        Self { request, events, results: Vec::new(), metadata: Map::new(), slots_set_by_hooks: Vec::new() }
     }
-    /// What happened so far.
+    /// The events so far.
     pub(super) fn into_events(self) -> Vec<Event> {
         self.events
     }
     /// Adds an event.
-    pub(super) fn event(&mut self, kind: EventKind, cx: &CallContext) {
-        let call = self.task.call;
+    pub(super) fn record(&mut self, kind: EventKind, cx: &CallContext) {
+        let call = self.request.call;
         let place = FlowLocation { active_flow: Some(call.flow_id.clone()), step_id: Some(call.step_id.clone()) };
         self.events.push(Event { at: cx.clock.now(), kind, location: place });
     }
-    /// Adds a text that the user saw.
-    pub(super) fn said(&mut self, spoken: &Spoken, kind: BotKind, in_exchange: bool, cx: &CallContext) {
-        if spoken.text.is_empty() {
+    /// Adds an event for a text that the user saw.
+    pub(super) fn record_text(&mut self, streamed: &StreamedText, kind: BotKind, in_exchange: bool, cx: &CallContext) {
+        if streamed.text.is_empty() {
             return;
         }
         let bot = BotMessage {
-            reply: Reply::text(spoken.text.clone()),
+            reply: Reply::text(streamed.text.clone()),
             utter_action: None,
             kind,
-            agent: Some(self.task.call.agent.clone()),
-            reply_id: Some(spoken.id.clone()),
+            agent: Some(self.request.call.agent.clone()),
+            reply_id: Some(streamed.id.clone()),
             in_exchange,
-            truncated: spoken.cut,
+            truncated: streamed.truncated,
             ..BotMessage::default()
         };
-        self.event(EventKind::bot(bot), cx);
+        self.record(EventKind::bot(bot), cx);
     }
-    /// Adds a tool's result for programs.
-    pub(super) fn result(&mut self, name: &str, result: Json) {
+    /// Adds the structured result of a tool.
+    pub(super) fn record_result(&mut self, name: &str, result: Json) {
         let parts = [("name".to_owned(), Json::from(name)), ("result".to_owned(), result)];
         self.results.push(Json::Object(Map::from_iter(parts)));
     }
-    /// Closes the run. Exchanges go before the last words, so that a later prompt shows them in the order they happened.
+    /// Builds the outcome. Exchanges come before the final message, so that a later prompt shows them in the order of time.
     pub(super) fn close(
         mut self,
         status: AgentStatus,
         profile: &Profile,
         slots: &RunSlots<'_>,
-        session: &Session,
-        last: Option<(&Spoken, BotKind)>,
+        transcript: &RunTranscript,
+        last: Option<(&StreamedText, BotKind)>,
         cx: &CallContext,
     ) -> AgentOutcome {
-        let effect = |tool: &str| self.task.tools.get(tool).map(|entry| entry.spec.effect);
-        let exchanges = session.exchanges(|tool| effect(tool).is_some_and(|effect| effect != EffectClass::Read));
-        // One that is stopped may be asked to go on.
-        let goes_on = matches!(status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. });
-        // A hook may keep a finished one open.
-        let may_go_on = goes_on || self.task.hooks.is_some() && status == AgentStatus::Finished;
-        if may_go_on && !exchanges.is_empty() {
-            let agent_id = self.task.call.agent.clone();
-            self.event(EventKind::AgentExchanges { agent_id, exchanges: Arc::new(exchanges) }, cx);
+        let effect = |tool: &str| self.request.tools.get(tool).map(|entry| entry.spec.effect);
+        let exchanges = transcript.exchanges(|tool| effect(tool).is_some_and(|effect| effect != EffectClass::Read));
+        // A cancelled run may be resumed.
+        let resumes = matches!(status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. });
+        // A hook may keep a finished task open.
+        let may_resume = resumes || self.request.hooks.is_some() && status == AgentStatus::Finished;
+        if may_resume && !exchanges.is_empty() {
+            let agent_id = self.request.call.agent.clone();
+            self.record(EventKind::AgentExchanges { agent_id, exchanges: Arc::new(exchanges) }, cx);
         }
-        self.slots(&status, profile, slots, cx);
-        if let Some((spoken, kind)) = last {
-            self.said(spoken, kind, false, cx);
+        self.record_slots(&status, profile, slots, cx);
+        if let Some((streamed, kind)) = last {
+            self.record_text(streamed, kind, false, cx);
         }
         let data = Json::Array(self.results);
         AgentOutcome { status, events: self.events, data, metadata: self.metadata }
     }
 
     /// A finished task sets every exit slot, changed or not; any other end sets those that changed.
-    fn slots(&mut self, status: &AgentStatus, profile: &Profile, slots: &RunSlots<'_>, cx: &CallContext) {
-        for name in profile.exit_slots.iter().filter(|name| !self.hooked.contains(name)).cloned().collect::<Vec<_>>() {
+    fn record_slots(&mut self, status: &AgentStatus, profile: &Profile, slots: &RunSlots<'_>, cx: &CallContext) {
+        for name in profile
+            .exit_slots
+            .iter()
+            .filter(|name| !self.slots_set_by_hooks.contains(name))
+            .cloned()
+            .collect::<Vec<_>>()
+        {
             let name = &name;
             let changed = slots.recorded().contains_key(name);
             if !changed && *status != AgentStatus::Finished {
@@ -136,7 +144,7 @@ impl<'a> Ledger<'a> {
                 filled_by: Some(FilledBy::Agent),
                 reset: false,
             };
-            self.event(event, cx);
+            self.record(event, cx);
         }
     }
 }

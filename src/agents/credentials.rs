@@ -1,4 +1,4 @@
-//! Who we are to remote agents and to hooks behind an address: `auth` and `hook_auth`.
+//! Outgoing authentication to remote agents and hook servers: `auth` and `hook_auth`.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::{
     secret::Secret,
 };
 
-/// The credentials that an `auth` of the project stands for.
+/// The credentials that an `auth` section of the project defines.
 ///
 /// # Errors
-/// In words, for operators: a key is missing.
+/// A text for operators: a key is missing.
 pub fn credentials(auth: &AuthDef, clock: &Arc<dyn Clock>, http: &HttpClients) -> Result<OutboundCredentials, String> {
     if let Some(oauth) = &auth.oauth {
         let url = required(&oauth.token_url, "token_url")?;

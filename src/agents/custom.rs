@@ -1,4 +1,4 @@
-//! Agents written in Rust: what their code is given for one message, and what becomes of what it does.
+//! Agents written in Rust: the trait [`Agent`], its context [`AgentRun`], and the execution of one run.
 
 use std::{fmt, pin::pin, sync::Arc};
 
@@ -14,10 +14,10 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
-    AgentRequest, calls,
-    completion::Ledger,
-    speech::{self, Heard},
-    step,
+    AgentRequest,
+    answer_stream::{self, ModelTurn},
+    completion::RunRecorder,
+    decision, tool_calls,
 };
 use crate::{
     context::{CallContext, WaitError},
@@ -26,7 +26,7 @@ use crate::{
     tools::{ToolOutcome, invoke::CheckedCall, registry::ToolSet, with_causes},
 };
 
-/// An agent written in Rust. A flow calls it by its name, as it calls any other.
+/// An agent written in Rust. A flow calls it by its name, like any other agent.
 ///
 /// ```
 /// use segue::prelude::*;
@@ -45,26 +45,26 @@ use crate::{
 /// ```
 #[async_trait]
 pub trait Agent: Send + Sync {
-    /// Works on one message of the user, until it asks the user something, is done, or fails.
+    /// Works on one message of the user until it asks the user something, completes its task, or fails.
     ///
-    /// What it says, the calls of its model and of its tools are recorded one by one. After a crash it runs again, and they answer from
-    /// the record; whatever else it does is done again.
+    /// Messages, model calls and tool calls are recorded one by one. After a crash the method runs again, and recorded calls return
+    /// their recorded results; everything else it does happens again.
     ///
-    /// *Cancellation*: the future is dropped where it waits, when the user interrupts or the time of the run is over; what it had
-    /// said and recorded by then stays. A call of a tool or of the model that is under way ends first: one that changes something is
-    /// never cut.
+    /// *Cancellation*: when the user interrupts or the deadline of the run passes, the future is dropped where it waits; messages and
+    /// records up to then are kept. A tool call or model call in progress ends first: a call that changes something is never
+    /// interrupted.
     async fn run(&self, run: &mut AgentRun<'_>) -> AgentResult;
 }
 
-/// How a run ends: [`AgentRun::ask`], [`AgentRun::finish`] and their like make an [`AgentEnd`]; any error becomes an
-/// [`AgentError`] by `?`.
+/// The result of a run: [`AgentRun::ask`], [`AgentRun::finish`], [`AgentRun::wait`] and [`AgentRun::done`] return an [`AgentEnd`];
+/// `?` turns any error into an [`AgentError`].
 pub type AgentResult = Result<AgentEnd, AgentError>;
 
-/// How a run of an agent ended. Made by the methods of [`AgentRun`].
+/// The end of a run, returned by the methods of [`AgentRun`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentEnd(AgentStatus);
 
-/// An agent gave up: the flow goes on at the step's `on_error`, else ends with the words of `pattern_internal_error`.
+/// The failure of an agent. The flow continues at the step's `on_error`; without one, `pattern_internal_error` is triggered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentError {
     code: String,
@@ -72,14 +72,14 @@ pub struct AgentError {
 }
 
 impl AgentError {
-    /// The code of an agent that says nothing more exact.
+    /// The code of an error without a code of its own.
     pub const CODE: &str = "A0523";
 
-    /// Gives up; the reason is for operators.
+    /// An error; the reason is for operators.
     pub fn new(reason: impl Into<String>) -> Self {
         Self { code: Self::CODE.to_owned(), reason: reason.into() }
     }
-    /// A code of your own for operators; it is also what callers of the REST channel get as `X-Turn-Error`.
+    /// Sets a code of your own for operators; the REST channel also returns it in the header `X-Turn-Error`.
     #[must_use]
     pub fn code(mut self, code: impl Into<String>) -> Self {
         self.code = code.into();
@@ -99,117 +99,118 @@ impl<E: std::error::Error> From<E> for AgentError {
     }
 }
 
-/// One run of an agent written in Rust: the message it works on, and everything that it may do.
+/// The context of one run of an agent written in Rust: the message, the conversation, and methods for replies, models and tools.
 pub struct AgentRun<'a> {
-    task: &'a AgentRequest<'a>,
-    ledger: Ledger<'a>,
+    request: &'a AgentRequest<'a>,
+    recorder: RunRecorder<'a>,
     slots: Map<String, Json>,
     out: &'a mut dyn ReplySink,
     cx: &'a CallContext,
-    /// How many steps were taken: each gets a key of its own, which is the same when the turn runs again.
+    /// Number of steps so far: each has a key of its own, which is the same when the turn runs again.
     steps: u32,
-    /// Held by the step that is under way. Whoever stops the run waits for it: a step sees the stop itself and records what came of it.
-    under_way: Arc<Mutex<()>>,
+    /// Locked by the step in progress. Stopping a run waits for it: a step sees the cancellation itself and records its result.
+    step_lock: Arc<Mutex<()>>,
 }
 
 impl<'a> AgentRun<'a> {
     /// The newest message of the user.
     pub fn user_message(&self) -> &'a str {
-        &self.task.call.user_message
+        &self.request.call.user_message
     }
-    /// Why and where the agent was called.
+    /// The calling flow and step, and the state of the task.
     pub fn call(&self) -> &'a AgentCall {
-        self.task.call
+        self.request.call
     }
-    /// The conversation as it was when the run began; the newest message of the user is in it.
+    /// The conversation at the start of the run; it contains the newest message of the user.
     pub fn conversation(&self) -> &'a Conversation {
-        self.task.conversation
+        self.request.conversation
     }
     /// Its `config.yml`.
     pub fn definition(&self) -> &'a AgentDef {
-        self.task.definition
+        self.request.definition
     }
     /// The project.
     pub fn project(&self) -> &'a Arc<Project> {
-        self.task.project
+        self.request.project
     }
-    /// Deadline, cancellation and clock. What `clock` says is recorded.
+    /// Deadline, cancellation and clock. The time of `clock` is recorded, so that a replay sees the same time.
     pub fn cx(&self) -> &CallContext {
         self.cx
     }
-    /// The value of a slot; `None` where it has none.
+    /// The value of a slot; `None` if it has none.
     pub fn slot(&self, name: &str) -> Option<&Json> {
-        let value = self.slots.get(name).or_else(|| self.task.conversation.slots.get(name));
+        let value = self.slots.get(name).or_else(|| self.request.conversation.slots.get(name));
         value.filter(|value| !value.is_null())
     }
-    /// Sets a slot; `null` empties it.
+    /// Sets a slot; `null` clears it.
     pub fn set_slot(&mut self, name: &str, value: impl Into<Json>) {
         let value = value.into();
         self.slots.insert(name.to_owned(), value.clone());
         let (name, filled_by) = (SlotName::from(name), Some(FilledBy::Agent));
-        self.ledger.event(EventKind::Slot { name, value, filled_by, reset: false }, self.cx);
+        self.recorder.record(EventKind::Slot { name, value, filled_by, reset: false }, self.cx);
     }
-    /// What the agent keeps for its next run of the same task.
+    /// Data that the agent keeps for its next run of the same task.
     pub fn memory(&mut self) -> &mut Map<String, Json> {
-        &mut self.ledger.metadata
+        &mut self.recorder.metadata
     }
 
-    /// Says something and works on.
+    /// Sends a message and continues the run.
     pub async fn say(&mut self, message: impl Into<Reply>) {
         self.send(message.into(), BotKind::Intermediate).await;
     }
-    /// Says something and waits for the user: the next message starts the next run.
+    /// Sends a message and ends the run; the user's next message starts the next run.
     pub async fn ask(&mut self, message: impl Into<Reply>) -> AgentResult {
         self.send(message.into(), BotKind::InputRequired).await;
         self.wait()
     }
-    /// Says something, and the task is done: the flow goes on.
+    /// Sends a message and completes the task; the flow continues.
     pub async fn finish(&mut self, message: impl Into<Reply>) -> AgentResult {
         self.send(message.into(), BotKind::FinalResponse).await;
         self.done()
     }
-    /// Waits for the user, as [`ask`](Self::ask), without saying anything.
+    /// Ends the run and waits for the user, like [`ask`](Self::ask), without a message.
     pub fn wait(&self) -> AgentResult {
         Ok(AgentEnd(AgentStatus::AwaitingUser))
     }
-    /// The task is done, as with [`finish`](Self::finish), without saying anything.
+    /// Completes the task, like [`finish`](Self::finish), without a message.
     pub fn done(&self) -> AgentResult {
         Ok(AgentEnd(AgentStatus::Finished))
     }
 
-    /// Asks the model of the agent and shows nothing of its answer.
+    /// Calls the model of the agent; its response is not sent to the user.
     ///
     /// # Errors
-    /// The model gave no whole answer.
-    pub async fn chat(&mut self, request: ChatRequest) -> Result<Arc<ChatResponse>, AgentError> {
+    /// The model gave no complete response.
+    pub async fn chat(&mut self, chat_request: ChatRequest) -> Result<Arc<ChatResponse>, AgentError> {
         let (cx, _under_way) = self.begin("llm").await;
-        Ok(self.task.llm.chat(request, &cx).await?.finish().await?)
+        Ok(self.request.llm.chat(chat_request, &cx).await?.finish().await?)
     }
-    /// Asks the model of the agent and says the text of its answer, while it comes where the channel can show that.
+    /// Calls the model of the agent and sends the text of its response to the user; streams it if the channel supports that.
     ///
     /// # Errors
-    /// The model gave no whole answer. What the user saw of it is recorded as said.
-    pub async fn say_answer(&mut self, mut request: ChatRequest) -> Result<Arc<ChatResponse>, AgentError> {
+    /// The model gave no complete response. The part that the user saw is recorded as a message.
+    pub async fn say_answer(&mut self, mut chat_request: ChatRequest) -> Result<Arc<ChatResponse>, AgentError> {
         let (cx, _under_way) = self.begin("llm").await;
-        request.streamed_to_user = self.out.streams();
-        let (answer, spoken) = match speech::ask(self.task, request, None, self.out, &cx).await {
-            Heard::Answer(answer, spoken) => (Ok(answer), spoken),
-            Heard::Broken(error, spoken) => (Err(error.into()), spoken),
-        };
-        spoken.end(BotKind::Intermediate, self.out, &cx).await;
-        self.ledger.said(&spoken, BotKind::Intermediate, false, &cx);
+        chat_request.streamed_to_user = self.out.streams();
+        let (answer, streamed) =
+            match answer_stream::stream_answer(self.request, chat_request, None, self.out, &cx).await {
+                ModelTurn::Answer(answer, streamed) => (Ok(answer), streamed),
+                ModelTurn::Failed(error, streamed) => (Err(error.into()), streamed),
+            };
+        streamed.send_end(BotKind::Intermediate, self.out, &cx).await;
+        self.recorder.record_text(&streamed, BotKind::Intermediate, false, &cx);
         answer
     }
     /// The tools of the agent: those of its `connections` and those registered for it.
     pub fn tools(&self) -> &'a ToolSet {
-        &self.task.tools
+        &self.request.tools
     }
     /// Calls a tool of the agent.
     pub async fn call_tool(&mut self, name: &str, arguments: Json) -> ToolOutcome {
         let (cx, _under_way) = self.begin("call").await;
         let call = ToolCall { id: "".into(), name: name.into(), arguments: ToolArguments::json(arguments.clone()) };
-        let outcome = match CheckedCall::find(&self.task.tools, name, arguments) {
-            Ok(checked) => checked.send(&calls::tool_context(0, &call, self.task, None, &cx), None).await,
+        let outcome = match CheckedCall::find(&self.request.tools, name, arguments) {
+            Ok(checked) => checked.send(&tool_calls::tool_context(0, &call, self.request, None, &cx), None).await,
             Err(outcome) => outcome,
         };
         let status = match &outcome {
@@ -218,8 +219,8 @@ impl<'a> AgentRun<'a> {
             ToolOutcome::Unknown(_) => "unknown",
             ToolOutcome::Pending(_) => "pending",
         };
-        let event = calls::executed(&call, self.task, status, &outcome.for_model(), Default::default());
-        self.ledger.event(event, &cx);
+        let event = tool_calls::tool_executed(&call, self.request, status, &outcome.for_model(), Default::default());
+        self.recorder.record(event, &cx);
         outcome
     }
 
@@ -229,53 +230,53 @@ impl<'a> AgentRun<'a> {
         }
         let (cx, _under_way) = self.begin("say").await;
         let id: Arc<str> = cx.key.as_str().into();
-        let piece = ReplyEvent::Message { id: id.clone(), message: Box::new(reply.clone()), kind };
-        // A channel that is gone does not end the run: what was said is stored with the turn, and delivered from there.
-        let _ = self.out.send(piece, &cx).await;
-        let agent = Some(self.task.call.agent.clone());
+        let event = ReplyEvent::Message { id: id.clone(), message: Box::new(reply.clone()), kind };
+        // A lost channel does not end the run: the message is stored with the turn and delivered from there.
+        let _ = self.out.send(event, &cx).await;
+        let agent = Some(self.request.call.agent.clone());
         let said = BotMessage { reply, kind, agent, reply_id: Some(id), ..BotMessage::default() };
-        self.ledger.event(EventKind::bot(said), &cx);
+        self.recorder.record(EventKind::bot(said), &cx);
     }
 
-    /// Begins a step, which is under way as long as the guard lives.
+    /// Begins a step, which is in progress until the guard is dropped.
     async fn begin(&mut self, kind: &str) -> (CallContext, OwnedMutexGuard<()>) {
-        let under_way = self.under_way.clone().lock_owned().await;
+        let step_lock = self.step_lock.clone().lock_owned().await;
         self.steps += 1;
-        (self.cx.step(format!("{kind}.{}", self.steps - 1)), under_way)
+        (self.cx.step(format!("{kind}.{}", self.steps - 1)), step_lock)
     }
 }
 
 impl fmt::Debug for AgentRun<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentRun").field("task", &self.task).finish_non_exhaustive()
+        f.debug_struct("AgentRun").field("request", &self.request).finish_non_exhaustive()
     }
 }
 
-/// Runs an agent within its time; what it had done when it was stopped is in the outcome.
+/// Runs an agent until it ends or `cx` stops it; the outcome contains the events up to then.
 pub(crate) async fn run(
     agent: &dyn Agent,
-    task: &AgentRequest<'_>,
+    request: &AgentRequest<'_>,
     out: &mut dyn ReplySink,
     cx: &CallContext,
 ) -> AgentOutcome {
-    let mut ledger = Ledger::new(task);
-    ledger.metadata = task.call.metadata_if_not_run();
-    let under_way = Arc::<Mutex<()>>::default();
-    let mut run = AgentRun { task, ledger, slots: Map::new(), out, cx, steps: 0, under_way: under_way.clone() };
-    let status = match until_stopped(agent.run(&mut run), &under_way, cx).await {
+    let mut recorder = RunRecorder::new(request);
+    recorder.metadata = request.call.metadata_if_not_run();
+    let step_lock = Arc::<Mutex<()>>::default();
+    let mut run = AgentRun { request, recorder, slots: Map::new(), out, cx, steps: 0, step_lock: step_lock.clone() };
+    let status = match until_stopped(agent.run(&mut run), &step_lock, cx).await {
         Ok(Ok(AgentEnd(status))) => status,
-        Ok(Err(error)) => step::failed(&error.code, error.reason),
-        Err(stopped) => step::failed(step::DEADLINE, stopped.to_string()),
+        Ok(Err(error)) => decision::failed(&error.code, error.reason),
+        Err(stopped) => decision::failed(decision::CODE_DEADLINE, stopped.to_string()),
     };
-    let status = step::unless_stopped(status, cx);
-    let metadata = std::mem::take(&mut run.ledger.metadata);
-    AgentOutcome { status, events: run.ledger.into_events(), data: Json::Null, metadata }
+    let status = decision::unless_stopped(status, cx);
+    let metadata = std::mem::take(&mut run.recorder.metadata);
+    AgentOutcome { status, events: run.recorder.into_events(), data: Json::Null, metadata }
 }
 
-/// Waits for the run of an agent. When it is stopped, the step under way ends first, and no other begins.
+/// Waits for the run of an agent. When it is stopped, the step in progress ends first, and no other begins.
 async fn until_stopped(
     run: impl Future<Output = AgentResult>,
-    under_way: &Mutex<()>,
+    step_lock: &Mutex<()>,
     cx: &CallContext,
 ) -> Result<AgentResult, WaitError> {
     let mut run = pin!(run);
@@ -283,8 +284,8 @@ async fn until_stopped(
         Ok(ended) => Ok(ended),
         Err(stopped) => tokio::select! {
             biased;
-            // The lock is fair: whoever waits for it gets it before the next step of the agent.
-            _ = under_way.lock() => Err(stopped),
+            // The lock is fair: this waiter gets it before the next step of the agent.
+            _ = step_lock.lock() => Err(stopped),
             ended = &mut run => Ok(ended),
         },
     }

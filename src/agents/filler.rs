@@ -1,9 +1,8 @@
-//! Something to hear while tools work: said only when they are slow, only when the agent said nothing itself, and never a
-//! promise of how it will end.
+//! Filler messages during slow tool calls. They are sent only if the agent sent no text itself, and they promise no result.
 //!
-//! The texts are the response `utter_agent_filler`, or how far the tool is where it tells (`news.rs`); no two in a row are the
-//! same. What was said is noted, so a turn that runs again from its record says the same and no clock decides it a second time.
-//! A cancelled turn, such as one that the user speaks into, says nothing more.
+//! The text is the response `utter_agent_filler`, or the progress of the tool if it reports any (`progress.rs`); two consecutive
+//! fillers differ if possible. Sent fillers are recorded, so that a turn that runs again sends the same ones and does not depend on
+//! the clock. A cancelled turn sends no more fillers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,9 +11,9 @@ use serde_json::{Map, json};
 
 use super::{
     AgentRequest,
-    completion::Ledger,
-    news::{News, Told},
-    speech::Spoken,
+    answer_stream::StreamedText,
+    completion::RunRecorder,
+    progress::{ProgressFeed, ProgressReporter},
 };
 use crate::{
     context::CallContext,
@@ -22,65 +21,66 @@ use crate::{
     limits,
 };
 
-/// The response with the texts.
-const RESPONSE: &str = "utter_agent_filler";
+/// The response with the filler texts.
+const FILLER_RESPONSE: &str = "utter_agent_filler";
 
-/// What the record of one round of calls holds.
+/// The fillers of one batch of calls, as recorded.
 #[derive(Default, Serialize, Deserialize)]
-struct Noted {
-    said: Vec<Arc<str>>,
+struct FillerRecord {
+    #[serde(rename = "said")]
+    sent: Vec<Arc<str>>,
 }
 
-/// Waits beside work that may be slow.
+/// Sends fillers while work is slow.
 pub(super) struct Fillers<'a> {
-    task: &'a AgentRequest<'a>,
+    request: &'a AgentRequest<'a>,
     after: Option<Duration>,
     last: Option<Arc<str>>,
-    told: Told,
+    progress: ProgressReporter,
 }
 
 impl<'a> Fillers<'a> {
-    /// With the pace of the channel on which the user wrote.
-    pub(super) fn of(task: &'a AgentRequest<'a>) -> Self {
-        let message = task.conversation.latest_message.as_ref();
+    /// With the delay that `filler_after` sets for the channel of the user's message.
+    pub(super) fn of(request: &'a AgentRequest<'a>) -> Self {
+        let message = request.conversation.latest_message.as_ref();
         let channel = message.map_or("", |message| &*message.input_channel);
-        let pace = task.definition.rules.filler_after.as_ref();
-        let after = pace.filter(|_| task.definition.enable_filler_messages).and_then(|pace| pace.on(channel));
-        Self { task, after, last: None, told: Told::default() }
+        let pace = request.definition.rules.filler_after.as_ref();
+        let after = pace.filter(|_| request.definition.enable_filler_messages).and_then(|pace| pace.on(channel));
+        Self { request, after, last: None, progress: ProgressReporter::default() }
     }
 
-    /// Where the one call of a round tells how far it is, before the work begins.
-    pub(super) fn listen(&mut self) -> News {
-        self.told.anew();
-        self.told.news.clone()
+    /// Resets the progress and returns the feed for the next call.
+    pub(super) fn listen(&mut self) -> ProgressFeed {
+        self.progress.reset();
+        self.progress.feed.clone()
     }
 
-    /// Does the work. While it takes long, and unless `quiet`, the user hears that it goes on.
-    pub(super) async fn beside<T: Send>(
+    /// Waits for the work and, unless `quiet`, sends fillers while it is slow.
+    pub(super) async fn run_with_fillers<T: Send>(
         &mut self,
         work: impl Future<Output = T> + Send,
         quiet: bool,
-        ledger: &mut Ledger<'_>,
+        recorder: &mut RunRecorder<'_>,
         out: &mut dyn ReplySink,
         cx: &CallContext,
     ) -> T {
         let Some(after) = self.after.filter(|_| !quiet) else { return work.await };
-        let (cx, desk) = (cx.step("filler"), self.task.desk);
-        let (mut noted, mut done) = (Noted::default(), None);
+        let (cx, host) = (cx.step("filler"), self.request.host);
+        let (mut record, mut done) = (FillerRecord::default(), None);
         let mut work = std::pin::pin!(work);
-        let speaking = async {
+        let sending = async {
             let mut wait = after;
-            while done.is_none() && noted.said.len() < limits::FILLER_MESSAGES {
+            while done.is_none() && record.sent.len() < limits::FILLER_MESSAGES {
                 let until = cx.clock.deadline(wait);
                 tokio::select! {
                     biased;
                     result = &mut work => done = Some(result),
                     () = cx.cancel.cancelled() => break,
                     () = cx.clock.sleep(until) => {
-                        let Some(text) = self.next(noted.said.len()) else { break };
-                        self.say(&text, noted.said.len(), out, &cx).await;
-                        noted.said.push(text);
-                        // Each silence is longer than the one before: nobody wants to be told every three seconds.
+                        let Some(text) = self.next(record.sent.len()) else { break };
+                        self.say(&text, record.sent.len(), out, &cx).await;
+                        record.sent.push(text);
+                        // Each pause is three times as long as the one before, so that fillers do not become a nuisance.
                         wait = wait.saturating_mul(3);
                     }
                 }
@@ -88,39 +88,40 @@ impl<'a> Fillers<'a> {
             if done.is_none() {
                 done = Some((&mut work).await);
             }
-            json!(noted)
+            json!(record)
         };
-        let recorded = desk.once(&cx, Box::pin(speaking)).await;
+        let recorded = host.once(&cx, Box::pin(sending)).await;
         if let Some(recorded) = recorded {
-            noted = serde_json::from_value(recorded).unwrap_or_default();
-            for (at, text) in noted.said.iter().enumerate() {
+            record = serde_json::from_value(recorded).unwrap_or_default();
+            for (at, text) in record.sent.iter().enumerate() {
                 self.say(text, at, out, &cx).await;
             }
         }
-        keep(&noted, ledger, &cx);
+        record_fillers(&record, recorder, &cx);
         match done {
             Some(done) => done,
             None => work.await,
         }
     }
 
-    /// The next text: how far it is, where that is known; else by turns, never the one before again where there is another.
+    /// The next text: the progress, if there is any; else the next variation that differs from the previous filler.
     fn next(&mut self, at: usize) -> Option<Arc<str>> {
-        let first = self.task.conversation.events;
-        if let Some(news) = self.told.next(self.task, first.wrapping_add(at as u64)) {
-            return Some(news);
+        let first = self.request.conversation.events;
+        if let Some(progress) = self.progress.next(self.request, first.wrapping_add(at as u64)) {
+            return Some(progress);
         }
-        let texts = (first..first + 8).filter_map(|lot| self.task.desk.words(RESPONSE, &Map::new(), lot));
+        let texts =
+            (first..first + 8).filter_map(|lot| self.request.host.render_response(FILLER_RESPONSE, &Map::new(), lot));
         let mut texts = texts.peekable();
         let any = texts.peek().cloned();
-        texts.find(|text| Some(text) != self.last.as_ref() && !self.heard_before(text)).or(any)
+        texts.find(|text| Some(text) != self.last.as_ref() && !self.is_latest_filler(text)).or(any)
     }
 
-    /// Whether it is the last text of this conversation.
-    fn heard_before(&self, text: &Arc<str>) -> bool {
+    /// Whether it is the newest filler of the conversation.
+    fn is_latest_filler(&self, text: &Arc<str>) -> bool {
         self.last.is_none()
             && self
-                .task
+                .request
                 .conversation
                 .history
                 .iter()
@@ -133,14 +134,14 @@ impl<'a> Fillers<'a> {
     }
 
     async fn say(&mut self, text: &Arc<str>, at: usize, out: &mut dyn ReplySink, cx: &CallContext) {
-        Spoken::whole(&cx.step(at), text.clone()).end(BotKind::Filler, out, cx).await;
+        StreamedText::whole(&cx.step(at), text.clone()).send_end(BotKind::Filler, out, cx).await;
         self.last = Some(text.clone());
     }
 }
 
-/// Puts what was said into the events, once it is noted: the note has set the clock, now as in every later life of the turn.
-fn keep(noted: &Noted, ledger: &mut Ledger<'_>, cx: &CallContext) {
-    for (at, text) in noted.said.iter().enumerate() {
-        ledger.said(&Spoken::whole(&cx.step(at), text.clone()), BotKind::Filler, false, cx);
+/// Adds the fillers to the events. This happens after they are recorded, because the record sets the clock of the turn.
+fn record_fillers(record: &FillerRecord, recorder: &mut RunRecorder<'_>, cx: &CallContext) {
+    for (at, text) in record.sent.iter().enumerate() {
+        recorder.record_text(&StreamedText::whole(&cx.step(at), text.clone()), BotKind::Filler, false, cx);
     }
 }

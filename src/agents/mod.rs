@@ -1,35 +1,35 @@
-//! Loops with a goal.
+//! Executors of agents: one invocation of an agent for one user message.
 //!
-//! Entries: `ReactAgent::run`, our own loop; [`Agent::run`], the code of somebody else; `remote::run`, an agent over A2A. Each is one
-//! invocation for one user message. What it asks of models and tools goes through the handles of its `AgentRequest`; these are
-//! recorded, so a run can be replayed. This module never touches the stack, stores nothing and knows no channel: what happened comes
-//! back as the events of an `AgentOutcome`.
+//! There are three kinds: `ReactAgent::run` is the built-in loop, [`Agent::run`] an agent written in Rust, and `remote::run` an agent
+//! over A2A. Models and tools are called through the handles of the `AgentRequest`; these are recorded, so that a run can be
+//! replayed. This module never changes the stack, stores nothing and does not depend on channels: a run returns its events in an
+//! `AgentOutcome`.
 
-mod answers;
-mod calls;
-mod claims;
+mod agent_loop;
+mod answer_stream;
 mod completion;
+mod confirmation;
 mod credentials;
 mod custom;
+mod decision;
 mod filler;
-mod gate;
-mod hooked;
+mod grounding;
+mod hook_decorator;
+mod hook_run;
 pub mod hooks;
-mod news;
-mod offer;
 mod own_prompt;
+mod policy;
 mod profile;
+mod progress;
 mod prompt_cache;
 mod react;
 pub(crate) mod remote;
-mod run;
-mod session;
 mod slot_tools;
 mod slots;
-mod speech;
-mod step;
 #[cfg(test)]
 mod tests;
+mod tool_calls;
+mod transcript;
 
 use std::{fmt, sync::Arc};
 
@@ -48,74 +48,74 @@ pub use self::{
 pub(crate) use self::{custom::run as run_custom, react::ReactAgent};
 use crate::{context::CallContext, llm::Llm, tools::registry::ToolSet};
 
-/// What an agent is given for one invocation.
+/// The input of one invocation of an agent.
 #[derive(Clone)]
 pub(crate) struct AgentRequest<'a> {
     /// The project.
     pub(crate) project: &'a Arc<Project>,
-    /// The conversation as it stands; the newest user message is in it.
+    /// The conversation, which contains the newest user message.
     pub(crate) conversation: &'a Conversation,
-    /// Why and where it was called.
+    /// The calling flow and step, and the state of the task.
     pub(crate) call: &'a AgentCall,
     /// Its `config.yml`.
     pub(crate) definition: &'a Arc<AgentDef>,
-    /// Its model; every answer is recorded.
+    /// Its model; every response is recorded.
     pub(crate) llm: Arc<dyn Llm>,
-    /// Its tools after filters, in the order in which the model sees them; every call is recorded.
+    /// Its tools after the filters of the configuration, in the order in which the model sees them; every call is recorded.
     pub(crate) tools: ToolSet,
-    /// Facts of the conversation and of the backend for tools; no model sees them.
+    /// Data of the conversation and of the backend for tools; it is never sent to a model.
     pub(crate) metadata: Arc<Map<String, Json>>,
     /// `_meta` for MCP calls by server name.
-    pub(crate) meta: Arc<Map<String, Json>>,
-    /// What others change about it, where somebody does.
+    pub(crate) mcp_meta: Arc<Map<String, Json>>,
+    /// The hooks registered for it, if any.
     pub(crate) hooks: Option<Arc<dyn AgentHooks>>,
-    /// Whether a hook wrote the user's message in other words: `call.user_message` stands for the one in the conversation.
-    pub(crate) rewritten: bool,
-    /// The slots as a hook left them, where one changed any: what is not among them is not there for this run.
+    /// Whether a hook changed the user's message: `call.user_message` then replaces the one in the conversation.
+    pub(crate) user_message_changed: bool,
+    /// The slots after a hook changed them, `None` if none did. A slot that is missing here does not exist for this run.
     pub(crate) slots: Option<Arc<Map<String, Json>>>,
-    /// What it asks of its surroundings beside models and tools.
-    pub(crate) desk: &'a dyn Desk,
+    /// Services beside models and tools.
+    pub(crate) host: &'a dyn AgentHost,
 }
 
-/// What a run asks of its surroundings beside models and tools.
-pub(crate) trait Desk: Send + Sync {
-    /// Does work that chance or a clock decides, and notes what it gives, so that the same turn, run again, decides it the same
-    /// way. What an earlier try noted at this step comes back instead, and the work is not polled. `None`: the work was done
-    /// now, or cannot be noted.
+/// Services that a run needs beside models and tools.
+pub(crate) trait AgentHost: Send + Sync {
+    /// Does work whose result depends on chance or on the clock, and records the result, so that the same turn gets the same result
+    /// when it runs again. Returns the result that an earlier attempt recorded at this step; `work` is then not polled. `None`
+    /// means that the work was done now, or that it cannot be recorded.
     fn once<'a>(&'a self, cx: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>>;
-    /// The text of a response of the project as the conversation stands, with these values for its placeholders; `lot`
-    /// chooses among its variations.
-    fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>>;
-    /// Tells operators of something that did not stop the run: a code that `segue explain` knows, and the matter.
-    fn warn(&self, code: &'static str, matter: String);
+    /// The text of a response of the project for this conversation, with these values for its placeholders; `lot` chooses one of
+    /// its variations.
+    fn render_response(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>>;
+    /// Reports to operators a problem that did not stop the run: a code that `segue explain` knows, and the message.
+    fn report_warning(&self, code: &'static str, message: String);
 }
 
-/// A desk that keeps nothing and has no words.
+/// A host that records nothing and has no responses.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NoDesk;
+pub(crate) struct NoHost;
 
 #[cfg(test)]
-impl Desk for NoDesk {
+impl AgentHost for NoHost {
     fn once<'a>(&'a self, _: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
         Box::pin(async move {
             work.await;
             None
         })
     }
-    fn words(&self, _: &str, _: &Map<String, Json>, _: u64) -> Option<Arc<str>> {
+    fn render_response(&self, _: &str, _: &Map<String, Json>, _: u64) -> Option<Arc<str>> {
         None
     }
-    fn warn(&self, _: &'static str, _: String) {}
+    fn report_warning(&self, _: &'static str, _: String) {}
 }
 
 impl fmt::Debug for AgentRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentTask").field("call", &self.call).finish_non_exhaustive()
+        f.debug_struct("AgentRequest").field("call", &self.call).finish_non_exhaustive()
     }
 }
 
-/// Names that tools of servers may not have in this run: those of the profile's own tools.
+/// Names that tools of servers may not have in this run: those of the built-in tools of the profile.
 pub(crate) fn reserved_names(project: &Project, call: &AgentCall) -> Vec<String> {
     profile::reserved_names(project, call)
 }

@@ -1,4 +1,4 @@
-//! The prompt that a project wrote for its agent.
+//! The prompt that a project defines for its agent.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use segue_engine::template::{Template, ZonedTime};
 use super::{
     AgentRequest,
     profile::Profile,
-    session::{now, readable},
     slots::RunSlots,
+    transcript::{now, readable_history},
 };
 use crate::llm::ChatMessage;
 
-/// The project's own prompt, rendered anew for each run, with the variables of all generations.
+/// The project's own prompt, rendered for each run, with the variables of all supported Rasa versions.
 pub(super) fn own_prompt(
-    task: &AgentRequest<'_>,
+    request: &AgentRequest<'_>,
     prompt: &Template,
     profile: &Profile,
     slots: &RunSlots<'_>,
 ) -> Result<Arc<ChatMessage>, String> {
-    let now = now(task);
+    let now = now(request);
     let part = |format: &str| Value::from(now.as_ref().and_then(|now| now.strftime(format).ok()));
-    let call = task.call;
+    let call = request.call;
     let variables = context! {
         current_datetime => now.as_ref().map(ZonedTime::to_value),
         current_date => part("%d %B, %Y"),
         current_time => part("%H:%M:%S"),
         current_day => part("%A"),
-        description => &*task.definition.description,
+        description => &*request.definition.description,
         slots => slots.snapshot(&profile.exit_slots).into_value(),
         slot_names => profile.slot_names(),
         enable_filler_messages => profile.fillers,
@@ -36,9 +36,9 @@ pub(super) fn own_prompt(
         resumed_last_request => call.resumed_last_request.as_deref().unwrap_or_default(),
         restarted => call.restarted,
         user_message => &*call.user_message,
-        conversation_history => readable(task),
-        recipient_id => task.conversation.id.as_str(),
+        conversation_history => readable_history(request),
+        recipient_id => request.conversation.id.as_str(),
     };
-    let text = task.project.templates.render(prompt, variables).map_err(|error| error.to_string())?;
+    let text = request.project.templates.render(prompt, variables).map_err(|error| error.to_string())?;
     Ok(ChatMessage::system(text.trim_end()))
 }

@@ -1,4 +1,4 @@
-//! What differs between the dialogue profiles of the one loop.
+//! The profile of a run: the settings in which open agents and task agents differ, and the limits of the loop.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,20 +16,20 @@ use crate::limits;
 pub(super) struct Profile {
     /// Open or task.
     pub(super) kind: AgentKind,
-    /// When a task agent is done: all must hold.
+    /// The conditions that complete a task: all must be true.
     pub(super) exit_if: Vec<Condition>,
     /// The slots that `exit_if` names, by first appearance: the order of their tools never changes.
     pub(super) exit_slots: Vec<Arc<str>>,
     /// Whether texts before tool calls are fillers.
     pub(super) fillers: bool,
-    /// What a failed tool does.
+    /// What happens when a tool fails.
     pub(super) on_tool_error: OnToolError,
-    /// Iterations of one run.
-    pub(super) iterations: u32,
-    /// Time for one tool call, where the author set one.
+    /// Model calls of one run.
+    pub(super) max_iterations: u32,
+    /// Time limit of one tool call, if the configuration sets one.
     pub(super) tool_timeout: Option<Duration>,
-    /// Answers in a row of which no call works; one more ends the run.
-    pub(super) failures: u32,
+    /// Consecutive model responses whose calls may all fail; one more ends the run.
+    pub(super) max_failed_answers: u32,
 }
 
 impl Profile {
@@ -37,19 +37,19 @@ impl Profile {
     pub(super) fn slot_names(&self) -> Vec<String> {
         self.exit_slots.iter().map(|name| name.to_string()).collect()
     }
-    /// The profile that the calling step and the agent's configuration make.
-    pub(super) fn of(task: &AgentRequest<'_>) -> Self {
-        let exit_if = exit_conditions(task.project, task.call);
-        let definition: &AgentDef = task.definition;
+    /// The profile from the calling step and the agent's configuration.
+    pub(super) fn of(request: &AgentRequest<'_>) -> Self {
+        let exit_if = exit_conditions(request.project, request.call);
+        let definition: &AgentDef = request.definition;
         Self {
-            kind: task.call.kind,
+            kind: request.call.kind,
             exit_slots: exit_slots(&exit_if),
             exit_if,
             fillers: definition.enable_filler_messages,
             on_tool_error: definition.on_tool_error,
-            iterations: definition.max_iterations.unwrap_or(limits::AGENT_ITERATIONS).min(limits::LOOP_MODEL_CALLS),
+            max_iterations: definition.max_iterations.unwrap_or(limits::AGENT_ITERATIONS).min(limits::LOOP_MODEL_CALLS),
             tool_timeout: definition.tool_timeout,
-            failures: limits::AGENT_FAILURES,
+            max_failed_answers: limits::AGENT_FAILURES,
         }
     }
 }

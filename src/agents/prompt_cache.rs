@@ -1,4 +1,4 @@
-//! The stable system messages of an agent, kept from run to run.
+//! A cache of the stable system messages of agents.
 
 use std::{
     collections::HashMap,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::{limits, llm::ChatMessage};
 
-/// What one of our own prompts depends on: the agent's description and the calling step.
+/// What a built-in prompt depends on: the agent's description and the calling step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PromptKey {
     /// Whether the step fills slots.
@@ -17,12 +17,12 @@ pub(super) struct PromptKey {
     pub(super) slots: Vec<Arc<str>>,
 }
 
-/// Rendered prompts by what they depend on, at most [`limits::AGENT_PROMPTS`].
+/// Rendered prompts by their key, at most [`limits::AGENT_PROMPTS`].
 #[derive(Default)]
 pub(super) struct PromptCache(Mutex<HashMap<PromptKey, Arc<ChatMessage>>>);
 
 impl PromptCache {
-    /// The message of this key, rendered if nobody has yet. A full cache begins anew.
+    /// The cached message of this key; renders it if it is missing. A full cache is cleared first.
     pub(super) fn get(
         &self,
         key: PromptKey,
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_cache_begins_anew() {
+    fn a_full_cache_is_cleared_and_errors_are_not_cached() {
         let cache = PromptCache::default();
         let get = |name: &str, rendered: Result<&str, &str>| {
             let key = PromptKey { is_task: false, description: name.into(), fillers: false, slots: Vec::new() };

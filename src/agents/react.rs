@@ -1,4 +1,4 @@
-//! The one loop: ask the model, run what it calls, ask again, until the profile says that it is enough.
+//! The built-in agent: it calls the model, runs the tool calls of the response, and repeats until the task is done.
 
 use std::sync::Arc;
 
@@ -7,125 +7,136 @@ use segue_engine::conversation::{AgentOutcome, AgentStatus, Event};
 
 use super::{
     AgentRequest,
-    claims::Claims,
-    completion::Ledger,
+    agent_loop::AgentLoop,
+    completion::RunRecorder,
+    decision::{self, LoopState},
     filler::Fillers,
-    gate::Gate,
-    hooked::{self, Hooked},
+    grounding::GroundingCheck,
+    hook_decorator::HookDecorator,
+    hook_run::{self, HookRun},
     hooks::AgentHooks,
-    offer::Asking,
+    policy::ToolPolicy,
     profile::Profile,
     prompt_cache::PromptCache,
-    run::Run,
-    session::Session,
     slots::RunSlots,
-    step::{self, Step},
+    transcript::RunTranscript,
 };
 use crate::{context::CallContext, conversation::ReplySink, prompts::PromptSet};
 
-/// An agent that reasons and acts in turn, open or task by the step that calls it.
+/// A ReAct agent: open or task agent, as the calling step decides.
 pub(crate) struct ReactAgent {
     prompts: Arc<PromptSet>,
     cache: PromptCache,
 }
 
 impl ReactAgent {
-    /// An agent that speaks to its model by these prompts.
+    /// An agent with these prompts.
     pub(crate) fn new(prompts: Arc<PromptSet>) -> Self {
         Self { prompts, cache: PromptCache::default() }
     }
 
-    /// Works on one user message. Never fails by `Err`: the outcome says how it ended. Boxed: the future is large.
+    /// Works on one user message. A failure is a status of the outcome. Boxed, because the future is large.
     ///
-    /// *Cancellation*: when `cx` is cancelled or its deadline passes, it ends at the next safe point with what has happened.
+    /// *Cancellation*: when `cx` is cancelled or its deadline passes, it ends at the next safe point with the events so far.
     pub(crate) fn run<'a>(
         &'a self,
-        task: AgentRequest<'a>,
+        request: AgentRequest<'a>,
         out: &'a mut dyn ReplySink,
         cx: &'a CallContext,
     ) -> BoxFuture<'a, AgentOutcome> {
         Box::pin(async move {
-            let cx = match task.definition.timeout {
+            let cx = match request.definition.timeout {
                 Some(limit) => cx.with_timeout(limit),
                 None => cx.clone(),
             };
-            self.hooked(&task, out, &cx).await
+            self.run_maybe_hooked(&request, out, &cx).await
         })
     }
 
-    /// One run, with hooks where somebody registered any. That is rare, so what they need stands in a box of its own.
-    async fn hooked(&self, task: &AgentRequest<'_>, out: &mut dyn ReplySink, cx: &CallContext) -> AgentOutcome {
-        let Some(hooks) = &task.hooks else { return self.work(task, None, Vec::new(), out, cx).await };
-        Box::pin(self.run_hooked(task, &**hooks, out, cx)).await
+    /// One run, with hooks if any are registered. Hooks are rare, so that their part of the future is boxed.
+    async fn run_maybe_hooked(
+        &self,
+        request: &AgentRequest<'_>,
+        out: &mut dyn ReplySink,
+        cx: &CallContext,
+    ) -> AgentOutcome {
+        let Some(hooks) = &request.hooks else { return self.run_loop(request, None, Vec::new(), out, cx).await };
+        Box::pin(self.run_hooked(request, &**hooks, out, cx)).await
     }
 
     async fn run_hooked(
         &self,
-        task: &AgentRequest<'_>,
+        request: &AgentRequest<'_>,
         hooks: &dyn AgentHooks,
         out: &mut dyn ReplySink,
         cx: &CallContext,
     ) -> AgentOutcome {
-        let mut ledger = Ledger::new(task);
-        let opened = Hooked::open(hooks, task, &mut ledger, out, cx).await;
-        let said = ledger.into_events();
-        let hooked = match opened {
-            Ok(hooked) => hooked,
+        let mut recorder = RunRecorder::new(request);
+        let started = HookRun::start(hooks, request, &mut recorder, out, cx).await;
+        let hook_events = recorder.into_events();
+        let hook_run = match started {
+            Ok(hook_run) => hook_run,
             Err(error) => {
-                let nothing = AgentOutcome { events: said, ..nothing(task, AgentStatus::Finished) };
-                return hooked::failed(nothing, &error, cx);
+                let outcome = AgentOutcome { events: hook_events, ..empty_outcome(request, AgentStatus::Finished) };
+                return hook_run::failed(outcome, &error, cx);
             }
         };
-        let call = hooked.call(task);
-        let task = hooked.task(task, &call);
-        let outcome = self.work(&task, Some(Box::new(hooked)), said, out, cx).await;
-        hooked::close(hooks, &task, false, outcome, out, cx).await
+        let call = hook_run.call(request);
+        let request = hook_run.request(request, &call);
+        let outcome = self.run_loop(&request, Some(Box::new(hook_run)), hook_events, out, cx).await;
+        hook_run::finish(hooks, &request, false, outcome, out, cx).await
     }
 
-    /// The loop. Each pass is one model call; what it decides is in `step`.
-    async fn work(
+    /// Prepares and runs the loop.
+    async fn run_loop(
         &self,
-        task: &AgentRequest<'_>,
-        hooked: Option<Box<Hooked<'_>>>,
-        said: Vec<Event>,
+        request: &AgentRequest<'_>,
+        hook_run: Option<Box<HookRun<'_>>>,
+        hook_events: Vec<Event>,
         out: &mut dyn ReplySink,
         cx: &CallContext,
     ) -> AgentOutcome {
-        let (prompts, profile) = (&*self.prompts, Profile::of(task));
-        let slots = RunSlots::new(task.project, task.conversation).seen_as(task.slots.clone());
-        let mut ledger = Ledger::after(task, said);
-        let mut asking = Asking { task, hooked: hooked.as_deref(), ledger: &mut ledger, out: &mut *out, cx };
+        let (prompts, profile) = (&*self.prompts, Profile::of(request));
+        let slots = RunSlots::new(request.project, request.conversation).with_view(request.slots.clone());
+        let mut recorder = RunRecorder::with_events(request, hook_events);
+        let mut asking =
+            HookDecorator { request, hooks: hook_run.as_deref(), recorder: &mut recorder, out: &mut *out, cx };
         let offered = match asking.tools(&profile, &slots, prompts).await {
             Ok(offered) => offered,
-            Err(error) => return broken(task, ledger, step::HOOK, error.to_string(), cx),
+            Err(error) => {
+                return failed_before_start(request, recorder, decision::CODE_HOOK_FAILED, error.to_string(), cx);
+            }
         };
-        let narrowed = hooked.is_some().then(|| AgentRequest {
-            tools: task.tools.clone().only(|name| offered.iter().any(|tool| *tool.name == *name)),
-            ..task.clone()
+        let narrowed = hook_run.is_some().then(|| AgentRequest {
+            tools: request.tools.clone().only(|name| offered.iter().any(|tool| *tool.name == *name)),
+            ..request.clone()
         });
-        let task = narrowed.as_ref().unwrap_or(task);
-        let mut session = match Session::open(task, &profile, &slots, prompts, &self.cache) {
-            Ok(session) => session,
-            Err(reason) => return broken(task, ledger, step::PROMPT, reason, cx),
+        let request = narrowed.as_ref().unwrap_or(request);
+        let mut transcript = match RunTranscript::new(request, &profile, &slots, prompts, &self.cache) {
+            Ok(transcript) => transcript,
+            Err(reason) => return failed_before_start(request, recorder, decision::CODE_PROMPT, reason, cx),
         };
-        let mut asking = Asking { task, hooked: hooked.as_deref(), ledger: &mut ledger, out: &mut *out, cx };
-        match asking.prompt(session.prompt()).await {
-            Ok(prompt) => session.set_prompt(prompt),
-            Err(error) => return broken(task, ledger, step::HOOK, error.to_string(), cx),
+        let mut asking =
+            HookDecorator { request, hooks: hook_run.as_deref(), recorder: &mut recorder, out: &mut *out, cx };
+        match asking.prompt(transcript.prompt()).await {
+            Ok(prompt) => transcript.set_prompt(prompt),
+            Err(error) => {
+                return failed_before_start(request, recorder, decision::CODE_HOOK_FAILED, error.to_string(), cx);
+            }
         }
-        let mut run = Run {
-            task,
+        let mut run = AgentLoop {
+            request,
             prompts,
             profile: &profile,
-            hooked,
+            hooks: hook_run,
             offered,
             slots,
-            session,
-            ledger,
-            gate: Gate::open(task),
-            fillers: Fillers::of(task),
-            claims: Claims::of(&task.definition.rules),
-            step: Step::default(),
+            transcript,
+            recorder,
+            policy: ToolPolicy::new(request),
+            fillers: Fillers::of(request),
+            grounding: GroundingCheck::of(&request.definition.rules),
+            state: LoopState::default(),
         };
         let end = run.work(out, cx).await;
         run.close(end, cx)
@@ -133,17 +144,23 @@ impl ReactAgent {
 }
 
 /// The outcome of a run that ended before its first model call.
-fn broken(task: &AgentRequest<'_>, ledger: Ledger<'_>, code: &str, reason: String, cx: &CallContext) -> AgentOutcome {
-    let nothing = nothing(task, step::unless_stopped(step::failed(code, reason), cx));
-    AgentOutcome { events: ledger.into_events(), ..nothing }
+fn failed_before_start(
+    request: &AgentRequest<'_>,
+    recorder: RunRecorder<'_>,
+    code: &str,
+    reason: String,
+    cx: &CallContext,
+) -> AgentOutcome {
+    let empty = empty_outcome(request, decision::unless_stopped(decision::failed(code, reason), cx));
+    AgentOutcome { events: recorder.into_events(), ..empty }
 }
 
 /// An outcome of a run in which nothing happened.
-fn nothing(task: &AgentRequest<'_>, status: AgentStatus) -> AgentOutcome {
+fn empty_outcome(request: &AgentRequest<'_>, status: AgentStatus) -> AgentOutcome {
     AgentOutcome {
         status,
         events: Vec::new(),
         data: serde_json::Value::Null,
-        metadata: task.call.metadata_if_not_run(),
+        metadata: request.call.metadata_if_not_run(),
     }
 }

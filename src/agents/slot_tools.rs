@@ -1,4 +1,4 @@
-//! The tools `set_slot_<name>`: typed by the slot, checked before anything is recorded.
+//! The tools `set_slot_<name>` of task agents. Their values are typed and validated before they are recorded.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::slots::RunSlots;
 use crate::{llm::ToolSpec, prompts::PromptSet};
 
-/// What the names of slot tools begin with.
+/// The prefix of the names of slot tools.
 pub(super) const PREFIX: &str = "set_slot_";
 /// The one parameter of a slot tool.
 pub(super) const PARAMETER: &str = "slot_value";
@@ -53,10 +53,10 @@ fn schema(kind: &SlotType) -> (Json, bool) {
     }
 }
 
-/// Turns what a model wrote into a value of the slot's type.
+/// Converts the argument of a model to a value of the slot's type.
 ///
 /// # Errors
-/// Why it is none, in words for the model.
+/// The reason, as text for the model.
 pub(super) fn coerce(kind: &SlotType, written: &Json) -> Result<Json, String> {
     if written.is_null() {
         return Ok(Json::Null);
@@ -134,14 +134,14 @@ fn scalar_text(written: &Json) -> Option<String> {
     }
 }
 
-/// Checks a value against the slot's own `validation`; the text of the refusal is the response's, if it is plain.
+/// Checks a value against the slot's `validation`; the reason is the text of its response.
 ///
 /// # Errors
-/// Why the value is refused, in words for the model.
+/// The reason for the rejection, as text for the model.
 pub(super) fn validate(slots: &RunSlots<'_>, project: &Arc<Project>, name: &str) -> Result<(), String> {
     let Some(validation) = slots.definition(name).and_then(|slot| slot.validation.as_ref()) else { return Ok(()) };
     for rejection in &validation.rejections {
-        if slots.holds(&rejection.condition) {
+        if slots.is_true(&rejection.condition) {
             return Err(refusal_text(slots, project, rejection.utter.as_str()));
         }
     }

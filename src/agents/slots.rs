@@ -1,4 +1,4 @@
-//! The slots as one run sees them: the conversation's values, and over them what this run has recorded.
+//! The slots of one run: the values of the conversation, overridden by those that the run has recorded.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -12,7 +12,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-/// Slots of the runtime that no agent needs to know.
+/// Internal slots that agents do not see.
 const HIDDEN: &[&str] = &[
     "requested_slot",
     "flow_hashes",
@@ -34,21 +34,21 @@ pub(super) struct RunSlots<'a> {
     project: &'a Arc<Project>,
     conversation: &'a Conversation,
     recorded: IndexMap<Arc<str>, Json>,
-    /// What a hook left of the slots; none without a hook that changed them.
+    /// The slots after a hook changed them, `None` if none did.
     view: Option<Arc<Map<String, Json>>>,
 }
 
 impl<'a> RunSlots<'a> {
-    /// The conversation's values.
+    /// The slots with the values of the conversation.
     pub(super) fn new(project: &'a Arc<Project>, conversation: &'a Conversation) -> Self {
         Self { project, conversation, recorded: IndexMap::new(), view: None }
     }
-    /// The same, as a hook left them: what is not among them is not there for this run.
-    pub(super) fn seen_as(mut self, view: Option<Arc<Map<String, Json>>>) -> Self {
+    /// The same with the slots of a hook: a slot that is missing in `view` does not exist for this run.
+    pub(super) fn with_view(mut self, view: Option<Arc<Map<String, Json>>>) -> Self {
         self.view = view;
         self
     }
-    /// Whether this run may see the slot at all.
+    /// Whether the slot exists for this run.
     pub(super) fn is_visible(&self, name: &str) -> bool {
         self.view.as_ref().is_none_or(|view| view.contains_key(name))
     }
@@ -64,31 +64,31 @@ impl<'a> RunSlots<'a> {
     pub(super) fn definition(&self, name: &str) -> Option<&'a SlotDef> {
         self.project.slot(name)
     }
-    /// The value now; null when there is none.
+    /// The current value; null if there is none.
     pub(super) fn value(&self, name: &str) -> &Json {
         self.slot(name).unwrap_or(&Json::Null)
     }
-    /// Whether all conditions hold. No condition at all never holds.
-    pub(super) fn satisfy(&self, conditions: &[Condition]) -> bool {
-        !conditions.is_empty() && conditions.iter().all(|condition| self.holds(condition))
+    /// Whether there are conditions and all are true.
+    pub(super) fn all_true(&self, conditions: &[Condition]) -> bool {
+        !conditions.is_empty() && conditions.iter().all(|condition| self.is_true(condition))
     }
-    /// Whether one condition holds.
-    pub(super) fn holds(&self, condition: &Condition) -> bool {
+    /// Whether a condition is true.
+    pub(super) fn is_true(&self, condition: &Condition) -> bool {
         condition.eval(self).holds
     }
     /// The names of the slots that agents may see, in the order of the domain.
-    pub(super) fn shown(&self) -> Vec<&'a str> {
+    pub(super) fn visible_names(&self) -> Vec<&'a str> {
         let slots = self.project.domain.slots.iter();
         let seen = slots.filter(|(name, definition)| {
             !HIDDEN.contains(&name.as_str()) && (!definition.builtin || *name == "language")
         });
         seen.map(|(name, _)| name.as_str()).collect()
     }
-    /// A shared view for templates: every slot with a value, and `always` whatever their value.
+    /// A snapshot for templates: every visible slot with a value, and `always` whatever their value.
     pub(super) fn snapshot(&self, always: &[Arc<str>]) -> Snapshot {
         let mut shown = Vec::new();
         for (at, (name, definition)) in self.project.domain.slots.iter().enumerate() {
-            // Most are the runtime's own, and nobody asks for them.
+            // Most slots are built in and not requested.
             let hidden = (definition.builtin && name != "language") || HIDDEN.contains(&name.as_str());
             let wanted = always.iter().any(|wanted| **wanted == *name.as_str());
             if (hidden && !wanted) || (!self.is_visible(name.as_str()) && !self.recorded.contains_key(name.as_str())) {
@@ -136,7 +136,7 @@ fn info(definition: &SlotDef) -> SlotInfo {
 /// Slots with their values at one moment, as templates see them.
 pub(super) struct Snapshot {
     project: Arc<Project>,
-    /// The place of each slot in the domain, ascending, and its value.
+    /// The index of each slot in the domain, ascending, and its value.
     shown: Vec<(usize, Json)>,
 }
 
@@ -145,15 +145,15 @@ impl Snapshot {
         let name = |at: usize| self.project.domain.slots.get_index(at).map(|(name, _)| name);
         self.shown.iter().filter_map(move |(at, value)| Some((name(*at)?, value)))
     }
-    /// As a map.
+    /// Converts it to a map.
     pub(super) fn to_map(&self) -> Map<String, Json> {
         self.slots().map(|(name, value)| (name.to_string(), value.clone())).collect()
     }
-    /// For a template.
+    /// Converts it to a template value.
     pub(super) fn into_value(self) -> minijinja::Value {
         segue_engine::template::SlotsView::new(Arc::new(self)).into_value()
     }
-    /// Whether there is none.
+    /// Whether it contains no slots.
     pub(super) fn is_empty(&self) -> bool {
         self.shown.is_empty()
     }

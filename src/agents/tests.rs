@@ -1,11 +1,10 @@
-//! One run of an agent: a scripted model, tools in this process, and a
-//! clock whose waits end at once.
+//! Runs of an agent with a scripted model, tools in this process, and a clock whose waits end at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod honest;
+mod grounding;
+mod harness;
 mod hooks;
 mod open;
 mod prompts;
 mod rules;
 mod task;
-mod world;

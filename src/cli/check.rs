@@ -92,7 +92,7 @@ fn offline(assistant: &Assistant, root: &Path) -> anyhow::Result<Option<Finding>
         directory: root.to_path_buf(),
         environment: environment::all().into(),
     };
-    let trouble = wait(async { Ok(actions::python_trouble(def, &around).await) })?;
+    let trouble = wait(async { Ok(actions::check_python(def, &around).await) })?;
     let at = At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 };
     Ok(trouble.map(|trouble| Finding {
         code: "T0603",

@@ -283,8 +283,8 @@ impl Journal for TapedJournal {
         self.tape.keep(key, &outcome);
         self.inner.finish(key, outcome, at)
     }
-    fn speaking<'a>(&'a self, reply_id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.inner.speaking(reply_id)
+    fn announce_reply<'a>(&'a self, reply_id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.inner.announce_reply(reply_id)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Wall time as a turn sees it.
+//! The clock of a turn: wall time from the journal.
 
 use std::{
     sync::{
@@ -13,19 +13,19 @@ use segue_engine::time::Timestamp;
 
 use crate::clock::{Clock, Deadline};
 
-/// Wall time is the time of the newest recorded outcome. It stands still while the turn computes, so that a replay sees the
-/// same times. Waiting and deadlines use the real clock.
+/// A clock whose wall time is the time of the newest recorded outcome. It does not advance while the turn computes, so that a replay
+/// sees the same times. Sleeping and deadlines use the real clock.
 pub struct TurnClock {
     real: Arc<dyn Clock>,
     latest: AtomicI64,
 }
 
 impl TurnClock {
-    /// A clock that begins at `at`.
+    /// A clock that starts at `at`.
     pub fn new(real: Arc<dyn Clock>, at: Timestamp) -> Self {
         Self { real, latest: AtomicI64::new(at.as_micros()) }
     }
-    /// The real time, for what is being recorded now. Never before what was recorded.
+    /// The real time, for an outcome that is recorded now. Never before a recorded time.
     pub(super) fn real_now(&self) -> Timestamp {
         self.real.now().max(self.now())
     }

@@ -1,21 +1,20 @@
-//! The effect journal: what must happen at most once is recorded here, and what is recorded is not done again.
+//! The effect journal records the effects of a turn, so that each is performed at most once and a turn can run again after a crash.
 //!
-//! Entry: [`EffectJournal::once`], one step with its work. The rules, which every caller relies on:
+//! [`EffectJournal::once`] runs one step with its work. Guarantees:
 //!
-//! * A `read` leaves at once. Its outcome is kept pending and is written with the next commit that must happen anyway.
-//! * An `idempotent` or a `write` leaves only after its intent **and everything pending** are durable: the answer of a model
-//!   is stored before the first effect it decided.
+//! * A `read` is performed at once. Its outcome stays pending and is written with the next commit.
+//! * An `idempotent` or a `write` is performed only after its intent **and all pending outcomes** are durable: the response of a model
+//!   is stored before the first effect that depends on it.
 //! * The outcome of such an effect is durable when [`EffectJournal::once`] returns.
-//! * What has a recorded outcome never leaves again. A `write` whose intent has no outcome never leaves again either: it is
-//!   [`Once::Unknown`]. An `idempotent` one leaves again, with the same key.
-//! * A `composite` only contains steps of its own. It has no intent and is never unknown: without an outcome it is entered
-//!   again, and its inner steps replay. An outcome that it comes to after one of them was stopped is not recorded.
-//! * A request that changed is an error, never a silent second run.
-//! * All tries of a turn in one process share one journal: an outcome that could not be stored is known to the next one, and is
-//!   stored before anything else.
+//! * A step with a recorded outcome is never performed again. A `write` whose intent has no outcome is not performed again either: it is
+//!   [`StepResult::Unknown`]. An `idempotent` step is performed again, with the same key.
+//! * A `composite` only contains other steps. It has no intent and is never unknown: without an outcome it runs again, and its inner
+//!   steps are replayed. Its outcome is not recorded if one of them was stopped.
+//! * A changed request for the same step is an error; the step is not performed.
+//! * All attempts of a turn in one process share one journal: the next attempt uses an outcome that could not be stored, and stores it
+//!   first.
 //!
-//! [`JournaledModel`] and [`JournaledTool`] put models and tools behind it: whoever calls them does not know that they are
-//! recorded. This module never decides what is done, only whether; and it stores nothing but records.
+//! [`JournaledModel`] and [`JournaledTool`] record the calls of models and tools, transparently for the caller.
 
 mod clock;
 mod model;
@@ -47,74 +46,73 @@ use crate::{
     tools::ToolInfo,
 };
 
-/// The kind of a list of tools that a model is offered. It matters once an answer to the offer is recorded, and travels with that.
+/// The record kind of a list of tools that a model is offered. It is written together with the model response that depends on it.
 pub const TOOL_LIST: &str = "tools";
 
-/// One effect, as the journal knows it.
+/// One step of a turn: the description of an effect.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// Its address within the turn.
+    /// Its key within the turn.
     pub key: &'a StepKey,
-    /// What it is: one of the kinds of [`JournalRecord`].
+    /// Its kind: one of the kinds of [`JournalRecord`].
     pub kind: &'a str,
-    /// What may be repeated.
+    /// Its effect class: whether it may be repeated.
     pub class: EffectClass,
-    /// What is asked for, or its hash: the same step with another request is an error.
+    /// The request or its hash: the same step with another request is an error.
     pub request: &'a str,
 }
 
-/// What the journal says before an effect.
+/// The decision of the journal before an effect.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepStart {
-    /// Nothing is recorded that forbids it: perform it, then call [`Journal::finish`].
+    /// Perform the effect, then call [`Journal::finish`].
     Run,
     /// It was performed before, with this outcome. Do not perform it.
     Replay {
         /// The outcome as JSON text.
         outcome: Arc<str>,
-        /// When it came.
+        /// The time of the outcome.
         at: Timestamp,
     },
-    /// A `write` that may have happened: do not perform it, tell the caller. [`Journal::finish`] may record what was told.
+    /// A `write` that may have happened: do not perform it. [`Journal::finish`] may record the outcome that the caller uses instead.
     Unknown,
-    /// Another build recorded this step: nothing may be replayed. The runtime turns what is recorded into events.
+    /// Another build recorded this step: nothing may be replayed. The runtime converts the records to events.
     OtherBuild,
 }
 
-/// What is known of a step before it begins.
+/// The status of a step before it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepStatus {
     /// It has an outcome.
     Done,
     /// It has none.
     Open,
-    /// It has none, and never gets one: nothing leaves here.
+    /// It has none and will not get one: this journal only replays.
     ReplayOnly,
 }
 
-/// The records behind an [`EffectJournal`]: of a turn that runs, of one that is replayed, or of a recording.
+/// The records of an [`EffectJournal`]: those of a running turn, of a replayed turn, or of a recording.
 pub trait Journal: Send + Sync {
-    /// Asks whether the effect may leave. *Cancellation*: an intent may be stored; a later begin then sees it.
+    /// Decides whether the effect may be performed. *Cancellation*: the intent may have been stored; a later `begin` then sees it.
     ///
     /// # Errors
-    /// [`StoreError::RequestChanged`]; those of [`Store::append_journal`](crate::store::Store::append_journal) when something had to be written.
+    /// [`StoreError::RequestChanged`]; those of [`Store::append_journal`](crate::store::Store::append_journal) if something had to be written.
     fn begin<'a>(&'a self, step: Step<'a>) -> BoxFuture<'a, Result<StepStart, StoreError>>;
 
-    /// What is known of an effect, without beginning it: whoever may find that there is nothing to be done asks this first.
+    /// The status of a step, without beginning it.
     fn status(&self, step: Step<'_>) -> StepStatus {
         let _ = step;
         StepStatus::Open
     }
 
-    /// What is recorded of the step at `key`, whatever it asked for: its outcome, or the intent of a step that may have happened.
-    /// Whoever would need a server to know what to ask for looks here first: after a crash the server may be away.
+    /// The record of the step at `key`, whatever its request: its outcome, or the intent of a step that may have happened. For a step
+    /// whose request depends on a server: after a crash the server may not be reachable.
     fn recorded(&self, key: &StepKey) -> Option<JournalRecord> {
         let _ = key;
         None
     }
 
-    /// Records the outcome, JSON text, of an effect that began. *Cancellation*: the outcome may be lost; the step is then as
-    /// after a crash.
+    /// Records the outcome, as JSON text, of an effect that began. *Cancellation*: the outcome may be lost, as after a crash.
     ///
     /// # Errors
     /// [`StoreError::NotRecorded`] for a step that did not begin; those of [`Store::append_journal`](crate::store::Store::append_journal).
@@ -125,38 +123,38 @@ pub trait Journal: Send + Sync {
         at: Timestamp,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Marks that pieces of this reply are about to be shown, before the first of them is; durable when it returns.
+    /// Records the announcement of a reply before its first delta is shown; durable when it returns.
     ///
     /// # Errors
     /// Those of [`Store::append_journal`](crate::store::Store::append_journal).
-    fn speaking<'a>(&'a self, reply_id: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn announce_reply<'a>(&'a self, reply_id: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
-/// Sees what passes the journal; budgets, usage and traces are made of it. Every method has a default that does nothing.
+/// Observes the calls of a turn, for budgets, usage and traces. Every method has a default that does nothing.
 pub trait JournalObserver: Send + Sync {
-    /// A model is about to be asked, or its recorded answer to be read.
+    /// Called before a model call, performed or replayed.
     ///
     /// # Errors
-    /// [`LlmError`] when it must not be: a budget is spent.
+    /// [`LlmError`] to prevent the call: a budget is exhausted.
     fn model_called(&self, key: &StepKey, request: &ChatRequest) -> Result<(), LlmError> {
         let _ = (key, request);
         Ok(())
     }
-    /// A model answered, or its recorded answer was read.
+    /// Called after a model call, performed or replayed.
     fn model_answered(&self, key: &StepKey, answer: Result<&ChatResponse, &LlmError>) {
         let _ = (key, answer);
     }
-    /// A tool is about to be called.
+    /// Called before a tool call is performed.
     fn tool_called(&self, key: &StepKey, tool: &ToolInfo, arguments: &Json) {
         let _ = (key, tool, arguments);
     }
-    /// The store failed, or the record does not fit: the turn cannot go on.
+    /// Called when the store failed or a record does not match: the turn cannot continue.
     fn store_failed(&self, error: &StoreError) {
         let _ = error;
     }
 }
 
-/// An observer that sees nothing.
+/// An observer that does nothing.
 pub struct NoObserver;
 
 impl JournalObserver for NoObserver {}
@@ -169,24 +167,24 @@ pub struct EffectJournal {
     observer: Arc<dyn JournalObserver>,
 }
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Once<T> {
-    /// The work ran now, and this is recorded.
+pub enum StepResult<T> {
+    /// The work ran now; its outcome is recorded.
     Performed(T),
-    /// It ran before, and this was recorded; the work was not polled.
+    /// The outcome was recorded earlier; the work was not polled.
     Replayed(T),
-    /// It may have happened before, and nobody knows what came of it; the work was not polled. The caller says what that means
-    /// by [`EffectJournal::settle`].
+    /// It may have happened earlier, and its outcome is not known; the work was not polled. The caller records an outcome with
+    /// [`EffectJournal::record_outcome`].
     Unknown,
 }
 
-impl<T> Once<T> {
-    /// The outcome, for steps that are never unknown while a turn runs.
+impl<T> StepResult<T> {
+    /// The outcome, for steps whose class excludes [`StepResult::Unknown`].
     ///
     /// # Errors
     /// [`JournalError::OutcomeUnknown`].
-    pub fn known(self) -> Result<T, JournalError> {
+    pub fn into_outcome(self) -> Result<T, JournalError> {
         match self {
             Self::Performed(outcome) | Self::Replayed(outcome) => Ok(outcome),
             Self::Unknown => Err(JournalError::OutcomeUnknown),
@@ -194,22 +192,22 @@ impl<T> Once<T> {
     }
 }
 
-/// Why a step has no outcome.
+/// The reason why a step has no outcome.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The store failed, or the record does not fit: the turn must stop here and be tried again from what is stored.
+    /// The store failed, or a record does not match: the turn must stop and be retried from its stored records.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The step was recorded by another build: nothing of it may be replayed.
+    /// The step was recorded by another build and cannot be replayed.
     #[error("the turn was begun by another version of the program or the project")]
     OtherBuild,
-    /// It may have happened; nobody knows.
+    /// It may have happened.
     #[error("whether this happened is not known")]
     OutcomeUnknown,
 }
 
-/// How a step starts, with its outcome read.
-enum Started<T> {
+/// A [`StepStart`] with the outcome deserialised.
+enum TypedStart<T> {
     Run,
     Replay(T),
     Unknown,
@@ -221,95 +219,95 @@ impl EffectJournal {
         Self { records, clock, observer }
     }
 
-    /// The clock that its outcomes move.
+    /// The clock, which recorded outcomes advance.
     pub fn clock(&self) -> &Arc<TurnClock> {
         &self.clock
     }
 
-    /// Begins a step, does its work, and records what came of it; or gives what is recorded. `work` is not polled when an
-    /// outcome is known, or may have been.
+    /// Runs a step: performs `work` and records its outcome, or returns the recorded one. `work` is not polled if there is an outcome
+    /// or if the step may have happened.
     ///
     /// # Errors
-    /// [`JournalError`]: the turn must not go on.
-    pub async fn once<T>(&self, step: Step<'_>, work: impl Future<Output = T>) -> Result<Once<T>, JournalError>
+    /// [`JournalError`]: the turn must not continue.
+    pub async fn once<T>(&self, step: Step<'_>, work: impl Future<Output = T>) -> Result<StepResult<T>, JournalError>
     where
         T: Serialize + DeserializeOwned,
     {
         match self.start(step).await? {
-            Started::Replay(outcome) => Ok(Once::Replayed(outcome)),
-            Started::Unknown => Ok(Once::Unknown),
-            Started::Run => {
+            TypedStart::Replay(outcome) => Ok(StepResult::Replayed(outcome)),
+            TypedStart::Unknown => Ok(StepResult::Unknown),
+            TypedStart::Run => {
                 let outcome = work.await;
-                self.settle(step.key, &outcome).await?;
-                Ok(Once::Performed(outcome))
+                self.record_outcome(step.key, &outcome).await?;
+                Ok(StepResult::Performed(outcome))
             }
         }
     }
 
-    /// As [`once`](Self::once), for work that may come to nothing worth a record: an `Err` is handed on and leaves none, so that
-    /// the step is done anew should the turn run again.
+    /// Like [`once`](Self::once), but an `Err` of the work is returned and not recorded, so that the step is performed again when the
+    /// turn runs again.
     ///
     /// # Errors
-    /// [`JournalError`]; inside, what the work gave.
+    /// [`JournalError`]; the inner result is that of the work.
     pub async fn once_if_ok<T, E>(
         &self,
         step: Step<'_>,
         work: impl Future<Output = Result<T, E>>,
-    ) -> Result<Result<Once<T>, E>, JournalError>
+    ) -> Result<Result<StepResult<T>, E>, JournalError>
     where
         T: Serialize + DeserializeOwned,
     {
         match self.start(step).await? {
-            Started::Replay(outcome) => Ok(Ok(Once::Replayed(outcome))),
-            Started::Unknown => Ok(Ok(Once::Unknown)),
-            Started::Run => match work.await {
+            TypedStart::Replay(outcome) => Ok(Ok(StepResult::Replayed(outcome))),
+            TypedStart::Unknown => Ok(Ok(StepResult::Unknown)),
+            TypedStart::Run => match work.await {
                 Ok(outcome) => {
-                    self.settle(step.key, &outcome).await?;
-                    Ok(Ok(Once::Performed(outcome)))
+                    self.record_outcome(step.key, &outcome).await?;
+                    Ok(Ok(StepResult::Performed(outcome)))
                 }
                 Err(error) => Ok(Err(error)),
             },
         }
     }
 
-    /// Records the outcome of a step that began: after [`Once::Unknown`], what the caller tells instead.
+    /// Records the outcome of a step that began; after [`StepResult::Unknown`], the outcome that the caller uses instead.
     ///
     /// # Errors
     /// [`JournalError::Store`].
-    pub async fn settle<T: Serialize>(&self, key: &StepKey, told: &T) -> Result<(), JournalError> {
-        let text = serde_json::to_string(told).unwrap_or_else(|_| "null".into());
+    pub async fn record_outcome<T: Serialize>(&self, key: &StepKey, outcome: &T) -> Result<(), JournalError> {
+        let text = serde_json::to_string(outcome).unwrap_or_else(|_| "null".into());
         let at = self.clock.real_now();
         let done = self.records.finish(key, text.into(), at).await;
         self.clock.advance(at);
         done.map_err(|error| self.failed(error))
     }
 
-    /// The recorded outcome of a step, if there is one, for a caller that does not perform it.
-    pub async fn recall<T: DeserializeOwned>(&self, step: Step<'_>) -> Option<T> {
+    /// The recorded outcome of a step, if there is one, without performing the step.
+    pub async fn recorded_outcome<T: DeserializeOwned>(&self, step: Step<'_>) -> Option<T> {
         match self.start(step).await {
-            Ok(Started::Replay(outcome)) => Some(outcome),
-            Ok(Started::Run | Started::Unknown) | Err(_) => None,
+            Ok(TypedStart::Replay(outcome)) => Some(outcome),
+            Ok(TypedStart::Run | TypedStart::Unknown) | Err(_) => None,
         }
     }
 
-    /// What is recorded of the step at `key`, whatever it asked for, as [`Journal::recorded`] says.
+    /// The record of the step at `key`; see [`Journal::recorded`].
     pub fn recorded(&self, key: &StepKey) -> Option<JournalRecord> {
         self.records.recorded(key)
     }
 
-    /// What is known of a step before it begins.
+    /// The status of a step before it begins.
     pub fn status(&self, step: Step<'_>) -> StepStatus {
         self.records.status(step)
     }
 
-    async fn start<T: DeserializeOwned>(&self, step: Step<'_>) -> Result<Started<T>, JournalError> {
+    async fn start<T: DeserializeOwned>(&self, step: Step<'_>) -> Result<TypedStart<T>, JournalError> {
         match self.records.begin(step).await {
-            Ok(StepStart::Run) => Ok(Started::Run),
+            Ok(StepStart::Run) => Ok(TypedStart::Run),
             Ok(StepStart::Replay { outcome, at }) => {
                 self.clock.advance(at);
-                serde_json::from_str(&outcome).map(Started::Replay).map_err(|_| JournalError::OtherBuild)
+                serde_json::from_str(&outcome).map(TypedStart::Replay).map_err(|_| JournalError::OtherBuild)
             }
-            Ok(StepStart::Unknown) => Ok(Started::Unknown),
+            Ok(StepStart::Unknown) => Ok(TypedStart::Unknown),
             Ok(StepStart::OtherBuild) => Err(JournalError::OtherBuild),
             Err(error) => Err(self.failed(error)),
         }
@@ -321,7 +319,7 @@ impl EffectJournal {
     }
 }
 
-/// The first 16 hexadecimal digits of the SHA-256 of a text: how a request is told from another.
+/// The first 16 hexadecimal digits of the SHA-256 of a text, to compare requests.
 pub fn request_hash(text: &str) -> String {
     use sha2::{Digest, Sha256};
     Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()

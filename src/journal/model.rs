@@ -1,12 +1,11 @@
-//! Models behind the journal: a finished answer is recorded at its terminal mark, before the mark goes on, and never asked for
-//! again.
+//! Models with recorded responses: a complete response is recorded before its end reaches the caller, and is never requested again.
 
 use std::sync::Arc;
 
 use futures::{future::BoxFuture, stream};
 use serde::{Deserialize, Serialize};
 
-use super::{EffectJournal, Started, Step};
+use super::{EffectJournal, Step, TypedStart};
 use crate::{
     context::{CallContext, StepKey},
     effect::EffectClass,
@@ -14,14 +13,14 @@ use crate::{
     llm::{ChatRequest, ChatResponse, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile},
 };
 
-/// A model whose answers are recorded.
+/// A model whose responses are recorded.
 pub struct JournaledModel {
     inner: Arc<dyn Llm>,
     journal: EffectJournal,
 }
 
 impl JournaledModel {
-    /// `inner` behind the journal.
+    /// Records the responses of `inner`.
     pub fn new(inner: Arc<dyn Llm>, journal: EffectJournal) -> Self {
         Self { inner, journal }
     }
@@ -43,32 +42,32 @@ impl Llm for JournaledModel {
     }
 }
 
-/// What is recorded of a call. The names are those of a plain result, as older records have it.
+/// The record of a call. `Ok` and `Err` are the names of a serialised `Result`, which older records contain.
 #[derive(Serialize, Deserialize)]
 enum RecordedAnswer<A, T> {
-    /// It answered.
+    /// A complete response.
     Ok(A),
-    /// It failed, and nobody had seen anything of an answer.
+    /// A failure before any text was forwarded.
     Err(LlmError),
-    /// It broke off: this text had been handed on.
+    /// A failure after this text was forwarded.
     Broken { shown: T, error: LlmError },
 }
 
 impl EffectJournal {
-    /// As [`once`](Self::once), for the answer of a model: its pieces pass as they come; the whole is recorded at its terminal
-    /// mark, before the mark goes on. An answer that was cancelled is not recorded.
+    /// Like [`once`](Self::once), for the response of a model: deltas are forwarded at once, and the whole response is recorded before
+    /// its end is forwarded. A cancelled response is not recorded.
     ///
     /// # Errors
-    /// [`LlmError`]: that of the model, now or as it is recorded; or the journal lets nothing through.
+    /// [`LlmError`] of the model, performed or recorded, or an error of the journal.
     pub async fn once_stream(
         &self,
         step: Step<'_>,
         open: impl Future<Output = Result<ChatStream, LlmError>>,
     ) -> Result<ChatStream, LlmError> {
         match self.start::<RecordedAnswer<Arc<ChatResponse>, Arc<str>>>(step).await {
-            Ok(Started::Replay(recorded)) => return self.replayed(step.key, recorded),
-            Ok(Started::Run) => {}
-            Ok(Started::Unknown) => return Err(refused(super::JournalError::OutcomeUnknown)),
+            Ok(TypedStart::Replay(recorded)) => return self.replayed(step.key, recorded),
+            Ok(TypedStart::Run) => {}
+            Ok(TypedStart::Unknown) => return Err(refused(super::JournalError::OutcomeUnknown)),
             Err(error) => return Err(refused(error)),
         }
         match open.await {
@@ -83,7 +82,7 @@ impl EffectJournal {
         }
     }
 
-    /// What was recorded, told again.
+    /// The recorded response as a stream.
     fn replayed(
         &self,
         key: &StepKey,
@@ -105,9 +104,9 @@ impl EffectJournal {
         }
     }
 
-    /// Passes pieces on as they come, and records the whole before its last item goes on.
+    /// Forwards deltas, and records the whole response before its last item is forwarded.
     fn recording(&self, stream: ChatStream, key: StepKey) -> ChatStream {
-        // The stream, and the text that was handed on; none once the end was told.
+        // The stream and the forwarded text; `None` after the end was forwarded.
         let start = Some((stream, String::new()));
         let journal = self.clone();
         let next = move |state: Option<(ChatStream, String)>| {
@@ -142,13 +141,13 @@ impl EffectJournal {
     ) -> Result<(), LlmError> {
         self.observer.model_answered(key, end);
         let recorded: RecordedAnswer<&ChatResponse, &str> = match end {
-            // A cancelled call was wanted by nobody: running the turn again must ask anew.
+            // The result of a cancelled call is not needed: a turn that runs again must call the model again.
             Err(error) if error.kind == LlmErrorKind::Cancelled => return Ok(()),
             Err(error) if shown.is_empty() => RecordedAnswer::Err(error.clone()),
             Err(error) => RecordedAnswer::Broken { shown, error: error.clone() },
             Ok(answer) => RecordedAnswer::Ok(answer),
         };
-        self.settle(key, &recorded).await.map_err(refused)
+        self.record_outcome(key, &recorded).await.map_err(refused)
     }
 }
 

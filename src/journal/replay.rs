@@ -1,4 +1,4 @@
-//! A journal that only remembers: it answers from records and lets nothing leave. `segue replay` runs a turn behind it.
+//! A read-only journal: it returns recorded outcomes and performs no effects. `segue replay` runs a turn with it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,8 +15,8 @@ use crate::{
     store::{ATTEMPTS, JournalRecord, REPLY_ANNOUNCED, StoreError},
 };
 
-/// Answers every step from the records of a finished turn. It does not ask which build recorded them: to show where another
-/// build goes another way is what a replay is for.
+/// Replays every step from the records of a finished turn. It ignores which build recorded them: a replay shows where another build
+/// behaves differently.
 pub struct ReplayJournal {
     records: HashMap<StepKey, JournalRecord>,
     asked: Mutex<HashSet<StepKey>>,
@@ -29,7 +29,7 @@ impl ReplayJournal {
         Self { records, asked: Mutex::default() }
     }
 
-    /// Steps that were recorded and never asked for, in order of their keys: the replay left something out.
+    /// Recorded steps that the replay did not reach, in the order of their keys.
     pub fn unused(&self) -> Vec<StepKey> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let mut unused: Vec<StepKey> = self
@@ -47,7 +47,7 @@ impl ReplayJournal {
             return Err(StoreError::NotRecorded { key: step.key.clone(), kind: step.kind.into() });
         };
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(step.key.clone());
-        // `Write` whatever the class: without an outcome nothing may leave.
+        // Treated as `Write` whatever the class: without an outcome nothing may be performed.
         start_of(record, EffectClass::Write, step.request)
     }
 }
@@ -65,7 +65,7 @@ impl Journal for ReplayJournal {
         Box::pin(async { Ok(()) })
     }
 
-    fn speaking<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn announce_reply<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async { Ok(()) })
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// A clock that stands still.
+/// A clock that does not advance.
 struct Still;
 
 impl Clock for Still {
@@ -42,7 +42,7 @@ impl World {
         Self { store, id: "c".into() }
     }
 
-    /// What a new process would find.
+    /// The records that a new process finds.
     async fn recorded(&self) -> Vec<JournalRecord> {
         self.store.unfinished_turns(&self.id).await.unwrap()[0].journal.clone()
     }
@@ -77,7 +77,7 @@ fn done(outcome: &str) -> StepStart {
 }
 
 #[tokio::test]
-async fn a_read_waits_for_the_next_commit() {
+async fn read_is_written_with_the_next_commit() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
     assert_eq!(journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap(), StepStart::Run);
@@ -94,7 +94,7 @@ async fn a_read_waits_for_the_next_commit() {
 }
 
 #[tokio::test]
-async fn what_is_pending_goes_with_the_batch() {
+async fn pending_outcomes_are_part_of_the_commit() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
     journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap();
@@ -107,7 +107,7 @@ async fn what_is_pending_goes_with_the_batch() {
 }
 
 #[tokio::test]
-async fn after_a_crash_each_class_has_its_rule() {
+async fn each_effect_class_has_its_recovery_rule() {
     let world = World::new().await;
     let first = world.journal(BUILD).await;
     for (name, effect) in [
@@ -126,14 +126,14 @@ async fn after_a_crash_each_class_has_its_rule() {
     assert_eq!(second.begin(step(&key("same"), "tool", EffectClass::Idempotent, "h")).await.unwrap(), StepStart::Run);
     assert_eq!(second.begin(step(&key("once"), "tool", EffectClass::Write, "h")).await.unwrap(), StepStart::Unknown);
     assert_eq!(second.begin(step(&key("done"), "tool", EffectClass::Write, "h")).await.unwrap(), done("1"));
-    // What was told about the unknown one is an outcome like any other.
+    // The outcome recorded for the unknown step is replayed like any other.
     second.finish(&key("once"), "\"unknown\"".into(), at()).await.unwrap();
     let third = world.journal(BUILD).await;
     assert_eq!(third.begin(step(&key("once"), "tool", EffectClass::Write, "h")).await.unwrap(), done("\"unknown\""));
 }
 
 #[tokio::test]
-async fn a_changed_request_is_an_error() {
+async fn changed_request_is_an_error() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
     journal.begin(step(&key("a"), "tool", EffectClass::Write, "h1")).await.unwrap();
@@ -144,7 +144,7 @@ async fn a_changed_request_is_an_error() {
 }
 
 #[tokio::test]
-async fn another_build_replays_nothing() {
+async fn records_of_another_build_are_not_replayed() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
     journal.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap();
@@ -155,26 +155,26 @@ async fn another_build_replays_nothing() {
 }
 
 #[tokio::test]
-async fn speaking_is_marked_once_and_found_again() {
+async fn reply_announcement_is_written_once_and_recovered() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
     journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap();
     journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
-    journal.speaking("r1").await.unwrap();
-    journal.speaking("r1").await.unwrap();
+    journal.announce_reply("r1").await.unwrap();
+    journal.announce_reply("r1").await.unwrap();
     let recorded = world.recorded().await;
     assert_eq!(recorded.len(), 2, "the pending answer went along");
     assert_eq!(announced_replies(&recorded).map(|id| &**id).collect::<Vec<_>>(), ["r1"]);
 }
 
 #[tokio::test]
-async fn an_offer_waits_for_its_answer() {
+async fn tool_list_is_written_with_the_response_that_depends_on_it() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
     for (name, kind) in [("tools", TOOL_LIST), ("llm.0", "llm")] {
         journal.begin(step(&key(name), kind, EffectClass::Read, "h")).await.unwrap();
         journal.finish(&key(name), "1".into(), at()).await.unwrap();
-        journal.speaking(name).await.unwrap();
+        journal.announce_reply(name).await.unwrap();
         if kind == TOOL_LIST {
             assert_eq!(world.stored().await, [("speaking/tools".into(), false)], "nobody has answered the offer");
         }
@@ -185,7 +185,7 @@ async fn an_offer_waits_for_its_answer() {
 }
 
 #[tokio::test]
-async fn a_failed_write_lets_nothing_leave() {
+async fn failed_write_prevents_the_effect() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
     journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap();
@@ -201,18 +201,18 @@ async fn a_failed_write_lets_nothing_leave() {
 }
 
 #[tokio::test]
-async fn what_another_run_of_the_turn_has_begun_is_not_performed() {
+async fn step_begun_by_another_process_is_not_performed() {
     let world = World::new().await;
     let (one, two) = (world.journal(BUILD).await, world.journal(BUILD).await);
     assert_eq!(one.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap(), StepStart::Run);
     let refused = two.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await;
     assert!(matches!(refused, Err(StoreError::StepAlreadyStarted { .. })), "{refused:?}");
-    two.count(2).await.unwrap();
+    two.record_attempt(2).await.unwrap();
     assert_eq!(two.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap(), StepStart::Unknown);
 }
 
 #[tokio::test]
-async fn the_tries_of_a_turn_are_counted_with_what_was_not_stored() {
+async fn attempts_are_recorded_with_pending_outcomes() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
     journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap();
@@ -220,7 +220,7 @@ async fn the_tries_of_a_turn_are_counted_with_what_was_not_stored() {
     let open = async || world.store.unfinished_turns(&world.id).await.unwrap().remove(0);
     assert_eq!(open().await.attempts(), 1, "whoever finds a turn open cannot know that it was never tried");
     for number in [2, 3] {
-        journal.count(number).await.unwrap();
+        journal.record_attempt(number).await.unwrap();
         assert_eq!(open().await.attempts(), number);
     }
     assert_eq!(world.stored().await, [("1/attempts".to_owned(), true), ("llm.0".to_owned(), true)]);
@@ -229,23 +229,23 @@ async fn the_tries_of_a_turn_are_counted_with_what_was_not_stored() {
 }
 
 #[tokio::test]
-async fn a_try_that_cannot_go_on_begins_nothing_more() {
+async fn stopped_attempt_begins_no_further_step() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
     journal.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap();
     journal.begin(step(&key("a"), "tool", EffectClass::Write, "other")).await.unwrap_err();
     let refused = journal.begin(step(&key("b"), "llm", EffectClass::Read, "h")).await;
     assert!(matches!(refused, Err(StoreError::RequestChanged { .. })), "{refused:?}");
-    journal.speaking("r1").await.unwrap_err();
-    // What is under way finishes; the next try begins with it.
+    journal.announce_reply("r1").await.unwrap_err();
+    // A step in progress finishes; the next attempt starts with its outcome.
     journal.finish(&key("a"), "1".into(), at()).await.unwrap();
-    journal.count(2).await.unwrap();
+    journal.record_attempt(2).await.unwrap();
     assert_eq!(journal.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap(), done("1"));
     assert_eq!(journal.begin(step(&key("b"), "llm", EffectClass::Read, "h")).await.unwrap(), StepStart::Run);
 }
 
 #[tokio::test]
-async fn a_replay_answers_from_records_alone() {
+async fn replay_uses_records_only() {
     let records = vec![contract::record("a", Some("1")), contract::record("b", None), contract::record("c", Some("3"))];
     let replay = ReplayJournal::new(records);
     let begun = replay.begin(step(&key("a"), "tool", EffectClass::Read, "hash")).await.unwrap();
@@ -271,35 +271,35 @@ async fn never() -> u32 {
 }
 
 #[tokio::test]
-async fn a_step_runs_once_and_its_outcome_is_replayed() {
+async fn step_runs_once_and_its_outcome_is_replayed() {
     let world = World::new().await;
     let journal = effects(world.journal(BUILD).await);
     let (key, other) = (key("tool.0"), effects(world.journal(BUILD).await));
     let write = step(&key, "tool", EffectClass::Write, "h");
-    assert_eq!(journal.once(write, async { 7 }).await.unwrap(), Once::Performed(7));
-    assert_eq!(journal.once(write, never()).await.unwrap(), Once::Replayed(7));
-    assert_eq!(journal.recall(write).await, Some(7));
+    assert_eq!(journal.once(write, async { 7 }).await.unwrap(), StepResult::Performed(7));
+    assert_eq!(journal.once(write, never()).await.unwrap(), StepResult::Replayed(7));
+    assert_eq!(journal.recorded_outcome(write).await, Some(7));
     let after_a_crash = effects(world.journal(BUILD).await);
-    assert_eq!(after_a_crash.once(write, never()).await.unwrap(), Once::Replayed(7));
+    assert_eq!(after_a_crash.once(write, never()).await.unwrap(), StepResult::Replayed(7));
     let refused = other.once(write, never()).await;
     assert!(matches!(refused, Err(JournalError::Store(StoreError::StepAlreadyStarted { .. }))), "{refused:?}");
 }
 
 #[tokio::test]
-async fn a_write_without_an_outcome_is_unknown_until_the_caller_says_what_that_means() {
+async fn write_without_an_outcome_is_unknown_until_the_caller_records_one() {
     let world = World::new().await;
     let key = key("tool.0");
     let write = step(&key, "tool", EffectClass::Write, "h");
     world.journal(BUILD).await.begin(write).await.unwrap();
     let journal = effects(world.journal(BUILD).await);
-    assert_eq!(journal.once(write, never()).await.unwrap(), Once::Unknown);
-    journal.settle(&key, &8).await.unwrap();
+    assert_eq!(journal.once(write, never()).await.unwrap(), StepResult::Unknown);
+    journal.record_outcome(&key, &8).await.unwrap();
     let after_a_crash = effects(world.journal(BUILD).await);
-    assert_eq!(after_a_crash.once(write, never()).await.unwrap(), Once::Replayed(8));
+    assert_eq!(after_a_crash.once(write, never()).await.unwrap(), StepResult::Replayed(8));
 }
 
 #[tokio::test]
-async fn a_composite_is_entered_again_and_its_inner_steps_replay() {
+async fn composite_runs_again_and_its_inner_steps_replay() {
     let world = World::new().await;
     let (outer, inner) = (key("outcome"), key("tool.0"));
     let composite = step(&outer, "agent", EffectClass::Composite, "a");
@@ -314,13 +314,14 @@ async fn a_composite_is_entered_again_and_its_inner_steps_replay() {
     }
     assert_eq!(world.stored().await, [("tool.0".to_owned(), true)], "a composite has no intent");
     let journal = effects(world.journal(BUILD).await);
-    let entered = journal.once(composite, async { journal.once(write, never()).await.unwrap().known().unwrap() + 1 });
-    assert_eq!(entered.await.unwrap(), Once::Performed(2));
-    assert_eq!(journal.once(composite, never()).await.unwrap(), Once::Replayed(2));
+    let entered =
+        journal.once(composite, async { journal.once(write, never()).await.unwrap().into_outcome().unwrap() + 1 });
+    assert_eq!(entered.await.unwrap(), StepResult::Performed(2));
+    assert_eq!(journal.once(composite, never()).await.unwrap(), StepResult::Replayed(2));
 }
 
 #[tokio::test]
-async fn a_composite_whose_step_was_stopped_has_no_outcome() {
+async fn composite_with_a_stopped_step_has_no_outcome() {
     let world = World::new().await;
     let (outer, inner) = (key("result"), key("tool.0"));
     let composite = step(&outer, "result", EffectClass::Composite, "a");
@@ -332,18 +333,19 @@ async fn a_composite_whose_step_was_stopped_has_no_outcome() {
     let changed = Step { request: "other", ..write };
     let stopped = journal.once(composite, async { journal.once(changed, never()).await.map_or(0, |_| 1) }).await;
     assert!(matches!(stopped, Err(JournalError::Store(StoreError::RequestChanged { .. }))), "{stopped:?}");
-    records.begin_again();
-    let entered = journal.once(composite, async { journal.once(write, never()).await.unwrap().known().unwrap() + 1 });
-    assert_eq!(entered.await.unwrap(), Once::Performed(2));
+    records.start_attempt();
+    let entered =
+        journal.once(composite, async { journal.once(write, never()).await.unwrap().into_outcome().unwrap() + 1 });
+    assert_eq!(entered.await.unwrap(), StepResult::Performed(2));
 }
 
 #[tokio::test]
-async fn work_that_comes_to_nothing_leaves_no_record() {
+async fn work_that_fails_leaves_no_record() {
     let world = World::new().await;
     let key = key("hooks");
     let read = step(&key, "hook", EffectClass::Read, "describe");
     let journal = effects(world.journal(BUILD).await);
     assert_eq!(journal.once_if_ok(read, async { Err::<u32, _>("down") }).await.unwrap(), Err("down"));
-    assert_eq!(journal.once_if_ok(read, async { Ok::<_, &str>(1) }).await.unwrap(), Ok(Once::Performed(1)));
-    assert_eq!(journal.once_if_ok(read, async { Err::<u32, _>("down") }).await.unwrap(), Ok(Once::Replayed(1)));
+    assert_eq!(journal.once_if_ok(read, async { Ok::<_, &str>(1) }).await.unwrap(), Ok(StepResult::Performed(1)));
+    assert_eq!(journal.once_if_ok(read, async { Err::<u32, _>("down") }).await.unwrap(), Ok(StepResult::Replayed(1)));
 }

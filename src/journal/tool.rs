@@ -1,4 +1,4 @@
-//! Tools behind the journal.
+//! Tools with recorded calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,20 +6,20 @@ use async_trait::async_trait;
 use serde_json::Value as Json;
 
 use super::{
-    EffectJournal, Once, Step, request_hash,
+    EffectJournal, Step, StepResult, request_hash,
     tool_progress::{ProgressRecorder, RecordedToolCall},
 };
 use crate::tools::{
     ArgumentCheck, FailureKind, Progress, ToolCallContext, ToolFailure, ToolHandler, ToolInfo, ToolOutcome,
 };
 
-/// A tool whose calls are recorded. Without an inner tool it only answers from the record.
+/// A tool whose calls are recorded. Without an inner tool it only replays records.
 pub struct JournaledTool {
-    /// What it is, as the model was offered it.
+    /// Its description, as offered to the model.
     pub spec: ToolInfo,
-    /// The tool itself, where it can be reached.
+    /// The tool itself, if it is reachable.
     pub inner: Option<Arc<dyn ToolHandler>>,
-    /// Where its calls are recorded.
+    /// The journal of its calls.
     pub journal: EffectJournal,
 }
 
@@ -48,8 +48,8 @@ impl JournaledTool {
             format!("{}:{}", self.spec.name, request_hash(&serde_json::to_string(&arguments).unwrap_or_default()));
         let step = Step { key: &cx.cx.key, kind: "tool", class: cx.effect(&self.spec), request: &request };
         match self.journal.once_if_ok(step, self.perform(arguments, cx)).await {
-            Ok(Ok(Once::Performed(call) | Once::Replayed(call))) => call.outcome,
-            Ok(Ok(Once::Unknown)) => self.unknown(cx).await,
+            Ok(Ok(StepResult::Performed(call) | StepResult::Replayed(call))) => call.outcome,
+            Ok(Ok(StepResult::Unknown)) => self.unknown(cx).await,
             Ok(Err(outcome)) => outcome,
             Err(error) => {
                 let mut failure = ToolFailure::new(FailureKind::Cancelled, error.to_string());
@@ -59,29 +59,29 @@ impl JournaledTool {
         }
     }
 
-    /// Calls the tool. `Err`: there is none to call.
+    /// Calls the tool. `Err` if it is not reachable.
     async fn perform(&self, arguments: Json, cx: &ToolCallContext) -> Result<RecordedToolCall, ToolOutcome> {
         let Some(inner) = &self.inner else {
             return Err(ToolOutcome::failed(FailureKind::Unavailable, "the tool is not connected"));
         };
         self.journal.observer.tool_called(&cx.cx.key, &self.spec, &arguments);
         let recorder = ProgressRecorder::new(cx.cx.clock.clone());
-        let (listens, outer) = (recorder.clone(), cx.progress.clone());
-        let progress: Arc<dyn Fn(Progress) + Send + Sync> = Arc::new(move |news| {
-            listens.hear(&news);
+        let (recording, outer) = (recorder.clone(), cx.progress.clone());
+        let progress: Arc<dyn Fn(Progress) + Send + Sync> = Arc::new(move |reported| {
+            recording.record(&reported);
             if let Some(outer) = &outer {
-                outer(news);
+                outer(reported);
             }
         });
         let outcome = inner.call(arguments, &ToolCallContext { progress: Some(progress), ..cx.clone() }).await;
-        Ok(RecordedToolCall { outcome, news: recorder.news() })
+        Ok(RecordedToolCall { outcome, progress: recorder.take() })
     }
 
-    /// A `write` whose intent has no outcome: it is never repeated, and the model is told.
+    /// The outcome of a `write` whose intent has no outcome: it is never repeated, and the model gets the outcome "unknown".
     async fn unknown(&self, cx: &ToolCallContext) -> ToolOutcome {
         let message = format!("{} may have run before an interruption; its outcome is not known", self.spec.name);
         let outcome = ToolOutcome::Unknown(ToolFailure::new(FailureKind::Unavailable, message));
-        let _ = self.journal.settle(&cx.cx.key, &outcome).await;
+        let _ = self.journal.record_outcome(&cx.cx.key, &outcome).await;
         outcome
     }
 }

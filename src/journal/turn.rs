@@ -1,4 +1,4 @@
-//! The journal of a turn that runs.
+//! The journal of a running turn.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use crate::{
     store::{ATTEMPTS, JournalRecord, Store, StoreError, TurnNumber, announce_reply},
 };
 
-/// The journal of a turn that runs, over a [`Store`].
+/// The journal of a running turn, in a [`Store`].
 pub struct TurnJournal {
     store: Arc<dyn Store>,
     conversation: ConversationId,
@@ -25,18 +25,18 @@ pub struct TurnJournal {
     /// Hash of engine version and project.
     build: u64,
     clock: Arc<dyn Clock>,
-    /// Never held across a wait.
+    /// Never locked across an await point.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     /// The latest record of each step, from before a crash and from now.
-    known: HashMap<StepKey, StepEntry>,
-    /// Outcomes that are not durable yet, in order. They leave the list when a write that carried them has succeeded, so that
-    /// two writes under way at once both carry them, whichever arrives first.
+    entries: HashMap<StepKey, StepEntry>,
+    /// Outcomes that are not durable yet, in order. They are removed after a write that contained them succeeded; two concurrent writes
+    /// both contain them.
     pending: Vec<JournalRecord>,
-    /// Why the present try cannot go on: nothing more begins in it.
+    /// The error that stopped the current attempt: no step begins after it.
     halted: Option<StoreError>,
 }
 
@@ -47,7 +47,7 @@ struct StepEntry {
 }
 
 impl TurnJournal {
-    /// A journal for `turn`. `recorded` is what an earlier process left of it, empty for a new turn; `build` is the hash of
+    /// A journal for `turn`. `recorded` are the records of an earlier process, empty for a new turn; `build` is the hash of
     /// engine version and project.
     pub fn new(
         store: Arc<dyn Store>,
@@ -57,42 +57,42 @@ impl TurnJournal {
         clock: Arc<dyn Clock>,
         recorded: Vec<JournalRecord>,
     ) -> Self {
-        let known =
+        let entries =
             recorded.into_iter().map(|record| (record.key.clone(), StepEntry { record, effect: None })).collect();
-        let state = State { known, ..State::default() };
+        let state = State { entries, ..State::default() };
         Self { store, conversation, turn, build, clock, state: Mutex::new(state) }
     }
 
-    /// The outcomes that are not durable yet, for the batch of the turn. They stay, for the batch may fail. Call it once nothing is
-    /// under way.
+    /// The outcomes that are not durable yet, for the commit of the turn. They stay pending, because the commit may fail. Call it only
+    /// when no step is in progress.
     pub fn pending(&self) -> Vec<JournalRecord> {
         self.lock().pending.clone()
     }
 
     /// The latest record of each step, stored or not, in the order of their keys.
     pub fn records(&self) -> Vec<JournalRecord> {
-        let mut records: Vec<_> = self.lock().known.values().map(|known| known.record.clone()).collect();
+        let mut records: Vec<_> = self.lock().entries.values().map(|entry| entry.record.clone()).collect();
         records.sort_by(|one, other| one.key.cmp(&other.key));
         records
     }
 
-    /// Counts that the turn is tried for the `number`th time, from 1, together with the outcomes that are not durable yet; durable
-    /// when it returns. The first time needs no count.
+    /// Records that the attempt `number` of the turn begins, counted from 1, together with the pending outcomes; durable when it
+    /// returns. The first attempt needs no record.
     ///
     /// # Errors
-    /// Those of [`Store::append_journal`]: then the turn must not be tried.
-    pub async fn count(&self, number: u32) -> Result<(), StoreError> {
+    /// Those of [`Store::append_journal`]: then the attempt must not start.
+    pub async fn record_attempt(&self, number: u32) -> Result<(), StoreError> {
         let key = StepKey::new(self.turn.0.to_string()).child(ATTEMPTS);
         let mut record = self.record(&key, ATTEMPTS, "");
         record.outcome = Some(number.to_string().into());
         self.flush(Some(record.clone())).await?;
-        self.lock().known.insert(key, StepEntry { record, effect: None });
-        self.begin_again();
+        self.lock().entries.insert(key, StepEntry { record, effect: None });
+        self.start_attempt();
         Ok(())
     }
 
-    /// Another try begins: what halted the one before does not concern it.
-    pub fn begin_again(&self) {
+    /// Starts another attempt: clears the error that stopped the previous one.
+    pub fn start_attempt(&self) {
         self.lock().halted = None;
     }
 
@@ -111,7 +111,7 @@ impl TurnJournal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what is pending, then the intent if there is one, in one transaction.
+    /// Writes the pending outcomes and the intent, if there is one, in one transaction.
     async fn flush(&self, intent: Option<JournalRecord>) -> Result<(), StoreError> {
         let mut records = self.lock().pending.clone();
         records.extend(intent);
@@ -123,8 +123,8 @@ impl TurnJournal {
         Ok(())
     }
 
-    /// After an error of the store, or a record that does not fit, nothing more begins in this try: what would come of it is not
-    /// what the turn does when it is tried again. What is under way still finishes.
+    /// After an error of the store, or a record that does not match, no further step begins in this attempt: its outcome would differ
+    /// from that of the retry. Steps in progress still finish.
     fn halt<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &done {
             self.lock().halted.get_or_insert_with(|| error.clone());
@@ -147,11 +147,11 @@ impl TurnJournal {
         if !step.class.has_intent() {
             return Ok(StepStart::Run);
         }
-        // The intent of a step that is done again is durable already; what led to it may not be.
+        // The intent of a repeated step is already durable; the pending outcomes before it may not be.
         if let Err(error) = self.flush((!again).then_some(record)).await {
             if !again && !matches!(error, StoreError::StepAlreadyStarted { .. }) {
-                // The caller may ask again: the intent must not count as written.
-                self.lock().known.remove(step.key);
+                // The caller may try again: the intent must not count as written.
+                self.lock().entries.remove(step.key);
             }
             return Err(error);
         }
@@ -159,23 +159,23 @@ impl TurnJournal {
         Ok(StepStart::Run)
     }
 
-    /// What is known of the step of `record`, which becomes known now.
+    /// The recorded state of the step of `record`; adds an entry for a new step.
     fn look_up(&self, record: &JournalRecord, effect: EffectClass) -> Result<RecordedStep, StoreError> {
         let mut state = self.lock();
-        let Some(known) = state.known.get_mut(&record.key) else {
-            state.known.insert(record.key.clone(), StepEntry { record: record.clone(), effect: Some(effect) });
+        let Some(entry) = state.entries.get_mut(&record.key) else {
+            state.entries.insert(record.key.clone(), StepEntry { record: record.clone(), effect: Some(effect) });
             return Ok(RecordedStep::New);
         };
-        known.effect = Some(effect);
-        if known.record.build != self.build {
+        entry.effect = Some(effect);
+        if entry.record.build != self.build {
             return Ok(RecordedStep::Answer(StepStart::OtherBuild));
         }
-        if !effect.has_intent() && known.record.outcome.is_none() {
-            // Asked before in this process, without an answer: nothing is stored that it could contradict.
-            known.record.clone_from(record);
+        if !effect.has_intent() && entry.record.outcome.is_none() {
+            // Begun before in this process without an outcome: nothing is stored that the new request could contradict.
+            entry.record.clone_from(record);
             return Ok(RecordedStep::New);
         }
-        Ok(match start_of(&known.record, effect, &record.request)? {
+        Ok(match start_of(&entry.record, effect, &record.request)? {
             StepStart::Run => RecordedStep::Again,
             begun => RecordedStep::Answer(begun),
         })
@@ -185,17 +185,17 @@ impl TurnJournal {
         let effect = {
             let mut state = self.lock();
             let state = &mut *state;
-            let begun = state.known.get_mut(key).and_then(|known| Some((known.effect?, &mut known.record)));
+            let begun = state.entries.get_mut(key).and_then(|entry| Some((entry.effect?, &mut entry.record)));
             let Some((effect, record)) = begun else {
                 return Err(StoreError::NotRecorded { key: key.clone(), kind: "finish".into() });
             };
             if let (EffectClass::Composite, Some(error)) = (effect, &state.halted) {
-                // One of its own steps was stopped: what came of it all is not what comes of it when the turn is tried again.
+                // One of its steps was stopped: its outcome would differ from that of the retry.
                 return Err(error.clone());
             }
             (record.outcome, record.at, record.build) = (Some(outcome), at, self.build);
             let record = record.clone();
-            // Pending even when it is written at once: should that fail, the batch of the turn carries it.
+            // Pending even if it is written at once: if that fails, the commit of the turn contains it.
             state.pending.push(record);
             effect
         };
@@ -207,26 +207,26 @@ impl TurnJournal {
         Ok(())
     }
 
-    async fn mark(&self, reply_id: &str) -> Result<(), StoreError> {
+    async fn announce(&self, reply_id: &str) -> Result<(), StoreError> {
         self.may_begin()?;
         let record = announce_reply(reply_id, self.clock.now(), self.build);
-        if self.lock().known.contains_key(&record.key) {
+        if self.lock().entries.contains_key(&record.key) {
             return Ok(());
         }
         if self.lock().pending.iter().all(|pending| *pending.kind == *TOOL_LIST) {
-            // Nothing is decided yet that words could depend on.
+            // No pending outcome exists that the reply could depend on.
             self.store.append_journal(&self.conversation, self.turn, vec![record.clone()]).await?;
         } else {
             self.flush(Some(record.clone())).await?;
         }
-        self.lock().known.insert(record.key.clone(), StepEntry { record, effect: None });
+        self.lock().entries.insert(record.key.clone(), StepEntry { record, effect: None });
         Ok(())
     }
 }
 
-/// What is known of a step that begins.
+/// The recorded state of a step that begins.
 enum RecordedStep {
-    /// Nothing.
+    /// There is no record.
     New,
     /// It began before and may be performed again.
     Again,
@@ -234,7 +234,7 @@ enum RecordedStep {
     Answer(StepStart),
 }
 
-/// What a record of the same build says to a step that begins.
+/// The start of a step by a record of the same build.
 pub(super) fn start_of(record: &JournalRecord, effect: EffectClass, request: &str) -> Result<StepStart, StoreError> {
     if *record.request != *request {
         return Err(StoreError::RequestChanged {
@@ -258,16 +258,16 @@ impl Journal for TurnJournal {
 
     fn status(&self, step: Step<'_>) -> StepStatus {
         let state = self.lock();
-        let done = state.known.get(step.key).is_some_and(|known| known.record.outcome.is_some());
+        let done = state.entries.get(step.key).is_some_and(|entry| entry.record.outcome.is_some());
         if done { StepStatus::Done } else { StepStatus::Open }
     }
 
     fn recorded(&self, key: &StepKey) -> Option<JournalRecord> {
         let state = self.lock();
-        let known = state.known.get(key)?;
-        // What began in this process and may be repeated is no more in doubt than its caller says.
-        let may_have_happened = matches!(known.effect, None | Some(EffectClass::Write));
-        (known.record.outcome.is_some() || may_have_happened).then(|| known.record.clone())
+        let entry = state.entries.get(key)?;
+        // A repeatable step that began in this process is not in doubt: its caller knows its state.
+        let may_have_happened = matches!(entry.effect, None | Some(EffectClass::Write));
+        (entry.record.outcome.is_some() || may_have_happened).then(|| entry.record.clone())
     }
 
     fn finish<'a>(
@@ -279,7 +279,7 @@ impl Journal for TurnJournal {
         Box::pin(async move { self.halt(self.finish_step(key, outcome, at).await) })
     }
 
-    fn speaking<'a>(&'a self, reply_id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.mark(reply_id))
+    fn announce_reply<'a>(&'a self, reply_id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.announce(reply_id))
     }
 }

@@ -308,7 +308,7 @@ impl Assistant {
     pub async fn served_actions(&self) -> Option<Result<Vec<String>, String>> {
         let server = self.0.runtime.action_server.as_ref()?;
         let cx = CallContext::new(self.0.clock.clone(), limits::ACTION_START);
-        Some(server.names(&cx).await)
+        Some(server.list_actions(&cx).await)
     }
     /// Which remote agents were found, for `/health`.
     pub fn remote_agents(&self) -> BTreeMap<String, a2a::Health> {

@@ -1,4 +1,4 @@
-//! A small HTTP server that says what a test wants.
+//! A small scripted HTTP server.
 
 use std::{
     io::Read,
@@ -29,7 +29,7 @@ impl Heard {
     }
 }
 
-/// What is answered; `None` closes the connection.
+/// The response; `None` closes the connection.
 type Answers = dyn Fn(&Heard) -> Option<String> + Send + Sync;
 
 pub(super) struct Server {
@@ -38,7 +38,7 @@ pub(super) struct Server {
     connections: Arc<AtomicUsize>,
 }
 
-/// A whole answer.
+/// A complete response.
 pub(super) fn answer(status: u16, body: &str) -> String {
     format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
@@ -48,7 +48,7 @@ impl Server {
         Self::on("127.0.0.1:0", Some(Arc::new(answers))).await
     }
 
-    /// A server that takes requests and never answers.
+    /// A server that accepts requests and never responds.
     pub(super) async fn silent() -> Self {
         Self::on("127.0.0.1:0", None).await
     }

@@ -1,7 +1,8 @@
-//! Hooks behind an address: one POST for each call of a hook, JSON both ways (docs/how-to/hooks-in-python.md).
+//! Hook servers: hooks over HTTP, one POST for each call of a hook, JSON in both directions (docs/how-to/hooks-in-python.md).
 //!
-//! Entry: [`HookServer::describe`], then [`HookServer::hooks`]. What the server did not list is never asked. Metadata leaves
-//! by the author's list alone (`forward_metadata`); prompts, messages and tools leave only for the hooks that the server lists.
+//! [`HookServer::describe`] reads which hooks the server has, [`HookServer::hooks`] returns them. Only listed hooks are called, so that
+//! prompts, messages and tools are sent only to a server that lists the hook for them. Of the metadata only the keys of
+//! `forward_metadata` are sent.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, HookResult, OutputChange, ToolBatch, wire,
+    AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, HookResult, OutputChange, ToolBatch,
+    json_types,
 };
 use crate::{
     agents,
@@ -27,7 +29,7 @@ use crate::{
     },
 };
 
-/// The version of the contract.
+/// The version of the protocol.
 const VERSION: u32 = 1;
 
 /// A server with hooks.
@@ -35,30 +37,30 @@ pub struct HookServer {
     url: reqwest::Url,
     http: HttpClients,
     credentials: Result<OutboundCredentials, String>,
-    forward: Vec<Arc<str>>,
+    forwarded_metadata: Vec<Arc<str>>,
     agent: Arc<str>,
 }
 
-/// What a server says of itself.
+/// The answer of a hook server to `describe`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Description {
-    /// The hooks it wants to be asked.
+pub struct HookServerInfo {
+    /// The names of its hooks.
     #[serde(default)]
     pub hooks: Vec<Arc<str>>,
-    /// The tools it adds.
+    /// Its tools.
     #[serde(default)]
-    pub tools: Vec<DescribedTool>,
-    /// The description of `task_completed`, if it has an own one.
+    pub tools: Vec<HookServerTool>,
+    /// A description for the tool `task_completed` that replaces the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_completed: Option<Arc<str>>,
-    /// What the model is told when it finished without a word, if it has an own text.
+    /// An instruction for the closing message that replaces the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty_closing_message: Option<Arc<str>>,
 }
 
 /// A tool of a hook server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DescribedTool {
+pub struct HookServerTool {
     /// Its name.
     pub name: Arc<str>,
     /// What it does.
@@ -66,7 +68,7 @@ pub struct DescribedTool {
     /// JSON Schema of its arguments.
     #[serde(default)]
     pub parameters: Json,
-    /// What may be repeated; a write unless it says otherwise.
+    /// Its effect class; `write` if absent.
     #[serde(default = "write")]
     pub effect: EffectClass,
 }
@@ -75,16 +77,16 @@ fn write() -> EffectClass {
     EffectClass::Write
 }
 
-/// An answer to a hook: what it gives, and what the user is told meanwhile.
+/// The response of a hook: its value, and texts for the user.
 #[derive(Deserialize)]
-struct Answered<T> {
+struct HookResponse<T> {
     #[serde(flatten)]
-    given: T,
+    value: T,
     #[serde(default)]
     say: Vec<Arc<str>>,
 }
 
-/// The answer to `process_input`: only what changes.
+/// The response to `process_input`: only what changes.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct InputChange {
@@ -93,7 +95,7 @@ struct InputChange {
     metadata: Map<String, Json>,
 }
 
-/// The answers to `prompt`, `messages`, `tools` and `slot_tool`: absent, nothing changes.
+/// The responses to `prompt`, `messages`, `tools` and `slot_tool`: an absent value changes nothing.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct PromptChange {
@@ -103,45 +105,45 @@ struct PromptChange {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct MessagesChange {
-    messages: Option<Vec<wire::Message>>,
+    messages: Option<Vec<json_types::Message>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ToolsChange {
-    tools: Option<Vec<wire::Tool>>,
+    tools: Option<Vec<json_types::Tool>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ToolChange {
-    tool: Option<wire::Tool>,
+    tool: Option<json_types::Tool>,
 }
 
-/// The answer to `before_run` and `after_run`.
+/// The response to `before_run` and `after_run`.
 #[derive(Default, Deserialize)]
-struct Nothing {}
+struct EmptyResponse {}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Events {
+struct EventsResponse {
     events: Vec<HookEvent>,
 }
 
-/// The answer to a tool.
+/// The response of a tool.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct ToolAnswer {
+struct ToolResponse {
     result: Option<Json>,
     error: Option<String>,
     fatal: bool,
 }
 
 impl HookServer {
-    /// The server at `url` for an agent.
+    /// The hook server at `url` for an agent.
     ///
     /// # Errors
-    /// [`HookError`] when the address is none that may be asked.
+    /// [`HookError`] if the URL is invalid or not allowed.
     pub fn new(url: &str, definition: &AgentDef, http: HttpClients, clock: &Arc<dyn Clock>) -> Result<Self, HookError> {
         let url = parse_endpoint_url(url).map_err(HookError)?;
         let auth = if definition.remote.is_some() { &definition.hook_auth } else { &definition.auth };
@@ -150,38 +152,39 @@ impl HookServer {
             url,
             http,
             credentials,
-            forward: definition.rules.forward_metadata.clone(),
+            forwarded_metadata: definition.rules.forward_metadata.clone(),
             agent: definition.name.as_str().into(),
         })
     }
 
-    /// Asks the server what it has.
+    /// Calls `describe`.
     ///
     /// # Errors
-    /// [`HookError`] when it does not answer as the contract says.
-    pub async fn describe(&self, cx: &CallContext) -> Result<Description, HookError> {
-        let mut description: Description = self.ask("describe", json!({}), cx.key.as_str(), cx).await?;
-        if description.tools.len() > limits::HOOK_TOOLS {
+    /// [`HookError`] if the response does not follow the protocol.
+    pub async fn describe(&self, cx: &CallContext) -> Result<HookServerInfo, HookError> {
+        let mut info: HookServerInfo = self.request("describe", json!({}), cx.key.as_str(), cx).await?;
+        if info.tools.len() > limits::HOOK_TOOLS {
             return Err(HookError(format!("describe: more than {} tools", limits::HOOK_TOOLS)));
         }
-        for tool in &mut description.tools {
+        for tool in &mut info.tools {
             tool.parameters = crate::tools::schema::completed(std::mem::take(&mut tool.parameters));
         }
-        Ok(description)
+        Ok(info)
     }
 
     /// Its hooks.
-    pub fn hooks(self: &Arc<Self>, description: Description) -> HttpHooks {
-        HttpHooks { server: self.clone(), description }
+    pub fn hooks(self: &Arc<Self>, info: HookServerInfo) -> HttpHooks {
+        HttpHooks { server: self.clone(), info }
     }
 
-    /// The part of the metadata that may leave.
+    /// The part of the metadata that may be sent.
     fn allowed(&self, metadata: &Map<String, Json>) -> Map<String, Json> {
-        let keys = self.forward.iter().filter_map(|key| Some((key.to_string(), metadata.get(&**key)?.clone())));
+        let keys =
+            self.forwarded_metadata.iter().filter_map(|key| Some((key.to_string(), metadata.get(&**key)?.clone())));
         keys.collect()
     }
 
-    async fn ask<T: DeserializeOwned>(
+    async fn request<T: DeserializeOwned>(
         &self,
         hook: &str,
         payload: Json,
@@ -190,14 +193,15 @@ impl HookServer {
     ) -> Result<T, HookError> {
         let cx = cx.with_timeout(limits::HOOK_DEADLINE);
         let bytes = match cx.wait(self.post(hook, payload, id)).await {
-            Ok(answered) => answered.map_err(|error| HookError(format!("{hook}: {}", error.reason)))?,
+            Ok(response) => response.map_err(|error| HookError(format!("{hook}: {}", error.reason)))?,
             Err(stopped) => return Err(HookError(format!("{hook}: {stopped}"))),
         };
-        serde_json::from_slice(&bytes)
-            .map_err(|error| HookError(format!("{hook}: its answer is not as agreed: {error}")))
+        serde_json::from_slice(&bytes).map_err(|error| {
+            HookError(format!("{hook}: its response does not follow the protocol (docs/hooks.md): {error}"))
+        })
     }
 
-    /// Sends one request; the bytes of a good answer. The words of an error never hold the address.
+    /// Sends one request; returns the body of a response with status 200. The text of an error never contains the URL.
     async fn post(&self, hook: &str, payload: Json, id: &str) -> Result<Vec<u8>, PostError> {
         let mut body = json!({"version": VERSION, "hook": hook, "id": id, "agent": &*self.agent});
         if let (Some(body), Json::Object(payload)) = (body.as_object_mut(), payload) {
@@ -205,7 +209,7 @@ impl HookServer {
         }
         let client = self.http.client().map_err(|error| PostError::before(error.to_string()))?;
         let body = body.to_string();
-        let lost = |error: reqwest::Error| match Arrival::of_http(&error) {
+        let send_error = |error: reqwest::Error| match Arrival::of_http(&error) {
             Arrival::Impossible => PostError::before("the hook server cannot be reached"),
             Arrival::Possible => PostError::after("the connection broke"),
         };
@@ -219,8 +223,8 @@ impl HookServer {
             if let Some((name, value)) = &header {
                 request = request.header(name, value.expose());
             }
-            let response = request.send().await.map_err(lost)?;
-            // A token that ran out is asked for anew, once: nothing was done with the one before.
+            let response = request.send().await.map_err(send_error)?;
+            // A rejected token is renewed once; the server did nothing with the rejected request.
             match header {
                 Some((_, value))
                     if matches!(response.status().as_u16(), 401 | 403)
@@ -242,40 +246,40 @@ impl HookServer {
     }
 }
 
-/// Why a hook server gave no answer.
+/// Why a hook server gave no usable response.
 struct PostError {
     reason: String,
     arrival: Arrival,
 }
 
 impl PostError {
-    /// Nothing was sent.
+    /// An error before the request was sent.
     fn before(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), arrival: Arrival::Impossible }
     }
-    /// The request may have arrived.
+    /// An error after the request may have arrived.
     fn after(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), arrival: Arrival::Possible }
     }
 }
 
-/// Hooks behind an address.
+/// The hooks of a hook server.
 pub struct HttpHooks {
     server: Arc<HookServer>,
-    description: Description,
+    info: HookServerInfo,
 }
 
 impl HttpHooks {
     fn has(&self, hook: &str) -> bool {
-        self.description.hooks.iter().any(|known| **known == *hook)
+        self.info.hooks.iter().any(|known| **known == *hook)
     }
 
-    /// The input with the metadata that may leave.
+    /// The input with the metadata that may be sent.
     fn outgoing(&self, input: &AgentInput) -> AgentInput {
         AgentInput { metadata: self.server.allowed(&input.metadata), ..input.clone() }
     }
 
-    async fn asked<T: DeserializeOwned + Default>(
+    async fn call_hook<T: DeserializeOwned + Default>(
         &self,
         hook: &str,
         payload: impl FnOnce() -> Json,
@@ -288,23 +292,23 @@ impl HttpHooks {
         if let Some(payload) = payload.as_object_mut() {
             payload.insert("channel".to_owned(), Json::from(&*cx.channel));
         }
-        let answered: Answered<T> = self.server.ask(hook, payload, &cx.id, &cx.cx).await?;
-        answered.say.into_iter().for_each(|text| cx.say(text));
-        Ok(answered.given)
+        let response: HookResponse<T> = self.server.request(hook, payload, &cx.id, &cx.cx).await?;
+        response.say.into_iter().for_each(|text| cx.say(text));
+        Ok(response.value)
     }
 }
 
 #[async_trait]
 impl AgentHooks for HttpHooks {
     async fn before_run(&self, cx: &HookContext) -> HookResult {
-        self.asked::<Nothing>("before_run", || json!({}), cx).await.map(|_| ())
+        self.call_hook::<EmptyResponse>("before_run", || json!({}), cx).await.map(|_| ())
     }
     async fn after_run(&self, cx: &HookContext) -> HookResult {
-        self.asked::<Nothing>("after_run", || json!({}), cx).await.map(|_| ())
+        self.call_hook::<EmptyResponse>("after_run", || json!({}), cx).await.map(|_| ())
     }
     async fn process_input(&self, input: &mut AgentInput, cx: &HookContext) -> HookResult {
         let sent = || json!({ "input": self.outgoing(input) });
-        let change: InputChange = self.asked("process_input", sent, cx).await?;
+        let change: InputChange = self.call_hook("process_input", sent, cx).await?;
         if let Some(message) = change.user_message {
             input.user_message = message;
         }
@@ -315,72 +319,72 @@ impl AgentHooks for HttpHooks {
         Ok(())
     }
     async fn process_tool_output(&self, batch: &ToolBatch, cx: &HookContext) -> Result<Vec<HookEvent>, HookError> {
-        let answer: Events = self.asked("process_tool_output", || json!({ "batch": batch }), cx).await?;
+        let answer: EventsResponse = self.call_hook("process_tool_output", || json!({ "batch": batch }), cx).await?;
         Ok(answer.events)
     }
     async fn process_output(&self, output: &AgentOutput, cx: &HookContext) -> Result<OutputChange, HookError> {
-        self.asked("process_output", || outgoing(output, &self.server), cx).await
+        self.call_hook("process_output", || outgoing(output, &self.server), cx).await
     }
     async fn process_agent_output(&self, output: &AgentOutput, cx: &HookContext) -> Result<OutputChange, HookError> {
-        self.asked("process_agent_output", || outgoing(output, &self.server), cx).await
+        self.call_hook("process_agent_output", || outgoing(output, &self.server), cx).await
     }
     fn custom_tools(&self) -> Vec<Tool> {
-        let tool = |tool: &DescribedTool| {
+        let tool = |tool: &HookServerTool| {
             let info = ToolInfo::new(tool.name.clone(), tool.description.clone());
             let spec = info.parameters(tool.parameters.clone()).effect(tool.effect);
             Tool::from_handler(HookTool { server: self.server.clone(), spec })
         };
-        self.description.tools.iter().map(tool).collect()
+        self.info.tools.iter().map(tool).collect()
     }
-    fn task_completed_tool(&self, usual: llm::ToolSpec) -> llm::ToolSpec {
-        match &self.description.task_completed {
-            Some(description) => llm::ToolSpec { description: description.clone(), ..usual },
-            None => usual,
+    fn task_completed_tool(&self, default: llm::ToolSpec) -> llm::ToolSpec {
+        match &self.info.task_completed {
+            Some(description) => llm::ToolSpec { description: description.clone(), ..default },
+            None => default,
         }
     }
-    fn empty_closing_message(&self, usual: String) -> String {
-        self.description.empty_closing_message.as_deref().map_or(usual, str::to_owned)
+    fn empty_closing_message(&self, default: String) -> String {
+        self.info.empty_closing_message.as_deref().map_or(default, str::to_owned)
     }
     async fn slot_tool(
         &self,
         slot: &SlotDef,
-        usual: &llm::ToolSpec,
+        default: &llm::ToolSpec,
         cx: &HookContext,
     ) -> Result<Option<llm::ToolSpec>, HookError> {
-        let sent = || json!({ "slot": wire::slot(slot), "tool": wire::tool(usual) });
-        let change: ToolChange = self.asked("slot_tool", sent, cx).await?;
-        Ok(change.tool.map(|tool| tool.over(usual)))
+        let sent = || json!({ "slot": json_types::slot(slot), "tool": json_types::tool(default) });
+        let change: ToolChange = self.call_hook("slot_tool", sent, cx).await?;
+        Ok(change.tool.map(|tool| tool.over(default)))
     }
     async fn tools(
         &self,
-        usual: &[llm::ToolSpec],
+        default: &[llm::ToolSpec],
         input: &AgentInput,
         cx: &HookContext,
     ) -> Result<Option<Vec<llm::ToolSpec>>, HookError> {
-        let tools = || usual.iter().map(wire::tool).collect::<Json>();
+        let tools = || default.iter().map(json_types::tool).collect::<Json>();
         let sent = || json!({ "input": self.outgoing(input), "tools": tools() });
-        let change: ToolsChange = self.asked("tools", sent, cx).await?;
-        let known = |tool: wire::Tool| {
-            let usual = usual.iter().find(|usual| usual.name == tool.name)?;
-            Some(tool.over(usual))
+        let change: ToolsChange = self.call_hook("tools", sent, cx).await?;
+        let known = |tool: json_types::Tool| {
+            let default = default.iter().find(|default| default.name == tool.name)?;
+            Some(tool.over(default))
         };
         Ok(change.tools.map(|tools| tools.into_iter().filter_map(known).collect()))
     }
     async fn messages(
         &self,
-        usual: &[Arc<llm::ChatMessage>],
+        default: &[Arc<llm::ChatMessage>],
         input: &AgentInput,
         cx: &HookContext,
     ) -> Result<Option<Vec<Arc<llm::ChatMessage>>>, HookError> {
-        let messages = || usual.iter().map(|message| wire::message(message)).collect::<Json>();
+        let messages = || default.iter().map(|message| json_types::message(message)).collect::<Json>();
         let sent = || json!({ "input": self.outgoing(input), "messages": messages() });
-        let change: MessagesChange = self.asked("messages", sent, cx).await?;
-        let changed = change.messages.map(|messages| wire::messages(messages, usual)).transpose();
+        let change: MessagesChange = self.call_hook("messages", sent, cx).await?;
+        let changed = change.messages.map(|messages| json_types::messages(messages, default)).transpose();
         changed.map_err(|reason| HookError(format!("messages: {reason}")))
     }
-    async fn prompt(&self, usual: &str, input: &AgentInput, cx: &HookContext) -> Result<Option<String>, HookError> {
-        let sent = || json!({ "input": self.outgoing(input), "prompt": usual });
-        let change: PromptChange = self.asked("prompt", sent, cx).await?;
+    async fn prompt(&self, default: &str, input: &AgentInput, cx: &HookContext) -> Result<Option<String>, HookError> {
+        let sent = || json!({ "input": self.outgoing(input), "prompt": default });
+        let change: PromptChange = self.call_hook("prompt", sent, cx).await?;
         Ok(change.prompt)
     }
 }
@@ -390,7 +394,7 @@ fn outgoing(output: &AgentOutput, server: &HookServer) -> Json {
     json!({ "output": output })
 }
 
-/// A tool that runs behind the address.
+/// A tool of a hook server.
 struct HookTool {
     server: Arc<HookServer>,
     spec: ToolInfo,
@@ -409,21 +413,21 @@ impl ToolHandler for HookTool {
             "metadata": self.server.allowed(&cx.metadata),
         });
         let effect = cx.effect(&self.spec);
-        // The deadline is the tool's; whoever called has set it.
+        // The caller has set the deadline of the tool.
         let sent = self.server.post("tool", payload, &cx.idempotency_key);
         let (error, kind) = match cx.cx.wait(sent).await {
             Ok(Ok(bytes)) => return answer(&bytes, effect),
             Ok(Err(error)) => (error, FailureKind::Unavailable),
             Err(WaitError::DeadlinePassed) => (PostError::after("it did not answer in time"), FailureKind::Timeout),
-            Err(WaitError::Cancelled) => (PostError::after("nobody waits for it any more"), FailureKind::Cancelled),
+            Err(WaitError::Cancelled) => (PostError::after("the call was cancelled"), FailureKind::Cancelled),
         };
         ToolOutcome::unanswered(effect, error.arrival, kind, error.reason)
     }
 }
 
 fn answer(bytes: &[u8], effect: EffectClass) -> ToolOutcome {
-    let Ok(answer) = serde_json::from_slice::<ToolAnswer>(bytes) else {
-        return ToolOutcome::unusable(effect, "the tool gave no JSON as agreed");
+    let Ok(answer) = serde_json::from_slice::<ToolResponse>(bytes) else {
+        return ToolOutcome::unusable(effect, "the tool returned no JSON that follows the protocol (docs/hooks.md)");
     };
     match (answer.error, answer.result) {
         (Some(message), _) => {
@@ -433,7 +437,7 @@ fn answer(bytes: &[u8], effect: EffectClass) -> ToolOutcome {
         }
         (None, Some(Json::String(text))) => ToolOutcome::Done(ToolOutput::text(text)),
         (None, Some(result)) => ToolOutcome::Done(ToolOutput::structured(result)),
-        (None, None) => ToolOutcome::unusable(effect, "the tool gave neither `result` nor `error`"),
+        (None, None) => ToolOutcome::unusable(effect, "the tool returned neither `result` nor `error`"),
     }
 }
 

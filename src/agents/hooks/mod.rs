@@ -1,12 +1,12 @@
-//! What others may change about an agent of ours, without writing a loop of their own.
+//! Hooks: code that changes the input, prompt, tools and output of an agent without replacing its loop.
 //!
-//! Entry: [`AgentHooks`], one trait of which every method has a default; registered by name, and named by `module` in the
-//! agent's `config.yml`. An address in its place is a hook server ([`http`]). A hook never sees the stack, and what it wants
-//! said or recorded goes through what it returns or through its [`HookContext`]: nothing happens beside the record of the turn.
+//! [`AgentHooks`] is a trait whose methods all have defaults. Implementations are registered by name, and `module` in the agent's
+//! `config.yml` names one; a URL there is a hook server ([`http`]). A hook does not see the stack. Its messages and events pass through
+//! its return value or its [`HookContext`], so that they are part of the record of the turn.
 
 pub mod http;
+mod json_types;
 mod types;
-mod wire;
 
 use std::sync::Arc;
 
@@ -21,61 +21,60 @@ use crate::{
     tools::Tool,
 };
 
-/// What others may change about an agent. Every method has a default that changes nothing.
+/// Hooks of an agent. Every method has a default that changes nothing.
 ///
-/// The asynchronous methods are recorded: a turn that runs again from its record gets what they gave the first time. After a
-/// crash one may be called again for the same step; [`HookContext::id`] is then the same. The others must be pure.
+/// The results of the asynchronous methods are recorded: a turn that runs again from its record gets the same results. After a
+/// crash a method may be called again for the same step; [`HookContext::id`] is then the same. The other methods must be pure.
 ///
-/// An error of a hook ends the run (A0521): an agent must not go on without what its author relies on.
+/// An error of a hook ends the run (A0521), because the agent may depend on the change.
 #[async_trait]
 pub trait AgentHooks: Send + Sync {
-    /// Comes first in every run: what it [says](HookContext::say) is heard before anything of the agent.
+    /// Called first in every run: what it [says](HookContext::say) is sent before all messages of the agent.
     async fn before_run(&self, context: &HookContext) -> HookResult {
         let _ = context;
         Ok(())
     }
-    /// Comes last in every run: what it [says](HookContext::say) is heard after everything of the agent.
+    /// Called last in every run: what it [says](HookContext::say) is sent after all messages of the agent.
     async fn after_run(&self, context: &HookContext) -> HookResult {
         let _ = context;
         Ok(())
     }
-    /// Looks at what the agent is given, before its first model call or, where it works elsewhere, before anything leaves: takes
-    /// slots away or changes them for this run, adds metadata for tools, writes the user's message in other words. A slot of
-    /// `exit_if` that is gone has no tool.
+    /// Called with the input of the agent before its first model call or, for a remote agent, before anything is sent. It may remove
+    /// or change slots for this run, add metadata for tools, and rewrite the user's message. A removed slot of `exit_if` has no tool.
     async fn process_input(&self, input: &mut AgentInput, context: &HookContext) -> HookResult {
         let _ = (input, context);
         Ok(())
     }
-    /// Looks at the results of the calls of one answer, before the agent sees them; what it returns is recorded, and counts
-    /// when the end of the task is decided. Control tools are not among the calls.
+    /// Called with the results of the tool calls of one model response, before the agent decides whether its task is complete. The
+    /// returned events are recorded; slots among them count for `exit_if`. Calls of built-in tools are not included.
     async fn process_tool_output(&self, batch: &ToolBatch, context: &HookContext) -> HookResult<Vec<HookEvent>> {
         let _ = (batch, context);
         Ok(Vec::new())
     }
-    /// Looks at what a run came to, before anybody else does: the form of 3.15 and earlier, for agents of both kinds.
+    /// Called with the outcome of a run, for built-in and remote agents: the interface of Rasa 3.15 and earlier.
     async fn process_output(&self, output: &AgentOutput, context: &HookContext) -> HookResult<OutputChange> {
         let _ = (output, context);
         Ok(OutputChange::default())
     }
-    /// The same for agents that work elsewhere: the form of 3.16. Comes before [`process_output`](Self::process_output).
+    /// Called with the outcome of a remote agent, before [`process_output`](Self::process_output): the interface of Rasa 3.16.
     async fn process_agent_output(&self, output: &AgentOutput, context: &HookContext) -> HookResult<OutputChange> {
         let _ = (output, context);
         Ok(OutputChange::default())
     }
-    /// Tools of its own, beside those of servers. They keep their names: a server's tool of the same name gets a prefix. The
-    /// names of built-in tools are refused.
+    /// Additional tools. They keep their names: a server's tool of the same name gets a prefix. Names of built-in tools are
+    /// rejected.
     fn custom_tools(&self) -> Vec<Tool> {
         Vec::new()
     }
-    /// The finishing tool of an open agent as the model sees it. The name stays, whatever is returned.
+    /// The tool `task_completed` of an open agent as the model sees it. Its name cannot be changed.
     fn task_completed_tool(&self, default: ToolSpec) -> ToolSpec {
         default
     }
-    /// What the model is told when it finished without a word, so that it writes the closing line.
+    /// The instruction for the model to write a closing message, used when it completed the task without text.
     fn empty_closing_message(&self, default: String) -> String {
         default
     }
-    /// The tool of one slot as the model sees it. `None` leaves it as it is. The name stays, whatever is returned.
+    /// The tool of one slot as the model sees it. `None` changes nothing. Its name cannot be changed.
     async fn slot_tool(
         &self,
         slot: &SlotDef,
@@ -85,8 +84,8 @@ pub trait AgentHooks: Send + Sync {
         let _ = (slot, default, context);
         Ok(None)
     }
-    /// The tools that the model is offered: leave some out, or describe them otherwise. `None` leaves them as they are. What is
-    /// not returned cannot be called in this run; what is not among the default ones is left out.
+    /// The tools that the model is offered: exclude some, or change their descriptions. `None` changes nothing. A tool that is not
+    /// returned cannot be called in this run; a tool that is not in `default` is ignored.
     async fn tools(
         &self,
         default: &[ToolSpec],
@@ -96,8 +95,7 @@ pub trait AgentHooks: Send + Sync {
         let _ = (default, input, context);
         Ok(None)
     }
-    /// The messages of one model call, the prompt first. `None` leaves them as they are. Every call among them must keep its
-    /// result.
+    /// The messages of one model call, the prompt first. `None` changes nothing. Every tool call among them must keep its result.
     async fn messages(
         &self,
         default: &[Arc<ChatMessage>],
@@ -107,7 +105,7 @@ pub trait AgentHooks: Send + Sync {
         let _ = (default, input, context);
         Ok(None)
     }
-    /// The prompt, rendered. `None` leaves it as it is.
+    /// The rendered prompt. `None` changes nothing.
     async fn prompt(&self, default: &str, input: &AgentInput, context: &HookContext) -> HookResult<Option<String>> {
         let _ = (default, input, context);
         Ok(None)

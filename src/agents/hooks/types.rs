@@ -1,4 +1,4 @@
-//! What hooks are given and what they return. As JSON the same values are the contract of hook servers (docs/how-to/hooks-in-python.md).
+//! Inputs and results of hooks. As JSON the same types are the protocol of hook servers (docs/how-to/hooks-in-python.md).
 
 use std::{
     fmt,
@@ -12,15 +12,15 @@ use tokio::sync::mpsc;
 
 use crate::{context::CallContext, limits, tools::with_causes};
 
-/// A hook failed, and the run ends. Any error becomes one by `?`.
+/// The failure of a hook, which ends the run. `?` converts any error to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookError(pub(crate) String);
 
-/// What a hook gives: nothing unless it says otherwise.
+/// The result of a hook.
 pub type HookResult<T = ()> = Result<T, HookError>;
 
 impl HookError {
-    /// The reason is for operators.
+    /// An error; the reason is for operators.
     pub fn new(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
@@ -38,7 +38,7 @@ impl<E: std::error::Error> From<E> for HookError {
     }
 }
 
-/// What an agent is given for one run.
+/// The input of an agent for one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentInput {
     /// The agent.
@@ -53,26 +53,26 @@ pub struct AgentInput {
     pub user_message: Arc<str>,
     /// Slots that have a value, and those of `exit_if`, in the order of the domain.
     pub slots: Map<String, Json>,
-    /// Facts of the conversation and of the backend for tools; no model sees them.
+    /// Data of the conversation and of the backend for tools; it is never sent to a model.
     pub metadata: Map<String, Json>,
-    /// Whether it goes on after an interruption.
+    /// Whether it resumes after an interruption.
     #[serde(default)]
     pub resumed: bool,
-    /// Whether it had completed this task before.
+    /// Whether it completed this task earlier and starts it again.
     #[serde(default)]
     pub restarted: bool,
 }
 
-/// The results of the calls of one answer.
+/// The results of the tool calls of one model response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolBatch {
-    /// Those of this answer, in the order of the calls.
+    /// Those of this response, in the order of the calls.
     pub current: Vec<ToolRecord>,
-    /// Those of the whole run so far, these included.
+    /// Those of the whole run so far, including `current`.
     pub cumulative: Vec<ToolRecord>,
 }
 
-/// One call and what came of it.
+/// One tool call and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolRecord {
     /// The id of the call.
@@ -83,61 +83,61 @@ pub struct ToolRecord {
     pub arguments: Json,
     /// `done`, `failed`, `unknown` or `pending`.
     pub status: Arc<str>,
-    /// What it gave: its structured content, else its text.
+    /// Its structured content, else its text.
     pub result: Json,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentOutput {
     /// The agent.
     pub agent: Arc<str>,
     /// `input_required`, `completed`, `failed` or `cancelled`.
     pub status: Arc<str>,
-    /// The last text of the run; the user has it already.
+    /// The last text of the run; it has already been sent.
     pub message: Option<Arc<str>>,
-    /// What happened, in order, as stored events.
+    /// The events of the run, in order, in their stored form.
     pub events: Vec<Json>,
-    /// Results of tools, for programs.
+    /// Structured results of tools.
     pub structured_results: Json,
-    /// What is kept for the next run of this task.
+    /// Metadata for the next run of this task.
     pub metadata: Map<String, Json>,
 }
 
-/// What a hook wants changed about an outcome.
+/// Changes of a hook to an outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OutputChange {
-    /// `completed` ends the task, `input_required` keeps it open; nothing else can be said, and a failure stays one.
+    /// `completed` completes the task, `input_required` keeps it open. Other values are rejected, and a failed run stays failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Arc<str>>,
-    /// What happens beside it, after all that happened.
+    /// Additional events, after those of the run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<HookEvent>,
-    /// Added to what is kept for the next run of this task.
+    /// Additional metadata for the next run of this task.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Json>,
 }
 
-/// What a hook can make happen.
+/// An event that a hook can add.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum HookEvent {
-    /// A slot gets a value, typed by the slot; null empties it.
+    /// Sets a slot to a value of its type; null clears it.
     Slot {
-        /// Which.
+        /// The slot.
         name: Arc<str>,
         /// The value.
         value: Json,
     },
-    /// The user is told something.
+    /// Sends a message to the user.
     Bot {
         /// The text.
         text: Arc<str>,
     },
 }
 
-/// What a hook may know of the run, and how it speaks meanwhile.
+/// The context of one call of a hook, with which it can also send messages.
 pub struct HookContext {
     /// Deadline and cancellation.
     pub cx: CallContext,
@@ -145,41 +145,41 @@ pub struct HookContext {
     pub agent: Arc<str>,
     /// The channel on which the user wrote.
     pub channel: Arc<str>,
-    /// The name of this call; the same when the same step is tried again, for whoever must not do a thing twice.
+    /// The idempotency key of this call: the same when the same step is tried again.
     pub id: Arc<str>,
     said: Mutex<Vec<Arc<str>>>,
     speech: mpsc::Sender<Arc<str>>,
 }
 
 impl HookContext {
-    /// For one call of a hook; what it says comes out of the other end.
+    /// A context for one call of a hook, and the receiver of its messages.
     pub(in crate::agents) fn new(
         cx: CallContext,
         agent: Arc<str>,
         channel: Arc<str>,
         id: Arc<str>,
     ) -> (Self, mpsc::Receiver<Arc<str>>) {
-        let (speech, heard) = mpsc::channel(limits::HOOK_MESSAGES);
-        (Self { cx, agent, channel, id, said: Mutex::default(), speech }, heard)
+        let (speech, receiver) = mpsc::channel(limits::HOOK_MESSAGES);
+        (Self { cx, agent, channel, id, said: Mutex::default(), speech }, receiver)
     }
-    /// For calling hooks in a test of your own; what they say is in [`HookContext::said`].
+    /// A context for tests of hooks; their messages are in [`HookContext::said`].
     pub fn alone(cx: CallContext, agent: impl Into<Arc<str>>, channel: impl Into<Arc<str>>) -> Self {
         let id = cx.key.as_str().into();
         Self::new(cx, agent.into(), channel.into(), id).0
     }
-    /// Tells the user something now, while the hook goes on: a filler. At most [`limits::HOOK_MESSAGES`] in one call of a hook;
-    /// what is too much is dropped, and so is a text without a visible character.
+    /// Sends a message to the user now, as a filler, while the hook continues. At most [`limits::HOOK_MESSAGES`] messages in one call of
+    /// a hook; further ones are dropped, and so is a text without a visible character.
     pub fn say(&self, text: impl Into<Arc<str>>) {
         let text: Arc<str> = text.into();
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if text.trim().is_empty() || said.len() >= limits::HOOK_MESSAGES {
             return;
         }
-        // A receiver that is gone is a test that does not listen.
+        // The receiver is missing in a test that uses `alone`.
         let _ = self.speech.try_send(text.clone());
         said.push(text);
     }
-    /// What was said in this call so far.
+    /// The messages of this call so far.
     pub fn said(&self) -> Vec<Arc<str>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,46 +1,46 @@
-//! What a remote agent is told: the words, the slots, and what the author lets out beside.
+//! The message for a remote agent: text, slots, and metadata, as far as the configuration allows them.
 
 use segue_engine::{condition::Scope, conversation::AgentCall};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    super::{AgentRequest, session::readable, slots::RunSlots},
-    outcome::Memory,
+    super::{AgentRequest, slots::RunSlots, transcript::readable_history},
+    outcome::RemoteTaskState,
 };
 use crate::a2a::model::{Message, Part, Role};
 use segue_engine::project::RemoteDef;
 
-/// The message of one invocation. Its id is made by whoever records it.
-pub(super) fn of(task: &AgentRequest<'_>, remote: &RemoteDef, memory: &Memory) -> Message {
-    let mut parts = vec![Part::Text(text(task, memory))];
-    let slots = slots(task, remote);
+/// The message of one invocation. Its id is set by the recorded client.
+pub(super) fn of(request: &AgentRequest<'_>, remote: &RemoteDef, task_state: &RemoteTaskState) -> Message {
+    let mut parts = vec![Part::Text(text(request, task_state))];
+    let slots = slots(request, remote);
     if !slots.is_empty() {
         parts.push(Part::Data(json!({ "slots": slots })));
     }
     Message {
         id: String::new(),
-        context_id: memory.context_id.clone(),
-        task_id: memory.task_id.clone(),
+        context_id: task_state.context_id.clone(),
+        task_id: task_state.task_id.clone(),
         role: Role::User,
         parts,
-        metadata: metadata(task, remote),
+        metadata: metadata(request, remote),
     }
 }
 
-/// An agent that knows the conversation is told what is new; another one all that was said.
-fn text(task: &AgentRequest<'_>, memory: &Memory) -> String {
-    let AgentCall { user_message, .. } = task.call;
-    if memory.context_id.is_some() {
+/// The newest message for an agent that knows the conversation, else the whole conversation.
+fn text(request: &AgentRequest<'_>, task_state: &RemoteTaskState) -> String {
+    let AgentCall { user_message, .. } = request.call;
+    if task_state.context_id.is_some() {
         return user_message.to_string();
     }
-    let all = readable(task);
+    let all = readable_history(request);
     if all.is_empty() { user_message.to_string() } else { all }
 }
 
-/// Slots with a value, of those that the author lets out.
-fn slots(task: &AgentRequest<'_>, remote: &RemoteDef) -> Vec<Json> {
-    let view = RunSlots::new(task.project, task.conversation).seen_as(task.slots.clone());
-    let shown = view.shown();
+/// Slots with a value, as far as `forward_slots` allows them.
+fn slots(request: &AgentRequest<'_>, remote: &RemoteDef) -> Vec<Json> {
+    let view = RunSlots::new(request.project, request.conversation).with_view(request.slots.clone());
+    let shown = view.visible_names();
     let allowed =
         |name: &str| remote.forward_slots.as_ref().is_none_or(|only| only.iter().any(|one| one.as_str() == name));
     shown
@@ -53,9 +53,9 @@ fn slots(task: &AgentRequest<'_>, remote: &RemoteDef) -> Vec<Json> {
         .collect()
 }
 
-/// Facts that the author named, where there are such: of the conversation, or of what the channel said beside the message.
-fn metadata(task: &AgentRequest<'_>, remote: &RemoteDef) -> Map<String, Json> {
-    let beside = task.metadata.get("message_metadata").and_then(Json::as_object);
-    let of = |name: &str| task.metadata.get(name).or_else(|| beside.and_then(|beside| beside.get(name)));
+/// The metadata that `forward_metadata` names: of the conversation, or of the user's message.
+fn metadata(request: &AgentRequest<'_>, remote: &RemoteDef) -> Map<String, Json> {
+    let beside = request.metadata.get("message_metadata").and_then(Json::as_object);
+    let of = |name: &str| request.metadata.get(name).or_else(|| beside.and_then(|beside| beside.get(name)));
     remote.forward_metadata.iter().filter_map(|name| Some((name.to_string(), of(name)?.clone()))).collect()
 }

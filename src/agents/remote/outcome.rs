@@ -1,4 +1,4 @@
-//! From a task's state to the outcome of a run.
+//! Conversion of the state of a remote task to the outcome of a run.
 
 use std::sync::Arc;
 
@@ -9,34 +9,34 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{super::AgentRequest, Came, FAILED, state_words};
+use super::{super::AgentRequest, CODE_TASK_FAILED, RemoteReply, describe_state};
 use crate::{
     a2a::model::{Artifact, Message, Part, Task, TaskState, text_of},
     context::CallContext,
     limits,
 };
 
-/// What the next invocation must know; lives in the agent's frame.
+/// The state of the remote task for the next invocation, kept in the agent's frame.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memory {
-    /// The other side's name for this conversation.
+pub(super) struct RemoteTaskState {
+    /// The A2A `contextId` of the conversation.
     pub(super) context_id: Option<String>,
-    /// The task that is open, and only one that is.
+    /// The id of the task, only while it is open.
     pub(super) task_id: Option<String>,
-    /// Whether that task works on while the user talks.
+    /// Whether the task continues in the background.
     pub(super) is_working: bool,
-    /// Messages that were exchanged about it.
+    /// Number of messages that were exchanged about it.
     pub(super) exchanges: u64,
 }
 
-/// Whether a key of the frame's metadata is this memory's.
-pub(in crate::agents) fn is_own(key: &str) -> bool {
+/// Whether a key of the frame's metadata belongs to this state.
+pub(in crate::agents) fn is_own_key(key: &str) -> bool {
     matches!(key, "context_id" | "task_id" | "working" | "exchanges")
 }
 
-impl Memory {
-    /// From the frame, or from what an earlier task left.
-    pub(super) fn of(metadata: &Map<String, Json>) -> Self {
+impl RemoteTaskState {
+    /// Reads the state from the metadata of the frame or of an earlier task.
+    pub(super) fn from_metadata(metadata: &Map<String, Json>) -> Self {
         let text =
             |key: &str| metadata.get(key).and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
         Self {
@@ -46,8 +46,8 @@ impl Memory {
             exchanges: metadata.get("exchanges").and_then(Json::as_u64).unwrap_or_default(),
         }
     }
-    /// For the frame.
-    pub(super) fn keep(self) -> Map<String, Json> {
+    /// The metadata for the frame.
+    pub(super) fn into_metadata(self) -> Map<String, Json> {
         let mut metadata = Map::new();
         metadata.extend(self.context_id.map(|id| ("context_id".to_owned(), Json::from(id))));
         if let Some(id) = self.task_id {
@@ -59,102 +59,104 @@ impl Memory {
         }
         metadata
     }
-    /// Takes the names that an answer gives.
-    pub(super) fn heard(&mut self, context: Option<&str>, task: Option<&str>) {
+    /// Takes the ids of a reply.
+    pub(super) fn update_ids(&mut self, context: Option<&str>, task: Option<&str>) {
         let some = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
         self.context_id = some(context).or(self.context_id.take());
         self.task_id = some(task).or(self.task_id.take());
     }
-    /// The task is over, or was never one.
+    /// Forgets the task: it has ended, or there is none.
     pub(super) fn forget_task(&mut self) {
         (self.task_id, self.is_working) = (None, false);
     }
-    /// The open task as far as it is known.
+    /// The open task with its ids.
     pub(super) fn task(&self) -> Task {
         Task::new(self.task_id.as_deref().unwrap_or_default(), self.context_id.as_deref().unwrap_or_default())
     }
 }
 
-/// How a run ends.
-pub(super) struct Ending {
+/// The result of a run.
+pub(super) struct RemoteResult {
     /// The status.
     pub(super) status: AgentStatus,
     /// The last text for the user.
     pub(super) text: String,
-    /// What it made, for programs.
-    pub(super) results: Results,
+    /// Its structured results.
+    pub(super) results: ResultParts,
 }
 
-/// What a task made.
+/// The structured results of a task.
 #[derive(Default)]
-pub(super) struct Results {
-    /// Name, the artifact's own name, kind and content of each part that is for programs; in order.
-    parts: Vec<Made>,
+pub(super) struct ResultParts {
+    /// Data and file parts, in order.
+    parts: Vec<ResultPart>,
 }
 
-struct Made {
-    /// Artifact and part by number; `None` for a part of what was said.
+struct ResultPart {
+    /// The index of the artifact; `None` for a part of a message.
     artifact: Option<usize>,
     part: usize,
-    /// What the artifact is called.
-    named: Option<String>,
+    /// The name of the artifact.
+    artifact_name: Option<String>,
     kind: &'static str,
     content: Json,
 }
 
-impl Ending {
-    /// It asks the user.
-    pub(super) fn asks(text: String) -> Self {
-        Self { status: AgentStatus::AwaitingUser, text, results: Results::default() }
+impl RemoteResult {
+    /// The agent waits for input of the user.
+    pub(super) fn input_required(text: String) -> Self {
+        Self { status: AgentStatus::AwaitingUser, text, results: ResultParts::default() }
     }
-    /// It is done.
-    pub(super) fn done(text: String) -> Self {
-        Self { status: AgentStatus::Finished, text, results: Results::default() }
+    /// The agent has completed its task.
+    pub(super) fn completed(text: String) -> Self {
+        Self { status: AgentStatus::Finished, text, results: ResultParts::default() }
     }
-    /// It failed; the user hears the words for that, never these.
+    /// A failure. The reason is for operators, the user gets the error response.
     pub(super) fn failed(code: &str, reason: String) -> Self {
         let status = AgentStatus::Failed { code: code.into(), reason };
-        Self { status, text: String::new(), results: Results::default() }
+        Self { status, text: String::new(), results: ResultParts::default() }
     }
 }
 
-/// Whether a task that failed may be begun anew: only when whoever runs it says so.
-pub(super) fn is_repeatable(came: &Came) -> bool {
-    let Came::Task(task) = came else { return false };
+/// Whether a failed task may be started again: only if the agent marks it as `retryable`.
+pub(super) fn is_repeatable(reply: &RemoteReply) -> bool {
+    let RemoteReply::Task(task) = reply else { return false };
     let says = |metadata: &Map<String, Json>| metadata.get("retryable").and_then(Json::as_bool).unwrap_or_default();
     let said = task.status.message.as_ref().is_some_and(|message| says(&message.metadata));
     task.status.state == TaskState::Failed && (said || says(&task.metadata))
 }
 
-/// A task that stands still.
-pub(super) fn of_task(task: &Task) -> Ending {
+/// The result of a task that waits or has ended.
+pub(super) fn of_task(task: &Task) -> RemoteResult {
     let said = task.status.message.as_ref();
     let text = said.map(|message| text_of(&message.parts)).unwrap_or_default();
-    let results = Results::of(task);
+    let results = ResultParts::of(task);
     match task.status.state {
-        TaskState::InputRequired | TaskState::AuthRequired => Ending { results, ..Ending::asks(text) },
-        TaskState::Completed => Ending { results, ..Ending::done(whole_text(said, &task.artifacts)) },
+        TaskState::InputRequired | TaskState::AuthRequired => {
+            RemoteResult { results, ..RemoteResult::input_required(text) }
+        }
+        TaskState::Completed => RemoteResult { results, ..RemoteResult::completed(whole_text(said, &task.artifacts)) },
         state => {
-            let words = if text.is_empty() { "it says nothing about it" } else { &text };
+            let words = if text.is_empty() { "it gave no reason" } else { &text };
             let words: String = words.chars().take(limits::A2A_REASON_TEXT).collect();
-            Ending::failed(FAILED, format!("{}: {words}", state_words(state)))
+            RemoteResult::failed(CODE_TASK_FAILED, format!("{}: {words}", describe_state(state)))
         }
     }
 }
 
-/// What parts of a message hold for programs.
-pub(super) fn of_parts(parts: &[Part]) -> Results {
-    let mut results = Results::default();
+/// The structured results in the parts of a message.
+pub(super) fn of_parts(parts: &[Part]) -> ResultParts {
+    let mut results = ResultParts::default();
     results.take(None, None, parts);
     results
 }
 
-/// What was said at the end, then the text of every artifact, each once.
+/// The final message, then the text of every artifact, without duplicates.
 fn whole_text(said: Option<&Message>, artifacts: &[Artifact]) -> String {
     let said = said.map(|message| text_of(&message.parts));
-    let made = artifacts.iter().map(|artifact| text_of(&artifact.parts));
+    let part = artifacts.iter().map(|artifact| text_of(&artifact.parts));
     let mut texts: Vec<String> = Vec::new();
-    for text in said.into_iter().chain(made) {
+    for text in said.into_iter().chain(part) {
         if !text.trim().is_empty() && !texts.contains(&text) {
             texts.push(text);
         }
@@ -162,12 +164,12 @@ fn whole_text(said: Option<&Message>, artifacts: &[Artifact]) -> String {
     texts.join("\n")
 }
 
-impl Results {
+impl ResultParts {
     fn of(task: &Task) -> Self {
         let mut results = Self::default();
         for (at, artifact) in task.artifacts.iter().enumerate() {
-            let named = artifact.name.clone().unwrap_or_else(|| artifact.id.clone());
-            results.take(Some(at), Some(named), &artifact.parts);
+            let artifact_name = artifact.name.clone().unwrap_or_else(|| artifact.id.clone());
+            results.take(Some(at), Some(artifact_name), &artifact.parts);
         }
         if let Some(said) = &task.status.message {
             results.take(None, None, &said.parts);
@@ -175,7 +177,7 @@ impl Results {
         results
     }
 
-    fn take(&mut self, artifact: Option<usize>, named: Option<String>, parts: &[Part]) {
+    fn take(&mut self, artifact: Option<usize>, artifact_name: Option<String>, parts: &[Part]) {
         for (part, content) in parts.iter().enumerate() {
             let (kind, content) = match content {
                 Part::Text(_) => continue,
@@ -184,7 +186,7 @@ impl Results {
                     let mut content = json!({
                         "uri": file.uri, "name": file.name, "mime_type": file.media_type,
                     });
-                    // Bytes in place are kept while they are few: a conversation is no store of files.
+                    // Inline bytes are kept only up to a limit, because the conversation is not a file store.
                     let bytes = file.bytes.as_ref().filter(|bytes| bytes.len() <= limits::A2A_FILE);
                     if let (Some(bytes), Some(fields)) = (bytes, content.as_object_mut()) {
                         fields.insert("bytes".into(), Json::from(bytes.as_str()));
@@ -192,55 +194,55 @@ impl Results {
                     ("file", content)
                 }
             };
-            self.parts.push(Made { artifact, part, named: named.clone(), kind, content });
+            self.parts.push(ResultPart { artifact, part, artifact_name: artifact_name.clone(), kind, content });
         }
     }
 
-    /// The name of such a result: `<agent>_<artifact>_<part>`.
-    pub(super) fn listed(&self, agent: &str) -> Json {
-        let list = self.parts.iter().map(|made| {
-            let artifact = made.artifact.map_or_else(|| "message".to_owned(), |at| at.to_string());
-            json!({"name": format!("{agent}_{artifact}_{}", made.part), "type": made.kind, "result": made.content})
+    /// The results as a list; the name of each is `<agent>_<artifact>_<part>`.
+    pub(super) fn to_list(&self, agent: &str) -> Json {
+        let list = self.parts.iter().map(|part| {
+            let artifact = part.artifact.map_or_else(|| "message".to_owned(), |at| at.to_string());
+            json!({"name": format!("{agent}_{artifact}_{}", part.part), "type": part.kind, "result": part.content})
         });
         Json::Array(list.collect())
     }
 
-    /// What `output_mapping` sees as `result`: all data as one map (the later wins), data by the name of its artifact, files.
-    fn seen(&self, agent: &str, text: &str, state: &str) -> Json {
+    /// The variable `result` of `output_mapping`: all data merged into one map (later data wins), data by artifact name, and files.
+    fn for_mapping(&self, agent: &str, text: &str, state: &str) -> Json {
         let (mut data, mut artifacts, mut files) = (Map::new(), Map::new(), Vec::new());
-        for made in &self.parts {
-            match (made.kind, &made.content) {
+        for part in &self.parts {
+            match (part.kind, &part.content) {
                 ("file", file) => files.push(file.clone()),
                 (_, content) => {
                     if let Json::Object(fields) = content {
                         data.extend(fields.clone());
                     }
-                    artifacts.extend(made.named.clone().map(|name| (name, content.clone())));
+                    artifacts.extend(part.artifact_name.clone().map(|name| (name, content.clone())));
                 }
             }
         }
-        json!({"text": text, "state": state, "data": data, "artifacts": artifacts, "files": files, "results": self.listed(agent)})
+        json!({"text": text, "state": state, "data": data, "artifacts": artifacts, "files": files, "results": self.to_list(agent)})
     }
 }
 
-/// Id and text of what was said.
-type Said = (Arc<str>, Arc<str>);
+/// Id and text of a message that was sent.
+type SentText = (Arc<str>, Arc<str>);
 
-/// Closes a run.
-pub(super) fn close(
-    task: &AgentRequest<'_>,
-    ending: Ending,
-    memory: Memory,
+/// Builds the outcome of a run.
+pub(super) fn build(
+    request: &AgentRequest<'_>,
+    result: RemoteResult,
+    task_state: RemoteTaskState,
     remote: &RemoteDef,
-    meanwhile: &[Said],
-    last: Option<(Said, BotKind)>,
+    meanwhile: &[SentText],
+    last: Option<(SentText, BotKind)>,
     cx: &CallContext,
 ) -> AgentOutcome {
-    let call = task.call;
+    let call = request.call;
     let agent = call.agent.as_str();
     let place = FlowLocation { active_flow: Some(call.flow_id.clone()), step_id: Some(call.step_id.clone()) };
     let event = |kind: EventKind| Event { at: cx.clock.now(), kind, location: place.clone() };
-    let bot = |(id, text): &Said, kind: BotKind| {
+    let bot = |(id, text): &SentText, kind: BotKind| {
         event(EventKind::bot(BotMessage {
             reply: Reply::text(text.clone()),
             kind,
@@ -250,38 +252,39 @@ pub(super) fn close(
         }))
     };
     let mut events: Vec<Event> = meanwhile.iter().map(|said| bot(said, BotKind::Intermediate)).collect();
-    let mut status = ending.status;
+    let mut status = result.status;
     let state = match status {
         AgentStatus::Finished => "completed",
         AgentStatus::AwaitingUser | AgentStatus::Yielded => "input_required",
         AgentStatus::Failed { .. } | AgentStatus::Cancelled { .. } => "failed",
     };
-    if state != "failed" && !ending.results.parts.is_empty() || state == "completed" {
-        match mapped(task, remote, &ending.results.seen(agent, &ending.text, state), state == "completed") {
+    if state != "failed" && !result.results.parts.is_empty() || state == "completed" {
+        match map_output(request, remote, &result.results.for_mapping(agent, &result.text, state), state == "completed")
+        {
             Ok(values) => events.extend(values.into_iter().map(|(name, value)| {
                 event(EventKind::Slot { name, value, filled_by: Some(FilledBy::Agent), reset: false })
             })),
-            Err(reason) => status = AgentStatus::Failed { code: super::ANSWER.into(), reason },
+            Err(reason) => status = AgentStatus::Failed { code: super::CODE_BAD_ANSWER.into(), reason },
         }
     }
-    let is_heard = !matches!(status, AgentStatus::Failed { .. });
-    events.extend(last.filter(|_| is_heard).map(|(said, kind)| bot(&said, kind)));
-    AgentOutcome { status, events, data: ending.results.listed(agent), metadata: memory.keep() }
+    let is_shown = !matches!(status, AgentStatus::Failed { .. });
+    events.extend(last.filter(|_| is_shown).map(|(said, kind)| bot(&said, kind)));
+    AgentOutcome { status, events, data: result.results.to_list(agent), metadata: task_state.into_metadata() }
 }
 
 type Values = Vec<(segue_engine::ids::SlotName, Json)>;
 
-/// Evaluates every mapping before the first slot is set: half a result is none. Before the end what is not there yet is left
-/// as it is.
-fn mapped(task: &AgentRequest<'_>, remote: &RemoteDef, result: &Json, is_last: bool) -> Result<Values, String> {
+/// Evaluates every mapping before the first slot is set, so that slots are set completely or not at all. Before the task is complete, a
+/// mapping without a value leaves its slot unchanged.
+fn map_output(request: &AgentRequest<'_>, remote: &RemoteDef, result: &Json, is_last: bool) -> Result<Values, String> {
     let context = minijinja::Value::from_pairs([("result", from_json(result))]);
     let mut values = Vec::with_capacity(remote.output.len());
     for (slot, expression) in &remote.output {
-        match task.project.templates.eval_expression(expression, context.clone()) {
+        match request.project.templates.eval_expression(expression, context.clone()) {
             Ok(value) if value.is_null() && !is_last => {}
             Ok(value) => values.push((slot.clone(), value)),
             Err(_) if !is_last => {}
-            Err(error) => return Err(format!("the value for `{slot}` could not be made: {error}")),
+            Err(error) => return Err(format!("`output_mapping` has no value for `{slot}`: {error}")),
         }
     }
     Ok(values)

@@ -1,4 +1,4 @@
-//! What a run makes of each answer, over a peer whose answers are given.
+//! Runs of a remote agent with scripted replies.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -30,19 +30,19 @@ use crate::{
     tools::registry::ToolSet,
 };
 
-/// What is said on the way, and how it ends.
+/// Progress messages and the end of a task.
 type End = (Vec<&'static str>, Result<Task, A2aError>);
 
-/// A peer whose answers are given: each message takes the next first answer, each task the next end.
+/// A client with scripted replies: each message takes the next first response, each task the next end.
 #[derive(Default)]
-struct Given {
+struct ScriptedPeer {
     firsts: Mutex<VecDeque<Result<FirstResponse, A2aError>>>,
     ends: Mutex<VecDeque<End>>,
     sent: Mutex<Vec<crate::a2a::model::Message>>,
     stopped: Mutex<Vec<String>>,
 }
 
-impl A2aClient for Given {
+impl A2aClient for ScriptedPeer {
     fn send<'a>(
         &'a self,
         outgoing: &'a SendRequest,
@@ -78,7 +78,7 @@ impl A2aClient for Given {
     }
 }
 
-impl Given {
+impl ScriptedPeer {
     fn firsts(firsts: impl IntoIterator<Item = Result<FirstResponse, A2aError>>) -> Self {
         Self { firsts: Mutex::new(firsts.into_iter().collect()), ..Self::default() }
     }
@@ -87,13 +87,13 @@ impl Given {
     }
 }
 
-/// A sink that keeps what it gets.
+/// A sink that collects its events.
 #[derive(Default)]
-struct Pieces {
+struct RecordingSink {
     pieces: Vec<ReplyEvent>,
 }
 
-impl ReplySink for Pieces {
+impl ReplySink for RecordingSink {
     fn streams(&self) -> bool {
         true
     }
@@ -107,7 +107,7 @@ impl ReplySink for Pieces {
     }
 }
 
-/// A task in the older generation's words.
+/// A task in the format of A2A 0.3.
 fn task(status: Json, artifacts: Json) -> Task {
     let json = json!({"kind": "task", "id": "t", "contextId": "c", "status": status, "artifacts": artifacts});
     match decode::update(&json, A2aWireFormat::JsonRpcV0_3).unwrap() {
@@ -124,19 +124,19 @@ fn told(state: &str, text: &str) -> Result<FirstResponse, A2aError> {
     Ok(FirstResponse::Task(task(said(state, text), json!([]))))
 }
 
-fn fault(kind: A2aErrorKind) -> A2aError {
+fn error(kind: A2aErrorKind) -> A2aError {
     A2aError::new(kind, "words for operators")
 }
 
-struct World {
+struct Harness {
     project: Arc<Project>,
     conversation: Conversation,
     call: AgentCall,
-    sink: Pieces,
+    sink: RecordingSink,
     clock: Arc<ManualClock>,
 }
 
-impl World {
+impl Harness {
     fn new(more: &str) -> Self {
         let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
         let agent = format!(
@@ -177,19 +177,24 @@ impl World {
             kind: EventKind::User(message),
             location: FlowLocation::default(),
         });
-        Self { project, conversation, call, sink: Pieces::default(), clock: Arc::new(ManualClock::auto_advancing()) }
+        Self { project, conversation, call, sink: RecordingSink::default(), clock: Arc::new(ManualClock::auto_advancing()) }
     }
 
-    async fn run(&mut self, peer: &Given) -> AgentOutcome {
+    async fn run(&mut self, client: &ScriptedPeer) -> AgentOutcome {
         let clock: Arc<dyn Clock> = self.clock.clone();
-        self.run_in(peer, &CallContext::new(clock, Duration::from_secs(600))).await
+        self.run_in(client, &CallContext::new(clock, Duration::from_secs(600))).await
     }
 
-    async fn run_in(&mut self, peer: &Given, cx: &CallContext) -> AgentOutcome {
-        self.run_with(peer, None, cx).await
+    async fn run_in(&mut self, client: &ScriptedPeer, cx: &CallContext) -> AgentOutcome {
+        self.run_with(client, None, cx).await
     }
 
-    async fn run_with(&mut self, peer: &Given, hooks: Option<Arc<dyn AgentHooks>>, cx: &CallContext) -> AgentOutcome {
+    async fn run_with(
+        &mut self,
+        client: &ScriptedPeer,
+        hooks: Option<Arc<dyn AgentHooks>>,
+        cx: &CallContext,
+    ) -> AgentOutcome {
         let definition = self.project.agent("far").unwrap().clone();
         let metadata = json!({"sender_id": "u1", "message_metadata": {"account": "a7"}});
         let task = AgentRequest {
@@ -200,13 +205,13 @@ impl World {
             llm: Arc::new(ScriptedLlm::strict(["never"])),
             tools: ToolSet::default(),
             metadata: Arc::new(metadata.as_object().unwrap().clone()),
-            meta: Arc::default(),
+            mcp_meta: Arc::default(),
             hooks,
-            rewritten: false,
+            user_message_changed: false,
             slots: None,
-            desk: &crate::agents::NoDesk,
+            host: &crate::agents::NoHost,
         };
-        let outcome = run_hooked(&task, definition.remote.as_ref().unwrap(), peer, &mut self.sink, cx).await;
+        let outcome = run_hooked(&task, definition.remote.as_ref().unwrap(), client, &mut self.sink, cx).await;
         self.call.metadata = outcome.metadata.clone();
         outcome
     }
@@ -228,8 +233,8 @@ fn code(outcome: &AgentOutcome) -> &str {
 }
 
 #[tokio::test]
-async fn vector_25_ids_texts_and_results_of_a_task() {
-    let mut world = World::new("  output_mapping: [{slot: price, value: result.data.price}]\n");
+async fn completed_task_returns_ids_texts_and_results() {
+    let mut harness = Harness::new("  output_mapping: [{slot: price, value: result.data.price}]\n");
     let waiting = task(
         json!({"state": "input-required", "message": {"messageId": "a", "role": "agent", "parts": [
             {"kind": "text", "text": "How many?"}, {"kind": "data", "data": {"most": 9}}]}}),
@@ -242,17 +247,17 @@ async fn vector_25_ids_texts_and_results_of_a_task() {
             {"artifactId": "b", "parts": [{"kind": "file", "file": {"uri": "https://x/y.pdf", "name": "y.pdf", "mimeType": "application/pdf"}}, {"kind": "text", "text": "Done."}]},
         ]),
     );
-    let peer = Given::firsts([told("submitted", ""), told("working", "")]);
-    peer.ends.lock().unwrap().extend([(vec!["Looking"], Ok(waiting)), (vec![], Ok(done))]);
-    let first = world.run(&peer).await;
+    let client = ScriptedPeer::firsts([told("submitted", ""), told("working", "")]);
+    client.ends.lock().unwrap().extend([(vec!["Looking"], Ok(waiting)), (vec![], Ok(done))]);
+    let first = harness.run(&client).await;
     assert_eq!(first.status, AgentStatus::AwaitingUser);
     let wanted = [(BotKind::Intermediate, "Looking".to_owned()), (BotKind::InputRequired, "How many?".to_owned())];
     assert_eq!(texts(&first), wanted);
     assert_eq!(first.data, json!([{"name": "far_message_1", "type": "data", "result": {"most": 9}}]));
     assert_eq!((&first.metadata["task_id"], &first.metadata["context_id"]), (&json!("t"), &json!("c")));
 
-    world.call.user_message = "three".into();
-    let second = world.run(&peer).await;
+    harness.call.user_message = "three".into();
+    let second = harness.run(&client).await;
     assert_eq!(second.status, AgentStatus::Finished);
     let wanted = [(BotKind::FinalResponse, "Done.\n90 euros\nFile: https://x/y.pdf\nDone.".to_owned())];
     assert_eq!(texts(&second), wanted);
@@ -269,45 +274,45 @@ async fn vector_25_ids_texts_and_results_of_a_task() {
         _ => None,
     });
     assert_eq!(price, Some(json!(90)));
-    let sent = peer.sent();
+    let sent = client.sent();
     assert_eq!((&sent[0].task_id, &sent[0].context_id), (&None, &None));
     assert_eq!((sent[1].task_id.as_deref(), sent[1].context_id.as_deref()), (Some("t"), Some("c")));
     assert_eq!(text_of(&sent[0].parts), "USER: help me", "the first message is the whole of what was said");
     assert_eq!(text_of(&sent[1].parts), "three");
-    assert_eq!(world.sink.pieces.len(), 3, "everything was shown, once");
+    assert_eq!(harness.sink.pieces.len(), 3, "everything was shown, once");
 }
 
 #[tokio::test]
-async fn vector_27_a_run_that_is_cancelled_says_nothing_and_stops_the_task() {
-    let mut world = World::new("");
-    let peer = Given::firsts([told("working", "")]);
-    peer.ends.lock().unwrap().push_back((vec![], Err(fault(A2aErrorKind::Cancelled))));
-    let cx = CallContext::new(world.clock.clone(), Duration::from_secs(600));
+async fn cancelled_run_sends_nothing_and_cancels_the_task() {
+    let mut harness = Harness::new("");
+    let client = ScriptedPeer::firsts([told("working", "")]);
+    client.ends.lock().unwrap().push_back((vec![], Err(error(A2aErrorKind::Cancelled))));
+    let cx = CallContext::new(harness.clock.clone(), Duration::from_secs(600));
     cx.cancel.cancel();
-    let outcome = world.run_in(&peer, &cx).await;
+    let outcome = harness.run_in(&client, &cx).await;
     assert!(matches!(outcome.status, AgentStatus::Cancelled { .. }), "{:?}", outcome.status);
-    assert!(texts(&outcome).is_empty() && world.sink.pieces.is_empty());
-    assert_eq!(*peer.stopped.lock().unwrap(), ["t"]);
-    assert_eq!(peer.sent().len(), 1);
+    assert!(texts(&outcome).is_empty() && harness.sink.pieces.is_empty());
+    assert_eq!(*client.stopped.lock().unwrap(), ["t"]);
+    assert_eq!(client.sent().len(), 1);
 }
 
 #[tokio::test]
-async fn every_state_has_its_end() {
+async fn every_task_state_has_its_result() {
     for (state, expected) in [("failed", "A0513"), ("rejected", "A0513"), ("canceled", "A0513")] {
-        let peer = Given::firsts([told(state, "no")]);
-        let outcome = World::new("").run(&peer).await;
-        assert_eq!((code(&outcome), peer.sent().len()), (expected, 1), "{state}");
+        let client = ScriptedPeer::firsts([told(state, "no")]);
+        let outcome = Harness::new("").run(&client).await;
+        assert_eq!((code(&outcome), client.sent().len()), (expected, 1), "{state}");
         assert!(texts(&outcome).is_empty(), "the user hears the words of the pattern alone");
         assert_eq!(outcome.metadata.get("task_id"), None);
     }
-    let peer = Given::firsts([told("auth-required", "Log in, please")]);
-    let outcome = World::new("").run(&peer).await;
+    let client = ScriptedPeer::firsts([told("auth-required", "Log in, please")]);
+    let outcome = Harness::new("").run(&client).await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
     assert_eq!(outcome.metadata["task_id"], "t", "a task that waits for a login is open");
 }
 
 #[tokio::test]
-async fn faults_have_codes_and_only_safe_ones_are_tried_again() {
+async fn errors_have_codes_and_only_safe_ones_are_retried() {
     use crate::a2a::codes;
     for (kind, expected, messages) in [
         (A2aErrorKind::Unreachable, "A0511", 3),
@@ -324,112 +329,113 @@ async fn faults_have_codes_and_only_safe_ones_are_tried_again() {
         (A2aErrorKind::TimedOut, "A0515", 1),
         (A2aErrorKind::OutcomeUnknown, "A0515", 1),
     ] {
-        let peer = Given::firsts((0..3).map(|_| Err(fault(kind.clone()))));
-        let mut world = World::new("");
-        let outcome = world.run(&peer).await;
-        assert_eq!((code(&outcome), peer.sent().len()), (expected, messages), "{kind:?}");
+        let client = ScriptedPeer::firsts((0..3).map(|_| Err(error(kind.clone()))));
+        let mut harness = Harness::new("");
+        let outcome = harness.run(&client).await;
+        assert_eq!((code(&outcome), client.sent().len()), (expected, messages), "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn a_task_that_was_taken_is_not_begun_anew_because_asking_for_it_failed() {
+async fn accepted_task_is_not_restarted_after_a_failed_status_request() {
     use crate::a2a::codes;
     for kind in [A2aErrorKind::Status(503), A2aErrorKind::Protocol(codes::INTERNAL_ERROR), A2aErrorKind::Unreachable] {
-        let peer = Given::firsts((0..3).map(|_| told("working", "")));
-        peer.ends.lock().unwrap().push_back((vec![], Err(fault(kind.clone()))));
-        let outcome = World::new("").run(&peer).await;
+        let client = ScriptedPeer::firsts((0..3).map(|_| told("working", "")));
+        client.ends.lock().unwrap().push_back((vec![], Err(error(kind.clone()))));
+        let outcome = Harness::new("").run(&client).await;
         let wanted = if kind == A2aErrorKind::Unreachable { "A0511" } else { "A0512" };
-        assert_eq!((code(&outcome), peer.sent().len()), (wanted, 1), "{kind:?}");
-        assert_eq!(*peer.stopped.lock().unwrap(), ["t"], "nobody hears what comes of it: {kind:?}");
+        assert_eq!((code(&outcome), client.sent().len()), (wanted, 1), "{kind:?}");
+        assert_eq!(*client.stopped.lock().unwrap(), ["t"], "nobody hears what comes of it: {kind:?}");
     }
 }
 
 #[tokio::test]
-async fn what_surely_was_not_taken_goes_to_the_same_task_again() {
-    let mut world = World::new("");
-    let gone = || Err(fault(A2aErrorKind::Unreachable));
-    let peer = Given::firsts([told("input-required", "How many?"), gone(), gone(), told("completed", "Done.")]);
-    world.run(&peer).await;
-    assert_eq!(world.run(&peer).await.status, AgentStatus::Finished);
-    let tasks: Vec<_> = peer.sent().into_iter().map(|message| message.task_id).collect();
+async fn message_that_was_not_accepted_is_retried_on_the_same_task() {
+    let mut harness = Harness::new("");
+    let gone = || Err(error(A2aErrorKind::Unreachable));
+    let client =
+        ScriptedPeer::firsts([told("input-required", "How many?"), gone(), gone(), told("completed", "Done.")]);
+    harness.run(&client).await;
+    assert_eq!(harness.run(&client).await.status, AgentStatus::Finished);
+    let tasks: Vec<_> = client.sent().into_iter().map(|message| message.task_id).collect();
     assert_eq!(tasks, [None, Some("t".to_owned()), Some("t".to_owned()), Some("t".to_owned())]);
 }
 
 #[tokio::test]
-async fn a_task_that_did_not_end_in_time_is_stopped_or_goes_on_where_it_may_report() {
-    let peer = Given::firsts([told("working", "")]);
-    peer.ends.lock().unwrap().push_back((vec![], Err(fault(A2aErrorKind::TimedOut))));
-    let outcome = World::new("").run(&peer).await;
-    assert_eq!((code(&outcome), peer.stopped.lock().unwrap().len()), ("A0514", 1));
+async fn late_task_is_cancelled_unless_push_notifications_are_configured() {
+    let client = ScriptedPeer::firsts([told("working", "")]);
+    client.ends.lock().unwrap().push_back((vec![], Err(error(A2aErrorKind::TimedOut))));
+    let outcome = Harness::new("").run(&client).await;
+    assert_eq!((code(&outcome), client.stopped.lock().unwrap().len()), ("A0514", 1));
 
-    let mut world = World::new("  push_notification_url: https://example.org\n");
-    let peer = Given::firsts([told("working", "")]);
+    let mut harness = Harness::new("  push_notification_url: https://example.org\n");
+    let client = ScriptedPeer::firsts([told("working", "")]);
     let end = Ok(task(said("completed", "At last."), json!([])));
-    peer.ends.lock().unwrap().extend([(vec![], Err(fault(A2aErrorKind::TimedOut))), (vec![], end)]);
-    let outcome = world.run(&peer).await;
-    assert_eq!((outcome.status, peer.stopped.lock().unwrap().len()), (AgentStatus::Yielded, 0));
-    let outcome = world.run(&peer).await;
+    client.ends.lock().unwrap().extend([(vec![], Err(error(A2aErrorKind::TimedOut))), (vec![], end)]);
+    let outcome = harness.run(&client).await;
+    assert_eq!((outcome.status, client.stopped.lock().unwrap().len()), (AgentStatus::Yielded, 0));
+    let outcome = harness.run(&client).await;
     assert_eq!(outcome.status, AgentStatus::Finished);
-    assert_eq!(peer.sent().len(), 1, "a task that works is asked, not told");
+    assert_eq!(client.sent().len(), 1, "a task that works is asked, not told");
 }
 
 #[tokio::test]
-async fn only_what_the_author_lets_out_goes_out() {
-    let peer = Given::firsts([told("completed", "x")]);
-    World::new("").run(&peer).await;
-    assert!(peer.sent()[0].metadata.is_empty());
+async fn only_configured_slots_and_metadata_are_sent() {
+    let client = ScriptedPeer::firsts([told("completed", "x")]);
+    Harness::new("").run(&client).await;
+    assert!(client.sent()[0].metadata.is_empty());
     let city = json!({"slots": [{"name": "city", "value": "Arnvik"}, {"name": "language", "value": "en"}]});
-    assert_eq!(peer.sent()[0].parts.get(1), Some(&crate::a2a::model::Part::Data(city)));
+    assert_eq!(client.sent()[0].parts.get(1), Some(&crate::a2a::model::Part::Data(city)));
 
-    let peer = Given::firsts([told("completed", "x")]);
-    World::new("  forward_metadata: [account, nothing]\n  forward_slots: [price]\n").run(&peer).await;
-    assert_eq!(Json::Object(peer.sent()[0].metadata.clone()), json!({"account": "a7"}));
-    assert_eq!(peer.sent()[0].parts.len(), 1, "an empty slot is not told");
+    let client = ScriptedPeer::firsts([told("completed", "x")]);
+    Harness::new("  forward_metadata: [account, nothing]\n  forward_slots: [price]\n").run(&client).await;
+    assert_eq!(Json::Object(client.sent()[0].metadata.clone()), json!({"account": "a7"}));
+    assert_eq!(client.sent()[0].parts.len(), 1, "an empty slot is not told");
 }
 
 #[tokio::test]
-async fn a_return_after_something_else_asks_again_and_sends_nothing() {
-    let mut world = World::new("");
-    let peer = Given::firsts([told("input-required", "How many?")]);
-    world.run(&peer).await;
-    world.call.resumed = true;
-    world.call.resumed_last_request = Some("How many?".to_owned());
-    world.call.user_message = "yes".into();
-    let outcome = world.run(&peer).await;
+async fn resumed_agent_repeats_its_question_and_sends_nothing() {
+    let mut harness = Harness::new("");
+    let client = ScriptedPeer::firsts([told("input-required", "How many?")]);
+    harness.run(&client).await;
+    harness.call.resumed = true;
+    harness.call.resumed_last_request = Some("How many?".to_owned());
+    harness.call.user_message = "yes".into();
+    let outcome = harness.run(&client).await;
     assert_eq!(texts(&outcome), [(BotKind::InputRequired, "How many?".to_owned())]);
-    assert_eq!((peer.sent().len(), &outcome.metadata["task_id"]), (1, &json!("t")));
+    assert_eq!((client.sent().len(), &outcome.metadata["task_id"]), (1, &json!("t")));
 }
 
 #[tokio::test]
-async fn a_task_that_only_asks_is_given_up() {
-    let mut world = World::new("");
+async fn task_with_too_many_exchanges_is_cancelled() {
+    let mut harness = Harness::new("");
     let asks = || told("input-required", "And then?");
-    let peer = Given::firsts((0..=limits::A2A_EXCHANGES).map(|_| asks()));
+    let client = ScriptedPeer::firsts((0..=limits::A2A_EXCHANGES).map(|_| asks()));
     for _ in 0..limits::A2A_EXCHANGES {
-        assert_eq!(world.run(&peer).await.status, AgentStatus::AwaitingUser);
+        assert_eq!(harness.run(&client).await.status, AgentStatus::AwaitingUser);
     }
-    assert_eq!(code(&world.run(&peer).await), "A0516");
-    assert_eq!(*peer.stopped.lock().unwrap(), ["t"], "it does not wait for ever");
+    assert_eq!(code(&harness.run(&client).await), "A0516");
+    assert_eq!(*client.stopped.lock().unwrap(), ["t"], "it does not wait for ever");
 }
 
 #[test]
-fn a_file_in_place_is_kept_while_it_is_small() {
+fn inline_file_is_kept_only_while_it_is_small() {
     let of = |bytes: usize| {
         let file = crate::a2a::model::FileData { bytes: Some("x".repeat(bytes)), ..Default::default() };
-        outcome::of_parts(&[crate::a2a::model::Part::File(file)]).listed("far")[0]["result"]["bytes"].is_string()
+        outcome::of_parts(&[crate::a2a::model::Part::File(file)]).to_list("far")[0]["result"]["bytes"].is_string()
     };
     assert!(of(limits::A2A_FILE) && !of(limits::A2A_FILE + 1));
 }
 
 #[tokio::test]
-async fn the_pauses_between_tries_double() {
-    let peer = Given::firsts((0..3).map(|_| Err(fault(A2aErrorKind::Unreachable))));
-    let mut world = World::new("");
-    world.run(&peer).await;
-    assert_eq!(world.clock.slept(), [limits::A2A_TRY_PAUSE, limits::A2A_TRY_PAUSE * 2]);
+async fn pauses_between_attempts_double() {
+    let client = ScriptedPeer::firsts((0..3).map(|_| Err(error(A2aErrorKind::Unreachable))));
+    let mut harness = Harness::new("");
+    harness.run(&client).await;
+    assert_eq!(harness.clock.slept(), [limits::A2A_TRY_PAUSE, limits::A2A_TRY_PAUSE * 2]);
 }
 
-/// Hooks of a remote agent: they write the message in other words, take a slot away, and make more of the answer.
+/// Hooks of a remote agent: they rewrite the message, remove a slot, and add to the output.
 struct Broker;
 
 #[async_trait]
@@ -456,20 +462,20 @@ impl AgentHooks for Broker {
 }
 
 #[tokio::test]
-async fn hooks_look_at_what_a_remote_agent_is_told_and_at_what_it_answers() {
-    let mut world = World::new("  forward_metadata: [tenant, account]\n");
-    let cx = CallContext::new(world.clock.clone(), Duration::from_secs(600));
+async fn hooks_change_input_and_output_of_a_remote_agent() {
+    let mut harness = Harness::new("  forward_metadata: [tenant, account]\n");
+    let cx = CallContext::new(harness.clock.clone(), Duration::from_secs(600));
     let hooks: Arc<dyn AgentHooks> = Arc::new(Broker);
-    let peer = Given::firsts([told("input-required", "How many?"), told("input-required", "It is 90.")]);
-    let first = world.run_with(&peer, Some(hooks.clone()), &cx).await;
+    let client = ScriptedPeer::firsts([told("input-required", "How many?"), told("input-required", "It is 90.")]);
+    let first = harness.run_with(&client, Some(hooks.clone()), &cx).await;
     assert_eq!(first.status, AgentStatus::AwaitingUser);
     let wanted = [(BotKind::Filler, "I will ask.".to_owned()), (BotKind::InputRequired, "How many?".to_owned())];
     assert_eq!(texts(&first), wanted);
     assert_eq!((&first.metadata["task_id"], &first.metadata["rounds"]), (&json!("t"), &json!(1)), "nothing is forged");
-    world.call.user_message = "two".into();
-    let second = world.run_with(&peer, Some(hooks), &cx).await;
+    harness.call.user_message = "two".into();
+    let second = harness.run_with(&client, Some(hooks), &cx).await;
     assert_eq!(second.status, AgentStatus::Finished, "the hook ends the task");
-    let sent = peer.sent();
+    let sent = client.sent();
     let words = |n: usize| match &sent[n].parts[0] {
         Part::Text(text) => text.clone(),
         other => panic!("{other:?}"),
@@ -485,24 +491,24 @@ async fn hooks_look_at_what_a_remote_agent_is_told_and_at_what_it_answers() {
 }
 
 #[tokio::test]
-async fn what_hooks_keep_stays_while_the_task_works_on_and_when_the_turn_is_stopped() {
-    let mut world = World::new("  push_notification_url: https://example.org\n");
-    let cx = CallContext::new(world.clock.clone(), Duration::from_secs(600));
+async fn hook_metadata_is_kept_while_the_task_continues_and_when_the_turn_is_cancelled() {
+    let mut harness = Harness::new("  push_notification_url: https://example.org\n");
+    let cx = CallContext::new(harness.clock.clone(), Duration::from_secs(600));
     let hooks: Arc<dyn AgentHooks> = Arc::new(Keeps);
-    let peer = Given::firsts([told("input-required", "How many?"), told("working", ""), told("working", "")]);
-    let late = || (vec![], Err(fault(A2aErrorKind::TimedOut)));
-    peer.ends.lock().unwrap().extend([(vec![], Ok(task(said("input-required", "How many?"), json!([])))), late()]);
+    let client = ScriptedPeer::firsts([told("input-required", "How many?"), told("working", ""), told("working", "")]);
+    let late = || (vec![], Err(error(A2aErrorKind::TimedOut)));
+    client.ends.lock().unwrap().extend([(vec![], Ok(task(said("input-required", "How many?"), json!([])))), late()]);
     for status in [AgentStatus::AwaitingUser, AgentStatus::Yielded] {
-        let outcome = world.run_with(&peer, Some(hooks.clone()), &cx).await;
+        let outcome = harness.run_with(&client, Some(hooks.clone()), &cx).await;
         assert_eq!((outcome.status, &outcome.metadata["rounds"]), (status, &json!(1)));
     }
-    peer.ends.lock().unwrap().push_back((vec![], Err(fault(A2aErrorKind::Cancelled))));
-    let outcome = world.run_with(&peer, Some(hooks), &cx).await;
+    client.ends.lock().unwrap().push_back((vec![], Err(error(A2aErrorKind::Cancelled))));
+    let outcome = harness.run_with(&client, Some(hooks), &cx).await;
     assert!(matches!(outcome.status, AgentStatus::Cancelled { .. }), "{:?}", outcome.status);
     assert_eq!((outcome.metadata.get("task_id"), &outcome.metadata["rounds"]), (None, &json!(1)));
 }
 
-/// Keeps something once.
+/// Stores metadata once.
 struct Keeps;
 
 #[async_trait]
@@ -517,7 +523,7 @@ impl AgentHooks for Keeps {
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_lets_nothing_leave_for_a_remote_agent() {
+async fn failed_hook_sends_nothing_to_a_remote_agent() {
     struct Fails;
     #[async_trait]
     impl AgentHooks for Fails {
@@ -525,18 +531,18 @@ async fn a_hook_that_fails_lets_nothing_leave_for_a_remote_agent() {
             Err(HookError::new("no"))
         }
     }
-    let mut world = World::new("");
-    let cx = CallContext::new(world.clock.clone(), Duration::from_secs(600));
-    let peer = Given::firsts([]);
-    let outcome = world.run_with(&peer, Some(Arc::new(Fails)), &cx).await;
-    assert_eq!((code(&outcome), peer.sent().len()), ("A0521", 0));
+    let mut harness = Harness::new("");
+    let cx = CallContext::new(harness.clock.clone(), Duration::from_secs(600));
+    let client = ScriptedPeer::firsts([]);
+    let outcome = harness.run_with(&client, Some(Arc::new(Fails)), &cx).await;
+    assert_eq!((code(&outcome), client.sent().len()), ("A0521", 0));
 }
 
 #[tokio::test]
-async fn last_words_are_not_heard_when_the_results_cannot_be_used() {
-    let mut world = World::new("  output_mapping: [{slot: price, value: result.text - 1}]\n");
-    let outcome = world.run(&Given::firsts([told("completed", "Booked.")])).await;
+async fn final_message_is_not_sent_when_the_results_cannot_be_used() {
+    let mut harness = Harness::new("  output_mapping: [{slot: price, value: result.text - 1}]\n");
+    let outcome = harness.run(&ScriptedPeer::firsts([told("completed", "Booked.")])).await;
     assert_eq!(code(&outcome), "A0512");
     assert!(!outcome.events.iter().any(|event| matches!(event.kind, EventKind::Bot(_))), "{:?}", outcome.events);
-    assert!(world.sink.pieces.is_empty(), "{:?}", world.sink.pieces);
+    assert!(harness.sink.pieces.is_empty(), "{:?}", harness.sink.pieces);
 }

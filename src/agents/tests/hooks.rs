@@ -1,4 +1,4 @@
-//! Hooks: each override point does what it says, what hooks say is heard and recorded, and a failing hook ends the run.
+//! Hooks: each method takes effect, messages of hooks are sent and recorded, and a failing hook ends the run.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,17 +9,17 @@ use segue_engine::{
 };
 use serde_json::{Value as Json, json};
 
-use super::world::{World, calls, code, said, slots, text};
+use super::harness::{Harness, calls, code, said, slots, text};
 use crate::{
     agents::{
+        decision,
         hooks::{AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange, ToolBatch},
-        step,
     },
     conversation::ReplyEvent,
     llm::{ChatMessage, ToolSpec},
 };
 
-/// Uses every override point.
+/// Implements every hook.
 #[derive(Default)]
 struct Busy {
     batches: Mutex<Vec<ToolBatch>>,
@@ -115,28 +115,28 @@ impl AgentHooks for Failing {
 }
 
 #[tokio::test]
-async fn every_override_point_of_an_open_agent_counts() {
+async fn every_hook_of_an_open_agent_takes_effect() {
     let steps = vec![
         calls("", &[("find", json!({"port": "Arnvik"})), ("other", json!({}))]),
         calls("", &[("task_completed", json!({}))]),
         text("Goodbye."),
     ];
-    let mut world = World::new("search", "", "hi", steps);
+    let mut harness = Harness::new("search", "", "hi", steps);
     let busy = Arc::new(Busy::default());
-    world.hooks = Some(busy.clone());
-    let outcome = world.run().await;
+    harness.hooks = Some(busy.clone());
+    let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::Finished);
-    let seen = world.request(0);
+    let seen = harness.request(0);
     assert!(seen[0].1.ends_with("You work for \"north\"."), "{}", seen[0].1);
     assert!(seen.iter().any(|(_, text)| text.contains("Cabin")), "the changed slot is in the prompt: {seen:?}");
     assert_eq!(seen.last().unwrap().1, "Be brief.");
     let user: Vec<_> = seen.iter().filter(|(role, _)| role == "user").map(|(_, text)| text.as_str()).collect();
     assert_eq!(user, ["from Arnvik, please"]);
-    let requests = world.model.requests();
+    let requests = harness.model.requests();
     let tools: Vec<(&str, &str)> = requests[0].tools.iter().map(|t| (&*t.name, &*t.description)).collect();
     assert_eq!(tools, [("fail", "does"), ("find", "does"), ("task_completed", "Call this at the very end.")]);
-    assert_eq!(world.called.lock().unwrap().len(), 1, "what was not offered cannot be called");
-    let closing = world.request(2);
+    assert_eq!(harness.called.lock().unwrap().len(), 1, "what was not offered cannot be called");
+    let closing = harness.request(2);
     assert!(closing.iter().any(|(_, text)| text == "One formal sentence."), "{closing:?}");
     assert_eq!(
         said(&outcome),
@@ -156,12 +156,12 @@ async fn every_override_point_of_an_open_agent_counts() {
     let outputs = busy.outputs.lock().unwrap();
     assert_eq!((&*outputs[0].status, outputs[0].message.as_deref()), ("completed", Some("Goodbye.")));
     assert!(
-        world.desk.warnings.lock().unwrap().iter().any(|(code, text)| *code == "A0521" && text.contains("nowhere"))
+        harness.host.warnings.lock().unwrap().iter().any(|(code, text)| *code == "A0521" && text.contains("nowhere"))
     );
 }
 
 #[tokio::test]
-async fn a_slot_that_a_hook_sets_can_end_a_task_and_one_it_hides_has_no_tool() {
+async fn slot_set_by_a_hook_can_complete_a_task_and_a_removed_slot_has_no_tool() {
     struct Hides;
     #[async_trait]
     impl AgentHooks for Hides {
@@ -175,33 +175,33 @@ async fn a_slot_that_a_hook_sets_can_end_a_task_and_one_it_hides_has_no_tool() {
             Ok(vec![set("crossing", json!("NW-1")), set("passengers", json!("2"))])
         }
     }
-    let mut world = World::new("book", "", "NW-1 for two", vec![calls("", &[("find", json!({}))])]);
-    world.hooks = Some(Arc::new(Hides));
-    let outcome = world.run().await;
+    let mut harness = Harness::new("book", "", "NW-1 for two", vec![calls("", &[("find", json!({}))])]);
+    harness.hooks = Some(Arc::new(Hides));
+    let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::Finished);
-    let tools: Vec<String> = world.model.requests()[0].tools.iter().map(|tool| tool.name.to_string()).collect();
+    let tools: Vec<String> = harness.model.requests()[0].tools.iter().map(|tool| tool.name.to_string()).collect();
     assert!(tools.contains(&"set_slot_crossing".into()) && !tools.contains(&"set_slot_passengers".into()), "{tools:?}");
     assert_eq!(slots(&outcome), [("crossing".into(), json!("NW-1")), ("passengers".into(), json!(2.0))]);
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_ends_the_run_and_keeps_what_happened() {
+async fn failed_hook_ends_the_run_and_keeps_its_events() {
     for (at, said_before) in [("input", 0), ("tools", 0), ("output", 1)] {
         let steps = match at {
             "input" => vec![],
             "tools" => vec![calls("", &[("find", json!({}))])],
             _ => vec![text("Where from?")],
         };
-        let mut world = World::new("search", "", "hi", steps);
-        world.hooks = Some(Arc::new(Failing(at)));
-        let outcome = world.run().await;
-        assert_eq!(code(&outcome), step::HOOK, "{at}");
+        let mut harness = Harness::new("search", "", "hi", steps);
+        harness.hooks = Some(Arc::new(Failing(at)));
+        let outcome = harness.run().await;
+        assert_eq!(code(&outcome), decision::CODE_HOOK_FAILED, "{at}");
         assert_eq!(said(&outcome).len(), said_before, "{at}");
     }
 }
 
 #[tokio::test]
-async fn what_a_hook_says_leaves_at_once_and_stands_among_the_events() {
+async fn message_of_a_hook_is_sent_at_once_and_recorded() {
     struct Talks;
     #[async_trait]
     impl AgentHooks for Talks {
@@ -211,12 +211,12 @@ async fn what_a_hook_says_leaves_at_once_and_stands_among_the_events() {
             Ok(())
         }
     }
-    let mut world = World::new("search", "", "hi", vec![text("Where from?")]);
-    world.hooks = Some(Arc::new(Talks));
-    let outcome = world.run().await;
+    let mut harness = Harness::new("search", "", "hi", vec![text("Where from?")]);
+    harness.hooks = Some(Arc::new(Talks));
+    let outcome = harness.run().await;
     let fillers = said(&outcome).iter().filter(|(kind, _)| *kind == BotKind::Filler).count();
     assert_eq!(fillers, crate::limits::HOOK_MESSAGES, "no hook talks for ever");
-    let first = world.sink.pieces.first().unwrap();
+    let first = harness.sink.pieces.first().unwrap();
     assert!(
         matches!(first, ReplyEvent::Message { message, .. } if message.text.as_deref() == Some("word 0")),
         "{first:?}"
@@ -224,7 +224,7 @@ async fn what_a_hook_says_leaves_at_once_and_stands_among_the_events() {
     assert!(matches!(&outcome.events[0].kind, EventKind::Bot(_)));
 }
 
-/// Hooks that have to wait for what they want changed.
+/// Asynchronous hooks.
 struct Waits;
 
 #[async_trait]
@@ -267,18 +267,18 @@ impl AgentHooks for Waits {
 }
 
 #[tokio::test]
-async fn hooks_that_wait_change_prompt_messages_and_tools_as_well() {
+async fn asynchronous_hooks_change_prompt_messages_and_tools() {
     let steps = vec![calls("", &[("set_slot_crossing", json!({"slot_value": "NW-1"}))]), text("For how many?")];
-    let mut world = World::new("book", "", "NW-1", steps);
-    world.hooks = Some(Arc::new(Waits));
-    let outcome = world.run().await;
+    let mut harness = Harness::new("book", "", "NW-1", steps);
+    harness.hooks = Some(Arc::new(Waits));
+    let outcome = harness.run().await;
     assert_eq!(slots(&outcome), [("crossing".into(), json!("NW-1"))]);
     for n in 0..2 {
-        let seen = world.request(n);
+        let seen = harness.request(n);
         assert!(seen[0].1.ends_with("You are polite."), "{}", seen[0].1);
         assert_eq!(seen.last().unwrap().1, "Be brief.");
     }
-    let tools: Vec<(String, String)> = world.model.requests()[0]
+    let tools: Vec<(String, String)> = harness.model.requests()[0]
         .tools
         .iter()
         .map(|tool| (tool.name.to_string(), tool.description.to_string()))
@@ -290,7 +290,7 @@ async fn hooks_that_wait_change_prompt_messages_and_tools_as_well() {
     assert_eq!(fillers, 2, "what is said meanwhile is heard: {:?}", said(&outcome));
 }
 
-/// Keeps a finished run open, or not, and leaves the finishing tool out, or not.
+/// Optionally keeps a finished run open and excludes `task_completed`.
 struct Keeps {
     open: bool,
     without: &'static str,
@@ -315,12 +315,12 @@ impl AgentHooks for Keeps {
 }
 
 #[tokio::test]
-async fn a_finished_run_that_a_hook_keeps_open_keeps_its_exchanges() {
+async fn finished_run_that_a_hook_keeps_open_keeps_its_exchanges() {
     for open in [true, false] {
         let steps = vec![calls("", &[("find", json!({}))]), calls("Here.", &[("task_completed", json!({}))])];
-        let mut world = World::new("search", "", "hi", steps);
-        world.hooks = Some(Arc::new(Keeps { open, without: "" }));
-        let outcome = world.run().await;
+        let mut harness = Harness::new("search", "", "hi", steps);
+        harness.hooks = Some(Arc::new(Keeps { open, without: "" }));
+        let outcome = harness.run().await;
         let kept = outcome.events.iter().filter(|event| matches!(event.kind, EventKind::AgentExchanges { .. })).count();
         let expected = if open { (AgentStatus::AwaitingUser, 1) } else { (AgentStatus::Finished, 0) };
         assert_eq!((outcome.status, kept), expected);
@@ -328,19 +328,19 @@ async fn a_finished_run_that_a_hook_keeps_open_keeps_its_exchanges() {
 }
 
 #[tokio::test]
-async fn a_tool_of_the_profile_that_is_not_offered_cannot_be_called() {
+async fn built_in_tool_that_is_not_offered_cannot_be_called() {
     let steps = vec![calls("Done.", &[("task_completed", json!({}))]), text("What else?")];
-    let mut world = World::new("search", "", "hi", steps);
-    world.hooks = Some(Arc::new(Keeps { open: false, without: "task_completed" }));
-    let outcome = world.run().await;
+    let mut harness = Harness::new("search", "", "hi", steps);
+    harness.hooks = Some(Arc::new(Keeps { open: false, without: "task_completed" }));
+    let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
-    let told = world.request(1).last().unwrap().1.clone();
+    let told = harness.request(1).last().unwrap().1.clone();
     assert!(told.starts_with("error: unknown_tool") && !told.contains("task_completed"), "{told}");
 
     let steps = vec![calls("", &[("set_slot_passengers", json!({"slot_value": 2}))]), text("For how many?")];
-    let mut world = World::new("book", "", "hi", steps);
-    world.hooks = Some(Arc::new(Keeps { open: false, without: "set_slot_passengers" }));
-    let outcome = world.run().await;
+    let mut harness = Harness::new("book", "", "hi", steps);
+    harness.hooks = Some(Arc::new(Keeps { open: false, without: "set_slot_passengers" }));
+    let outcome = harness.run().await;
     assert!(slots(&outcome).is_empty(), "{:?}", slots(&outcome));
-    assert!(world.request(1).last().unwrap().1.starts_with("error: unknown_tool"));
+    assert!(harness.request(1).last().unwrap().1.starts_with("error: unknown_tool"));
 }

@@ -1,29 +1,29 @@
-//! Vectors 1 to 9: a general-purpose agent.
+//! Runs of open agents.
 
 use std::time::Duration;
 
 use segue_engine::conversation::{AgentStatus, BotKind};
 use serde_json::json;
 
-use super::world::{World, calls, code, malformed, said, text};
-use crate::{agents::step, conversation::ReplyEvent, limits};
+use super::harness::{Harness, calls, code, malformed, said, text};
+use crate::{agents::decision, conversation::ReplyEvent, limits};
 
 #[tokio::test]
-async fn v1_text_alone_asks_the_user_and_is_sent_once() {
-    let mut world = World::new("search", "", "hello", vec![text("Where from?")]);
-    let outcome = world.run().await;
+async fn text_alone_waits_for_the_user_and_is_sent_once() {
+    let mut harness = Harness::new("search", "", "hello", vec![text("Where from?")]);
+    let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "Where from?".into())]);
     let ends =
-        world.sink.pieces.iter().filter(|piece| matches!(piece, ReplyEvent::End { .. } | ReplyEvent::Message { .. }));
+        harness.sink.pieces.iter().filter(|piece| matches!(piece, ReplyEvent::End { .. } | ReplyEvent::Message { .. }));
     assert_eq!(ends.count(), 1);
 }
 
 #[tokio::test]
-async fn v2_a_filler_is_recorded_before_its_tool_and_the_result_reaches_the_model() {
+async fn filler_is_recorded_before_its_tool_and_the_result_reaches_the_model() {
     let steps = vec![calls("Let me look.", &[("find", json!({"port": "Arnvik"}))]), text("There is NW-1. Take it?")];
-    let mut world = World::new("search", "", "from Arnvik", steps);
-    let outcome = world.run().await;
+    let mut harness = Harness::new("search", "", "from Arnvik", steps);
+    let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
     assert_eq!(
         said(&outcome),
@@ -35,137 +35,139 @@ async fn v2_a_filler_is_recorded_before_its_tool_and_the_result_reaches_the_mode
         .map(|event| serde_json::to_value(event).unwrap()["event"].as_str().unwrap().into())
         .collect();
     assert_eq!(kinds, ["bot", "tool_executed", "agent_exchanges", "bot"]);
-    assert_eq!(world.request(1).last().unwrap(), &("tool".into(), r#"{"crossings":["NW-1"]}"#.into()));
+    assert_eq!(harness.request(1).last().unwrap(), &("tool".into(), r#"{"crossings":["NW-1"]}"#.into()));
 }
 
 #[tokio::test]
-async fn v3_text_with_task_completed_is_the_closing_line() {
-    let mut world =
-        World::new("search", "", "thanks", vec![calls("Have a good trip!", &[("task_completed", json!({}))])]);
-    let outcome = world.run().await;
+async fn text_with_task_completed_is_the_closing_message() {
+    let mut harness =
+        Harness::new("search", "", "thanks", vec![calls("Have a good trip!", &[("task_completed", json!({}))])]);
+    let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::Finished);
     assert_eq!(said(&outcome), [(BotKind::FinalResponse, "Have a good trip!".into())]);
 }
 
 #[tokio::test]
-async fn v4_task_completed_without_text_asks_for_the_closing_line_without_tools() {
+async fn task_completed_without_text_requests_a_closing_message_without_tools() {
     let steps = vec![calls("", &[("task_completed", json!({})), ("find", json!({}))]), text("Goodbye.")];
-    let mut world = World::new("search", "", "thanks", steps);
-    let outcome = world.run().await;
+    let mut harness = Harness::new("search", "", "thanks", steps);
+    let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::Finished);
     assert_eq!(said(&outcome), [(BotKind::FinalResponse, "Goodbye.".into())]);
-    let requests = world.model.requests();
+    let requests = harness.model.requests();
     assert_eq!((requests[0].tools.len(), requests[1].tools.len()), (4, 0));
-    assert_eq!(world.called.lock().unwrap().len(), 1, "the other call of the answer ran");
+    assert_eq!(harness.called.lock().unwrap().len(), 1, "the other call of the answer ran");
 }
 
 #[tokio::test]
-async fn v4_a_second_empty_closing_line_completes_silently() {
+async fn empty_closing_message_completes_silently() {
     let steps = vec![calls("", &[("task_completed", json!({}))]), text("  ")];
-    let mut world = World::new("search", "", "thanks", steps);
-    let outcome = world.run().await;
+    let mut harness = Harness::new("search", "", "thanks", steps);
+    let outcome = harness.run().await;
     assert_eq!((outcome.status.clone(), said(&outcome).len()), (AgentStatus::Finished, 0));
 }
 
 #[tokio::test]
-async fn v5_a_tool_beside_task_completed_runs_in_both_orders() {
+async fn tool_beside_task_completed_runs_in_both_orders() {
     for order in [["find", "task_completed"], ["task_completed", "find"]] {
         let both = calls("Done.", &[(order[0], json!({})), (order[1], json!({}))]);
-        let mut world = World::new("search", "", "thanks", vec![both]);
-        let outcome = world.run().await;
+        let mut harness = Harness::new("search", "", "thanks", vec![both]);
+        let outcome = harness.run().await;
         assert_eq!(outcome.status, AgentStatus::Finished, "{order:?}");
-        assert_eq!(world.called.lock().unwrap().len(), 1, "{order:?}");
+        assert_eq!(harness.called.lock().unwrap().len(), 1, "{order:?}");
         assert_eq!(outcome.data, json!([{"name": "find", "result": {"crossings": ["NW-1"]}}]), "{order:?}");
         assert_eq!(said(&outcome), [(BotKind::FinalResponse, "Done.".into())]);
     }
 }
 
 #[tokio::test]
-async fn v6_an_unknown_tool_is_told_to_the_model_or_ends_the_run() {
-    let mut world = World::new("search", "", "hi", vec![calls("", &[("fnd", json!({}))]), text("Sorry, where from?")]);
-    assert_eq!(world.run().await.status, AgentStatus::AwaitingUser);
-    let told = world.request(1).last().unwrap().1.clone();
+async fn unknown_tool_is_reported_to_the_model_or_ends_the_run() {
+    let mut harness =
+        Harness::new("search", "", "hi", vec![calls("", &[("fnd", json!({}))]), text("Sorry, where from?")]);
+    assert_eq!(harness.run().await.status, AgentStatus::AwaitingUser);
+    let told = harness.request(1).last().unwrap().1.clone();
     assert!(told.starts_with("error: unknown_tool") && told.contains("fail, find, other, task_completed"), "{told}");
 
     let strict = "configuration:\n  on_tool_error: fail\n";
-    let mut world = World::new("search", strict, "hi", vec![calls("", &[("fnd", json!({}))])]);
-    assert_eq!(code(&world.run().await), step::TOOLS);
+    let mut harness = Harness::new("search", strict, "hi", vec![calls("", &[("fnd", json!({}))])]);
+    assert_eq!(code(&harness.run().await), decision::CODE_TOOL_FAILURES);
 }
 
 #[tokio::test]
-async fn v7_arguments_that_are_no_json_are_corrected_once() {
+async fn malformed_arguments_are_corrected_once() {
     let steps = vec![malformed("find"), text("Where from?")];
-    let mut world = World::new("search", "", "hi", steps);
-    assert_eq!(world.run().await.status, AgentStatus::AwaitingUser);
-    assert_eq!(world.model.requests().len(), 2);
-    let told = world.request(1).last().unwrap().clone();
+    let mut harness = Harness::new("search", "", "hi", steps);
+    assert_eq!(harness.run().await.status, AgentStatus::AwaitingUser);
+    assert_eq!(harness.model.requests().len(), 2);
+    let told = harness.request(1).last().unwrap().clone();
     assert_eq!(told.0, "tool");
     assert!(told.1.contains("not valid JSON (EOF while parsing at column 9)"), "{}", told.1);
-    assert!(world.called.lock().unwrap().is_empty());
+    assert!(harness.called.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn v8_three_empty_answers_with_waits_of_one_and_two_seconds_fail() {
-    let mut world = World::new("search", "", "hi", vec![text(""), text(" "), text("\n")]);
-    let outcome = world.run().await;
-    assert_eq!(code(&outcome), step::NOTHING);
+async fn three_empty_responses_with_pauses_of_one_and_two_seconds_fail() {
+    let mut harness = Harness::new("search", "", "hi", vec![text(""), text(" "), text("\n")]);
+    let outcome = harness.run().await;
+    assert_eq!(code(&outcome), decision::CODE_EMPTY_ANSWER);
     let slept: Vec<Duration> =
-        world.clock.slept().iter().copied().filter(|wait| *wait <= Duration::from_secs(5)).collect();
+        harness.clock.slept().iter().copied().filter(|wait| *wait <= Duration::from_secs(5)).collect();
     assert_eq!(slept, [Duration::from_secs(1), Duration::from_secs(2)]);
-    assert!(said(&outcome).is_empty() && world.sink.pieces.is_empty(), "no empty bubble");
+    assert!(said(&outcome).is_empty() && harness.sink.pieces.is_empty(), "no empty bubble");
 }
 
 #[tokio::test]
-async fn v9_calls_without_end_stop_at_the_limit_and_are_no_success() {
+async fn endless_calls_fail_at_the_iteration_limit() {
     let forever = (0..limits::AGENT_ITERATIONS).map(|_| calls("", &[("find", json!({}))])).collect();
-    let mut world = World::new("search", "", "hi", forever);
-    let outcome = world.run().await;
-    assert_eq!(code(&outcome), step::ITERATIONS);
-    assert_eq!(world.model.requests().len(), limits::AGENT_ITERATIONS as usize);
+    let mut harness = Harness::new("search", "", "hi", forever);
+    let outcome = harness.run().await;
+    assert_eq!(code(&outcome), decision::CODE_ITERATION_LIMIT);
+    assert_eq!(harness.model.requests().len(), limits::AGENT_ITERATIONS as usize);
 }
 
 #[tokio::test]
-async fn no_configuration_makes_a_loop_endless() {
+async fn configured_iterations_cannot_exceed_the_loop_limit() {
     let forever = (0..limits::LOOP_MODEL_CALLS).map(|_| calls("", &[("find", json!({}))])).collect();
-    let mut world = World::new("search", "configuration:\n  max_iterations: 99\n", "hi", forever);
-    assert_eq!(code(&world.run().await), step::ITERATIONS);
-    assert_eq!(world.model.requests().len(), limits::LOOP_MODEL_CALLS as usize);
+    let mut harness = Harness::new("search", "configuration:\n  max_iterations: 99\n", "hi", forever);
+    assert_eq!(code(&harness.run().await), decision::CODE_ITERATION_LIMIT);
+    assert_eq!(harness.model.requests().len(), limits::LOOP_MODEL_CALLS as usize);
 }
 
 #[tokio::test]
-async fn failures_in_a_row_end_the_run_and_a_success_in_between_starts_the_count_anew() {
+async fn consecutive_failures_end_the_run_and_a_success_resets_the_count() {
     let fail = || calls("", &[("fail", json!({}))]);
-    let mut world = World::new("search", "", "hi", (0..=limits::AGENT_FAILURES).map(|_| fail()).collect());
-    assert_eq!(code(&world.run().await), step::TOOLS);
+    let mut harness = Harness::new("search", "", "hi", (0..=limits::AGENT_FAILURES).map(|_| fail()).collect());
+    assert_eq!(code(&harness.run().await), decision::CODE_TOOL_FAILURES);
 
     let steps = vec![fail(), fail(), fail(), calls("", &[("find", json!({}))]), fail(), text("It does not work.")];
-    let mut world = World::new("search", "", "hi", steps);
-    assert_eq!(world.run().await.status, AgentStatus::AwaitingUser);
+    let mut harness = Harness::new("search", "", "hi", steps);
+    assert_eq!(harness.run().await.status, AgentStatus::AwaitingUser);
 }
 
 #[tokio::test]
-async fn results_of_the_task_are_seen_at_its_next_turn_and_the_filler_only_once() {
+async fn results_of_the_task_are_in_its_next_turn_and_the_filler_only_once() {
     let steps = vec![calls("Let me look.", &[("find", json!({}))]), text("NW-1 or none?"), text("Fine.")];
-    let mut world = World::new("search", "", "from Arnvik", steps);
-    assert_eq!(world.run_more().await.status, AgentStatus::AwaitingUser);
-    world.user("that one");
-    world.run().await;
-    let seen = world.request(2);
+    let mut harness = Harness::new("search", "", "from Arnvik", steps);
+    assert_eq!(harness.run_more().await.status, AgentStatus::AwaitingUser);
+    harness.user("that one");
+    harness.run().await;
+    let seen = harness.request(2);
     assert_eq!(seen.iter().filter(|(_, text)| text == "Let me look.").count(), 1, "{seen:?}");
     assert!(seen.iter().any(|(role, text)| role == "tool" && text.contains("NW-1")), "{seen:?}");
 }
 
 #[tokio::test]
-async fn a_channel_that_shows_no_pieces_gets_whole_messages() {
-    let mut world = World::new("search", "", "hi", vec![calls("One moment.", &[("find", json!({}))]), text("Here.")]);
-    world.sink.whole = true;
-    world.run().await;
-    assert!(world.sink.pieces.iter().all(|piece| matches!(piece, ReplyEvent::Message { .. })));
-    assert_eq!(world.sink.pieces.len(), 2);
+async fn channel_without_streaming_gets_whole_messages() {
+    let mut harness =
+        Harness::new("search", "", "hi", vec![calls("One moment.", &[("find", json!({}))]), text("Here.")]);
+    harness.sink.whole = true;
+    harness.run().await;
+    assert!(harness.sink.pieces.iter().all(|piece| matches!(piece, ReplyEvent::Message { .. })));
+    assert_eq!(harness.sink.pieces.len(), 2);
 }
 
 #[tokio::test]
-async fn nothing_is_completed_beside_a_call_that_did_not_work_and_the_model_sees_why() {
+async fn task_is_not_completed_beside_a_failed_call_and_the_model_gets_the_reason() {
     let refused = "configuration:\n  tools:\n    find: { requires: slots.vehicle }\n";
     for (rules, tool, lost, told) in [
         ("", "fail", false, "error[tool_error]: no such port"),
@@ -175,15 +177,15 @@ async fn nothing_is_completed_beside_a_call_that_did_not_work_and_the_model_sees
     ] {
         for whole in [true, false] {
             let both = calls("All booked!", &[("task_completed", json!({})), (tool, json!({"lost": lost}))]);
-            let mut world = World::new("search", rules, "book it", vec![both, text("That did not work. Again?")]);
-            world.sink.whole = whole;
-            let outcome = world.run().await;
+            let mut harness = Harness::new("search", rules, "book it", vec![both, text("That did not work. Again?")]);
+            harness.sink.whole = whole;
+            let outcome = harness.run().await;
             assert_eq!(outcome.status, AgentStatus::AwaitingUser, "{tool}");
             let heard = said(&outcome);
             assert_eq!(heard.last().unwrap(), &(BotKind::InputRequired, "That did not work. Again?".into()), "{tool}");
             assert!(!heard.iter().any(|(kind, _)| *kind == BotKind::FinalResponse), "{tool}: {heard:?}");
             assert!(!whole || heard.len() == 1, "what nobody saw yet is not said: {heard:?}");
-            let seen = world.request(1);
+            let seen = harness.request(1);
             assert!(seen.iter().any(|(role, text)| role == "tool" && text.starts_with(told)), "{tool}: {seen:?}");
             assert!(seen.iter().any(|(_, text)| text.contains("the task is not completed")), "{tool}: {seen:?}");
         }
@@ -191,10 +193,10 @@ async fn nothing_is_completed_beside_a_call_that_did_not_work_and_the_model_sees
 }
 
 #[tokio::test]
-async fn an_answer_whose_calls_all_fail_counts_once_however_many_they_are() {
+async fn response_whose_calls_all_fail_counts_once() {
     let four = || calls("", &[("fail", json!({})), ("fail", json!({})), ("fail", json!({})), ("fail", json!({}))]);
-    let mut world = World::new("search", "", "hi", vec![four(), four(), four(), text("It does not work.")]);
-    assert_eq!(world.run().await.status, AgentStatus::AwaitingUser);
-    let mut world = World::new("search", "", "hi", (0..=limits::AGENT_FAILURES).map(|_| four()).collect());
-    assert_eq!(code(&world.run().await), step::TOOLS);
+    let mut harness = Harness::new("search", "", "hi", vec![four(), four(), four(), text("It does not work.")]);
+    assert_eq!(harness.run().await.status, AgentStatus::AwaitingUser);
+    let mut harness = Harness::new("search", "", "hi", (0..=limits::AGENT_FAILURES).map(|_| four()).collect());
+    assert_eq!(code(&harness.run().await), decision::CODE_TOOL_FAILURES);
 }

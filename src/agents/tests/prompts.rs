@@ -1,12 +1,12 @@
-//! What the model is shown: vector 29, restart and resume, and the order that lets providers cache.
+//! The messages of a request: own prompts, restart and resume, and the order that lets providers cache.
 
 use segue_engine::conversation::{BotKind, BotMessage, EventKind, Reply};
 use serde_json::{Value as Json, json};
 
-use super::world::{World, calls, text};
+use super::harness::{Harness, calls, text};
 use crate::limits;
 
-/// A template with the idioms of both generations: a loop over slots as of 3.15, mapping access and dates as of 3.16.
+/// A template with a loop over slots as in Rasa 3.15, and mapping access and dates as in 3.16.
 pub(super) const OWN: &str = "You help with: {{ description }}
 {% for slot in slots %}{{ slot.name }}={{ slot.value }};{% endfor %}
 {% if slots.vehicle %}with a car{% endif %}
@@ -14,13 +14,13 @@ pub(super) const OWN: &str = "You help with: {{ description }}
 {% if slot_names %}fill {{ slot_names | join(', ') }}{% endif %}";
 
 #[tokio::test]
-async fn v29_templates_of_both_generations_render() {
+async fn templates_of_both_rasa_versions_render() {
     let own = "configuration:\n  prompt_template: prompts/own.jinja2\n  timezone: Europe/Oslo\n";
-    let mut world = World::new("book", own, "hi", vec![text("Which crossing?")]);
+    let mut harness = Harness::new("book", own, "hi", vec![text("Which crossing?")]);
     let car = EventKind::Slot { name: "vehicle".into(), value: json!(true), filled_by: None, reset: false };
-    world.happened(car);
-    world.run().await;
-    let request = world.request(0);
+    harness.happened(car);
+    harness.run().await;
+    let request = harness.request(0);
     assert_eq!(request[0].0, "system");
     assert_eq!(
         request[0].1,
@@ -30,43 +30,43 @@ async fn v29_templates_of_both_generations_render() {
 }
 
 #[tokio::test]
-async fn the_stable_part_stands_first_and_does_not_change_between_turns() {
+async fn stable_prompt_comes_first_and_does_not_change_between_turns() {
     let steps = vec![text("Which crossing?"), text("How many?")];
-    let mut world = World::new("book", "", "hi", steps);
-    world.run_more().await;
-    world.user("the early one");
-    world.call.at = segue_engine::time::Timestamp::from_seconds(1_795_100_000.0);
-    world.run().await;
-    let (first, second) = (world.request(0), world.request(1));
+    let mut harness = Harness::new("book", "", "hi", steps);
+    harness.run_more().await;
+    harness.user("the early one");
+    harness.call.at = segue_engine::time::Timestamp::from_seconds(1_795_100_000.0);
+    harness.run().await;
+    let (first, second) = (harness.request(0), harness.request(1));
     assert_eq!(first[0], second[0]);
     assert!(second[second.len() - 2].1.contains("- Now: "), "the changing part stands just before the newest message");
     assert_eq!(second.last().unwrap(), &("user".into(), "the early one".into()));
 }
 
 #[tokio::test]
-async fn an_earlier_run_is_marked_when_the_task_starts_afresh() {
-    let mut world = World::new("book", "", "two please", vec![text("Which crossing this time?")]);
+async fn earlier_run_is_marked_when_the_task_restarts() {
+    let mut harness = Harness::new("book", "", "two please", vec![text("Which crossing this time?")]);
     let said = |text: &str| {
         let reply = Reply::text(text);
         EventKind::bot(BotMessage { reply, kind: BotKind::FinalResponse, ..BotMessage::default() })
     };
-    world.happened(said("All set."));
-    world.happened(EventKind::AgentCompleted {
+    harness.happened(said("All set."));
+    harness.happened(EventKind::AgentCompleted {
         flow_id: "book".into(),
         agent_id: "finder".into(),
         status: "completed".into(),
         context_id: None,
     });
-    world.user("once more");
-    world.happened(EventKind::AgentStarted {
+    harness.user("once more");
+    harness.happened(EventKind::AgentStarted {
         flow_id: "book".into(),
         agent_id: "finder".into(),
         context_id: None,
         restarted: true,
     });
-    world.call.restarted = true;
-    world.run().await;
-    let texts: Vec<String> = world.request(0).into_iter().map(|(_, text)| text).collect();
+    harness.call.restarted = true;
+    harness.run().await;
+    let texts: Vec<String> = harness.request(0).into_iter().map(|(_, text)| text).collect();
     let at =
         |wanted: &str| texts.iter().position(|text| text == wanted).unwrap_or_else(|| panic!("{wanted}: {texts:#?}"));
     assert!(at("--- Previous run (completed) ---") < at("All set."));
@@ -76,12 +76,12 @@ async fn an_earlier_run_is_marked_when_the_task_starts_afresh() {
 }
 
 #[tokio::test]
-async fn a_resumed_agent_is_told_what_it_had_asked() {
-    let mut world = World::new("search", "", "yes", vec![text("So, where from?")]);
-    world.call.resumed = true;
-    world.call.resumed_last_request = Some("Where from?".into());
-    world.run().await;
-    let context = world.request(0).into_iter().find(|(_, text)| text.contains("interrupted")).unwrap().1;
+async fn resumed_agent_sees_its_last_question() {
+    let mut harness = Harness::new("search", "", "yes", vec![text("So, where from?")]);
+    harness.call.resumed = true;
+    harness.call.resumed_last_request = Some("Where from?".into());
+    harness.run().await;
+    let context = harness.request(0).into_iter().find(|(_, text)| text.contains("interrupted")).unwrap().1;
     assert!(context.contains("\"Where from?\""), "{context}");
 }
 
@@ -91,39 +91,39 @@ async fn every_call_has_one_result_in_every_request() {
         calls("", &[("find", json!({})), ("nope", json!({})), ("fail", json!({})), ("task_completed", json!({}))]),
         text("Bye."),
     ];
-    let mut world = World::new("search", "", "hi", steps);
-    world.run().await;
-    let roles: Vec<String> = world.request(1).into_iter().map(|(role, _)| role).collect();
+    let mut harness = Harness::new("search", "", "hi", steps);
+    harness.run().await;
+    let roles: Vec<String> = harness.request(1).into_iter().map(|(role, _)| role).collect();
     assert_eq!(roles[roles.len() - 5..], ["assistant", "tool", "tool", "tool", "tool"]);
 }
 
 #[tokio::test]
-async fn the_latest_utterances_are_shown_and_no_more() {
-    let mut world = World::new("search", "", "hi", vec![text("Where from?")]);
+async fn only_the_latest_utterances_are_in_the_prompt() {
+    let mut harness = Harness::new("search", "", "hi", vec![text("Where from?")]);
     for n in 0..30 {
-        world.user(&format!("message {n}"));
+        harness.user(&format!("message {n}"));
     }
-    world.run().await;
+    harness.run().await;
     let said: Vec<String> =
-        world.request(0).into_iter().filter(|(role, _)| role == "user").map(|(_, text)| text).collect();
+        harness.request(0).into_iter().filter(|(role, _)| role == "user").map(|(_, text)| text).collect();
     assert_eq!(said.len(), limits::AGENT_HISTORY);
     assert_eq!((said[0].as_str(), said.last().unwrap().as_str()), ("message 20", "message 29"));
 }
 
-/// What this agent is shown of its earlier turns: the tools' results.
+/// The tool results of earlier turns in the next request.
 async fn results_in_the_next_turn(configuration: &str, asks: &[Vec<(&str, Json)>]) -> Vec<String> {
     let mut steps: Vec<_> = asks.iter().map(|ask| calls("", ask)).collect();
     let before = steps.len() + 1;
     steps.extend([text("Which one?"), text("Well.")]);
-    let mut world = World::new("search", configuration, "hi", steps);
-    world.run_more().await;
-    world.user("the second");
-    world.run().await;
-    world.request(before).into_iter().filter(|(role, _)| role == "tool").map(|(_, text)| text).collect()
+    let mut harness = Harness::new("search", configuration, "hi", steps);
+    harness.run_more().await;
+    harness.user("the second");
+    harness.run().await;
+    harness.request(before).into_iter().filter(|(role, _)| role == "tool").map(|(_, text)| text).collect()
 }
 
 #[tokio::test]
-async fn one_long_result_takes_nothing_from_the_memory_of_a_task() {
+async fn long_result_does_not_displace_other_exchanges() {
     let list = json!({"lines": limits::TOOL_RESULT / 6});
     let asks = [("other", json!({})), ("find", list), ("find", json!({}))].map(|ask| vec![ask]);
     let results = results_in_the_next_turn("", &asks).await;
@@ -137,7 +137,7 @@ async fn one_long_result_takes_nothing_from_the_memory_of_a_task() {
 }
 
 #[tokio::test]
-async fn a_call_that_changed_something_is_remembered_whatever_was_read_after_it() {
+async fn call_that_changed_something_is_kept_after_many_reads() {
     let rules = "configuration:\n  max_iterations: 12\n  tools:\n    other: { effect: write }\n";
     let lists = vec![("find", json!({"lines": limits::AGENT_EXCHANGE_MIN})); 10];
     let mut asks = vec![vec![("other", json!({}))], vec![("find", json!({"port": "oldest"}))]];
@@ -149,10 +149,10 @@ async fn a_call_that_changed_something_is_remembered_whatever_was_read_after_it(
 }
 
 #[tokio::test]
-async fn of_long_exchanges_the_texts_are_cut_and_the_calls_stay() {
+async fn long_exchanges_have_shortened_texts_and_all_calls() {
     let asks = |mark: &str| calls("", &[("find", json!({"port": mark.repeat(limits::AGENT_EXCHANGES * 2 / 3)}))]);
-    let mut world = World::new("search", "", "hi", vec![asks("a"), asks("b"), text("There is NW-1.")]);
-    let outcome = world.run().await;
+    let mut harness = Harness::new("search", "", "hi", vec![asks("a"), asks("b"), text("There is NW-1.")]);
+    let outcome = harness.run().await;
     let kept = outcome.events.iter().find_map(|event| match &event.kind {
         EventKind::AgentExchanges { exchanges, .. } => Some(exchanges.clone()),
         _ => None,

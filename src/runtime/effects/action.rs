@@ -11,7 +11,7 @@ use crate::{
     actions::{ActionRequest, ActionServer},
     context::{CallContext, WaitError},
     effect::{Arrival, EffectClass},
-    journal::{Once, Step},
+    journal::{Step, StepResult},
     runtime::{
         project_runtime::{Action, ProjectRuntime},
         turn::TurnContext,
@@ -60,11 +60,11 @@ async fn run_action(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext)
     let step = Step { key: &cx.key, kind: "action", class: effect, request: name };
     let inner = cx.for_effect(effect);
     let done = match journal.once(step, perform(call, turn, &inner)).await {
-        Ok(Once::Performed(outcome) | Once::Replayed(outcome)) => Ok(outcome),
-        Ok(Once::Unknown) => {
+        Ok(StepResult::Performed(outcome) | StepResult::Replayed(outcome)) => Ok(outcome),
+        Ok(StepResult::Unknown) => {
             let message = "it may have run before an interruption; what came of it is not known";
             let told = ActionOutcome::Failed(StepError::in_doubt("unknown", message));
-            journal.settle(&cx.key, &told).await.map(|()| told)
+            journal.record_outcome(&cx.key, &told).await.map(|()| told)
         }
         Err(error) => Err(error),
     };
@@ -93,7 +93,7 @@ async fn perform(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext) ->
         let message = "nobody runs it: `endpoints.yml` has no `action_endpoint`, and the program registered none";
         return ActionOutcome::Failed(StepError::new("not_configured", message));
     };
-    let events = match history.events(server.wants(), runtime, conversation, so_far).await {
+    let events = match history.events(server.tracker_events(), runtime, conversation, so_far).await {
         Ok(events) => events,
         Err(error) => return ActionOutcome::failed(format!("the events of the conversation cannot be read: {error}")),
     };

@@ -14,7 +14,7 @@ use crate::{
     agents::{self, Agent, AgentHooks, AgentRequest, ReactAgent},
     context::CallContext,
     effect::EffectClass,
-    journal::{Once, Step},
+    journal::{Step, StepResult},
     runtime::{
         project_runtime::ProjectRuntime,
         turn::{TurnContext, TurnSink},
@@ -102,7 +102,7 @@ async fn with_tools<'a>(
     if let Some(reason) = no_tools_reason(task.definition, &tools, turn.runtime) {
         return Err(reason);
     }
-    Ok(AgentRequest { tools, meta: Arc::new(turn.runtime.meta(turn.conversation)), ..task })
+    Ok(AgentRequest { tools, mcp_meta: Arc::new(turn.runtime.meta(turn.conversation)), ..task })
 }
 
 /// An agent written in Rust: its model and its tools are recorded; its outcome is recorded as a whole besides.
@@ -120,7 +120,7 @@ async fn run_custom(
         let cx = limit.map_or_else(|| cx.clone(), |limit| cx.with_timeout(limit));
         agents::run_custom(agent, task, sink, &cx).await
     };
-    let outcome = turn.record.journal.once(step, work).await.and_then(Once::known);
+    let outcome = turn.record.journal.once(step, work).await.and_then(StepResult::into_outcome);
     outcome.unwrap_or_else(|error| failed_outcome(call, "A0510", error.to_string()))
 }
 

@@ -7,10 +7,10 @@ use segue_engine::dialogue;
 use serde_json::{Map, Value as Json};
 
 use crate::{
-    agents::Desk,
+    agents::AgentHost,
     context::CallContext,
     effect::EffectClass,
-    journal::{Once, Step},
+    journal::{Step, StepResult},
     runtime::turn::{TurnContext, TurnFailures},
 };
 
@@ -31,22 +31,22 @@ impl<'a> TurnAgentHost<'a> {
     }
 }
 
-impl Desk for TurnAgentHost<'_> {
+impl AgentHost for TurnAgentHost<'_> {
     fn once<'a>(&'a self, cx: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
         Box::pin(async move {
             let step = Step { key: &cx.key, kind: "note", class: EffectClass::Read, request: "" };
             // What cannot be noted is decided anew, should the turn run again.
             match self.turn.record.journal.once(step, work).await {
-                Ok(Once::Replayed(noted)) => Some(noted),
-                Ok(Once::Performed(_) | Once::Unknown) | Err(_) => None,
+                Ok(StepResult::Replayed(noted)) => Some(noted),
+                Ok(StepResult::Performed(_) | StepResult::Unknown) | Err(_) => None,
             }
         })
     }
-    fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>> {
+    fn render_response(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>> {
         let message = dialogue::compose(&self.turn.runtime.project, self.turn.conversation, response, values, lot)?;
         message.reply.text.map(|text| text.to_string().into())
     }
-    fn warn(&self, code: &'static str, matter: String) {
-        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push((code.to_owned(), matter));
+    fn report_warning(&self, code: &'static str, message: String) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push((code.to_owned(), message));
     }
 }

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     agents::hooks::{
         AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, HookResult, OutputChange, ToolBatch,
-        http::{Description, HookServer},
+        http::{HookServer, HookServerInfo},
     },
     context::CallContext,
     effect::EffectClass,
-    journal::{EffectJournal, JournalError, Once, Step, StepStatus},
+    journal::{EffectJournal, JournalError, Step, StepResult, StepStatus},
     llm::{ChatMessage, ToolSpec},
     tools::Tool,
 };
@@ -58,7 +58,7 @@ pub(in crate::runtime) async fn open(
         HookSource::Server(server) => {
             let step = Step { key: &cx.key, kind: "hook", class: EffectClass::Read, request: "describe" };
             let described = journal.once_if_ok(step, server.describe(cx)).await.map_err(refused)??;
-            let description: Description = described.known().map_err(refused)?;
+            let description: HookServerInfo = described.into_outcome().map_err(refused)?;
             Arc::new(server.hooks(description))
         }
     };
@@ -132,11 +132,11 @@ impl JournaledHooks {
 struct Unchanged;
 
 /// What a hook gave; what it said is said again where it is read from the record.
-fn taken<T>(recorded: Once<RecordedHookResult<T>>, cx: &HookContext) -> Result<T, HookError> {
-    if let Once::Replayed(recorded) = &recorded {
+fn taken<T>(recorded: StepResult<RecordedHookResult<T>>, cx: &HookContext) -> Result<T, HookError> {
+    if let StepResult::Replayed(recorded) = &recorded {
         recorded.said.iter().for_each(|text| cx.say(text.clone()));
     }
-    recorded.known().map_err(refused)?.result.map_err(HookError)
+    recorded.into_outcome().map_err(refused)?.result.map_err(HookError)
 }
 
 fn hook_step<'a>(name: &'a str, cx: &'a HookContext) -> Step<'a> {

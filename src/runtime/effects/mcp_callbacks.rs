@@ -16,7 +16,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::{
     context::CallContext,
     effect::EffectClass,
-    journal::{JournalObserver, Once, Step},
+    journal::{JournalObserver, Step, StepResult},
     limits,
     llm::{ChatMessage, ChatRequest, ChatResponse, FinishReason, Llm, Purpose},
     runtime::{
@@ -141,10 +141,10 @@ impl ToolWithCallbacks {
     async fn record_sampling(&self, known: &CallbackState, cx: &CallContext) {
         let samples = async { std::mem::take(&mut *known.samples.lock().unwrap_or_else(PoisonError::into_inner)) };
         match self.record.journal.once(samples_of(cx), samples).await {
-            Ok(Once::Performed(samples)) => self.record.usage.sampled(&samples, false),
-            Ok(Once::Replayed(samples)) => self.record.usage.sampled(&samples, true),
+            Ok(StepResult::Performed(samples)) => self.record.usage.sampled(&samples, false),
+            Ok(StepResult::Replayed(samples)) => self.record.usage.sampled(&samples, true),
             // The same journal refused the call itself, which said so.
-            Ok(Once::Unknown) | Err(_) => {}
+            Ok(StepResult::Unknown) | Err(_) => {}
         }
     }
 }
@@ -154,7 +154,8 @@ pub(in crate::runtime) async fn replay_sampling(server: &ServerName, turn: &Turn
     let TurnContext { runtime, record, .. } = *turn;
     let def = runtime.project.endpoints.mcp_servers.get(server);
     if def.is_some_and(|def| def.sampling)
-        && let Some(recorded) = record.journal.recall::<Vec<ModelUsage>>(samples_of(&call.step("samples"))).await
+        && let Some(recorded) =
+            record.journal.recorded_outcome::<Vec<ModelUsage>>(samples_of(&call.step("samples"))).await
     {
         record.usage.sampled(&recorded, true);
     }

@@ -21,7 +21,7 @@ use crate::{
     context::CallContext,
     effect::EffectClass,
     http::HttpClients,
-    journal::{EffectJournal, JournalError, Once, Step, request_hash},
+    journal::{EffectJournal, JournalError, Step, StepResult, request_hash},
     limits,
     outbound_auth::OutboundCredentials,
     runtime::{
@@ -160,9 +160,9 @@ impl JournaledRemote {
             Ok(accepted.first)
         });
         let first: Result<FirstResponse, A2aError> = match self.journal.once(step, leaving).await.map_err(shut)? {
-            Once::Performed(first) | Once::Replayed(first) => first,
+            StepResult::Performed(first) | StepResult::Replayed(first) => first,
             // The process before this one may have sent it: the other side knows.
-            Once::Unknown => {
+            StepResult::Unknown => {
                 let first = match self.inner()?.find_task_for_message(&outgoing.message, cx).await {
                     Ok(Some(task)) => Ok(FirstResponse::Task(task)),
                     Ok(None) => self.left(&outgoing, cx).await.map(|accepted| {
@@ -174,7 +174,7 @@ impl JournaledRemote {
                         Err(A2aError::new(A2aErrorKind::OutcomeUnknown, format!("{known} ({fault})")))
                     }
                 };
-                self.journal.settle(&cx.key, &first).await.map_err(shut)?;
+                self.journal.record_outcome(&cx.key, &first).await.map_err(shut)?;
                 first
             }
         };
@@ -230,14 +230,14 @@ impl JournaledRemote {
             Ok(FollowedTask { said: recorder.said, end })
         };
         match self.journal.once_if_ok(step, following).await.map_err(shut)?? {
-            Once::Performed(followed) => followed.end,
-            Once::Replayed(followed) => {
+            StepResult::Performed(followed) => followed.end,
+            StepResult::Replayed(followed) => {
                 for text in &followed.said {
                     listener.on_status_text(text).await;
                 }
                 followed.end
             }
-            Once::Unknown => Err(shut(JournalError::OutcomeUnknown)),
+            StepResult::Unknown => Err(shut(JournalError::OutcomeUnknown)),
         }
     }
 
@@ -247,8 +247,9 @@ impl JournaledRemote {
             let remote = self.inner()?;
             Ok(remote.cancel(task, cx).await)
         };
-        let cancelled: Once<Result<(), A2aError>> = self.journal.once_if_ok(step, cancelling).await.map_err(shut)??;
-        cancelled.known().map_err(shut)?
+        let cancelled: StepResult<Result<(), A2aError>> =
+            self.journal.once_if_ok(step, cancelling).await.map_err(shut)??;
+        cancelled.into_outcome().map_err(shut)?
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     context::CallContext,
     conversation::Reply,
     effect::EffectClass,
-    journal::{JournaledModel, Once, Step, request_hash},
+    journal::{JournaledModel, Step, StepResult, request_hash},
     llm::Llm,
     runtime::{
         project_runtime::ProjectRuntime,
@@ -89,7 +89,7 @@ impl RephraseContext<'_> {
                 Err(reason) => RecordedNlgAnswer::Failed(reason),
             }
         };
-        let answered = self.record.journal.once(step, asked).await.and_then(Once::known);
+        let answered = self.record.journal.once(step, asked).await.and_then(StepResult::into_outcome);
         match answered.map_err(|error| error.to_string())? {
             RecordedNlgAnswer::Worded(reply) => Ok(*reply),
             RecordedNlgAnswer::Failed(reason) => Err(reason),

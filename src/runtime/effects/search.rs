@@ -9,7 +9,7 @@ use super::{EffectHandler, EffectOutput};
 use crate::{
     context::CallContext,
     effect::EffectClass,
-    journal::{Once, Step},
+    journal::{Step, StepResult},
     knowledge::{AnswerTask, SearchResult},
     runtime::turn::{TurnContext, TurnRecord},
 };
@@ -65,7 +65,7 @@ async fn search(
 /// record of its own.
 async fn remember(said: &mut Option<Box<BotMessage>>, record: &TurnRecord, cx: &CallContext) {
     let step = Step { key: &cx.key, kind: "said", class: EffectClass::Read, request: "" };
-    if let Ok(Once::Replayed(recorded)) = record.journal.once(step, async { said.clone() }).await {
+    if let Ok(StepResult::Replayed(recorded)) = record.journal.once(step, async { said.clone() }).await {
         *said = recorded;
     }
 }
@@ -78,10 +78,11 @@ async fn look(turn: &TurnContext<'_>, cx: &CallContext) -> Result<SearchResult, 
     };
     let step = Step { key: &cx.key, kind: "passages", class: EffectClass::Read, request: "" };
     let work = async { knowledge.find(config, conversation, cx).await.map_err(|error| error.to_string()) };
-    let looked: Result<SearchResult, String> = match record.journal.once(step, work).await.and_then(Once::known) {
-        Ok(looked) => looked,
-        Err(error) => Err(error.to_string()),
-    };
+    let looked: Result<SearchResult, String> =
+        match record.journal.once(step, work).await.and_then(StepResult::into_outcome) {
+            Ok(looked) => looked,
+            Err(error) => Err(error.to_string()),
+        };
     if let Ok(looked) = &looked {
         record.usage.looked(&cx.key, looked);
     }

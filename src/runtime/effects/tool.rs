@@ -15,7 +15,7 @@ use super::{
 use crate::{
     context::CallContext,
     effect::EffectClass,
-    journal::{EffectJournal, JournalError, JournaledTool, Once, RecordedToolCall, Step, request_hash},
+    journal::{EffectJournal, JournalError, JournaledTool, RecordedToolCall, Step, StepResult, request_hash},
     runtime::turn::TurnContext,
     tools::{ToolCallContext, ToolCaller, ToolHandler, direct, invoke},
 };
@@ -98,12 +98,12 @@ async fn call_tool(call: &FlowToolCall, turn: &TurnContext<'_>, cx: &CallContext
         mcp_callbacks::slots(result, &call.server, runtime)
     };
     match journal.once(step, work).await {
-        Ok(Once::Performed(result)) => result,
-        Ok(Once::Replayed(result)) => {
+        Ok(StepResult::Performed(result)) => result,
+        Ok(StepResult::Replayed(result)) => {
             mcp_callbacks::replay_sampling(&call.server, turn, &tool_cx.cx).await;
             result
         }
-        Ok(Once::Unknown) => ToolResult::Failed { reason: JournalError::OutcomeUnknown.to_string() },
+        Ok(StepResult::Unknown) => ToolResult::Failed { reason: JournalError::OutcomeUnknown.to_string() },
         Err(error) => ToolResult::Failed { reason: error.to_string() },
     }
 }
@@ -114,7 +114,7 @@ async fn recorded_result(call: &FlowToolCall, journal: &EffectJournal, cx: &Call
     // The request names the tool, then its arguments as the server's schema wants them.
     record.request.strip_prefix(call.tool.as_str())?.strip_prefix(':')?;
     let step = Step { key: &cx.key, kind: "tool", class: EffectClass::Write, request: &record.request };
-    let recorded = journal.recall::<RecordedToolCall>(step).await?;
+    let recorded = journal.recorded_outcome::<RecordedToolCall>(step).await?;
     Some(direct::result_of(recorded.outcome))
 }
 

@@ -14,7 +14,7 @@ use super::{hooks::HookSource, mcp_callbacks::McpCallbacks};
 use crate::{
     context::CallContext,
     effect::EffectClass,
-    journal::{JournaledTool, Once, Step, TOOL_LIST},
+    journal::{JournaledTool, Step, StepResult, TOOL_LIST},
     limits,
     llm::Llm,
     runtime::{
@@ -74,8 +74,8 @@ pub(in crate::runtime) async fn tools(
         callbacks.with_callbacks(Arc::new(JournaledTool { spec, inner, journal }), &turn_record)
     };
     match recorded {
-        Ok(Once::Performed(_)) => {}
-        Ok(Once::Replayed(recorded)) => {
+        Ok(StepResult::Performed(_)) => {}
+        Ok(StepResult::Replayed(recorded)) => {
             if !runtime.offline {
                 live = list(agent, own, reserved, runtime, cx).await;
             }
@@ -88,7 +88,7 @@ pub(in crate::runtime) async fn tools(
                 return tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build();
             }
         }
-        Ok(Once::Unknown) | Err(_) => return ToolSet::default(),
+        Ok(StepResult::Unknown) | Err(_) => return ToolSet::default(),
     }
     live.tools.clone().wrapped(move |entry, tool| wrap(entry.spec.clone(), Some(tool)))
 }

@@ -6,7 +6,7 @@ use super::{EffectHandler, EffectOutput};
 use crate::{
     context::CallContext,
     effect::EffectClass,
-    journal::{Once, Step},
+    journal::{Step, StepResult},
     runtime::turn::TurnContext,
     understanding::Choice,
 };
@@ -51,5 +51,5 @@ async fn choose_flows(turn: &TurnContext<'_>, cx: &CallContext) -> Option<Choice
     let step = Step { key: &cx.key, kind: "flows", class: EffectClass::Read, request: "" };
     let choose = runtime.understander.choose(&runtime.project, conversation, cx);
     // Where the journal fails, the call of the model that follows stops there too.
-    record.journal.once(step, choose).await.and_then(Once::known).ok()
+    record.journal.once(step, choose).await.and_then(StepResult::into_outcome).ok()
 }

@@ -64,11 +64,11 @@ impl<'a> TurnContext<'a> {
             llm: self.journaled(&runtime.model_of(definition)),
             tools: ToolSet::default(),
             metadata: runtime.metadata(conversation),
-            meta: Arc::default(),
+            mcp_meta: Arc::default(),
             hooks: None,
-            rewritten: false,
+            user_message_changed: false,
             slots: None,
-            desk: host,
+            host,
         }
     }
 }

@@ -117,7 +117,7 @@ impl<'a> TurnSink<'a> {
         let id = match &piece {
             ReplyEvent::Start { id, .. } | ReplyEvent::Message { id, .. } if !self.announced.contains(id) => {
                 // Stored before the first piece leaves; without the mark nothing may be shown.
-                if let Err(error) = self.journal.speaking(id).await {
+                if let Err(error) = self.journal.announce_reply(id).await {
                     return Err(DeliveryError::Temporary(error.to_string()));
                 }
                 self.announced.insert(id.clone());

@@ -75,7 +75,7 @@ pub(super) async fn perform_or_interrupt(
 fn ended_by_itself(status: &AgentStatus) -> bool {
     match status {
         AgentStatus::Finished | AgentStatus::AwaitingUser | AgentStatus::Yielded => true,
-        AgentStatus::Failed { code, .. } => &**code == crate::agents::remote::UNKNOWN,
+        AgentStatus::Failed { code, .. } => &**code == crate::agents::remote::CODE_UNKNOWN_OUTCOME,
         AgentStatus::Cancelled { .. } => false,
     }
 }

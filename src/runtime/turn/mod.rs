@@ -162,7 +162,7 @@ impl<'a> OpenTurn<'a> {
             }
             if made > 0 {
                 // Durable before the turn is tried again: it may be what ends the process.
-                self.journal.count(made + 1).await?;
+                self.journal.record_attempt(made + 1).await?;
             }
             made += 1;
             let cached = match state.take() {

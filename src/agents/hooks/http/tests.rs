@@ -22,7 +22,7 @@ fn with_auth(auth: &str) -> AgentDef {
     std::sync::Arc::into_inner(project.agents.into_iter().next().unwrap().1).expect("nobody else holds it")
 }
 
-async fn described(answer: (u16, String)) -> Result<Description, HookError> {
+async fn described(answer: (u16, String)) -> Result<HookServerInfo, HookError> {
     let (address, heard) = answering(vec![answer]).await;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
     let server = HookServer::new(&format!("{address}/hooks"), &definition(), HttpClients::new(), &clock)?;
@@ -38,7 +38,7 @@ fn http(status: u16, body: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_hook_server_that_breaks_the_contract_is_told_apart() {
+async fn invalid_responses_of_a_hook_server_are_distinguished() {
     let good = described(http(200, r#"{"hooks": ["process_input"], "tools": [{"name": "t", "description": "d"}]}"#));
     let good = good.await.unwrap();
     assert_eq!((good.tools[0].effect, &good.tools[0].parameters["type"]), (EffectClass::Write, &json!("object")));
@@ -48,7 +48,7 @@ async fn a_hook_server_that_breaks_the_contract_is_told_apart() {
     for (answer, why) in [
         (http(500, "{}"), "status 500"),
         (http(302, "{}"), "status 302"),
-        (http(200, "<html>"), "not as agreed"),
+        (http(200, "<html>"), "does not follow the protocol"),
         (http(200, &many), "more than 32 tools"),
         (http(200, &large), "larger than"),
     ] {
@@ -58,7 +58,7 @@ async fn a_hook_server_that_breaks_the_contract_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_hook_server_that_says_nothing_is_given_up_in_time() {
+async fn silent_hook_server_times_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/", listener.local_addr().unwrap());
     let clock = ManualClock::new();
@@ -78,7 +78,7 @@ async fn a_hook_server_that_says_nothing_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_hook_server_is_shown_a_token_of_an_authorization_server() {
+async fn hook_server_gets_an_oauth_token() {
     let token = |token: &str| http(200, &json!({"access_token": token, "token_type": "Bearer"}).to_string());
     let (tokens, granted) = answering(vec![token("t1"), token("t2")]).await;
     let (address, heard) = answering(vec![http(401, "{}"), http(200, "{}"), http(200, "{}")]).await;
@@ -100,7 +100,7 @@ async fn a_hook_server_is_shown_a_token_of_an_authorization_server() {
 }
 
 #[test]
-fn answers_of_tools() {
+fn responses_of_tools_become_outcomes() {
     let answer = |bytes: &[u8]| answer(bytes, EffectClass::Read);
     assert!(matches!(answer(br#"{"result": "text"}"#), ToolOutcome::Done(_)));
     assert!(matches!(answer(br#"{"result": {"a": 1}}"#), ToolOutcome::Done(output) if output.structured.is_some()));

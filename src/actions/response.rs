@@ -1,4 +1,4 @@
-//! What an action server answers: a status and a body become an outcome.
+//! Conversion of the response of an action server, status and body, to an outcome.
 
 use segue_engine::{
     conversation::{ActionOutcome, ActionServerResponse, StepError},
@@ -6,50 +6,50 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-/// Characters of a server's own words that are kept.
-const WORDS: usize = 500;
+/// Characters of a server's error text that are kept.
+const MAX_ERROR_CHARS: usize = 500;
 
-/// What a status and a body mean.
+/// The meaning of a response.
 #[derive(Debug, PartialEq)]
-pub(super) enum Answer {
-    /// The action came to this.
+pub(super) enum ActionResponse {
+    /// The outcome of the action.
     Outcome(ActionOutcome),
-    /// The server wants the domain first.
-    WantsDomain,
+    /// The server needs the domain first.
+    DomainRequired,
 }
 
-/// Reads an answer to the action `name`, whose request was `compressed` or not.
-pub(super) fn read(name: &str, status: u16, body: &[u8], compressed: bool) -> Answer {
+/// Reads the response to the action `name`; `compressed`: the request was compressed.
+pub(super) fn read(name: &str, status: u16, body: &[u8], compressed: bool) -> ActionResponse {
     let json: Option<Json> =
         if body.trim_ascii().is_empty() { Some(Json::Null) } else { serde_json::from_slice(body).ok() };
-    // Errors that a library made name the action; those of a proxy in between do not.
+    // Errors of the SDK name the action; those of a proxy do not.
     let names_action = json.as_ref().is_some_and(|json| json.get("action_name").is_some());
-    let words = || words(json.as_ref(), body);
-    Answer::Outcome(match status {
+    let error_text = || error_text(json.as_ref(), body);
+    ActionResponse::Outcome(match status {
         200 | 204 => match json {
             Some(Json::Null) => ActionOutcome::ServerResponse(ActionServerResponse::default()),
             Some(Json::Object(map)) => ActionOutcome::ServerResponse(answer(map)),
-            _ => in_doubt("bad_answer", "it answered with something that is no JSON object"),
+            _ => in_doubt("bad_answer", "its response is not a JSON object"),
         },
-        400 if names_action => ActionOutcome::Rejected { reason: words() },
+        400 if names_action => ActionOutcome::Rejected { reason: error_text() },
         404 if names_action => failed("not_found", format!("the action server has no action `{name}`")),
         404 => failed("not_found", "there is no action server at this address: `url` ends with `/webhook` as a rule"),
-        449 => return Answer::WantsDomain,
-        // When an action raises, the library wants to repeat the request in its answer and cannot read a compressed one.
-        400 if compressed => reported("server_error", format!("it failed ({status}): {}", words())),
-        400 | 413 | 415 | 422 => failed("bad_request", format!("it refused the request ({status}): {}", words())),
-        401 | 403 => failed("refused", format!("it does not let us in ({status}): {}", words())),
-        500 => reported("server_error", format!("it failed ({status}): {}", words())),
-        // Of a server in between: what stands behind it may still be at work.
-        501.. => in_doubt("server_error", format!("it failed ({status}): {}", words())),
-        _ => in_doubt("bad_answer", format!("it answered with the status {status}: {}", words())),
+        449 => return ActionResponse::DomainRequired,
+        // If an action raises an exception, the SDK echoes the request in its response and fails on a compressed one.
+        400 if compressed => reported("server_error", format!("it failed ({status}): {}", error_text())),
+        400 | 413 | 415 | 422 => failed("bad_request", format!("it refused the request ({status}): {}", error_text())),
+        401 | 403 => failed("refused", format!("it rejected our credentials ({status}): {}", error_text())),
+        500 => reported("server_error", format!("it failed ({status}): {}", error_text())),
+        // From a proxy: the action server behind it may still be running the action.
+        501.. => in_doubt("server_error", format!("it failed ({status}): {}", error_text())),
+        _ => in_doubt("bad_answer", format!("it responded with the status {status}: {}", error_text())),
     })
 }
 
-/// An answer that came whole.
+/// The response of a gRPC call.
 #[cfg(feature = "grpc")]
-pub(super) fn of(map: Map<String, Json>) -> Answer {
-    Answer::Outcome(ActionOutcome::ServerResponse(answer(map)))
+pub(super) fn from_grpc(map: Map<String, Json>) -> ActionResponse {
+    ActionResponse::Outcome(ActionOutcome::ServerResponse(answer(map)))
 }
 
 fn failed(code: &str, message: impl Into<String>) -> ActionOutcome {
@@ -76,11 +76,11 @@ fn answer(mut map: Map<String, Json>) -> ActionServerResponse {
     ActionServerResponse { responses: maps("responses"), events: maps("events") }
 }
 
-/// What a server says about an error, for operators.
-fn words(json: Option<&Json>, body: &[u8]) -> String {
+/// The error text of a server, for operators.
+fn error_text(json: Option<&Json>, body: &[u8]) -> String {
     let said = json.and_then(|json| json.get("error")?.as_str());
     let text = said.map_or_else(|| String::from_utf8_lossy(body), Into::into);
-    truncate(strip_hidden(&text).trim(), TextLimit::Chars(WORDS), ELLIPSIS).into_owned()
+    truncate(strip_hidden(&text).trim(), TextLimit::Chars(MAX_ERROR_CHARS), ELLIPSIS).into_owned()
 }
 
 #[cfg(test)]
@@ -92,13 +92,13 @@ mod tests {
 
     fn code(status: u16, body: &str) -> (String, bool) {
         match read("action_a", status, body.as_bytes(), false) {
-            Answer::Outcome(ActionOutcome::Failed(error)) => (error.code, error.may_have_run),
+            ActionResponse::Outcome(ActionOutcome::Failed(error)) => (error.code, error.may_have_run),
             other => panic!("{status} {body}: {other:?}"),
         }
     }
 
     #[test]
-    fn every_status_means_what_the_protocol_says() {
+    fn every_status_has_its_outcome() {
         let named = r#"{"error": "no", "action_name": "action_a"}"#;
         for (status, body, wanted) in [
             (200, "[1]", ("bad_answer", true)),
@@ -115,32 +115,36 @@ mod tests {
             let (code, in_doubt) = code(status, body);
             assert_eq!((code.as_str(), in_doubt), wanted, "{status} {body}");
         }
-        assert_eq!(read("a", 449, b"{}", true), Answer::WantsDomain);
+        assert_eq!(read("a", 449, b"{}", true), ActionResponse::DomainRequired);
         let rejected = ActionOutcome::Rejected { reason: "no".into() };
-        assert_eq!(read("a", 400, named.as_bytes(), true), Answer::Outcome(rejected));
-        let Answer::Outcome(ActionOutcome::Failed(error)) = read("a", 400, b"cannot parse", true) else { panic!() };
+        assert_eq!(read("a", 400, named.as_bytes(), true), ActionResponse::Outcome(rejected));
+        let ActionResponse::Outcome(ActionOutcome::Failed(error)) = read("a", 400, b"cannot parse", true) else {
+            panic!()
+        };
         assert_eq!((error.code.as_str(), error.may_have_run), ("server_error", true));
     }
 
     #[test]
-    fn empty_answers_are_answers_and_odd_items_are_left_out() {
-        let empty = Answer::Outcome(ActionOutcome::ServerResponse(ActionServerResponse::default()));
+    fn empty_responses_are_valid_and_invalid_items_are_excluded() {
+        let empty = ActionResponse::Outcome(ActionOutcome::ServerResponse(ActionServerResponse::default()));
         for body in ["", " \n", "null", "{}", r#"{"events": null, "responses": [null, 1]}"#] {
             assert_eq!(read("a", 200, body.as_bytes(), false), empty, "{body}");
         }
         let body = r#"{"events": [{"event": "slot"}, 7], "responses": [{"text": "hi"}]}"#;
-        let Answer::Outcome(ActionOutcome::ServerResponse(answer)) = read("a", 200, body.as_bytes(), false) else {
+        let ActionResponse::Outcome(ActionOutcome::ServerResponse(answer)) = read("a", 200, body.as_bytes(), false) else {
             panic!()
         };
         assert_eq!((answer.events.len(), &answer.responses[0]["text"]), (1, &json!("hi")));
     }
 
     #[test]
-    fn long_words_of_a_server_are_cut() {
+    fn long_error_texts_are_shortened() {
         let body = json!({"error": "é\u{1b}".repeat(10_000)}).to_string();
-        let Answer::Outcome(ActionOutcome::Failed(error)) = read("a", 500, body.as_bytes(), false) else { panic!() };
+        let ActionResponse::Outcome(ActionOutcome::Failed(error)) = read("a", 500, body.as_bytes(), false) else {
+            panic!()
+        };
         assert!(
-            error.message.chars().count() < WORDS + 50 && !error.message.contains('\u{1b}'),
+            error.message.chars().count() < MAX_ERROR_CHARS + 50 && !error.message.contains('\u{1b}'),
             "{}",
             error.message.len()
         );

@@ -83,8 +83,8 @@ fn project_on(endpoints: &str, configuration: &str) -> Arc<Project> {
     Arc::new(loaded.project.unwrap_or_else(|| panic!("{:#?}", loaded.findings)))
 }
 
-/// What one run is about.
-pub(super) struct World {
+/// The parts of one run.
+pub(super) struct Harness {
     pub(super) project: Arc<Project>,
     pub(super) conversation: Conversation,
     pub(super) call: AgentCall,
@@ -92,21 +92,21 @@ pub(super) struct World {
     pub(super) clock: ManualClock,
     /// Names and arguments of the calls that reached a tool.
     pub(super) called: Arc<Mutex<Vec<(String, Json)>>>,
-    pub(super) sink: Pieces,
+    pub(super) sink: RecordingSink,
     pub(super) hooks: Option<Arc<dyn crate::agents::AgentHooks>>,
-    pub(super) desk: Arc<PaperDesk>,
-    /// Whether there is a tool that takes its time; the clock is then moved by hand.
+    pub(super) host: Arc<RecordingHost>,
+    /// Whether there is a slow tool; the clock is then advanced by hand.
     slow: bool,
 }
 
-/// A desk on paper: keeps notes and warnings, and says responses by their names.
+/// A host that keeps records and warnings, and renders a response as its name.
 #[derive(Default)]
-pub(super) struct PaperDesk {
+pub(super) struct RecordingHost {
     pub(super) notes: Mutex<std::collections::BTreeMap<String, Json>>,
     pub(super) warnings: Mutex<Vec<(&'static str, String)>>,
 }
 
-impl crate::agents::Desk for PaperDesk {
+impl crate::agents::AgentHost for RecordingHost {
     fn once<'a>(&'a self, cx: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
         Box::pin(async move {
             let noted = self.notes.lock().unwrap().get(cx.key.as_str()).cloned();
@@ -117,23 +117,23 @@ impl crate::agents::Desk for PaperDesk {
             noted
         })
     }
-    fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>> {
+    fn render_response(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>> {
         let values: String = values.iter().map(|(name, value)| format!(" {name}={value}")).collect();
         Some(format!("{response} {}{values}", lot % 3).into())
     }
-    fn warn(&self, code: &'static str, matter: String) {
-        self.warnings.lock().unwrap().push((code, matter));
+    fn report_warning(&self, code: &'static str, message: String) {
+        self.warnings.lock().unwrap().push((code, message));
     }
 }
 
-/// A sink that keeps what it gets.
+/// A sink that collects its events.
 #[derive(Default)]
-pub(super) struct Pieces {
+pub(super) struct RecordingSink {
     pub(super) pieces: Vec<ReplyEvent>,
     pub(super) whole: bool,
 }
 
-impl ReplySink for Pieces {
+impl ReplySink for RecordingSink {
     fn streams(&self) -> bool {
         !self.whole
     }
@@ -143,7 +143,7 @@ impl ReplySink for Pieces {
     }
 }
 
-impl World {
+impl Harness {
     /// The user says `text` to the agent that `flow` calls; the model answers with `steps`.
     pub(super) fn new(flow: &str, configuration: &str, text: &str, steps: Vec<ScriptedCall>) -> Self {
         let project = project(configuration);
@@ -162,33 +162,33 @@ impl World {
             confirmed: None,
             at: Timestamp::from_seconds(1_795_000_000.0),
         };
-        let mut world = Self {
+        let mut harness = Self {
             project,
             conversation: Conversation::new(ConversationId::from("c")),
             call,
             model: Arc::new(ScriptedLlm::strict(steps)),
             clock: ManualClock::auto_advancing(),
             called: Arc::default(),
-            sink: Pieces::default(),
+            sink: RecordingSink::default(),
             hooks: None,
-            desk: Arc::default(),
+            host: Arc::default(),
             slow: false,
         };
-        world.user(text);
-        world.happened(EventKind::AgentStarted {
+        harness.user(text);
+        harness.happened(EventKind::AgentStarted {
             flow_id: flow.into(),
             agent_id: "finder".into(),
             context_id: None,
             restarted: false,
         });
-        world
+        harness
     }
-    /// A search whose server may speak to the user while it works, or not.
+    /// A search with or without `progress_messages` for its server.
     pub(super) fn allowing(words: bool, configuration: &str, steps: Vec<ScriptedCall>) -> Self {
         let endpoints = ENDPOINTS.replace("type: http", &format!("type: http, progress_messages: {words}"));
         Self { project: project_on(&endpoints, configuration), ..Self::new("search", configuration, "go", steps) }
     }
-    /// The user says something more.
+    /// Adds a message of the user.
     pub(super) fn user(&mut self, text: &str) {
         let message = UserMessage {
             text: text.into(),
@@ -199,7 +199,7 @@ impl World {
         self.call.user_message = text.into();
         self.happened(EventKind::User(message));
     }
-    /// Something happened.
+    /// Applies an event to the conversation.
     pub(super) fn happened(&mut self, kind: EventKind) {
         let event = Event { at: Timestamp::default(), kind, location: FlowLocation::default() };
         self.conversation.apply(&event);
@@ -210,7 +210,7 @@ impl World {
         self.model.verify().unwrap();
         outcome
     }
-    /// Runs once with a tool that takes its time, second by second.
+    /// Runs once with a slow tool and advances the clock second by second.
     pub(super) async fn run_slowly(&mut self) -> AgentOutcome {
         (self.slow, self.clock) = (true, ManualClock::new());
         let clock = self.clock.clone();
@@ -225,7 +225,7 @@ impl World {
         };
         tokio::select! { biased; outcome = self.run_more() => outcome, () = seconds => unreachable!() }
     }
-    /// Runs once and keeps what happened in the conversation.
+    /// Runs once and applies the events to the conversation.
     pub(super) async fn run_more(&mut self) -> AgentOutcome {
         let agent = ReactAgent::new(Arc::new(PromptSet::new(|_| None).unwrap()));
         let cx = self.clock.context(Duration::from_secs(120));
@@ -238,11 +238,11 @@ impl World {
             llm: self.model.clone(),
             tools: tools(&self.called, self.slow, &self.project),
             metadata: Arc::default(),
-            meta: Arc::default(),
+            mcp_meta: Arc::default(),
             hooks: self.hooks.clone(),
-            rewritten: false,
+            user_message_changed: false,
             slots: None,
-            desk: &*self.desk,
+            host: &*self.host,
         };
         let outcome = agent.run(task, &mut self.sink, &cx).await;
         outcome.events.iter().for_each(|event| self.conversation.apply(event));
@@ -314,12 +314,12 @@ fn info_of(name: &str) -> ToolInfo {
     ToolInfo::new(name, "does").effect(EffectClass::Read).source("ferries")
 }
 
-/// An answer of text alone.
+/// A response of text alone.
 pub(super) fn text(text: &str) -> ScriptedCall {
     ScriptedCall::from(ChatResponse::text(text))
 }
 
-/// An answer with text and calls.
+/// A response with text and calls.
 pub(super) fn calls(text: &str, calls: &[(&str, Json)]) -> ScriptedCall {
     let calls = calls.iter().enumerate().map(|(at, (name, arguments))| ToolCall {
         id: format!("c{at}").into(),
@@ -334,7 +334,7 @@ pub(super) fn calls(text: &str, calls: &[(&str, Json)]) -> ScriptedCall {
     })
 }
 
-/// An answer whose one call has arguments that are no JSON.
+/// A response whose one call has arguments that are not JSON.
 pub(super) fn malformed(name: &str) -> ScriptedCall {
     let arguments =
         ToolArguments::Malformed { text: "{\"port\": ".into(), error: "EOF while parsing at column 9".into() };

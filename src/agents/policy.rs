@@ -1,8 +1,9 @@
-//! What stands between a call that a model wants and the tool: what must hold, how often, and whether the user was asked.
+//! The tool policy: whether a tool call may run, by the `tools` rules of the agent's configuration (`requires`, `max_calls`,
+//! `confirm`).
 //!
-//! Nothing a model, a tool or a document says gets past it: it looks at the author's rules, at slots, and at what the user
-//! said to calls that were shown to them. What it remembers between turns stands in the agent's frame, so it survives a
-//! restart of the process.
+//! A decision depends only on these rules, on slots, and on the user's reply to calls that were shown for confirmation. Nothing that a
+//! model, a tool or a document says can change it. Its state between turns is metadata of the agent's frame, so it survives a restart
+//! of the process.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,97 +19,97 @@ use crate::{limits, llm::ToolCall, prompts::PromptSet, tools::EffectClass};
 
 /// The key of the frame's metadata for counted calls.
 const CALLS: &str = "tool_calls";
-/// The key of the frame's metadata for tools that worked and changed something.
+/// The key of the frame's metadata for tools that succeeded and changed something.
 const EFFECTS: &str = "tool_effects";
 
-/// What the gate says to one call.
+/// The decision on one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PolicyDecision {
     /// It may run.
-    Pass,
-    /// It may not; what the model is told.
-    Refused(String),
-    /// The user must be asked first.
-    Held,
-    /// It comes after one that is held, and the order of effects is the order in which the model wrote them.
-    Behind,
+    Allow,
+    /// It may not run; the text for the model.
+    Refuse(String),
+    /// The user must confirm it first.
+    NeedsConfirmation,
+    /// An earlier call waits for confirmation, and effects must happen in the order in which the model wrote the calls.
+    BlockedByConfirmation,
 }
 
-/// The rules of one agent at work.
-pub(super) struct Gate<'a> {
+/// The rules of one agent and their state.
+pub(super) struct ToolPolicy<'a> {
     rules: &'a AgentRules,
-    held: Vec<UnconfirmedCall>,
+    unconfirmed: Vec<UnconfirmedCall>,
     calls: BTreeMap<Arc<str>, u32>,
     effects: Vec<Arc<str>>,
 }
 
-impl<'a> Gate<'a> {
-    /// With what the earlier turns of this task left.
-    pub(super) fn open(task: &AgentRequest<'a>) -> Self {
-        let metadata = &task.call.metadata;
+impl<'a> ToolPolicy<'a> {
+    /// The policy of an agent, with the state of earlier turns of this task.
+    pub(super) fn new(request: &AgentRequest<'a>) -> Self {
+        let metadata = &request.call.metadata;
         let read = |key: &str| metadata.get(key).cloned();
         Self {
-            rules: &task.definition.rules,
-            held: Vec::new(),
+            rules: &request.definition.rules,
+            unconfirmed: Vec::new(),
             calls: read(CALLS).and_then(|kept| serde_json::from_value(kept).ok()).unwrap_or_default(),
             effects: read(EFFECTS).and_then(|kept| serde_json::from_value(kept).ok()).unwrap_or_default(),
         }
     }
 
-    /// What may be done about a call. `confirmed` says that the user was shown this very call and said yes.
-    pub(super) fn judge(
+    /// Decides whether a call may run. `confirmed`: the user was shown exactly this call and confirmed it.
+    pub(super) fn decide(
         &mut self,
         call: &ToolCall,
         effect: EffectClass,
         confirmed: bool,
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
-    ) -> Verdict {
+    ) -> PolicyDecision {
         let changes = effect != EffectClass::Read;
         if let Some(rule) = self.rules.tool(&call.name) {
-            if let Some(condition) = rule.requires.as_ref().filter(|condition| !slots.holds(condition)) {
+            if let Some(condition) = rule.requires.as_ref().filter(|condition| !slots.is_true(condition)) {
                 let reason = rule.refusal.as_deref().unwrap_or_else(|| condition.text());
-                return Verdict::Refused(words(prompts, context! { outcome => "requires", reason }));
+                return PolicyDecision::Refuse(text_for_model(prompts, context! { outcome => "requires", reason }));
             }
             let made = self.calls.get(&call.name).copied().unwrap_or(0);
             if let Some(most) = rule.max_calls.filter(|most| made >= *most) {
-                return Verdict::Refused(words(prompts, context! { outcome => "capped", most }));
+                return PolicyDecision::Refuse(text_for_model(prompts, context! { outcome => "capped", most }));
             }
         }
         let asks = !confirmed && self.rules.must_confirm(&call.name, changes);
-        if !asks && changes && !self.held.is_empty() {
-            return Verdict::Behind;
+        if !asks && changes && !self.unconfirmed.is_empty() {
+            return PolicyDecision::BlockedByConfirmation;
         }
         if asks {
             let arguments = call.arguments.as_json().cloned().unwrap_or(Json::Null);
-            self.held.push(UnconfirmedCall { tool: call.name.clone(), arguments });
-            return Verdict::Held;
+            self.unconfirmed.push(UnconfirmedCall { tool: call.name.clone(), arguments });
+            return PolicyDecision::NeedsConfirmation;
         }
         if self.rules.tool(&call.name).is_some_and(|rule| rule.max_calls.is_some()) {
             *self.calls.entry(call.name.clone()).or_default() += 1;
         }
-        Verdict::Pass
+        PolicyDecision::Allow
     }
 
-    /// A tool worked that changes something.
-    pub(super) fn worked(&mut self, tool: &Arc<str>, effect: EffectClass) {
+    /// Records that a tool succeeded, if it changes something.
+    pub(super) fn record_effect(&mut self, tool: &Arc<str>, effect: EffectClass) {
         if effect != EffectClass::Read && !self.effects.contains(tool) {
             self.effects.push(tool.clone());
         }
     }
-    /// The tools that worked in this task and changed something.
+    /// The tools that succeeded in this task and changed something.
     pub(super) fn effects(&self) -> &[Arc<str>] {
         &self.effects
     }
-    /// Whether calls wait for the user.
-    pub(super) fn holds(&self) -> bool {
-        !self.held.is_empty()
+    /// Whether calls wait for the user's confirmation.
+    pub(super) fn awaits_confirmation(&self) -> bool {
+        !self.unconfirmed.is_empty()
     }
-    /// What the frame keeps for the next turn of this task.
+    /// The metadata of the frame for the next turn of this task.
     pub(super) fn metadata(&self) -> Map<String, Json> {
         let mut metadata = Map::new();
-        if !self.held.is_empty() {
-            metadata.insert(UNCONFIRMED_CALLS_KEY.to_owned(), json!(self.held));
+        if !self.unconfirmed.is_empty() {
+            metadata.insert(UNCONFIRMED_CALLS_KEY.to_owned(), json!(self.unconfirmed));
         }
         if !self.calls.is_empty() {
             metadata.insert(CALLS.to_owned(), json!(self.calls));
@@ -118,20 +119,20 @@ impl<'a> Gate<'a> {
         }
         metadata
     }
-    /// Whether a key of the frame's metadata is the gate's own.
-    pub(super) fn is_own(key: &str) -> bool {
+    /// Whether a key of the frame's metadata belongs to the policy.
+    pub(super) fn is_own_key(key: &str) -> bool {
         [UNCONFIRMED_CALLS_KEY, CALLS, EFFECTS].contains(&key)
     }
 }
 
-/// What the model is told of calls that reached no tool.
-pub(super) fn words(prompts: &PromptSet, variables: minijinja::Value) -> String {
+/// The text for the model about calls that reached no tool.
+pub(super) fn text_for_model(prompts: &PromptSet, variables: minijinja::Value) -> String {
     prompts.render(&prompts.agent_gate, variables).unwrap_or_default().trim().to_owned()
 }
 
-/// Where the values of a call come from, by path: `user`, `shown` (a text the user saw), `tool` (what a tool or a document
-/// said), or `model`. The most doubtful place counts where a value stands in several. Of more than [`limits::AGENT_ORIGINS`]
-/// values the rest are not looked for.
+/// The origins of the values of a call, by path: `user`, `shown` (a text the user saw), `tool` (the result of a tool or a document),
+/// or `model`. A value found in several places has the least trusted origin. Only the first [`limits::AGENT_ORIGINS`] values are
+/// searched.
 pub(super) fn origins<'m>(
     arguments: &Json,
     messages: impl Iterator<Item = &'m crate::llm::ChatMessage>,
@@ -146,7 +147,7 @@ pub(super) fn origins<'m>(
     origins
 }
 
-/// `messages` come with their texts in lower case.
+/// `messages` contain each message with its text in lower case.
 fn origin(text: &str, messages: &[(&crate::llm::ChatMessage, String)]) -> &'static str {
     use crate::llm::ChatMessage;
     let needle = text.trim().to_lowercase();

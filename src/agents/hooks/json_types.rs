@@ -1,4 +1,4 @@
-//! Messages and tools as hook servers read and write them (docs/how-to/hooks-in-python.md): plain JSON, without what only a vendor understands.
+//! Messages and tools as JSON for hook servers (docs/how-to/hooks-in-python.md), without provider-specific data.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::llm::{ChatMessage, ToolArguments, ToolCall, ToolSpec, message::ReasoningBlocks};
 
-/// A message as it is sent.
+/// The JSON of a message.
 pub(super) fn message(message: &ChatMessage) -> Json {
     match message {
         ChatMessage::System { text } => json!({"role": "system", "text": &**text}),
@@ -34,12 +34,12 @@ fn call(call: &ToolCall) -> Json {
     json!({"id": &*call.id, "name": &*call.name, "arguments": arguments})
 }
 
-/// A tool as it is sent.
+/// The JSON of a tool.
 pub(super) fn tool(tool: &ToolSpec) -> Json {
     json!({"name": &*tool.name, "description": &*tool.description, "parameters": &*tool.parameters})
 }
 
-/// A slot as it is sent.
+/// The JSON of a slot.
 pub(super) fn slot(slot: &SlotDef) -> Json {
     let mut it = json!({"name": slot.name.as_str(), "type": slot.kind.name()});
     if let (Some(it), SlotType::Categorical(values)) = (it.as_object_mut(), &slot.kind) {
@@ -48,7 +48,7 @@ pub(super) fn slot(slot: &SlotDef) -> Json {
     it
 }
 
-/// A message as it comes back.
+/// A message in a response.
 #[derive(Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub(super) enum Message {
@@ -79,7 +79,7 @@ pub(super) struct Call {
     arguments: Json,
 }
 
-/// A tool as it comes back: only what changes.
+/// A tool in a response: only what changes.
 #[derive(Deserialize)]
 pub(super) struct Tool {
     #[serde(default)]
@@ -91,14 +91,14 @@ pub(super) struct Tool {
 }
 
 impl Tool {
-    /// The tool with what the answer says of it.
-    pub(super) fn over(self, usual: &ToolSpec) -> ToolSpec {
-        let mut tool = usual.clone();
+    /// The default tool with these changes.
+    pub(super) fn over(self, default: &ToolSpec) -> ToolSpec {
+        let mut tool = default.clone();
         if let Some(description) = self.description {
             tool.description = description;
         }
         if let Some(parameters) = self.parameters {
-            // Whether a schema of others may be enforced by a vendor is not known.
+            // It is not known whether the provider can enforce this schema.
             (tool.parameters, tool.strict) =
                 (Arc::new(crate::tools::schema::completed(Json::Object(parameters))), false);
         }
@@ -106,13 +106,13 @@ impl Tool {
     }
 }
 
-/// The messages of an answer. What a model thought goes back to the calls that it belongs to.
+/// The messages of a response. Reasoning blocks are restored at the calls that they belong to.
 ///
 /// # Errors
-/// In words: a call without its one result, or a result without its call, which no model takes.
-pub(super) fn messages(answer: Vec<Message>, usual: &[Arc<ChatMessage>]) -> Result<Vec<Arc<ChatMessage>>, String> {
+/// A text: a call without exactly one result, or a result without its call; models reject both.
+pub(super) fn messages(answer: Vec<Message>, default: &[Arc<ChatMessage>]) -> Result<Vec<Arc<ChatMessage>>, String> {
     let mut reasoning: HashMap<Arc<str>, Arc<ReasoningBlocks>> = HashMap::new();
-    for message in usual {
+    for message in default {
         if let ChatMessage::Assistant { tool_calls, reasoning: Some(blocks), .. } = &**message
             && let Some(first) = tool_calls.first()
         {
@@ -136,7 +136,7 @@ pub(super) fn messages(answer: Vec<Message>, usual: &[Arc<ChatMessage>]) -> Resu
                     id: call.id,
                     name: call.name,
                     arguments: match call.arguments {
-                        // What is no object was no JSON when it was sent.
+                        // Malformed arguments are sent as a string.
                         Json::String(text) => ToolArguments::Malformed { text: text.into(), error: "".into() },
                         arguments => ToolArguments::json(arguments),
                     },
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use crate::llm::message::ReasoningBlock;
 
-    fn talk() -> Vec<Arc<ChatMessage>> {
+    fn conversation() -> Vec<Arc<ChatMessage>> {
         let call = |id: &str, arguments| ToolCall { id: id.into(), name: "find".into(), arguments };
         let calls = vec![
             call("a", ToolArguments::json(json!({"port": "Arnvik"}))),
@@ -175,47 +175,47 @@ mod tests {
         let reasoning = Some(Arc::new(ReasoningBlocks { model: "m".into(), blocks: vec![thought] }));
         let results = [ChatMessage::tool(&calls[0], "NW-1"), ChatMessage::tool(&calls[1], "no JSON")];
         let answer = ChatMessage::Assistant { text: "Let me look.".into(), tool_calls: calls, reasoning };
-        let mut talk = vec![ChatMessage::system("Help."), ChatMessage::user("hi"), Arc::new(answer)];
-        talk.extend(results);
-        talk
+        let mut messages = vec![ChatMessage::system("Help."), ChatMessage::user("hi"), Arc::new(answer)];
+        messages.extend(results);
+        messages
     }
 
-    fn back(sent: &Json, usual: &[Arc<ChatMessage>]) -> Result<Vec<Arc<ChatMessage>>, String> {
-        messages(serde_json::from_value(sent.clone()).unwrap(), usual)
+    fn back(sent: &Json, default: &[Arc<ChatMessage>]) -> Result<Vec<Arc<ChatMessage>>, String> {
+        messages(serde_json::from_value(sent.clone()).unwrap(), default)
     }
 
     #[test]
-    fn messages_that_come_back_as_they_were_sent_are_the_same_and_keep_what_was_thought() {
-        let usual = talk();
-        let sent: Json = usual.iter().map(|it| message(it)).collect();
+    fn unchanged_messages_keep_their_reasoning_blocks() {
+        let default = conversation();
+        let sent: Json = default.iter().map(|it| message(it)).collect();
         assert_eq!(sent[2]["tool_calls"][0], json!({"id": "a", "name": "find", "arguments": {"port": "Arnvik"}}));
-        assert!(!sent.to_string().contains("closed"), "what a model thought is nobody's business");
-        let same = back(&sent, &usual).unwrap();
-        assert_eq!(same.len(), usual.len());
+        assert!(!sent.to_string().contains("closed"), "reasoning blocks are not sent");
+        let same = back(&sent, &default).unwrap();
+        assert_eq!(same.len(), default.len());
         let ChatMessage::Assistant { reasoning, .. } = &*same[2] else { unreachable!() };
         assert!(reasoning.is_some());
-        assert_eq!((&same[0], &same[1], &same[3], &same[4]), (&usual[0], &usual[1], &usual[3], &usual[4]));
+        assert_eq!((&same[0], &same[1], &same[3], &same[4]), (&default[0], &default[1], &default[3], &default[4]));
     }
 
     #[test]
-    fn messages_that_no_model_takes_are_refused() {
-        let usual = talk();
-        let sent: Vec<Json> = usual.iter().map(|it| message(it)).collect();
+    fn messages_with_unmatched_calls_and_results_are_rejected() {
+        let default = conversation();
+        let sent: Vec<Json> = default.iter().map(|it| message(it)).collect();
         for (without, why) in [(3, "`a` has no result"), (4, "`b` has no result"), (2, "no call `a`")] {
             let mut fewer = sent.clone();
             fewer.remove(without);
-            let error = back(&Json::Array(fewer), &usual).unwrap_err();
+            let error = back(&Json::Array(fewer), &default).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
-        assert!(back(&json!([]), &usual).is_err());
+        assert!(back(&json!([]), &default).is_err());
     }
 
     #[test]
-    fn of_a_tool_only_what_the_answer_says_changes() {
+    fn a_response_changes_only_the_fields_of_a_tool_that_it_contains() {
         let parameters = Arc::new(json!({"type": "object", "properties": {}}));
-        let usual = ToolSpec { name: "find".into(), description: "Finds.".into(), parameters, strict: true };
-        let over = |answer: Json| serde_json::from_value::<Tool>(answer).unwrap().over(&usual);
-        assert_eq!(over(json!({"name": "find"})), usual);
+        let default = ToolSpec { name: "find".into(), description: "Finds.".into(), parameters, strict: true };
+        let over = |answer: Json| serde_json::from_value::<Tool>(answer).unwrap().over(&default);
+        assert_eq!(over(json!({"name": "find"})), default);
         let changed = over(json!({"name": "find", "description": "Looks.", "parameters": {"properties": {"a": {}}}}));
         assert_eq!((&*changed.description, changed.strict), ("Looks.", false));
         assert_eq!(changed.parameters["type"], "object");

@@ -1,4 +1,4 @@
-//! The messages of one run: prompt, the visible part of the conversation, and what the run itself adds.
+//! The messages of one run: the prompt, the visible part of the conversation, and the messages that the run adds.
 
 use std::sync::Arc;
 
@@ -25,31 +25,31 @@ use crate::{
 };
 
 /// The messages of one run.
-pub(super) struct Session {
+pub(super) struct RunTranscript {
     /// The stable prompt.
     system: Arc<ChatMessage>,
-    /// The conversation, oldest first; before its last user message stands the context.
+    /// The conversation, oldest first; the context is inserted before its last user message.
     history: Vec<Arc<ChatMessage>>,
-    /// Where in `history` the context goes.
+    /// The index in `history` at which the context is inserted.
     context_at: usize,
-    /// What this run added: answers with calls and one result for each call.
+    /// The messages of this run: model responses with calls, and one result for each call.
     exchanges: Vec<Arc<ChatMessage>>,
 }
 
-impl Session {
-    /// Collects what the run starts from.
-    pub(super) fn open(
-        task: &AgentRequest<'_>,
+impl RunTranscript {
+    /// The prompt and the conversation at the start of the run.
+    pub(super) fn new(
+        request: &AgentRequest<'_>,
         profile: &Profile,
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
         cache: &PromptCache,
     ) -> Result<Self, String> {
-        let system = match &task.definition.prompt {
-            Some(own) => own_prompt(task, own, profile, slots)?,
-            None => cache.get(prompt_key(task, profile), || stable_prompt(task, profile, prompts))?,
+        let system = match &request.definition.prompt {
+            Some(own) => own_prompt(request, own, profile, slots)?,
+            None => cache.get(prompt_key(request, profile), || stable_prompt(request, profile, prompts))?,
         };
-        let history = transcript(task, prompts);
+        let history = conversation_messages(request, prompts);
         let context_at =
             history.iter().rposition(|message| matches!(**message, ChatMessage::User { .. })).unwrap_or(history.len());
         Ok(Self { system, history, context_at, exchanges: Vec::new() })
@@ -58,7 +58,7 @@ impl Session {
     /// The messages of the next request. Texts are shared; only pointers are copied.
     pub(super) fn messages(
         &self,
-        task: &AgentRequest<'_>,
+        request: &AgentRequest<'_>,
         profile: &Profile,
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
@@ -67,8 +67,8 @@ impl Session {
         messages.push(self.system.clone());
         let (before, after) = self.history.split_at(self.context_at.min(self.history.len()));
         messages.extend(before.iter().cloned());
-        if task.definition.prompt.is_none() {
-            messages.push(ChatMessage::system(context_prompt(task, profile, slots, prompts)?));
+        if request.definition.prompt.is_none() {
+            messages.push(ChatMessage::system(context_prompt(request, profile, slots, prompts)?));
         }
         messages.extend(after.iter().cloned());
         messages.extend(self.exchanges.iter().cloned());
@@ -79,28 +79,28 @@ impl Session {
     pub(super) fn prompt(&self) -> Arc<ChatMessage> {
         self.system.clone()
     }
-    /// Puts another in its place.
+    /// Replaces the prompt.
     pub(super) fn set_prompt(&mut self, prompt: Arc<ChatMessage>) {
         self.system = prompt;
     }
 
-    /// Everything that was said and what tools gave, as far as this run sees it: where a value may come from.
-    pub(super) fn seen(&self) -> impl Iterator<Item = &ChatMessage> + Clone {
+    /// All messages and tool results that this run sees: the possible origins of a value.
+    pub(super) fn visible_messages(&self) -> impl Iterator<Item = &ChatMessage> + Clone {
         self.history.iter().chain(&self.exchanges).map(|message| &**message)
     }
 
-    /// Takes a message of this run.
+    /// Adds a message of this run.
     pub(super) fn push(&mut self, message: Arc<ChatMessage>) {
         self.exchanges.push(message);
     }
-    /// Takes the result of a call. Every call must get exactly one.
-    pub(super) fn answer(&mut self, call: &ToolCall, text: impl Into<Arc<str>>) {
+    /// Adds the result of a call. Every call must get exactly one.
+    pub(super) fn push_result(&mut self, call: &ToolCall, text: impl Into<Arc<str>>) {
         self.exchanges.push(ChatMessage::tool(call, text));
     }
-    /// What this run added, for the next turns of the same task: whole exchanges, within [`limits::AGENT_EXCHANGES`].
+    /// The exchanges of this run for the next turns of the same task, at most [`limits::AGENT_EXCHANGES`] bytes.
     ///
-    /// Where that is too little, long texts are cut first, and then the oldest exchanges are left out. The newest stays, and
-    /// so does every call of a tool that `changes` something: a model that forgets it would do it again.
+    /// If they are larger, long texts are shortened first, then the oldest exchanges are excluded. The newest exchange stays, and
+    /// so does every call of a tool that `changes` something: without it the model would call the tool again.
     pub(super) fn exchanges(&self, changes: impl Fn(&str) -> bool) -> Vec<Json> {
         let groups = self.groups();
         let mut most = limits::TOOL_RESULT;
@@ -120,7 +120,7 @@ impl Session {
         kept.into_iter().flatten().collect()
     }
 
-    /// Answers with calls, each with its results; anything else is not kept.
+    /// Model responses with calls, each with its results; other messages are excluded.
     fn groups(&self) -> Vec<&[Arc<ChatMessage>]> {
         let mut groups = Vec::new();
         let mut rest = self.exchanges.as_slice();
@@ -137,7 +137,7 @@ impl Session {
     }
 }
 
-/// Exchanges as they are kept, with texts of at most so many bytes, and their length altogether.
+/// Exchanges with texts of at most `most` bytes, and their total length in bytes.
 fn cut_to(groups: &[&[Arc<ChatMessage>]], most: usize) -> (Vec<Vec<Json>>, usize) {
     let text = |text: &Arc<str>| match text.len() > most {
         true => truncate(text, TextLimit::Bytes(most), ELLIPSIS).into(),
@@ -169,78 +169,78 @@ fn length(value: &Json) -> usize {
     serde_json::to_string(value).map_or(0, |text| text.len())
 }
 
-fn prompt_key(task: &AgentRequest<'_>, profile: &Profile) -> PromptKey {
+fn prompt_key(request: &AgentRequest<'_>, profile: &Profile) -> PromptKey {
     PromptKey {
         is_task: profile.kind == AgentKind::Task,
-        description: task.definition.description.clone(),
+        description: request.definition.description.clone(),
         fillers: profile.fillers,
         slots: profile.exit_slots.clone(),
     }
 }
 
-/// One of ours, which depends on the agent and the calling step alone: on the parts of [`prompt_key`].
-fn stable_prompt(task: &AgentRequest<'_>, profile: &Profile, prompts: &PromptSet) -> Result<String, String> {
+/// A built-in prompt, which depends only on the parts of [`prompt_key`].
+fn stable_prompt(request: &AgentRequest<'_>, profile: &Profile, prompts: &PromptSet) -> Result<String, String> {
     let rendered = match profile.kind {
         AgentKind::Open => prompts.render(
             &prompts.agent_open,
-            context! { description => &*task.definition.description, enable_filler_messages => profile.fillers },
+            context! { description => &*request.definition.description, enable_filler_messages => profile.fillers },
         ),
         AgentKind::Task => prompts.render(
             &prompts.agent_task,
             context! {
-                description => &*task.definition.description,
+                description => &*request.definition.description,
                 enable_filler_messages => profile.fillers,
                 slot_names => profile.slot_names(),
             },
         ),
     };
-    rendered.map(without_end).map_err(|error| error.to_string())
+    rendered.map(trimmed_end).map_err(|error| error.to_string())
 }
 
-/// Without the white space at its end, in its own room.
-fn without_end(mut text: String) -> String {
+/// Removes the white space at the end, without an allocation.
+fn trimmed_end(mut text: String) -> String {
     text.truncate(text.trim_end().len());
     text
 }
 
-pub(super) fn now(task: &AgentRequest<'_>) -> Option<ZonedTime> {
-    let definition = task.definition;
-    definition.include_date_time.then(|| ZonedTime::new(task.call.at, &definition.timezone).ok()).flatten()
+pub(super) fn now(request: &AgentRequest<'_>) -> Option<ZonedTime> {
+    let definition = request.definition;
+    definition.include_date_time.then(|| ZonedTime::new(request.call.at, &definition.timezone).ok()).flatten()
 }
 
 fn context_prompt(
-    task: &AgentRequest<'_>,
+    request: &AgentRequest<'_>,
     profile: &Profile,
     slots: &RunSlots<'_>,
     prompts: &PromptSet,
 ) -> Result<String, String> {
     let open: Vec<String> = profile.slot_names().into_iter().filter(|name| slots.value(name).is_null()).collect();
-    let (marker_start, marker_end) = if task.call.restarted { markers(prompts) } else { Default::default() };
+    let (marker_start, marker_end) = if request.call.restarted { markers(prompts) } else { Default::default() };
     let shown = slots.snapshot(&[]);
     let variables = context! {
-        current_datetime => now(task).as_ref().map(ZonedTime::to_value),
+        current_datetime => now(request).as_ref().map(ZonedTime::to_value),
         slots => (!shown.is_empty()).then(|| shown.into_value()),
         slot_names => profile.slot_names(),
         open_slots => open,
-        resumed_after_interruption => task.call.resumed,
-        resumed_last_request => task.call.resumed_last_request.as_deref().unwrap_or_default(),
-        restarted => task.call.restarted,
+        resumed_after_interruption => request.call.resumed,
+        resumed_last_request => request.call.resumed_last_request.as_deref().unwrap_or_default(),
+        restarted => request.call.restarted,
         marker_start, marker_end,
     };
-    prompts.render(&prompts.agent_context, variables).map(without_end).map_err(|e| e.to_string())
+    prompts.render(&prompts.agent_context, variables).map(trimmed_end).map_err(|e| e.to_string())
 }
 
-/// The two lines around an earlier run; prompt and transcript take them from one file.
+/// The two lines around an earlier run, for the prompt and for the transcript.
 fn markers(prompts: &PromptSet) -> (String, String) {
     let text = prompts.render(&prompts.agent_markers, context! {}).unwrap_or_default();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned);
     (lines.next().unwrap_or_default(), lines.next().unwrap_or_default())
 }
 
-/// The conversation as the agent sees it: the latest utterances, and its own exchanges of the present task.
-fn transcript(task: &AgentRequest<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>> {
-    let me = task.call.agent.as_str();
-    let items: Vec<&HistoryItem> = task.conversation.history.iter().collect();
+/// The conversation as the agent sees it: the latest utterances, and its own exchanges of the current task.
+fn conversation_messages(request: &AgentRequest<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>> {
+    let me = request.call.agent.as_str();
+    let items: Vec<&HistoryItem> = request.conversation.history.iter().collect();
     let utterance = |item: &&HistoryItem| matches!(item, HistoryItem::User { .. } | HistoryItem::Bot { .. });
     let window = items.iter().enumerate().rev().filter(|(_, item)| utterance(item)).map(|(at, _)| at);
     let first = window.take(limits::AGENT_HISTORY).last().unwrap_or(0);
@@ -248,8 +248,8 @@ fn transcript(task: &AgentRequest<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessa
         .iter()
         .rposition(|item| matches!(item, HistoryItem::AgentTask { agent, start: true } if agent == me))
         .unwrap_or(items.len());
-    let (marker_start, marker_end) = if task.call.restarted { markers(prompts) } else { Default::default() };
-    let earlier = task.call.restarted.then(|| earlier_run(&items, me, task_began)).flatten();
+    let (marker_start, marker_end) = if request.call.restarted { markers(prompts) } else { Default::default() };
+    let earlier = request.call.restarted.then(|| earlier_run(&items, me, task_began)).flatten();
     let mut messages = Vec::new();
     let mut marked = false;
     for (at, item) in items.iter().enumerate().skip(first) {
@@ -263,7 +263,7 @@ fn transcript(task: &AgentRequest<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessa
             HistoryItem::Bot { in_exchange: true, agent: Some(agent), .. } if agent == me && at > task_began => {}
             HistoryItem::Bot { text, .. } => messages.push(ChatMessage::assistant(text.clone())),
             HistoryItem::Exchanges { agent, messages: kept } if agent == me && at > task_began => {
-                // One that cannot be read is left out.
+                // A message that cannot be read is excluded.
                 messages.extend(kept.iter().filter_map(|kept| ChatMessage::deserialize(kept).ok().map(Arc::new)));
             }
             HistoryItem::Interrupted => {
@@ -276,8 +276,8 @@ fn transcript(task: &AgentRequest<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessa
     if marked {
         messages.push(ChatMessage::system(marker_end));
     }
-    let newest = task.call.user_message.trim();
-    if task.rewritten
+    let newest = request.call.user_message.trim();
+    if request.user_message_changed
         && let Some(last) = messages.iter_mut().rev().find(|message| matches!(***message, ChatMessage::User { .. }))
     {
         *last = ChatMessage::user(newest);
@@ -292,7 +292,7 @@ fn transcript(task: &AgentRequest<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessa
     messages
 }
 
-/// The last completed run of this agent before `until`: from its beginning to its end.
+/// The last completed run of this agent before `until`, as a range of items.
 fn earlier_run(items: &[&HistoryItem], me: &str, until: usize) -> Option<(usize, usize)> {
     let before = items.get(..until)?;
     let end = before
@@ -306,13 +306,13 @@ fn earlier_run(items: &[&HistoryItem], me: &str, until: usize) -> Option<(usize,
     Some((start, end))
 }
 
-/// The latest utterances as lines, for templates that show them.
-pub(super) fn readable(task: &AgentRequest<'_>) -> String {
-    let newest = task.conversation.history.iter().rposition(|item| matches!(item, HistoryItem::User { .. }));
-    let newest = newest.filter(|_| task.rewritten);
-    let lines = task.conversation.history.iter().enumerate().filter_map(|(at, item)| match item {
+/// The latest 20 utterances as lines, for templates.
+pub(super) fn readable_history(request: &AgentRequest<'_>) -> String {
+    let newest = request.conversation.history.iter().rposition(|item| matches!(item, HistoryItem::User { .. }));
+    let newest = newest.filter(|_| request.user_message_changed);
+    let lines = request.conversation.history.iter().enumerate().filter_map(|(at, item)| match item {
         HistoryItem::User { .. } if newest == Some(at) => {
-            Some(format!("USER: {}", task.call.user_message.replace('\n', " ")))
+            Some(format!("USER: {}", request.call.user_message.replace('\n', " ")))
         }
         HistoryItem::User { text, .. } => Some(format!("USER: {}", text.replace('\n', " "))),
         HistoryItem::Bot { text, kind, .. } if *kind != BotKind::Intermediate => {

@@ -1,13 +1,13 @@
-//! Fillers that promise nothing, and claims that only recorded effects make true.
+//! Fillers during slow tools, and the grounding check of claims.
 
 use std::time::Duration;
 
 use segue_engine::conversation::{AgentOutcome, AgentStatus, BotKind, Event, EventKind};
 use serde_json::json;
 
-use super::world::{World, calls, code, said, text};
+use super::harness::{Harness, calls, code, said, text};
 use crate::{
-    agents::step,
+    agents::decision,
     conversation::ReplyEvent,
     llm::{ChatResponse, FinishReason, scripted::ScriptedCall},
 };
@@ -16,32 +16,32 @@ const SLOW: &str = "configuration:\n  filler_after: {default: 3, silent: false}\
 const REPAIR: &str = "configuration:\n  grounded: repair\n  tools:\n    find: { effect: write }\n";
 
 #[tokio::test]
-async fn a_slow_tool_is_bridged_by_turns_and_each_silence_is_longer() {
+async fn slow_tool_gets_alternating_fillers_with_growing_pauses() {
     let steps = vec![calls("", &[("slow", json!({"seconds": 60}))]), text("Here.")];
-    let mut world = World::new("search", &format!("{SLOW}  tool_timeout: 100\n"), "go", steps);
-    let outcome = world.run_slowly().await;
+    let mut harness = Harness::new("search", &format!("{SLOW}  tool_timeout: 100\n"), "go", steps);
+    let outcome = harness.run_slowly().await;
     let fillers: Vec<String> =
         said(&outcome).into_iter().filter(|(kind, _)| *kind == BotKind::Filler).map(|(_, text)| text).collect();
     assert_eq!(fillers.len(), 3, "{fillers:?}");
     assert!(fillers.windows(2).all(|two| two[0] != two[1]), "{fillers:?}");
-    let slept = world.clock.slept();
+    let slept = harness.clock.slept();
     for seconds in [3, 9, 27] {
         assert!(slept.contains(&Duration::from_secs(seconds)), "{slept:?}");
     }
-    let noted = world.desk.notes.lock().unwrap().clone();
+    let noted = harness.host.notes.lock().unwrap().clone();
     assert_eq!(noted.len(), 1, "{noted:?}");
 }
 
 #[tokio::test]
-async fn a_turn_that_runs_again_says_the_same_fillers_without_a_clock() {
+async fn replayed_turn_sends_the_same_fillers_without_a_clock() {
     let steps = || vec![calls("", &[("slow", json!({"seconds": 20}))]), text("Here.")];
     let patient = format!("{SLOW}  tool_timeout: 100\n");
-    let mut first = World::new("search", &patient, "go", steps());
+    let mut first = Harness::new("search", &patient, "go", steps());
     let told = said(&first.run_slowly().await);
     assert_eq!(told.len(), 3, "{told:?}");
     let mut again =
-        World::new("search", SLOW, "go", vec![calls("", &[("slow", json!({"seconds": 0}))]), text("Here.")]);
-    again.desk = first.desk.clone();
+        Harness::new("search", SLOW, "go", vec![calls("", &[("slow", json!({"seconds": 0}))]), text("Here.")]);
+    again.host = first.host.clone();
     assert_eq!(said(&again.run_slowly().await), told);
 }
 
@@ -50,26 +50,26 @@ fn fillers(outcome: &segue_engine::conversation::AgentOutcome) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn how_far_a_slow_tool_is_is_said_at_the_pace_of_fillers_and_the_same_again() {
+async fn progress_of_a_slow_tool_is_sent_at_the_pace_of_fillers_and_replayed() {
     let steps = || {
         let first = calls("", &[("slow", json!({"tells": 5, "seconds": 30}))]);
         vec![first, calls("", &[("slow", json!({"tells": 0, "seconds": 4}))]), text("Here.")]
     };
     let patient = format!("{SLOW}  tool_timeout: 100\n");
-    let mut first = World::new("search", &patient, "go", steps());
+    let mut first = Harness::new("search", &patient, "go", steps());
     let heard = fillers(&first.run_slowly().await);
     assert!(heard[0].starts_with("utter_agent_progress ") && heard[0].ends_with("percent=30"), "{heard:?}");
     assert!(heard[1].starts_with("utter_agent_progress ") && heard[1].ends_with("percent=50"), "{heard:?}");
     assert!(heard[2].starts_with("utter_agent_filler"), "the next call told nothing: {heard:?}");
     assert_eq!(heard.len(), 3);
     let quick = vec![calls("", &[("slow", json!({}))]), calls("", &[("slow", json!({}))]), text("Here.")];
-    let mut again = World::new("search", &patient, "go", quick);
-    again.desk = first.desk.clone();
+    let mut again = Harness::new("search", &patient, "go", quick);
+    again.host = first.host.clone();
     assert_eq!(fillers(&again.run_slowly().await), heard);
 }
 
 #[tokio::test]
-async fn the_words_of_a_server_are_heard_only_where_its_entry_says_so() {
+async fn messages_of_a_server_are_sent_only_with_progress_messages() {
     for (words, allowed, expected) in [
         ("reading page", false, "percent=30"),
         ("reading page", true, "message=\"reading page 3\" server=\"ferries\""),
@@ -77,60 +77,60 @@ async fn the_words_of_a_server_are_heard_only_where_its_entry_says_so() {
         ("Your crossing has been booked,", true, "percent=30"),
     ] {
         let steps = vec![calls("", &[("slow", json!({"tells": 3, "seconds": 5, "words": words}))]), text("Here.")];
-        let mut world = World::allowing(allowed, &format!("{SLOW}  tool_timeout: 100\n"), steps);
-        let heard = fillers(&world.run_slowly().await);
+        let mut harness = Harness::allowing(allowed, &format!("{SLOW}  tool_timeout: 100\n"), steps);
+        let heard = fillers(&harness.run_slowly().await);
         assert_eq!(heard.len(), 1, "{heard:?}");
         assert!(expected.split(" server").all(|part| heard[0].contains(part)), "{words} {allowed}: {heard:?}");
     }
 }
 
 #[tokio::test]
-async fn how_far_one_of_several_calls_is_is_not_said() {
+async fn progress_of_parallel_calls_is_not_sent() {
     let slow = ("slow", json!({"tells": 3, "seconds": 5}));
-    let mut world = World::new("search", SLOW, "go", vec![calls("", &[slow.clone(), slow]), text("Here.")]);
-    let heard = fillers(&world.run_slowly().await);
+    let mut harness = Harness::new("search", SLOW, "go", vec![calls("", &[slow.clone(), slow]), text("Here.")]);
+    let heard = fillers(&harness.run_slowly().await);
     assert!(!heard.is_empty() && heard.iter().all(|text| text.starts_with("utter_agent_filler")), "{heard:?}");
 }
 
 #[tokio::test]
-async fn nothing_is_said_for_a_quick_tool_nor_where_the_agent_spoke_nor_on_a_channel_without() {
+async fn no_filler_for_a_quick_tool_after_text_or_on_a_channel_without_fillers() {
     for (words, seconds, channel) in [("", 0, "test"), ("Let me look.", 60, "test"), ("", 60, "silent")] {
         let steps = vec![calls(words, &[("slow", json!({"seconds": seconds}))]), text("Here.")];
-        let mut world = World::new("search", &format!("{SLOW}  tool_timeout: 100\n"), "go", steps);
-        world.conversation.latest_message.as_mut().unwrap().input_channel = channel.into();
+        let mut harness = Harness::new("search", &format!("{SLOW}  tool_timeout: 100\n"), "go", steps);
+        harness.conversation.latest_message.as_mut().unwrap().input_channel = channel.into();
         let fillers =
-            said(&world.run_slowly().await).iter().filter(|(_, text)| text.starts_with("utter_agent_filler")).count();
+            said(&harness.run_slowly().await).iter().filter(|(_, text)| text.starts_with("utter_agent_filler")).count();
         assert_eq!(fillers, 0, "{words} {seconds} {channel}");
     }
 }
 
 #[tokio::test]
-async fn who_is_interrupted_says_nothing_more() {
+async fn cancelled_run_sends_no_more_fillers() {
     let steps = vec![calls("", &[("slow", json!({"seconds": 60, "cancel": true}))])];
-    let mut world = World::new("search", &format!("{SLOW}  tool_timeout: 100\n"), "go", steps);
-    let outcome = world.run_slowly().await;
+    let mut harness = Harness::new("search", &format!("{SLOW}  tool_timeout: 100\n"), "go", steps);
+    let outcome = harness.run_slowly().await;
     assert!(said(&outcome).is_empty(), "{:?}", said(&outcome));
     assert!(matches!(outcome.status, AgentStatus::Cancelled { .. }), "{:?}", outcome.status);
 }
 
 #[tokio::test]
-async fn a_false_claim_is_recorded_and_heard_by_default() {
-    let mut world = World::new("search", "", "book it", vec![text("I've booked NW-1 for you.")]);
-    let outcome = world.run().await;
+async fn false_claim_is_sent_and_reported_by_default() {
+    let mut harness = Harness::new("search", "", "book it", vec![text("I've booked NW-1 for you.")]);
+    let outcome = harness.run().await;
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "I've booked NW-1 for you.".into())]);
-    let warnings = world.desk.warnings.lock().unwrap().clone();
+    let warnings = harness.host.warnings.lock().unwrap().clone();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert_eq!(warnings[0].0, step::UNPROVEN);
+    assert_eq!(warnings[0].0, decision::CODE_UNGROUNDED_CLAIM);
 }
 
 #[tokio::test]
-async fn with_repair_no_piece_of_a_false_claim_leaves_and_the_agent_is_asked_again() {
+async fn repair_withholds_a_false_claim_and_calls_the_model_again() {
     let steps = vec![
         text("Good news. I've booked NW-1 for you. Have a nice trip."),
         text("I have not booked it yet. Shall I?"),
     ];
-    let mut world = World::new("search", REPAIR, "book it", steps);
-    let outcome = world.run().await;
+    let mut harness = Harness::new("search", REPAIR, "book it", steps);
+    let outcome = harness.run().await;
     assert_eq!(
         said(&outcome),
         [
@@ -138,57 +138,57 @@ async fn with_repair_no_piece_of_a_false_claim_leaves_and_the_agent_is_asked_aga
             (BotKind::InputRequired, "I have not booked it yet. Shall I?".into())
         ]
     );
-    let pieces = format!("{:?}", world.sink.pieces);
+    let pieces = format!("{:?}", harness.sink.pieces);
     assert!(!pieces.contains("I've booked") && !pieces.contains("nice trip"), "{pieces}");
-    assert!(world.request(1).last().unwrap().1.contains("I've booked NW-1 for you."), "{:?}", world.request(1));
+    assert!(harness.request(1).last().unwrap().1.contains("I've booked NW-1 for you."), "{:?}", harness.request(1));
 }
 
 #[tokio::test]
-async fn who_insists_on_a_false_claim_is_replaced_by_an_honest_sentence() {
+async fn repeated_false_claim_is_replaced_by_a_response() {
     let claim = || text("Done! It is booked.");
-    let mut world = World::new("search", REPAIR, "book it", vec![claim(), claim()]);
-    let outcome = world.run().await;
+    let mut harness = Harness::new("search", REPAIR, "book it", vec![claim(), claim()]);
+    let outcome = harness.run().await;
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "utter_agent_unproven 0".into())]);
-    let ends = world.sink.pieces.iter().filter(|piece| matches!(piece, ReplyEvent::End { .. })).count();
+    let ends = harness.sink.pieces.iter().filter(|piece| matches!(piece, ReplyEvent::End { .. })).count();
     assert_eq!(ends, 1);
 }
 
 #[tokio::test]
-async fn what_was_done_may_be_said_in_this_turn_and_in_the_next_ones() {
+async fn claim_of_a_recorded_effect_is_allowed_in_this_and_later_turns() {
     let steps = vec![
         calls("", &[("find", json!({}))]),
         text("I've booked NW-1. Anything else?"),
         text("As I said, I have booked NW-1."),
     ];
-    let mut world = World::new("search", REPAIR, "book it", steps);
-    let outcome = world.run_more().await;
+    let mut harness = Harness::new("search", REPAIR, "book it", steps);
+    let outcome = harness.run_more().await;
     assert_eq!(said(&outcome).last().unwrap().1, "I've booked NW-1. Anything else?");
-    world.user("sure?");
-    world.call.metadata = outcome.metadata.clone();
-    let outcome = world.run().await;
+    harness.user("sure?");
+    harness.call.metadata = outcome.metadata.clone();
+    let outcome = harness.run().await;
     assert_eq!(said(&outcome).last().unwrap().1, "As I said, I have booked NW-1.");
-    assert!(world.desk.warnings.lock().unwrap().is_empty());
+    assert!(harness.host.warnings.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn a_failed_effect_proves_nothing_and_a_claim_before_its_call_is_not_said() {
+async fn failed_effect_supports_no_claim_and_a_claim_before_its_call_is_withheld() {
     let rules = "configuration:\n  grounded: repair\n  tools:\n    fail: { effect: write }\n";
     let steps = vec![
         calls("I've cancelled it.", &[("fail", json!({})), ("task_completed", json!({}))]),
         text("It did not work."),
     ];
-    let mut world = World::new("search", rules, "cancel it", steps);
-    let outcome = world.run().await;
+    let mut harness = Harness::new("search", rules, "cancel it", steps);
+    let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser, "nothing is completed beside a call that failed");
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "It did not work.".into())]);
 }
 
-/// What is left of an answer that was stopped before its end.
+/// A response that was stopped before its end.
 fn stopped(finish: FinishReason, text: &str) -> ScriptedCall {
     ScriptedCall::from(ChatResponse { finish, ..ChatResponse::text(text) })
 }
 
-/// Texts of an outcome, and whether each was cut.
+/// Texts of an outcome, and whether each was truncated.
 fn cuts(outcome: &AgentOutcome) -> Vec<(String, bool)> {
     let bot = |event: &Event| match &event.kind {
         EventKind::Bot(bot) => Some((bot.reply.text.as_deref().unwrap_or_default().to_owned(), bot.truncated)),
@@ -198,20 +198,20 @@ fn cuts(outcome: &AgentOutcome) -> Vec<(String, bool)> {
 }
 
 #[tokio::test]
-async fn l17_a_claim_that_the_filter_cut_is_not_asked_for_again() {
+async fn content_filter_stop_is_final_for_a_withheld_claim() {
     for whole in [false, true] {
         let steps = vec![stopped(FinishReason::ContentFilter, "One moment. I've booked NW-1.")];
-        let mut world = World::new("search", REPAIR, "book it", steps);
-        world.sink.whole = whole;
-        let outcome = world.run().await;
-        assert_eq!(code(&outcome), step::MODEL);
+        let mut harness = Harness::new("search", REPAIR, "book it", steps);
+        harness.sink.whole = whole;
+        let outcome = harness.run().await;
+        assert_eq!(code(&outcome), decision::CODE_MODEL_FAILED);
         let seen = if whole { vec![] } else { vec![("One moment.".to_owned(), true)] };
         assert_eq!(cuts(&outcome), seen);
     }
 }
 
 #[tokio::test]
-async fn l17_l19_a_closing_line_that_was_cut_is_not_called_whole() {
+async fn truncated_closing_message_is_marked_as_truncated() {
     for (whole, finish, seen) in [
         (false, FinishReason::ContentFilter, vec![("All is do".to_owned(), true)]),
         (true, FinishReason::ContentFilter, vec![]),
@@ -219,23 +219,23 @@ async fn l17_l19_a_closing_line_that_was_cut_is_not_called_whole() {
         (true, FinishReason::Length, vec![("All is do".to_owned(), true)]),
     ] {
         let steps = vec![calls("", &[("task_completed", json!({}))]), stopped(finish, "All is do")];
-        let mut world = World::new("search", "", "go", steps);
-        world.sink.whole = whole;
-        let outcome = world.run().await;
+        let mut harness = Harness::new("search", "", "go", steps);
+        harness.sink.whole = whole;
+        let outcome = harness.run().await;
         assert_eq!((outcome.status.clone(), cuts(&outcome)), (AgentStatus::Finished, seen), "{whole} {finish:?}");
     }
 }
 
 #[tokio::test]
-async fn a_recorded_value_proves_that_it_was_recorded_and_nothing_else() {
+async fn recorded_value_supports_only_claims_of_recording() {
     let set = || calls("", &[("set_slot_crossing", json!({"slot_value": "NW-1"}))]);
     let steps = vec![set(), text("I've booked NW-1 for you."), text("For how many?")];
-    let mut world = World::new("book", "configuration:\n  grounded: repair\n", "NW-1", steps);
-    let outcome = world.run().await;
+    let mut harness = Harness::new("book", "configuration:\n  grounded: repair\n", "NW-1", steps);
+    let outcome = harness.run().await;
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "For how many?".into())]);
 
     let steps = vec![set(), text("I've saved NW-1. For how many?")];
-    let mut world = World::new("book", "configuration:\n  grounded: repair\n", "NW-1", steps);
-    let outcome = world.run().await;
+    let mut harness = Harness::new("book", "configuration:\n  grounded: repair\n", "NW-1", steps);
+    let outcome = harness.run().await;
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "I've saved NW-1. For how many?".into())]);
 }

@@ -1,4 +1,4 @@
-//! The body of a request: written once, within a limit, compressed where that is wanted.
+//! The body of a webhook request: limited in size, and compressed if configured.
 
 use std::io::{self, Write};
 
@@ -8,12 +8,12 @@ use serde_json::{Value as Json, value::RawValue};
 
 use crate::limits;
 
-/// The version we say we are: the newest generation whose projects run here.
+/// The Rasa version in requests: the newest version whose projects are supported.
 pub(super) const VERSION: &str = "3.17.0";
 
-/// What is posted.
+/// The JSON body.
 #[derive(Serialize)]
-pub(super) struct Body<'a> {
+pub(super) struct WebhookBody<'a> {
     pub(super) next_action: &'a str,
     pub(super) sender_id: &'a str,
     pub(super) tracker: &'a Json,
@@ -23,11 +23,11 @@ pub(super) struct Body<'a> {
     pub(super) version: &'static str,
 }
 
-impl Body<'_> {
+impl WebhookBody<'_> {
     /// The body as bytes.
     ///
     /// # Errors
-    /// In words, for operators: it is larger than [`limits::ACTION_REQUEST`].
+    /// A text for operators: it is larger than [`limits::ACTION_REQUEST`].
     pub(super) fn bytes(&self, compress: bool) -> Result<Vec<u8>, String> {
         let written = if compress {
             let mut encoder = ZlibEncoder::new(Capped::default(), Compression::fast());
@@ -42,7 +42,7 @@ impl Body<'_> {
     }
 }
 
-/// What is said of a request that is larger than [`limits::ACTION_REQUEST`].
+/// The error text for a request that is larger than [`limits::ACTION_REQUEST`].
 pub(super) fn too_large() -> String {
     format!(
         "the conversation is larger than {} bytes: set `tracker_events: session` under `action_endpoint`",
@@ -50,7 +50,7 @@ pub(super) fn too_large() -> String {
     )
 }
 
-/// Bytes up to the limit.
+/// A buffer that rejects bytes beyond the limit.
 #[derive(Default)]
 struct Capped(Vec<u8>);
 
@@ -67,7 +67,7 @@ impl Write for Capped {
     }
 }
 
-/// Counts what goes in, so that a body that compresses well is not larger than the server may take.
+/// Limits the uncompressed bytes, so that a body that compresses well is not larger than the server accepts.
 struct Counted<W> {
     inner: W,
     left: usize,
@@ -93,12 +93,12 @@ mod tests {
 
     use super::*;
 
-    fn body<'a>(tracker: &'a Json, domain: Option<&'a RawValue>) -> Body<'a> {
-        Body { next_action: "action_a", sender_id: "u", tracker, domain, domain_digest: "d", version: VERSION }
+    fn body<'a>(tracker: &'a Json, domain: Option<&'a RawValue>) -> WebhookBody<'a> {
+        WebhookBody { next_action: "action_a", sender_id: "u", tracker, domain, domain_digest: "d", version: VERSION }
     }
 
     #[test]
-    fn a_compressed_body_is_a_zlib_stream_of_the_same_json() {
+    fn compressed_body_is_a_zlib_stream_of_the_same_json() {
         let tracker = json!({"events": [1, 2]});
         let domain = RawValue::from_string("{\"slots\":{}}".to_owned()).unwrap();
         let body = body(&tracker, Some(&domain));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_beyond_its_limit_is_not_sent() {
+    fn request_over_the_limit_is_not_sent() {
         let tracker = Json::String("x".repeat(limits::ACTION_REQUEST));
         for compress in [false, true] {
             let error = body(&tracker, None).bytes(compress).unwrap_err();

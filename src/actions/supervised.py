@@ -1,4 +1,4 @@
-# Serves a module of actions; ends with everything it started when whoever started it goes away, which closes standard input.
+# Serves a module of actions. Ends, with all its child processes, when the parent process closes standard input or ends.
 import os
 import runpy
 import signal

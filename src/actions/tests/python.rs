@@ -1,4 +1,4 @@
-//! Modules of actions: a shell script stands for Python. It says on which port it should listen, and the test listens there.
+//! Python modules of actions: a shell script replaces Python. It writes the port on which it should listen, and the test listens there.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A folder with an interpreter that does what `script` says; `$4` is the port.
+/// A folder with an interpreter that runs `script`; `$4` is the port.
 fn place(script: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display());
@@ -30,7 +30,7 @@ fn lines(folder: &TempDir, name: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Lets the other tasks run until this holds.
+/// Lets the other tasks run until this is true.
 async fn until(mut holds: impl FnMut() -> bool) {
     let comes = async {
         while !holds() {
@@ -40,10 +40,10 @@ async fn until(mut holds: impl FnMut() -> bool) {
     tokio::time::timeout(Duration::from_secs(60), comes).await.expect("it comes");
 }
 
-/// A child that tells its port and lives until a file says otherwise.
+/// A child that writes its port and runs until a file exists.
 const LIVES: &str = "echo \"$4\" >> ports; echo started >&2; while [ ! -e \"die-$4\" ]; do read line || exit 0; done";
 
-/// Answers as the child would on the port it told last.
+/// Responds like the child, on the port that it wrote last.
 async fn serve(folder: &TempDir, lives: usize) -> (Server, String) {
     until(|| lines(folder, "ports").len() >= lives).await;
     let port = lines(folder, "ports").pop().unwrap();
@@ -55,7 +55,7 @@ async fn serve(folder: &TempDir, lives: usize) -> (Server, String) {
 }
 
 #[tokio::test]
-async fn a_module_is_started_at_first_need_and_ends_with_us() {
+async fn child_starts_at_first_use_and_ends_on_close() {
     let folder = place(&format!("{LIVES}; echo ended >> end"));
     let clock = Paced::default();
     let server = module(&folder.path().join("python"), &clock);
@@ -76,7 +76,7 @@ async fn a_module_is_started_at_first_need_and_ends_with_us() {
 }
 
 #[tokio::test]
-async fn a_child_that_dies_is_started_again_at_once_and_then_later_and_later() {
+async fn ended_child_is_restarted_with_growing_pauses() {
     // It dies when it reads a line; nobody writes one, so the script watches for a file instead.
     let folder = place("echo \"$4\" >> ports; while [ ! -e \"die-$4\" ]; do :; done; echo the last words >&2; exit 3");
     let clock = Paced::default();
@@ -85,7 +85,7 @@ async fn a_child_that_dies_is_started_again_at_once_and_then_later_and_later() {
     let die = |port: &str| fs::write(folder.path().join(format!("die-{port}")), "").unwrap();
     die(&port);
     drop(first);
-    // The first new start has no pause.
+    // The first restart has no pause.
     let (_second, port) = serve(&folder, 2).await;
     until(|| server.status() == Health::Up).await;
     die(&port);
@@ -96,7 +96,7 @@ async fn a_child_that_dies_is_started_again_at_once_and_then_later_and_later() {
     clock.0.advance(limits::ACTION_BACKOFF[1]);
     let (_third, port) = serve(&folder, 3).await;
     until(|| server.status() == Health::Up).await;
-    // After a good life the pauses begin anew.
+    // After a long run the pauses start again.
     clock.0.advance(limits::ACTION_STABLE);
     die(&port);
     let (_fourth, port) = serve(&folder, 4).await;
@@ -106,7 +106,7 @@ async fn a_child_that_dies_is_started_again_at_once_and_then_later_and_later() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_with_the_cure() {
+async fn missing_python_or_library_is_reported_with_the_fix() {
     let lacks = place("echo started >> starts; echo \"python: No module named rasa_sdk\" >&2; exit 1");
     let clock = Paced::default();
     for (python, cure) in
@@ -121,7 +121,7 @@ async fn what_is_missing_is_named_with_the_cure() {
 }
 
 #[tokio::test]
-async fn a_child_that_never_came_up_is_tried_again_when_somebody_needs_it() {
+async fn child_that_never_became_ready_is_restarted_at_the_next_use() {
     let folder = place("echo started >> starts; exit 1");
     let clock = Paced::default();
     let server = module(&folder.path().join("python"), &clock);
@@ -136,7 +136,7 @@ async fn a_child_that_never_came_up_is_tried_again_when_somebody_needs_it() {
 }
 
 #[tokio::test]
-async fn a_child_that_does_not_answer_is_given_up() {
+async fn unresponsive_child_is_ended() {
     let folder = place(LIVES);
     let clock = Paced::default();
     let server = module(&folder.path().join("python"), &clock);
@@ -155,17 +155,17 @@ async fn a_child_that_does_not_answer_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_check_finds_out_whether_python_can_serve() {
+async fn check_python_reports_missing_python_or_library() {
     let clock = Paced::default();
     let def = ActionEndpointDef { module: Some("actions".to_owned()), ..ActionEndpointDef::default() };
     for (script, wanted) in [("exit 0", None), ("exit 1", Some("pip install rasa-sdk"))] {
         let folder = place(script);
         let around = around(&clock, &[("SEGUE_PYTHON", folder.path().join("python").to_str().unwrap())]);
-        let trouble = python_trouble(&def, &around).await;
+        let trouble = check_python(&def, &around).await;
         assert_eq!(trouble.is_some(), wanted.is_some(), "{trouble:?}");
         assert!(wanted.is_none_or(|wanted| trouble.unwrap().contains(wanted)));
         let elsewhere = ActionEndpointDef { url: Some("http://x".to_owned()), ..def.clone() };
-        assert_eq!(python_trouble(&elsewhere, &around).await, None, "a `url` needs no Python");
+        assert_eq!(check_python(&elsewhere, &around).await, None, "a `url` needs no Python");
     }
-    assert!(python_trouble(&def, &around(&clock, &[("SEGUE_PYTHON", "/nowhere")])).await.is_some());
+    assert!(check_python(&def, &around(&clock, &[("SEGUE_PYTHON", "/nowhere")])).await.is_some());
 }
