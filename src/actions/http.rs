@@ -159,7 +159,8 @@ impl ActionEndpoint {
             let fix = "build it with `--features grpc`, or start the action server without `--grpc` and give its HTTP address";
             return Err(format!("this program was built without gRPC: {fix}"));
         }
-        let mut url = parse_endpoint_url(url).map_err(|_| "the `url` of `action_endpoint` is invalid or not allowed".to_owned())?;
+        let mut url = parse_endpoint_url(url)
+            .map_err(|_| "the `url` of `action_endpoint` is invalid or not allowed".to_owned())?;
         if !self.params.is_empty() {
             let mut pairs = url.query_pairs_mut();
             self.params.iter().for_each(|(name, value)| _ = pairs.append_pair(name, value.expose()));

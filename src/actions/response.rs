@@ -131,7 +131,8 @@ mod tests {
             assert_eq!(read("a", 200, body.as_bytes(), false), empty, "{body}");
         }
         let body = r#"{"events": [{"event": "slot"}, 7], "responses": [{"text": "hi"}]}"#;
-        let ActionResponse::Outcome(ActionOutcome::ServerResponse(answer)) = read("a", 200, body.as_bytes(), false) else {
+        let ActionResponse::Outcome(ActionOutcome::ServerResponse(answer)) = read("a", 200, body.as_bytes(), false)
+        else {
             panic!()
         };
         assert_eq!((answer.events.len(), &answer.responses[0]["text"]), (1, &json!("hi")));

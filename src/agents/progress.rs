@@ -121,7 +121,10 @@ mod tests {
         let presentable_message =
             |words: &str| presentable_message(&Progress { done: 1.0, total: None, message: Some(words.to_owned()) });
         assert_eq!(presentable_message(" reading\n page\u{200b} 3 ").as_deref(), Some("reading  page 3"));
-        assert_eq!(presentable_message(&"x".repeat(900)).unwrap_or_default().chars().count(), limits::TOOL_PROGRESS_TEXT);
+        assert_eq!(
+            presentable_message(&"x".repeat(900)).unwrap_or_default().chars().count(),
+            limits::TOOL_PROGRESS_TEXT
+        );
         for wrong in
             ["", " \n ", "see https://example.org", "www.example.org", "[here](x)", "<b>now</b>", "I've booked it."]
         {

@@ -7,13 +7,13 @@ use std::{
 
 use futures::future::BoxFuture;
 use segue_base::{
-    auth::Credentials,
     clock::{Clock, Deadline},
     context::CallContext,
     failpoint,
     health::Health,
     http::{self, HttpClients, SsrfGuard},
     limits,
+    outbound_auth::OutboundCredentials,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -54,7 +54,7 @@ pub struct RemoteAgentConfig {
     /// Its card.
     pub card: CardLocation,
     /// The credentials for its requests.
-    pub credentials: Credentials,
+    pub credentials: OutboundCredentials,
     /// Hosts that may receive the credentials, besides the host of the card.
     pub credential_hosts: Vec<String>,
     /// The timeout of one request, up to its first response.
@@ -74,7 +74,7 @@ pub struct RemoteAgentConfig {
 /// A client for one remote agent.
 pub struct RemoteAgent {
     pub(super) config: RemoteAgentConfig,
-    credentials: Arc<Credentials>,
+    credentials: Arc<OutboundCredentials>,
     environment: A2aEnvironment,
     state: Mutex<State>,
     /// The HTTP client for hosts that only the card names: it checks every address for SSRF.
@@ -92,7 +92,7 @@ struct State {
 impl RemoteAgent {
     /// Creates the client. It does not connect yet.
     pub fn new(mut config: RemoteAgentConfig, environment: A2aEnvironment) -> Self {
-        let credentials = Arc::new(std::mem::replace(&mut config.credentials, Credentials::None));
+        let credentials = Arc::new(std::mem::replace(&mut config.credentials, OutboundCredentials::None));
         let state = Mutex::new(State { card: None, health: Health::Unknown });
         Self {
             config,
@@ -131,9 +131,10 @@ impl RemoteAgent {
                     tracing::info!(agent = %card.name, "{note}");
                 }
                 if let Some(interface) = card.interfaces.first().filter(|one| !self.may_send_credentials(one))
-                    && !matches!(*self.credentials, Credentials::None)
+                    && !matches!(*self.credentials, OutboundCredentials::None)
                 {
-                    let host = http::destination(&interface.url).ok().and_then(|url| url.host_str().map(str::to_owned));
+                    let host =
+                        http::parse_endpoint_url(&interface.url).ok().and_then(|url| url.host_str().map(str::to_owned));
                     tracing::warn!(
                         agent = %card.name,
                         "the credentials are not sent: the card names {}, which is another host; list it under `auth: {{hosts: […]}}` if it may receive them",
@@ -141,7 +142,7 @@ impl RemoteAgent {
                     );
                 }
                 let card = Arc::new(card);
-                state.card = Some((card.clone(), self.environment.clock.deadline(limits::A2A_CARD_LIFE)));
+                state.card = Some((card.clone(), self.environment.clock.deadline(limits::A2A_CARD_MAX_AGE)));
                 state.health = Health::Up;
                 Ok(card)
             }
@@ -173,7 +174,7 @@ impl RemoteAgent {
             if attempt > 0 {
                 let until = self.environment.clock.deadline(pause);
                 cx.wait(self.environment.clock.sleep(until)).await.map_err(|stopped| format!("{last}; {stopped}"))?;
-                pause = (pause * 2).min(limits::A2A_PAUSE_MOST);
+                pause = (pause * 2).min(limits::A2A_PAUSE_MAX);
             }
             match self.fetch_card_once(address, cx).await {
                 Ok(card) => return Ok(card),
@@ -184,7 +185,7 @@ impl RemoteAgent {
     }
 
     async fn fetch_card_once(&self, address: &str, cx: &CallContext) -> Result<AgentCard, String> {
-        let base = http::destination(address)?;
+        let base = http::parse_endpoint_url(address)?;
         // For a host without a path the well-known paths are tried.
         let places: Vec<String> = if matches!(base.path(), "" | "/") {
             WELL_KNOWN.iter().filter_map(|path| base.join(path).ok()).map(String::from).collect()
@@ -195,7 +196,7 @@ impl RemoteAgent {
         for place in places {
             match self.fetch_json(&place, cx).await {
                 Ok(json) => {
-                    let place = http::shown(&place);
+                    let place = http::redact_url(&place);
                     let card = AgentCard::from_json(&json).map_err(|why| format!("the card at {place} {why}"))?;
                     return reachable_interfaces(card, &base).map_err(|why| format!("the card at {place} {why}"));
                 }
@@ -208,10 +209,10 @@ impl RemoteAgent {
 
     /// Fetches JSON from a URL. Cards are public by convention, so credentials are sent only after a 401 or 403.
     async fn fetch_json(&self, place: &str, cx: &CallContext) -> Result<Json, (u16, String)> {
-        let shown = http::shown(place);
+        let shown = http::redact_url(place);
         let failed = |reason: String| (0, format!("the card at {shown}: {reason}"));
         let client = self.environment.http.client().map_err(|error| failed(error.to_string()))?;
-        let cx = cx.within(self.config.timeout);
+        let cx = cx.with_timeout(self.config.timeout);
         let mut header = None;
         loop {
             let mut request = client.get(place).header("accept", "application/json").header("A2A-Version", "1.0");
@@ -248,14 +249,17 @@ impl RemoteAgent {
         let interface = interface.ok_or_else(|| A2aError::new(A2aErrorKind::Card, "the card has no interface"))?;
         let client =
             self.client_for(&interface).map_err(|error| A2aError::new(A2aErrorKind::Unreachable, error.to_string()))?;
-        if let (Some(guard), Ok(to)) = (self.ssrf_guard_for(&interface), http::destination(&interface.url)) {
+        if let (Some(guard), Ok(to)) = (self.ssrf_guard_for(&interface), http::parse_endpoint_url(&interface.url)) {
             let unreachable = |why: String| A2aError::new(A2aErrorKind::Unreachable, why);
             let checked =
                 cx.wait(guard.check(&to)).await.map_err(|stopped| wait_error(stopped, "the address is looked up"))?;
             checked.map_err(unreachable)?;
         }
-        let credentials =
-            if self.may_send_credentials(&interface) { self.credentials.clone() } else { Arc::new(Credentials::None) };
+        let credentials = if self.may_send_credentials(&interface) {
+            self.credentials.clone()
+        } else {
+            Arc::new(OutboundCredentials::None)
+        };
         let connection = A2aConnection { client, credentials, interface };
         Ok((connection, card))
     }
@@ -263,7 +267,7 @@ impl RemoteAgent {
     /// Whether credentials may be sent to an interface: at the host of the card, and at the configured hosts. A card in
     /// a project file is trusted; a fetched one is not.
     pub(super) fn may_send_credentials(&self, interface: &AgentInterface) -> bool {
-        let host = |url: &str| http::destination(url).ok()?.host_str().map(str::to_ascii_lowercase);
+        let host = |url: &str| http::parse_endpoint_url(url).ok()?.host_str().map(str::to_ascii_lowercase);
         let CardLocation::Address(from) = &self.config.card else { return true };
         let (own, to) = (host(from), host(&interface.url));
         to.is_some()
@@ -274,11 +278,11 @@ impl RemoteAgent {
     fn ssrf_guard_for(&self, interface: &AgentInterface) -> Option<SsrfGuard> {
         let from = match &self.config.card {
             CardLocation::FileData(_) => None,
-            CardLocation::Address(from) => http::destination(from).ok(),
+            CardLocation::Address(from) => http::parse_endpoint_url(from).ok(),
         }?;
-        let to = http::destination(&interface.url).ok()?;
+        let to = http::parse_endpoint_url(&interface.url).ok()?;
         let is_elsewhere = from.host_str() != to.host_str();
-        is_elsewhere.then(|| SsrfGuard::around(&from, []).through_proxy_of(&self.environment.http))
+        is_elsewhere.then(|| SsrfGuard::for_server(&from, []).with_proxy_of(&self.environment.http))
     }
 
     /// The shared client for configured hosts; for a host that only the card names, a client that checks every address
@@ -306,7 +310,7 @@ impl RemoteAgent {
         let (connection, _) = self.connect(cx).await?;
         let body = Map::from_iter([("historyLength".to_owned(), Json::from(history))]);
         let request = Request { operation: Operation::Get, task: Some(id.to_owned()), body, id: id.to_owned() };
-        let cx = cx.within(self.config.timeout);
+        let cx = cx.with_timeout(self.config.timeout);
         match connection.call(&request, &cx).await? {
             AgentResponse::Complete(json) => {
                 // Some servers wrap the task.
@@ -348,7 +352,8 @@ impl RemoteAgent {
             ("historyLength".to_owned(), Json::from(limits::A2A_HISTORY)),
         ]);
         let request = Request { operation: Operation::List, task: None, body, id: message.id.clone() };
-        let AgentResponse::Complete(json) = connection.call(&request, &cx.within(self.config.timeout)).await? else {
+        let AgentResponse::Complete(json) = connection.call(&request, &cx.with_timeout(self.config.timeout)).await?
+        else {
             return Err(A2aError::new(A2aErrorKind::InvalidResponse, "a stream where tasks were asked for"));
         };
         let tasks = json.get("tasks").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -376,7 +381,7 @@ impl RemoteAgent {
             body: self.body(outgoing, &connection.interface, card.push_notifications),
             id: outgoing.message.id.clone(),
         };
-        let head = cx.within(self.config.timeout);
+        let head = cx.with_timeout(self.config.timeout);
         let answer = match connection.call(&request, &head).await {
             Err(error) => {
                 if matches!(
@@ -447,7 +452,7 @@ impl RemoteAgent {
             body: Map::new(),
             id: task.to_owned(),
         };
-        connection.call(&request, &cx.within(self.config.timeout)).await.map(|_| ())
+        connection.call(&request, &cx.with_timeout(self.config.timeout)).await.map(|_| ())
     }
 
     /// Sends a greeting as a health check that starts a task at the remote agent. The content of the response does not
@@ -470,9 +475,10 @@ fn decode_update(json: &Json, format: A2aWireFormat) -> Result<Update, A2aError>
 /// Removes interfaces that a fetched card may not name: it may name addresses of its own host, and other addresses only
 /// in the public network.
 fn reachable_interfaces(mut card: AgentCard, from: &reqwest::Url) -> Result<AgentCard, String> {
-    let guard = SsrfGuard::around(from, []);
+    let guard = SsrfGuard::for_server(from, []);
     let named: Vec<String> = card.interfaces.iter().map(|interface| interface.url.clone()).collect();
-    card.interfaces.retain(|interface| http::destination(&interface.url).is_ok_and(|url| guard.admits(&url).is_ok()));
+    card.interfaces
+        .retain(|interface| http::parse_endpoint_url(&interface.url).is_ok_and(|url| guard.admits(&url).is_ok()));
     if card.interfaces.is_empty() {
         return Err(format!("names only {}, which is neither at its own host nor a public address", named.join(", ")));
     }

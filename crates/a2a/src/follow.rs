@@ -118,7 +118,9 @@ impl TaskFollower<'_> {
             match remote.task(&self.task.id, limits::A2A_HISTORY, &end).await {
                 Ok(task) => (self.task, failed) = (task, 0),
                 // The task continues at the agent: one failed poll does not matter.
-                Err(error) if error.is_transient() && failed < limits::A2A_POLL_FAILURES && !end.remaining().is_zero() => {
+                Err(error)
+                    if error.is_transient() && failed < limits::A2A_POLL_FAILURES && !end.remaining().is_zero() =>
+                {
                     failed += 1;
                 }
                 Err(error) => return Err(error),
@@ -139,7 +141,7 @@ impl TaskFollower<'_> {
     }
 }
 
-/// Pauses that double up to [`limits::A2A_PAUSE_MOST`].
+/// Pauses that double up to [`limits::A2A_PAUSE_MAX`].
 fn pauses(first: Duration) -> impl Iterator<Item = Duration> {
     let first = first.clamp(Duration::from_millis(1), limits::A2A_PAUSE_MAX);
     std::iter::successors(Some(first), |pause| Some((*pause * 2).min(limits::A2A_PAUSE_MAX)))

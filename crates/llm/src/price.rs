@@ -47,7 +47,7 @@ impl Prices {
         })
     }
 
-    /// The cost of `usage`, rounded.
+    /// The cost of `usage`, round_cost.
     pub fn cost(&self, usage: &Usage) -> f64 {
         let plain = usage.input.saturating_sub(usage.cached).saturating_sub(usage.cache_written);
         let visible = usage.output.saturating_sub(usage.reasoning);

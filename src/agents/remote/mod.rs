@@ -231,7 +231,8 @@ async fn result_of(
 
 /// Cancels a remote task whose result is not needed, so that it causes no further cost.
 async fn cancel_task(client: &dyn A2aClient, task: &str, cx: &CallContext) {
-    let cancel_cx = CallContext { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel").uncancellable() };
+    let cancel_cx =
+        CallContext { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel").uncancellable() };
     if let Err(error) = client.cancel(task, &cancel_cx).await {
         tracing::debug!(task, "the remote task could not be cancelled: {error}");
     }

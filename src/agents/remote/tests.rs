@@ -177,7 +177,13 @@ impl Harness {
             kind: EventKind::User(message),
             location: FlowLocation::default(),
         });
-        Self { project, conversation, call, sink: RecordingSink::default(), clock: Arc::new(ManualClock::auto_advancing()) }
+        Self {
+            project,
+            conversation,
+            call,
+            sink: RecordingSink::default(),
+            clock: Arc::new(ManualClock::auto_advancing()),
+        }
     }
 
     async fn run(&mut self, client: &ScriptedPeer) -> AgentOutcome {

@@ -248,12 +248,10 @@ fn unknown_version(headers: &HeaderMap) -> Option<A2aRequestError> {
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     match (version, major) {
         ("", _) | (_, Some(0 | 1)) => None,
-        _ => {
-            Some(A2aRequestError::new(
+        _ => Some(A2aRequestError::new(
             codes::VERSION_NOT_SUPPORTED,
             format!("version {version} is not spoken here; 1.0 and 0.3 are"),
-        ))
-        }
+        )),
     }
 }
 

@@ -150,8 +150,9 @@ impl A2aServer {
             Operation::GetPush => {
                 let (id, configs) = (task()?, self.pushes_of(task()?).await?);
                 let mut named = configs.iter().filter(|config| call.report.as_ref().is_none_or(|id| config.id == *id));
-                let config =
-                    named.next().ok_or_else(|| A2aRequestError::new(codes::TASK_NOT_FOUND, "nothing is reported there"))?;
+                let config = named
+                    .next()
+                    .ok_or_else(|| A2aRequestError::new(codes::TASK_NOT_FOUND, "nothing is reported there"))?;
                 Ok(Reply::Json(config.shown(id, dialect)))
             }
             Operation::ListPush => {
@@ -169,9 +170,10 @@ impl A2aServer {
                 self.set_push(task()?, Config::gone(report)).await?;
                 Ok(Reply::Json(if dialect == A2aWireFormat::JsonRpcV0_3 { Json::Null } else { json!({}) }))
             }
-            Operation::ExtendedCard => {
-                Err(A2aRequestError::new(codes::EXTENDED_AGENT_CARD_NOT_CONFIGURED, "there is no card but the public one"))
-            }
+            Operation::ExtendedCard => Err(A2aRequestError::new(
+                codes::EXTENDED_AGENT_CARD_NOT_CONFIGURED,
+                "there is no card but the public one",
+            )),
         }
     }
 
@@ -190,7 +192,10 @@ impl A2aServer {
         }
         let task = self.found(id).await?.task;
         if task.status.state.is_terminal() && dialect == A2aWireFormat::ProtoJsonV1_0 {
-            return Err(A2aRequestError::new(codes::UNSUPPORTED_OPERATION, "the task is over: nothing more comes of it"));
+            return Err(A2aRequestError::new(
+                codes::UNSUPPORTED_OPERATION,
+                "the task is over: nothing more comes of it",
+            ));
         }
         Ok(Reply::Stream(Show::Only(vec![Update::Task(task)])))
     }

@@ -68,7 +68,10 @@ impl A2aServer {
         if let (Some(config), Some(pushes)) = (&push, &self.0.pushes) {
             pushes.check(&config.url).await.map_err(A2aRequestError::params)?;
         } else if push.is_some() {
-            return Err(A2aRequestError::new(codes::PUSH_NOTIFICATION_NOT_SUPPORTED, "changes are not reported by this agent"));
+            return Err(A2aRequestError::new(
+                codes::PUSH_NOTIFICATION_NOT_SUPPORTED,
+                "changes are not reported by this agent",
+            ));
         }
         let metadata = serde_json::to_string(&message.metadata).map_or(0, |json| json.len());
         if metadata > limits::METADATA {
@@ -230,7 +233,10 @@ impl A2aServer {
             Err(error) => {
                 let code = error.code();
                 tracing::error!(conversation = %names.conversation, channel = super::NAME, code, "{error}");
-                Err(A2aRequestError::new(codes::INTERNAL_ERROR, format!("something went wrong; send it again [{code}]")))
+                Err(A2aRequestError::new(
+                    codes::INTERNAL_ERROR,
+                    format!("something went wrong; send it again [{code}]"),
+                ))
             }
         };
         let last = came.as_ref().map(last_updates).unwrap_or_default();

@@ -201,7 +201,8 @@ impl JournaledRemote {
         match sheltered.with_timeout(limits::A2A_SEND_GRACE).wait(sending).await {
             Ok(sent) => sent,
             Err(_) => {
-                match remote.find_task_for_message(&outgoing.message, &sheltered.with_timeout(limits::A2A_CANCEL)).await {
+                match remote.find_task_for_message(&outgoing.message, &sheltered.with_timeout(limits::A2A_CANCEL)).await
+                {
                     Ok(Some(task)) => Ok(SendReceipt { first: FirstResponse::Task(task), live: None }),
                     // Not yet is no answer: it may still be on its way.
                     Ok(None) | Err(_) => Err(A2aError::new(

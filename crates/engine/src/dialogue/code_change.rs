@@ -76,7 +76,9 @@ fn is_changed(turn: &AdvanceContext<'_>, frame: &Frame) -> bool {
         None => false,
         Some((None, _)) => true,
         // Frames of older releases have no hash.
-        Some((Some(flow), step)) => flow.step(step.as_str()).is_none_or(|step| step.continuation_hash != frame.continuation_hash),
+        Some((Some(flow), step)) => {
+            flow.step(step.as_str()).is_none_or(|step| step.continuation_hash != frame.continuation_hash)
+        }
     }
 }
 

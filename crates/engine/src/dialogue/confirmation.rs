@@ -11,7 +11,7 @@ use crate::{
     conversation::{AgentFrame, BotKind, EventKind, Frame, UNCONFIRMED_CALLS_KEY, UnconfirmedCall},
     ids::AgentName,
     limits,
-    text::{CUT_MARK, Keep, readable_name, shown, truncate},
+    text::{ELLIPSIS, TextLimit, escape_hidden, readable_name, truncate},
 };
 
 /// The response that shows unconfirmed calls.
@@ -156,10 +156,10 @@ pub(super) fn ask_for_confirmation(
 
 /// A call in readable form: `cancel booking: reference = "NW-7F3K2"`.
 fn call_line(call: &UnconfirmedCall) -> String {
-    let name = readable_name(&shown(&call.tool));
+    let name = readable_name(&escape_hidden(&call.tool));
     let arguments: Vec<String> = match &call.arguments {
         Json::Object(given) => {
-            given.iter().map(|(name, value)| format!("{} = {}", shown(name), display_value(value))).collect()
+            given.iter().map(|(name, value)| format!("{} = {}", escape_hidden(name), display_value(value))).collect()
         }
         Json::Null => Vec::new(),
         other => vec![display_value(other)],
@@ -174,15 +174,15 @@ fn display_value(value: &Json) -> String {
         Json::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let text = shown(&text).into_owned();
+    let text = escape_hidden(&text).into_owned();
     let length = text.chars().count();
     if length <= limits::CONFIRM_VALUE {
         return text;
     }
     let half = limits::CONFIRM_VALUE / 2;
-    let head = truncate(&text, Keep::Chars(half), CUT_MARK).into_owned();
+    let head = truncate(&text, TextLimit::Chars(half), ELLIPSIS).into_owned();
     let tail: String = text.chars().skip(length - half).collect();
-    format!("{head} [{length} characters] {CUT_MARK}{tail}")
+    format!("{head} [{length} characters] {ELLIPSIS}{tail}")
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl MemberHealth {
     pub(super) fn new(members: usize, config: &RouterConfig) -> Arc<Self> {
         Arc::new(Self {
             // At least one failure is needed to open a circuit.
-            allowed_fails: config.allowed_fails.map_or(limits::MODEL_FAILS, |fails| (fails as usize).max(1)),
+            allowed_fails: config.allowed_fails.map_or(limits::MODEL_FAILURES, |fails| (fails as usize).max(1)),
             cooldown: config.cooldown.unwrap_or(limits::MODEL_COOLDOWN),
             members: Mutex::new(vec![CircuitBreaker::default(); members]),
         })
@@ -102,7 +102,7 @@ impl MemberHealth {
     pub(super) fn stats(&self, now: Duration) -> Vec<MemberStats> {
         let stats = |state: &mut CircuitBreaker| {
             let state = state.in_minute(now);
-            let fresh = state.latency.filter(|(at, _)| now.saturating_sub(*at) < limits::MODEL_LATENCY_KEPT);
+            let fresh = state.latency.filter(|(at, _)| now.saturating_sub(*at) < limits::MODEL_LATENCY_WINDOW);
             MemberStats {
                 active_calls: state.active_calls,
                 latency: fresh.map(|(_, latency)| latency),
@@ -137,7 +137,7 @@ impl MemberHealth {
         for state in members.iter() {
             let (until, why) = state.open_until?;
             // Another call is probing the member; its end is unknown, but near.
-            let until = if state.is_probing { until.max(now + limits::MODEL_PROBE_NEAR) } else { until };
+            let until = if state.is_probing { until.max(now + limits::MODEL_PROBE_EXPECTED) } else { until };
             if soonest.is_none_or(|(earlier, _)| until < earlier) {
                 soonest = Some((until, why));
             }
@@ -191,7 +191,10 @@ impl CallPermit {
                 FailureImpact::OneFailure => {
                     state.failures.push_back(now);
                     while state.failures.len() > allowed
-                        || state.failures.front().is_some_and(|at| now.saturating_sub(*at) > limits::MODEL_FAILS_WITHIN)
+                        || state
+                            .failures
+                            .front()
+                            .is_some_and(|at| now.saturating_sub(*at) > limits::MODEL_FAILURE_WINDOW)
                     {
                         state.failures.pop_front();
                     }
@@ -287,7 +290,7 @@ mod tests {
         let now = limits::MODEL_COOLDOWN;
         let probe = health.try_acquire(0, now).unwrap();
         assert!(health.try_acquire(0, now).is_none(), "one call probes, the others skip the member");
-        assert_eq!(health.next_available(now), Some((now + limits::MODEL_PROBE_NEAR, OpenReason::Failing)));
+        assert_eq!(health.next_available(now), Some((now + limits::MODEL_PROBE_EXPECTED, OpenReason::Failing)));
         probe.record_success(&Usage::default(), now);
         assert!(health.try_acquire(0, now).is_some());
         assert_eq!(health.next_available(now), None);
@@ -339,7 +342,7 @@ mod tests {
         let permit = health.try_acquire(0, SECOND).unwrap();
         permit.record_first_delta(3 * SECOND);
         assert_eq!(latency(4 * SECOND), Some(Duration::from_millis(1300)));
-        assert_eq!(latency(3 * SECOND + limits::MODEL_LATENCY_KEPT), None);
+        assert_eq!(latency(3 * SECOND + limits::MODEL_LATENCY_WINDOW), None);
     }
 
     #[test]

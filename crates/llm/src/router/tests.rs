@@ -360,7 +360,8 @@ async fn a_fallback_group_is_called_when_a_group_fails() {
         &[open(["rules: [{say: third}]", "rules: [{say: fourth}]"])],
         &environment,
     );
-    let stream = with_fallback.chat(hello(), &ManualClock::auto_advancing().context(Duration::from_secs(60))).await.unwrap();
+    let stream =
+        with_fallback.chat(hello(), &ManualClock::auto_advancing().context(Duration::from_secs(60))).await.unwrap();
     assert_eq!(&*stream.finish().await.unwrap().text, "third");
 }
 

@@ -40,7 +40,8 @@ impl MinEventRate {
         }
         let came = events.saturating_sub(self.before);
         if came < limits::MODEL_MIN_EVENTS {
-            let detail = format!("only {came} events in {:?}; the minimum is {}", self.waited, limits::MODEL_MIN_EVENTS);
+            let detail =
+                format!("only {came} events in {:?}; the minimum is {}", self.waited, limits::MODEL_MIN_EVENTS);
             return Err(LlmError::new(LlmErrorKind::IdleTimeout).with_detail(detail));
         }
         (self.waited, self.before) = (Duration::ZERO, events);

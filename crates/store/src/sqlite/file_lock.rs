@@ -41,7 +41,7 @@ impl FileLock {
                 .map_err(|error| unavailable(&path, &error))?;
             match lock.try_lock() {
                 Ok(()) => {}
-                Err(TryLockError::WouldBlock) if failpoint::is_set("defect:no-owner") => {}
+                Err(TryLockError::WouldBlock) if failpoint::is_armed("defect:no-owner") => {}
                 Err(TryLockError::WouldBlock) => {
                     return Err(StoreError::InUse { path: database.display().to_string(), pid: pid(&mut lock) });
                 }

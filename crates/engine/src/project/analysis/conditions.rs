@@ -132,7 +132,8 @@ fn rejects_every_value(index: &ProjectIndex<'_>, slot: &SlotName, rejections: &[
     let mut assignments = 0;
     domains.each_assignment(conditions(), &sets, &mut |assignment| {
         assignments += 1;
-        passes |= assignment.of(at).is_none() || conditions().all(|condition| condition.possible_results(assignment).fails);
+        passes |=
+            assignment.of(at).is_none() || conditions().all(|condition| condition.possible_results(assignment).fails);
     });
     if assignments > 0 && !passes {
         let Some(place) = first.place() else { return };

@@ -177,7 +177,7 @@ impl Dataflow {
     fn narrowed(&self, condition: &Condition, within: &[ValueSet], holds: bool) -> Vec<ValueSet> {
         let mut sets = vec![0; within.len()];
         self.domains.each_assignment(std::iter::once(condition), within, &mut |assignment| {
-            let possible = condition.possible(assignment);
+            let possible = condition.possible_results(assignment);
             if if holds { possible.holds } else { possible.fails } {
                 assignment.add_to(&mut sets, within);
             }
@@ -270,7 +270,7 @@ pub(super) fn fork(
         for (nth, branch) in branches.iter().enumerate() {
             // The same condition above was false, so it is false here too.
             let is_twin = branches.iter().take(nth).any(|other| other.condition == branch.condition);
-            let possible = branch.condition.possible(assignment);
+            let possible = branch.condition.possible_results(assignment);
             if possible.holds && !is_twin {
                 take(nth, assignment);
             }

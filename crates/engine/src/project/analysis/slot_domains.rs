@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::super::{Project, SlotDef, SlotType};
 use crate::{
-    condition::{Condition, Literal, Suppose, Supposed},
+    condition::{Condition, KnownValue, Literal, PartialScope},
     limits::{ANALYSIS_CASES, ANALYSIS_CELLS},
 };
 
@@ -273,11 +273,11 @@ impl Assignment<'_> {
     }
 }
 
-impl Suppose for Assignment<'_> {
-    fn slot(&self, name: &str) -> Option<Supposed<'_>> {
+impl PartialScope for Assignment<'_> {
+    fn slot(&self, name: &str) -> Option<KnownValue<'_>> {
         let at = self.domains.at(name)?;
         let member = self.domains.slots.get(at)?.members.get(self.chosen.get(at).copied().flatten()?)?;
-        Some(Supposed { value: &member.value, exact: member.exact })
+        Some(KnownValue { value: &member.value, exact: member.exact })
     }
 }
 
