@@ -58,7 +58,7 @@ impl ActionEndpoint {
             Some(file) => std::fs::read(process.directory.join(file))
                 .map_err(|error| format!("`cafile`: {file} cannot be read: {error}"))
                 .and_then(|pem| {
-                    around.http.with_root_certificates(&pem).map_err(|error| format!("`cafile`: {file}: {error}"))
+                    process.http.with_root_certificates(&pem).map_err(|error| format!("`cafile`: {file}: {error}"))
                 }),
         };
         let named = |name: &str| process.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value);

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use segue_engine::{
     conversation::BotKind,
-    pattern::{AgentRules, ClaimRule, GroundedRule},
+    project::{AgentRules, ClaimRule, GroundedRule},
     regex_dialect::{Flags, PythonRegex},
 };
 use serde_json::Map;

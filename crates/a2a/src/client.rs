@@ -35,7 +35,7 @@ use super::{
 #[derive(Clone, Debug, PartialEq)]
 pub enum CardLocation {
     /// A file of the project. Its content is trusted like other configuration.
-    FileData(Json),
+    File(Json),
     /// A URL. For a host without a path, the well-known paths are tried.
     Address(String),
 }
@@ -165,7 +165,7 @@ impl RemoteAgent {
 
     async fn fetch_card(&self, cx: &CallContext) -> Result<AgentCard, String> {
         let address = match &self.config.card {
-            CardLocation::FileData(json) => return AgentCard::from_json(json).map_err(|why| format!("the card {why}")),
+            CardLocation::File(json) => return AgentCard::from_json(json).map_err(|why| format!("the card {why}")),
             CardLocation::Address(address) => address,
         };
         let mut pause = limits::A2A_CARD_PAUSE;
@@ -277,7 +277,7 @@ impl RemoteAgent {
     /// The SSRF guard for a host that only the card names; `None` for a configured host.
     fn ssrf_guard_for(&self, interface: &AgentInterface) -> Option<SsrfGuard> {
         let from = match &self.config.card {
-            CardLocation::FileData(_) => None,
+            CardLocation::File(_) => None,
             CardLocation::Address(from) => http::parse_endpoint_url(from).ok(),
         }?;
         let to = http::parse_endpoint_url(&interface.url).ok()?;

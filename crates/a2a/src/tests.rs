@@ -400,7 +400,7 @@ async fn credentials_are_sent_to_the_card_host_and_configured_hosts_only() {
         assert_eq!(fetch_card.may_send_credentials(&at(url)), may, "{url}");
     }
     assert!(
-        reached(CardLocation::FileData(json!({})), &[]).may_send_credentials(&at("https://any.example")),
+        reached(CardLocation::File(json!({})), &[]).may_send_credentials(&at("https://any.example")),
         "a card of the project is trusted"
     );
 }

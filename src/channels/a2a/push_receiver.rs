@@ -48,7 +48,7 @@ impl Channel for PushReceiver {
         NAME
     }
     fn routes(&self) -> Routes {
-        Routes::Paths(vec![format!("{REPORTS}/{{*rest}}")])
+        Routes::Paths(vec![format!("{REPORT_PATH_PREFIX}/{{*rest}}")])
     }
     /// The id of the task is the proof, and is found in the body.
     fn is_guarded(&self) -> bool {

@@ -160,7 +160,7 @@ where
     let interfaces = json!([{"url": url, "protocolBinding": "GRPC", "protocolVersion": "1.0"}]);
     let card = json!({"name": "x", "supportedInterfaces": interfaces, "capabilities": {"streaming": true}});
     let access = RemoteAgentConfig {
-        card: CardLocation::FileData(card),
+        card: CardLocation::File(card),
         credentials: OutboundCredentials::None,
         credential_hosts: Vec::new(),
         timeout: limits::A2A_REQUEST,
