@@ -8,7 +8,7 @@ use crate::{
     effect::EffectClass,
     journal::{Once, Step},
     runtime::turn::TurnContext,
-    understanding::Choice,
+    understanding::FlowSelection,
 };
 
 /// Handles [`Next::Understand`](segue_engine::dialogue::Next::Understand).
@@ -35,7 +35,7 @@ impl EffectHandler for Understand {
         let step = cx.step("understand");
         let llm = turn.journaled(&runtime.command_model);
         let understanding =
-            understander.understand_among(choice.as_ref(), project, conversation, at, &llm, &step).await;
+            understander.generate_with_flows(choice.as_ref(), project, conversation, at, &llm, &step).await;
         record.usage.read(&step.key, &understanding.notes);
         out.failures.extend(understanding.failures.into_iter().map(|reason| ("U0501".into(), reason)));
         InputKind::Understood(understanding.commands)
@@ -43,13 +43,13 @@ impl EffectHandler for Understand {
 }
 
 /// The flows that fit the message, when there are more than the prompt may show. Recorded: a replay asks no service.
-async fn choose_flows(turn: &TurnContext<'_>, cx: &CallContext) -> Option<Choice> {
+async fn choose_flows(turn: &TurnContext<'_>, cx: &CallContext) -> Option<FlowSelection> {
     let TurnContext { runtime, conversation, record, .. } = *turn;
-    if !runtime.understander.must_choose(&runtime.project, conversation) {
+    if !runtime.understander.needs_flow_retrieval(&runtime.project, conversation) {
         return None;
     }
     let step = Step { key: &cx.key, kind: "flows", class: EffectClass::Read, request: "" };
-    let choose = runtime.understander.choose(&runtime.project, conversation, cx);
+    let choose = runtime.understander.select_flows(&runtime.project, conversation, cx);
     // Where the journal fails, the call of the model that follows stops there too.
     record.journal.once(step, choose).await.and_then(Once::known).ok()
 }
