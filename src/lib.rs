@@ -36,7 +36,7 @@
 //! | 6 porch | [`server`] | routes, limits, the end of the process |
 //! | 5 hall | [`channels`], [`import`] | wires to users, both directions; conversations of another store |
 //! | 4 engine room | [`runtime`] | one turn, from message to replies |
-//! | 3 actors | [`understanding`], [`knowledge`], [`wording`], [`agents`] | from words to commands; answers from documents; responses in other words; loops with a goal |
+//! | 3 actors | [`understanding`], [`knowledge`], [`rephrasing`], [`agents`] | from words to commands; answers from documents; rephrasing of responses; loops with a goal |
 //! | 2 instruments | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`journal`], [`search`], [`prompts`] | models; tools and MCP; remote agents; action servers; everything durable; what happens at most once; finding texts; texts for models |
 //! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
 //! | 0 ground | [`clock`], [`context`], [`effect`], [`limits`], [`secret`], [`http`], [`auth`], [`environment`] | words everybody uses |
@@ -75,6 +75,7 @@ pub mod knowledge;
 pub mod prelude;
 pub mod project;
 pub mod prompts;
+pub mod rephrasing;
 pub mod runtime;
 pub mod search;
 pub mod server;
@@ -83,7 +84,6 @@ pub mod server;
 mod test_server;
 pub mod testing;
 pub mod understanding;
-pub mod wording;
 
 /// For implementing the traits of this crate that have asynchronous methods.
 pub use async_trait::async_trait;
