@@ -36,7 +36,7 @@
 //! | server | [`server`] | HTTP routes and limits, shutdown |
 //! | interfaces | [`channels`], [`e2e`], [`import`] | REST, MCP and A2A servers; test cases; conversations of other stores |
 //! | runtime | [`runtime`] | one turn, from message to replies |
-//! | agents and generation | [`understanding`], [`knowledge`], [`wording`], [`agents`] | from messages to commands; answers from documents; rephrasing; agent loops |
+//! | agents and generation | [`understanding`], [`knowledge`], [`rephrasing`], [`agents`] | from messages to commands; answers from documents; rephrasing; agent loops |
 //! | adapters | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`journal`], [`search`], [`prompts`] | models; tools and MCP; remote agents; action servers; storage; the effect journal; retrieval; prompt files |
 //! | domain model | [`project`], [`conversation`] | the author's project; events and their state |
 //! | foundation | [`clock`], [`context`], [`effect`], [`limits`], [`secret`], [`http`], [`auth`], [`environment`] | what every layer uses |
@@ -76,6 +76,7 @@ pub mod knowledge;
 pub mod prelude;
 pub mod project;
 pub mod prompts;
+pub mod rephrasing;
 pub mod runtime;
 pub mod search;
 pub mod server;
@@ -84,7 +85,6 @@ pub mod server;
 mod test_server;
 pub mod testing;
 pub mod understanding;
-pub mod wording;
 
 /// For implementing the traits of this crate that have asynchronous methods.
 pub use async_trait::async_trait;

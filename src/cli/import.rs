@@ -30,9 +30,9 @@ pub(super) async fn import(args: Args) -> CommandResult {
         output::status("a store in memory ends with this process; name a file with `--store`");
         return Ok(EXIT_ERROR);
     }
-    let talks = import::read(&args.from)?;
+    let export = import::read(&args.from)?;
     let store = store::open(&location)?;
-    let report = import::bring(talks, &opened.project, &store).await?;
+    let report = import::import_conversations(export, &opened.project, &store).await?;
     store.close().await?;
     match args.format {
         Format::Json => output::println(&serde_json::to_string(&report)?)?,
@@ -45,14 +45,14 @@ fn told(report: &ImportReport) -> String {
     let ImportReport { conversations, events, in_progress, .. } = report;
     let mut out = format!("{conversations} conversations with {events} events were brought over\n");
     let mut add = |line: String| out.push_str(&line);
-    if !report.already_there.is_empty() {
-        add(format!("{} conversations are here already and stay as they are\n", report.already_there.len()));
+    if !report.existing.is_empty() {
+        add(format!("{} conversations are here already and stay as they are\n", report.existing.len()));
     }
     if *in_progress > 0 {
         add(format!("{in_progress} stood in the middle of a flow: it begins anew, with the values that were given\n"));
     }
     for (what, counts) in [
-        ("events are kept as they are, without an effect here", &report.kept_unread),
+        ("events are kept as they are, without an effect here", &report.unsupported_events),
         ("slots are not in the project", &report.unknown_slots),
         ("flows are not in the project", &report.unknown_flows),
     ] {
@@ -61,9 +61,9 @@ fn told(report: &ImportReport) -> String {
             add(format!("{what}: {}\n", output::strip_control_characters(&each.join(", "))));
         }
     }
-    if !report.left_out.is_empty() {
-        add(format!("{} rows were left out:\n", report.left_out.len()));
-        report.left_out.iter().for_each(|row| add(format!("  {}\n", output::strip_control_characters(row))));
+    if !report.skipped_rows.is_empty() {
+        add(format!("{} rows were left out:\n", report.skipped_rows.len()));
+        report.skipped_rows.iter().for_each(|row| add(format!("  {}\n", output::strip_control_characters(row))));
     }
     out
 }

@@ -1,13 +1,12 @@
-//! Conversations of another store, brought over.
+//! Imports conversations from a Rasa tracker store: [`read`] the source, then [`import_conversations`].
 //!
-//! *For*: projects that come from elsewhere and bring their conversations. *Entry*: [`read`], then [`bring`]. *Never*: changes
-//! a conversation that is there already; fails on an event, a flow or a slot that it does not know: what cannot be understood
-//! is kept as it is, and the report says so.
+//! Existing conversations are never changed. Unknown events, flows and slots are not errors: unsupported events are stored
+//! unchanged and have no effect, and the [`ImportReport`] counts all of them.
 //!
-//! What lies in progress there is not taken up here: its stack is written in another way. Slots and history stay, so the
-//! conversation goes on where the person speaks next.
+//! Flows in progress are not resumed, because the stack of Rasa has another format. Slots and history are imported, and the
+//! conversation continues with the next message of the user.
 
-mod event;
+mod convert;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -21,58 +20,68 @@ use segue_engine::{
 };
 use serde::Serialize;
 
-pub use self::source::{ImportError, Row, Talks, read};
+pub use self::source::{ImportError, TrackerEvent, TrackerExport, read};
 use crate::store::{Store, StoreError, TurnCommit, TurnNumber, Version};
 
-/// What was brought over.
+/// The result of an import. Its JSON is the output of `segue import --format json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ImportReport {
-    /// Conversations that were written.
+    /// The number of imported conversations.
     pub conversations: usize,
-    /// Events that were written.
+    /// The number of imported events.
     pub events: usize,
-    /// Conversations that were there already, and stay as they are.
-    pub already_there: Vec<String>,
-    /// Events by kind that are kept as they are and change nothing here.
-    pub kept_unread: BTreeMap<String, usize>,
-    /// Rows that are no events, and were left out: where, and why.
-    pub left_out: Vec<String>,
-    /// Conversations that stood in the middle of something, which they begin anew.
+    /// The ids of conversations that existed already and were not changed.
+    #[serde(rename = "already_there")]
+    pub existing: Vec<String>,
+    /// The number of events by kind that are stored unchanged and have no effect.
+    #[serde(rename = "kept_unread")]
+    pub unsupported_events: BTreeMap<String, usize>,
+    /// The rows that are no events and were skipped: where, and why.
+    #[serde(rename = "left_out")]
+    pub skipped_rows: Vec<String>,
+    /// The number of conversations with a flow in progress, which is not resumed.
     pub in_progress: usize,
-    /// Slots that have a value there and are not in the project, with how many conversations have them.
+    /// The slots with a value that the project does not have, and the number of conversations that have them.
     pub unknown_slots: BTreeMap<String, usize>,
-    /// Flows that ran there and are not in the project, with how many conversations ran them.
+    /// The flows that ran and that the project does not have, and the number of conversations that ran them.
     pub unknown_flows: BTreeMap<String, usize>,
 }
 
-/// Writes conversations into a store; one transaction each. A second run brings only what is missing.
+/// Writes conversations into a store, each in its own transaction. A second run imports only the missing conversations.
 ///
 /// # Errors
-/// [`StoreError`] when the store cannot be read or written; what was written before stays.
-pub async fn bring(talks: Talks, project: &Project, store: &Arc<dyn Store>) -> Result<ImportReport, StoreError> {
-    let mut report = ImportReport { left_out: talks.left_out, ..ImportReport::default() };
-    for (sender, rows) in talks.by_sender {
+/// [`StoreError`] when the store cannot be read or written. Conversations that were written before stay.
+///
+/// # Cancellation
+/// Dropping the future stops after the conversation that is being written; a second run imports the rest.
+pub async fn import_conversations(
+    export: TrackerExport,
+    project: &Project,
+    store: &Arc<dyn Store>,
+) -> Result<ImportReport, StoreError> {
+    let mut report = ImportReport { skipped_rows: export.skipped_rows, ..ImportReport::default() };
+    for (sender, rows) in export.by_sender {
         let id = ConversationId::from(sender.as_str());
-        let there = store.load(&id).await?;
-        if there.version != Version::default() {
-            report.already_there.push(sender);
+        let stored = store.load(&id).await?;
+        if stored.version != Version::default() {
+            report.existing.push(sender);
             continue;
         }
         let mut conversation = Conversation::new(id.clone());
         let mut events = Vec::with_capacity(rows.len());
-        let mut open = false;
+        let mut in_progress = false;
         for row in rows {
             let kind = row.kind().to_owned();
-            let read = event::event(row);
-            if matches!(read.event.kind, EventKind::Unknown(_)) {
-                *report.kept_unread.entry(kind).or_default() += 1;
+            let converted = convert::convert(row);
+            if matches!(converted.event.kind, EventKind::Unknown(_)) {
+                *report.unsupported_events.entry(kind).or_default() += 1;
             }
-            open = read.open.unwrap_or(open);
-            conversation.apply(&read.event);
-            events.push(read.event);
+            in_progress = converted.in_progress.unwrap_or(in_progress);
+            conversation.apply(&converted.event);
+            events.push(converted.event);
         }
-        report.in_progress += usize::from(open);
-        strangers(project, &conversation, &events, &mut report);
+        report.in_progress += usize::from(in_progress);
+        count_unknown_names(project, &conversation, &events, &mut report);
         report.conversations += 1;
         report.events += events.len();
         let batch = TurnCommit { turn: TurnNumber(0), events, snapshot: Some(conversation), ..TurnCommit::default() };
@@ -81,8 +90,8 @@ pub async fn bring(talks: Talks, project: &Project, store: &Arc<dyn Store>) -> R
     Ok(report)
 }
 
-/// Notes what the project does not know.
-fn strangers(
+/// Counts slots and flows that the project does not have.
+fn count_unknown_names(
     project: &Project,
     conversation: &Conversation,
     events: &[segue_engine::conversation::Event],

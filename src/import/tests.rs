@@ -1,4 +1,4 @@
-//! Trackers of every kind, brought over.
+//! Imports from all kinds of sources.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::{fs, sync::Arc};
@@ -16,7 +16,7 @@ fn project() -> Project {
     loaded.project.unwrap_or_else(|| panic!("{:?}", loaded.findings))
 }
 
-/// Every type of event that trackers hold, and one that nobody knows.
+/// Every type of event of the tracker format, and an unknown one.
 fn every_event() -> Vec<Json> {
     vec![
         json!({"event": "action", "name": "action_session_start", "policy": null, "confidence": 1.0}),
@@ -73,22 +73,22 @@ fn written(lines: &[Json]) -> (tempfile::TempDir, String) {
     (folder, path.display().to_string())
 }
 
-/// The events as they come out of a store: written and read.
+/// The converted events after they were serialised and parsed, as a store does.
 fn stored_events(from: &str) -> Vec<Event> {
     let rows = read(from).unwrap().by_sender.into_values().flatten();
     rows.map(|row| {
-        let written = serde_json::to_string(&super::event::event(row).event).unwrap();
+        let written = serde_json::to_string(&super::convert::convert(row).event).unwrap();
         serde_json::from_str(&written).unwrap()
     })
     .collect()
 }
 
-async fn brought(from: &str, store: &Arc<dyn Store>) -> ImportReport {
-    bring(read(from).unwrap(), &project(), store).await.unwrap()
+async fn import(from: &str, store: &Arc<dyn Store>) -> ImportReport {
+    import_conversations(read(from).unwrap(), &project(), store).await.unwrap()
 }
 
 #[tokio::test]
-async fn every_type_of_event_comes_over_and_a_second_run_changes_nothing() {
+async fn every_type_of_event_is_imported_and_a_second_run_changes_nothing() {
     let lines: Vec<Json> = every_event()
         .into_iter()
         .enumerate()
@@ -100,21 +100,21 @@ async fn every_type_of_event_comes_over_and_a_second_run_changes_nothing() {
         .collect();
     let (_folder, path) = written(&lines);
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    let report = brought(&path, &store).await;
+    let report = import(&path, &store).await;
     assert_eq!((report.conversations, report.events), (1, lines.len()));
-    assert_eq!(report.left_out, Vec::<String>::new());
+    assert_eq!(report.skipped_rows, Vec::<String>::new());
     assert_eq!(report.unknown_slots, BTreeMap::from([("colour".to_owned(), 1)]));
     assert_eq!(report.unknown_flows, BTreeMap::from([("gone".to_owned(), 1)]));
     for kind in ["brand_new", "(no kind)", "stack", "reminder", "followup", "pause"] {
-        assert_eq!(report.kept_unread.get(kind), Some(&1), "{kind}: {report:?}");
+        assert_eq!(report.unsupported_events.get(kind), Some(&1), "{kind}: {report:?}");
     }
     for kind in ["user", "bot", "agent_completed", "session_ended", "flow_started"] {
-        assert_eq!(report.kept_unread.get(kind), None, "{kind}");
+        assert_eq!(report.unsupported_events.get(kind), None, "{kind}");
     }
     let stored = store.load(&"u1".into()).await.unwrap();
-    let talk = stored.snapshot.unwrap();
-    assert_eq!(talk.slots.get("amount"), Some(&json!(60.0)));
-    let said: Vec<&str> = talk
+    let conversation = stored.snapshot.unwrap();
+    assert_eq!(conversation.slots.get("amount"), Some(&json!(60.0)));
+    let said: Vec<&str> = conversation
         .history
         .iter()
         .filter_map(|item| match item {
@@ -124,18 +124,18 @@ async fn every_type_of_event_comes_over_and_a_second_run_changes_nothing() {
         .collect();
     assert!(said.contains(&"send 50") && said.contains(&"hi"), "{said:?}");
     assert!(said.iter().any(|text| text.starts_with("How much?")), "{said:?}");
-    // Read again without the snapshot, the events give the same conversation: nothing that was kept acts.
+    // Without the snapshot the events give the same conversation: unsupported events have no effect.
     let bytes: Vec<Event> = stored_events(&path);
     let mut folded = Conversation::new("u1".into());
     bytes.iter().for_each(|event| folded.apply(event));
-    assert_eq!(folded, talk);
-    let again = brought(&path, &store).await;
-    assert_eq!((again.conversations, again.already_there), (0, vec!["u1".to_owned()]));
+    assert_eq!(folded, conversation);
+    let again = import(&path, &store).await;
+    assert_eq!((again.conversations, again.existing), (0, vec!["u1".to_owned()]));
 }
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn a_tracker_in_sqlite_is_read_in_its_order() {
+async fn a_sqlite_tracker_store_is_read_in_the_order_of_its_ids() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tracker.db");
     let connection = rusqlite::Connection::open(&path).unwrap();
@@ -155,16 +155,16 @@ async fn a_tracker_in_sqlite_is_read_in_its_order() {
     insert("a", 2.0, "not json");
     drop(connection);
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    let report = brought(&format!("sqlite:///{}", path.display()), &store).await;
+    let report = import(&format!("sqlite:///{}", path.display()), &store).await;
     assert_eq!((report.conversations, report.events, report.in_progress), (2, 3, 1));
-    assert!(report.left_out[0].contains("events.id 4"), "{:?}", report.left_out);
-    let talk = store.load(&"a".into()).await.unwrap().snapshot.unwrap();
-    assert_eq!(&*talk.latest_message.unwrap().text, "first");
+    assert!(report.skipped_rows[0].contains("events.id 4"), "{:?}", report.skipped_rows);
+    let conversation = store.load(&"a".into()).await.unwrap().snapshot.unwrap();
+    assert_eq!(&*conversation.latest_message.unwrap().text, "first");
     assert!(matches!(read("sqlite:///nowhere.db"), Err(ImportError::Unreadable { .. })));
 }
 
 #[test]
-fn addresses_of_files_are_read_by_their_standard() {
+fn file_urls_and_paths_are_read() {
     let (_folder, path) = written(&[json!({"event": "user", "text": "hi", "sender_id": "u"})]);
     for from in [format!("file://{path}"), format!("file://localhost{path}"), path.clone()] {
         assert_eq!(read(&from).unwrap().by_sender.len(), 1, "{from}");
@@ -174,28 +174,28 @@ fn addresses_of_files_are_read_by_their_standard() {
 }
 
 #[tokio::test]
-async fn rows_of_a_table_and_lines_that_are_no_events() {
+async fn rows_of_the_events_table_are_read_and_other_lines_skipped() {
     let row = json!({"id": 1, "sender_id": "u", "type_name": "user", "timestamp": 5.0, "data": "{\"event\": \"user\", \"text\": \"x\"}"});
     let (_folder, path) = written(&[row, json!({"event": "user", "text": "nobody"}), json!([1]), json!("x")]);
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    let report = brought(&path, &store).await;
-    assert_eq!((report.conversations, report.events, report.left_out.len()), (1, 1, 3));
-    assert!(report.left_out[0].starts_with("line 2"), "{:?}", report.left_out);
+    let report = import(&path, &store).await;
+    assert_eq!((report.conversations, report.events, report.skipped_rows.len()), (1, 1, 3));
+    assert!(report.skipped_rows[0].starts_with("line 2"), "{:?}", report.skipped_rows);
     let stored = store.load(&"u".into()).await.unwrap();
     assert_eq!(stored.snapshot.unwrap().latest_message.unwrap().input_channel.as_ref(), "");
-    assert!(matches!(read("postgresql://host/db"), Err(ImportError::Strange(_))));
-    assert!(matches!(read("tracker.csv"), Err(ImportError::Strange(_))));
+    assert!(matches!(read("postgresql://host/db"), Err(ImportError::UnknownSource(_))));
+    assert!(matches!(read("tracker.csv"), Err(ImportError::UnknownSource(_))));
 }
 
 #[test]
-fn what_is_too_much_at_once_is_said() {
+fn imports_beyond_the_limits_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long.jsonl");
     fs::write(&path, format!("{{\"a\": \"{}\"}}", "x".repeat(limits::IMPORT_LINE))).unwrap();
     assert!(matches!(read(&path.display().to_string()), Err(ImportError::Unreadable { .. })));
-    let mut gathering = super::source::tests_gathering(limits::IMPORT_EVENTS);
-    assert!(matches!(gathering(), Err(ImportError::TooMuch(_))));
+    let mut collector = super::source::full_collector(limits::IMPORT_EVENTS);
+    assert!(matches!(collector(), Err(ImportError::TooManyEvents(_))));
     let strange: Vec<Json> = (0..limits::IMPORT_REPORTED + 5).map(|_| json!(1)).collect();
     let (_folder, path) = written(&strange);
-    assert_eq!(read(&path).unwrap().left_out.len(), limits::IMPORT_REPORTED);
+    assert_eq!(read(&path).unwrap().skipped_rows.len(), limits::IMPORT_REPORTED);
 }

@@ -1,4 +1,4 @@
-//! The prompt, the stream, the answer.
+//! Generates an answer from passages: the request to the model, and its answer as a stream.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{
     AnswerTask, SearchResult,
     citations::Citations,
-    question::{one_line, transcript},
+    query::{one_line, transcript},
 };
 use crate::{
     context::CallContext,
@@ -21,49 +21,49 @@ use crate::{
     limits,
     llm::{ChatMessage, ChatRequest, Delta, LlmError, LlmErrorKind, Purpose},
     prompts::PromptSet,
-    search::Found,
+    search::ScoredPassage,
 };
 
-/// Who is said to have made the answer, as in the CALM format.
-const SOURCE: &str = "EnterpriseSearchPolicy";
+/// The `utter_source` of the answer, as in Rasa.
+const UTTER_SOURCE: &str = "EnterpriseSearchPolicy";
 
-pub(super) async fn make(
+pub(super) async fn generate_answer(
     prompts: &PromptSet,
     task: &AnswerTask<'_>,
-    looked: &SearchResult,
+    result: &SearchResult,
     out: &mut dyn ReplySink,
     cx: &CallContext,
 ) -> SearchOutcome {
-    if looked.found.is_empty() {
-        return SearchOutcome::NoAnswer { reason: "no passage of the documents is near the question".to_owned() };
+    if result.passages.is_empty() {
+        return SearchOutcome::NoAnswer { reason: "no passage of the documents fits the question".to_owned() };
     }
     if !task.config.generative {
-        let answer = looked.found.iter().find_map(|found| found.passage.answer());
+        let answer = result.passages.iter().find_map(|found| found.passage.answer());
         return match answer {
-            Some(answer) => answered(answer, &looked.found, &[1].into(), None),
-            None => SearchOutcome::NoAnswer { reason: "what was found has no `answer` of its own".to_owned() },
+            Some(answer) => answered(answer, &result.passages, &[1].into(), None),
+            None => SearchOutcome::NoAnswer { reason: "no passage that was found has an `answer`".to_owned() },
         };
     }
-    let request = match request(prompts, task, looked) {
+    let request = match request(prompts, task, result) {
         Ok(request) => request,
         Err(reason) => return SearchOutcome::Failed { reason, partial: None },
     };
-    generated(task, looked, request, out, cx).await
+    stream_answer(task, result, request, out, cx).await
 }
 
-/// Asks, and forwards the text where nothing can be taken back any more.
-async fn generated(
+/// Calls the model. The text streams to the user unless the relevancy is checked, because a streamed text cannot be withdrawn.
+async fn stream_answer(
     task: &AnswerTask<'_>,
-    looked: &SearchResult,
+    result: &SearchResult,
     mut request: ChatRequest,
     out: &mut dyn ReplySink,
     cx: &CallContext,
 ) -> SearchOutcome {
-    let mut spoken = Spoken::new(cx.key.as_str().into(), !task.config.check_relevancy && out.streams());
-    let mut citations = Citations::new(if task.config.citations { looked.found.len() } else { 0 });
-    request.streamed_to_user = spoken.streams;
-    // A template of the project's own may have marks of its own meaning.
-    let reads_marks = task.config.citations || task.config.prompt.is_none();
+    let mut answer = AnswerStream::new(cx.key.as_str().into(), !task.config.check_relevancy && out.streams());
+    let mut citations = Citations::new(if task.config.citations { result.passages.len() } else { 0 });
+    request.streamed_to_user = answer.streams;
+    // In the answer to a template of the project, `[1]` may mean something other than a citation.
+    let reads_citations = task.config.citations || task.config.prompt.is_none();
     let mut stream = match task.llm.chat(request, cx).await {
         Ok(stream) => stream,
         Err(error) => return failed(&error, None),
@@ -71,33 +71,33 @@ async fn generated(
     loop {
         match stream.next().await {
             Some(Ok(Delta::Text(text))) => {
-                let text = if reads_marks { citations.push(&text) } else { text.to_string() };
-                spoken.say(&text, out, cx).await;
+                let text = if reads_citations { citations.push(&text) } else { text.to_string() };
+                answer.push(&text, out, cx).await;
             }
             Some(Ok(Delta::Done(_))) => break,
             Some(Ok(_)) => {}
             Some(Err(error)) => {
-                spoken.end(true, out, cx).await;
-                return failed(&error, spoken.seen());
+                answer.end(true, out, cx).await;
+                return failed(&error, answer.visible_part());
             }
             None => {
-                spoken.end(true, out, cx).await;
-                return failed(&LlmErrorKind::Truncated.into(), spoken.seen());
+                answer.end(true, out, cx).await;
+                return failed(&LlmErrorKind::Truncated.into(), answer.visible_part());
             }
         }
     }
     let rest = citations.finish();
-    spoken.say(&rest, out, cx).await;
-    if task.config.check_relevancy && says_nothing_fits(&spoken.text) {
+    answer.push(&rest, out, cx).await;
+    if task.config.check_relevancy && is_no_answer_marker(&answer.text) {
         return SearchOutcome::NoAnswer { reason: "the model found that no passage answers the question".to_owned() };
     }
-    if spoken.text.trim().is_empty() {
-        return SearchOutcome::NoAnswer { reason: "the model answered with nothing".to_owned() };
+    if answer.text.trim().is_empty() {
+        return SearchOutcome::NoAnswer { reason: "the answer of the model is empty".to_owned() };
     }
-    let sources = sources(&looked.found, citations.cited());
-    spoken.say(&sources, out, cx).await;
-    spoken.end(false, out, cx).await;
-    answered(spoken.text.trim(), &looked.found, citations.cited(), Some(spoken.id))
+    let sources = sources(&result.passages, citations.cited());
+    answer.push(&sources, out, cx).await;
+    answer.end(false, out, cx).await;
+    answered(answer.text.trim(), &result.passages, citations.cited(), Some(answer.id))
 }
 
 fn failed(error: &LlmError, said: Option<Box<BotMessage>>) -> SearchOutcome {
@@ -110,7 +110,7 @@ fn failed(error: &LlmError, said: Option<Box<BotMessage>>) -> SearchOutcome {
 
 fn answered(
     text: &str,
-    found: &[Found],
+    found: &[ScoredPassage],
     cited: &std::collections::BTreeSet<usize>,
     reply_id: Option<Arc<str>>,
 ) -> SearchOutcome {
@@ -126,15 +126,15 @@ fn answered(
         message: Box::new(BotMessage {
             reply: Reply::text(text),
             reply_id,
-            utter_source: Some(SOURCE.into()),
+            utter_source: Some(UTTER_SOURCE.into()),
             search_results: results.collect(),
             ..BotMessage::default()
         }),
     }
 }
 
-/// The list of sources below an answer.
-fn sources(found: &[Found], cited: &std::collections::BTreeSet<usize>) -> String {
+/// The list of cited sources that follows an answer.
+fn sources(found: &[ScoredPassage], cited: &std::collections::BTreeSet<usize>) -> String {
     let mut text = String::new();
     for (number, found) in cited.iter().filter_map(|number| Some((number, found.get(number.checked_sub(1)?)?))) {
         let title = found.passage.metadata.get("title").and_then(Json::as_str);
@@ -146,13 +146,14 @@ fn sources(found: &[Found], cited: &std::collections::BTreeSet<usize>) -> String
     text
 }
 
-/// Whether the answer is the mark that no passage fits, as our prompt has it and as those of projects do.
-fn says_nothing_fits(text: &str) -> bool {
+/// Whether the answer contains the marker that no passage fits: `[NO_ANSWER]` of the built-in prompt, or a similar one of a
+/// Rasa template, such as `[NO_RELEVANT_ANSWER_FOUND]`.
+fn is_no_answer_marker(text: &str) -> bool {
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('[') {
         let Some((inside, tail)) = after.split_once(']') else { return false };
-        let is_mark = |c: char| c.is_ascii_uppercase() || c == '_' || c == ' ';
-        if inside.starts_with("NO_") && inside.contains("ANSWER") && inside.chars().all(is_mark) {
+        let is_marker_char = |c: char| c.is_ascii_uppercase() || c == '_' || c == ' ';
+        if inside.starts_with("NO_") && inside.contains("ANSWER") && inside.chars().all(is_marker_char) {
             return true;
         }
         rest = tail;
@@ -160,7 +161,7 @@ fn says_nothing_fits(text: &str) -> bool {
     false
 }
 
-fn request(prompts: &PromptSet, task: &AnswerTask<'_>, looked: &SearchResult) -> Result<ChatRequest, String> {
+fn request(prompts: &PromptSet, task: &AnswerTask<'_>, result: &SearchResult) -> Result<ChatRequest, String> {
     let config = task.config;
     let now = config.include_date_time.then(|| ZonedTime::new(task.at, &config.timezone).ok()).flatten();
     let now = now.as_ref().map(ZonedTime::to_value);
@@ -168,7 +169,7 @@ fn request(prompts: &PromptSet, task: &AnswerTask<'_>, looked: &SearchResult) ->
     let messages = match &config.prompt {
         Some(template) => {
             let values = context! {
-                docs => looked.found.iter().map(own_doc).collect::<Vec<_>>(),
+                docs => result.passages.iter().map(custom_template_doc).collect::<Vec<_>>(),
                 slots => from_json(&Json::Object(slots(task))),
                 current_conversation => history,
                 current_datetime => now,
@@ -180,9 +181,9 @@ fn request(prompts: &PromptSet, task: &AnswerTask<'_>, looked: &SearchResult) ->
         }
         None => {
             let rules = context! { cite => config.citations, check => config.check_relevancy };
-            let newest = super::question::Question::of(task.conversation, 1);
+            let newest = super::query::SearchQuery::of(task.conversation, 1);
             let values = context! {
-                docs => looked.found.iter().enumerate().map(|(at, found)| doc(at + 1, found)).collect::<Vec<_>>().join("\n"),
+                docs => result.passages.iter().enumerate().map(|(at, found)| doc(at + 1, found)).collect::<Vec<_>>().join("\n"),
                 slots => Json::Object(slots(task)).to_string(),
                 history,
                 current_datetime => now,
@@ -199,8 +200,8 @@ fn request(prompts: &PromptSet, task: &AnswerTask<'_>, looked: &SearchResult) ->
     Ok(request.with_defaults(&settings, task.llm.profile(), 0.0, limits::KNOWLEDGE_TOKENS))
 }
 
-/// A passage as our prompt shows it: one line of JSON, so that nothing in it reads as a rule.
-fn doc(number: usize, found: &Found) -> String {
+/// A passage in the built-in prompt: one line of JSON, so that its text cannot be mistaken for instructions.
+fn doc(number: usize, found: &ScoredPassage) -> String {
     let title = found.passage.metadata.get("title").and_then(Json::as_str);
     let mut shown = json!({"number": number, "source": found.passage.source()});
     if let (Some(title), Some(map)) = (title, shown.as_object_mut()) {
@@ -212,8 +213,8 @@ fn doc(number: usize, found: &Found) -> String {
     shown.to_string()
 }
 
-/// A passage as templates of projects expect it.
-fn own_doc(found: &Found) -> Value {
+/// A passage in a template of the project.
+fn custom_template_doc(found: &ScoredPassage) -> Value {
     context! {
         text => &*found.passage.text,
         metadata => from_json(&Json::Object(found.passage.metadata.clone())),
@@ -221,7 +222,7 @@ fn own_doc(found: &Found) -> Value {
     }
 }
 
-/// The author's slots that have a value.
+/// The slots of the project that have a value; long values are truncated.
 fn slots(task: &AnswerTask<'_>) -> Map<String, Json> {
     let own = task.project.domain.slots.values().filter(|slot| !slot.builtin);
     let values = own.filter_map(|slot| {
@@ -244,47 +245,49 @@ fn slots(task: &AnswerTask<'_>) -> Map<String, Json> {
     values.collect()
 }
 
-/// The answer on its way out.
-struct Spoken {
+/// The answer while it streams to the user.
+struct AnswerStream {
     id: Arc<str>,
     text: String,
     streams: bool,
-    begun: bool,
+    has_started: bool,
 }
 
-impl Spoken {
+impl AnswerStream {
     fn new(id: Arc<str>, streams: bool) -> Self {
-        Self { id, text: String::new(), streams, begun: false }
+        Self { id, text: String::new(), streams, has_started: false }
     }
 
-    /// Takes more text. A message begins with its first visible character, and blanks at its end wait for what follows.
-    async fn say(&mut self, text: &str, out: &mut dyn ReplySink, cx: &CallContext) {
+    /// Adds text. The message starts with its first visible character; white space at the end is sent with the text after it.
+    async fn push(&mut self, text: &str, out: &mut dyn ReplySink, cx: &CallContext) {
         let before = self.text.trim_end().len();
         self.text.push_str(text);
-        if !self.begun {
+        if !self.has_started {
             self.text.drain(..self.text.len() - self.text.trim_start().len());
         }
-        let upto = self.text.trim_end().len();
-        let before = before.min(upto);
-        let Some(piece) = self.text.get(before..upto).filter(|piece| self.streams && !piece.is_empty()) else { return };
-        let text: Arc<str> = piece.into();
-        if !self.begun {
-            self.begun = true;
+        let visible = self.text.trim_end().len();
+        let before = before.min(visible);
+        let Some(delta) = self.text.get(before..visible).filter(|delta| self.streams && !delta.is_empty()) else {
+            return;
+        };
+        let text: Arc<str> = delta.into();
+        if !self.has_started {
+            self.has_started = true;
             let kind = ReplyKind::Known(BotKind::Response);
             let start = ReplyEvent::Start { id: self.id.clone(), source: "knowledge".into(), kind };
             let _ = out.send(start, cx).await;
         }
-        // A lost piece is no reason to stop: the whole text is stored with the turn and delivered from there.
+        // A failed delta does not stop the answer: the whole text is stored with the turn and delivered from there.
         let _ = out.send(ReplyEvent::Delta { id: self.id.clone(), text }, cx).await;
     }
 
-    /// What the user saw of it, if anything: whatever that was counts as said.
-    fn seen(&self) -> Option<Box<BotMessage>> {
-        self.begun.then(|| {
+    /// The part of the answer that the user saw, if any. It becomes part of the conversation.
+    fn visible_part(&self) -> Option<Box<BotMessage>> {
+        self.has_started.then(|| {
             Box::new(BotMessage {
                 reply: Reply::text(self.text.trim()),
                 reply_id: Some(self.id.clone()),
-                utter_source: Some(SOURCE.into()),
+                utter_source: Some(UTTER_SOURCE.into()),
                 truncated: true,
                 ..BotMessage::default()
             })
@@ -292,7 +295,7 @@ impl Spoken {
     }
 
     async fn end(&self, interrupted: bool, out: &mut dyn ReplySink, cx: &CallContext) {
-        if self.begun {
+        if self.has_started {
             let message = Reply::text(self.text.trim());
             let end = ReplyEvent::End {
                 id: self.id.clone(),

@@ -1,75 +1,76 @@
-//! Sources in an answer: `[2]` stands for the second passage that was shown. A number that stands for none never leaves.
+//! Citations in an answer: `[2]` cites the second passage that was shown to the model. Citations of passages that were not
+//! shown are removed before the text reaches the user.
 
 use std::collections::BTreeSet;
 
-/// Longest mark that is waited for, in bytes; anything longer is text.
-const LONGEST: usize = 32;
+/// The maximal length of a citation in bytes; anything longer is text.
+const MAX_CITATION_BYTES: usize = 32;
 
-/// Reads an answer as it comes.
+/// Filters the citations of an answer while it streams.
 #[derive(Debug)]
 pub(super) struct Citations {
-    /// How many passages were shown; 0 where no sources are wanted: then marks are taken out.
+    /// The number of passages that were shown. With 0, all citations are removed.
     shown: usize,
-    /// The beginning of what may be a mark.
-    held: String,
+    /// Text that may be the beginning of a citation.
+    buffered: String,
     cited: BTreeSet<usize>,
 }
 
 impl Citations {
     pub(super) fn new(shown: usize) -> Self {
-        Self { shown, held: String::new(), cited: BTreeSet::new() }
+        Self { shown, buffered: String::new(), cited: BTreeSet::new() }
     }
 
-    /// Takes a piece; gives what may leave.
-    pub(super) fn push(&mut self, piece: &str) -> String {
-        let mut out = String::with_capacity(piece.len());
-        for c in piece.chars() {
-            if self.held.is_empty() {
+    /// Adds a delta and returns the text that can be sent.
+    pub(super) fn push(&mut self, delta: &str) -> String {
+        let mut out = String::with_capacity(delta.len());
+        for c in delta.chars() {
+            if self.buffered.is_empty() {
                 if c == '[' {
-                    self.held.push(c)
+                    self.buffered.push(c)
                 } else {
                     out.push(c)
                 }
                 continue;
             }
             if c == '[' {
-                out.push_str(&std::mem::take(&mut self.held));
+                out.push_str(&std::mem::take(&mut self.buffered));
             }
-            self.held.push(c);
+            self.buffered.push(c);
             match c {
-                ']' => self.close(&mut out),
-                '[' | '0'..='9' | ',' | ' ' if self.held.len() < LONGEST => {}
-                _ => out.push_str(&std::mem::take(&mut self.held)),
+                ']' => self.end_citation(&mut out),
+                '[' | '0'..='9' | ',' | ' ' if self.buffered.len() < MAX_CITATION_BYTES => {}
+                _ => out.push_str(&std::mem::take(&mut self.buffered)),
             }
         }
         out
     }
 
-    /// The end of the answer; gives what was held back.
+    /// Ends the answer and returns the buffered text.
     pub(super) fn finish(&mut self) -> String {
-        std::mem::take(&mut self.held)
+        std::mem::take(&mut self.buffered)
     }
 
-    /// The passages that the answer names, by number.
+    /// The numbers of the cited passages, from 1.
     pub(super) fn cited(&self) -> &BTreeSet<usize> {
         &self.cited
     }
 
-    fn close(&mut self, out: &mut String) {
-        let held = std::mem::take(&mut self.held);
-        let inside = held.trim_start_matches('[').trim_end_matches(']');
+    fn end_citation(&mut self, out: &mut String) {
+        let buffered = std::mem::take(&mut self.buffered);
+        let inside = buffered.trim_start_matches('[').trim_end_matches(']');
         let numbers: Option<Vec<usize>> = inside.split(',').map(|number| number.trim().parse().ok()).collect();
         let Some(numbers) = numbers else {
-            out.push_str(&held); // `[]` and the like
+            out.push_str(&buffered); // `[]` and the like
             return;
         };
-        let known: Vec<usize> = numbers.into_iter().filter(|number| (1..=self.shown).contains(number)).collect();
-        if known.is_empty() {
+        let shown: Vec<usize> = numbers.into_iter().filter(|number| (1..=self.shown).contains(number)).collect();
+        if shown.is_empty() {
             return;
         }
-        let text: Vec<String> = known.iter().map(ToString::to_string).collect();
+        let text: Vec<String> = shown.iter().map(ToString::to_string).collect();
         out.push_str(&format!("[{}]", text.join(", ")));
-        self.cited.extend(known);
+        self.cited.extend(shown);
     }
 }
 
@@ -77,15 +78,15 @@ impl Citations {
 mod tests {
     use super::*;
 
-    fn read(shown: usize, pieces: &[&str]) -> (String, Vec<usize>) {
+    fn read(shown: usize, deltas: &[&str]) -> (String, Vec<usize>) {
         let mut citations = Citations::new(shown);
-        let mut text: String = pieces.iter().map(|piece| citations.push(piece)).collect();
+        let mut text: String = deltas.iter().map(|delta| citations.push(delta)).collect();
         text += &citations.finish();
         (text, citations.cited().iter().copied().collect())
     }
 
     #[test]
-    fn only_passages_that_were_shown_are_named() {
+    fn only_passages_that_were_shown_are_cited() {
         assert_eq!(
             read(3, &["Dogs travel free [2][7], bikes cost 5 [1, 9]."]).0,
             "Dogs travel free [2], bikes cost 5 [1]."

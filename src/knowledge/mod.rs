@@ -1,21 +1,20 @@
-//! Answers from documents.
+//! Enterprise search: answers to questions from the project's documents.
 //!
-//! *For*: a question that no flow is for, answered from the project's documents. *Entry*: [`Knowledge::find`] looks for passages,
-//! [`Knowledge::answer`] makes the answer of what was found; the first is recorded as a whole, the second asks a model that is.
-//! *Never*: takes what documents or people say for anything but data; names a source that was not shown to the model; says
-//! anything when nothing was found.
+//! [`Knowledge::find`] searches for passages, [`Knowledge::answer`] generates an answer from them. Search results and model
+//! calls are recorded, so that a replay repeats neither. Documents and user messages are data in the prompt. An answer never
+//! names a source that was not shown to the model, and there is no answer when no passage was found.
 //!
-//! | file | holds |
+//! | file | contents |
 //! | --- | --- |
-//! | `question` | what is looked for, and what the model is shown of the conversation |
-//! | `shelf` | the index over a folder's documents, kept up to date |
-//! | `citations` | sources in an answer, checked while it streams |
-//! | `answer` | the prompt, the stream, the answer |
+//! | `query` | the search query, and the transcript for the prompt |
+//! | `document_index` | the index over the documents of a folder, updated when files change |
+//! | `citations` | checks the citations of an answer while it streams |
+//! | `answer` | the prompt, and the answer as a stream |
 
 mod answer;
 mod citations;
-mod question;
-mod shelf;
+mod document_index;
+mod query;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +27,7 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use self::{question::Question, shelf::Shelf};
+use self::{document_index::DocumentIndex, query::SearchQuery};
 use crate::{
     context::CallContext,
     conversation::ReplySink,
@@ -36,10 +35,10 @@ use crate::{
     limits,
     llm::{Embedder, Llm, LlmError},
     prompts::PromptSet,
-    search::{Folder, FolderError, Found, Qdrant, QdrantError},
+    search::{Folder, FolderError, Qdrant, QdrantError, ScoredPassage},
 };
 
-/// Documents, and how they are searched; one for a project.
+/// The documents of a project and how they are searched; there is one per project.
 pub struct Knowledge {
     store: Store,
     embedder: Option<Arc<dyn Embedder>>,
@@ -47,120 +46,127 @@ pub struct Knowledge {
 }
 
 enum Store {
-    Shelf(Shelf),
+    Folder(DocumentIndex),
     Qdrant(Qdrant),
 }
 
-/// What was looked for and found. Recorded with the turn.
+/// A search query and the passages that were found. It is recorded with the turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SearchResult {
-    /// What was looked for.
-    pub question: String,
-    /// Passages, best first; at most [`limits::KNOWLEDGE_SHOWN`].
-    pub found: Vec<Found>,
-    /// Whether meanings were compared beside words.
-    pub by_meaning: bool,
-    /// What operators should know: documents that were left out, a service that failed.
+    /// The text of the query.
+    #[serde(rename = "question")]
+    pub query: String,
+    /// The passages, best first; at most [`limits::KNOWLEDGE_SHOWN`].
+    #[serde(rename = "found")]
+    pub passages: Vec<ScoredPassage>,
+    /// Whether embeddings were compared.
+    #[serde(rename = "by_meaning")]
+    pub used_embeddings: bool,
+    /// Problems for operators: documents that were skipped, an embedding service that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// Why nothing could be looked for.
+/// Why a search failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KnowledgeError {
     /// The documents cannot be read.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The vector store cannot be asked.
+    /// The vector store failed.
     #[error(transparent)]
     Qdrant(#[from] QdrantError),
-    /// The store compares vectors alone, and none could be made.
+    /// The vector store needs an embedding of the query, and the embedding service failed.
     #[error("the question could not be embedded: {0}")]
     Embedding(#[from] LlmError),
-    /// No embedding model is open.
-    #[error("the vector store compares vectors, and the policy names no `embeddings`")]
+    /// The vector store needs an embedding of the query, and no embedding model is configured.
+    #[error("the vector store needs embeddings; set `embeddings` of `EnterpriseSearchPolicy` in config.yml")]
     NoEmbeddings,
-    /// The reading was given up.
+    /// Reading the documents was cancelled, or failed with a panic.
     #[error("the documents could not be read: {0}")]
-    Stopped(String),
+    ReadAborted(String),
 }
 
 impl Knowledge {
-    /// The documents of a project's policy; `root` is the project's folder. Reads and connects to nothing yet.
+    /// The documents that `EnterpriseSearchPolicy` of a project names; `root` is the project's folder. Nothing is read and no
+    /// connection is opened yet.
     ///
     /// # Errors
-    /// [`QdrantError::Wrong`] when the address of the store is none.
+    /// [`QdrantError::InvalidConfig`] when `vector_store` of `endpoints.yml` is missing or its URL is invalid.
     pub fn new(
         config: &SearchConfig,
         project: &Project,
         root: &Path,
         embedder: Option<Arc<dyn Embedder>>,
         prompts: Arc<PromptSet>,
-        outbound: HttpClients,
+        http_clients: HttpClients,
     ) -> Result<Self, QdrantError> {
         let store = match (&config.store, &project.endpoints.qdrant) {
-            (DocumentStore::Qdrant, Some(def)) => Store::Qdrant(Qdrant::new(def, outbound)?),
-            (DocumentStore::Qdrant, None) => return Err(QdrantError::Wrong("there is none".to_owned())),
-            (DocumentStore::Folder { path, .. }, _) => Store::Shelf(Shelf::new(Folder::new(root.join(&**path), root))),
+            (DocumentStore::Qdrant, Some(def)) => Store::Qdrant(Qdrant::new(def, http_clients)?),
+            (DocumentStore::Qdrant, None) => return Err(QdrantError::InvalidConfig("it is missing".to_owned())),
+            (DocumentStore::Folder { path, .. }, _) => {
+                Store::Folder(DocumentIndex::new(Folder::new(root.join(&**path), root)))
+            }
         };
         Ok(Self { store, embedder, prompts })
     }
 
-    /// Looks for passages that answer the newest question.
+    /// Searches for passages that answer the newest message of the conversation.
     ///
     /// # Errors
-    /// [`KnowledgeError`] when the documents cannot be reached. A failing embedding service is none where words can be compared.
+    /// [`KnowledgeError`] when the documents cannot be read or the vector store fails. With documents in a folder, a failing
+    /// embedding service is not an error: the search is then lexical, with a note in the result.
     ///
     /// # Cancellation
-    /// Dropping the future closes connections; documents that are being read are read to their end.
+    /// Dropping the future closes connections. A read of the folder that has begun continues in the background.
     pub async fn find(
         &self,
         config: &SearchConfig,
         conversation: &Conversation,
         cx: &CallContext,
     ) -> Result<SearchResult, KnowledgeError> {
-        let question = Question::of(conversation, config.messages_in_query);
-        let mut looked = SearchResult { question: question.whole(), ..SearchResult::default() };
+        let query = SearchQuery::of(conversation, config.messages_in_query);
+        let mut result = SearchResult { query: query.text(), ..SearchResult::default() };
         match &self.store {
-            Store::Shelf(shelf) => shelf.find(&question, self.embedder.as_ref(), config, &mut looked, cx).await?,
+            Store::Folder(index) => index.search(&query, self.embedder.as_ref(), config, &mut result, cx).await?,
             Store::Qdrant(qdrant) => {
                 let embedder = self.embedder.as_ref().ok_or(KnowledgeError::NoEmbeddings)?;
-                let asked: [Arc<str>; 1] = [looked.question.as_str().into()];
-                let vector = embedder.embed(&asked, &cx.with_timeout(limits::EMBED_WAIT)).await?.into_iter().next();
+                let texts: [Arc<str>; 1] = [result.query.as_str().into()];
+                let vector = embedder.embed(&texts, &cx.with_timeout(limits::EMBED_WAIT)).await?.into_iter().next();
                 let vector = vector.ok_or(KnowledgeError::NoEmbeddings)?;
-                looked.found = qdrant.nearest(&vector, limits::KNOWLEDGE_SHOWN, config.threshold, cx).await?;
-                looked.by_meaning = true;
+                result.passages = qdrant.nearest(&vector, limits::KNOWLEDGE_SHOWN, config.threshold, cx).await?;
+                result.used_embeddings = true;
             }
         }
-        Ok(looked)
+        Ok(result)
     }
 
-    /// Makes the answer of what was found. Where the policy has no relevance checked, the text leaves through `out` as it
-    /// comes. Never fails: what goes wrong is an outcome.
+    /// Generates an answer from the passages. Unless the policy checks the relevancy, the text streams to `out`. Errors are
+    /// reported in the outcome.
     ///
     /// # Cancellation
-    /// Dropping the future closes the connection to the model; what left counts as said.
+    /// Dropping the future closes the connection to the model. Text that was sent to `out` stays visible to the user.
     pub async fn answer(
         &self,
         task: AnswerTask<'_>,
-        looked: &SearchResult,
+        result: &SearchResult,
         out: &mut dyn ReplySink,
         cx: &CallContext,
     ) -> SearchOutcome {
-        answer::make(&self.prompts, &task, looked, out, cx).await
+        answer::generate_answer(&self.prompts, &task, result, out, cx).await
     }
 }
 
-/// Everything that an answer is made with.
+/// The inputs of an answer besides the passages.
 pub struct AnswerTask<'a> {
     /// The project.
     pub project: &'a Project,
-    /// Its policy.
+    /// The settings of its `EnterpriseSearchPolicy`.
     pub config: &'a SearchConfig,
-    /// The conversation, the question last.
+    /// The conversation; its newest message is the question.
     pub conversation: &'a Conversation,
-    /// What the prompt shows as the present time.
+    /// The time that the prompt shows as now.
     pub at: Timestamp,
-    /// The model that writes.
+    /// The model that writes the answer.
     pub llm: Arc<dyn Llm>,
 }

@@ -41,11 +41,11 @@ use crate::{
     llm::{Embedder, Llm, ModelConfigError},
     project::LoadedProject,
     prompts::PromptSet,
+    rephrasing::Rephrasing,
     search::QdrantError,
     store::{MemoryStore, Store, StoreError},
     tools::{Tool, ToolHandler, ToolSource, Toolbox},
     understanding::CommandGenerator,
-    wording::Wording,
 };
 
 /// Why an assistant could not be made.
@@ -267,9 +267,9 @@ impl AssistantBuilder {
         let prompts =
             PromptSet::new(|name| self.replacement(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let prompts = Arc::new(prompts);
-        let ProjectModels { generator, agents: agent_models, answers, words: wording_model, flows_by, documents_by } =
+        let ProjectModels { generator, agents: agent_models, answers, words: rephrasing_model, flows_by, documents_by } =
             self.models()?;
-        let wording = Wording::new(&self.project, prompts.clone(), self.outbound.clone()).map(Arc::new);
+        let rephrasing = Rephrasing::new(&self.project, prompts.clone(), self.outbound.clone()).map(Arc::new);
         let knowledge = self.knowledge(documents_by, prompts.clone())?;
         let turn_wall = self.wall();
         let executors = Arc::new(self.executors(&prompts));
@@ -283,7 +283,7 @@ impl AssistantBuilder {
             if self.offline { HashMap::new() } else { remote_agent::open(&self.project, &self.clock, &self.outbound) };
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
         let runtime = ProjectRuntime {
-            understander: Arc::new(CommandGenerator::new(prompts).with_embedder(flows_by)),
+            command_generator: Arc::new(CommandGenerator::new(prompts).with_embedder(flows_by)),
             project: self.project,
             command_model: generator,
             agent_models,
@@ -295,8 +295,8 @@ impl AssistantBuilder {
             store: store.clone(),
             knowledge,
             knowledge_model: answers,
-            wording,
-            wording_model,
+            rephrasing,
+            rephrasing_model,
             remote_agents,
             tool_lists: Arc::default(),
             executors,

@@ -17,10 +17,10 @@ use crate::{
     context::CallContext,
     knowledge::Knowledge,
     llm::Llm,
+    rephrasing::Rephrasing,
     store::Store,
     tools::{SourceStatus, ToolHandler, ToolSource},
     understanding::CommandGenerator,
-    wording::Wording,
 };
 use futures::future::BoxFuture;
 
@@ -35,7 +35,7 @@ pub trait Action: Send + Sync {
 #[derive(Clone)]
 pub(super) struct ProjectRuntime {
     pub(super) project: Arc<Project>,
-    pub(super) understander: Arc<CommandGenerator>,
+    pub(super) command_generator: Arc<CommandGenerator>,
     /// The model of the command generator.
     pub(super) command_model: Arc<dyn Llm>,
     /// The models of agents, by agent.
@@ -49,9 +49,9 @@ pub(super) struct ProjectRuntime {
     /// Actions that were registered, by name.
     pub(super) actions: HashMap<String, Arc<dyn Action>>,
     /// Who words responses, if not their own texts do.
-    pub(super) wording: Option<Arc<Wording>>,
+    pub(super) rephrasing: Option<Arc<Rephrasing>>,
     /// The model that says them in other words.
-    pub(super) wording_model: Arc<dyn Llm>,
+    pub(super) rephrasing_model: Arc<dyn Llm>,
     /// Runs the other custom actions.
     pub(super) action_server: Option<Arc<dyn ActionServer>>,
     /// Where the events of earlier turns are.

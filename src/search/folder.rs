@@ -1,4 +1,4 @@
-//! The documents of a folder: which there are, what stands in them, and whether they changed.
+//! Reads the documents of a folder, and detects whether they changed.
 
 use std::{
     collections::BTreeMap,
@@ -10,55 +10,57 @@ use std::{
 use sha2::{Digest, Sha256};
 use walkdir::{DirEntry, WalkDir};
 
-use super::passages::{Passage, passages};
+use super::splitter::{self, Passage};
 use crate::limits;
 
-/// A folder with documents: `.txt` and `.md`, in folders below it too. Files that begin with a dot are left out, and no
-/// link leads out of the folder.
+/// A folder of documents: `.txt`, `.md` and `.markdown` files, also in subfolders. Files and folders whose names begin with a
+/// dot are skipped, and so are symbolic links that lead out of the folder.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// How paths are shown: from here.
+    /// Paths are shown relative to this folder.
     shown_from: PathBuf,
 }
 
 /// Why the documents cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FolderError {
-    /// There is no such folder.
-    #[error("the folder {0} cannot be read: {1}; check `vector_store.source` of the policy")]
+    /// The folder does not exist or cannot be read: its path, and the error.
+    #[error(
+        "the folder {0} cannot be read: {1}; check `vector_store.source` of `EnterpriseSearchPolicy` in config.yml"
+    )]
     NoFolder(String, String),
-    /// It holds no document.
-    #[error("the folder {0} holds no document; put files that end with .txt or .md into it")]
+    /// The folder, given by its path, contains no document.
+    #[error("the folder {0} contains no documents; add files with the extension .txt or .md")]
     Empty(String),
 }
 
-/// What tells whether documents changed, without reading them.
+/// The paths, sizes and modification times of all documents: shows whether they changed without reading them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stamp(Vec<(PathBuf, u64, u128)>);
+pub struct FolderFingerprint(Vec<(PathBuf, u64, u128)>);
 
-/// The documents as they were read.
+/// The contents of the documents.
 #[derive(Debug)]
-pub struct Reading {
+pub struct LoadedDocuments {
     /// All passages, in the order of the files' names.
     pub passages: Vec<Passage>,
-    /// A hash over all that was read.
+    /// A SHA-256 hash of the paths and contents that were read.
     pub hash: [u8; 32],
-    /// What was left out, for operators.
-    pub left_out: Vec<String>,
+    /// The documents that were not read, and why; for operators.
+    pub skipped: Vec<String>,
 }
 
 impl Folder {
-    /// The folder at `path`, whose files are shown as paths from `shown_from`.
+    /// The folder at `path`. The names of its documents are paths relative to `shown_from`.
     pub fn new(path: impl Into<PathBuf>, shown_from: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), shown_from: shown_from.into() }
     }
 
-    /// Lists the documents. Touches the disk: not for a thread that others wait for.
+    /// Lists the documents. It blocks on the file system: do not call it on a thread of the async runtime.
     ///
     /// # Errors
-    /// [`FolderError`] when there is no folder or nothing in it.
-    pub fn stamp(&self) -> Result<Stamp, FolderError> {
+    /// [`FolderError`] when the folder cannot be read or contains no document.
+    pub fn fingerprint(&self) -> Result<FolderFingerprint, FolderError> {
         let shown = self.path.display().to_string();
         let no_folder = |error: io::Error| FolderError::NoFolder(shown.clone(), error.to_string());
         let root = self.path.canonicalize().map_err(no_folder)?;
@@ -67,28 +69,28 @@ impl Folder {
         if found.is_empty() {
             return Err(FolderError::Empty(shown));
         }
-        Ok(Stamp(found))
+        Ok(FolderFingerprint(found))
     }
 
-    /// Reads the documents of a stamp, within the limits of `limits.rs`.
-    pub fn read(&self, stamp: &Stamp) -> Reading {
-        let mut reading = Reading { passages: Vec::new(), hash: [0; 32], left_out: Vec::new() };
+    /// Reads the documents of a fingerprint, within the `KNOWLEDGE_*` limits of [`limits`]. It blocks on the file system.
+    pub fn read(&self, fingerprint: &FolderFingerprint) -> LoadedDocuments {
+        let mut loaded = LoadedDocuments { passages: Vec::new(), hash: [0; 32], skipped: Vec::new() };
         let mut hasher = Sha256::new();
         let root = self.shown_from.canonicalize().unwrap_or_else(|_| self.shown_from.clone());
-        for (at, (path, length, _)) in stamp.0.iter().enumerate() {
+        for (at, (path, length, _)) in fingerprint.0.iter().enumerate() {
             let shown = path.strip_prefix(&root).unwrap_or(path).display().to_string().replace('\\', "/");
             if at >= limits::KNOWLEDGE_FILES {
-                reading.left_out.push(format!("{shown} and what follows: only {at} documents are read"));
+                loaded.skipped.push(format!("{shown} and all later documents: only {at} documents are read"));
                 break;
             }
             if *length > limits::KNOWLEDGE_FILE as u64 {
-                reading.left_out.push(format!("{shown}: it has more than {} bytes", limits::KNOWLEDGE_FILE));
+                loaded.skipped.push(format!("{shown}: it is larger than {} bytes", limits::KNOWLEDGE_FILE));
                 continue;
             }
             let text = match fs::read(path) {
                 Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
                 Err(error) => {
-                    reading.left_out.push(format!("{shown}: {error}"));
+                    loaded.skipped.push(format!("{shown}: {error}"));
                     continue;
                 }
             };
@@ -96,20 +98,20 @@ impl Folder {
                 hasher.update(part.len().to_le_bytes());
                 hasher.update(part.as_bytes());
             }
-            reading.passages.extend(passages(&shown, text.trim_start_matches('\u{FEFF}')));
-            if reading.passages.len() > limits::KNOWLEDGE_PASSAGES {
-                reading.passages.truncate(limits::KNOWLEDGE_PASSAGES);
-                reading.left_out.push(format!("the end of {shown} and what follows: there are too many passages"));
+            loaded.passages.extend(splitter::split(&shown, text.trim_start_matches('\u{FEFF}')));
+            if loaded.passages.len() > limits::KNOWLEDGE_PASSAGES {
+                loaded.passages.truncate(limits::KNOWLEDGE_PASSAGES);
+                loaded.skipped.push(format!("the end of {shown} and all later documents: there are too many passages"));
                 break;
             }
         }
-        reading.hash = hasher.finalize().into();
-        reading
+        loaded.hash = hasher.finalize().into();
+        loaded
     }
 }
 
-/// The documents below `root` by their real paths, each once, with size and time of change. One more than is read, so that the
-/// reading can say that there are more.
+/// The documents below `root`: each canonical path once, with its size and modification time. At most one more than the limit,
+/// so that [`Folder::read`] can report that there are more.
 fn documents(root: &Path) -> io::Result<Vec<(PathBuf, u64, u128)>> {
     let real = |entry: &DirEntry| entry.path().canonicalize().ok().filter(|path| path.starts_with(root));
     let is_wanted = |entry: &DirEntry| {
@@ -120,7 +122,7 @@ fn documents(root: &Path) -> io::Result<Vec<(PathBuf, u64, u128)>> {
     for entry in walk.filter_entry(is_wanted) {
         let entry = match entry {
             Ok(entry) => entry,
-            // A link that leads back, or nowhere.
+            // A link to a parent folder, or to a path that does not exist.
             Err(error) if error.loop_ancestor().is_some() => continue,
             Err(error) if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::NotFound) => continue,
             Err(error) => return Err(error.into()),
@@ -162,9 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn documents_below_are_read_and_others_are_not() {
+    fn documents_in_the_folder_are_read_and_other_files_are_not() {
         let (root, folder) = folder();
-        assert!(matches!(folder.stamp(), Err(FolderError::Empty(_))));
+        assert!(matches!(folder.fingerprint(), Err(FolderError::Empty(_))));
         write(&root, "docs/b.md", "# Pets\nDogs.");
         write(&root, "docs/deep/a.txt", "Bags.");
         write(&root, "docs/.hidden.md", "no");
@@ -172,49 +174,49 @@ mod tests {
         write(&root, "outside.md", "no");
         #[cfg(unix)]
         std::os::unix::fs::symlink(root.path().join("outside.md"), root.path().join("docs/link.md")).unwrap();
-        let reading = folder.read(&folder.stamp().unwrap());
-        let seen: Vec<_> = reading.passages.iter().map(|one| (one.source(), &*one.text)).collect();
+        let loaded = folder.read(&folder.fingerprint().unwrap());
+        let seen: Vec<_> = loaded.passages.iter().map(|one| (one.source(), &*one.text)).collect();
         assert_eq!(seen, [("docs/b.md", "Dogs."), ("docs/deep/a.txt", "Bags.")]);
-        assert!(matches!(Folder::new("/nowhere-at-all", "/").stamp(), Err(FolderError::NoFolder(..))));
+        assert!(matches!(Folder::new("/nowhere-at-all", "/").fingerprint(), Err(FolderError::NoFolder(..))));
     }
 
     #[test]
-    fn a_change_is_seen_and_equal_contents_have_one_hash() {
+    fn a_change_changes_the_fingerprint_and_equal_contents_have_equal_hashes() {
         let (root, folder) = folder();
         write(&root, "docs/a.md", "one");
-        let (before, first) = (folder.stamp().unwrap(), folder.read(&folder.stamp().unwrap()).hash);
+        let (before, first) = (folder.fingerprint().unwrap(), folder.read(&folder.fingerprint().unwrap()).hash);
         write(&root, "docs/a.md", "one more");
-        assert_ne!(folder.stamp().unwrap(), before);
-        assert_ne!(folder.read(&folder.stamp().unwrap()).hash, first);
+        assert_ne!(folder.fingerprint().unwrap(), before);
+        assert_ne!(folder.read(&folder.fingerprint().unwrap()).hash, first);
         write(&root, "docs/a.md", "one");
-        assert_eq!(folder.read(&folder.stamp().unwrap()).hash, first);
+        assert_eq!(folder.read(&folder.fingerprint().unwrap()).hash, first);
     }
 
     #[test]
-    fn what_is_too_much_is_left_out_and_told() {
+    fn documents_beyond_the_limits_are_skipped_and_reported() {
         let (root, folder) = folder();
         write(&root, "docs/a.md", "small");
         write(&root, "docs/b.md", &"x".repeat(limits::KNOWLEDGE_FILE + 1));
-        let reading = folder.read(&folder.stamp().unwrap());
-        assert_eq!(reading.passages.len(), 1);
-        assert!(reading.left_out[0].starts_with("docs/b.md: "), "{:?}", reading.left_out);
+        let loaded = folder.read(&folder.fingerprint().unwrap());
+        assert_eq!(loaded.passages.len(), 1);
+        assert!(loaded.skipped[0].starts_with("docs/b.md: "), "{:?}", loaded.skipped);
 
         write(&root, "docs/b.md", &"# h\nx\n".repeat(limits::KNOWLEDGE_PASSAGES + 1));
-        let reading = folder.read(&folder.stamp().unwrap());
-        assert_eq!(reading.passages.len(), limits::KNOWLEDGE_PASSAGES);
-        assert!(reading.left_out[0].contains("too many passages"), "{:?}", reading.left_out);
+        let loaded = folder.read(&folder.fingerprint().unwrap());
+        assert_eq!(loaded.passages.len(), limits::KNOWLEDGE_PASSAGES);
+        assert!(loaded.skipped[0].contains("too many passages"), "{:?}", loaded.skipped);
 
         for n in 0..=limits::KNOWLEDGE_FILES {
             write(&root, &format!("docs/many/{n:05}.txt"), "x");
         }
         fs::remove_file(root.path().join("docs/b.md")).unwrap();
-        let reading = folder.read(&folder.stamp().unwrap());
-        assert_eq!(reading.passages.len(), limits::KNOWLEDGE_FILES);
-        assert!(reading.left_out[0].contains("documents are read"), "{:?}", reading.left_out);
+        let loaded = folder.read(&folder.fingerprint().unwrap());
+        assert_eq!(loaded.passages.len(), limits::KNOWLEDGE_FILES);
+        assert!(loaded.skipped[0].contains("documents are read"), "{:?}", loaded.skipped);
 
         let deep: String = (0..=limits::KNOWLEDGE_DEPTH).map(|n| format!("{n}/")).collect();
         fs::remove_dir_all(root.path().join("docs/many")).unwrap();
         write(&root, &format!("docs/{deep}a.md"), "deep");
-        assert_eq!(folder.read(&folder.stamp().unwrap()).passages.len(), 1, "too deep");
+        assert_eq!(folder.read(&folder.fingerprint().unwrap()).passages.len(), 1, "too deep");
     }
 }

@@ -1,28 +1,27 @@
-//! Finding texts: by their words, by vectors, by both, in memory or in a vector store.
+//! Text search: lexical (BM25), by embedding vectors, or both; in memory or in a vector store.
 //!
-//! *For*: flows for a prompt and passages for an answer; who asks decides what becomes of them. *Entry*: [`Index`] for texts
-//! in memory, [`Folder`] for documents on disk, [`Qdrant`] for a store of others. *Never*: asks a model (vectors are handed in), and keeps
-//! nothing that was asked.
+//! It serves flow retrieval and the search in documents: [`HybridIndex`] for texts in memory, [`Folder`] for documents on disk,
+//! [`Qdrant`] for an external vector store. It calls no model, vectors are passed in, and it stores no queries.
 //!
-//! | file | holds |
+//! | file | contents |
 //! | --- | --- |
-//! | `words` | what counts as a word |
-//! | `lexical` | how well texts cover the words of a question |
-//! | [`index`] | both ways of looking, and one order made of them |
-//! | [`passages`] | documents cut into pieces of one subject |
-//! | [`folder`] | documents of a folder, and whether they changed |
-//! | [`qdrant`] | the HTTP interface of Qdrant |
+//! | `tokenizer` | splits text into index terms |
+//! | `bm25` | the lexical score |
+//! | [`index`] | lexical and vector ranking, and their fusion |
+//! | [`splitter`] | splits documents into passages |
+//! | [`folder`] | the documents of a folder, and whether they changed |
+//! | [`qdrant`] | a client of the HTTP API of Qdrant |
 
+mod bm25;
 pub mod folder;
 pub mod index;
-mod lexical;
-pub mod passages;
 pub mod qdrant;
-mod words;
+pub mod splitter;
+mod tokenizer;
 
 pub use self::{
     folder::{Folder, FolderError},
-    index::{Hit, Index, Vector},
-    passages::{Found, Passage},
+    index::{Hit, HybridIndex, Vector},
     qdrant::{Qdrant, QdrantError},
+    splitter::{Passage, ScoredPassage},
 };

@@ -1,14 +1,14 @@
-//! Qdrant by HTTP: the nearest points of a collection.
+//! A client of the HTTP API of the vector store Qdrant (<https://api.qdrant.tech>): the nearest points of a collection.
 //!
-//! Written to the interface's published description and tried against recorded answers of it, never against a server. Versions from 1.10
-//! have one way of asking (`points/query`); older ones answer that with 404 and are asked the older way (`points/search`).
+//! Qdrant 1.10 and later has the endpoint `points/query`. Older versions answer it with status 404; then `points/search` is
+//! called. The tests use recorded answers, not a server.
 
 use std::time::Duration;
 
 use segue_engine::project::QdrantDef;
 use serde_json::{Map, Value as Json, json};
 
-use super::passages::{Found, Passage};
+use super::splitter::{Passage, ScoredPassage};
 use crate::{
     context::{CallContext, WaitError},
     http::{self, BodyError, HttpClients, TransportError, read_limited},
@@ -16,56 +16,56 @@ use crate::{
     secret::Secret,
 };
 
-/// Keys of a payload that usually hold the text.
+/// The keys of a payload under which the text is looked up, in this order, unless `content_key` is set.
 const CONTENT: [&str; 3] = ["text", "page_content", "content"];
 
-/// One collection of a Qdrant.
+/// One collection of a Qdrant server.
 pub struct Qdrant {
     collection: reqwest::Url,
     key: Option<Secret>,
     vector_name: Option<String>,
     content_key: Option<String>,
     metadata_key: String,
-    total: Duration,
-    outbound: HttpClients,
+    timeout: Duration,
+    http_clients: HttpClients,
 }
 
-/// Why a store could not be asked.
+/// Why a search in the vector store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QdrantError {
-    /// The entry is wrong.
+    /// `vector_store` in `endpoints.yml` is missing or invalid.
     #[error("`vector_store` of endpoints.yml: {0}")]
-    Wrong(String),
-    /// No connection, or it broke.
+    InvalidConfig(String),
+    /// There is no connection, or it was lost.
     #[error("the vector store cannot be reached: {0}; check `host` and `port` of `vector_store`")]
     Unreachable(String),
-    /// The key is missing or wrong.
-    #[error("the vector store refuses the key; check `api_key` of `vector_store`")]
+    /// The API key is missing or wrong: status 401 or 403.
+    #[error("the vector store refuses the API key; check `api_key` of `vector_store`")]
     Unauthorised,
-    /// There is no such collection.
+    /// There is no such collection: status 404, and the server's message.
     #[error("the vector store has no such collection; check `collection` of `vector_store`: {0}")]
     NotFound(String),
-    /// It refuses the request, or is in trouble.
+    /// Any other error status, and the server's message.
     #[error("the vector store answers with status {0}: {1}")]
     Refused(u16, String),
-    /// Its answer is none.
-    #[error("the vector store's answer is not understood: {0}")]
+    /// The answer is too long or does not have the expected form.
+    #[error("the answer of the vector store is invalid: {0}")]
     BadAnswer(String),
-    /// It took too long, or nobody wants the answer any more.
+    /// The deadline passed, or the call was cancelled.
     #[error("the vector store did not answer: {0}")]
-    Stopped(#[from] WaitError),
+    NoResponse(#[from] WaitError),
 }
 
 impl Qdrant {
-    /// The collection that `endpoints.yml` names. Opens no connection.
+    /// A client for the collection that `endpoints.yml` names. Opens no connection.
     ///
     /// # Errors
-    /// [`QdrantError::Wrong`] when its address is none.
-    pub fn new(def: &QdrantDef, outbound: HttpClients) -> Result<Self, QdrantError> {
-        let mut collection = http::parse_endpoint_url(&def.url).map_err(QdrantError::Wrong)?;
+    /// [`QdrantError::InvalidConfig`] when the URL is invalid.
+    pub fn new(def: &QdrantDef, http_clients: HttpClients) -> Result<Self, QdrantError> {
+        let mut collection = http::parse_endpoint_url(&def.url).map_err(QdrantError::InvalidConfig)?;
         match collection.path_segments_mut() {
             Ok(mut path) => drop(path.pop_if_empty().push("collections").push(&def.collection).push("points")),
-            Err(()) => return Err(QdrantError::Wrong(format!("`{}` has no path", http::redact_url(&def.url)))),
+            Err(()) => return Err(QdrantError::InvalidConfig(format!("`{}` has no path", http::redact_url(&def.url)))),
         }
         Ok(Self {
             collection,
@@ -73,27 +73,30 @@ impl Qdrant {
             vector_name: def.vector_name.clone(),
             content_key: def.content_key.clone(),
             metadata_key: def.metadata_key.clone(),
-            total: def.timeout.unwrap_or(limits::KNOWLEDGE_WAIT),
-            outbound,
+            timeout: def.timeout.unwrap_or(limits::KNOWLEDGE_WAIT),
+            http_clients,
         })
     }
 
-    /// The points nearest to a vector, best first; those below `threshold` are left out.
+    /// The points nearest to a vector, best first; points with a score below `threshold` are excluded.
     ///
     /// # Errors
-    /// [`QdrantError`]; nothing is tried again.
+    /// [`QdrantError`]. Failed requests are not retried.
+    ///
+    /// # Cancellation
+    /// Dropping the future closes the connection.
     pub async fn nearest(
         &self,
         vector: &[f32],
         limit: usize,
         threshold: f64,
         cx: &CallContext,
-    ) -> Result<Vec<Found>, QdrantError> {
-        let cx = cx.with_timeout(self.total);
+    ) -> Result<Vec<ScoredPassage>, QdrantError> {
+        let cx = cx.with_timeout(self.timeout);
         let mut body = json!({"query": vector, "limit": limit, "with_payload": true});
         set(&mut body, "using", self.vector_name.as_deref().map(Json::from));
         set(&mut body, "score_threshold", (threshold > 0.0).then(|| json!(threshold)));
-        let answer = match self.ask("query", &body, &cx).await {
+        let answer = match self.post("query", &body, &cx).await {
             Err(QdrantError::NotFound(_)) => {
                 let vector = match &self.vector_name {
                     Some(name) => json!({"name": name, "vector": vector}),
@@ -101,28 +104,29 @@ impl Qdrant {
                 };
                 let mut body = json!({"vector": vector, "limit": limit, "with_payload": true});
                 set(&mut body, "score_threshold", (threshold > 0.0).then(|| json!(threshold)));
-                self.ask("search", &body, &cx).await?
+                self.post("search", &body, &cx).await?
             }
             other => other?,
         };
-        self.read(&answer, limit)
+        self.points(&answer, limit)
     }
 
-    async fn ask(&self, what: &str, body: &Json, cx: &CallContext) -> Result<Json, QdrantError> {
+    async fn post(&self, endpoint: &str, body: &Json, cx: &CallContext) -> Result<Json, QdrantError> {
         let mut url = self.collection.clone();
         if let Ok(mut path) = url.path_segments_mut() {
-            path.push(what);
+            path.push(endpoint);
         }
         let unreachable = |error: &dyn std::fmt::Display| QdrantError::Unreachable(error.to_string());
-        let client = self.outbound.client().map_err(|error| unreachable(&error))?;
-        let mut post = client.post(url).json(body);
+        let client = self.http_clients.client().map_err(|error| unreachable(&error))?;
+        let mut request = client.post(url).json(body);
         if let Some(key) = &self.key {
-            let mut value = reqwest::header::HeaderValue::from_str(key.expose().trim())
-                .map_err(|_| QdrantError::Wrong("`api_key` holds characters that no header may carry".to_owned()))?;
+            let mut value = reqwest::header::HeaderValue::from_str(key.expose().trim()).map_err(|_| {
+                QdrantError::InvalidConfig("`api_key` has characters that an HTTP header cannot contain".to_owned())
+            })?;
             value.set_sensitive(true);
-            post = post.header("api-key", value);
+            request = request.header("api-key", value);
         }
-        let response = cx.wait(post.send()).await?.map_err(|error| unreachable(&TransportError::from(error)))?;
+        let response = cx.wait(request.send()).await?.map_err(|error| unreachable(&TransportError::from(error)))?;
         let status = response.status().as_u16();
         let body = cx.wait(read_limited(response, limits::KNOWLEDGE_ANSWER)).await?;
         let bytes = body.map_err(|error| match error {
@@ -130,25 +134,25 @@ impl Qdrant {
             BodyError::Broken(error) => unreachable(&error),
         })?;
         let answer: Option<Json> = serde_json::from_slice(&bytes).ok();
-        let said = answer.as_ref().and_then(|answer| answer.pointer("/status/error")?.as_str()).unwrap_or_default();
-        let said: String = said.chars().take(200).collect();
+        let message = answer.as_ref().and_then(|answer| answer.pointer("/status/error")?.as_str()).unwrap_or_default();
+        let message: String = message.chars().take(200).collect();
         match status {
-            200..=299 => answer.ok_or_else(|| QdrantError::BadAnswer("it is no JSON".to_owned())),
+            200..=299 => answer.ok_or_else(|| QdrantError::BadAnswer("it is not JSON".to_owned())),
             401 | 403 => Err(QdrantError::Unauthorised),
-            404 => Err(QdrantError::NotFound(said)),
-            _ => Err(QdrantError::Refused(status, said)),
+            404 => Err(QdrantError::NotFound(message)),
+            _ => Err(QdrantError::Refused(status, message)),
         }
     }
 
-    /// `result` is a list of points, or a map that holds it.
-    fn read(&self, answer: &Json, limit: usize) -> Result<Vec<Found>, QdrantError> {
+    /// The points of an answer: `result` is a list of points (`points/search`), or an object with it (`points/query`).
+    fn points(&self, answer: &Json, limit: usize) -> Result<Vec<ScoredPassage>, QdrantError> {
         let result = answer.get("result");
         let points = result.and_then(|result| result.as_array().or_else(|| result.get("points")?.as_array()));
-        let points = points.ok_or_else(|| QdrantError::BadAnswer("`result` holds no points".to_owned()))?;
+        let points = points.ok_or_else(|| QdrantError::BadAnswer("`result` contains no points".to_owned()))?;
         Ok(points.iter().take(limit).filter_map(|point| self.point(point)).collect())
     }
 
-    fn point(&self, point: &Json) -> Option<Found> {
+    fn point(&self, point: &Json) -> Option<ScoredPassage> {
         let score = point.get("score")?.as_f64()? as f32;
         let payload = point.get("payload")?.as_object()?;
         let text = match &self.content_key {
@@ -160,13 +164,13 @@ impl Qdrant {
             Some(Json::Object(metadata)) => metadata.clone(),
             _ => Map::new(),
         };
-        // Some fill the payload itself with what others put below `metadata`.
+        // Some collections have these keys in the payload itself instead of below `metadata`.
         for key in ["source", "title", "url", "answer"] {
             if let Some(value) = payload.get(key).filter(|value| value.is_string()) {
                 metadata.entry(key).or_insert_with(|| value.clone());
             }
         }
-        Some(Found { passage: Passage { text: text.into(), metadata }, score })
+        Some(ScoredPassage { passage: Passage { text: text.into(), metadata }, score })
     }
 }
 

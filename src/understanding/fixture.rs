@@ -1,4 +1,4 @@
-//! A project built by hand, conversations in it, and snapshots, for the tests of this room.
+//! A project built in code, conversations in it, and snapshots, for the tests of this module.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
@@ -24,7 +24,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::{clock::SystemClock, context::CallContext};
 
 /// 2025-03-09 14:05 UTC, a Sunday.
-pub(super) const NOON: Timestamp = Timestamp::from_micros(1_741_529_100_000_000);
+pub(super) const TURN_TIME: Timestamp = Timestamp::from_micros(1_741_529_100_000_000);
 
 pub(super) fn collect(slot: &str, description: &str) -> Collect {
     Collect {
@@ -119,7 +119,7 @@ fn slot(name: &str, kind: SlotType) -> SlotDef {
     }
 }
 
-/// A project of these parts.
+/// A project with these flows, slots and agents.
 pub(super) fn project_of(flows: Vec<Flow>, slots: Vec<SlotDef>, agents: Vec<AgentDef>) -> Project {
     Project {
         config: Config::default(),
@@ -138,7 +138,7 @@ pub(super) fn project_of(flows: Vec<Flow>, slots: Vec<SlotDef>, agents: Vec<Agen
     }
 }
 
-/// A bank: two flows with a call between them, one behind a guard, one that only links reach, one with an agent.
+/// A bank: two flows of which one calls the other, one with a guard, one that only links reach, one with an agent.
 pub(super) fn bank() -> Project {
     let float = || SlotType::Float { min: None, max: None };
     let mut confirm = collect("transfer_confirmed", "true if the person agrees");
@@ -175,8 +175,8 @@ pub(super) fn bank() -> Project {
         ),
         flow(
             "pattern_continue_interrupted",
-            "goes on with what was interrupted",
-            vec![asks("continue_interrupted_flow_confirmation", "true to go on")],
+            "resumes what was interrupted",
+            vec![asks("continue_interrupted_flow_confirmation", "true to resume")],
         ),
     ];
     let mut secret = slot("risk_class", SlotType::Text);
@@ -195,7 +195,7 @@ pub(super) fn bank() -> Project {
     project_of(flows, slots, agents)
 }
 
-/// The bank with a prompt template of its own.
+/// The bank with its own prompt template.
 pub(super) fn bank_with_template(text: &str) -> Project {
     let mut project = bank();
     let source = TemplateSource::from_project_file("prompts/own.jinja2", text);
@@ -203,15 +203,15 @@ pub(super) fn bank_with_template(text: &str) -> Project {
     project
 }
 
-/// A conversation, built as the dialogue engine would.
-pub(super) struct Talk(pub(super) Conversation);
+/// A conversation in a state that the dialogue engine would produce.
+pub(super) struct TestConversation(pub(super) Conversation);
 
-impl Talk {
+impl TestConversation {
     pub(super) fn new() -> Self {
         Self(Conversation::new("ann".into()))
     }
     fn apply(mut self, kind: EventKind) -> Self {
-        self.0.apply(&Event { at: NOON, kind, location: Default::default() });
+        self.0.apply(&Event { at: TURN_TIME, kind, location: Default::default() });
         self
     }
     pub(super) fn user(self, text: &str) -> Self {
@@ -245,7 +245,7 @@ impl Talk {
         });
         self
     }
-    /// A flow stands at a step that asks for a slot, and asks.
+    /// A flow asks for a slot in a collect step.
     pub(super) fn asking(self, flow: &str, slot: &str) -> Self {
         let step = StepId::from(format!("{flow}_ask_{slot}"));
         let kind = if flow.starts_with("pattern_") {
@@ -255,7 +255,7 @@ impl Talk {
         };
         self.push(flow, Position::At(step), kind).question(flow, slot)
     }
-    /// The same for a flow that the flow below called.
+    /// Like [`Self::asking`], in a flow that was called by another one.
     pub(super) fn called_asking(self, caller: &str, flow: &str, slot: &str) -> Self {
         let at = |id: String| Position::At(StepId::from(id));
         self.push(caller, at(format!("{caller}_0")), FrameKind::Flow { frame_type: FlowFrameType::Regular })
@@ -271,7 +271,7 @@ impl Talk {
         };
         self.push("pattern_collect_information", Position::At("listen".into()), FrameKind::Pattern { context })
     }
-    /// The trip planner waits for an answer.
+    /// The agent `trip_planner` waits for input.
     pub(super) fn agent_waits(self) -> Self {
         let frame = AgentFrame {
             agent_id: "trip_planner".into(),
@@ -292,9 +292,9 @@ impl Talk {
     }
 }
 
-/// In the middle of a transfer, with a correction and something else in one message.
-pub(super) fn transfer() -> Talk {
-    Talk::new()
+/// A transfer in progress; the newest message answers the open question and corrects another slot.
+pub(super) fn transfer() -> TestConversation {
+    TestConversation::new()
         .user("I want to send\nmoney to \"Joe\"")
         .set("recipient", json!("Joe"))
         .bot("How much? [10 | 50]")
@@ -306,21 +306,21 @@ pub(super) fn cx() -> CallContext {
     CallContext::new(Arc::new(SystemClock), Duration::from_secs(3600))
 }
 
-/// Compares a text with a file of `tests/snapshots/understanding`. A file that is missing is written, and the test fails: look
-/// at it and run again.
+/// Compares a text with a file in `tests/snapshots/understanding`. A missing file is written and the test fails: check the file
+/// and run the test again.
 pub(super) fn assert_snapshot(name: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/understanding").join(format!("{name}.txt"));
     let actual = format!("{}\n", actual.trim_end());
     match std::fs::read_to_string(&path) {
         Ok(expected) => assert!(
             expected == actual,
-            "{} differs; to accept the new text, delete the file and run twice. New text:\n{actual}",
+            "{} differs; to accept the new text, delete the file and run the test twice. New text:\n{actual}",
             path.display()
         ),
         Err(_) => {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, actual).unwrap();
-            panic!("{} was missing and is written; look at it and run again", path.display());
+            panic!("{} was missing and is written now; check it and run the test again", path.display());
         }
     }
 }

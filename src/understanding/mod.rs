@@ -1,32 +1,32 @@
-//! From words to commands.
+//! The command generator: turns a user's message into commands for the dialogue engine by calling a model.
 //!
-//! *For*: what the person means, as commands for the dialogue engine, where that needs a model. Buttons, structured messages and
-//! answers that are plain by themselves never come here. *Entry*: [`CommandGenerator::understand`]. *Never*: executes a command;
-//! lets a command act before the model's terminal mark came (guarded by `a_broken_answer_yields_no_command`); takes what a
-//! person wrote for anything but data; fails: what goes wrong is a command too, and [`Understanding::failures`] says why.
+//! [`CommandGenerator::generate`] never fails: a failed call is an `error` command, and [`Understanding::failures`] says why.
+//! It executes no command, and returns none of an answer whose stream did not end with a finish reason. User messages are
+//! data in every prompt. Buttons, structured messages and answers that the dialogue engine understands without a model do
+//! not reach this module.
 //!
-//! | file | holds |
+//! | file | contents |
 //! | --- | --- |
-//! | `view` | what of project and conversation matters: startable flows, the flow under way, the open question |
-//! | `state`, `own` | how it is shown: to our prompt, to a template of the project |
-//! | `retrieval` | which flows are shown when there are many |
-//! | `generator` | the requests; the stable part is rendered once |
-//! | `grammar` | text forms to commands |
-//! | `repair` | what to do with answers that are not quite commands |
-//! | `sift` | which commands may not be given now |
+//! | `context` | what the generator sees: startable flows, the active flow, the open question |
+//! | `state`, `custom_template` | how it is shown in the built-in prompt, and in a template of the project |
+//! | `retrieval` | flow retrieval: which flows are shown when there are many |
+//! | `prompt_builder` | the requests to the model |
+//! | `grammar` | the text forms of commands |
+//! | `answer_parser` | from a model's answer to commands |
+//! | `flow_guards` | drops commands that start a flow whose guard is false |
 
+mod answer_parser;
+mod context;
+mod custom_template;
 #[cfg(test)]
 mod fixture;
-mod generator;
+mod flow_guards;
 mod grammar;
-mod own;
-mod repair;
+mod prompt_builder;
 mod retrieval;
-mod sift;
 mod state;
 #[cfg(test)]
 mod tests;
-mod view;
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ use segue_engine::{
 };
 use serde_json::Map;
 
-pub use self::retrieval::Choice;
-use self::{generator::Generator, grammar::Grammar, retrieval::Retrieval, view::View};
+pub use self::retrieval::FlowSelection;
+use self::{context::GeneratorContext, grammar::Grammar, prompt_builder::PromptBuilder, retrieval::Retrieval};
 use crate::{
     context::CallContext,
     limits,
@@ -47,73 +47,85 @@ use crate::{
     prompts::PromptSet,
 };
 
-/// The reason of `cannot handle` when nothing was understood.
+/// The `reason` of `cannot handle` when no command was found, as in Rasa.
 const CANNOT_HANDLE: &str = "cannot_handle_default";
-/// The kind of error when the model fails.
+/// The `error_type` when the model fails, as in Rasa.
 const INTERNAL_ERROR: &str = "rasa_internal_error_default";
 
-/// What a message was understood as.
+/// The result of one run of the command generator.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Understanding {
-    /// The commands, in the order of the message. Empty only while an agent waits: the message is for the agent.
+    /// The commands in the order of the answer. Empty only while an agent waits for input: then the message is for the agent.
     pub commands: Vec<Command>,
-    /// What was left out of the model's answers, and why; for the trace.
+    /// The parts of the model's answers that were dropped, and why; shown in the trace.
     pub notes: Vec<String>,
-    /// What went wrong on our side, for operators; empty when all is well.
+    /// The errors of the model or of a prompt template, for operators; usually empty.
     pub failures: Vec<String>,
-    /// How often the model was asked.
+    /// How often the model was called.
     pub model_calls: u32,
 }
 
-/// Finds commands in messages. One for a project, shared by all its conversations.
+/// Generates commands from messages. There is one per project, shared by all its conversations.
 #[derive(Debug)]
 pub struct CommandGenerator {
-    generator: Generator,
+    prompt_builder: PromptBuilder,
     retrieval: Retrieval,
 }
 
 impl CommandGenerator {
-    /// An understander that asks with these prompts.
+    /// A generator with these prompts and without an embedding model.
     pub fn new(prompts: Arc<PromptSet>) -> Self {
-        Self { generator: Generator::new(prompts), retrieval: Retrieval::default() }
+        Self { prompt_builder: PromptBuilder::new(prompts), retrieval: Retrieval::default() }
     }
 
-    /// The same, which compares the meanings of flows and messages by this model.
+    /// Sets the embedding model for flow retrieval.
     #[must_use]
     pub fn with_embedder(mut self, embedder: Option<Arc<dyn Embedder>>) -> Self {
         self.retrieval = Retrieval::new(embedder);
         self
     }
 
-    /// Whether flows must be chosen for the prompt: there are more to start than it may show.
-    pub fn must_choose(&self, project: &Project, conversation: &Conversation) -> bool {
+    /// Whether flow retrieval is active and there are more startable flows than the prompt may show.
+    pub fn needs_flow_retrieval(&self, project: &Project, conversation: &Conversation) -> bool {
         Retrieval::is_needed(project, conversation)
     }
 
-    /// Chooses the flows that fit the newest message. Never fails: without an embedding service, or when it fails, words decide.
+    /// Selects the flows that fit the newest message. It never fails: without an embedding service, or when the service fails,
+    /// it uses the lexical score alone.
     ///
     /// # Cancellation
-    /// Dropping the future closes the connection to the embedding service; nothing else is held.
-    pub async fn choose(&self, project: &Project, conversation: &Conversation, cx: &CallContext) -> Choice {
-        self.retrieval.choose(project, conversation, cx).await
+    /// Dropping the future closes the connection to the embedding service; it has no other effect.
+    pub async fn select_flows(
+        &self,
+        project: &Project,
+        conversation: &Conversation,
+        cx: &CallContext,
+    ) -> FlowSelection {
+        self.retrieval.select_flows(project, conversation, cx).await
     }
 
-    /// The flows that the prompt shows with a choice, in the order of the project.
-    pub fn flows_in_prompt(&self, choice: &Choice, project: &Project, conversation: &Conversation) -> Vec<FlowId> {
-        let mut view = View::new(project, conversation);
-        view.choose(&choice.flows);
-        view.shown.iter().map(|flow| flow.id.clone()).collect()
+    /// The flows that the prompt shows with this selection, in the order of the project.
+    pub fn flows_in_prompt(
+        &self,
+        selection: &FlowSelection,
+        project: &Project,
+        conversation: &Conversation,
+    ) -> Vec<FlowId> {
+        let mut context = GeneratorContext::new(project, conversation);
+        context.show_only(&selection.flows);
+        context.shown.iter().map(|flow| flow.id.clone()).collect()
     }
 
-    /// Finds the commands in the newest message of `conversation`. `at` is what prompts show as the present time.
+    /// Generates commands for the newest message of `conversation`. `at` is the time that prompts show as now.
     ///
-    /// Never fails: a failure of the model is one `error` command, a message without a command is `cannot handle`; with an
-    /// agent waiting, no command at all. The model is asked once, and once more where its answer is doubtful.
+    /// It never fails. When the model fails, the result is one `error` command. When no command is found, it is
+    /// `cannot handle`, or no command while an agent waits for input. The model is called once, and once more if its answer
+    /// cannot be used.
     ///
     /// # Cancellation
-    /// Dropping the future closes the connection to the model; nothing else is held. When `cx` is cancelled or its deadline
-    /// passes, it ends like a failure of the model.
-    pub async fn understand(
+    /// Dropping the future closes the connection to the model; it has no other effect. A cancelled `cx` or a passed deadline
+    /// counts as a failure of the model.
+    pub async fn generate(
         &self,
         project: &Arc<Project>,
         conversation: &Conversation,
@@ -121,35 +133,36 @@ impl CommandGenerator {
         llm: &Arc<dyn Llm>,
         cx: &CallContext,
     ) -> Understanding {
-        self.understand_among(None, project, conversation, at, llm, cx).await
+        self.generate_with_flows(None, project, conversation, at, llm, cx).await
     }
 
-    /// The same, with the flows of a choice in the prompt in place of all that can be started.
-    pub async fn understand_among(
+    /// Like [`Self::generate`], but the prompt shows the selected flows instead of all startable ones.
+    pub async fn generate_with_flows(
         &self,
-        choice: Option<&Choice>,
+        selection: Option<&FlowSelection>,
         project: &Arc<Project>,
         conversation: &Conversation,
         at: Timestamp,
         llm: &Arc<dyn Llm>,
         cx: &CallContext,
     ) -> Understanding {
-        let mut view = View::new(project, conversation);
+        let mut context = GeneratorContext::new(project, conversation);
         let mut result = Understanding::default();
-        if let Some(choice) = choice {
-            view.choose(&choice.flows);
+        if let Some(selection) = selection {
+            context.show_only(&selection.flows);
         }
-        let is_silent = view.message().trim().is_empty();
-        let has_nothing = view.startable.is_empty() && conversation.stack.is_empty() && project.config.search.is_none();
-        if is_silent || has_nothing {
-            result.notes.push(if is_silent { "the message is empty" } else { "there is no flow to start" }.to_owned());
-            result.commands = or_nothing(&view, Vec::new());
+        let is_empty = context.message().trim().is_empty();
+        let has_no_flows =
+            context.startable.is_empty() && conversation.stack.is_empty() && project.config.search.is_none();
+        if is_empty || has_no_flows {
+            result.notes.push(if is_empty { "the message is empty" } else { "there is no flow to start" }.to_owned());
+            result.commands = or_cannot_handle(&context, Vec::new());
             return result;
         }
-        match self.ask(&view, at, llm, cx, &mut result).await {
+        match self.call_model(&context, at, llm, cx, &mut result).await {
             Ok(commands) => {
-                let commands = sift::sift(&view, commands, &mut result.notes);
-                result.commands = or_nothing(&view, commands);
+                let commands = flow_guards::drop_guarded_flows(&context, commands, &mut result.notes);
+                result.commands = or_cannot_handle(&context, commands);
             }
             Err(failure) => {
                 result.failures.push(failure);
@@ -159,17 +172,17 @@ impl CommandGenerator {
         result
     }
 
-    /// Asks, reads, and asks again if that may help.
-    async fn ask(
+    /// Calls the model and parses its answer; calls it again to repair an unusable answer.
+    async fn call_model(
         &self,
-        view: &View<'_>,
+        context: &GeneratorContext<'_>,
         at: Timestamp,
         llm: &Arc<dyn Llm>,
         cx: &CallContext,
         result: &mut Understanding,
     ) -> Result<Vec<Command>, String> {
-        let grammar = Grammar { project: view.project, active: view.cancellable() };
-        let first = self.generator.request(view, at, llm.profile())?;
+        let grammar = Grammar { project: context.project, active: context.cancellable() };
+        let first = self.prompt_builder.request(context, at, llm.profile())?;
         let mut request = first.clone();
         for round in 0..=limits::COMMAND_REPAIRS {
             let step;
@@ -180,53 +193,57 @@ impl CommandGenerator {
                 &step
             };
             result.model_calls += 1;
-            let answer = match call(llm, request, cx).await {
+            let answer = match complete_answer(llm, request, cx).await {
                 Ok(answer) => answer,
-                // The first answer came; that the second did not is no worse than that it is useless.
+                // A failed repair counts as an unusable answer, not as a failure of the model.
                 Err(error) if round > 0 => {
-                    result.notes.push(format!("the answer could not be mended: {}", told(&error)));
+                    result.notes.push(format!("the answer could not be repaired: {}", describe_error(&error)));
                     return Ok(Vec::new());
                 }
-                Err(error) => return Err(told(&error)),
+                Err(error) => return Err(describe_error(&error)),
             };
-            let reading = repair::read(&answer, &grammar);
-            result.notes.extend(reading.dropped.iter().map(ToString::to_string));
-            // An agent that waits takes every message in which no command is found: asking again only costs time. An empty
-            // answer is none.
-            let may_help = reading.is_blank || (!reading.mistakes.is_empty() && view.active_agent().is_none());
+            let parsed = answer_parser::parse(&answer, &grammar);
+            result.notes.extend(parsed.dropped.iter().map(ToString::to_string));
+            // While an agent waits, a message without commands goes to the agent, so a repair would only cost time. An empty
+            // answer says nothing about the message and is requested again.
+            let may_help = parsed.is_blank || (!parsed.mistakes.is_empty() && context.active_agent().is_none());
             let is_done = !may_help;
             if is_done || round == limits::COMMAND_REPAIRS {
                 if !is_done {
                     result.notes.push("the second answer cannot be used either".to_owned());
                 }
-                return Ok(reading.commands);
+                return Ok(parsed.commands);
             }
-            request = if reading.is_blank {
+            request = if parsed.is_blank {
                 result.notes.push("the answer is empty".to_owned());
-                self.generator.nudge(&first)?
+                self.prompt_builder.empty_answer_request(&first)?
             } else {
-                self.generator.mend(&first, &answer.text, &reading.mistakes)?
+                self.prompt_builder.repair_request(&first, &answer.text, &parsed.mistakes)?
             };
         }
         Ok(Vec::new())
     }
 }
 
-/// One whole answer: nothing of it is read before its terminal mark.
-async fn call(llm: &Arc<dyn Llm>, request: ChatRequest, cx: &CallContext) -> Result<Arc<ChatResponse>, LlmError> {
+/// The complete answer, after its finish reason. Parsing deltas earlier could execute commands of an answer that fails later.
+async fn complete_answer(
+    llm: &Arc<dyn Llm>,
+    request: ChatRequest,
+    cx: &CallContext,
+) -> Result<Arc<ChatResponse>, LlmError> {
     llm.chat(request, cx).await?.finish().await
 }
 
-fn told(error: &LlmError) -> String {
+fn describe_error(error: &LlmError) -> String {
     match &error.detail {
         Some(detail) => format!("{}: {error} ({detail})", error.code()),
         None => format!("{}: {error}", error.code()),
     }
 }
 
-/// No command means that nothing was understood, unless an agent waits: then the message is for the agent.
-fn or_nothing(view: &View<'_>, commands: Vec<Command>) -> Vec<Command> {
-    if commands.is_empty() && view.active_agent().is_none() { vec![cannot_handle()] } else { commands }
+/// Replaces an empty list by `cannot handle`, unless an agent waits for input: then the message is for the agent.
+fn or_cannot_handle(context: &GeneratorContext<'_>, commands: Vec<Command>) -> Vec<Command> {
+    if commands.is_empty() && context.active_agent().is_none() { vec![cannot_handle()] } else { commands }
 }
 
 fn cannot_handle() -> Command {

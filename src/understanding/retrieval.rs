@@ -1,8 +1,7 @@
-//! Which flows stand in the prompt when there are many: those that fit the message, those that were started before, and those
-//! that always do.
+//! Flow retrieval: selects the flows that the prompt shows when there are many.
 //!
-//! Words are compared always, meanings where an embedding service is configured. A service that fails costs nothing but its
-//! part: then words decide alone, for this turn and until [`limits::EMBED_PAUSE`] has passed.
+//! The lexical score is always used, embeddings where an embedding service is configured. When the service fails, the
+//! lexical score is used alone, for this turn and until [`limits::EMBED_PAUSE`] has passed.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,46 +17,49 @@ use segue_engine::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    context::{GeneratorContext, allowed_values, collects_of},
     state::one_line,
-    view::{View, allowed_values, collects_of},
 };
 use crate::{
     context::CallContext,
     limits,
     llm::{Embedder, LlmError},
-    search::{Index, Vector},
+    search::{HybridIndex, Vector},
 };
 
-/// Earlier turns count for less than the newest message when words are compared.
-const EARLIER: f32 = 0.4;
+/// The weight of earlier turns in the lexical score; the newest message has weight 1.
+const EARLIER_TURN_WEIGHT: f32 = 0.4;
 
-/// The flows that fit a message best. Recorded with the turn, so that a replay asks nobody.
+/// The flows that fit a message best. It is recorded with the turn, so that a replay calls no embedding service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Choice {
-    /// Best first, with how near each is; at most `num_flows`.
+pub struct FlowSelection {
+    /// The flows with their scores, best first; at most `num_flows` of `config.yml`.
     pub flows: Vec<(FlowId, f32)>,
-    /// Whether meanings were compared beside words.
-    pub by_meaning: bool,
-    /// Why they were not, although a service is configured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    /// Whether embeddings were used besides the lexical score.
+    #[serde(rename = "by_meaning")]
+    pub used_embeddings: bool,
+    /// Why embeddings were not used although a service is configured.
+    #[serde(rename = "trouble", default, skip_serializing_if = "Option::is_none")]
+    pub embedding_error: Option<String>,
 }
 
-/// Chooses flows; one for a project.
+/// Selects flows; there is one per project.
 #[derive(Default)]
 pub(super) struct Retrieval {
     embedder: Option<Arc<dyn Embedder>>,
-    /// The flows by words, and by vectors once they were made; held for no wait.
-    kept: Mutex<Option<Arc<Kept>>>,
-    /// Until then the service is left alone.
-    quiet_until: Mutex<Duration>,
+    /// The index of the project's flows, with vectors once they were embedded. Never locked across an await.
+    index: Mutex<Option<Arc<FlowIndex>>>,
+    /// After an error the embedding service is not called before this time of the monotonic clock.
+    paused_until: Mutex<Duration>,
 }
 
-struct Kept {
+struct FlowIndex {
+    /// The hash of the project that the index was built for.
     project: u64,
     flows: Vec<FlowId>,
+    /// The text that is compared, for each flow.
     documents: Vec<Arc<str>>,
-    index: Index,
+    index: HybridIndex,
 }
 
 impl std::fmt::Debug for Retrieval {
@@ -71,87 +73,96 @@ impl Retrieval {
         Self { embedder, ..Self::default() }
     }
 
-    /// Whether there are more flows to start than the prompt may show.
+    /// Whether retrieval is active and there are more startable flows than the prompt may show.
     pub(super) fn is_needed(project: &Project, conversation: &Conversation) -> bool {
         let Some(config) = config(project).filter(|config| config.active) else { return false };
-        // Without a look at guards first: most projects are small.
-        project.user_flows().count() > config.flows && View::new(project, conversation).startable.len() > config.flows
+        // Counting comes first, because evaluating guards is slower and most projects have few flows.
+        project.user_flows().count() > config.flows
+            && GeneratorContext::new(project, conversation).startable.len() > config.flows
     }
 
-    /// The flows that fit the newest message best, of those that can be started.
-    pub(super) async fn choose(&self, project: &Project, conversation: &Conversation, cx: &CallContext) -> Choice {
-        let Some(config) = config(project) else { return Choice::default() };
-        let mut kept = self.kept(project, config);
-        let question = question(conversation, config.turns);
-        let mut choice = Choice::default();
+    /// The startable flows that fit the newest message best.
+    pub(super) async fn select_flows(
+        &self,
+        project: &Project,
+        conversation: &Conversation,
+        cx: &CallContext,
+    ) -> FlowSelection {
+        let Some(config) = config(project) else { return FlowSelection::default() };
+        let mut flow_index = self.flow_index(project, config);
+        let query = query(conversation, config.turns);
+        let mut selection = FlowSelection::default();
         let mut vector = None;
-        if let Some(embedder) = self.embedder.as_ref().filter(|_| !self.is_quiet(cx)) {
-            match self.embed(&**embedder, &kept, &question, cx).await {
-                Ok((with_vectors, found)) => (kept, vector) = (with_vectors, Some(found)),
+        if let Some(embedder) = self.embedder.as_ref().filter(|_| !self.is_paused(cx)) {
+            match self.embed(&**embedder, &flow_index, &query, cx).await {
+                Ok((with_vectors, found)) => (flow_index, vector) = (with_vectors, Some(found)),
                 Err(error) => {
-                    tracing::warn!(code = "U0502", "flows are chosen by words alone, embedding failed: {error}");
-                    *lock(&self.quiet_until) = cx.clock.elapsed() + limits::EMBED_PAUSE;
-                    choice.trouble = Some(super::told(&error));
+                    tracing::warn!(
+                        code = "U0502",
+                        "flows are selected by the lexical score alone, embedding failed: {error}"
+                    );
+                    *lock(&self.paused_until) = cx.clock.elapsed() + limits::EMBED_PAUSE;
+                    selection.embedding_error = Some(super::describe_error(&error));
                 }
             }
         }
-        choice.by_meaning = vector.is_some();
+        selection.used_embeddings = vector.is_some();
         let parts: Vec<(&str, f32)> =
-            question.iter().map(|(newest, text)| (&**text, if *newest { 1.0 } else { EARLIER })).collect();
-        let startable = View::new(project, conversation).startable;
+            query.iter().map(|(newest, text)| (&**text, if *newest { 1.0 } else { EARLIER_TURN_WEIGHT })).collect();
+        let startable = GeneratorContext::new(project, conversation).startable;
         let can_start = |id: &FlowId| startable.iter().any(|flow| flow.id == *id);
-        for hit in kept.index.ranked(&parts, vector.as_deref()) {
-            if choice.flows.len() >= config.flows {
+        for hit in flow_index.index.ranked(&parts, vector.as_deref()) {
+            if selection.flows.len() >= config.flows {
                 break;
             }
-            if let Some(id) = kept.flows.get(hit.at).filter(|id| can_start(id)) {
-                choice.flows.push((id.clone(), hit.score));
+            if let Some(id) = flow_index.flows.get(hit.at).filter(|id| can_start(id)) {
+                selection.flows.push((id.clone(), hit.score));
             }
         }
-        choice
+        selection
     }
 
-    fn is_quiet(&self, cx: &CallContext) -> bool {
-        cx.clock.elapsed() < *lock(&self.quiet_until)
+    fn is_paused(&self, cx: &CallContext) -> bool {
+        cx.clock.elapsed() < *lock(&self.paused_until)
     }
 
-    /// The index by words, made once for a project.
-    fn kept(&self, project: &Project, config: &RetrievalConfig) -> Arc<Kept> {
-        let mut kept = lock(&self.kept);
-        if let Some(known) = kept.as_ref().filter(|known| known.project == project.hash) {
-            return known.clone();
+    /// The index of the project's flows, built once per project.
+    fn flow_index(&self, project: &Project, config: &RetrievalConfig) -> Arc<FlowIndex> {
+        let mut flow_index = lock(&self.index);
+        if let Some(cached) = flow_index.as_ref().filter(|cached| cached.project == project.hash) {
+            return cached.clone();
         }
         let flows: Vec<&Arc<Flow>> = project.user_flows().filter(|flow| !flow.is_link_only()).collect();
         let documents: Vec<Arc<str>> = flows.iter().map(|flow| document(project, flow, config.slots)).collect();
-        let index = Index::new(documents.iter().map(|text| &**text));
+        let index = HybridIndex::new(documents.iter().map(|text| &**text));
         let flows = flows.iter().map(|flow| flow.id.clone()).collect();
-        let made = Arc::new(Kept { project: project.hash, flows, documents, index });
-        *kept = Some(made.clone());
-        made
+        let built = Arc::new(FlowIndex { project: project.hash, flows, documents, index });
+        *flow_index = Some(built.clone());
+        built
     }
 
-    /// The index with vectors, and the vector of the question.
+    /// The index with vectors, and the vector of the query.
     async fn embed(
         &self,
         embedder: &dyn Embedder,
-        kept: &Arc<Kept>,
-        question: &[(bool, String)],
+        flow_index: &Arc<FlowIndex>,
+        query: &[(bool, String)],
         cx: &CallContext,
-    ) -> Result<(Arc<Kept>, Vector), LlmError> {
+    ) -> Result<(Arc<FlowIndex>, Vector), LlmError> {
         let cx = cx.with_timeout(limits::EMBED_WAIT);
-        let mut kept = kept.clone();
-        if !kept.index.has_vectors() {
-            let vectors = embedder.embed(&kept.documents, &cx).await?;
-            let (flows, documents) = (kept.flows.clone(), kept.documents.clone());
-            let index = kept.index.clone().with_vectors(vectors);
-            kept = Arc::new(Kept { project: kept.project, flows, documents, index });
-            *lock(&self.kept) = Some(kept.clone());
+        let mut flow_index = flow_index.clone();
+        if !flow_index.index.has_vectors() {
+            let vectors = embedder.embed(&flow_index.documents, &cx).await?;
+            let (flows, documents) = (flow_index.flows.clone(), flow_index.documents.clone());
+            let index = flow_index.index.clone().with_vectors(vectors);
+            flow_index = Arc::new(FlowIndex { project: flow_index.project, flows, documents, index });
+            *lock(&self.index) = Some(flow_index.clone());
         }
-        let whole: Vec<&str> = question.iter().map(|(_, text)| text.as_str()).collect();
-        let asked: [Arc<str>; 1] = [whole.join("\n").into()];
-        let vector = embedder.embed(&asked, &cx).await?.into_iter().next();
+        let parts: Vec<&str> = query.iter().map(|(_, text)| text.as_str()).collect();
+        let texts: [Arc<str>; 1] = [parts.join("\n").into()];
+        let vector = embedder.embed(&texts, &cx).await?.into_iter().next();
         vector
-            .map(|vector| (kept, vector))
+            .map(|vector| (flow_index, vector))
             .ok_or_else(|| crate::llm::LlmErrorKind::InvalidResponse(crate::llm::InvalidResponse::NoChoices).into())
     }
 }
@@ -164,14 +175,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What of a flow is compared: its name, what it is for, and its slots.
+/// The text of a flow that is compared: its name, description, id and slots.
 fn document(project: &Project, flow: &Flow, with_slots: bool) -> Arc<str> {
     let mut text = format!("{}: {}", flow.name, flow.description);
     if !flow.id.as_str().eq_ignore_ascii_case(&flow.name) {
         text.push('\n');
         text.push_str(flow.id.as_str());
     }
-    for collect in if with_slots { collects_of(project, flow) } else { Vec::new() } {
+    for collect in if with_slots { collects_of(project, flow, |_| true) } else { Vec::new() } {
         text.push('\n');
         text.push_str(collect.slot.as_str());
         if let Some(description) = &collect.description {
@@ -188,25 +199,25 @@ fn document(project: &Project, flow: &Flow, with_slots: bool) -> Arc<str> {
     (&*truncate(&text, TextLimit::Chars(limits::RETRIEVAL_FLOW), "")).into()
 }
 
-/// What flows are compared with, oldest first; the flag marks the newest message.
-fn question(conversation: &Conversation, turns: usize) -> Vec<(bool, String)> {
+/// The utterances that flows are compared with, oldest first; the flag marks the newest message.
+fn query(conversation: &Conversation, turns: usize) -> Vec<(bool, String)> {
     let newest = conversation.latest_message.as_ref().map_or("", |message| &*message.text);
-    let mut room = limits::RETRIEVAL_QUERY;
-    let mut parts = vec![(true, shortened(newest, &mut room))];
+    let mut remaining = limits::RETRIEVAL_QUERY;
+    let mut parts = vec![(true, shortened(newest, &mut remaining))];
     let mut users = 0;
     for item in conversation.history.iter().rev() {
-        if users >= turns || turns <= 1 || room == 0 {
+        if users >= turns || turns <= 1 || remaining == 0 {
             break;
         }
         match item {
             HistoryItem::User { text, .. } => {
                 users += 1;
-                // The first is the newest message itself.
+                // The first one is the newest message itself.
                 if users > 1 {
-                    parts.push((false, shortened(text, &mut room)));
+                    parts.push((false, shortened(text, &mut remaining)));
                 }
             }
-            HistoryItem::Bot { text, .. } if users > 0 => parts.push((false, shortened(text, &mut room))),
+            HistoryItem::Bot { text, .. } if users > 0 => parts.push((false, shortened(text, &mut remaining))),
             _ => {}
         }
     }
@@ -214,10 +225,10 @@ fn question(conversation: &Conversation, turns: usize) -> Vec<(bool, String)> {
     parts
 }
 
-fn shortened(text: &str, room: &mut usize) -> String {
+fn shortened(text: &str, remaining: &mut usize) -> String {
     let line = one_line(text);
-    let text = truncate(&line, TextLimit::Chars(*room), "");
-    *room -= text.chars().count().min(*room);
+    let text = truncate(&line, TextLimit::Chars(*remaining), "");
+    *remaining -= text.chars().count().min(*remaining);
     text.into_owned()
 }
 

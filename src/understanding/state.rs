@@ -1,4 +1,5 @@
-//! What the model is shown of flows, state and history: compact JSON and lines, in which texts of others are quoted data.
+//! Renders flows, state and history for the built-in prompt: compact JSON, and one line per utterance. Text of users and of
+//! documents is quoted, so that it cannot add lines to the prompt.
 
 use std::fmt::Write as _;
 
@@ -10,23 +11,23 @@ use segue_engine::{
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value as Json;
 
-use super::view::{Asked, View, allowed_values, is_for_models};
+use super::context::{GeneratorContext, OpenQuestion, allowed_values, is_for_models};
 use crate::limits;
 
-/// The flows that are shown, one JSON object per line. Depends on the project and the set of flows alone, so that the
-/// text stays the same from turn to turn: a slot that is only filled when asked for is left to the state.
-pub(super) fn flows(view: &View<'_>) -> String {
+/// The shown flows, one JSON object per line. The text depends on the project and the set of flows only, so that it stays the
+/// same from turn to turn. A slot with `ask_before_filling` is therefore not in it, but in [`state`] while it may be filled.
+pub(super) fn flows(context: &GeneratorContext<'_>) -> String {
     let mut out = String::new();
-    for flow in &view.shown {
+    for flow in &context.shown {
         let slots = Slots {
-            view,
-            collects: view.collects(flow, |collect| !collect.ask_before_filling && fillable(view, collect)),
+            context,
+            collects: context.collects(flow, |collect| !collect.ask_before_filling && fillable(context, collect)),
             values: false,
         };
-        let agents = view.agents_of(flow);
+        let agents = context.agents_of(flow);
         let agents: Vec<_> = agents
             .into_iter()
-            .map(|name| AgentShown { name: name.as_str(), description: view.agent_description(name) })
+            .map(|name| AgentShown { name: name.as_str(), description: context.agent_description(name) })
             .collect();
         let shown = FlowShown { flow: flow.id.as_str(), description: &flow.description, slots, agents };
         line(&mut out, &shown);
@@ -36,27 +37,27 @@ pub(super) fn flows(view: &View<'_>) -> String {
 }
 
 /// The state as one JSON object, a key per line.
-pub(super) fn state(view: &View<'_>) -> String {
+pub(super) fn state(context: &GeneratorContext<'_>) -> String {
     let mut out = String::with_capacity(512);
-    let current = view.current_flow();
+    let current = context.current_flow();
     out.push_str("{\"active_flow\": ");
     json(&mut out, &current.map(|id| id.as_str()));
     out.push_str(",\n\"open_question\": ");
-    json(&mut out, &view.asked.map(|asked| Question { view, asked }));
-    let asked = view.asked.map(|asked| asked.slot.as_str());
-    let collects = current.and_then(|id| view.project.flow(id.as_str())).map(|flow| {
-        view.collects(flow, |collect| {
-            let open = asked == Some(collect.slot.as_str());
-            !open && view.is_extractable(collect) && fillable(view, collect)
+    json(&mut out, &context.open_question.map(|open_question| QuestionShown { context, open_question }));
+    let open_question = context.open_question.map(|open_question| open_question.slot.as_str());
+    let collects = current.and_then(|id| context.project.flow(id.as_str())).map(|flow| {
+        context.collects(flow, |collect| {
+            let open = open_question == Some(collect.slot.as_str());
+            !open && context.is_extractable(collect) && fillable(context, collect)
         })
     });
     out.push_str(",\n\"slots\": ");
-    json(&mut out, &Slots { view, collects: collects.unwrap_or_default(), values: true });
-    if let Some(name) = view.active_agent() {
+    json(&mut out, &Slots { context, collects: collects.unwrap_or_default(), values: true });
+    if let Some(name) = context.active_agent() {
         out.push_str(",\n\"active_agent\": ");
-        json(&mut out, &AgentShown { name: name.as_str(), description: view.agent_description(name) });
+        json(&mut out, &AgentShown { name: name.as_str(), description: context.agent_description(name) });
     }
-    let completed: Vec<&str> = view.completed_agents().map(|name| name.as_str()).collect();
+    let completed: Vec<&str> = context.completed_agents().map(|name| name.as_str()).collect();
     if !completed.is_empty() {
         out.push_str(",\n\"completed_agents\": ");
         json(&mut out, &completed);
@@ -65,11 +66,11 @@ pub(super) fn state(view: &View<'_>) -> String {
     out
 }
 
-/// The latest utterances as lines `USER: …` and `AI: …`, oldest first; the newest message is among them. One utterance is
-/// one line, whatever is in it.
-pub(super) fn history(view: &View<'_>) -> String {
+/// The latest utterances as lines `USER: …` and `AI: …`, oldest first, including the newest message. Every utterance is on
+/// one line, whatever it contains.
+pub(super) fn history(context: &GeneratorContext<'_>) -> String {
     let mut shown: Vec<(&str, &str)> = Vec::with_capacity(limits::COMMAND_HISTORY);
-    for item in view.conversation.history.iter().rev() {
+    for item in context.conversation.history.iter().rev() {
         match item {
             HistoryItem::User { text, .. } => shown.push(("USER: ", text)),
             HistoryItem::Bot { text, kind, .. } if *kind != BotKind::Intermediate => shown.push(("AI: ", text)),
@@ -92,10 +93,10 @@ pub(super) fn history(view: &View<'_>) -> String {
     out
 }
 
-/// A text on one line, without what nobody can see.
+/// A text on one line, without invisible characters.
 pub(super) fn one_line(text: &str) -> std::borrow::Cow<'_, str> {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-        return text.into(); // the common case, without a look at each character's class
+        return text.into(); // fast path: printable ASCII needs no change
     }
     match strip_hidden(text) {
         std::borrow::Cow::Borrowed(text) => single_line(text),
@@ -103,8 +104,8 @@ pub(super) fn one_line(text: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-fn fillable(view: &View<'_>, collect: &Collect) -> bool {
-    view.project.slot(collect.slot.as_str()).is_none_or(is_for_models)
+fn fillable(context: &GeneratorContext<'_>, collect: &Collect) -> bool {
+    context.project.slot(collect.slot.as_str()).is_none_or(is_for_models)
 }
 
 #[derive(Serialize)]
@@ -123,9 +124,9 @@ struct AgentShown<'a> {
     description: &'a str,
 }
 
-/// Slots by name.
+/// Slots as a JSON object, keyed by name.
 struct Slots<'a> {
-    view: &'a View<'a>,
+    context: &'a GeneratorContext<'a>,
     collects: Vec<&'a Collect>,
     values: bool,
 }
@@ -142,9 +143,9 @@ impl Serialize for Slots<'_> {
         for collect in &self.collects {
             let name = collect.slot.as_str();
             let slot = Slot {
-                definition: self.view.project.slot(name),
+                definition: self.context.project.slot(name),
                 description: collect.description.as_deref(),
-                value: self.values.then(|| self.view.value(name)),
+                value: self.values.then(|| self.context.value(name)),
             };
             map.serialize_entry(name, &slot)?;
         }
@@ -152,7 +153,7 @@ impl Serialize for Slots<'_> {
     }
 }
 
-/// One slot: its value, and what a value must be like.
+/// One slot: its value, type, allowed values and description.
 struct Slot<'a> {
     definition: Option<&'a SlotDef>,
     description: Option<&'a str>,
@@ -185,19 +186,19 @@ impl Serialize for Slot<'_> {
     }
 }
 
-/// The open question.
-struct Question<'a> {
-    view: &'a View<'a>,
-    asked: Asked<'a>,
+/// The open question as a JSON object.
+struct QuestionShown<'a> {
+    context: &'a GeneratorContext<'a>,
+    open_question: OpenQuestion<'a>,
 }
 
-impl Serialize for Question<'_> {
+impl Serialize for QuestionShown<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let name = self.asked.slot.as_str();
-        let value = self.view.value(name);
+        let name = self.open_question.slot.as_str();
+        let value = self.context.value(name);
         let slot = Slot {
-            definition: self.view.project.slot(name),
-            description: self.asked.collect.and_then(|collect| collect.description.as_deref()),
+            definition: self.context.project.slot(name),
+            description: self.open_question.collect.and_then(|collect| collect.description.as_deref()),
             value: (!value.is_null()).then_some(value),
         };
         let mut map = serializer.serialize_map(None)?;
@@ -207,7 +208,7 @@ impl Serialize for Question<'_> {
     }
 }
 
-/// A value that fits into a prompt: long ones are cut, as text.
+/// A value that fits into a prompt: long values are truncated, and then always strings.
 fn shortened(value: &Json) -> std::borrow::Cow<'_, Json> {
     let cut = |text: &str| Json::from(&*truncate(text, TextLimit::Bytes(limits::COMMAND_VALUE), ELLIPSIS));
     match value {
@@ -225,7 +226,7 @@ fn shortened(value: &Json) -> std::borrow::Cow<'_, Json> {
 }
 
 fn json(out: &mut String, value: &impl Serialize) {
-    // Names, texts and JSON values always serialise; if one ever did not, `null` is a state that a model can read.
+    // Strings and JSON values always serialise; `null` is only a fallback.
     match serde_json::to_string(value) {
         Ok(text) => out.push_str(&text),
         Err(_) => out.push_str("null"),

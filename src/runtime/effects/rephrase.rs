@@ -11,12 +11,12 @@ use crate::{
     effect::EffectClass,
     journal::{JournaledModel, Step, StepResult, request_hash},
     llm::Llm,
+    rephrasing::{REPHRASER, RephraseRequest, Rephrasing},
     runtime::{
         project_runtime::ProjectRuntime,
         turn::{TurnFailures, TurnRecord, TurnSink},
     },
     store::{StoredReply, TurnNumber},
-    wording::{Moment, REPHRASER, Wording},
 };
 
 /// What came of a question to a response server.
@@ -30,7 +30,7 @@ enum RecordedNlgAnswer {
 /// What rephrasing needs besides the events.
 pub(in crate::runtime) struct RephraseContext<'a> {
     pub(in crate::runtime) runtime: &'a ProjectRuntime,
-    pub(in crate::runtime) wording: &'a Wording,
+    pub(in crate::runtime) rephrasing: &'a Rephrasing,
     pub(in crate::runtime) turn: TurnNumber,
     pub(in crate::runtime) record: &'a TurnRecord,
     /// What was said before in this turn.
@@ -57,12 +57,12 @@ impl RephraseContext<'_> {
                     sink.send_early(self.said, cx).await;
                     sink.send_early(&here, cx).await;
                     let project = &self.runtime.project;
-                    let moment = Moment { project, conversation, message: bot, id: id.clone() };
+                    let request = RephraseRequest { project, conversation, message: bot, id: id.clone() };
                     let step = cx.step(format_args!("word.{}", here.len()));
-                    let by_server = self.wording.is_server();
+                    let by_server = self.rephrasing.is_server();
                     let rephrased = match by_server {
-                        true => self.ask_server(&moment, &step).await,
-                        false => self.rephrase(&moment, sink, &step).await,
+                        true => self.ask_server(&request, &step).await,
+                        false => self.rephrase(&request, sink, &step).await,
                     };
                     apply_rephrasing(bot, rephrased, by_server, failures);
                 }
@@ -72,19 +72,24 @@ impl RephraseContext<'_> {
         }
     }
 
-    async fn rephrase(&self, moment: &Moment<'_>, sink: &mut TurnSink<'_>, cx: &CallContext) -> Result<Reply, String> {
-        let inner = self.runtime.wording_model.clone();
+    async fn rephrase(
+        &self,
+        request: &RephraseRequest<'_>,
+        sink: &mut TurnSink<'_>,
+        cx: &CallContext,
+    ) -> Result<Reply, String> {
+        let inner = self.runtime.rephrasing_model.clone();
         let llm: Arc<dyn Llm> = Arc::new(JournaledModel::new(inner, self.record.journal.clone()));
-        let text = self.wording.rephrase(moment, &llm, sink, cx).await?;
-        Ok(Reply { text: Some(text), ..moment.message.reply.clone() })
+        let text = self.rephrasing.rephrase(request, &llm, sink, cx).await?;
+        Ok(Reply { text: Some(text), ..request.message.reply.clone() })
     }
 
-    async fn ask_server(&self, moment: &Moment<'_>, cx: &CallContext) -> Result<Reply, String> {
-        let question = self.wording.question(moment);
-        let hash = request_hash(&question.to_string());
+    async fn ask_server(&self, request: &RephraseRequest<'_>, cx: &CallContext) -> Result<Reply, String> {
+        let body = self.rephrasing.nlg_request(request);
+        let hash = request_hash(&body.to_string());
         let step = Step { key: &cx.key, kind: "nlg", class: EffectClass::Read, request: &hash };
         let asked = async {
-            match self.wording.ask(&question, cx).await {
+            match self.rephrasing.generate(&body, cx).await {
                 Ok(reply) => RecordedNlgAnswer::Worded(Box::new(reply)),
                 Err(reason) => RecordedNlgAnswer::Failed(reason),
             }

@@ -8,7 +8,7 @@ use crate::{
     effect::EffectClass,
     journal::{Step, StepResult},
     runtime::turn::TurnContext,
-    understanding::Choice,
+    understanding::FlowSelection,
 };
 
 /// Handles [`Next::Understand`](segue_engine::dialogue::Next::Understand).
@@ -24,18 +24,18 @@ impl EffectHandler for Understand {
             // A pipeline without a generator understands structured messages alone; a waiting agent gets everything else.
             return InputKind::Commands(Vec::new());
         }
-        let (understander, project) = (&runtime.understander, &runtime.project);
+        let (generator, project) = (&runtime.command_generator, &runtime.project);
         let step = cx.step("flows");
         let choice = choose_flows(turn, &step).await;
         if let Some(choice) = &choice {
-            let shown = || understander.flows_in_prompt(choice, project, conversation);
+            let shown = || generator.flows_in_prompt(choice, project, conversation);
             record.usage.chose(&step.key, choice, shown);
         }
         let at = cx.clock.now();
         let step = cx.step("understand");
         let llm = turn.journaled(&runtime.command_model);
         let understanding =
-            understander.understand_among(choice.as_ref(), project, conversation, at, &llm, &step).await;
+            generator.generate_with_flows(choice.as_ref(), project, conversation, at, &llm, &step).await;
         record.usage.read(&step.key, &understanding.notes);
         out.failures.extend(understanding.failures.into_iter().map(|reason| ("U0501".into(), reason)));
         InputKind::Commands(understanding.commands)
@@ -43,13 +43,13 @@ impl EffectHandler for Understand {
 }
 
 /// The flows that fit the message, when there are more than the prompt may show. Recorded: a replay asks no service.
-async fn choose_flows(turn: &TurnContext<'_>, cx: &CallContext) -> Option<Choice> {
+async fn choose_flows(turn: &TurnContext<'_>, cx: &CallContext) -> Option<FlowSelection> {
     let TurnContext { runtime, conversation, record, .. } = *turn;
-    if !runtime.understander.must_choose(&runtime.project, conversation) {
+    if !runtime.command_generator.needs_flow_retrieval(&runtime.project, conversation) {
         return None;
     }
     let step = Step { key: &cx.key, kind: "flows", class: EffectClass::Read, request: "" };
-    let choose = runtime.understander.choose(&runtime.project, conversation, cx);
+    let choose = runtime.command_generator.select_flows(&runtime.project, conversation, cx);
     // Where the journal fails, the call of the model that follows stops there too.
     record.journal.once(step, choose).await.and_then(StepResult::into_outcome).ok()
 }

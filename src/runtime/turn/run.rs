@@ -81,14 +81,14 @@ pub(in crate::runtime) async fn run_turn(
         let at = if effect == 0 { inbound.at } else { record.now() };
         let input = Input { at, seed: seeds::nth(inbound.seed, effect), kind };
         // Words are chosen before anybody hears them, so what happened is applied again with the words that were chosen.
-        let before = runtime.wording.is_some().then(|| Box::new(conversation.clone()));
+        let before = runtime.rephrasing.is_some().then(|| Box::new(conversation.clone()));
         let Advance { mut events, next, reasons } = dialogue::advance(&runtime.project, conversation, input);
-        if let (Some(before), Some(wording)) = (before, &runtime.wording)
+        if let (Some(before), Some(rephrasing)) = (before, &runtime.rephrasing)
             && events.iter().any(needs_rephrasing)
         {
             *conversation = *before;
             let TurnResult { replies, failures, .. } = &mut result;
-            let context = rephrase::RephraseContext { runtime, wording, turn, record, said: replies };
+            let context = rephrase::RephraseContext { runtime, rephrasing, turn, record, said: replies };
             // Boxed, for most projects have no rephraser: its future is large.
             Box::pin(context.rephrase_responses(conversation, &mut events, sink, failures, &cx.step(effect))).await;
         }

@@ -17,7 +17,7 @@ use crate::{
     llm::{ChatRequest, ChatResponse, LlmError, LlmErrorKind},
     store::StoreError,
     tools::ToolInfo,
-    understanding::Choice,
+    understanding::FlowSelection,
 };
 
 /// One effect, for the trace.
@@ -139,22 +139,22 @@ impl UsageMeter {
         }
     }
     /// Notes which flows the prompt showed.
-    pub(in crate::runtime) fn chose(&self, key: &StepKey, choice: &Choice, shown: impl FnOnce() -> Vec<FlowId>) {
+    pub(in crate::runtime) fn chose(&self, key: &StepKey, choice: &FlowSelection, shown: impl FnOnce() -> Vec<FlowId>) {
         self.note(|| TraceEntry::FlowsChosen {
             key: key.to_string(),
-            by_meaning: choice.by_meaning,
+            by_meaning: choice.used_embeddings,
             flows_from_semantic_search: choice.flows.iter().map(|(flow, near)| (flow.to_string(), *near)).collect(),
             flows_in_prompt: shown().iter().map(ToString::to_string).collect(),
-            trouble: choice.trouble.clone(),
+            trouble: choice.embedding_error.clone(),
         });
     }
     /// Notes what was found in documents.
     pub(in crate::runtime) fn looked(&self, key: &StepKey, looked: &SearchResult) {
-        let found = looked.found.iter().map(|found| (found.passage.source().to_owned(), found.score));
+        let found = looked.passages.iter().map(|found| (found.passage.source().to_owned(), found.score));
         self.note(|| TraceEntry::DocumentsSearched {
             key: key.to_string(),
-            question: looked.question.clone(),
-            by_meaning: looked.by_meaning,
+            question: looked.query.clone(),
+            by_meaning: looked.used_embeddings,
             found: found.collect(),
             notes: looked.notes.clone(),
         });

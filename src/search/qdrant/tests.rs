@@ -1,4 +1,4 @@
-//! Against answers as the interface's description shows them.
+//! The client against answers in the form of the published API description.
 
 use crate::test_server::{Exchange, answering};
 use serde_json::{Value as Json, json};
@@ -18,40 +18,41 @@ fn def(url: &str) -> QdrantDef {
     }
 }
 
-async fn ask(
+async fn search(
     change: impl Fn(&mut QdrantDef),
     answers: Vec<(u16, Json)>,
-) -> (Result<Vec<Found>, QdrantError>, Vec<Exchange>) {
-    let (base, heard) = answering(answers.into_iter().map(|(status, body)| (status, body.to_string())).collect()).await;
+) -> (Result<Vec<ScoredPassage>, QdrantError>, Vec<Exchange>) {
+    let (base, requests) =
+        answering(answers.into_iter().map(|(status, body)| (status, body.to_string())).collect()).await;
     let mut def = def(&base);
     change(&mut def);
     let qdrant = Qdrant::new(&def, HttpClients::new()).unwrap();
     let cx = ManualClock::new().context(Duration::from_secs(60));
     let found = qdrant.nearest(&[0.6, 0.8], 3, 0.25, &cx).await;
-    (found, heard.take())
+    (found, requests.take())
 }
 
-fn queried(points: Json) -> (u16, Json) {
+fn query_answer(points: Json) -> (u16, Json) {
     (200, json!({"usage": null, "time": 0.0007, "status": "ok", "result": {"points": points}}))
 }
 
 #[tokio::test]
-async fn a_whole_exchange() {
+async fn query_request_and_answer_have_the_published_form() {
     let points = json!([
         {"id": 7, "version": 3, "score": 0.91, "payload": {"page_content": "Dogs travel free.", "metadata": {"source": "pets.md"}}},
         {"id": "5c56c793-69f3-4fbf-87e6-c4bf54c28c26", "version": 3, "score": 0.5,
          "payload": {"text": "Bikes cost 5.", "title": "Bikes", "answer": "5"}},
         {"id": 9, "version": 3, "score": 0.4, "payload": {"image": "x.png"}},
     ]);
-    let (found, heard) = ask(|_| {}, vec![queried(points)]).await;
+    let (found, requests) = search(|_| {}, vec![query_answer(points)]).await;
     let found = found.unwrap();
-    let seen: Vec<_> = found.iter().map(|one| (&*one.passage.text, one.passage.source(), one.score)).collect();
-    assert_eq!(seen, [("Dogs travel free.", "pets.md", 0.91), ("Bikes cost 5.", "Bikes", 0.5)]);
+    let texts: Vec<_> = found.iter().map(|one| (&*one.passage.text, one.passage.source(), one.score)).collect();
+    assert_eq!(texts, [("Dogs travel free.", "pets.md", 0.91), ("Bikes cost 5.", "Bikes", 0.5)]);
     assert_eq!(found[1].passage.answer(), Some("5"));
-    let head = heard[0].head.to_lowercase();
+    let head = requests[0].head.to_lowercase();
     assert!(head.starts_with("post /collections/travel%20faq/points/query http/1.1\r\n"), "{head}");
     assert!(head.contains("\r\napi-key: hunter2-long\r\n"), "{head}");
-    let sent: Json = serde_json::from_str(&heard[0].body).unwrap();
+    let sent: Json = serde_json::from_str(&requests[0].body).unwrap();
     assert_eq!(sent["limit"], 3);
     assert_eq!((&sent["with_payload"], &sent["score_threshold"]), (&json!(true), &json!(0.25)));
     assert_eq!(sent["query"].as_array().unwrap().len(), 2);
@@ -59,7 +60,7 @@ async fn a_whole_exchange() {
 }
 
 #[tokio::test]
-async fn keys_of_the_payload_and_the_name_of_the_vector_are_taken_from_the_entry() {
+async fn payload_keys_and_vector_name_of_the_configuration_are_used() {
     let change = |def: &mut QdrantDef| {
         def.vector_name = Some("dense".into());
         def.content_key = Some("body".into());
@@ -67,34 +68,34 @@ async fn keys_of_the_payload_and_the_name_of_the_vector_are_taken_from_the_entry
         def.url += "/behind/a/proxy/";
     };
     let points = json!([{"id": 1, "score": 0.9, "payload": {"body": "b", "text": "t", "about": {"source": "s"}}}]);
-    let (found, heard) = ask(change, vec![queried(points)]).await;
+    let (found, requests) = search(change, vec![query_answer(points)]).await;
     let found = found.unwrap();
     assert_eq!((&*found[0].passage.text, found[0].passage.source()), ("b", "s"));
-    assert!(heard[0].head.starts_with("POST /behind/a/proxy/collections/"), "{}", heard[0].head);
-    assert_eq!(serde_json::from_str::<Json>(&heard[0].body).unwrap()["using"], "dense");
+    assert!(requests[0].head.starts_with("POST /behind/a/proxy/collections/"), "{}", requests[0].head);
+    assert_eq!(serde_json::from_str::<Json>(&requests[0].body).unwrap()["using"], "dense");
 }
 
 #[tokio::test]
-async fn older_servers_are_asked_the_older_way() {
+async fn servers_before_1_10_are_called_at_points_search() {
     let points = json!([{"id": 1, "version": 0, "score": 0.9, "payload": {"text": "t"}}]);
     let answers = vec![(404, json!({})), (200, json!({"result": points, "status": "ok", "time": 0.1}))];
-    let (found, heard) = ask(|def| def.vector_name = Some("dense".into()), answers).await;
+    let (found, requests) = search(|def| def.vector_name = Some("dense".into()), answers).await;
     assert_eq!(found.unwrap().len(), 1);
-    assert!(heard[1].head.starts_with("POST /collections/travel%20faq/points/search "), "{}", heard[1].head);
-    let sent: Json = serde_json::from_str(&heard[1].body).unwrap();
+    assert!(requests[1].head.starts_with("POST /collections/travel%20faq/points/search "), "{}", requests[1].head);
+    let sent: Json = serde_json::from_str(&requests[1].body).unwrap();
     assert_eq!(sent["vector"]["name"], "dense");
 }
 
 #[tokio::test]
-async fn failures_are_typed_and_say_what_to_check() {
+async fn errors_name_the_setting_to_check() {
     let missing = json!({"status": {"error": "Not found: Collection `travel faq` doesn't exist!"}, "time": 0.1});
     for (answers, part) in [
         (vec![(404, missing.clone()), (404, missing)], "check `collection`"),
         (vec![(401, json!("Must provide an API key"))], "check `api_key`"),
         (vec![(400, json!({"status": {"error": "Wrong input: Vector dimension error"}}))], "Vector dimension error"),
-        (vec![(200, json!({"result": {"groups": []}}))], "`result` holds no points"),
+        (vec![(200, json!({"result": {"groups": []}}))], "`result` contains no points"),
     ] {
-        let (found, _) = ask(|_| {}, answers).await;
+        let (found, _) = search(|_| {}, answers).await;
         let error = found.unwrap_err().to_string();
         assert!(error.contains(part) && !error.contains("hunter2"), "{error}");
     }
@@ -106,7 +107,7 @@ async fn failures_are_typed_and_say_what_to_check() {
 }
 
 #[tokio::test]
-async fn a_store_that_says_nothing_is_given_up_in_time() {
+async fn a_server_that_does_not_answer_times_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let clock = ManualClock::new();
@@ -118,5 +119,5 @@ async fn a_store_that_says_nothing_is_given_up_in_time() {
         tokio::task::yield_now().await;
     }
     clock.advance(limits::KNOWLEDGE_WAIT);
-    assert_eq!(call.await.unwrap().unwrap_err(), QdrantError::Stopped(WaitError::DeadlinePassed));
+    assert_eq!(call.await.unwrap().unwrap_err(), QdrantError::NoResponse(WaitError::DeadlinePassed));
 }

@@ -1,17 +1,17 @@
-//! The text forms of commands, of all generations, read in one pass.
+//! Parses a model's answer into commands, in one pass. It accepts the text forms of all Rasa command generators: words
+//! (`start flow x`, at the start of a line) and calls (`StartFlow(x)`, anywhere in a line).
 //!
-//! Words (`start flow x`, at the head of a line) and calls (`StartFlow(x)`, anywhere in a line). Total: whatever a model
-//! writes is either a command or dropped with a reason and a place. Linear: no part of a line is read more than a fixed
-//! number of times. A line that sets a slot yields nothing else, whatever its value holds: a value is what a person wrote,
-//! and must not become a command.
+//! Parsing never fails: every line is either a command or is dropped with a reason and a position. It is linear: no part of a
+//! line is read more than a fixed number of times. A line that sets a slot yields no other command, whatever its value
+//! contains: values come from users and must not become commands.
 
-mod calls;
-mod fields;
-mod items;
+mod call_form;
+mod command_names;
+mod json_form;
 mod names;
 #[cfg(test)]
 pub(super) mod tests;
-mod verbs;
+mod values;
 
 use std::fmt;
 
@@ -21,49 +21,49 @@ use segue_engine::{
     text::{ELLIPSIS, TextLimit, truncate},
 };
 
-use self::verbs::Verb;
+use self::command_names::CommandName;
 use super::CANNOT_HANDLE;
 use crate::limits;
 
-/// Reads answers about one project.
+/// The parser of answers for one project.
 pub(super) struct Grammar<'a> {
     pub(super) project: &'a Project,
-    /// The flow under way and those that called it, which `cancel flow` may name; empty: any.
+    /// The active flow and its callers, which `cancel flow` may name. When empty, it may name any flow.
     pub(super) active: Vec<&'a str>,
 }
 
-/// What was read.
+/// The commands of an answer and the parts that are none.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Parsed {
-    /// In the order of the answer, no two the same.
+    /// The commands in the order of the answer, without duplicates.
     pub(super) commands: Vec<Command>,
-    /// What was left out, and why.
-    pub(super) dropped: Vec<Dropped>,
-    /// Prose stands between commands: they may be alternatives that the model only considers.
-    pub(super) is_broken_up: bool,
-    /// A form of the prompt was repeated with its placeholders.
-    pub(super) is_echo: bool,
-    prose_since: bool,
+    /// The parts of the answer that are no commands.
+    pub(super) dropped: Vec<DroppedText>,
+    /// There is prose between commands: they may be alternatives that the model only considers.
+    pub(super) has_prose_between: bool,
+    /// The answer contains a placeholder of the prompt, such as `<flow>`.
+    pub(super) repeats_prompt: bool,
+    prose_since_last_command: bool,
 }
 
 /// A part of an answer that is no command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Dropped {
-    /// Line of the answer, from 1.
+pub(super) struct DroppedText {
+    /// The line of the answer, counted from 1 without empty lines.
     pub(super) line: usize,
-    /// Where the trouble is, in characters, from 1.
+    /// The character where the dropped part begins, counted from 1.
     pub(super) column: usize,
-    /// The line, cut short.
+    /// The line, truncated.
     pub(super) text: String,
-    /// Why.
-    pub(super) why: Why,
+    /// Why it was dropped.
+    pub(super) reason: DropReason,
 }
 
 /// Why a part of an answer is no command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    /// It has no known form.
-    Prose,
+pub(super) enum DropReason {
+    /// It has the form of no command.
+    NotACommand,
     /// The name that must follow is missing.
     NoName,
     /// `set slot` without a value.
@@ -74,105 +74,105 @@ pub(super) enum Why {
     UnknownSlot,
     /// No agent of that name.
     UnknownAgent,
-    /// Words follow a form that takes none.
-    Surplus,
-    /// A form of an older generation that does nothing here.
+    /// Text follows a command that takes no arguments.
+    UnexpectedArguments,
+    /// A command of Rasa that Segue does not execute.
     NotOffered,
-    /// A flow that is not under way cannot be stopped.
+    /// `cancel flow` names a flow that is not active.
     NotActive,
-    /// The same command stands there before.
-    Again,
-    /// The limit of the answer cut it: nobody knows how it goes on.
-    Cut,
-    /// Past the limits of lines or commands.
-    TooMuch,
+    /// The same command precedes it.
+    Duplicate,
+    /// The token limit of the answer ended this line, so it may be incomplete.
+    Truncated,
+    /// The answer has more lines or commands than the limits allow.
+    LimitExceeded,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Prose => "no action has this form",
+            Self::NotACommand => "no action has this form",
             Self::NoName => "a name must follow",
             Self::NoValue => "a value must follow the slot",
             Self::UnknownFlow => "there is no such flow to start",
             Self::UnknownSlot => "there is no such slot",
             Self::UnknownAgent => "there is no such agent",
-            Self::Surplus => "nothing may follow this action",
+            Self::UnexpectedArguments => "nothing may follow this action",
             Self::NotOffered => "this action is not on offer",
             Self::NotActive => "only the active flow can be cancelled",
-            Self::Again => "the same action stands there before",
-            Self::Cut => "the answer was cut off here",
-            Self::TooMuch => "the answer is too long",
+            Self::Duplicate => "the same action was given before",
+            Self::Truncated => "the answer was cut off here",
+            Self::LimitExceeded => "the answer is too long",
         })
     }
 }
 
-impl fmt::Display for Dropped {
+impl fmt::Display for DroppedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {:?}: {}", self.line, self.column, self.text, self.why)
+        write!(f, "line {}, column {}: {:?}: {}", self.line, self.column, self.text, self.reason)
     }
 }
 
-/// Where the parser is: for reasons.
+/// The line that is parsed and its number, for the positions of dropped parts.
 #[derive(Clone, Copy)]
-struct At<'t> {
+struct LinePosition<'t> {
     number: usize,
     line: &'t str,
 }
 
-/// Where `part` begins in `whole`; 0 when it is no piece of it.
+/// The byte offset of `part` in `whole`; 0 when it is no part of it.
 fn offset(whole: &str, part: &str) -> usize {
     let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
     if start <= whole.len() { start } else { 0 }
 }
 
 impl Parsed {
-    fn drop(&mut self, at: At<'_>, part: &str, why: Why) {
-        // One reason for each of the lines that are read, and the same again for lists of names.
+    fn drop(&mut self, at: LinePosition<'_>, part: &str, reason: DropReason) {
+        // One entry for each line, and as many again for lists of names.
         if self.dropped.len() >= 2 * limits::COMMAND_LINES {
             return;
         }
         let before = at.line.get(..offset(at.line, part)).unwrap_or_default();
-        let text = truncate(at.line.trim(), TextLimit::Chars(SHOWN), ELLIPSIS).into_owned();
-        self.dropped.push(Dropped { line: at.number, column: before.chars().count() + 1, text, why });
+        let text = truncate(at.line.trim(), TextLimit::Chars(REASON_CHARS), ELLIPSIS).into_owned();
+        self.dropped.push(DroppedText { line: at.number, column: before.chars().count() + 1, text, reason });
     }
 
-    fn push(&mut self, at: At<'_>, part: &str, command: Command) {
+    fn push(&mut self, at: LinePosition<'_>, part: &str, command: Command) {
         if self.commands.contains(&command) {
-            self.drop(at, part, Why::Again);
+            self.drop(at, part, DropReason::Duplicate);
         } else if self.commands.len() >= limits::COMMANDS_MAX {
-            self.drop(at, part, Why::TooMuch);
+            self.drop(at, part, DropReason::LimitExceeded);
         } else {
-            self.is_broken_up |= self.prose_since && !self.commands.is_empty();
+            self.has_prose_between |= self.prose_since_last_command && !self.commands.is_empty();
             self.commands.push(command);
         }
-        self.prose_since = false;
+        self.prose_since_last_command = false;
     }
 
-    /// `cannot handle` says nothing beside other commands.
-    fn without_empty_hands(mut self) -> Self {
-        let empty_handed = |command: &Command| matches!(command, Command::CannotHandle { .. });
-        if !self.commands.iter().all(empty_handed) {
-            self.commands.retain(|command| !empty_handed(command));
+    /// Removes `cannot handle` when there are other commands.
+    fn drop_redundant_cannot_handle(mut self) -> Self {
+        let is_cannot_handle = |command: &Command| matches!(command, Command::CannotHandle { .. });
+        if !self.commands.iter().all(is_cannot_handle) {
+            self.commands.retain(|command| !is_cannot_handle(command));
         }
         self
     }
 
-    fn prose(&mut self, at: At<'_>, part: &str) {
-        // A heading between commands takes nothing back.
-        self.prose_since |= !at.line.trim_end().ends_with([':', '*', '#']);
-        self.drop(at, part, Why::Prose);
+    fn drop_prose(&mut self, at: LinePosition<'_>, part: &str) {
+        // A heading between commands does not count as prose.
+        self.prose_since_last_command |= !at.line.trim_end().ends_with([':', '*', '#']);
+        self.drop(at, part, DropReason::NotACommand);
     }
 }
 
-/// Characters of a line that a reason shows.
-const SHOWN: usize = 80;
-/// Commands, calls or names that are read in one line.
-const PER_LINE: usize = 2 * limits::COMMANDS_MAX;
+/// How many characters of a line [`DroppedText::text`] shows.
+const REASON_CHARS: usize = 80;
+/// How many commands, calls or names are parsed in one line.
+const MAX_PER_LINE: usize = 2 * limits::COMMANDS_MAX;
 
 impl Grammar<'_> {
-    /// Reads an answer. `is_cut`: a limit ended it, so that its last line may be incomplete and does not count.
-    pub(super) fn read(&self, text: &str, is_cut: bool) -> Parsed {
+    /// Parses an answer. `is_truncated`: the token limit ended it, so its last line may be incomplete and is dropped.
+    pub(super) fn parse(&self, text: &str, is_truncated: bool) -> Parsed {
         let mut parsed = Parsed::default();
         let mut lines = text.split(['\n', '\r']).enumerate().peekable();
         let mut number = 0;
@@ -182,67 +182,74 @@ impl Grammar<'_> {
                 continue;
             }
             number += 1;
-            let at = At { number, line };
+            let at = LinePosition { number, line };
             if number > limits::COMMAND_LINES {
-                parsed.drop(at, line, Why::TooMuch);
+                parsed.drop(at, line, DropReason::LimitExceeded);
                 break;
             }
-            if is_cut && is_last {
-                parsed.drop(at, line, Why::Cut);
+            if is_truncated && is_last {
+                parsed.drop(at, line, DropReason::Truncated);
                 continue;
             }
-            self.line(At { line: self.alias(line).unwrap_or(line), ..at }, &mut parsed);
+            self.parse_line(LinePosition { line: self.alias(line).unwrap_or(line), ..at }, &mut parsed);
         }
-        parsed.without_empty_hands()
+        parsed.drop_redundant_cannot_handle()
     }
 
-    /// The command that a line stands for by the project's own word.
+    /// The command that an alias of the project replaces this line by.
     fn alias(&self, line: &str) -> Option<&str> {
         let aliases = self.project.config.generator.as_ref().map(|generator| generator.aliases.as_slice());
         let mut aliases = aliases.unwrap_or_default().iter();
         aliases.find(|alias| alias.line.is_match(line).is_match()).map(|alias| &*alias.command)
     }
 
-    fn line(&self, at: At<'_>, parsed: &mut Parsed) {
+    fn parse_line(&self, at: LinePosition<'_>, parsed: &mut Parsed) {
         let line = at.line;
         if line.trim_start().starts_with("```") {
             return; // the fence of a code block, with or without a language
         }
-        parsed.is_echo |= ["<flow>", "<slot>", "<value>", "<agent>"].iter().any(|mark| line.contains(mark));
-        let body = verbs::head(line);
+        parsed.repeats_prompt |= ["<flow>", "<slot>", "<value>", "<agent>"].iter().any(|mark| line.contains(mark));
+        let body = command_names::line_start(line);
         if body.is_empty() {
             return;
         }
-        match verbs::strip(body) {
-            Some((_, rest)) if rest.trim_start().starts_with('(') && self.calls(at, parsed) => {}
-            Some((verb, rest)) => self.words(at, body, verb, rest, parsed),
-            None if self.calls(at, parsed) => {}
-            None => parsed.prose(at, body),
+        match command_names::strip_name(body) {
+            Some((_, rest)) if rest.trim_start().starts_with('(') && self.parse_calls(at, parsed) => {}
+            Some((command_name, rest)) => self.parse_words(at, body, command_name, rest, parsed),
+            None if self.parse_calls(at, parsed) => {}
+            None => parsed.drop_prose(at, body),
         }
     }
 
-    /// Reads commands written as words, from the first verb on.
-    fn words(&self, at: At<'_>, body: &str, verb: Verb, rest: &str, parsed: &mut Parsed) {
-        let (mut body, mut verb, mut rest) = (body, verb, rest);
-        for _ in 0..PER_LINE {
-            let after = match verb {
-                Verb::Set => return self.set_words(at, body, rest, parsed),
-                Verb::Clarify => return self.clarify(at, body, rest, parsed),
-                Verb::Start => self.start_words(at, body, rest, parsed),
-                Verb::Restart => self.restart_words(at, body, rest, parsed),
-                _ => self.bare(at, body, verb, rest, parsed),
+    /// Parses commands written as words, from the first command name on.
+    fn parse_words(
+        &self,
+        at: LinePosition<'_>,
+        body: &str,
+        command_name: CommandName,
+        rest: &str,
+        parsed: &mut Parsed,
+    ) {
+        let (mut body, mut command_name, mut rest) = (body, command_name, rest);
+        for _ in 0..MAX_PER_LINE {
+            let after = match command_name {
+                CommandName::Set => return self.parse_set(at, body, rest, parsed),
+                CommandName::Clarify => return self.parse_clarify(at, body, rest, parsed),
+                CommandName::Start => self.parse_start(at, body, rest, parsed),
+                CommandName::Restart => self.parse_restart(at, body, rest, parsed),
+                _ => self.parse_without_arguments(at, body, command_name, rest, parsed),
             };
-            // Two actions on one line: only behind a clear sign, and never behind a value.
-            let Some(next) = verbs::joined(after) else { return };
-            let Some((next_verb, next_rest)) = verbs::strip(next) else { return };
-            (body, verb, rest) = (next, next_verb, next_rest);
+            // A second command on the line counts only after a separator, and never after a value.
+            let Some(next) = command_names::next_command(after) else { return };
+            let Some((next_name, next_rest)) = command_names::strip_name(next) else { return };
+            (body, command_name, rest) = (next, next_name, next_rest);
         }
     }
 
-    fn start_words<'t>(&self, at: At<'t>, body: &'t str, rest: &'t str, parsed: &mut Parsed) -> &'t str {
+    fn parse_start<'t>(&self, at: LinePosition<'t>, body: &'t str, rest: &'t str, parsed: &mut Parsed) -> &'t str {
         let (name, after) = names::take(rest);
         if name.is_empty() {
-            parsed.drop(at, rest, Why::NoName);
+            parsed.drop(at, rest, DropReason::NoName);
             return "";
         }
         if let Some(flow) = self.flow(name) {
@@ -253,54 +260,54 @@ impl Grammar<'_> {
         let clause = names::clause(rest);
         match self.flow(clause) {
             Some(flow) => parsed.push(at, body, Command::StartFlow { flow }),
-            None => parsed.drop(at, name, Why::UnknownFlow),
+            None => parsed.drop(at, name, DropReason::UnknownFlow),
         }
         rest.get(offset(rest, clause) + clause.len()..).unwrap_or_default()
     }
 
-    fn restart_words<'t>(&self, at: At<'t>, body: &'t str, rest: &'t str, parsed: &mut Parsed) -> &'t str {
+    fn parse_restart<'t>(&self, at: LinePosition<'t>, body: &'t str, rest: &'t str, parsed: &mut Parsed) -> &'t str {
         let (name, after) = names::take(rest);
         match self.agent(name) {
             Some(agent_id) => parsed.push(at, body, Command::RestartAgent { agent_id }),
-            None => parsed.drop(at, rest, if name.is_empty() { Why::NoName } else { Why::UnknownAgent }),
+            None => parsed.drop(at, rest, if name.is_empty() { DropReason::NoName } else { DropReason::UnknownAgent }),
         }
         after
     }
 
-    fn set_words(&self, at: At<'_>, body: &str, rest: &str, parsed: &mut Parsed) {
+    fn parse_set(&self, at: LinePosition<'_>, body: &str, rest: &str, parsed: &mut Parsed) {
         let (name, after) = names::take(rest);
         if name.is_empty() {
-            return parsed.drop(at, rest, Why::NoName);
+            return parsed.drop(at, rest, DropReason::NoName);
         }
         let spaced = if self.slot(name).is_none() { self.spaced_slot(rest) } else { None };
         let (name, value) = spaced.unwrap_or((name, after));
-        self.set(at, body, name, fields::value_of_words(value), parsed);
+        self.set_slot(at, body, name, values::value_of_words(value), parsed);
     }
 
-    /// Fills a slot, by the names and values as they were written.
-    fn set(&self, at: At<'_>, body: &str, name: &str, value: Option<&str>, parsed: &mut Parsed) {
+    /// Adds the command that fills a slot, from the name and value as the model wrote them.
+    fn set_slot(&self, at: LinePosition<'_>, body: &str, name: &str, value: Option<&str>, parsed: &mut Parsed) {
         let Some(slot) = self.slot(name) else {
-            // Some models take the flow for a slot.
+            // Some models write a flow as a slot.
             let flow = value.filter(|_| names::same(name, "flow_name") || names::same(name, "flow"));
-            return match flow.and_then(|value| self.flow(fields::trimmed(value))) {
+            return match flow.and_then(|value| self.flow(values::trimmed(value))) {
                 Some(flow) => parsed.push(at, body, Command::StartFlow { flow }),
-                None => parsed.drop(at, name, Why::UnknownSlot),
+                None => parsed.drop(at, name, DropReason::UnknownSlot),
             };
         };
-        let Some(value) = value else { return parsed.drop(at, name, Why::NoValue) };
-        let value = fields::value(value, &slot.kind);
-        parsed.push(at, body, Command::SetSlot { name: slot.name.clone(), value, extractor: fields::BY });
+        let Some(value) = value else { return parsed.drop(at, name, DropReason::NoValue) };
+        let value = values::value(value, &slot.kind);
+        parsed.push(at, body, Command::SetSlot { name: slot.name.clone(), value, extractor: values::FILLED_BY });
     }
 
-    /// Options of a clarification, from here to the end of the text.
-    fn clarify(&self, at: At<'_>, body: &str, options: &str, parsed: &mut Parsed) {
-        let options: Vec<&str> = names::list(options).take(PER_LINE).collect();
+    /// Parses the options of a clarification; they extend to the end of the text.
+    fn parse_clarify(&self, at: LinePosition<'_>, body: &str, options: &str, parsed: &mut Parsed) {
+        let options: Vec<&str> = names::list(options).take(MAX_PER_LINE).collect();
         let mut known = Vec::new();
         for name in &options {
             match self.flow(name) {
                 Some(flow) if !known.contains(&flow) => known.push(flow),
                 Some(_) => {}
-                None => parsed.drop(at, name, Why::UnknownFlow),
+                None => parsed.drop(at, name, DropReason::UnknownFlow),
             }
         }
         known.sort_unstable();
@@ -311,41 +318,51 @@ impl Grammar<'_> {
         }
     }
 
-    /// A command without arguments; a name that can only mean what is meant anyway may follow.
-    fn bare<'t>(&self, at: At<'t>, body: &'t str, verb: Verb, rest: &'t str, parsed: &mut Parsed) -> &'t str {
-        let command = match verb {
-            Verb::Cancel => Command::CancelFlow,
-            Verb::Skip => Command::SkipQuestion,
-            Verb::Search => Command::Search,
-            Verb::ChitChat => Command::ChitChat,
-            Verb::HandOver => Command::HumanHandoff,
-            Verb::Repeat => Command::RepeatBotMessages,
-            Verb::Continue => Command::ContinueAgent,
-            Verb::CannotHandle => Command::CannotHandle { reason: CANNOT_HANDLE.into() },
+    /// Parses a command without arguments. A name that does not change its meaning may follow: the active flow after
+    /// `cancel flow`, an agent after `continue agent`, a slot after `skip question`.
+    fn parse_without_arguments<'t>(
+        &self,
+        at: LinePosition<'t>,
+        body: &'t str,
+        command_name: CommandName,
+        rest: &'t str,
+        parsed: &mut Parsed,
+    ) -> &'t str {
+        let command = match command_name {
+            CommandName::Cancel => Command::CancelFlow,
+            CommandName::Skip => Command::SkipQuestion,
+            CommandName::Search => Command::Search,
+            CommandName::ChitChat => Command::ChitChat,
+            CommandName::HandOver => Command::HumanHandoff,
+            CommandName::Repeat => Command::RepeatBotMessages,
+            CommandName::Continue => Command::ContinueAgent,
+            CommandName::CannotHandle => Command::CannotHandle { reason: CANNOT_HANDLE.into() },
             _ => {
-                parsed.drop(at, body, Why::NotOffered);
+                parsed.drop(at, body, DropReason::NotOffered);
                 return "";
             }
         };
         let (name, after) = names::take(rest);
-        if fields::is_remark(rest) || verbs::joined(rest).is_some_and(|next| verbs::strip(next).is_some()) {
+        if values::is_remark(rest)
+            || command_names::next_command(rest).is_some_and(|next| command_names::strip_name(next).is_some())
+        {
             parsed.push(at, body, command);
             return rest;
         }
-        let fits = match verb {
-            Verb::Cancel if !fields::is_remark(after) => Err(Why::Surplus),
-            Verb::Cancel => match self.flow(name) {
+        let fits = match command_name {
+            CommandName::Cancel if !values::is_remark(after) => Err(DropReason::UnexpectedArguments),
+            CommandName::Cancel => match self.flow(name) {
                 Some(flow) if self.active.is_empty() || self.active.contains(&flow.as_str()) => Ok(()),
-                Some(_) => Err(Why::NotActive),
-                None => Err(Why::Surplus),
+                Some(_) => Err(DropReason::NotActive),
+                None => Err(DropReason::UnexpectedArguments),
             },
-            Verb::Continue if fields::is_remark(after) && self.agent(name).is_some() => Ok(()),
-            Verb::Skip if fields::is_remark(after) && self.slot(name).is_some() => Ok(()),
-            _ => Err(Why::Surplus),
+            CommandName::Continue if values::is_remark(after) && self.agent(name).is_some() => Ok(()),
+            CommandName::Skip if values::is_remark(after) && self.slot(name).is_some() => Ok(()),
+            _ => Err(DropReason::UnexpectedArguments),
         };
         match fits {
             Ok(()) => parsed.push(at, body, command),
-            Err(why) => parsed.drop(at, rest, why),
+            Err(reason) => parsed.drop(at, rest, reason),
         }
         after
     }

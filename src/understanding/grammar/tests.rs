@@ -1,4 +1,4 @@
-//! Text forms and what they come to.
+//! The text forms and the commands they are parsed into.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ pub(in crate::understanding) fn short(commands: &[Command]) -> String {
 }
 
 const FORMS: &[(&str, &str)] = &[
-    // the plain forms
+    // words
     ("start flow transfer_money", "start transfer_money"),
     ("start flow check-balance", "start check-balance"),
     ("set slot amount 50", r#"set amount="50""#),
@@ -55,7 +55,7 @@ const FORMS: &[(&str, &str)] = &[
     ("cannot handle", "cannot"),
     ("change flow", ""),
     ("correct slot amount 5", ""),
-    // the older calls
+    // calls
     ("StartFlow(transfer_money)", "start transfer_money"),
     ("StartFlow('check-balance')", "start check-balance"),
     ("StartFlow( \"transfer_money\" )", "start transfer_money"),
@@ -103,7 +103,7 @@ const FORMS: &[(&str, &str)] = &[
     ("MySetSlot(amount, 5)", ""),
     ("StartFlow(nothing)", ""),
     ("StartFlow()", ""),
-    // what stands before
+    // text before a command
     ("  start flow transfer_money", "start transfer_money"),
     ("- start flow transfer_money", "start transfer_money"),
     ("* cancel flow", "cancel"),
@@ -125,7 +125,7 @@ const FORMS: &[(&str, &str)] = &[
     ("please start flow transfer_money", ""),
     ("then cancel flow", ""),
     ("The user wants to start flow transfer_money", ""),
-    // what stands around names
+    // text around names
     ("start flow 'transfer_money'", "start transfer_money"),
     ("start flow \"transfer_money\"", "start transfer_money"),
     ("start flow `transfer_money`", "start transfer_money"),
@@ -225,7 +225,7 @@ const FORMS: &[(&str, &str)] = &[
     ("disambiguate flows unheard_of", ""),
     ("disambiguate flows <flow> <flow>", "clarify"),
     ("disambiguate flows", "clarify"),
-    // what follows commands without arguments
+    // text after commands without arguments
     ("cancel flow.", "cancel"),
     ("cancel flow()", "cancel"),
     ("cancel flow (they said stop)", "cancel"),
@@ -268,13 +268,13 @@ const FORMS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn forms_come_to_their_commands() {
+fn every_form_is_parsed_into_its_commands() {
     assert!(FORMS.len() >= 150, "{}", FORMS.len());
     let project = bank();
     let wrong: Vec<String> = FORMS
         .iter()
         .filter_map(|(text, expected)| {
-            let found = short(&grammar(&project).read(text, false).commands);
+            let found = short(&grammar(&project).parse(text, false).commands);
             (found != *expected).then(|| format!("{text:?}: {found:?} instead of {expected:?}"))
         })
         .collect();
@@ -282,39 +282,39 @@ fn forms_come_to_their_commands() {
 }
 
 #[test]
-fn what_is_dropped_says_where_and_why() {
+fn dropped_text_has_a_position_and_a_reason() {
     let project = bank();
-    for (text, line, column, why) in [
-        ("cancel flow\n\n  ü start flow x", 2, 3, Why::Prose),
-        ("- start flow nöthing", 1, 14, Why::UnknownFlow),
-        ("start flow", 1, 11, Why::NoName),
-        ("set slot unheard_of 5", 1, 10, Why::UnknownSlot),
-        ("set slot amount", 1, 10, Why::NoValue),
-        ("restart agent nobody", 1, 14, Why::UnknownAgent),
-        ("cancel flow right now", 1, 12, Why::Surplus),
-        ("cancel flow check-balance", 1, 12, Why::NotActive),
-        ("change flow", 1, 1, Why::NotOffered),
-        ("cancel flow\ncancel flow", 2, 1, Why::Again),
-        ("disambiguate flows transfer_money, x", 1, 36, Why::UnknownFlow),
+    for (text, line, column, reason) in [
+        ("cancel flow\n\n  ü start flow x", 2, 3, DropReason::NotACommand),
+        ("- start flow nöthing", 1, 14, DropReason::UnknownFlow),
+        ("start flow", 1, 11, DropReason::NoName),
+        ("set slot unheard_of 5", 1, 10, DropReason::UnknownSlot),
+        ("set slot amount", 1, 10, DropReason::NoValue),
+        ("restart agent nobody", 1, 14, DropReason::UnknownAgent),
+        ("cancel flow right now", 1, 12, DropReason::UnexpectedArguments),
+        ("cancel flow check-balance", 1, 12, DropReason::NotActive),
+        ("change flow", 1, 1, DropReason::NotOffered),
+        ("cancel flow\ncancel flow", 2, 1, DropReason::Duplicate),
+        ("disambiguate flows transfer_money, x", 1, 36, DropReason::UnknownFlow),
     ] {
-        let dropped = grammar(&project).read(text, false).dropped;
+        let dropped = grammar(&project).parse(text, false).dropped;
         assert_eq!(dropped.len(), 1, "{text:?}: {dropped:?}");
-        assert_eq!((dropped[0].line, dropped[0].column, dropped[0].why), (line, column, why), "{text:?}");
+        assert_eq!((dropped[0].line, dropped[0].column, dropped[0].reason), (line, column, reason), "{text:?}");
     }
 }
 
-/// The text forms of the generations of prompts.
+/// The text forms that the prompts of Rasa's command generators ask for.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// Calls, `StartFlow(x)`.
+    /// Calls, `StartFlow(x)`: `SingleStepLLMCommandGenerator`.
     V1,
-    /// Words, `start flow x`.
+    /// Words, `start flow x`: `CompactLLMCommandGenerator`.
     V2,
-    /// Words, with a search of its own.
+    /// Words, with `search and reply`: `SearchReadyLLMCommandGenerator`.
     V3,
 }
 
-/// A command as a model of that generation writes it; `None` where the generation has no form for it.
+/// A command in this form; `None` where the form does not have it.
 fn written(command: &Command, form: Form) -> Option<String> {
     use Form::{V1, V2, V3};
     let text = |value: &serde_json::Value| value.as_str().unwrap_or("None").to_owned();
@@ -374,9 +374,9 @@ fn any_command() -> impl Strategy<Value = Command> {
 }
 
 proptest! {
-    /// What is written in a form of any generation is read as what it was, with what models put before it.
+    /// A command that is written in a form and parsed again is the same command, also after a bullet or a number.
     #[test]
-    fn every_form_comes_back_as_it_was(
+    fn written_commands_are_parsed_back(
         commands in prop::collection::vec(any_command(), 1..6),
         form in prop::sample::select(vec![Form::V1, Form::V2, Form::V3]),
         bullet in prop::sample::select(vec!["", "- ", "* ", "  ", "1. ", "2) ", "\u{2022} "]),
@@ -392,23 +392,23 @@ proptest! {
                 }
             }
         }
-        let parsed = grammar(&project).read(&lines.join("\n"), false);
+        let parsed = grammar(&project).parse(&lines.join("\n"), false);
         prop_assert_eq!(short(&parsed.commands), short(&wanted), "{:?}", lines);
-        prop_assert!(parsed.dropped.iter().all(|dropped| dropped.why == Why::Again), "{:?}", parsed.dropped);
+        prop_assert!(parsed.dropped.iter().all(|dropped| dropped.reason == DropReason::Duplicate), "{:?}", parsed.dropped);
     }
 
-    /// A line with a word in it is a command, or it is told why not.
+    /// A line with a word in it is a command or has a reason why not.
     #[test]
-    fn no_line_is_passed_over(line in "[^\r\n]{0,60}") {
+    fn every_line_is_a_command_or_dropped_with_a_reason(line in "[^\r\n]{0,60}") {
         let project = bank();
-        let parsed = grammar(&project).read(&line, false);
-        let has_word = !verbs::head(&line).is_empty() && !line.trim_start().starts_with("```");
+        let parsed = grammar(&project).parse(&line, false);
+        let has_word = !command_names::line_start(&line).is_empty() && !line.trim_start().starts_with("```");
         prop_assert!(!has_word || !parsed.commands.is_empty() || !parsed.dropped.is_empty(), "{line:?}");
     }
 }
 
 #[test]
-fn a_project_has_words_of_its_own() {
+fn aliases_of_the_project_replace_lines_by_commands() {
     let mut project = bank();
     let alias = |line: &str, command: &str| segue_engine::project::CommandAlias {
         line: segue_engine::regex_dialect::PythonRegex::new(line, segue_engine::regex_dialect::Flags::default())
@@ -417,35 +417,35 @@ fn a_project_has_words_of_its_own() {
     };
     let generator = project.config.generator.get_or_insert_default();
     generator.aliases = vec![alias(r"^escalate\b", "hand over"), alias("^pay$", "start flow transfer_money")];
-    let read = |text: &str| short(&grammar(&project).read(text, false).commands);
-    assert_eq!(read("escalate (angry)\npay\nset slot amount 5"), "human | start transfer_money | set amount=\"5\"");
-    assert_eq!(read("do not pay"), "");
+    let parse = |text: &str| short(&grammar(&project).parse(text, false).commands);
+    assert_eq!(parse("escalate (angry)\npay\nset slot amount 5"), "human | start transfer_money | set amount=\"5\"");
+    assert_eq!(parse("do not pay"), "");
 }
 
 #[test]
-fn an_answer_without_end_has_an_end() {
+fn long_answers_are_limited_and_parsed_in_linear_time() {
     let project = bank();
     let many = (0..1000).map(|n| format!("set slot amount {n}\n")).collect::<String>();
-    let parsed = grammar(&project).read(&many, false);
+    let parsed = grammar(&project).parse(&many, false);
     assert_eq!(parsed.commands.len(), limits::COMMANDS_MAX);
-    assert!(parsed.dropped.iter().any(|dropped| dropped.why == Why::TooMuch));
-    // Would take minutes if any part were read again and again.
+    assert!(parsed.dropped.iter().any(|dropped| dropped.reason == DropReason::LimitExceeded));
+    // Takes minutes if any part is read repeatedly.
     for piece in
         ["SetSlot(a,", "SetSlot(amount, \"x\") ) ", "start flow x; ", "((((", "clarify(", "set slot \"", "\"),("]
     {
-        let parsed = grammar(&project).read(&piece.repeat(limits::MODEL_ANSWER / piece.len()), false);
+        let parsed = grammar(&project).parse(&piece.repeat(limits::MODEL_ANSWER / piece.len()), false);
         assert!(parsed.commands.len() <= limits::COMMANDS_MAX && parsed.dropped.len() <= 2 * limits::COMMAND_LINES);
     }
 }
 
 proptest! {
     #[test]
-    fn nothing_makes_it_panic_or_invent(text in any::<String>(), is_cut in any::<bool>()) {
-        check(&text, is_cut)?;
+    fn arbitrary_text_yields_only_known_names_and_no_panic(text in any::<String>(), is_truncated in any::<bool>()) {
+        check(&text, is_truncated)?;
     }
 
     #[test]
-    fn near_commands_neither(
+    fn text_like_commands_yields_only_known_names_and_no_panic(
         parts in prop::collection::vec(
             prop::sample::select(vec![
                 "start flow ", "set slot ", "SetSlot(", "StartFlow(", "Clarify(", "disambiguate flows ", "cancel flow",
@@ -454,23 +454,23 @@ proptest! {
             ]),
             0..40,
         ),
-        is_cut in any::<bool>(),
+        is_truncated in any::<bool>(),
     ) {
-        check(&parts.concat(), is_cut)?;
+        check(&parts.concat(), is_truncated)?;
     }
 
     #[test]
-    fn a_value_is_only_a_value(value in "[^\r\n]{0,60}") {
+    fn a_slot_value_never_becomes_a_command(value in "[^\r\n]{0,60}") {
         let project = bank();
-        let parsed = grammar(&project).read(&format!("set slot recipient {value}"), false);
+        let parsed = grammar(&project).parse(&format!("set slot recipient {value}"), false);
         let is_value = |command: &Command| matches!(command, Command::SetSlot { name, .. } if *name == *"recipient");
         prop_assert!(parsed.commands.len() <= 1 && parsed.commands.iter().all(is_value));
     }
 }
 
-fn check(text: &str, is_cut: bool) -> Result<(), TestCaseError> {
+fn check(text: &str, is_truncated: bool) -> Result<(), TestCaseError> {
     let project = bank();
-    let parsed = grammar(&project).read(text, is_cut);
+    let parsed = grammar(&project).parse(text, is_truncated);
     for command in &parsed.commands {
         let is_known = match command {
             Command::StartFlow { flow } => project.flow(flow.as_str()).is_some_and(|flow| !flow.is_pattern()),

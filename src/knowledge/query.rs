@@ -1,4 +1,4 @@
-//! What is looked for, and what a model is shown of the conversation.
+//! The search query of a conversation, and the transcript for the prompt.
 
 use segue_engine::{
     conversation::{BotKind, Conversation, HistoryItem},
@@ -7,27 +7,28 @@ use segue_engine::{
 
 use crate::limits;
 
-/// Earlier utterances count for less than the question itself when words are compared.
-const EARLIER: f32 = 0.3;
+/// The weight of earlier utterances in the lexical score; the newest message has weight 1.
+const EARLIER_UTTERANCE_WEIGHT: f32 = 0.3;
 
-/// The newest message, and the utterances before it that belong to the question.
+/// The search query: the newest message and some utterances before it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Question {
+pub(super) struct SearchQuery {
     /// Oldest first; the last is the newest message.
     parts: Vec<String>,
 }
 
-impl Question {
-    /// Makes a question of the latest `messages` utterances, both sides counted.
+impl SearchQuery {
+    /// The query of the latest `messages` utterances of the user and the assistant. At most [`limits::KNOWLEDGE_QUERY`]
+    /// characters.
     pub(super) fn of(conversation: &Conversation, messages: usize) -> Self {
-        let mut room = limits::KNOWLEDGE_QUERY;
+        let mut remaining = limits::KNOWLEDGE_QUERY;
         let mut parts = Vec::new();
         for (_, text, _) in utterances(conversation).filter(|(.., is_filler)| !is_filler).take(messages.max(1)) {
             let line = one_line(text);
-            let part = truncate(&line, TextLimit::Chars(room), "").into_owned();
-            room = room.saturating_sub(part.chars().count());
+            let part = truncate(&line, TextLimit::Chars(remaining), "").into_owned();
+            remaining = remaining.saturating_sub(part.chars().count());
             parts.push(part);
-            if room == 0 {
+            if remaining == 0 {
                 break;
             }
         }
@@ -35,15 +36,15 @@ impl Question {
         Self { parts }
     }
 
-    /// All of it, for comparing meanings.
-    pub(super) fn whole(&self) -> String {
+    /// The whole query as one text, for embeddings.
+    pub(super) fn text(&self) -> String {
         self.parts.join("\n")
     }
 
-    /// Its parts with their weights, for comparing words.
-    pub(super) fn weighed(&self) -> Vec<(&str, f32)> {
+    /// Its parts with their weights, for the lexical score.
+    pub(super) fn weighted_parts(&self) -> Vec<(&str, f32)> {
         let last = self.parts.len().saturating_sub(1);
-        let weight = |at: usize| if at == last { 1.0 } else { EARLIER };
+        let weight = |at: usize| if at == last { 1.0 } else { EARLIER_UTTERANCE_WEIGHT };
         self.parts.iter().enumerate().map(|(at, part)| (part.as_str(), weight(at))).collect()
     }
 
@@ -53,7 +54,7 @@ impl Question {
     }
 }
 
-/// The latest utterances as lines `USER: …` and `AI: …`, oldest first. One utterance is one line, whatever is in it.
+/// The latest utterances as lines `USER: …` and `AI: …`, oldest first. Every utterance is on one line, whatever it contains.
 pub(super) fn transcript(conversation: &Conversation, most: usize) -> String {
     let mut lines: Vec<String> = utterances(conversation)
         .take(most)
@@ -66,7 +67,7 @@ pub(super) fn transcript(conversation: &Conversation, most: usize) -> String {
     lines.join("\n")
 }
 
-/// Newest first, with whether it is what an agent said while it worked: part of the conversation, but of no question.
+/// The utterances, newest first: speaker, text, and whether it is a filler message of an agent, which no query contains.
 fn utterances(conversation: &Conversation) -> impl Iterator<Item = (&'static str, &str, bool)> {
     conversation.history.iter().rev().filter_map(|item| match item {
         HistoryItem::User { text, .. } => Some(("USER", &**text, false)),
@@ -77,7 +78,7 @@ fn utterances(conversation: &Conversation) -> impl Iterator<Item = (&'static str
     })
 }
 
-/// A text on one line, without what nobody can see.
+/// A text on one line, without invisible characters.
 pub(super) fn one_line(text: &str) -> String {
     single_line(&strip_hidden(text)).into_owned()
 }

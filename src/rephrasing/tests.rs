@@ -1,4 +1,4 @@
-//! Responses in other words, seen by the user, by the store and in a replay.
+//! Rephrased responses as the user, the store and a replay see them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::{server, view};
+use super::{context, nlg};
 use crate::{
     clock::Clock,
     context::CallContext,
@@ -65,22 +65,22 @@ fn builder(nlg: &str) -> AssistantBuilder {
     Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn world(nlg: &str, steps: Vec<ScriptedCall>) -> (TestAssistant, Arc<StrictLlm>) {
+fn assistant_with(nlg: &str, steps: Vec<ScriptedCall>) -> (TestAssistant, Arc<StrictLlm>) {
     let model = Arc::new(ScriptedLlm::strict(steps));
     (TestAssistant::build(builder(nlg).model(model.clone())).unwrap(), model)
 }
 
 const REPHRASE: &str = "nlg: {type: rephrase, summarize_history: true}\n";
 
-async fn replays(world: &TestAssistant) {
-    let difference = world.assistant.replay(&"u".into()).await.unwrap();
+async fn replays(test: &TestAssistant) {
+    let difference = test.assistant.replay(&"u".into()).await.unwrap();
     assert!(difference.is_none(), "{difference:#?}");
 }
 
 #[tokio::test]
-async fn the_rephraser_is_asked_once_with_modest_settings() {
-    let (world, model) = world(REPHRASE, vec!["  Hi there!  ".into()]);
-    assert_eq!(world.say("/greet").await.unwrap(), ["Exactly this.", "Hi there!", "Exactly this."]);
+async fn the_rephraser_is_called_once_with_the_default_settings() {
+    let (test, model) = assistant_with(REPHRASE, vec!["  Hi there!  ".into()]);
+    assert_eq!(test.say("/greet").await.unwrap(), ["Exactly this.", "Hi there!", "Exactly this."]);
     let requests: Vec<ChatRequest> = model.requests();
     assert_eq!(requests.len(), 1, "one call, whatever `summarize_history` says");
     let request = &requests[0];
@@ -90,51 +90,51 @@ async fn the_rephraser_is_asked_once_with_modest_settings() {
     assert!(request.messages[0].text().contains("Write in en"), "{}", request.messages[0].text());
     let asked = request.messages[1].text();
     assert!(asked.contains("AI: Exactly this.") && asked.contains("Hello None."), "{asked}");
-    // What was heard is what is stored, with its source, and buttons stay.
-    let stored = world.assistant.store().turns(&"u".into()).await.unwrap();
+    // The rephrased text is stored with its source; buttons stay.
+    let stored = test.assistant.store().turns(&"u".into()).await.unwrap();
     let bots: Vec<_> = stored[0].events.iter().filter_map(|event| serde_json::to_value(event).ok()).collect();
     let said = bots.iter().find(|event| event["text"] == "Hi there!").unwrap();
     assert_eq!(said["utter_source"], "ContextualResponseRephraser");
     assert_eq!(said["buttons"][0]["title"], "Thanks");
     assert!(bots.iter().all(|event| event.get("wording").is_none()));
-    replays(&world).await;
+    replays(&test).await;
 }
 
 #[tokio::test]
-async fn a_rephrased_response_streams_in_its_place() {
-    let (world, _) = world(REPHRASE, vec!["Hi you there".into()]);
-    let (report, collected) = world.send("u", "/greet").await.unwrap();
-    let pieces = collected.pieces();
-    let plain = pieces.iter().position(|piece| matches!(piece, ReplyEvent::Message { message, .. } if message.text.as_deref() == Some("Exactly this."))).unwrap();
-    let start = pieces.iter().position(|piece| matches!(piece, ReplyEvent::Start { .. })).unwrap();
-    assert!(plain < start, "{pieces:#?}");
-    let ReplyEvent::Start { id, source, .. } = &pieces[start] else { panic!() };
+async fn a_rephrased_response_streams_after_the_replies_before_it() {
+    let (test, _) = assistant_with(REPHRASE, vec!["Hi you there".into()]);
+    let (report, collected) = test.send("u", "/greet").await.unwrap();
+    let events = collected.pieces();
+    let plain = events.iter().position(|event| matches!(event, ReplyEvent::Message { message, .. } if message.text.as_deref() == Some("Exactly this."))).unwrap();
+    let start = events.iter().position(|event| matches!(event, ReplyEvent::Start { .. })).unwrap();
+    assert!(plain < start, "{events:#?}");
+    let ReplyEvent::Start { id, source, .. } = &events[start] else { panic!() };
     assert_eq!(&**source, "response:utter_hello");
     assert!(report.replies.iter().any(|reply| reply.id == *id));
-    let deltas: String = pieces
+    let deltas: String = events
         .iter()
-        .filter_map(|piece| match piece {
+        .filter_map(|event| match event {
             ReplyEvent::Delta { text, .. } => Some(&**text),
             _ => None,
         })
         .collect();
     assert_eq!(deltas, "Hi you there");
-    assert_eq!(pieces.iter().filter(|piece| matches!(piece, ReplyEvent::End { .. })).count(), 1);
-    replays(&world).await;
+    assert_eq!(events.iter().filter(|event| matches!(event, ReplyEvent::End { .. })).count(), 1);
+    replays(&test).await;
 }
 
 #[tokio::test]
-async fn a_template_of_the_response_wins_over_that_of_the_project() {
-    let (world, model) = world(REPHRASE, vec!["Other words.".into()]);
-    assert_eq!(world.say("/ask").await.unwrap(), ["Other words."]);
+async fn the_template_of_a_response_overrides_that_of_the_project() {
+    let (test, model) = assistant_with(REPHRASE, vec!["Other words.".into()]);
+    assert_eq!(test.say("/ask").await.unwrap(), ["Other words."]);
     assert_eq!(model.requests()[0].messages[0].text(), "Own: The own text. / True / USER: /ask");
 }
 
 #[tokio::test]
-async fn all_responses_are_rephrased_where_the_project_says_so() {
+async fn rephrase_all_rephrases_every_response() {
     let nlg = "nlg: {type: rephrase, rephrase_all: true}\n";
-    let (world, _) = world(nlg, vec!["One.".into(), "Two.".into(), "Three.".into()]);
-    assert_eq!(world.say("/greet").await.unwrap(), ["One.", "Two.", "Three."]);
+    let (test, _) = assistant_with(nlg, vec!["One.".into(), "Two.".into(), "Three.".into()]);
+    assert_eq!(test.say("/greet").await.unwrap(), ["One.", "Two.", "Three."]);
 }
 
 /// A model that never answers.
@@ -149,27 +149,27 @@ impl Llm for Stuck {
     }
 }
 
-async fn says_its_own_text(world: &TestAssistant) {
-    let before = world.clock.elapsed();
-    let (report, _) = world.send("u", "/ask").await.unwrap();
+async fn keeps_the_original_text(test: &TestAssistant) {
+    let before = test.clock.elapsed();
+    let (report, _) = test.send("u", "/ask").await.unwrap();
     assert_eq!(report.replies[0].reply.text.as_deref(), Some("The own text."));
     assert_eq!(report.failures[0].code, "R0510", "{:?}", report.failures);
-    assert!(world.clock.elapsed() - before <= limits::REPHRASE_WAIT);
-    replays(world).await;
+    assert!(test.clock.elapsed() - before <= limits::REPHRASE_WAIT);
+    replays(test).await;
 }
 
 #[tokio::test]
-async fn a_rephraser_that_fails_or_is_slow_leaves_the_text_as_it_is() {
+async fn the_original_text_is_sent_when_the_rephraser_fails_or_times_out() {
     let broken = || ScriptedCall::failing_after("The own te", LlmErrorKind::Truncated);
     for step in [ScriptedCall::from(LlmErrorKind::Unreachable), ScriptedCall::from("   "), broken()] {
-        says_its_own_text(&world(REPHRASE, vec![step]).0).await;
+        keeps_the_original_text(&assistant_with(REPHRASE, vec![step]).0).await;
     }
     let stuck = Arc::new(Stuck(ModelProfile::of("openai", "gpt-4o")));
-    says_its_own_text(&TestAssistant::build(builder(REPHRASE).model(stuck)).unwrap()).await;
-    // What the channel was told of a broken answer is taken back by the whole message.
-    let (world, _) = world(REPHRASE, vec![broken()]);
-    let (_, collected) = world.send("u", "/ask").await.unwrap();
-    let ended = collected.pieces().into_iter().find_map(|piece| match piece {
+    keeps_the_original_text(&TestAssistant::build(builder(REPHRASE).model(stuck)).unwrap()).await;
+    // The end event replaces the streamed part of a failed answer by the original text.
+    let (test, _) = assistant_with(REPHRASE, vec![broken()]);
+    let (_, collected) = test.send("u", "/ask").await.unwrap();
+    let ended = collected.pieces().into_iter().find_map(|event| match event {
         ReplyEvent::End { message, .. } => message.text,
         _ => None,
     });
@@ -177,32 +177,32 @@ async fn a_rephraser_that_fails_or_is_slow_leaves_the_text_as_it_is() {
 }
 
 #[tokio::test]
-async fn the_language_of_the_conversation_chooses_the_text_that_is_rephrased() {
+async fn the_translation_in_the_language_of_the_conversation_is_rephrased() {
     let flows =
         FLOWS.replace("      - action: utter_own", "      - set_slots: [{language: de}]\n      - action: utter_hello");
     let files =
         [("config.yml", CONFIG), ("domain.yml", DOMAIN), ("data/flows.yml", &flows), ("endpoints.yml", REPHRASE)];
     let model = Arc::new(ScriptedLlm::strict(vec![ScriptedCall::from("Moin!")]));
-    let world = TestAssistant::from_files(files, model.clone()).unwrap();
-    assert_eq!(world.say("/ask").await.unwrap(), ["Moin!"]);
+    let test = TestAssistant::from_files(files, model.clone()).unwrap();
+    assert_eq!(test.say("/ask").await.unwrap(), ["Moin!"]);
     assert!(model.requests()[0].messages[0].text().contains("Write in de"));
     assert!(model.requests()[0].messages[1].text().contains("Guten Tag."));
 }
 
 #[tokio::test]
-async fn no_more_of_the_conversation_is_shown_than_wanted() {
-    let (world, _) = world("{}\n", Vec::new());
+async fn the_transcript_is_limited_in_turns_and_lines() {
+    let (test, _) = assistant_with("{}\n", Vec::new());
     for _ in 0..limits::REPHRASE_LINES {
-        world.say("/greet").await.unwrap();
+        test.say("/greet").await.unwrap();
     }
-    let conversation = world.assistant.conversation(&"u".into()).await.unwrap();
-    let (all, current) = view::transcript(&conversation, usize::MAX);
+    let conversation = test.assistant.conversation(&"u".into()).await.unwrap();
+    let (all, current) = context::transcript(&conversation, usize::MAX);
     assert_eq!((all.lines().count(), current.as_str()), (limits::REPHRASE_LINES, ""));
-    let (two, _) = view::transcript(&conversation, 2);
+    let (two, _) = context::transcript(&conversation, 2);
     assert_eq!(two.lines().filter(|line| line.starts_with("USER: ")).count(), 2);
 }
 
-/// A server that answers every request with these bytes, or never.
+/// A server that answers every request with this body, or never.
 async fn server(answer: Option<String>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/nlg", listener.local_addr().unwrap());
@@ -227,7 +227,7 @@ async fn server(answer: Option<String>) -> String {
     address
 }
 
-/// An assistant in real time, since it talks over real connections.
+/// The report of one turn in real time, because the NLG server is reached over a real connection.
 async fn served(nlg: &str) -> (Assistant, TurnReport) {
     let assistant = builder(nlg).seeds(|| 7).build().unwrap();
     let incoming = IncomingMessage::text("u", "/ask", "test");
@@ -238,7 +238,7 @@ async fn served(nlg: &str) -> (Assistant, TurnReport) {
 }
 
 #[tokio::test]
-async fn a_response_server_words_every_response() {
+async fn an_nlg_server_generates_every_response() {
     let button = json!({"title": "A", "payload": "/a", "url": "x"});
     let answer = json!({"text": "From the server.", "buttons": [button], "image": null});
     let (_, report) = served(&format!("nlg: {{url: '{}'}}\n", server(Some(answer.to_string())).await)).await;
@@ -248,9 +248,9 @@ async fn a_response_server_words_every_response() {
 }
 
 #[tokio::test]
-async fn a_response_server_that_is_slow_or_endless_is_given_up() {
+async fn the_original_text_is_sent_when_the_nlg_server_fails_or_times_out() {
     let long = json!({"text": "x".repeat(limits::NLG_BODY)}).to_string();
-    for (answer, why) in [(None, ""), (Some(long), "longer than"), (Some("[]".into()), "no JSON object")] {
+    for (answer, reason) in [(None, ""), (Some(long), "longer than"), (Some("[]".into()), "not a JSON object")] {
         let nlg = format!(
             "nlg: {{url: '{}', timeout: {}}}\n",
             server(answer.clone()).await,
@@ -259,25 +259,25 @@ async fn a_response_server_that_is_slow_or_endless_is_given_up() {
         let (_, report) = served(&nlg).await;
         assert_eq!(report.replies[0].reply.text.as_deref(), Some("The own text."));
         let failure = &report.failures[0];
-        assert!(failure.code == "R0511" && failure.reason.contains(why), "{failure:?}");
+        assert!(failure.code == "R0511" && failure.reason.contains(reason), "{failure:?}");
     }
-    // Without a timeout of its own it is waited for only so long; here time jumps.
-    let (world, _) = world(&format!("nlg: {{url: '{}'}}\n", server(None).await), Vec::new());
-    let before = world.clock.elapsed();
-    let (report, _) = world.send("u", "/ask").await.unwrap();
+    // Without a configured timeout the default applies; this clock jumps.
+    let (test, _) = assistant_with(&format!("nlg: {{url: '{}'}}\n", server(None).await), Vec::new());
+    let before = test.clock.elapsed();
+    let (report, _) = test.send("u", "/ask").await.unwrap();
     assert_eq!(report.failures[0].code, "R0511");
-    assert_eq!(world.clock.elapsed() - before, limits::NLG_WAIT);
+    assert_eq!(test.clock.elapsed() - before, limits::NLG_WAIT);
 }
 
 #[test]
-fn answers_of_another_shape_are_refused() {
-    for (answer, why) in [
-        (json!({}), "says nothing"),
+fn nlg_answers_with_wrong_types_are_rejected() {
+    for (answer, reason) in [
+        (json!({}), "has no content"),
         (json!({"text": 1}), "`text`"),
         (json!({"text": "a", "buttons": {}}), "`buttons`"),
         (json!({"text": "a", "buttons": [{"payload": "b"}]}), "`title`"),
     ] {
-        assert!(server::reply(&answer).unwrap_err().contains(why), "{answer}");
+        assert!(nlg::reply(&answer).unwrap_err().contains(reason), "{answer}");
     }
-    assert!(server::reply(&json!({"text": "a", "strange": 1})).is_ok());
+    assert!(nlg::reply(&json!({"text": "a", "strange": 1})).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Documents cut into passages: pieces of one subject that fit into a prompt.
+//! Splits documents into passages: parts on one subject that fit into a prompt.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use serde_json::{Map, Value as Json};
 
 use crate::limits;
 
-/// A piece of a document.
+/// A part of a document, the unit that is searched and shown to the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Passage {
     /// The text.
     pub text: Arc<str>,
-    /// What is known about it: `source`, `title`, `answer`, and whatever a store of others keeps.
+    /// Metadata: `source`, `title`, `answer`, and any other keys of an external vector store.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Json>,
 }
 
-/// A passage that was found.
+/// A passage of a search result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct ScoredPassage {
     /// The passage.
     #[serde(flatten)]
     pub passage: Passage,
-    /// How near it is to the question.
+    /// Its similarity to the query: see [`Hit::score`](super::Hit::score), or the score of the vector store.
     pub score: f32,
 }
 
@@ -38,19 +38,19 @@ impl Passage {
         Self { text: text.into(), metadata }
     }
 
-    /// Where it comes from, for people.
+    /// The name of its source, for people: a path, an address or a title.
     pub fn source(&self) -> &str {
         let known = ["source", "url", "file", "title"].iter().find_map(|key| self.metadata.get(*key)?.as_str());
         known.unwrap_or("document")
     }
 
-    /// The answer that goes with it, in a list of questions and answers.
+    /// The answer, when the passage is an entry of a list of questions and answers.
     pub fn answer(&self) -> Option<&str> {
         self.metadata.get("answer")?.as_str().map(str::trim).filter(|answer| !answer.is_empty())
     }
 
-    /// What is compared with a question: the text, and the headings above it.
-    pub fn searched(&self) -> String {
+    /// The text that is compared with a query: the headings above the passage and its text.
+    pub fn search_text(&self) -> String {
         match self.metadata.get("title").and_then(Json::as_str) {
             Some(title) => format!("{title}\n{}", self.text),
             None => self.text.to_string(),
@@ -58,10 +58,10 @@ impl Passage {
     }
 }
 
-/// Cuts a document: questions with their answers (lines `Q: …` and `A: …`) become a passage each, everything else is cut at
-/// headings and paragraphs. No passage is longer than [`limits::KNOWLEDGE_PASSAGE`] characters, but for an answer of a list,
-/// which stays whole up to four times that.
-pub fn passages(source: &str, text: &str) -> Vec<Passage> {
+/// Splits a document. Each question with its answer (lines `Q: …` and `A: …`) becomes a passage; all other text is split at
+/// headings and paragraphs. A passage has at most [`limits::KNOWLEDGE_PASSAGE`] characters; an answer of a list has at most
+/// four times as many.
+pub fn split(source: &str, text: &str) -> Vec<Passage> {
     let mut found = Vec::new();
     let mut titles: Vec<(usize, String)> = Vec::new();
     let mut open = String::new();
@@ -69,21 +69,21 @@ pub fn passages(source: &str, text: &str) -> Vec<Passage> {
         let text = match part {
             Part::Text(text) => text,
             Part::Pair(question, answer) => {
-                close(source, &titles, &mut open, &mut found);
-                found.push(faq(source, &question, &answer));
+                push_passage(source, &titles, &mut open, &mut found);
+                found.push(question_passage(source, &question, &answer));
                 continue;
             }
         };
         for block in blocks(text) {
             if let Some((level, title)) = heading(block) {
-                close(source, &titles, &mut open, &mut found);
+                push_passage(source, &titles, &mut open, &mut found);
                 titles.retain(|(above, _)| *above < level);
                 titles.push((level, title.to_owned()));
                 continue;
             }
             for piece in pieces(block) {
                 if !open.is_empty() && open.chars().count() + piece.chars().count() + 1 > limits::KNOWLEDGE_PASSAGE {
-                    close(source, &titles, &mut open, &mut found);
+                    push_passage(source, &titles, &mut open, &mut found);
                 }
                 if !open.is_empty() {
                     open.push('\n');
@@ -92,11 +92,11 @@ pub fn passages(source: &str, text: &str) -> Vec<Passage> {
             }
         }
     }
-    close(source, &titles, &mut open, &mut found);
+    push_passage(source, &titles, &mut open, &mut found);
     found
 }
 
-fn close(source: &str, titles: &[(usize, String)], open: &mut String, found: &mut Vec<Passage>) {
+fn push_passage(source: &str, titles: &[(usize, String)], open: &mut String, found: &mut Vec<Passage>) {
     if !open.trim().is_empty() {
         let title = titles.iter().map(|(_, title)| title.as_str()).collect::<Vec<_>>().join(" / ");
         found.push(Passage::new(source, &title, open.trim()));
@@ -104,7 +104,7 @@ fn close(source: &str, titles: &[(usize, String)], open: &mut String, found: &mu
     open.clear();
 }
 
-fn faq(source: &str, question: &str, answer: &str) -> Passage {
+fn question_passage(source: &str, question: &str, answer: &str) -> Passage {
     let answer = truncate(answer, TextLimit::Chars(limits::KNOWLEDGE_PASSAGE * 4), "");
     let mut passage = Passage::new(source, "", &format!("{question}\n{answer}"));
     passage.metadata.insert("answer".into(), Json::from(&*answer));
@@ -140,7 +140,7 @@ fn heading(block: &str) -> Option<(usize, &str)> {
     is_heading.then(|| (level, rest.trim().trim_end_matches('#').trim_end()))
 }
 
-/// A block in pieces that fit into a passage: at sentences or lines where there are any, else at words, else anywhere.
+/// Splits a block into pieces that fit into a passage: at a sentence or line if possible, else at a word, else anywhere.
 fn pieces(block: &str) -> Vec<&str> {
     let most = limits::KNOWLEDGE_PASSAGE;
     let mut pieces = Vec::new();
@@ -162,32 +162,33 @@ fn pieces(block: &str) -> Vec<&str> {
 
 /// A part of a document.
 enum Part<'t> {
-    /// Text that belongs to no question.
+    /// Text outside of questions and answers.
     Text(&'t str),
     /// A question and its answer.
     Pair(String, String),
 }
 
-/// A question whose end was not reached yet.
-struct Pair {
+/// A question whose end is not found yet.
+struct OpenPair {
     begins: usize,
     question: String,
     answer: Option<String>,
 }
 
-/// Splits a document at its questions. An answer ends at the next question or heading; a question without a line `A:` is text.
+/// Splits a document at its questions. An answer ends at the next question or heading. A question without an `A:` line is
+/// text.
 fn parts(text: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
-    let mut open: Option<Pair> = None;
+    let mut open: Option<OpenPair> = None;
     let (mut from, mut at) = (0, 0);
     for line in text.split_inclusive('\n') {
         let trimmed = line.trim();
         let begins = |mark: &str| trimmed.strip_prefix(mark).map(|rest| rest.trim().to_owned());
         if let Some(question) = begins("Q:") {
-            from = end(text, open.take(), (from, at), &mut parts);
-            open = Some(Pair { begins: at, question, answer: None });
+            from = end_pair(text, open.take(), (from, at), &mut parts);
+            open = Some(OpenPair { begins: at, question, answer: None });
         } else if heading(line).is_some() {
-            from = end(text, open.take(), (from, at), &mut parts);
+            from = end_pair(text, open.take(), (from, at), &mut parts);
         } else if let Some(pair) = &mut open {
             match (begins("A:"), &mut pair.answer) {
                 (Some(answer), none @ None) => *none = Some(answer),
@@ -200,15 +201,15 @@ fn parts(text: &str) -> Vec<Part<'_>> {
         }
         at += line.len();
     }
-    from = end(text, open, (from, at), &mut parts);
+    from = end_pair(text, open, (from, at), &mut parts);
     parts.extend(text.get(from..).map(Part::Text));
     parts
 }
 
-/// Ends a question at `at`: the text before it since `from` becomes a part, and so does the question if it has an answer. Where
-/// text goes on that belongs to no question.
-fn end<'t>(text: &'t str, pair: Option<Pair>, (from, at): (usize, usize), parts: &mut Vec<Part<'t>>) -> usize {
-    let Some(Pair { begins, question, answer: Some(answer) }) = pair else { return from };
+/// Ends a question at `at`: the text between `from` and the question becomes a part, and so does the question with its answer.
+/// Returns where the next text part begins: at `from` if the question has no answer, because it is text then.
+fn end_pair<'t>(text: &'t str, pair: Option<OpenPair>, (from, at): (usize, usize), parts: &mut Vec<Part<'t>>) -> usize {
+    let Some(OpenPair { begins, question, answer: Some(answer) }) = pair else { return from };
     parts.extend(text.get(from..begins).map(Part::Text));
     let (question, answer) = (question.trim(), answer.trim());
     if !question.is_empty() && !answer.is_empty() {
@@ -223,10 +224,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headings_set_passages_apart_and_stand_above_them() {
+    fn headings_separate_passages_and_are_part_of_the_search_text() {
         let text = "Intro.\n\n# Luggage\n\nTwo bags.\n\n## Bikes\nA bike costs 5.\n# Pets\nDogs travel free.\n";
-        let found = passages("docs/faq.md", text);
-        let seen: Vec<(&str, String)> = found.iter().map(|one| (&*one.text, one.searched())).collect();
+        let found = split("docs/faq.md", text);
+        let seen: Vec<(&str, String)> = found.iter().map(|one| (&*one.text, one.search_text())).collect();
         let expected = [
             ("Intro.", "Intro."),
             ("Two bags.", "Luggage\nTwo bags."),
@@ -238,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn no_passage_is_longer_than_allowed() {
+    fn passages_are_limited_in_length_and_lose_no_text() {
         let sentence = "Every boat of ours carries bikes at a price. ";
         for text in [sentence.repeat(200), "x".repeat(5_000), "\u{1F6F3} ".repeat(3_000), "a line\n".repeat(900)] {
-            let found = passages("d.txt", &text);
+            let found = split("d.txt", &text);
             assert!(found.len() > 1);
             for one in &found {
                 assert!(one.text.chars().count() <= limits::KNOWLEDGE_PASSAGE, "{}", one.text.chars().count());
@@ -250,24 +251,24 @@ mod tests {
             let kept: usize = found.iter().map(|one| one.text.chars().filter(|c| !c.is_whitespace()).count()).sum();
             assert_eq!(kept, text.chars().filter(|c| !c.is_whitespace()).count(), "nothing is lost");
         }
-        assert!(passages("d.txt", &sentence.repeat(200))[0].text.ends_with("price."), "it is cut at a sentence");
+        assert!(split("d.txt", &sentence.repeat(200))[0].text.ends_with("price."), "it is split at a sentence");
     }
 
     #[test]
-    fn questions_with_answers_stay_together() {
+    fn a_question_and_its_answer_are_one_passage() {
         let text = "Our list\nQ: May I bring a dog?\nA: Yes,\non a lead.\n\nQ: And a horse?\nA:\nQ: A cat?\nA: Yes.";
-        let found = passages("faq.txt", text);
-        assert_eq!(found.len(), 3, "a question without an answer is none: {found:?}");
+        let found = split("faq.txt", text);
+        assert_eq!(found.len(), 3, "a question without an answer is skipped: {found:?}");
         assert_eq!((&*found[0].text, found[0].answer()), ("Our list", None));
         assert_eq!(found[1].answer(), Some("Yes,\non a lead."));
         assert_eq!(&*found[2].text, "A cat?\nYes.");
     }
 
     #[test]
-    fn what_stands_around_questions_and_answers_is_found_too() {
+    fn text_around_questions_and_answers_is_kept() {
         let text = "# Luggage\n\nTwo bags are free.\n\n# FAQ\nQ: A cat?\nA: Yes.\n\n# Pets\nDogs travel free.\n\nQ: So what?\n";
-        let found = passages("d.md", text);
-        let seen: Vec<(String, Option<&str>)> = found.iter().map(|one| (one.searched(), one.answer())).collect();
+        let found = split("d.md", text);
+        let seen: Vec<(String, Option<&str>)> = found.iter().map(|one| (one.search_text(), one.answer())).collect();
         let expected = [
             ("Luggage\nTwo bags are free.", None),
             ("A cat?\nYes.", Some("Yes.")),

@@ -1,6 +1,6 @@
-//! What the command generator may look at: the flows that can start, the flow under way, the question that is open.
+//! What the command generator sees of a project and a conversation: the startable flows, the active flow, the open question.
 //!
-//! A view borrows everything from the project and the conversation; it costs the guards of the flows and nothing else.
+//! A context borrows everything; building it only evaluates the guards of the flows.
 
 use std::cell::OnceCell;
 
@@ -16,50 +16,58 @@ use crate::limits;
 
 static NULL: Json = Json::Null;
 
-/// One conversation as the command generator sees it.
-pub(super) struct View<'a> {
+/// One conversation and its project as the command generator sees them.
+pub(super) struct GeneratorContext<'a> {
     pub(super) project: &'a Project,
     pub(super) conversation: &'a Conversation,
     /// The author's flows whose guards hold, in the order of the project.
     pub(super) startable: Vec<&'a Flow>,
-    /// Those of them that the prompt shows, in the same order.
+    /// The startable flows that the prompt shows, in the same order.
     pub(super) shown: Vec<&'a Flow>,
-    /// Which of the author's flows are shown, as bits in the order of the project: the key of the stable prompt.
-    pub(super) mask: Vec<u64>,
-    /// The question that is open.
-    pub(super) asked: Option<Asked<'a>>,
+    /// Which flows are shown, as a bit set in the order of the project; a part of the key of the cached system message.
+    pub(super) shown_flows_key: Vec<u64>,
+    /// The question that the assistant asked last and that is not answered yet.
+    pub(super) open_question: Option<OpenQuestion<'a>>,
 }
 
-/// The question that is open.
+/// A question that is not answered yet.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
-    /// The slot it is about.
+pub(super) struct OpenQuestion<'a> {
+    /// The slot that it asks for.
     pub(super) slot: &'a SlotName,
-    /// The step that asks; absent when the project no longer has it.
+    /// The collect step that asks; `None` when the project no longer has it.
     pub(super) collect: Option<&'a Collect>,
 }
 
-impl<'a> View<'a> {
-    /// Looks at a conversation: guards are evaluated with its slots as they are now.
+impl<'a> GeneratorContext<'a> {
+    /// The context of a conversation. Guards are evaluated with its current slots.
     pub(super) fn new(project: &'a Project, conversation: &'a Conversation) -> Self {
-        let scope = Facts { project, conversation, context: OnceCell::new() };
+        let scope = GuardScope { project, conversation, context: OnceCell::new() };
         let holds = |flow: &&'a Flow| flow.guard.as_ref().is_none_or(|guard| scope.holds(guard));
         let startable: Vec<&Flow> = project.user_flows().map(|flow| &**flow).filter(holds).collect();
-        let (shown, mask) = (startable.clone(), mask_of(project, &startable));
-        Self { project, conversation, startable, shown, mask, asked: asked(project, conversation) }
+        let (shown, shown_flows_key) = (startable.clone(), flows_key(project, &startable));
+        Self {
+            project,
+            conversation,
+            startable,
+            shown,
+            shown_flows_key,
+            open_question: open_question(project, conversation),
+        }
     }
 
-    /// Shows these flows alone, those that were started before or are under way, and those that are always shown.
-    pub(super) fn choose(&mut self, chosen: &[(FlowId, f32)]) {
-        let under_way: Vec<&FlowId> = self.flows_under_way().collect();
+    /// Limits the shown flows to `chosen`, the flows that were started before or are active, and those with
+    /// `always_include_in_prompt`.
+    pub(super) fn show_only(&mut self, chosen: &[(FlowId, f32)]) {
+        let active: Vec<&FlowId> = self.active_flows().collect();
         let conversation = self.conversation;
         self.shown.retain(|flow| {
             flow.always_include_in_prompt
                 || conversation.started_flows.contains(&flow.id)
-                || under_way.contains(&&flow.id)
+                || active.contains(&&flow.id)
                 || chosen.iter().any(|(id, _)| *id == flow.id)
         });
-        self.mask = mask_of(self.project, &self.shown);
+        self.shown_flows_key = flows_key(self.project, &self.shown);
     }
 
     /// The newest message.
@@ -67,7 +75,7 @@ impl<'a> View<'a> {
         self.conversation.latest_message.as_ref().map_or("", |message| &*message.text)
     }
 
-    /// The frame that counts as the flow under way: questions, called flows and agents belong to the one below them.
+    /// The frame of the active flow: questions, called flows and agents belong to the frame below them.
     fn current_frame(&self) -> Option<&'a Frame> {
         self.conversation.stack.frames().iter().rev().find(|frame| {
             frame.at != Position::End
@@ -81,12 +89,12 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The id of the flow under way; may be that of a pattern.
+    /// The id of the active flow; may be that of a pattern.
     pub(super) fn current_flow(&self) -> Option<&'a FlowId> {
         self.current_frame().map(|frame| &frame.flow_id)
     }
 
-    /// The author's flow under way and those that called it, topmost first: what `cancel flow` may name.
+    /// The ids that `cancel flow` may name: the active flow of the project and its callers, topmost first.
     pub(super) fn cancellable(&self) -> Vec<&'a str> {
         let mut found = Vec::new();
         for frame in self.conversation.stack.frames().iter().rev() {
@@ -101,29 +109,20 @@ impl<'a> View<'a> {
     }
 
     /// The ids of the author's flows on the stack.
-    pub(super) fn flows_under_way(&self) -> impl Iterator<Item = &'a FlowId> {
+    pub(super) fn active_flows(&self) -> impl Iterator<Item = &'a FlowId> {
         let frames = self.conversation.stack.frames().iter();
         frames.filter(|frame| matches!(frame.kind, FrameKind::Flow { .. })).map(|frame| &frame.flow_id)
     }
 
-    /// The collect steps of a flow and of those it calls that `wanted` picks, one for each slot, in order.
+    /// The collect steps of a flow and of the flows it calls for which `wanted` is true; the first one for each slot, in order.
     pub(super) fn collects(&self, flow: &'a Flow, wanted: impl Fn(&Collect) -> bool) -> Vec<&'a Collect> {
-        let mut found: Vec<&Collect> = Vec::new();
-        walk(self.project, flow, 0, &mut Vec::new(), &mut |step| {
-            if let StepKind::Collect(collect) = step
-                && wanted(collect)
-                && !found.iter().any(|known| known.slot == collect.slot)
-            {
-                found.push(collect);
-            }
-        });
-        found
+        collects_of(self.project, flow, wanted)
     }
 
-    /// The agents that a flow and those it calls hand over to.
+    /// The agents that a flow and the flows it calls run.
     pub(super) fn agents_of(&self, flow: &'a Flow) -> Vec<&'a AgentName> {
         let mut found: Vec<&AgentName> = Vec::new();
-        walk(self.project, flow, 0, &mut Vec::new(), &mut |step| {
+        visit_steps(self.project, flow, 0, &mut Vec::new(), &mut |step| {
             if let StepKind::Call(Call::Agent { agent, .. }) = step
                 && !found.contains(&agent)
             {
@@ -137,15 +136,15 @@ impl<'a> View<'a> {
     pub(super) fn is_extractable(&self, collect: &Collect) -> bool {
         !collect.ask_before_filling
             || self.conversation.slots.has_been_set(collect.slot.as_str())
-            || self.asked.is_some_and(|asked| *asked.slot == collect.slot)
+            || self.open_question.is_some_and(|open_question| *open_question.slot == collect.slot)
     }
 
-    /// The value of a slot now; null when it has none.
+    /// The current value of a slot; null when it has none.
     pub(super) fn value(&self, slot: &str) -> &'a Json {
         value(self.project, self.conversation, slot).unwrap_or(&NULL)
     }
 
-    /// The agent that waits for the user.
+    /// The agent that waits for the user's input.
     pub(super) fn active_agent(&self) -> Option<&'a AgentName> {
         self.conversation.stack.waiting_agent().map(|agent| &agent.agent_id)
     }
@@ -162,29 +161,34 @@ impl<'a> View<'a> {
     }
 }
 
-/// Flows as bits in the order of the project.
-fn mask_of(project: &Project, flows: &[&Flow]) -> Vec<u64> {
-    let mut mask = Vec::new();
+/// A set of flows as bits in the order of the project.
+fn flows_key(project: &Project, flows: &[&Flow]) -> Vec<u64> {
+    let mut shown_flows_key = Vec::new();
     let mut rest = flows.iter().peekable();
     for (at, flow) in project.user_flows().enumerate() {
         if at % 64 == 0 {
-            mask.push(0_u64);
+            shown_flows_key.push(0_u64);
         }
         if rest.next_if(|next| next.id == flow.id).is_some()
-            && let Some(last) = mask.last_mut()
+            && let Some(last) = shown_flows_key.last_mut()
         {
             *last |= 1 << (at % 64);
         }
     }
-    mask
+    shown_flows_key
 }
 
-/// The collect steps of a flow and of those it calls, one for each slot.
-pub(super) fn collects_of<'a>(project: &'a Project, flow: &'a Flow) -> Vec<&'a Collect> {
+/// The collect steps of a flow and of the flows it calls for which `wanted` is true; the first one for each slot, in order.
+pub(super) fn collects_of<'a>(
+    project: &'a Project,
+    flow: &'a Flow,
+    wanted: impl Fn(&Collect) -> bool,
+) -> Vec<&'a Collect> {
     let mut found: Vec<&Collect> = Vec::new();
-    walk(project, flow, 0, &mut Vec::new(), &mut |step| {
+    visit_steps(project, flow, 0, &mut Vec::new(), &mut |step| {
         if let StepKind::Collect(collect) = step
-            && !found.iter().any(|known| known.slot == collect.slot)
+            && wanted(collect)
+            && !found.iter().any(|earlier| earlier.slot == collect.slot)
         {
             found.push(collect);
         }
@@ -192,12 +196,12 @@ pub(super) fn collects_of<'a>(project: &'a Project, flow: &'a Flow) -> Vec<&'a C
     found
 }
 
-/// Whether the mappings of a slot let a model fill it at all.
+/// Whether the mappings of a slot let a model fill it.
 pub(super) fn is_for_models(slot: &SlotDef) -> bool {
     slot.mappings.is_empty() || slot.mappings.iter().any(|mapping| matches!(mapping, Mapping::FromLlm { .. }))
 }
 
-/// The values a slot may take, where they are few.
+/// The values that a categorical or boolean slot may have; `None` for other types.
 pub(super) fn allowed_values(kind: &SlotType) -> Option<Vec<Json>> {
     match kind {
         SlotType::Categorical(values) => Some(values.iter().map(|value| Json::from(&**value)).collect()),
@@ -206,30 +210,30 @@ pub(super) fn allowed_values(kind: &SlotType) -> Option<Vec<Json>> {
     }
 }
 
-/// Visits the steps of a flow and of those it calls, down to [`limits::COMMAND_CALL_DEPTH`]; a flow that calls itself is visited
-/// once.
-fn walk<'a>(
+/// Visits the steps of a flow and of the flows it calls, down to [`limits::COMMAND_CALL_DEPTH`]. Each flow is visited once, also
+/// in a cycle of calls.
+fn visit_steps<'a>(
     project: &'a Project,
     flow: &'a Flow,
     depth: usize,
-    seen: &mut Vec<&'a FlowId>,
+    visited: &mut Vec<&'a FlowId>,
     visit: &mut dyn FnMut(&'a StepKind),
 ) {
-    if depth >= limits::COMMAND_CALL_DEPTH || seen.contains(&&flow.id) {
+    if depth >= limits::COMMAND_CALL_DEPTH || visited.contains(&&flow.id) {
         return;
     }
-    seen.push(&flow.id);
+    visited.push(&flow.id);
     for step in &flow.steps {
         visit(&step.kind);
         if let StepKind::Call(Call::Flow(child)) = &step.kind
             && let Some(child) = project.flow(child.as_str())
         {
-            walk(project, child, depth + 1, seen, visit);
+            visit_steps(project, child, depth + 1, visited, visit);
         }
     }
 }
 
-fn asked<'a>(project: &'a Project, conversation: &'a Conversation) -> Option<Asked<'a>> {
+fn open_question<'a>(project: &'a Project, conversation: &'a Conversation) -> Option<OpenQuestion<'a>> {
     let (top, below) = conversation.stack.frames().split_last()?;
     let FrameKind::Pattern { context } = &top.kind else { return None };
     let flow = below.last().and_then(|frame| project.flow(frame.flow_id.as_str()));
@@ -240,11 +244,11 @@ fn asked<'a>(project: &'a Project, conversation: &'a Conversation) -> Option<Ask
                 StepKind::Collect(found) if found.slot == *collect => Some(&**found),
                 _ => None,
             });
-            Some(Asked { slot: collect, collect: collect_step })
+            Some(OpenQuestion { slot: collect, collect: collect_step })
         }
         PatternFrame::ValidateSlot { validate, .. } => {
             let collect = flow.and_then(|flow| flow.collects().map(|(_, found)| found).find(|f| f.slot == *validate));
-            Some(Asked { slot: validate, collect })
+            Some(OpenQuestion { slot: validate, collect })
         }
         _ => None,
     }
@@ -255,20 +259,20 @@ fn value<'a>(project: &'a Project, conversation: &'a Conversation, slot: &str) -
     Some(conversation.slots.get(slot).unwrap_or(&definition.initial))
 }
 
-/// What guards look at: slots, and the frame on top as `context`, built only when a guard asks for it.
-struct Facts<'a> {
+/// The values that guards may read: the slots, and the top frame as `context`, which is built only when a guard reads it.
+struct GuardScope<'a> {
     project: &'a Project,
     conversation: &'a Conversation,
     context: OnceCell<Option<Json>>,
 }
 
-impl Facts<'_> {
+impl GuardScope<'_> {
     fn holds(&self, guard: &Condition) -> bool {
         guard.eval(self).holds
     }
 }
 
-impl Scope for Facts<'_> {
+impl Scope for GuardScope<'_> {
     fn slot(&self, name: &str) -> Option<&Json> {
         value(self.project, self.conversation, name)
     }
@@ -279,15 +283,15 @@ impl Scope for Facts<'_> {
         self.context
             .get_or_init(|| {
                 let top = self.conversation.stack.top()?;
-                let mut facts = match &top.kind {
+                let mut values = match &top.kind {
                     FrameKind::Pattern { context } => match serde_json::to_value(context) {
-                        Ok(Json::Object(facts)) => facts,
+                        Ok(Json::Object(values)) => values,
                         _ => Map::new(),
                     },
                     FrameKind::Agent(_) | FrameKind::Flow { .. } => Map::new(),
                 };
-                facts.insert("flow_id".into(), top.flow_id.as_str().into());
-                Some(Json::Object(facts))
+                values.insert("flow_id".into(), top.flow_id.as_str().into());
+                Some(Json::Object(values))
             })
             .as_ref()
     }

@@ -1,4 +1,4 @@
-//! Answers that are not quite commands.
+//! Answers that contain more than bare commands, or none.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use proptest::prelude::*;
@@ -6,15 +6,15 @@ use proptest::prelude::*;
 use super::*;
 use crate::understanding::{fixture::bank, grammar::tests::short};
 
-fn reading(text: &str) -> Reading {
+fn parse_answer(text: &str) -> ParsedAnswer {
     let project = bank();
-    read(&ChatResponse::text(text), &Grammar { project: &project, active: Vec::new() })
+    parse(&ChatResponse::text(text), &Grammar { project: &project, active: Vec::new() })
 }
 
 #[test]
-fn what_is_plain_is_taken() {
+fn commands_are_found_beside_reasoning_prose_and_json() {
     for (text, expected) in [
-        // hidden thoughts
+        // reasoning
         ("<think>maybe\nstart flow check-balance</think>\ncancel flow", "cancel"),
         ("\n<thinking>\ncancel flow\n</thinking>\n\nset slot amount 5", r#"set amount="5""#),
         ("they want\ncancel flow\n</think>\nset slot amount 5", r#"set amount="5""#),
@@ -22,7 +22,7 @@ fn what_is_plain_is_taken() {
             "set slot recipient </think> start flow check-balance",
             r#"set recipient="</think> start flow check-balance""#,
         ),
-        // prose around, headings between
+        // prose around commands, headings between them
         (
             "Here are the actions:\n\nstart flow transfer_money\nset slot amount 5",
             r#"start transfer_money | set amount="5""#,
@@ -69,14 +69,14 @@ fn what_is_plain_is_taken() {
         (r#"{"command": "restart agent", "agent_id": "trip_planner"}"#, "restart trip_planner"),
         ("[start flow transfer_money]", "start transfer_money"),
     ] {
-        let reading = reading(text);
-        assert_eq!(short(&reading.commands), expected, "{text}");
-        assert_eq!(reading.mistakes, [""; 0], "{text}");
+        let parsed = parse_answer(text);
+        assert_eq!(short(&parsed.commands), expected, "{text}");
+        assert_eq!(parsed.mistakes, [""; 0], "{text}");
     }
 }
 
 #[test]
-fn what_is_doubtful_goes_back() {
+fn unusable_answers_have_mistakes_to_report() {
     for (text, mistake) in [
         ("start flow transfer_money\nor perhaps rather\nstart flow check-balance", "prose between"),
         ("- `start flow <flow>`: the person wants it.\nset slot amount 5", "placeholder"),
@@ -88,21 +88,21 @@ fn what_is_doubtful_goes_back() {
         (r#"[{"command": "start flow", "flow"#, "no action has this form"),
         ("42", "no action has this form"),
     ] {
-        let reading = reading(text);
-        assert!(reading.commands.is_empty(), "{text}: {:?}", reading.commands);
-        let told = reading.mistakes.join("\n");
-        assert!(if text == "42" { told.is_empty() } else { told.contains(mistake) }, "{text}: {told}");
+        let parsed = parse_answer(text);
+        assert!(parsed.commands.is_empty(), "{text}: {:?}", parsed.commands);
+        let mistakes = parsed.mistakes.join("\n");
+        assert!(if text == "42" { mistakes.is_empty() } else { mistakes.contains(mistake) }, "{text}: {mistakes}");
     }
 }
 
 #[test]
-fn the_prompt_itself_is_no_answer() {
+fn the_prompt_itself_yields_no_commands() {
     let prompt = include_str!("../../../prompts/commands.j2");
-    assert!(reading(prompt).commands.is_empty());
+    assert!(parse_answer(prompt).commands.is_empty());
 }
 
 #[test]
-fn silence_is_nothing_to_mend() {
+fn an_empty_answer_has_no_mistakes() {
     for (text, is_blank) in [
         ("", true),
         ("  \n", true),
@@ -111,17 +111,17 @@ fn silence_is_nothing_to_mend() {
         ("```\n```", false),
         ("...", false),
     ] {
-        assert_eq!(reading(text), Reading::nothing(is_blank), "{text}");
+        assert_eq!(parse_answer(text), ParsedAnswer::empty(is_blank), "{text}");
     }
 }
 
 proptest! {
     #[test]
-    fn any_answer_is_read(text in any::<String>()) {
-        reading(&text);
+    fn any_answer_is_parsed_without_panic(text in any::<String>()) {
+        parse_answer(&text);
     }
     #[test]
-    fn any_json_is_read(depth in 0usize..200, text in "[\\[\\]{}\",:a-z0-9 ]{0,80}") {
-        reading(&format!("{}{text}{}", "[".repeat(depth), "]".repeat(depth)));
+    fn any_json_is_parsed_without_panic(depth in 0usize..200, text in "[\\[\\]{}\",:a-z0-9 ]{0,80}") {
+        parse_answer(&format!("{}{text}{}", "[".repeat(depth), "]".repeat(depth)));
     }
 }

@@ -1,4 +1,4 @@
-//! What rephrasers and response servers are shown of a conversation.
+//! What the rephraser and the NLG server see of a conversation.
 
 use segue_engine::{
     conversation::{BotKind, Conversation, HistoryItem},
@@ -9,22 +9,22 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::limits;
 
-/// The last turns as lines `USER: …` and `AI: …`, oldest first, without the newest message of the user when nothing was
-/// said after it; that message comes second, and is empty otherwise.
+/// The last turns as lines `USER: …` and `AI: …`, oldest first, and the newest message of the user. That message is not among
+/// the lines if the assistant has not replied to it; otherwise it is, and the second value is empty.
 pub(super) fn transcript(conversation: &Conversation, turns: usize) -> (String, String) {
     let mut lines: Vec<String> = Vec::new();
-    let (mut current, mut users, mut said) = (String::new(), 0, false);
+    let (mut current, mut users, mut replied) = (String::new(), 0, false);
     for item in conversation.history.iter().rev() {
         match item {
-            HistoryItem::User { text, .. } if !said && current.is_empty() => current = line("USER: ", text),
+            HistoryItem::User { text, .. } if !replied && current.is_empty() => current = line("USER: ", text),
             HistoryItem::User { text, .. } => {
                 lines.push(line("USER: ", text));
-                said = true;
+                replied = true;
                 users += 1;
             }
             HistoryItem::Bot { text, kind, .. } if *kind != BotKind::Intermediate => {
                 lines.push(line("AI: ", text));
-                said = true;
+                replied = true;
             }
             _ => {}
         }
@@ -60,7 +60,7 @@ pub(super) fn slots(project: &Project, conversation: &Conversation) -> Map<Strin
         .collect()
 }
 
-/// The state of the conversation in the layout of the tracker, without its events.
+/// The state of the conversation as the tracker state of Rasa, without its events.
 pub(super) fn tracker(project: &Project, conversation: &Conversation) -> Json {
     let latest = conversation.latest_message.as_ref();
     json!({

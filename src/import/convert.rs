@@ -1,4 +1,4 @@
-//! One event of the tracker format as one of ours. Total: what has no meaning here is kept as it is.
+//! Converts an event of the Rasa tracker format. Conversion never fails: an unsupported event is stored unchanged.
 
 use segue_engine::{
     conversation::{BotMessage, Event, EventKind, FilledBy, FlowLocation, Reply, UserMessage},
@@ -6,32 +6,32 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::Row;
+use super::TrackerEvent;
 
-/// What was read.
-pub(super) struct Read {
+/// A converted event.
+pub(super) struct ConvertedEvent {
     pub(super) event: Event,
-    /// Whether something is in progress after it, where the event says so.
-    pub(super) open: Option<bool>,
+    /// Whether a flow is in progress after the event; `None` when the event does not tell.
+    pub(super) in_progress: Option<bool>,
 }
 
-/// Reads one row.
-pub(super) fn event(row: Row) -> Read {
-    let at = Timestamp::from_micros((row.timestamp * 1e6).clamp(0.0, 9e18) as i64);
-    let data = row.data;
-    let open = open(&data);
-    // Kept under a name that acts nowhere: a `pause` that is read again must not silence anybody here.
-    let kept = |data| {
+/// Converts one event.
+pub(super) fn convert(tracker_event: TrackerEvent) -> ConvertedEvent {
+    let at = Timestamp::from_micros((tracker_event.timestamp * 1e6).clamp(0.0, 9e18) as i64);
+    let data = tracker_event.data;
+    let in_progress = in_progress(&data);
+    // The name `imported` has no effect. Under its own name, a `pause` for example would act when the event is loaded again.
+    let unsupported = |data| {
         EventKind::Unknown(
             [("event".into(), "imported".into()), ("was".into(), Json::Object(data))].into_iter().collect(),
         )
     };
-    let kind = kind(&data).unwrap_or_else(|| kept(data));
-    Read { event: Event { at, kind, location: FlowLocation::default() }, open }
+    let kind = kind(&data).unwrap_or_else(|| unsupported(data));
+    ConvertedEvent { event: Event { at, kind, location: FlowLocation::default() }, in_progress }
 }
 
-/// A flow that began and did not end leaves a stack; patches of it end with an empty one.
-fn open(data: &Map<String, Json>) -> Option<bool> {
+/// Whether a flow is in progress after the event, as far as its kind tells.
+fn in_progress(data: &Map<String, Json>) -> Option<bool> {
     match text(data, "event")? {
         "flow_started" | "flow_resumed" => Some(true),
         "flow_completed" | "flow_cancelled" | "restart" | "session_ended" => Some(false),
@@ -49,7 +49,8 @@ fn kind(data: &Map<String, Json>) -> Option<EventKind> {
             Some(EventKind::SessionEnded { reason })
         }
         "action" => Some(EventKind::Action { name: text(data, "name")?.into() }),
-        // The same names and fields as ours. `followup` and `pause` would act on the next message here, so they are not.
+        // These events have the same names and fields in Segue. `followup` and `pause` are excluded, because they would act on
+        // the next message.
         "session_started" | "restart" | "reset_slots" | "flow_started" | "flow_completed" | "flow_cancelled"
         | "flow_interrupted" | "flow_resumed" | "agent_started" | "agent_completed" | "agent_interrupted"
         | "agent_resumed" | "agent_cancelled" => {
