@@ -236,7 +236,7 @@ async fn failures_have_a_reason_and_the_visible_part_of_the_answer() {
     let mut sink = CollectingSink::streaming();
     let collected = sink.collected();
     let (outcome, _) =
-        scene.answer(vec![ScriptedCall::failing_after("Dogs travel", LlmErrorKind::Truncated)], &mut sink).await;
+        test.answer(vec![ScriptedCall::failing_after("Dogs travel", LlmErrorKind::Truncated)], &mut sink).await;
     let SearchOutcome::Failed { partial: Some(said), .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!(said.reply.text.as_deref(), Some("Dogs travel"));
     assert!(matches!(collected.pieces().last(), Some(ReplyEvent::End { interrupted: true, .. })));

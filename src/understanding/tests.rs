@@ -29,7 +29,11 @@ fn generator() -> CommandGenerator {
     CommandGenerator::new(Arc::new(PromptSet::new(|_| None).unwrap()))
 }
 
-async fn run(project: Project, conversation: TestConversation, steps: Vec<ScriptedCall>) -> (Understanding, Vec<ChatRequest>) {
+async fn run(
+    project: Project,
+    conversation: TestConversation,
+    steps: Vec<ScriptedCall>,
+) -> (Understanding, Vec<ChatRequest>) {
     let model = Arc::new(ScriptedLlm::strict(steps));
     let llm: Arc<dyn Llm> = model.clone();
     let understanding = generator().generate(&Arc::new(project), &conversation.0, TURN_TIME, &llm, &cx()).await;
