@@ -147,7 +147,7 @@ impl ToolCatalog {
 
 fn read(path: &Path) -> Result<Pins, String> {
     let wrong =
-        |why: String| format!("{FILE} cannot be read ({why}), so no pinned tool is let through: mend or remove it");
+        |why: String| format!("{FILE} cannot be read ({why}), so no pinned tool is let through: fix or remove it");
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Pins::default()),
         Err(error) => return Err(wrong(error.to_string())),

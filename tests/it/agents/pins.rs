@@ -150,7 +150,7 @@ async fn what_differs_is_told_by_tool_and_pinning_it_accepts_it() {
     assert_eq!(
         std::fs::read_to_string(folder.path().join(FILE)).unwrap(),
         "{ not json",
-        "what is broken stays to be mended"
+        "a broken file stays as it is"
     );
 }
 
