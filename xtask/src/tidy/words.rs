@@ -3,8 +3,9 @@
 use super::{Breach, Breaches, Tree};
 
 const LIST: &str = "xtask/words.txt";
-/// Folders with texts of other programs and projects, and the prompts: recordings depend on their exact words.
-const EXEMPT: [&str; 4] = ["tests/foreign/", "tests/projects/", "tests/cassettes/", "crates/engine/tests/projects/"];
+/// Folders with texts of other programs and projects; and the prompts, since recordings depend on their exact words.
+const EXEMPT: [&str; 5] =
+    ["tests/foreign/", "tests/projects/", "tests/cassettes/", "crates/engine/tests/projects/", "prompts/"];
 
 struct Word<'a> {
     text: &'a str,
