@@ -278,7 +278,7 @@ impl ActionEndpoint {
     /// The text of an error never contains the URL, because it may contain a token.
     fn caller(&self, url: &str) -> Result<GrpcClient, String> {
         let unsupported = "the `url` of `action_endpoint` is invalid or not allowed".to_owned();
-        let (url, own) = parse_address(url).ok_or_else(|| unsupported.clone())?;
+        let (url, own) = server_and_parameters(url).ok_or_else(|| unsupported.clone())?;
         let client = self.http.as_ref().map_err(Clone::clone)?.http2().map_err(|error| error.to_string())?;
         let mut caller = GrpcClient::new(client.clone(), url.as_str()).map_err(|_| unsupported)?;
         for (name, value) in own.iter().chain(&self.params).chain(&self.headers) {
@@ -293,7 +293,7 @@ impl ActionEndpoint {
 }
 
 /// Host and port of a URL, and its parameters. The path is ignored, as in Rasa's own client: often it is that of the HTTP webhook.
-fn parse_address(url: &str) -> Option<(Url, Vec<(String, Secret)>)> {
+fn server_and_parameters(url: &str) -> Option<(Url, Vec<(String, Secret)>)> {
     let mut url = crate::http::parse_endpoint_url(&parse_address(url)).ok()?;
     let own = url.query_pairs().map(|(name, value)| (name.into_owned(), Secret::new(value.into_owned()))).collect();
     url.set_query(None);
@@ -360,7 +360,7 @@ mod tests {
             ("grpc://host:5055?token=x", "http://host:5055/", vec![("token", "x")]),
             ("grpcs://host:5055/webhook?token=a%20b&k=1", "https://host:5055/", vec![("token", "a b"), ("k", "1")]),
         ] {
-            let (url, own) = parse_address(written).unwrap();
+            let (url, own) = server_and_parameters(written).unwrap();
             let own: Vec<_> = own.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
             assert_eq!((url.as_str(), own), (asked, conversion_error));
         }

@@ -136,7 +136,7 @@ impl GrpcRequest<'_> {
         A: Message + Default + Serialize + 'static,
     {
         let answer: A =
-            self.caller.ask(path, self.message::<Q>()?, limits::A2A_ANSWER, self.cx).await.map_err(call_error)?;
+            self.caller.unary(path, self.message::<Q>()?, limits::A2A_ANSWER, self.cx).await.map_err(call_error)?;
         json_of(&answer).map(AgentResponse::Complete)
     }
 
@@ -145,7 +145,7 @@ impl GrpcRequest<'_> {
         Q: Message + DeserializeOwned + 'static,
         A: Message + Default + Serialize + 'static,
     {
-        let pieces = self.caller.listen::<Q, A>(path, self.message()?, limits::A2A_EVENT, self.cx).await;
+        let pieces = self.caller.server_streaming::<Q, A>(path, self.message()?, limits::A2A_EVENT, self.cx).await;
         let events: BoxStream<'static, Result<Json, A2aError>> =
             pieces.map_err(call_error)?.map(|piece| json_of(&piece.map_err(stream_error)?)).boxed();
         Ok(AgentResponse::Stream(TaskEventStream::over(events, self.wire.interface.wire_format())))
