@@ -112,5 +112,5 @@ fn conversations_come_over_and_go_on() {
     assert_eq!(talk.lines()[0], "bot: Which parcel?", "{}", talk.err);
     let none = run_in(folder.path(), &["import", &courier, "--from", "postgresql://x/y", "--store", "sqlite:t.db"], "");
     assert_eq!(none.code, 3);
-    assert!(none.err.contains("is no source"), "{}", none.err);
+    assert!(none.err.contains("unknown source"), "{}", none.err);
 }

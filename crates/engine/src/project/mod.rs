@@ -28,7 +28,7 @@ mod search;
 pub mod test_cases;
 mod yaml;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use indexmap::IndexMap;
 
@@ -78,7 +78,7 @@ pub struct SourceFile {
 }
 
 /// The input of a load; the runtime reads it from disk.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Sources {
     /// `config.yml`, if there is one.
     pub config: Option<SourceFile>,
@@ -100,6 +100,19 @@ pub struct Sources {
     pub channels: Vec<&'static MapSchema>,
     /// Environment variables that `${NAME}` may read.
     pub environment: BTreeMap<String, String>,
+}
+
+/// Shows the paths of the files and the names of the variables. Values are secrets, and texts may contain some.
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let single = [&self.config, &self.endpoints, &self.credentials];
+        let several = [&self.domain, &self.data, &self.agents];
+        let files = single.into_iter().flatten().chain(several.into_iter().flatten());
+        f.debug_struct("Sources")
+            .field("files", &files.map(|file| &file.path).collect::<Vec<_>>())
+            .field("environment", &self.environment.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
 }
 
 /// A loaded project: immutable, shared by every conversation.
@@ -173,3 +186,18 @@ pub type Actions = IndexMap<ActionName, ActionDef>;
 pub type SlotDefs = IndexMap<SlotName, SlotDef>;
 /// Responses by name.
 pub type Responses = IndexMap<ResponseName, Arc<ResponseDef>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_output_of_sources_contains_no_values() {
+        let mut sources = Sources::default();
+        sources.environment.insert("API_KEY".to_owned(), "s3cret".to_owned());
+        sources.endpoints = Some(SourceFile { path: "endpoints.yml".into(), text: "api_key: s3cret".into() });
+        let shown = format!("{sources:?}");
+        assert!(shown.contains("API_KEY") && shown.contains("endpoints.yml"), "{shown}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+    }
+}
