@@ -39,7 +39,7 @@
 //! | agents and generation | [`understanding`], [`knowledge`], [`rephrasing`], [`agents`] | from messages to commands; answers from documents; rephrasing; agent loops |
 //! | adapters | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`journal`], [`search`], [`prompts`] | models; tools and MCP; remote agents; action servers; storage; the effect journal; retrieval; prompt files |
 //! | domain model | [`project`], [`conversation`] | the author's project; events and their state |
-//! | foundation | [`clock`], [`context`], [`effect`], [`limits`], [`secret`], [`http`], [`auth`], [`environment`] | what every layer uses |
+//! | foundation | [`clock`], [`context`], [`effect`], [`limits`], [`secret`], [`http`], [`outbound_auth`], [`environment`] | what every layer uses |
 //!
 //! The dialogue engine, [`dialogue`], is a package without I/O, clock or randomness: `segue-engine`.
 //!

@@ -4,7 +4,7 @@
 //!
 //! | layer | modules | contents |
 //! | --- | --- | --- |
-//! | foundation | [`ids`], [`time`], [`limits`], [`text`], [`finding`], [`pattern`], [`payload`], [`condition`], [`template`] | types that all layers use |
+//! | foundation | [`ids`], [`time`], [`limits`], [`text`], [`finding`], [`regex_dialect`], [`payload`], [`condition`], [`template`] | types that all layers use |
 //! | domain model | [`project`], [`conversation`] | the loaded and checked project; the state of a conversation |
 //! | dialogue engine | [`dialogue`] | [`dialogue::advance`]: decides what to do next |
 //!

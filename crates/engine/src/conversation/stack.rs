@@ -36,7 +36,7 @@ pub struct Frame {
     #[serde(default, rename = "trail", skip_serializing_if = "Vec::is_empty")]
     pub visited_steps: Vec<StepId>,
     /// Hash of what could still happen in the flow from here when the frame reached this position
-    /// ([`crate::project::Step::reach`]); 0 = not known. Shows whether a change of the project concerns this frame.
+    /// ([`crate::project::Step::continuation_hash`]); 0 = not known. Shows whether a change of the project concerns this frame.
     #[serde(default, rename = "reach", skip_serializing_if = "is_zero")]
     pub continuation_hash: u32,
     /// Completed actions and tool calls of the flow and of the flows it called. A correction that passes them again
