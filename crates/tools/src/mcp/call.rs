@@ -22,13 +22,13 @@ use serde_json::{Map, Value as Json};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    client::{Closed, Command, Shared},
-    connection::{Line, Unanswered, call_request},
-    inquiry::{self, Asked},
-    listener::Listener,
-    offers::Offer,
-    owner::Fate,
-    wire::wants_credentials,
+    client_handler::McpClientHandler,
+    elicitation::{self, CallInteraction},
+    http_transport::wants_credentials,
+    resource_tools::ResourceTool,
+    server::{Closed, Command, Shared},
+    session::{RequestError, SessionHandle, call_request},
+    session_manager::SessionHealth,
 };
 use crate::{
     ArgumentCheck, EffectClass, FailureKind, Progress, ToolCallContext, ToolFailure, ToolHandler, ToolInfo,
@@ -49,21 +49,21 @@ const IDEMPOTENCY_KEY: &str = "segue/idempotencyKey";
 pub(super) struct CallRequest {
     tool: Arc<str>,
     /// The resource request, if it is no tool.
-    offer: Option<Offer>,
+    offer: Option<ResourceTool>,
     arguments: Map<String, Json>,
     meta: Map<String, Json>,
     cx: CallContext,
     progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     /// The handler of requests from the server.
-    asked: Option<Asked>,
+    asked: Option<CallInteraction>,
     /// Set when the request is sent: before that, it has no effect.
     left: Arc<AtomicBool>,
-    pub(super) reply: oneshot::Sender<Result<Json, CallEnd>>,
+    pub(super) reply: oneshot::Sender<Result<Json, CallError>>,
 }
 
 /// Why a call ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum CallEnd {
+pub(super) enum CallError {
     /// There is no session, and none can be opened now; the reason is for operators.
     Away(String),
     /// The session had ended before the call was sent.
@@ -90,7 +90,7 @@ pub(super) struct McpTool {
     check: Arc<ArgumentCheck>,
     output: Option<ArgumentCheck>,
     /// The resource request it represents, if it is no tool of the server.
-    offer: Option<Offer>,
+    offer: Option<ResourceTool>,
     shared: Arc<Shared>,
 }
 
@@ -105,13 +105,13 @@ impl McpTool {
     }
 
     /// A tool that represents a resource request.
-    pub(super) fn offering(spec: ToolInfo, check: ArgumentCheck, offer: Offer, shared: Arc<Shared>) -> Self {
+    pub(super) fn offering(spec: ToolInfo, check: ArgumentCheck, offer: ResourceTool, shared: Arc<Shared>) -> Self {
         Self { spec, check: Arc::new(check), output: None, offer: Some(offer), shared }
     }
 
     async fn run(&self, arguments: Map<String, Json>, cx: &ToolCallContext) -> ToolOutcome {
         let (began, limit, effect) = (cx.cx.clock.elapsed(), cx.cx.remaining(), cx.effect(&self.spec));
-        let asked = cx.inquired.clone().map(|who| Asked::new(who, cx.cx.clone()));
+        let asked = cx.inquired.clone().map(|who| CallInteraction::new(who, cx.cx.clone()));
         // Retried once; twice if the server forgot the session at the first attempt, because after a restart of a
         // server the pooled connection fails first, and then the old session is refused.
         let (mut tries, mut forgotten) = (0, 0);
@@ -121,8 +121,8 @@ impl McpTool {
                 Err(end) => end,
             };
             tries += 1;
-            forgotten += u32::from(end == CallEnd::Forgotten);
-            let is_tried = if end == CallEnd::Forgotten { forgotten > 1 } else { tries > 1 };
+            forgotten += u32::from(end == CallError::Forgotten);
+            let is_tried = if end == CallError::Forgotten { forgotten > 1 } else { tries > 1 };
             if is_tried || !end.may_be_repeated(effect) || cx.cx.remaining().is_zero() {
                 break end;
             }
@@ -135,8 +135,8 @@ impl McpTool {
         &self,
         arguments: Map<String, Json>,
         cx: &ToolCallContext,
-        asked: &Option<Asked>,
-    ) -> Result<Json, CallEnd> {
+        asked: &Option<CallInteraction>,
+    ) -> Result<Json, CallError> {
         let (reply, answer) = oneshot::channel();
         let left = Arc::new(AtomicBool::new(false));
         let request = CallRequest {
@@ -151,16 +151,16 @@ impl McpTool {
             reply,
         };
         let asked = async {
-            let closed = |Closed| CallEnd::Away("the server is closed".to_owned());
+            let closed = |Closed| CallError::Away("the server is closed".to_owned());
             self.shared.send(Command::Call(Box::new(request))).await.map_err(closed)?;
             // The owner task drops a call only when the server is closed.
-            answer.await.unwrap_or_else(|_| Err(CallEnd::Lost("the server was closed".to_owned())))
+            answer.await.unwrap_or_else(|_| Err(CallError::Lost("the server was closed".to_owned())))
         };
         match cx.cx.wait(asked).await {
             Ok(result) => result,
-            Err(WaitError::Cancelled) => Err(CallEnd::Stopped),
-            Err(WaitError::DeadlinePassed) if left.load(Ordering::SeqCst) => Err(CallEnd::Late),
-            Err(WaitError::DeadlinePassed) => Err(CallEnd::LateBefore),
+            Err(WaitError::Cancelled) => Err(CallError::Stopped),
+            Err(WaitError::DeadlinePassed) if left.load(Ordering::SeqCst) => Err(CallError::Late),
+            Err(WaitError::DeadlinePassed) => Err(CallError::LateBefore),
         }
     }
 
@@ -176,7 +176,7 @@ impl McpTool {
     }
 
     /// The outcome of a result. A result means success unless `isError` is set, whatever its form.
-    fn judged(&self, raw: Json, asked: &Option<Asked>, effect: EffectClass) -> ToolOutcome {
+    fn judged(&self, raw: Json, asked: &Option<CallInteraction>, effect: EffectClass) -> ToolOutcome {
         let is_error = raw.get("isError").and_then(Json::as_bool) == Some(true);
         let bad = |word, values: &[(&str, &dyn std::fmt::Display)]| match is_error {
             true => ToolOutcome::failed(FailureKind::ToolError, say(word, values)),
@@ -225,8 +225,8 @@ impl McpTool {
 }
 
 /// The tool requested unknown values: the user must be asked, if that is allowed.
-fn wanting(asked: &Option<Asked>, message: &str) -> ToolOutcome {
-    let wants = asked.as_ref().map(Asked::missing).unwrap_or_default();
+fn wanting(asked: &Option<CallInteraction>, message: &str) -> ToolOutcome {
+    let wants = asked.as_ref().map(CallInteraction::missing).unwrap_or_default();
     if wants.is_empty() {
         return ToolOutcome::failed(FailureKind::Refused, say(Word::WantsInput, &[]));
     }
@@ -267,7 +267,7 @@ impl ToolHandler for McpTool {
     }
 }
 
-impl CallEnd {
+impl CallError {
     /// Whether the call may be sent again.
     fn may_be_repeated(&self, effect: EffectClass) -> bool {
         match self {
@@ -308,15 +308,15 @@ impl CallEnd {
         ToolOutcome::unanswered(effect, self.arrival(), kind, message)
     }
 
-    fn of(unanswered: Unanswered) -> Self {
+    fn of(unanswered: RequestError) -> Self {
         match unanswered {
-            Unanswered::NotSent(reason) => Self::NotSent(reason),
-            Unanswered::Gone => Self::Lost("the session ended".to_owned()),
-            Unanswered::Failed(ServiceError::McpError(error)) => {
+            RequestError::NotSent(reason) => Self::NotSent(reason),
+            RequestError::Gone => Self::Lost("the session ended".to_owned()),
+            RequestError::Failed(ServiceError::McpError(error)) => {
                 Self::Refused { code: error.code.0, message: error.message.into_owned() }
             }
-            Unanswered::Failed(ServiceError::TransportSend(error)) => Self::of_transport(&error),
-            Unanswered::Failed(error) => Self::Lost(error.to_string()),
+            RequestError::Failed(ServiceError::TransportSend(error)) => Self::of_transport(&error),
+            RequestError::Failed(error) => Self::Lost(error.to_string()),
         }
     }
 
@@ -333,18 +333,18 @@ impl CallEnd {
         }
     }
 
-    fn fate(&self) -> Fate {
+    fn fate(&self) -> SessionHealth {
         match self {
-            Self::Forgotten => Fate::Broken,
-            Self::NotSent(_) | Self::Lost(_) => Fate::Lost,
-            Self::Late => Fate::Doubtful,
-            _ => Fate::Good,
+            Self::Forgotten => SessionHealth::Broken,
+            Self::NotSent(_) | Self::Lost(_) => SessionHealth::Lost,
+            Self::Late => SessionHealth::Doubtful,
+            _ => SessionHealth::Good,
         }
     }
 }
 
 /// Performs one call in a session and sends its result to the caller; returns the state of the session.
-pub(super) async fn perform(line: &Line, request: CallRequest, listener: &Listener) -> Fate {
+pub(super) async fn perform(line: &SessionHandle, request: CallRequest, listener: &McpClientHandler) -> SessionHealth {
     let CallRequest { tool, offer, arguments, meta, cx, progress, asked, left, mut reply } = request;
     let _admitted = asked.clone().map(|asked| listener.askable.admit(asked));
     let other = offer.and_then(|offer| offer.request(&arguments));
@@ -369,8 +369,8 @@ pub(super) async fn perform(line: &Line, request: CallRequest, listener: &Listen
 /// The call with the responses to the requests in its result; `None` if there are none, or not all values are known.
 async fn answers(
     result: &Json,
-    listener: &Listener,
-    asked: &Asked,
+    listener: &McpClientHandler,
+    asked: &CallInteraction,
     params: CallToolRequestParams,
 ) -> Option<CallToolRequestParams> {
     if result.get("resultType").and_then(Json::as_str) != Some("input_required") {
@@ -378,7 +378,7 @@ async fn answers(
     }
     let none = Map::new();
     let asks = result.get("inputRequests").and_then(Json::as_object).unwrap_or(&none);
-    let responses = inquiry::responses(&listener.server, listener.allowed, asks, asked).await?;
+    let responses = elicitation::responses(&listener.server, listener.allowed, asks, asked).await?;
     let mut next = params.with_input_responses(responses);
     next.request_state = result.get("requestState").and_then(Json::as_str).map(str::to_owned);
     Some(next)
@@ -386,7 +386,7 @@ async fn answers(
 
 /// One request of a call, which may need several.
 struct Round<'a> {
-    line: &'a Line,
+    line: &'a SessionHandle,
     meta: &'a Map<String, Json>,
     cx: &'a CallContext,
     progress: &'a Option<Arc<dyn Fn(Progress) + Send + Sync>>,
@@ -397,16 +397,16 @@ impl Round<'_> {
     async fn ask(
         &self,
         request: ClientRequest,
-        reply: &mut oneshot::Sender<Result<Json, CallEnd>>,
-        listener: &Listener,
-    ) -> (Fate, Result<Json, CallEnd>) {
+        reply: &mut oneshot::Sender<Result<Json, CallError>>,
+        listener: &McpClientHandler,
+    ) -> (SessionHealth, Result<Json, CallError>) {
         let (line, cx) = (self.line, self.cx);
         let options = PeerRequestOptions::no_options().with_meta(RequestMetaObject(MetaObject(self.meta.clone())));
         self.left.store(true, Ordering::SeqCst);
         let mut handle = match line.call(request, options).await {
             Ok(handle) => handle,
             Err(unanswered) => {
-                let end = CallEnd::of(unanswered);
+                let end = CallError::of(unanswered);
                 return (end.fate(), Err(end));
             }
         };
@@ -416,24 +416,24 @@ impl Round<'_> {
             biased;
             answer = &mut handle.rx => match answer {
                 Ok(Ok(result)) => Ok(serde_json::to_value(result).unwrap_or_default()),
-                Ok(Err(error)) => Err(CallEnd::of(Unanswered::Failed(error))),
-                Err(_) => Err(CallEnd::of(Unanswered::Gone)),
+                Ok(Err(error)) => Err(CallError::of(RequestError::Failed(error))),
+                Err(_) => Err(CallError::of(RequestError::Gone)),
             },
-            () = line.gone.cancelled() => Err(CallEnd::of(Unanswered::Gone)),
-            () = failpoint::while_waiting("C13", limits::MCP_CANCEL) => Err(CallEnd::Late),
-            () = reply.closed() => Err(CallEnd::Stopped),
+            () = line.gone.cancelled() => Err(CallError::of(RequestError::Gone)),
+            () = failpoint::while_waiting("C13", limits::MCP_CANCEL) => Err(CallError::Late),
+            () = reply.closed() => Err(CallError::Stopped),
             stopped = cx.wait(std::future::pending::<()>()) => match stopped {
-                Err(WaitError::DeadlinePassed) | Ok(()) => Err(CallEnd::Late),
-                Err(WaitError::Cancelled) => Err(CallEnd::Stopped),
+                Err(WaitError::DeadlinePassed) | Ok(()) => Err(CallError::Late),
+                Err(WaitError::Cancelled) => Err(CallError::Stopped),
             },
         };
         // The caller stopped waiting: its deadline passed, or it was cancelled.
-        let late = matches!(result, Err(CallEnd::Stopped)) && cx.remaining().is_zero();
-        let result = if late { Err(CallEnd::Late) } else { result };
-        if let Err(CallEnd::Late | CallEnd::Stopped) = result {
+        let late = matches!(result, Err(CallError::Stopped)) && cx.remaining().is_zero();
+        let result = if late { Err(CallError::Late) } else { result };
+        if let Err(CallError::Late | CallError::Stopped) = result {
             call_off(handle).await;
         }
-        (result.as_ref().map_or_else(CallEnd::fate, |_| Fate::Good), result)
+        (result.as_ref().map_or_else(CallError::fate, |_| SessionHealth::Good), result)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::client::McpEnvironment;
+use super::server::McpEnvironment;
 use segue_base::child::{self, ChildCommand};
 pub(super) use segue_base::child::{Child, OutputTail, SpawnedChild};
 

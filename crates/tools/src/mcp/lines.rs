@@ -14,7 +14,7 @@ use segue_base::limits;
 /// Forwards bytes, and fails at a line longer than [`limits::MCP_LINE`] or after [`limits::MCP_INVALID_LINES`] lines that are
 /// no messages. When it ends for any reason, its token is cancelled, so that running calls need not wait until the
 /// session is closed.
-pub(super) struct Lines<R> {
+pub(super) struct LineGuard<R> {
     inner: R,
     /// Bytes of the current line.
     length: usize,
@@ -26,7 +26,7 @@ pub(super) struct Lines<R> {
     token: CancellationToken,
 }
 
-impl<R> Lines<R> {
+impl<R> LineGuard<R> {
     pub(super) fn new(inner: R, over: CancellationToken) -> Self {
         Self { inner, length: 0, begun: false, noise: 0, token: over.clone(), _over: over.drop_guard() }
     }
@@ -58,7 +58,7 @@ impl<R> Lines<R> {
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for LineGuard<R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let result = ready!(Pin::new(&mut self.inner).poll_read(cx, buffer)).and_then(|()| {
@@ -85,7 +85,7 @@ mod tests {
 
     async fn read(text: &[u8]) -> (io::Result<usize>, bool) {
         let over = CancellationToken::new();
-        let mut lines = Lines::new(text, over.clone());
+        let mut lines = LineGuard::new(text, over.clone());
         let mut sink = Vec::new();
         let result = lines.read_to_end(&mut sink).await;
         (result, over.is_cancelled())
@@ -115,7 +115,7 @@ mod tests {
     #[tokio::test]
     async fn dropping_tells_the_end_too() {
         let over = CancellationToken::new();
-        drop(Lines::new(&b""[..], over.clone()));
+        drop(LineGuard::new(&b""[..], over.clone()));
         assert!(over.is_cancelled());
     }
 }

@@ -9,20 +9,20 @@
 
 mod auth;
 mod call;
-mod catalog;
 mod child;
-mod client;
-mod connection;
-mod inquiry;
+mod client_handler;
+mod elicitation;
+mod http_transport;
 mod lines;
-mod listener;
-mod offers;
-mod owner;
-mod wire;
+mod resource_tools;
+mod server;
+mod session;
+mod session_manager;
+mod tool_list;
 
 pub use self::{
     auth::Login,
-    client::{McpEnvironment, McpServer, Pipes},
+    server::{McpEnvironment, McpServer, Pipes},
 };
 
 /// The folder of logins, in the project.

@@ -6,7 +6,7 @@ use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
 use rmcp::transport::auth::{AuthError, AuthorizationManager, AuthorizationMetadata};
 use serde_json::json;
 
-use super::errand::Errand;
+use super::oauth_http::OAuthHttp;
 
 /// The challenge of a server without a login: it is called without a token, and if it accepts that, its tools are
 /// listed. `None` if it accepts that too, or sends no challenge.
@@ -48,13 +48,13 @@ pub(super) async fn challenge(http: &reqwest::Client, url: &str) -> Option<Strin
 pub(super) async fn discovered(
     url: &str,
     challenge: Option<&str>,
-    errand: &Arc<Errand>,
+    oauth_http: &Arc<OAuthHttp>,
 ) -> Result<(AuthorizationManager, AuthorizationMetadata), String> {
     let mut manager =
-        AuthorizationManager::new_with_oauth_http_client(url, errand.clone()).await.map_err(|e| words(&e))?;
+        AuthorizationManager::new_with_oauth_http_client(url, oauth_http.clone()).await.map_err(|e| words(&e))?;
     let resolution = manager.resolve_metadata_from_challenge(challenge).await.map_err(|e| words(&e))?;
     let metadata = resolution.metadata;
-    errand.check(&metadata.token_endpoint).await?;
+    oauth_http.check(&metadata.token_endpoint).await?;
     manager.set_metadata(metadata.clone());
     Ok((manager, metadata))
 }

@@ -6,17 +6,17 @@ use rmcp::transport::auth::{
 use segue_engine::project::{McpServerDef, McpTransport, OAuthDef, OAuthGrant};
 
 use super::{
-    code_grant::stamped,
+    authorization_code::stamped,
     discovery::{challenge, discovered, words},
-    errand::Errand,
-    kept::{Kept, Record},
+    login_store::{LoginStore, Record},
+    oauth_http::OAuthHttp,
 };
 use crate::mcp::McpEnvironment;
 use segue_base::{context::CallContext, limits};
 
 /// A started login; [`Self::finish`] completes it.
 pub struct Login {
-    kept: Kept,
+    kept: LoginStore,
     url: String,
     address: String,
     manager: AuthorizationManager,
@@ -44,8 +44,8 @@ impl Wanted {
         Ok(Self { name: def.name.to_string(), url: url.clone(), oauth })
     }
 
-    fn kept(&self, around: &McpEnvironment) -> Kept {
-        Kept::new(around.logins.clone(), &self.name)
+    fn kept(&self, around: &McpEnvironment) -> LoginStore {
+        LoginStore::new(around.logins.clone(), &self.name)
     }
 }
 
@@ -64,11 +64,11 @@ impl Login {
         let wanted = Wanted::of(def)?;
         let kept = wanted.kept(around);
         let Wanted { name, url, oauth } = wanted;
-        let errand = std::sync::Arc::new(Errand::new(&url, &oauth.hosts, &around.http)?);
+        let oauth_http = std::sync::Arc::new(OAuthHttp::new(&url, &oauth.hosts, &around.http)?);
         let http = around.http.client().map_err(|error| error.to_string())?;
         let asked = challenge(http, &url).await;
-        let (mut manager, metadata) = discovered(&url, asked.as_deref(), &errand).await?;
-        errand.check(&metadata.authorization_endpoint).await?;
+        let (mut manager, metadata) = discovered(&url, asked.as_deref(), &oauth_http).await?;
+        oauth_http.check(&metadata.authorization_endpoint).await?;
         let mut scopes: Vec<String> = oauth.scope.split_ascii_whitespace().map(str::to_owned).collect();
         if scopes.is_empty() {
             scopes = manager.select_initial_scopes(&[]).await;

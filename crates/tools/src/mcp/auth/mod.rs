@@ -7,12 +7,12 @@
 //! entry names it. Tokens, codes and secrets are never in messages and logs, and a token is never sent to another URL
 //! than its own.
 
-mod client_grant;
-mod code_grant;
+mod authorization_code;
+mod client_credentials;
 mod discovery;
-mod errand;
-mod kept;
 mod login;
+mod login_store;
+mod oauth_http;
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
@@ -20,7 +20,7 @@ use futures::future::BoxFuture;
 use segue_engine::project::{OAuthDef, OAuthGrant};
 
 pub use self::login::Login;
-use self::{code_grant::CodeGrant, errand::Errand, kept::Kept};
+use self::{authorization_code::CodeGrant, login_store::LoginStore, oauth_http::OAuthHttp};
 use segue_base::{
     clock::Clock,
     http::HttpClients,
@@ -47,7 +47,7 @@ struct Origin {
 }
 
 enum Way {
-    Client(Box<client_grant::Found>),
+    Client(Box<client_credentials::DiscoveredClient>),
     Code(Box<CodeGrant>),
 }
 
@@ -71,15 +71,15 @@ impl Tokens {
         clock: Arc<dyn Clock>,
         kept: Option<PathBuf>,
     ) -> Result<Self, String> {
-        let errand = Arc::new(Errand::new(url, &oauth.hosts, outbound)?);
+        let oauth_http = Arc::new(OAuthHttp::new(url, &oauth.hosts, outbound)?);
         let timeout = oauth.timeout.unwrap_or(limits::MCP_INITIALISE);
         let way = match oauth.grant {
             OAuthGrant::ClientCredentials => {
                 let http = outbound.client().map_err(|error| error.to_string())?;
-                Way::Client(Box::new(client_grant::Found::new(oauth, url, http.clone(), errand)?))
+                Way::Client(Box::new(client_credentials::DiscoveredClient::new(oauth, url, http.clone(), oauth_http)?))
             }
             OAuthGrant::AuthorizationCode => {
-                Way::Code(Box::new(CodeGrant::new(Kept::new(kept, name), url, errand, clock.clone())))
+                Way::Code(Box::new(CodeGrant::new(LoginStore::new(kept, name), url, oauth_http, clock.clone())))
             }
         };
         Ok(Self(outbound_auth::TokenCache::new(Origin { way, wanted: BTreeSet::new() }, clock, timeout)))

@@ -25,18 +25,18 @@ use tokio_util::{
 
 use super::{
     child::{self, Child, OutputTail},
-    client::{Reach, Shared},
-    lines::Lines,
-    listener::Listener,
-    wire,
+    client_handler::McpClientHandler,
+    http_transport,
+    lines::LineGuard,
+    server::{ServerTransport, Shared},
 };
 use segue_base::{context::CallContext, failpoint, limits};
 
-type Service = RunningService<RoleClient, Listener>;
+type Service = RunningService<RoleClient, McpClientHandler>;
 
 /// A handle of a session. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct SessionHandle {
     pub(super) peer: Peer<RoleClient>,
     /// Cancelled when the connection has ended.
     pub(super) gone: CancellationToken,
@@ -45,8 +45,8 @@ pub(super) struct Line {
 }
 
 /// A session, with everything that must be closed at its end.
-pub(super) struct Link {
-    pub(super) line: Line,
+pub(super) struct McpSession {
+    pub(super) line: SessionHandle,
     /// When it was opened.
     pub(super) since: Duration,
     stop: RunningServiceCancellationToken,
@@ -62,11 +62,11 @@ pub(super) struct Link {
 ///
 /// # Errors
 /// A text for operators, with the latest lines of the child's standard error.
-pub(super) fn connect(shared: &Shared) -> BoxFuture<'_, Result<Link, String>> {
+pub(super) fn connect(shared: &Shared) -> BoxFuture<'_, Result<McpSession, String>> {
     Box::pin(connected(shared))
 }
 
-async fn connected(shared: &Shared) -> Result<Link, String> {
+async fn connected(shared: &Shared) -> Result<McpSession, String> {
     // A server without the handshake does not get one.
     let newest = shared.protocol_version.as_deref() == Some(ProtocolVersion::LATEST.as_str());
     if newest {
@@ -97,26 +97,27 @@ enum Refusal {
     Other(String),
 }
 
-async fn open(shared: &Shared, mode: ClientLifecycleMode) -> Result<Link, Refusal> {
+async fn open(shared: &Shared, mode: ClientLifecycleMode) -> Result<McpSession, Refusal> {
     let gone = CancellationToken::new();
     match &shared.reach {
-        Reach::Http { url } => {
+        ServerTransport::Http { url } => {
             let client = shared.around.http.client().map_err(|error| Refusal::Other(error.to_string()))?;
-            let transport = wire::transport(client, url, &shared.headers, shared.tokens().map_err(Refusal::Other)?)
-                .map_err(Refusal::Other)?;
+            let transport =
+                http_transport::transport(client, url, &shared.headers, shared.tokens().map_err(Refusal::Other)?)
+                    .map_err(Refusal::Other)?;
             let service = greet(shared, transport, mode).await?;
-            Ok(Link::of(shared, service, gone, None, OutputTail::default()))
+            Ok(McpSession::of(shared, service, gone, None, OutputTail::default()))
         }
-        Reach::Stdio { command, args, env } => {
+        ServerTransport::Stdio { command, args, env } => {
             let env: Vec<_> = env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
             let started = child::start(command, args, &env, &shared.around).map_err(Refusal::Other)?;
-            let output = Lines::new(started.output, gone.clone());
+            let output = LineGuard::new(started.output, gone.clone());
             let transport = AsyncRwTransport::<RoleClient, _, _>::new(
                 output,
                 failpoint::torn_write("C12", "\"tools/call\"", started.input),
             );
             match greet(shared, transport, mode).await {
-                Ok(service) => Ok(Link::of(shared, service, gone, Some(started.child), started.errors)),
+                Ok(service) => Ok(McpSession::of(shared, service, gone, Some(started.child), started.errors)),
                 Err(refusal) => {
                     started.child.terminate().await;
                     let said = said(&started.errors);
@@ -127,11 +128,11 @@ async fn open(shared: &Shared, mode: ClientLifecycleMode) -> Result<Link, Refusa
                 }
             }
         }
-        Reach::Pipes(pipes) => {
+        ServerTransport::Pipes(pipes) => {
             let (output, input) = pipes();
-            let transport = AsyncRwTransport::<RoleClient, _, _>::new(Lines::new(output, gone.clone()), input);
+            let transport = AsyncRwTransport::<RoleClient, _, _>::new(LineGuard::new(output, gone.clone()), input);
             let service = greet(shared, transport, mode).await?;
-            Ok(Link::of(shared, service, gone, None, OutputTail::default()))
+            Ok(McpSession::of(shared, service, gone, None, OutputTail::default()))
         }
     }
 }
@@ -198,7 +199,7 @@ fn said(errors: &OutputTail) -> String {
     if said.is_empty() { String::new() } else { format!("; its standard error ends with: {said}") }
 }
 
-impl Link {
+impl McpSession {
     fn of(
         shared: &Shared,
         service: Service,
@@ -206,7 +207,7 @@ impl Link {
         child: Option<Child>,
         errors: OutputTail,
     ) -> Self {
-        let line = Line { peer: service.peer().clone(), gone, requests: TaskTracker::new() };
+        let line = SessionHandle { peer: service.peer().clone(), gone, requests: TaskTracker::new() };
         let stop = service.cancellation_token();
         let asks = line.peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
         let _listening =
@@ -253,7 +254,7 @@ impl Link {
 }
 
 /// Subscribes to changes of the tool list, in sessions without a handshake.
-async fn listen(line: Line, listener: Listener) {
+async fn listen(line: SessionHandle, listener: McpClientHandler) {
     let filter = SubscriptionFilter::builder().tools_list_changed().build();
     let Ok(mut news) = line.peer.listen(filter).await else { return };
     while let Ok(Some(_)) = news.next().await {
@@ -263,7 +264,7 @@ async fn listen(line: Line, listener: Listener) {
 
 /// Why a request has no result.
 #[derive(Debug)]
-pub(super) enum Unanswered {
+pub(super) enum RequestError {
     /// It was not sent.
     NotSent(String),
     /// It was sent, or may have been.
@@ -272,7 +273,7 @@ pub(super) enum Unanswered {
     Gone,
 }
 
-impl Line {
+impl SessionHandle {
     /// Whether the session is open, as far as known.
     pub(super) fn is_alive(&self) -> bool {
         !self.gone.is_cancelled() && !self.peer.is_transport_closed()
@@ -283,13 +284,13 @@ impl Line {
         &self,
         request: ClientRequest,
         options: PeerRequestOptions,
-    ) -> Result<RequestHandle<RoleClient>, Unanswered> {
+    ) -> Result<RequestHandle<RoleClient>, RequestError> {
         let sent = self.peer.send_request_with_option(request, options);
-        sent.await.map_err(|error| Unanswered::NotSent(error.to_string()))
+        sent.await.map_err(|error| RequestError::NotSent(error.to_string()))
     }
 
     /// One page of the list of tools.
-    pub(super) async fn page(&self, cursor: Option<String>) -> Result<ServerResult, Unanswered> {
+    pub(super) async fn page(&self, cursor: Option<String>) -> Result<ServerResult, RequestError> {
         let request = match cursor {
             Some(cursor) => ListToolsRequest::with_param(PaginatedRequestParams::default().with_cursor(Some(cursor))),
             None => ListToolsRequest::default(),
@@ -302,21 +303,21 @@ impl Line {
         let ping = ClientRequest::PingRequest(PingRequest::default());
         // Any response counts, also an error about an unknown method.
         match cx.wait(self.ask(ping)).await {
-            Ok(Ok(_) | Err(Unanswered::Failed(ServiceError::McpError(_)))) => true,
+            Ok(Ok(_) | Err(RequestError::Failed(ServiceError::McpError(_)))) => true,
             Ok(Err(_)) | Err(_) => false,
         }
     }
 
-    async fn ask(&self, request: ClientRequest) -> Result<ServerResult, Unanswered> {
+    async fn ask(&self, request: ClientRequest) -> Result<ServerResult, RequestError> {
         let sent = self.peer.send_request_with_option(request, PeerRequestOptions::no_options());
-        let mut handle = sent.await.map_err(|error| Unanswered::NotSent(error.to_string()))?;
+        let mut handle = sent.await.map_err(|error| RequestError::NotSent(error.to_string()))?;
         tokio::select! {
             biased;
             answer = &mut handle.rx => match answer {
-                Ok(answer) => answer.map_err(Unanswered::Failed),
-                Err(_) => Err(Unanswered::Gone),
+                Ok(answer) => answer.map_err(RequestError::Failed),
+                Err(_) => Err(RequestError::Gone),
             },
-            () = self.gone.cancelled() => Err(Unanswered::Gone),
+            () = self.gone.cancelled() => Err(RequestError::Gone),
         }
     }
 }

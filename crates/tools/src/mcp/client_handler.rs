@@ -16,7 +16,7 @@ use rmcp::{
 };
 use tokio::sync::watch;
 
-use super::inquiry::{Allowed, Askable};
+use super::elicitation::{AllowedRequests, InteractiveCalls};
 use crate::Progress;
 use segue_base::{clock::Clock, limits};
 
@@ -27,9 +27,9 @@ type Reports = HashMap<ProgressToken, (Report, Option<Duration>)>;
 
 /// The receivers of progress of running calls.
 #[derive(Clone, Default)]
-pub(super) struct Watchers(Arc<Mutex<Reports>>);
+pub(super) struct ProgressRegistry(Arc<Mutex<Reports>>);
 
-impl Watchers {
+impl ProgressRegistry {
     /// Sends the progress of one call to `report` until the returned guard is dropped.
     pub(super) fn watch(&self, token: ProgressToken, report: Report) -> Watching {
         self.lock().insert(token.clone(), (report, None));
@@ -54,7 +54,7 @@ impl Watchers {
 
 /// Ends the progress reports of one call when dropped.
 pub(super) struct Watching {
-    watchers: Watchers,
+    watchers: ProgressRegistry,
     token: ProgressToken,
 }
 
@@ -66,26 +66,26 @@ impl Drop for Watching {
 
 /// The client handler of a session.
 #[derive(Clone)]
-pub(super) struct Listener {
+pub(super) struct McpClientHandler {
     /// The server's name.
     pub(super) server: Arc<str>,
     /// The version of the tool list, increased when the server reports a change.
     pub(super) version: watch::Sender<u64>,
-    pub(super) watchers: Watchers,
+    pub(super) watchers: ProgressRegistry,
     /// The running calls that accept requests of the server.
-    pub(super) askable: Askable,
-    pub(super) allowed: Allowed,
+    pub(super) askable: InteractiveCalls,
+    pub(super) allowed: AllowedRequests,
     pub(super) clock: Arc<dyn Clock>,
 }
 
-impl Listener {
+impl McpClientHandler {
     /// The list may have changed.
     pub(super) fn changed(&self) {
         self.version.send_modify(|version| *version += 1);
     }
 }
 
-impl ClientHandler for Listener {
+impl ClientHandler for McpClientHandler {
     fn get_info(&self) -> ClientConfig {
         // Capabilities that the entry of the server does not allow are not declared; roots never are.
         let mut capabilities = ClientCapabilities::default();

@@ -12,12 +12,12 @@ use segue_base::{
 type Answer = http::Response<Vec<u8>>;
 
 /// The HTTP client of the OAuth flow. It is built at the first request.
-pub(super) struct Errand {
+pub(super) struct OAuthHttp {
     guard: SsrfGuard,
     client: std::sync::OnceLock<Result<reqwest::Client, String>>,
 }
 
-impl Errand {
+impl OAuthHttp {
     /// A client for a server at `url`; `hosts` are allowed besides it. A configured proxy is that of `outbound`.
     ///
     /// # Errors
@@ -46,8 +46,8 @@ impl Errand {
     }
 
     /// Sends one request. Redirects are not followed here: the library follows those of metadata within one host.
-    async fn run(&self, errand: OAuthHttpRequest) -> Result<Answer, String> {
-        let request = reqwest::Request::try_from(errand.request).map_err(|error| error.to_string())?;
+    async fn run(&self, oauth_http: OAuthHttpRequest) -> Result<Answer, String> {
+        let request = reqwest::Request::try_from(oauth_http.request).map_err(|error| error.to_string())?;
         self.guard.check(request.url()).await?;
         read(self.client()?.execute(request).await.map_err(|error| error.without_url().to_string())?).await
     }
@@ -69,7 +69,7 @@ async fn read(response: reqwest::Response) -> Result<Answer, String> {
     answer.body(body).map_err(|error| error.to_string())
 }
 
-impl OAuthHttpClient for Errand {
+impl OAuthHttpClient for OAuthHttp {
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
         let ran: BoxFuture<'_, _> =
             Box::pin(async move { self.run(request).await.map_err(OAuthHttpClientError::from) });

@@ -28,7 +28,7 @@ type Failure = StreamableHttpError<reqwest::Error>;
 
 /// The pooled client with the tokens of one server.
 #[derive(Clone)]
-pub(super) struct Wire {
+pub(super) struct AuthorizedHttpClient {
     client: reqwest::Client,
     tokens: Option<Arc<Tokens>>,
 }
@@ -42,7 +42,7 @@ pub(super) fn transport(
     url: &str,
     headers: &[(String, Secret)],
     tokens: Option<Arc<Tokens>>,
-) -> Result<StreamableHttpClientTransport<Wire>, String> {
+) -> Result<StreamableHttpClientTransport<AuthorizedHttpClient>, String> {
     let mut sent = Headers::new();
     for (name, value) in headers {
         let header = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{name}` is no name of a header"))?;
@@ -60,7 +60,7 @@ pub(super) fn transport(
     again.max_times = Some(2);
     again.base_duration = limits::MCP_CLOSE;
     config.retry_config = Arc::new(again);
-    Ok(StreamableHttpClientTransport::with_client(Wire { client: client.clone(), tokens }, config))
+    Ok(StreamableHttpClientTransport::with_client(AuthorizedHttpClient { client: client.clone(), tokens }, config))
 }
 
 /// Whether a response means that the session has expired: an error without an id, for a request within a session.
@@ -114,7 +114,7 @@ fn without_url(error: Failure) -> Failure {
     }
 }
 
-impl Wire {
+impl AuthorizedHttpClient {
     /// Sends a request with a token, if this server wants one. A token may be revoked before it expires, or lack a
     /// scope: a request refused for that was not performed, and is sent once more with another token.
     async fn with_token<T, F>(&self, given: Option<String>, send: impl Fn(Option<String>) -> F) -> Result<T, Failure>
@@ -140,7 +140,7 @@ impl Wire {
     }
 }
 
-impl StreamableHttpClient for Wire {
+impl StreamableHttpClient for AuthorizedHttpClient {
     type Error = reqwest::Error;
 
     async fn post_message(

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The file of one server. It is read whenever it is needed: a login while an assistant runs takes effect at once.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct LoginStore {
     name: String,
     path: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Record {
     pub(super) wanted: Vec<String>,
 }
 
-impl Kept {
+impl LoginStore {
     /// The file of the server `name` in `folder`; without a folder nothing is stored.
     pub(super) fn new(folder: Option<PathBuf>, name: &str) -> Self {
         let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '_' };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{super::code_grant::CodeGrant, *};
-use crate::mcp::auth::errand::Errand;
+use super::{super::authorization_code::CodeGrant, *};
+use crate::mcp::auth::oauth_http::OAuthHttp;
 use segue_base::{clock::Clock, manual_clock::ManualClock};
 
 const URL: &str = "http://127.0.0.1:9/mcp";
@@ -22,9 +22,9 @@ fn record_at(url: &str, token: &str, received: u64) -> Record {
         .unwrap()
 }
 
-fn grant(kept: &Kept, url: &str, clock: &ManualClock) -> CodeGrant {
-    let errand = Arc::new(Errand::new(url, &[], &segue_base::http::HttpClients::new()).unwrap());
-    CodeGrant::new(kept.clone(), url, errand, Arc::new(clock.clone()))
+fn grant(kept: &LoginStore, url: &str, clock: &ManualClock) -> CodeGrant {
+    let oauth_http = Arc::new(OAuthHttp::new(url, &[], &segue_base::http::HttpClients::new()).unwrap());
+    CodeGrant::new(kept.clone(), url, oauth_http, Arc::new(clock.clone()))
 }
 
 fn cx(clock: &ManualClock) -> CallContext {
@@ -36,7 +36,7 @@ async fn whoever_waits_for_the_lock_reads_what_the_first_one_brought() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1_000));
-    let kept = Kept::new(Some(folder.path().to_owned()), "far");
+    let kept = LoginStore::new(Some(folder.path().to_owned()), "far");
     let lock = kept.lock(&cx(&clock)).await.unwrap();
     lock.write(&record("old", 0)).await.unwrap();
     let mut second = grant(&kept, URL, &clock);
@@ -60,7 +60,7 @@ async fn whoever_waits_for_the_lock_reads_what_the_first_one_brought() {
 #[tokio::test]
 async fn a_lock_that_is_not_given_back_is_waited_for_so_long() {
     let folder = tempfile::tempdir().unwrap();
-    let kept = Kept::new(Some(folder.path().to_owned()), "far");
+    let kept = LoginStore::new(Some(folder.path().to_owned()), "far");
     let clock = ManualClock::auto_advancing();
     let lock = kept.lock(&cx(&clock)).await.unwrap();
     let Err(error) = kept.lock(&cx(&clock)).await else { panic!("two hold it") };
@@ -72,7 +72,7 @@ async fn a_lock_that_is_not_given_back_is_waited_for_so_long() {
 #[tokio::test]
 async fn a_lock_is_given_back_though_a_child_that_is_just_starting_has_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let kept = Kept::new(Some(folder.path().to_owned()), "far");
+    let kept = LoginStore::new(Some(folder.path().to_owned()), "far");
     let clock = ManualClock::auto_advancing();
     let lock = kept.lock(&cx(&clock)).await.unwrap();
     // What a fork does with it.
@@ -88,7 +88,7 @@ async fn a_refresh_that_hangs_is_given_up_and_the_lock_with_it() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());
     let folder = tempfile::tempdir().unwrap();
-    let kept = Kept::new(Some(folder.path().to_owned()), "far");
+    let kept = LoginStore::new(Some(folder.path().to_owned()), "far");
     let clock = ManualClock::auto_advancing();
     let lock = kept.lock(&cx(&clock)).await.unwrap();
     lock.write(&record_at(&url, "old", 0)).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_refresh_that_hangs_is_given_up_and_the_lock_with_it() {
 #[tokio::test]
 async fn what_a_crash_left_half_written_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();
-    let kept = Kept::new(Some(folder.path().to_owned()), "far");
+    let kept = LoginStore::new(Some(folder.path().to_owned()), "far");
     let clock = ManualClock::new();
     let lock = kept.lock(&cx(&clock)).await.unwrap();
     lock.write(&record("whole", 0)).await.unwrap();
@@ -117,5 +117,5 @@ async fn what_a_crash_left_half_written_does_no_harm() {
     assert!(lock.forget().await.unwrap() && !lock.forget().await.unwrap());
     let Err(error) = kept.read(URL).await else { panic!("it was forgotten") };
     assert!(error.contains("segue mcp login far"), "{error}");
-    assert!(Kept::new(None, "far").lock(&cx(&clock)).await.is_err());
+    assert!(LoginStore::new(None, "far").lock(&cx(&clock)).await.is_err());
 }

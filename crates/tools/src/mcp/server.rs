@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     auth::Tokens,
     call::CallRequest,
-    inquiry::{Allowed, Askable},
-    listener::{Listener, Watchers},
-    owner::Owner,
+    client_handler::{McpClientHandler, ProgressRegistry},
+    elicitation::{AllowedRequests, InteractiveCalls},
+    session_manager::SessionManager,
 };
 use crate::{EffectClass, SourceError, SourceStatus, ToolCatalog, ToolSource};
 use segue_base::{clock::Clock, context::CallContext, http::HttpClients, limits, secret::Secret};
@@ -47,7 +47,7 @@ pub struct McpEnvironment {
 pub type Pipes = Arc<dyn Fn() -> (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>) + Send + Sync>;
 
 /// The transport of a server.
-pub(super) enum Reach {
+pub(super) enum ServerTransport {
     Http { url: String },
     Stdio { command: String, args: Vec<String>, env: Vec<(String, Secret)> },
     Pipes(Pipes),
@@ -56,7 +56,7 @@ pub(super) enum Reach {
 /// The state shared by the handle, its tools and the owner task.
 pub(super) struct Shared {
     pub(super) name: Arc<str>,
-    pub(super) reach: Reach,
+    pub(super) reach: ServerTransport,
     pub(super) headers: Vec<(String, Secret)>,
     /// The `oauth` settings of the entry, and the token source after the first connection.
     oauth: Option<OAuthDef>,
@@ -71,7 +71,7 @@ pub(super) struct Shared {
     pub(super) trust_annotations: bool,
     pub(super) effects: IndexMap<String, EffectClass>,
     pub(super) around: McpEnvironment,
-    pub(super) listener: Listener,
+    pub(super) listener: McpClientHandler,
     pub(super) status: Mutex<SourceStatus>,
     /// The latest list; valid while its version equals that of the listener.
     pub(super) catalog: Mutex<Option<ToolCatalog>>,
@@ -98,7 +98,7 @@ impl Shared {
     pub(super) async fn send(self: &Arc<Self>, command: Command) -> Result<(), Closed> {
         let unowned = self.unowned.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(commands) = unowned {
-            tokio::spawn(Owner::new(self.clone()).run(commands));
+            tokio::spawn(SessionManager::new(self.clone()).run(commands));
         }
         self.commands.send(command).await.map_err(|_| Closed)
     }
@@ -112,7 +112,7 @@ impl Shared {
     /// # Errors
     /// A text for operators: the entry is incomplete.
     pub(super) fn tokens(&self) -> Result<Option<Arc<Tokens>>, String> {
-        let (Some(oauth), Reach::Http { url }) = (&self.oauth, &self.reach) else { return Ok(None) };
+        let (Some(oauth), ServerTransport::Http { url }) = (&self.oauth, &self.reach) else { return Ok(None) };
         let made = || {
             let (clock, logins) = (self.around.clock.clone(), self.around.logins.clone());
             Tokens::new((&self.name, url), oauth, &self.around.http, clock, logins).map(Arc::new)
@@ -146,28 +146,30 @@ impl McpServer {
     pub fn new(def: &McpServerDef, around: McpEnvironment) -> Self {
         let secret = |(name, value): &(String, String)| (name.clone(), Secret::new(value.clone()));
         let reach = match &def.transport {
-            McpTransport::Http { url } => Reach::Http { url: url.clone() },
-            McpTransport::Stdio { command, args, env } => {
-                Reach::Stdio { command: command.clone(), args: args.clone(), env: env.iter().map(secret).collect() }
-            }
+            McpTransport::Http { url } => ServerTransport::Http { url: url.clone() },
+            McpTransport::Stdio { command, args, env } => ServerTransport::Stdio {
+                command: command.clone(),
+                args: args.clone(),
+                env: env.iter().map(secret).collect(),
+            },
         };
         Self::build(def, reach, around)
     }
 
     /// A server in this process, connected by pipes; the entry has its name and settings.
     pub fn in_process(def: &McpServerDef, pipes: Pipes, around: McpEnvironment) -> Self {
-        Self::build(def, Reach::Pipes(pipes), around)
+        Self::build(def, ServerTransport::Pipes(pipes), around)
     }
 
-    fn build(def: &McpServerDef, reach: Reach, around: McpEnvironment) -> Self {
+    fn build(def: &McpServerDef, reach: ServerTransport, around: McpEnvironment) -> Self {
         let (commands, unowned) = mpsc::channel(limits::MCP_QUEUE);
         let effect = |class: &str| EffectClass::from_name(class).unwrap_or_default();
-        let allowed = Allowed { elicitation: !def.elicitation.is_empty(), sampling: def.sampling };
-        let listener = Listener {
+        let allowed = AllowedRequests { elicitation: !def.elicitation.is_empty(), sampling: def.sampling };
+        let listener = McpClientHandler {
             server: def.name.as_str().into(),
             version: watch::Sender::new(0),
-            watchers: Watchers::default(),
-            askable: Askable::default(),
+            watchers: ProgressRegistry::default(),
+            askable: InteractiveCalls::default(),
             allowed,
             clock: around.clock.clone(),
         };

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::{
     discovery::{challenge as ask_challenge, discovered},
-    errand::Errand,
+    oauth_http::OAuthHttp,
 };
 use segue_base::{
     http::parse_endpoint_url,
@@ -17,21 +17,26 @@ use segue_base::{
 };
 
 /// Client id and secret, and the token endpoint once it is discovered.
-pub(super) struct Found {
+pub(super) struct DiscoveredClient {
     /// Scopes of the entry.
     named: Vec<String>,
     /// The server.
     url: String,
     http: reqwest::Client,
-    errand: Arc<Errand>,
+    oauth_http: Arc<OAuthHttp>,
     grant: ClientGrant,
     giver: Option<TokenEndpoint>,
     /// Scopes of the first challenge or the metadata.
     scopes: Vec<String>,
 }
 
-impl Found {
-    pub(super) fn new(oauth: &OAuthDef, url: &str, http: reqwest::Client, errand: Arc<Errand>) -> Result<Self, String> {
+impl DiscoveredClient {
+    pub(super) fn new(
+        oauth: &OAuthDef,
+        url: &str,
+        http: reqwest::Client,
+        oauth_http: Arc<OAuthHttp>,
+    ) -> Result<Self, String> {
         let giver = match &oauth.token_url {
             Some(given) => Some(TokenEndpoint {
                 client: http.clone(),
@@ -47,7 +52,7 @@ impl Found {
         let secret = Secret::new(required(&oauth.client_secret, "client_secret")?);
         let grant = ClientGrant::new(id, secret, oauth.audience.clone());
         let named = oauth.scope.split_ascii_whitespace().map(str::to_owned).collect();
-        Ok(Self { named, url: url.to_owned(), http, errand, grant, giver, scopes: Vec::new() })
+        Ok(Self { named, url: url.to_owned(), http, oauth_http, grant, giver, scopes: Vec::new() })
     }
 
     /// A new token with the scopes of the entry and `wanted`.
@@ -79,7 +84,7 @@ impl Found {
             Some(_) => None,
             None => ask_challenge(&self.http, &self.url).await,
         };
-        let (manager, metadata) = discovered(&self.url, challenge.or(asked.as_deref()), &self.errand).await?;
+        let (manager, metadata) = discovered(&self.url, challenge.or(asked.as_deref()), &self.oauth_http).await?;
         let scopes = if self.named.is_empty() { manager.select_initial_scopes(&[]).await } else { Vec::new() };
         let methods = metadata.additional_fields.get("token_endpoint_auth_methods_supported").and_then(Json::as_array);
         let takes = |method: &str| methods.is_none_or(|all| all.iter().any(|one| one.as_str() == Some(method)));
@@ -89,8 +94,8 @@ impl Found {
             (true, true) => None,
             (false, false) => return Err("the token server takes no client that has a secret".to_owned()),
         };
-        let url = self.errand.check(&metadata.token_endpoint).await?;
-        let client = self.errand.client()?.clone();
+        let url = self.oauth_http.check(&metadata.token_endpoint).await?;
+        let client = self.oauth_http.client()?.clone();
         // A token that needs consent anew is not for us.
         let scopes = scopes.into_iter().filter(|scope| scope != "offline_access").collect();
         Ok((TokenEndpoint { client, url, auth_method, resource: Some(self.url.clone()) }, scopes))

@@ -9,8 +9,8 @@ use serde_json::{Value as Json, json};
 
 use super::{
     discovery::{challenge, discovered, words},
-    errand::Errand,
-    kept::{Kept, Lock, Record},
+    login_store::{Lock, LoginStore, Record},
+    oauth_http::OAuthHttp,
 };
 use segue_base::{
     clock::Clock,
@@ -21,17 +21,17 @@ use segue_base::{
 };
 
 pub(super) struct CodeGrant {
-    kept: Kept,
+    kept: LoginStore,
     url: String,
-    errand: Arc<Errand>,
+    oauth_http: Arc<OAuthHttp>,
     clock: Arc<dyn Clock>,
     /// The OAuth client for the authorization server, after discovery; valid for one client id.
-    dance: Option<(String, AuthorizationManager)>,
+    manager: Option<(String, AuthorizationManager)>,
 }
 
 impl CodeGrant {
-    pub(super) fn new(kept: Kept, url: &str, errand: Arc<Errand>, clock: Arc<dyn Clock>) -> Self {
-        Self { kept, url: url.to_owned(), errand, clock, dance: None }
+    pub(super) fn new(kept: LoginStore, url: &str, oauth_http: Arc<OAuthHttp>, clock: Arc<dyn Clock>) -> Self {
+        Self { kept, url: url.to_owned(), oauth_http, clock, manager: None }
     }
 
     /// Whether there is a login.
@@ -85,32 +85,32 @@ impl CodeGrant {
         let refresh = Refresh {
             kept: self.kept.clone(),
             url: self.url.clone(),
-            errand: self.errand.clone(),
+            oauth_http: self.oauth_http.clone(),
             clock: self.clock.clone(),
-            dance: self.dance.take(),
+            manager: self.manager.take(),
         };
         let cx = CallContext::new(self.clock.clone(), limits::MCP_REFRESH);
         let all = tokio::spawn(async move {
             let mut refresh = refresh;
             let given = cx.wait(refresh.run(&lock, record)).await;
             (
-                refresh.dance,
+                refresh.manager,
                 given.unwrap_or_else(|stopped| Err(format!("no token in {:?}: {stopped}", limits::MCP_REFRESH))),
             )
         });
-        let (dance, given) = all.await.map_err(|_| "the refresh broke".to_owned())?;
-        self.dance = dance;
+        let (manager, given) = all.await.map_err(|_| "the refresh broke".to_owned())?;
+        self.manager = manager;
         given
     }
 }
 
 /// One refresh request.
 struct Refresh {
-    kept: Kept,
+    kept: LoginStore,
     url: String,
-    errand: Arc<Errand>,
+    oauth_http: Arc<OAuthHttp>,
     clock: Arc<dyn Clock>,
-    dance: Option<(String, AuthorizationManager)>,
+    manager: Option<(String, AuthorizationManager)>,
 }
 
 impl Refresh {
@@ -118,21 +118,21 @@ impl Refresh {
         let store = InMemoryCredentialStore::new();
         let failed = |error: AuthError| words(&error);
         store.save(record.credentials.clone()).await.map_err(failed)?;
-        let dance = match &mut self.dance {
-            Some((client, dance)) if *client == record.client_id => dance,
+        let manager = match &mut self.manager {
+            Some((client, manager)) if *client == record.client_id => manager,
             place => {
-                let asked = challenge(self.errand.client()?, &self.url).await;
-                let (mut dance, metadata) = discovered(&self.url, asked.as_deref(), &self.errand).await?;
+                let asked = challenge(self.oauth_http.client()?, &self.url).await;
+                let (mut manager, metadata) = discovered(&self.url, asked.as_deref(), &self.oauth_http).await?;
                 let issuer = record.credentials.issuer.as_deref();
                 if issuer.is_some() && metadata.issuer.is_some() && issuer != metadata.issuer.as_deref() {
                     return Err(format!("its tokens come from another server now; {}", self.kept.cure()));
                 }
-                dance.configure_client(client(&record)).map_err(failed)?;
-                &mut place.insert((record.client_id.clone(), dance)).1
+                manager.configure_client(client(&record)).map_err(failed)?;
+                &mut place.insert((record.client_id.clone(), manager)).1
             }
         };
-        dance.set_credential_store(store.clone());
-        match dance.refresh_token().await {
+        manager.set_credential_store(store.clone());
+        match manager.refresh_token().await {
             Ok(_) => {}
             Err(AuthError::AuthorizationRequired | AuthError::TokenRefreshRejected(_)) => {
                 return Err(format!("the login has run out; {}", self.kept.cure()));
@@ -192,7 +192,7 @@ mod tests {
     async fn a_login_keeps_no_more_rights_than_allowed() {
         const URL: &str = "http://127.0.0.1:9/mcp";
         let folder = tempfile::tempdir().unwrap();
-        let (kept, clock) = (Kept::new(Some(folder.path().to_owned()), "far"), ManualClock::new());
+        let (kept, clock) = (LoginStore::new(Some(folder.path().to_owned()), "far"), ManualClock::new());
         let rights = |mark: &str, count: usize| (0..count).map(|at| format!("{mark}{at}")).collect::<BTreeSet<_>>();
         let record = json!({
             "url": URL, "client_id": "me", "redirect_uri": URL, "wanted": rights("old", limits::MCP_SCOPES - 2),
@@ -201,8 +201,8 @@ mod tests {
         let lock = kept.lock(&clock.context(Duration::from_secs(1))).await.unwrap();
         lock.write(&serde_json::from_value(record).unwrap()).await.unwrap();
         drop(lock);
-        let errand = Arc::new(Errand::new(URL, &[], &segue_base::http::HttpClients::new()).unwrap());
-        let mut grant = CodeGrant::new(kept.clone(), URL, errand, Arc::new(clock));
+        let oauth_http = Arc::new(OAuthHttp::new(URL, &[], &segue_base::http::HttpClients::new()).unwrap());
+        let mut grant = CodeGrant::new(kept.clone(), URL, oauth_http, Arc::new(clock));
         for mark in ["new", "newer"] {
             assert!(grant.token(Some("t"), &rights(mark, limits::MCP_SCOPES)).await.is_err(), "a person must consent");
             assert_eq!(kept.read(URL).await.unwrap().wanted.len(), limits::MCP_SCOPES);

@@ -24,7 +24,7 @@ use segue_base::{context::CallContext, limits};
 
 /// The handler of one call, and what it could not answer.
 #[derive(Clone)]
-pub(super) struct Asked {
+pub(super) struct CallInteraction {
     pub(super) who: Arc<dyn ClientRequestHandler>,
     pub(super) cx: CallContext,
     /// Fields that only the user can fill.
@@ -35,12 +35,12 @@ pub(super) struct Asked {
 
 /// The requests that a server may send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Allowed {
+pub(super) struct AllowedRequests {
     pub(super) elicitation: bool,
     pub(super) sampling: bool,
 }
 
-impl Asked {
+impl CallInteraction {
     pub(super) fn new(who: Arc<dyn ClientRequestHandler>, cx: CallContext) -> Self {
         Self { who, cx, missing: Arc::default(), count: Arc::default() }
     }
@@ -86,18 +86,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The running calls of one server that accept requests.
 #[derive(Clone, Default)]
-pub(super) struct Askable(Arc<Mutex<HashMap<u64, Asked>>>, Arc<AtomicU64>);
+pub(super) struct InteractiveCalls(Arc<Mutex<HashMap<u64, CallInteraction>>>, Arc<AtomicU64>);
 
-impl Askable {
+impl InteractiveCalls {
     /// Accepts requests for this call until the returned guard is dropped.
-    pub(super) fn admit(&self, asked: Asked) -> Admitted {
+    pub(super) fn admit(&self, asked: CallInteraction) -> Admitted {
         let number = self.1.fetch_add(1, Ordering::SeqCst);
         lock(&self.0).insert(number, asked);
         Admitted { askable: self.clone(), number }
     }
 
     /// The only possible call.
-    fn only(&self) -> Option<Asked> {
+    fn only(&self) -> Option<CallInteraction> {
         let calls = lock(&self.0);
         let mut all = calls.values();
         all.next().filter(|_| calls.len() == 1).cloned()
@@ -105,7 +105,7 @@ impl Askable {
 
     /// Answers an elicitation that is a request of its own.
     pub(super) fn form(&self, server: &Arc<str>, params: &Json) -> Json {
-        let Some(asked) = self.only().filter(Asked::one_more) else {
+        let Some(asked) = self.only().filter(CallInteraction::one_more) else {
             tracing::warn!(%server, "a question belongs to no one call: it is declined");
             return json!({"action": "decline"});
         };
@@ -117,7 +117,7 @@ impl Askable {
     /// # Errors
     /// The call is ambiguous, or there is no answer.
     pub(super) async fn sample(&self, server: &Arc<str>, params: Json) -> Result<Json, ErrorData> {
-        let Some(asked) = self.only().filter(Asked::one_more) else {
+        let Some(asked) = self.only().filter(CallInteraction::one_more) else {
             tracing::warn!(%server, "a request for our model belongs to no one call: it is refused");
             return Err(ErrorData::method_not_found::<CreateMessageRequestMethod>());
         };
@@ -128,7 +128,7 @@ impl Askable {
 
 /// Ends the acceptance when dropped.
 pub(super) struct Admitted {
-    askable: Askable,
+    askable: InteractiveCalls,
     number: u64,
 }
 
@@ -141,9 +141,9 @@ impl Drop for Admitted {
 /// The responses to all requests in an incomplete result. `None`: not all of them can be answered now.
 pub(super) async fn responses(
     server: &Arc<str>,
-    allowed: Allowed,
+    allowed: AllowedRequests,
     asks: &Map<String, Json>,
-    asked: &Asked,
+    asked: &CallInteraction,
 ) -> Option<InputResponses> {
     // An incomplete result without requests counts as a request too, so that it cannot repeat without end.
     if asks.is_empty() && !asked.one_more() {

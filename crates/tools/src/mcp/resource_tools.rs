@@ -8,12 +8,12 @@ use rmcp::model::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{call::McpTool, client::Shared};
+use super::{call::McpTool, server::Shared};
 use crate::{ArgumentCheck, EffectClass, ToolHandler, ToolInfo, ToolOutput};
 
 /// A resource or prompt operation that is offered as a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Offer {
+pub(super) enum ResourceTool {
     Resources,
     Resource,
     Prompts,
@@ -23,7 +23,7 @@ pub(super) enum Offer {
 /// Their texts for models.
 const WORDS: &str = include_str!("../../prompts/offers.txt");
 
-impl Offer {
+impl ResourceTool {
     /// The operations that belong to a value of `offers`.
     fn of(word: &str) -> [Self; 2] {
         if word == "prompts" { [Self::Prompts, Self::Prompt] } else { [Self::Resources, Self::Resource] }
@@ -98,7 +98,7 @@ impl Offer {
 
 /// The tools for what the entry enables. A tool of the server with the same name has precedence.
 pub(super) fn tools(shared: &Arc<Shared>, taken: impl Fn(&str) -> bool) -> Vec<Arc<dyn ToolHandler>> {
-    let offers = shared.offers.iter().flat_map(|word| Offer::of(word)).filter(|offer| !taken(offer.name()));
+    let offers = shared.offers.iter().flat_map(|word| ResourceTool::of(word)).filter(|offer| !taken(offer.name()));
     let made = offers.filter_map(|offer| {
         let parameters = offer.parameters();
         let check = ArgumentCheck::compile(&parameters).ok()?;

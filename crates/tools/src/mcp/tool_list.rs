@@ -8,10 +8,10 @@ use serde_json::{Value as Json, json};
 
 use super::{
     call::McpTool,
-    client::Shared,
-    connection::{self, Line, Unanswered},
-    offers,
-    owner::Fate,
+    resource_tools,
+    server::Shared,
+    session::{self, RequestError, SessionHandle},
+    session_manager::SessionHealth,
 };
 use crate::{ArgumentCheck, EffectClass, ToolCatalog, ToolHandler, ToolInfo, schema::completed};
 use segue_base::{context::CallContext, limits};
@@ -20,44 +20,46 @@ use segue_base::{context::CallContext, limits};
 const LONGEST_NAME: usize = 128;
 
 /// Lists the tools, caches the list, and returns the state of the session. The time is limited.
-pub(super) async fn read(shared: &Arc<Shared>, line: &Line) -> (Result<ToolCatalog, String>, Fate) {
+pub(super) async fn read(shared: &Arc<Shared>, line: &SessionHandle) -> (Result<ToolCatalog, String>, SessionHealth) {
     // Read before the list: a change meanwhile makes the list outdated, never the reverse.
     let version = *shared.listener.version.borrow();
     let cx = CallContext::new(shared.around.clock.clone(), limits::MCP_INITIALISE);
-    let mut listed = Listed::default();
+    let mut listed = ToolListBuilder::default();
     match cx.wait(pages(shared, line, &mut listed)).await {
         Ok(Ok(())) => {}
-        Ok(Err(Unanswered::Failed(error))) => {
+        Ok(Err(RequestError::Failed(error))) => {
             let fate = match &error {
-                rmcp::ServiceError::McpError(_) => Fate::Good,
-                error if connection::is_forgotten(error) => Fate::Broken,
-                _ => Fate::Lost,
+                rmcp::ServiceError::McpError(_) => SessionHealth::Good,
+                error if session::is_forgotten(error) => SessionHealth::Broken,
+                _ => SessionHealth::Lost,
             };
-            return (Err(format!("it does not list its tools: {}", connection::why(&error))), fate);
+            return (Err(format!("it does not list its tools: {}", session::why(&error))), fate);
         }
-        Ok(Err(Unanswered::NotSent(reason))) => return (Err(reason), Fate::Lost),
-        Ok(Err(Unanswered::Gone)) => return (Err("it went away while it listed its tools".to_owned()), Fate::Lost),
-        Err(stopped) => return (Err(format!("it did not list its tools in time: {stopped}")), Fate::Doubtful),
+        Ok(Err(RequestError::NotSent(reason))) => return (Err(reason), SessionHealth::Lost),
+        Ok(Err(RequestError::Gone)) => {
+            return (Err("it went away while it listed its tools".to_owned()), SessionHealth::Lost);
+        }
+        Err(stopped) => return (Err(format!("it did not list its tools in time: {stopped}")), SessionHealth::Doubtful),
     }
-    let offered = offers::tools(shared, |name| listed.names.contains(name));
+    let offered = resource_tools::tools(shared, |name| listed.names.contains(name));
     listed.tools.extend(offered);
     for (name, why) in &listed.excluded {
         tracing::warn!(server = %shared.name, tool = name, why, "a tool is left out");
     }
     let catalog = ToolCatalog { version, tools: listed.tools, excluded: listed.excluded };
     *shared.catalog.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(catalog.clone());
-    (Ok(catalog), Fate::Good)
+    (Ok(catalog), SessionHealth::Good)
 }
 
 #[derive(Default)]
-struct Listed {
+struct ToolListBuilder {
     tools: Vec<Arc<dyn ToolHandler>>,
     excluded: Vec<(String, String)>,
     /// Names in lower case: two that differ only in case would be confused.
     names: HashSet<String>,
 }
 
-async fn pages(shared: &Arc<Shared>, line: &Line, listed: &mut Listed) -> Result<(), Unanswered> {
+async fn pages(shared: &Arc<Shared>, line: &SessionHandle, listed: &mut ToolListBuilder) -> Result<(), RequestError> {
     let mut cursors = HashSet::new();
     let mut cursor = None;
     for _ in 0..limits::MCP_PAGES {
@@ -82,7 +84,7 @@ async fn pages(shared: &Arc<Shared>, line: &Line, listed: &mut Listed) -> Result
     Ok(())
 }
 
-impl Listed {
+impl ToolListBuilder {
     /// The rest is ignored.
     fn rest(&mut self, why: String) {
         self.excluded.push(("…".to_owned(), why));

@@ -15,17 +15,17 @@ use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    call::{self, CallEnd},
-    catalog,
-    client::{Command, Reach, Shared},
-    connection::{self, Line, Link},
+    call::{self, CallError},
+    server::{Command, ServerTransport, Shared},
+    session::{self, McpSession, SessionHandle},
+    tool_list,
 };
 use crate::SourceStatus;
 use segue_base::{clock::Deadline, context::CallContext, limits};
 
 /// The report of a request about its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum SessionHealth {
     /// It works.
     Good,
     /// A request was late: a ping must check the session.
@@ -36,16 +36,16 @@ pub(super) enum Fate {
     Broken,
 }
 
-struct Aftermath {
+struct RequestReport {
     session: u64,
     /// Whether it is the report of a ping, which says nothing about requests.
     is_ping: bool,
-    fate: Fate,
+    fate: SessionHealth,
 }
 
-pub(super) struct Owner {
+pub(super) struct SessionManager {
     shared: Arc<Shared>,
-    link: Option<Link>,
+    link: Option<McpSession>,
     /// The number of the latest session.
     session: u64,
     /// Consecutive requests of it that failed in transport.
@@ -59,11 +59,11 @@ pub(super) struct Owner {
     /// The time and the reason of the latest failure.
     failed: Option<(Duration, String)>,
     /// Running requests, and sessions that are being closed.
-    running: JoinSet<Aftermath>,
+    running: JoinSet<RequestReport>,
     leaving: JoinSet<()>,
 }
 
-impl Owner {
+impl SessionManager {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
@@ -125,15 +125,15 @@ impl Owner {
                 let _ = reply.send(Err(self.shared.error(reason)));
             }
             (Command::Call(request), Err(reason)) => {
-                let _ = request.reply.send(Err(CallEnd::Away(reason)));
+                let _ = request.reply.send(Err(CallError::Away(reason)));
             }
             (Command::List { reply }, Ok(line)) => {
                 let (shared, under_way) = (self.shared.clone(), line.requests.token());
                 self.running.spawn(async move {
-                    let (result, fate) = catalog::read(&shared, &line).await;
+                    let (result, fate) = tool_list::read(&shared, &line).await;
                     let _ = reply.send(result.map_err(|reason| shared.error(reason)));
                     drop(under_way);
-                    Aftermath { session: number, is_ping: false, fate }
+                    RequestReport { session: number, is_ping: false, fate }
                 });
             }
             (Command::Call(request), Ok(line)) => {
@@ -141,13 +141,13 @@ impl Owner {
                 self.running.spawn(async move {
                     let fate = call::perform(&line, *request, &listener).await;
                     drop(under_way);
-                    Aftermath { session: number, is_ping: false, fate }
+                    RequestReport { session: number, is_ping: false, fate }
                 });
             }
         }
     }
 
-    fn after(&mut self, aftermath: Aftermath) {
+    fn after(&mut self, aftermath: RequestReport) {
         if aftermath.session != self.session {
             return;
         }
@@ -156,11 +156,11 @@ impl Owner {
             self.asking = false;
         }
         match aftermath.fate {
-            Fate::Good if aftermath.is_ping => {}
-            Fate::Good => self.lost = 0,
-            Fate::Broken => self.give_up(),
-            Fate::Lost if !self.is_http() || !link.line.is_alive() => self.give_up(),
-            Fate::Lost => {
+            SessionHealth::Good if aftermath.is_ping => {}
+            SessionHealth::Good => self.lost = 0,
+            SessionHealth::Broken => self.give_up(),
+            SessionHealth::Lost if !self.is_http() || !link.line.is_alive() => self.give_up(),
+            SessionHealth::Lost => {
                 self.lost += 1;
                 // Not earlier: provoked failures must not open sessions without limit.
                 let age = self.shared.around.clock.elapsed().saturating_sub(link.since);
@@ -170,7 +170,7 @@ impl Owner {
                     self.ask()
                 }
             }
-            Fate::Doubtful => self.ask(),
+            SessionHealth::Doubtful => self.ask(),
         }
     }
 
@@ -186,15 +186,15 @@ impl Owner {
                     clock.sleep(clock.deadline(limits::MCP_BACKOFF_WAIT)).await;
                 }
                 if line.answers(&CallContext::new(clock.clone(), limits::MCP_PING)).await {
-                    return Aftermath { session, is_ping: true, fate: Fate::Good };
+                    return RequestReport { session, is_ping: true, fate: SessionHealth::Good };
                 }
             }
-            Aftermath { session, is_ping: true, fate: Fate::Broken }
+            RequestReport { session, is_ping: true, fate: SessionHealth::Broken }
         });
     }
 
     fn is_http(&self) -> bool {
-        matches!(self.shared.reach, Reach::Http { .. })
+        matches!(self.shared.reach, ServerTransport::Http { .. })
     }
 
     /// Drops the session, because it has ended.
@@ -220,7 +220,7 @@ impl Owner {
     }
 
     /// Closes a session in the background. Over HTTP its running requests may finish; otherwise they fail at once.
-    fn leave(&mut self, link: Link) {
+    fn leave(&mut self, link: McpSession) {
         if self.is_http() {
             self.leaving.spawn(link.retire(self.shared.closing.clone()));
         } else {
@@ -236,7 +236,7 @@ impl Owner {
     }
 
     /// An open session: the present one, or a new one.
-    async fn line(&mut self) -> Result<Line, String> {
+    async fn line(&mut self) -> Result<SessionHandle, String> {
         match &self.link {
             Some(link) if link.line.is_alive() => return Ok(link.line.clone()),
             Some(_) => self.give_up(),
@@ -249,7 +249,7 @@ impl Owner {
             cancel: self.shared.closing.clone().into(),
             ..CallContext::new(clock.clone(), self.shared.connect_timeout)
         };
-        let result = match cx.wait(connection::connect(&self.shared)).await {
+        let result = match cx.wait(session::connect(&self.shared)).await {
             Ok(result) => result,
             Err(stopped) => Err(format!("it was not ready to work in {:?}: {stopped}", self.shared.connect_timeout)),
         };
