@@ -34,7 +34,7 @@ fn served(project: &Path, more: &[&str]) -> (Part, u16) {
 /// The starter in a folder of its own.
 fn starter() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let made = segue().arg("init").arg(folder.path().join("ferries")).output().unwrap();
+    let made = segue().args(["init", "--template", "ferries"]).arg(folder.path().join("ferries")).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     folder
 }

@@ -39,7 +39,7 @@ pub(crate) enum Content {
     #[prost(string, tag = "1")]
     Text(String),
     #[prost(message, tag = "2")]
-    FileData(FilePart),
+    File(FilePart),
     #[prost(message, tag = "3")]
     Data(DataPart),
 }
