@@ -15,7 +15,7 @@ const CHANNELS: &[ChannelFactory] = &[
     a2a::push_receiver::FACTORY,
 ];
 
-/// Entries of `credentials.yml` that open nothing: the terminal is opened by `segue chat`, the others are for servers of others or
+/// Entries of `credentials.yml` that open nothing: the terminal is opened by `segue chat`, the others are for Rasa servers or
 /// left out of this build.
 const NOTHING_TO_OPEN: [&str; 3] = ["cmdline", "rasa", "mcp"];
 

@@ -131,7 +131,7 @@ async fn served(assistant: &Assistant) -> Vec<Finding> {
     }
 }
 
-/// One error for each agent of others whose card cannot be had.
+/// One error for each remote agent whose card cannot be fetched.
 fn agents(assistant: &Assistant) -> Vec<Finding> {
     let lost = assistant.remote_agents().into_iter().filter_map(|(name, health)| Some((name, health.reason()?)));
     lost.map(|(name, reason)| Finding {

@@ -86,7 +86,7 @@ async fn login(asked: Server) -> CommandResult {
     let Consent { target, page } = consent(&mut consents, &cx).await?;
     let ended = cx.wait(Box::pin(login.finish(&format!("{here}{target}")))).await?;
     let words = if ended.is_ok() { "You are logged in. This page can be closed." } else { "The login failed." };
-    // Whoever closed the page has seen enough.
+    // The user may have closed the page.
     let _ = page.send(words);
     stop.cancel();
     let _ = cx.with_timeout(limits::MCP_PING).wait(serving).await;

@@ -136,7 +136,7 @@ pub(crate) fn run() -> ExitCode {
     };
     match done {
         Ok(code) => ExitCode::from(code),
-        // Whoever read our output has seen enough, `head` for instance.
+        // The reader of the output has closed it, `head` for instance.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let code = code(&error).map(|code| format!(" [{code}]")).unwrap_or_default();

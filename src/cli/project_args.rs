@@ -135,7 +135,7 @@ impl ProjectArgs {
         })
     }
 
-    /// The same, with the errors for whoever asks.
+    /// The same; the caller shows the errors.
     pub(super) fn opened(&self) -> anyhow::Result<Result<OpenProject, (Vec<Finding>, Texts)>> {
         let loaded = self.read()?;
         let findings = &loaded.findings;

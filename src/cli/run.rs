@@ -139,7 +139,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     };
     let stop = stop_on_signal();
     let serving = server::serve(listener, router, &assistant, stop.clone().cancelled_owned());
-    // Sources connect while the server already answers; whoever needs one waits for it.
+    // Tool sources connect while the server already answers; a turn that needs one waits for it.
     tokio::select! {
         served = serving => served?,
         () = background(&assistant, !args.strict) => {}

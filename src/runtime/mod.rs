@@ -181,8 +181,8 @@ pub enum ReceiveError {
     /// The store failed. The message was accepted only if the error says so by another way.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The turn broke down; the conversation is as it was before.
-    #[error("the turn broke down; the conversation is as it was before")]
+    /// The turn failed; the conversation is as it was before.
+    #[error("the turn failed; the conversation is as it was before")]
     Broken,
     /// The assistant is being shut down.
     #[error("the assistant is being shut down")]
@@ -314,7 +314,7 @@ impl Assistant {
     pub fn remote_agents(&self) -> BTreeMap<String, a2a::Health> {
         self.0.runtime.remote_agents.iter().map(|(name, remote)| (name.clone(), remote.health())).collect()
     }
-    /// Connects to every tool source, agent of others and the action server, all at once; none that fails stops the others.
+    /// Connects to every tool source, every remote agent and the action server at once; a failure of one does not stop the others.
     pub async fn connect(&self) {
         tokio::join!(self.connect_tools(), effects::remote_agent::check_remote_agents(&self.0.runtime, &self.0.clock));
     }

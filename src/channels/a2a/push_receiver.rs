@@ -1,4 +1,4 @@
-//! Push notifications: an agent of others reports on a task of ours that outlasted its turn.
+//! Push notifications: a remote agent reports on a task that outlasted its turn.
 //!
 //! A notification counts only where the agent that waits on top of the conversation works on the very task that it names, whose id
 //! nobody else knows; and nothing it says is believed: the agent is asked how the task stands.

@@ -1,5 +1,5 @@
 //! The keys of an issuer: read once, looked up by their id, fetched anew when they are old or when a token names one that is not
-//! there; never more often than [`limits::JWKS_MIN_INTERVAL`] allows, whoever asks. What was begun is brought to its end, whoever goes away.
+//! there; never more often than [`limits::JWKS_MIN_INTERVAL`] allows. A request that started is finished, even if its caller disconnects.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

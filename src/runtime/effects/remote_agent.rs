@@ -75,7 +75,7 @@ pub(in crate::runtime) async fn check_remote_agents(runtime: &ProjectRuntime, cl
                 HealthCheck::Message => remote.send_test_message(&uuid::Uuid::new_v4().to_string(), &cx).await,
             };
             if let Err(fault) = outcome {
-                tracing::warn!(agent = %definition.name, code = "A0511", "an agent of others does not answer: {fault}");
+                tracing::warn!(agent = %definition.name, code = "A0511", "a remote agent does not answer: {fault}");
             }
         })
     });
@@ -86,7 +86,7 @@ fn patience(remote: &RemoteDef) -> Duration {
     remote.max_polling_time.unwrap_or(limits::A2A_POLL_TIMEOUT)
 }
 
-/// How long a turn must be able to wait for an agent of others.
+/// How long a turn must be able to wait for a remote agent.
 pub(in crate::runtime) fn longest_wait(definition: &AgentDef) -> Option<Duration> {
     let remote = definition.remote.as_ref()?;
     Some(patience(remote).saturating_add(definition.timeout.unwrap_or(limits::A2A_REQUEST)))
