@@ -545,7 +545,7 @@ impl AssistantBuilder {
         Ok(Some(Arc::new(knowledge)))
     }
 
-    /// The time limit of a turn: as long as the longest configured timeout needs, at most [`limits::TURN_TIMEOUT_MAX`].
+    /// The time limit of a turn: the default, or more if a configured timeout needs it; at most [`limits::TURN_TIMEOUT_MAX`].
     fn longest_turn(&self) -> Duration {
         let agents =
             self.project.agents.values().filter_map(|agent| agent.timeout.max(remote_agent::longest_wait(agent)));

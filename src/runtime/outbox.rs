@@ -10,10 +10,10 @@ use std::{
 use segue_engine::ids::ConversationId;
 use tokio::sync::Notify;
 
-use super::{Assistant, Inner, reminders::RetryBackoff};
+use super::{Assistant, Inner, reminders::RetryBackoff, turn::full_message};
 use crate::{
     context::CallContext,
-    conversation::{ReplyEvent, ReplySink},
+    conversation::ReplySink,
     limits,
     store::{StoreError, StoredReply},
 };
@@ -73,6 +73,27 @@ impl Assistant {
         }
     }
 
+    /// Sends the undelivered replies of a conversation until the sink fails; returns how many were sent. For channels that can send
+    /// unprompted.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the outbox cannot be read or updated.
+    pub async fn deliver_pending(&self, id: &ConversationId, sink: &mut dyn ReplySink) -> Result<usize, StoreError> {
+        let cx = CallContext::new(self.0.clock.clone(), limits::TURN_TIMEOUT);
+        let mut done = Vec::new();
+        for reply in self.0.store.pending_replies(id).await? {
+            if sink.send(full_message(&reply), &cx).await.is_err() {
+                break;
+            }
+            done.push(reply.id);
+        }
+        let count = done.len();
+        if count > 0 {
+            self.0.store.mark_delivered(id, done).await?;
+        }
+        Ok(count)
+    }
+
     async fn deliver_conversation(&self, id: &ConversationId, sinks: &OutboxSinks<'_>) -> Result<(), String> {
         let text = |error: StoreError| error.to_string();
         let conversation = self.conversation(id).await.map_err(text)?;
@@ -101,9 +122,7 @@ impl Inner {
         let cx = CallContext::new(self.clock.clone(), limits::TURN_TIMEOUT);
         let mut sent = Vec::new();
         for reply in waiting {
-            let message = Box::new(reply.reply.clone());
-            let piece = ReplyEvent::Message { id: reply.id.clone(), message, kind: reply.kind };
-            if sink.send(piece, &cx).await.is_err() {
+            if sink.send(full_message(&reply), &cx).await.is_err() {
                 return (sent, false);
             }
             sent.push(reply);

@@ -8,8 +8,6 @@ use segue_engine::ids::ConversationId;
 
 use super::{Assistant, Inner, ReceiveError, mailbox::CachedConversation, reminders::OutboxSink};
 use crate::{
-    context::CallContext,
-    conversation::{ReplyEvent, ReplySink},
     failpoint, limits,
     store::{StoreError, TurnNumber},
 };
@@ -105,27 +103,5 @@ impl Assistant {
     /// [`StoreError`] if the store fails.
     pub async fn expire(&self) -> Result<u64, StoreError> {
         self.0.store.purge_expired(self.0.clock.now()).await
-    }
-
-    /// Sends the undelivered replies of a conversation until the sink fails; returns how many were sent. For channels that can send
-    /// unprompted.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the outbox cannot be read or updated.
-    pub async fn deliver_pending(&self, id: &ConversationId, sink: &mut dyn ReplySink) -> Result<usize, StoreError> {
-        let cx = CallContext::new(self.0.clock.clone(), limits::TURN_TIMEOUT);
-        let mut done = Vec::new();
-        for reply in self.0.store.pending_replies(id).await? {
-            let piece = ReplyEvent::Message { id: reply.id.clone(), message: Box::new(reply.reply), kind: reply.kind };
-            if sink.send(piece, &cx).await.is_err() {
-                break;
-            }
-            done.push(reply.id);
-        }
-        let count = done.len();
-        if count > 0 {
-            self.0.store.mark_delivered(id, done).await?;
-        }
-        Ok(count)
     }
 }

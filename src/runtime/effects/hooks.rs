@@ -93,9 +93,8 @@ impl JournaledHooks {
         if self.is_placeholder && self.journal.status(step) == StepStatus::ReplayOnly {
             return work.await;
         }
-        let work_recorded =
-            async { RecordedHookResult { result: work.await.map_err(|error| error.0), texts: cx.said() } };
-        replay_texts(self.journal.once(step, work_recorded).await.map_err(journal_error)?, cx)
+        let recording = async { RecordedHookResult { result: work.await.map_err(|error| error.0), texts: cx.said() } };
+        replay_texts(self.journal.once(step, recording).await.map_err(journal_error)?, cx)
     }
 
     /// [`once`](Self::once) for a hook that rarely changes something. If it changed nothing and sent no text, nothing is recorded, and
@@ -110,14 +109,14 @@ impl JournaledHooks {
         if self.journal.status(step) == StepStatus::ReplayOnly {
             return Ok(None);
         }
-        let work_recorded = async {
+        let recording = async {
             let (result, texts) = (work.await, cx.said());
             match result {
                 Ok(None) if texts.is_empty() => Err(NothingToRecord),
                 result => Ok(RecordedHookResult { result: result.map_err(|error| error.0), texts }),
             }
         };
-        match self.journal.once_if_ok(step, work_recorded).await.map_err(journal_error)? {
+        match self.journal.once_if_ok(step, recording).await.map_err(journal_error)? {
             Ok(recorded) => replay_texts(recorded, cx),
             Err(NothingToRecord) => Ok(None),
         }
@@ -213,5 +212,22 @@ impl AgentHooks for JournaledHooks {
     }
     async fn prompt(&self, usual: &str, input: &AgentInput, cx: &HookContext) -> Result<Option<String>, HookError> {
         self.once_if_changed("prompt", self.inner.prompt(usual, input, cx), cx).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Stored journals contain these names.
+    #[test]
+    fn field_names_of_stored_hook_results_do_not_change() {
+        let stored = json!({"said": ["One moment."], "result": {"Ok": 1}});
+        let read: RecordedHookResult<u32> = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), stored);
     }
 }

@@ -79,8 +79,8 @@ pub(in crate::runtime) fn needed_slots(
         Some(slots) => match slots.first().filter(|slot| !can_be_asked(slot, runtime)) {
             None => ToolResult::NeedsInput { reason, slots },
             Some(slot) => {
-                let lacks = format!("there is neither `utter_ask_{slot}` nor `action_ask_{slot}` to ask for it");
-                ToolResult::Failed { reason: format!("{reason} {lacks}") }
+                let problem = format!("there is neither `utter_ask_{slot}` nor `action_ask_{slot}` to ask for it");
+                ToolResult::Failed { reason: format!("{reason} {problem}") }
             }
         },
         None => ToolResult::Failed { reason },

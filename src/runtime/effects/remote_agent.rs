@@ -293,3 +293,21 @@ impl A2aClient for JournaledRemote {
         Box::pin(self.cancel_once(task, cx))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Stored journals contain these names.
+    #[test]
+    fn field_names_of_stored_remote_tasks_do_not_change() {
+        let failed: Result<Task, A2aError> = Err(A2aError::new(A2aErrorKind::OutcomeUnknown, "unknown"));
+        let stored = json!({"said": ["Working."], "end": failed});
+        let read: FollowedTask = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), stored);
+    }
+}

@@ -123,3 +123,20 @@ fn apply_rephrasing(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Stored journals contain these names.
+    #[test]
+    fn names_of_stored_nlg_answers_do_not_change() {
+        let stored = json!([{"worded": Reply::default()}, {"failed": "timeout"}]);
+        let read: Vec<RecordedNlgAnswer> = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), stored);
+    }
+}

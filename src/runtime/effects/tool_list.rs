@@ -221,3 +221,19 @@ impl From<RecordedToolSpec> for ToolInfo {
         info
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Stored journals contain these names.
+    #[test]
+    fn a_stored_tool_list_may_be_a_hash() {
+        let read: RecordedToolList = serde_json::from_value(json!({"body": "1f"})).unwrap();
+        assert!(matches!(read, RecordedToolList::Stored { hash } if hash == "1f"));
+    }
+}

@@ -8,10 +8,10 @@ use std::{
 
 use segue_engine::ids::ConversationId;
 
-use super::AcceptedMessage;
+use super::{AcceptedMessage, deliver::full_message};
 use crate::{
     context::CallContext,
-    conversation::{ReplyEvent, ReplySink},
+    conversation::ReplySink,
     failpoint, limits,
     runtime::{
         Assistant, IncomingMessage, Inner, ReceiveError, TurnReport,
@@ -197,9 +197,7 @@ impl Inner {
         let cx = CallContext::new(self.clock.clone(), limits::TURN_TIMEOUT);
         let mut done: Vec<Arc<str>> = Vec::new();
         for reply in &replies {
-            let message = Box::new(reply.reply.clone());
-            let piece = ReplyEvent::Message { id: reply.id.clone(), message, kind: reply.kind };
-            if sink.send(piece, &cx).await.is_ok() {
+            if sink.send(full_message(reply), &cx).await.is_ok() {
                 done.push(reply.id.clone());
             }
         }

@@ -164,7 +164,8 @@ impl<'a> TurnSink<'a> {
     }
 }
 
-fn full_message(reply: &StoredReply) -> ReplyEvent {
+/// A stored reply as one event.
+pub(in crate::runtime) fn full_message(reply: &StoredReply) -> ReplyEvent {
     ReplyEvent::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind }
 }
 

@@ -30,7 +30,7 @@ pub use self::usage::TraceEntry;
 pub(super) use self::{
     accept::Origin,
     context::{AcceptedMessage, TurnContext, TurnRecord},
-    deliver::TurnSink,
+    deliver::{TurnSink, full_message},
     interruption::Interruption,
     load::load,
     recover::{RecoveredTurn, recorded_give_up, recovered_from_record},
@@ -137,8 +137,8 @@ impl<'a> OpenTurn<'a> {
 
     /// Keeps the journal of a turn that could not be stored, for its next attempt in this process.
     fn keep_unsaved(&self, report: Result<TurnReport, ReceiveError>) -> Result<TurnReport, ReceiveError> {
-        let erased = matches!(report, Err(ReceiveError::Store(StoreError::TurnNotOpen { .. })));
-        if report.is_err() && !erased && !self.journal.pending().is_empty() {
+        let is_erased = matches!(report, Err(ReceiveError::Store(StoreError::TurnNotOpen { .. })));
+        if report.is_err() && !is_erased && !self.journal.pending().is_empty() {
             let AcceptedMessage { turn, inbound } = self.accepted;
             self.inner.unsaved.insert(&inbound.conversation, turn, self.journal.clone());
         }

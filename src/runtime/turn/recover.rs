@@ -108,19 +108,17 @@ pub(in crate::runtime) fn recover(
 ) -> RecoveredTurn {
     let mut recoveries = recoveries(recorded);
     let root = root(turn, &recoveries);
-    let steps: Vec<&JournalRecord> = recorded.iter().filter(|record| effect_of(&root, record).is_some()).collect();
+    let steps: Vec<&JournalRecord> = recorded.iter().filter(|record| effect_number(&root, record).is_some()).collect();
     let is_recorded = |id: &Arc<str>| recoveries.iter().any(|recovery| recovery.interrupted_replies.contains(id));
     let announced = recorded.iter().filter(|record| &*record.kind == REPLY_ANNOUNCED && !is_recorded(&record.request));
     let announced: Vec<&JournalRecord> = announced.collect();
-    let interruption = recorded
-        .iter()
-        .find(|record| &*record.kind == STEP_INTERRUPTION && record.key == root.child(STEP_INTERRUPTION));
+    let interruption = find_interruption(&root, recorded);
     let is_other_build =
         steps.iter().chain(&announced).copied().chain(interruption).any(|record| record.build != build);
     let outcomes = (is_other_build || retry_reason == RetryReason::RequestChanged).then(|| outcomes(recorded));
     // A recorded response is replayed in full, so its reply is not interrupted.
     let is_complete = |id: &str| steps.iter().any(|record| record.key.as_str() == id && record.outcome.is_some());
-    let last = steps.iter().filter_map(|record| effect_of(&root, record)).max();
+    let last = steps.iter().filter_map(|record| effect_number(&root, record)).max();
     let interruption = interruption.filter(|_| outcomes.is_none()).and_then(outcome);
     let interrupted = announced.iter().map(|record| record.request.clone());
     let recovery = Recovery {
@@ -135,11 +133,11 @@ pub(in crate::runtime) fn recover(
         streams,
         outcomes,
     };
-    let began = !steps.is_empty() || !announced.is_empty();
-    let adds = !recovery.interrupted_replies.is_empty() || (began && recovery.streamed_before != streams);
+    let has_begun = !steps.is_empty() || !announced.is_empty();
+    let has_additions = !recovery.interrupted_replies.is_empty() || (has_begun && recovery.streamed_before != streams);
     if recovery.outcomes.is_some() {
         recoveries = vec![recovery];
-    } else if retry_reason == RetryReason::FoundOpen && adds {
+    } else if retry_reason == RetryReason::FoundOpen && has_additions {
         recoveries.push(recovery);
     }
     RecoveredTurn { root: self::root(turn, &recoveries), recoveries, interruption }
@@ -149,9 +147,12 @@ pub(in crate::runtime) fn recover(
 pub(in crate::runtime) fn recovered_from_record(turn: TurnNumber, stored: &[JournalRecord]) -> RecoveredTurn {
     let recoveries = recoveries(stored);
     let root = root(turn, &recoveries);
-    let interruption =
-        stored.iter().find(|record| &*record.kind == STEP_INTERRUPTION && record.key == root.child(STEP_INTERRUPTION));
-    RecoveredTurn { interruption: interruption.and_then(outcome), root, recoveries }
+    RecoveredTurn { interruption: find_interruption(&root, stored).and_then(outcome), root, recoveries }
+}
+
+fn find_interruption<'a>(root: &StepKey, records: &'a [JournalRecord]) -> Option<&'a JournalRecord> {
+    let key = root.child(STEP_INTERRUPTION);
+    records.iter().find(|record| &*record.kind == STEP_INTERRUPTION && record.key == key)
 }
 
 /// Collects the outcomes of a turn that is given up.
@@ -251,7 +252,7 @@ fn root(turn: TurnNumber, recoveries: &[Recovery]) -> StepKey {
 }
 
 /// The number of the effect that a record belongs to; `None` if it belongs to no effect, or has another prefix.
-fn effect_of(root: &StepKey, record: &JournalRecord) -> Option<u64> {
+fn effect_number(root: &StepKey, record: &JournalRecord) -> Option<u64> {
     let key = record.key.as_str().strip_prefix(root.as_str())?.strip_prefix('/')?;
     key.split('/').next()?.parse().ok()
 }
@@ -307,5 +308,30 @@ fn tool_event(record: &JournalRecord) -> EventKind {
         status: status.into(),
         summary: outcome.as_ref().map(ToolOutcome::for_model),
         origins: Default::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use segue_engine::conversation::ModelUsage;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Stored journals contain these names.
+    #[test]
+    fn field_names_of_stored_recoveries_and_give_ups_do_not_change() {
+        let recovery = json!({"before": 2, "interrupted": ["1/0"], "showed": true, "shows": false, "upgraded": []});
+        let read: Recovery = serde_json::from_value(recovery.clone()).unwrap();
+        assert_eq!((read.before_effect, read.streamed_before, read.streams), (2, true, false));
+        assert_eq!(serde_json::to_value(read).unwrap(), recovery);
+        let give_up = json!({"outcomes": [], "acted": true});
+        let read: GiveUp = serde_json::from_value(give_up.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), give_up);
+        let interruption = json!({"effect": 3, "agent": null, "used": ModelUsage::default()});
+        let read: Interruption = serde_json::from_value(interruption.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), interruption);
     }
 }
