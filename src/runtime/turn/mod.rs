@@ -155,10 +155,10 @@ impl<'a> OpenTurn<'a> {
         let Self { inner, accepted: AcceptedMessage { turn, inbound }, .. } = *self;
         let id = &inbound.conversation;
         loop {
-            // Tests arm these defects to see that other checks find them; these two checks would hide them.
-            let hides_no_defect =
+            // Tests arm these defects to see that they are found; the two safeguards below would hide them.
+            let has_safeguards =
                 !["defect:interrupted-first", "defect:clock-first"].into_iter().any(failpoint::is_armed);
-            if attempts_made >= limits::TURN_ATTEMPTS && hides_no_defect {
+            if attempts_made >= limits::TURN_ATTEMPTS && has_safeguards {
                 return Box::pin(self.give_up(state, "too many attempts failed", sink)).await;
             }
             if attempts_made > 0 {
@@ -176,7 +176,7 @@ impl<'a> OpenTurn<'a> {
                     *state = Some(cached);
                     return Ok(report);
                 }
-                Err(StoreError::RequestChanged { key, recorded, found }) if hides_no_defect => {
+                Err(StoreError::RequestChanged { key, recorded, found }) if has_safeguards => {
                     tracing::warn!(
                         conversation = %id, turn = turn.0, step = %key, code = "S0201",
                         "a turn that runs again makes another request than the recorded one ({recorded} before, {found} now): \
