@@ -1,5 +1,5 @@
 //! Segue runs conversational assistants that are written as CALM projects: flows, a domain, agents and tools in YAML. A model
-//! turns a user's message into commands; flows decide what happens.
+//! translates a user's message into commands; flows decide what happens.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,9 +23,9 @@
 //! # }
 //! ```
 //!
-//! Parts of your own: a [`Tool`], an [`Agent`], the [`AgentHooks`] of an agent of ours, a [`Channel`], an [`Llm`], a [`Store`]; and the
-//! whole inside another server by [`axum_router`]. `docs/rust-api.md` has a section on each, and `examples/` a program. Tests of such
-//! parts have [`testing`].
+//! Custom parts are a [`Tool`], an [`Agent`], [`AgentHooks`] for a built-in agent, a [`Channel`], an [`Llm`], a [`Store`]. [`axum_router`]
+//! serves an assistant in another server. `docs/rust-api.md` has a section on each, and `examples/` a program. [`testing`] has
+//! what tests of such parts need.
 //!
 //! # Modules
 //!
@@ -46,15 +46,16 @@
 //! # The life of a message
 //!
 //! 1. A channel authenticates the caller, parses the request and passes the message to its [`Inbox`].
-//! 2. [`Assistant::receive`] stores the message. A repeated message is answered with the stored replies.
+//! 2. [`Assistant::receive`] stores the message. A duplicate is answered with the stored replies.
 //! 3. Each conversation runs one turn at a time; further messages wait in its mailbox.
-//! 4. The conversation is loaded: a snapshot, and the events since.
+//! 4. The conversation is loaded from its snapshot and the events since.
 //! 5. [`dialogue::advance`] takes the message and returns events and the next effect.
-//! 6. Understanding turns words into commands: without a model where the meaning is certain, otherwise with one call.
-//! 7. The dialogue engine executes commands and walks flows until it needs an action, a tool or an agent.
-//! 8. Each effect goes through the journal, which knows what may be repeated. Its outcome is the next input of the engine.
+//! 6. If the effect is understanding, one call of a model turns the message into commands. Structured messages need no model.
+//! 7. The dialogue engine executes commands and walks flows until it needs another effect: an action, a tool, an agent.
+//! 8. Each effect goes through the journal: an effect with a recorded outcome is not performed again. The outcome is the next input of
+//!    the engine.
 //! 9. When the engine waits for the user, events, replies and the mark "answered" are committed in one transaction.
-//! 10. Replies go to the channel's [`ReplySink`]; deltas of a streamed reply may have been sent before, each announced in the
+//! 10. Replies go to the channel's [`ReplySink`]. Deltas of a streamed reply may have been sent before, each reply announced in the
 //!     journal.
 
 use segue_base::child;
@@ -86,11 +87,11 @@ mod test_server;
 pub mod testing;
 pub mod understanding;
 
-/// For implementing the traits of this crate that have asynchronous methods.
+/// For implementations of the traits of this crate with `async fn` methods.
 pub use async_trait::async_trait;
-/// What every other trait of this crate gives back where it may wait.
+/// The return type of asynchronous methods in the other traits of this crate.
 pub use futures::future::BoxFuture;
-/// The version that the schemas of typed tools are made with.
+/// The version of `schemars` that creates the schemas of typed tools.
 pub use schemars;
 pub use segue_engine::{
     dialogue,

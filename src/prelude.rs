@@ -1,4 +1,4 @@
-//! What most programs with parts of their own in Rust need: `use segue::prelude::*;`
+//! The imports that most programs with custom parts need: `use segue::prelude::*;`
 
 pub use async_trait::async_trait;
 pub use schemars::JsonSchema;

@@ -99,7 +99,7 @@ impl Inbox {
     /// # Errors
     /// What [`Inbox::receive`] would say.
     pub fn admits(&self, conversation: &ConversationId) -> Result<(), ReceiveError> {
-        self.assistant.admits(self.caller.as_deref(), conversation)
+        self.assistant.check_admission(self.caller.as_deref(), conversation)
     }
 
     /// The assistant itself, for channels that do more than hand in messages: they read conversations, or begin flows.

@@ -168,8 +168,8 @@ fn refused(error: &ReceiveError) -> Option<(http::StatusCode, std::time::Duratio
     let after = error.retry_after()?;
     let is_callers = match error {
         ReceiveError::Busy(_) => true,
-        ReceiveError::Overloaded(overload) => overload.is_callers(),
-        ReceiveError::Closing | ReceiveError::Store(_) | ReceiveError::Broken => false,
+        ReceiveError::Overloaded(overload) => overload.is_caller_limit(),
+        ReceiveError::ShuttingDown | ReceiveError::Store(_) | ReceiveError::TurnFailed => false,
     };
     let status = if is_callers { http::StatusCode::TOO_MANY_REQUESTS } else { http::StatusCode::SERVICE_UNAVAILABLE };
     Some((status, after))

@@ -212,7 +212,7 @@ async fn whole(inbox: Inbox, arrival: Arrival, recipient: Arc<str>) -> Response<
     let conversation = arrival.sender.clone();
     match inbox.receive(arrival, Box::new(AcceptAllSink)).await {
         Ok(report) => {
-            let replies = report.earlier.iter().chain(&report.replies);
+            let replies = report.earlier_replies.iter().chain(&report.replies);
             let messages: Vec<_> =
                 replies.flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
             with_turn_error(json(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))

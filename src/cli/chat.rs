@@ -161,7 +161,7 @@ impl ChatSession<'_> {
             let line = tokio::select! {
                 line = input.recv() => line,
                 // The reminders of other conversations are for a server to fire.
-                () = self.inbox.assistant().timers(&outlet), if self.terminal.owns_store => continue,
+                () = self.inbox.assistant().run_reminders(&outlet), if self.terminal.owns_store => continue,
             };
             let Some(line) = line else { break };
             let line = line?;

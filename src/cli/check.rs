@@ -52,7 +52,7 @@ pub(super) fn check(args: &Args) -> CommandResult {
             help: format!("{}.", brought_over(&theirs)),
         }));
         let builder = AssistantBuilder::new(project.into(), args.place.project.clone());
-        findings.extend(builder.unregistered());
+        findings.extend(builder.unregistered_hooks());
         match builder.build() {
             Ok(assistant) if args.online => findings.extend(online(&assistant)?),
             Ok(assistant) => findings.extend(offline(&assistant, &args.place.project)?),
@@ -105,7 +105,7 @@ fn offline(assistant: &Assistant, root: &Path) -> anyhow::Result<Option<Finding>
 
 /// What the action server says to the actions that the project lists.
 async fn served(assistant: &Assistant) -> Vec<Finding> {
-    let Some(served) = assistant.served_actions().await else { return Vec::new() };
+    let Some(served) = assistant.list_server_actions().await else { return Vec::new() };
     let project = assistant.project();
     let place = project.endpoints.action_endpoint.as_ref().and_then(|def| def.place.clone());
     let place = place.unwrap_or(At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 });
@@ -133,7 +133,7 @@ async fn served(assistant: &Assistant) -> Vec<Finding> {
 
 /// One error for each remote agent whose card cannot be fetched.
 fn agents(assistant: &Assistant) -> Vec<Finding> {
-    let lost = assistant.remote_agents().into_iter().filter_map(|(name, health)| Some((name, health.reason()?)));
+    let lost = assistant.remote_agent_status().into_iter().filter_map(|(name, health)| Some((name, health.reason()?)));
     lost.map(|(name, reason)| Finding {
         code: "A0511",
         severity: Severity::Error,
@@ -151,7 +151,7 @@ fn agents(assistant: &Assistant) -> Vec<Finding> {
 fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
     wait(async {
         assistant.connect().await;
-        let down = assistant.sources().into_iter().filter_map(|(name, health)| {
+        let down = assistant.tool_source_status().into_iter().filter_map(|(name, health)| {
             Some(Finding {
                 code: "T0101",
                 severity: Severity::Error,

@@ -8,7 +8,7 @@ use segue::{
         mcp::{McpServerChannel, McpServerSettings, NAME},
     },
     limits,
-    runtime::{Assistant, Outbox},
+    runtime::{Assistant, OutboxSink},
     store::{self, StoreLocation},
 };
 
@@ -60,7 +60,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         tokio::select! {
             served = channel.run(Inbox::new(assistant.clone(), NAME), stop_on_signal()) => served,
             // The reminders of other conversations are for a server to fire.
-            () = assistant.timers(&|_, _| Box::new(Outbox)), if location == StoreLocation::Memory => Ok(()),
+            () = assistant.run_reminders(&|_, _| Box::new(OutboxSink)), if location == StoreLocation::Memory => Ok(()),
             // Sources connect while the host is served already; a call that needs one waits for it.
             never = connected(&assistant) => match never {},
         }

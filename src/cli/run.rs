@@ -8,7 +8,7 @@ use segue::{
     health::Health,
     limits,
     project::Project,
-    runtime::{Assistant, Outbox},
+    runtime::{Assistant, OutboxSink},
     server,
     server::{ServerSettings, listen},
     store,
@@ -117,10 +117,11 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     }
     if args.strict {
         assistant.connect().await;
-        let servers = assistant.sources().into_iter().map(|(name, health)| (format!("tool server {name}"), health));
+        let servers =
+            assistant.tool_source_status().into_iter().map(|(name, health)| (format!("tool server {name}"), health));
         let agents =
-            assistant.remote_agents().into_iter().map(|(name, health)| (format!("remote agent {name}"), health));
-        let actions = assistant.action_server().map(|health| ("action server".to_owned(), health));
+            assistant.remote_agent_status().into_iter().map(|(name, health)| (format!("remote agent {name}"), health));
+        let actions = assistant.action_server_status().map(|health| ("action server".to_owned(), health));
         let trouble = |(what, health): (String, Health)| health.reason().map(|reason| (what, reason));
         if let Some((what, reason)) = servers.chain(agents).chain(actions).find_map(trouble) {
             output::status(&format!("the {what} does not answer: {reason}"));
@@ -146,8 +147,8 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         () = running(&assistant, &channels, &stop) => {}
         failed = recovery(&assistant) => failed?,
         // What a reminder says goes to the outbox, and from there to its user by whatever channel can.
-        () = assistant.timers(&|_, _| Box::new(Outbox)) => {}
-        () = assistant.deliveries(&reach) => {}
+        () = assistant.run_reminders(&|_, _| Box::new(OutboxSink)) => {}
+        () = assistant.deliver_outbox(&reach) => {}
     }
     tracing::info!("stopped");
     Ok(0)

@@ -49,16 +49,16 @@ pub(super) async fn trace(args: Args) -> CommandResult {
 fn text(trace: &TurnTrace) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "turn {}: {}", trace.turn, trace.message);
-    for reason in &trace.why {
+    for reason in &trace.reasons {
         let _ = writeln!(text, "  why     {reason}");
     }
-    for seen in &trace.seen {
+    for seen in &trace.entries {
         let _ = writeln!(text, "  {}", effect(seen));
     }
     for step in &trace.steps {
-        let after = step.after.map_or("no outcome".to_owned(), |after| format!("after {after:.1} ms"));
+        let after = step.after_ms.map_or("no outcome".to_owned(), |after| format!("after {after:.1} ms"));
         let _ = writeln!(text, "  step    {} ({}) {after}", step.key, step.kind);
-        for news in &step.news {
+        for news in &step.progress {
             let of = news.total.map(|total| format!(" of {total}")).unwrap_or_default();
             let said = news.message.as_deref().map(|said| format!(": {said:?}")).unwrap_or_default();
             let _ = writeln!(text, "  news    {} told {}{of} after {} ms{said}", step.key, news.done, news.after);
@@ -97,17 +97,23 @@ fn effect(seen: &TraceEntry) -> String {
             let notes: Vec<String> = notes.iter().map(|note| format!("\n          left out: {note}")).collect();
             format!("read    {key}:{}", notes.concat())
         }
-        TraceEntry::FlowsChosen { key, by_meaning, flows_from_semantic_search, flows_in_prompt, trouble } => {
-            let mut text = format!("chose   {key}: {}", nearest(flows_from_semantic_search, *by_meaning));
+        TraceEntry::FlowsChosen {
+            key,
+            used_embeddings,
+            flows_from_semantic_search,
+            flows_in_prompt,
+            embedding_error,
+        } => {
+            let mut text = format!("chose   {key}: {}", nearest(flows_from_semantic_search, *used_embeddings));
             let _ = write!(text, "\n          in the prompt: {}", flows_in_prompt.join(", "));
-            if let Some(trouble) = trouble {
-                let _ = write!(text, "\n          {trouble}");
+            if let Some(embedding_error) = embedding_error {
+                let _ = write!(text, "\n          {embedding_error}");
             }
             text
         }
-        TraceEntry::DocumentsSearched { key, question, by_meaning, found, notes } => {
-            let mut text = format!("looked  {key}: {}", nearest(found, *by_meaning));
-            let _ = write!(text, "\n          for: {}", question.replace('\n', "\n          | "));
+        TraceEntry::DocumentsSearched { key, query, used_embeddings, found, notes } => {
+            let mut text = format!("looked  {key}: {}", nearest(found, *used_embeddings));
+            let _ = write!(text, "\n          for: {}", query.replace('\n', "\n          | "));
             for note in notes {
                 let _ = write!(text, "\n          {note}");
             }
@@ -118,8 +124,8 @@ fn effect(seen: &TraceEntry) -> String {
 }
 
 /// What was found, best first, with how near it is.
-fn nearest(found: &[(String, f32)], by_meaning: bool) -> String {
-    let by = if by_meaning { "by embeddings and keywords" } else { "by keywords" };
+fn nearest(found: &[(String, f32)], used_embeddings: bool) -> String {
+    let by = if used_embeddings { "by embeddings and keywords" } else { "by keywords" };
     let found: Vec<String> = found.iter().map(|(name, near)| format!("{name} {near:.2}")).collect();
     format!("{by}: {}", if found.is_empty() { "nothing".to_owned() } else { found.join(", ") })
 }

@@ -102,7 +102,7 @@ pub trait ReplySink: Send {
     fn send<'a>(&'a mut self, piece: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>>;
     /// Whether replies of earlier turns that nobody could be given yet go out here before those of this turn: reminders on a channel that
     /// cannot reach its users, or what was said after a client had left. A channel that takes them shows what the sink was sent, or
-    /// [`TurnReport::earlier`](crate::runtime::TurnReport::earlier) before the replies of the report.
+    /// [`TurnReport::earlier_replies`](crate::runtime::TurnReport::earlier_replies) before the replies of the report.
     fn takes_earlier(&self) -> bool {
         false
     }

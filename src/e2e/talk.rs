@@ -200,13 +200,13 @@ async fn explain(
 ) {
     let Ok(traces) = assistant.trace(&setting.id, Some(turn)).await else { return };
     for trace in traces {
-        for reason in &trace.why {
+        for reason in &trace.reasons {
             if let Reason::Step { flow, step } = reason {
                 result.visited.insert((flow.clone(), step.clone()));
             }
         }
         for miss in misses.iter_mut() {
-            miss.why.clone_from(&trace.why);
+            miss.why.clone_from(&trace.reasons);
             miss.failures.clone_from(&trace.failures);
         }
     }

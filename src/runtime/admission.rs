@@ -1,8 +1,8 @@
-//! Which messages are taken: one budget for open turns, one for the expected wait, and a share for each caller. What is beyond them
-//! is refused before anything is stored, with the time after which it is worth trying again.
+//! Admission control: limits the open turns, the expected wait, and the open turns of each caller. A message above a limit is rejected
+//! before anything is stored, with the time after which a retry is useful.
 //!
-//! The expected wait is what a turn takes lately, times the turns that stand before the message: those of its conversation, or all
-//! open ones divided by those that run at once. A turn whose caller has left goes on, and gives its place in the budget to others.
+//! The expected wait is the average time of recent turns, times the turns before the message: those of its conversation, or all open
+//! turns divided by those that run at once. A turn whose caller has left continues; its place in the limits becomes free.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::ReceiveError;
 use crate::{clock::Clock, limits};
 
-/// How much an assistant takes on at once.
+/// Limits on the work that an assistant accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// Turns that may be open: accepted and not answered.
@@ -27,7 +27,7 @@ pub struct Admission {
     pub running_turns: usize,
     /// Open turns of one caller.
     pub turns_per_caller: usize,
-    /// The longest time to an answer that may be expected when a message is accepted.
+    /// The longest expected time to an answer at which a message is still accepted.
     pub expected_wait: Duration,
 }
 
@@ -43,15 +43,14 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// As `server` of endpoints.yml says, for turns that may take as long as `turn_wall`: where nothing else is set, half of that may
-    /// be waited when it is more than usual.
-    pub(super) fn of(def: &ServerDef, turn_wall: Duration) -> Self {
+    /// The limits of `server` in `endpoints.yml`. Without `expected_wait` it is half of `turn_timeout`, but at least the default.
+    pub(super) fn from_config(def: &ServerDef, turn_timeout: Duration) -> Self {
         let usual = Self::default();
         Self {
             open_turns: def.open_turns.unwrap_or(usual.open_turns),
             running_turns: def.running_turns.unwrap_or(usual.running_turns),
             turns_per_caller: def.turns_per_caller.unwrap_or(usual.turns_per_caller),
-            expected_wait: def.expected_wait.unwrap_or(usual.expected_wait.max(turn_wall / 2)),
+            expected_wait: def.expected_wait.unwrap_or(usual.expected_wait.max(turn_timeout / 2)),
         }
     }
 }
@@ -61,7 +60,7 @@ impl Admission {
 pub struct Overload {
     /// Which limit was reached.
     pub limit: OverloadLimit,
-    /// When it is worth trying again.
+    /// The time after which a retry is useful.
     pub retry_after: Duration,
 }
 
@@ -72,15 +71,15 @@ pub enum OverloadLimit {
     OpenTurns,
     /// The answer would take too long.
     ExpectedWait,
-    /// The conversation has messages before this one whose answers take too long.
+    /// Earlier messages of the conversation take too long.
     Conversation,
     /// The caller has too many open turns.
     Caller,
 }
 
 impl Overload {
-    /// Whether the caller alone is at its limit, and others are not.
-    pub fn is_callers(&self) -> bool {
+    /// Whether only this caller is at a limit.
+    pub fn is_caller_limit(&self) -> bool {
         matches!(self.limit, OverloadLimit::Conversation | OverloadLimit::Caller)
     }
 }
@@ -97,28 +96,30 @@ impl fmt::Display for Overload {
     }
 }
 
-/// Counts open turns against the limits.
+/// Counts open turns and compares them with the limits.
 pub(super) struct AdmissionControl {
     limits: Admission,
     clock: Arc<dyn Clock>,
     counts: Mutex<Counts>,
-    /// Turns that run.
+    /// Limits the turns that run at once.
     running: Arc<Semaphore>,
-    /// Turns that nobody waits for: those of an earlier process, and those that had not begun when their callers left.
+    /// Limits the turns without a caller: those of an earlier process, and those whose callers left before they ran.
     background: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct Counts {
     open: usize,
-    /// Open turns whose callers have left; they are not in `open`.
-    left: usize,
+    /// Open turns whose callers have left; not part of `open`.
+    abandoned: usize,
+    /// Open turns by caller.
     callers: HashMap<Arc<str>, usize>,
-    /// What a turn takes, averaged over the latest.
+    /// The moving average of the time of a turn.
     turn_time: Option<Duration>,
-    /// Messages that were refused since the log said so, and when it did.
-    refused: u64,
-    told: Option<Duration>,
+    /// Messages that were rejected since the last log line.
+    rejected_since_log: u64,
+    /// The monotonic time of the last log line.
+    last_logged: Option<Duration>,
 }
 
 impl AdmissionControl {
@@ -136,68 +137,71 @@ impl AdmissionControl {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place among the open turns. Whoever asks for it from outside may be refused; what the assistant does by itself is only counted.
-    pub(super) fn admit(self: &Arc<Self>, is_from_outside: bool) -> Result<Arc<Place>, ReceiveError> {
+    /// A permit for an open turn. Messages of callers may be rejected; those of the assistant itself are only counted.
+    pub(super) fn admit(self: &Arc<Self>, is_from_caller: bool) -> Result<Arc<AdmissionPermit>, ReceiveError> {
         let mut counts = self.counts();
-        if is_from_outside && counts.open >= self.limits.open_turns {
-            return Err(self.refuse(&mut counts, OverloadLimit::OpenTurns, Duration::ZERO));
+        if is_from_caller && counts.open >= self.limits.open_turns {
+            return Err(self.reject(&mut counts, OverloadLimit::OpenTurns, Duration::ZERO));
         }
         counts.open += 1;
-        Ok(Arc::new(Place {
+        Ok(Arc::new(AdmissionPermit {
             control: self.clone(),
-            left: CancellationToken::new(),
-            held: Mutex::new(MailboxTable { caller: None, is_left: false, began: None, permit: None }),
+            abandoned: CancellationToken::new(),
+            state: Mutex::new(PermitState { caller: None, is_abandoned: false, started_at: None, permit: None }),
         }))
     }
 
-    /// Waits for one of the few places of turns that nobody waits for.
-    pub(super) async fn in_background(&self) -> Result<OwnedSemaphorePermit, ReceiveError> {
-        self.background.clone().acquire_owned().await.map_err(|_| ReceiveError::Closing)
+    /// Waits for a permit to run a turn without a caller.
+    pub(super) async fn acquire_background(&self) -> Result<OwnedSemaphorePermit, ReceiveError> {
+        self.background.clone().acquire_owned().await.map_err(|_| ReceiveError::ShuttingDown)
     }
 
-    fn refuse(&self, counts: &mut Counts, limit: OverloadLimit, beyond: Duration) -> ReceiveError {
-        counts.refused += 1;
+    fn reject(&self, counts: &mut Counts, limit: OverloadLimit, excess: Duration) -> ReceiveError {
+        counts.rejected_since_log += 1;
         let now = self.clock.elapsed();
-        if counts.told.is_none_or(|told| now.saturating_sub(told) >= limits::OVERLOAD_LOG_INTERVAL) {
-            let refused = std::mem::take(&mut counts.refused);
-            counts.told = Some(now);
-            let (open, left) = (counts.open, counts.left);
-            tracing::warn!(code = "R0106", refused, open, left, "messages are refused: {limit:?} is reached");
+        if counts.last_logged.is_none_or(|last_logged| now.saturating_sub(last_logged) >= limits::OVERLOAD_LOG_INTERVAL)
+        {
+            let rejected = std::mem::take(&mut counts.rejected_since_log);
+            counts.last_logged = Some(now);
+            let (open, abandoned) = (counts.open, counts.abandoned);
+            tracing::warn!(code = "R0106", rejected, open, abandoned, "messages are rejected: {limit:?} is reached");
         }
-        // Rounded up to whole seconds, which is what the header takes.
-        let after = beyond.max(counts.turn_time.unwrap_or_default()).as_millis().div_ceil(1000);
+        // The header `Retry-After` takes whole seconds.
+        let after = excess.max(counts.turn_time.unwrap_or_default()).as_millis().div_ceil(1000);
         let most = limits::RETRY_AFTER_MAX.as_secs();
         let retry_after = Duration::from_secs(u64::try_from(after).unwrap_or(most).clamp(1, most));
         ReceiveError::Overloaded(Overload { limit, retry_after })
     }
 }
 
-/// One open turn in the budget; dropped when it ends.
-pub(super) struct Place {
+/// The permit of one open turn. Dropping it ends the turn in the counts.
+pub(super) struct AdmissionPermit {
     control: Arc<AdmissionControl>,
-    left: CancellationToken,
-    held: Mutex<MailboxTable>,
+    abandoned: CancellationToken,
+    state: Mutex<PermitState>,
 }
 
-struct MailboxTable {
+struct PermitState {
     caller: Option<Arc<str>>,
-    is_left: bool,
-    began: Option<Duration>,
+    is_abandoned: bool,
+    /// The monotonic time at which the turn began to run.
+    started_at: Option<Duration>,
+    /// The permit to run.
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Place {
-    fn held(&self) -> MutexGuard<'_, MailboxTable> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+impl AdmissionPermit {
+    fn state(&self) -> MutexGuard<'_, PermitState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the turn for its caller, behind so many others of its conversation.
-    pub(super) fn claim(&self, caller: &str, before: usize) -> Result<(), ReceiveError> {
+    /// Counts the turn for its caller. `before` is the number of messages that wait in its conversation.
+    pub(super) fn assign_caller(&self, caller: &str, before: usize) -> Result<(), ReceiveError> {
         let control = &self.control;
         let mut counts = control.counts();
         let own = counts.callers.get(caller).copied().unwrap_or_default();
         if own >= control.limits.turns_per_caller {
-            return Err(control.refuse(&mut counts, OverloadLimit::Caller, Duration::ZERO));
+            return Err(control.reject(&mut counts, OverloadLimit::Caller, Duration::ZERO));
         }
         let turn = counts.turn_time.unwrap_or_default();
         let rounds = counts.open.div_ceil(control.limits.running_turns.max(1));
@@ -205,64 +209,64 @@ impl Place {
         let (queue, all) = (times(before + 1), times(rounds));
         let most = control.limits.expected_wait;
         if before > 0 && queue > most {
-            return Err(control.refuse(&mut counts, OverloadLimit::Conversation, queue - most));
+            return Err(control.reject(&mut counts, OverloadLimit::Conversation, queue - most));
         }
-        // With few open turns nobody waits for others: however long turns take, trying is worth it.
+        // A few open turns are always accepted, however long turns take.
         if all > most && counts.open > limits::ADMITTED_MIN {
-            return Err(control.refuse(&mut counts, OverloadLimit::ExpectedWait, all - most));
+            return Err(control.reject(&mut counts, OverloadLimit::ExpectedWait, all - most));
         }
         let caller: Arc<str> = caller.into();
         *counts.callers.entry(caller.clone()).or_default() += 1;
         drop(counts);
-        self.held().caller = Some(caller);
+        self.state().caller = Some(caller);
         Ok(())
     }
 
     /// Waits until the turn may run.
     pub(super) async fn begin(&self) -> Result<(), ReceiveError> {
-        let closing = |_| ReceiveError::Closing;
+        let shutting_down = |_| ReceiveError::ShuttingDown;
         let (permit, is_background) = tokio::select! {
             biased;
-            permit = self.control.running.clone().acquire_owned() => (permit.map_err(closing)?, false),
-            () = self.left.cancelled() => (self.control.in_background().await?, true),
+            permit = self.control.running.clone().acquire_owned() => (permit.map_err(shutting_down)?, false),
+            () = self.abandoned.cancelled() => (self.control.acquire_background().await?, true),
         };
-        let mut held = self.held();
-        held.began = Some(self.control.clock.elapsed());
-        // Whoever left meanwhile gave the place among those that run away.
-        if is_background || !held.is_left {
-            held.permit = Some(permit);
+        let mut state = self.state();
+        state.started_at = Some(self.control.clock.elapsed());
+        // A caller that left meanwhile has given up the permit to run.
+        if is_background || !state.is_abandoned {
+            state.permit = Some(permit);
         }
         Ok(())
     }
 
-    /// OfflineModel waits for the answer any more: the turn goes on, and its place is free for others. Of turns that go on so there are
-    /// only so many; those beyond them keep their places.
-    pub(super) fn leave(&self) {
-        let mut held = self.held();
+    /// Marks the turn as abandoned by its caller: it continues, and its permits become free for others. Above
+    /// [`limits::TURNS_ABANDONED`] such turns keep their permits.
+    pub(super) fn abandon(&self) {
+        let mut state = self.state();
         let mut counts = self.control.counts();
-        if held.is_left || counts.left >= limits::TURNS_ABANDONED {
+        if state.is_abandoned || counts.abandoned >= limits::TURNS_ABANDONED {
             return;
         }
-        held.is_left = true;
+        state.is_abandoned = true;
         counts.open -= 1;
-        counts.left += 1;
+        counts.abandoned += 1;
         drop(counts);
-        held.permit = None;
-        drop(held);
-        self.left.cancel();
+        state.permit = None;
+        drop(state);
+        self.abandoned.cancel();
     }
 }
 
-impl Drop for Place {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
-        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut counts = self.control.counts();
-        if held.is_left {
-            counts.left -= 1
+        if state.is_abandoned {
+            counts.abandoned -= 1
         } else {
             counts.open -= 1
         }
-        if let Some(caller) = held.caller.take()
+        if let Some(caller) = state.caller.take()
             && let Some(count) = counts.callers.get_mut(&caller)
         {
             *count -= 1;
@@ -270,8 +274,8 @@ impl Drop for Place {
                 counts.callers.remove(&caller);
             }
         }
-        if let Some(began) = held.began {
-            let took = self.control.clock.elapsed().saturating_sub(began);
+        if let Some(started_at) = state.started_at {
+            let took = self.control.clock.elapsed().saturating_sub(started_at);
             let weight = limits::TURN_TIME_WEIGHT;
             counts.turn_time = Some(match counts.turn_time {
                 Some(time) => (time * (weight - 1) + took) / weight,
@@ -281,22 +285,22 @@ impl Drop for Place {
     }
 }
 
-/// Says that a caller has left, unless the answer came first.
-pub(super) struct CallerWatch(Option<Arc<Place>>);
+/// Marks a turn as abandoned when it is dropped, unless it is disarmed first.
+pub(super) struct AbandonGuard(Option<Arc<AdmissionPermit>>);
 
-impl CallerWatch {
-    pub(super) fn of(place: &Arc<Place>) -> Self {
-        Self(Some(place.clone()))
+impl AbandonGuard {
+    pub(super) fn new(permit: &Arc<AdmissionPermit>) -> Self {
+        Self(Some(permit.clone()))
     }
-    pub(super) fn answered(mut self) {
+    pub(super) fn disarm(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for CallerWatch {
+impl Drop for AbandonGuard {
     fn drop(&mut self) {
-        if let Some(place) = self.0.take() {
-            place.leave();
+        if let Some(permit) = self.0.take() {
+            permit.abandon();
         }
     }
 }
@@ -314,13 +318,13 @@ mod tests {
         let control = AdmissionControl::new(Admission::default(), Arc::new(clock.clone()));
         let weight = limits::TURN_TIME_WEIGHT;
         for (seconds, expected) in [(32, 32 * weight), (16, 32 * (weight - 1) + 16)] {
-            let place = control.admit(true).unwrap();
-            place.begin().await.unwrap();
+            let permit = control.admit(true).unwrap();
+            permit.begin().await.unwrap();
             clock.advance(Duration::from_secs(seconds));
-            drop(place);
+            drop(permit);
             assert_eq!(control.counts().turn_time, Some(Duration::from_secs(expected.into()) / weight));
         }
-        // What never began says nothing about turns.
+        // A turn that never ran does not count for the average.
         let before = control.counts().turn_time;
         drop(control.admit(true).unwrap());
         assert_eq!(control.counts().turn_time, before);
@@ -329,39 +333,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_is_asked_to_wait_for_longer_than_a_minute() {
+    async fn retry_after_is_at_most_its_limit() {
         let clock = ManualClock::new();
         let one = Admission { open_turns: 1, ..Admission::default() };
         let control = AdmissionControl::new(one, Arc::new(clock.clone()));
-        let place = control.admit(true).unwrap();
-        place.begin().await.unwrap();
+        let permit = control.admit(true).unwrap();
+        permit.begin().await.unwrap();
         clock.advance(10 * limits::RETRY_AFTER_MAX);
-        drop(place);
+        drop(permit);
         let _open = control.admit(true).unwrap();
         let error = control.admit(true).err().unwrap();
         assert_eq!(error.retry_after(), Some(limits::RETRY_AFTER_MAX));
-        assert!(control.admit(false).is_ok(), "what the assistant does by itself is only counted");
+        assert!(control.admit(false).is_ok(), "messages of the assistant itself are only counted");
     }
 
     #[test]
-    fn a_crowd_that_is_refused_is_told_in_the_log_now_and_then() {
+    fn rejected_messages_are_logged_at_intervals() {
         let clock = ManualClock::new();
         let one = Admission { open_turns: 1, ..Admission::default() };
         let control = AdmissionControl::new(one, Arc::new(clock.clone()));
         let _open = control.admit(true).unwrap();
-        let refuse = |times: usize| (0..times).for_each(|_| assert!(control.admit(true).is_err()));
-        refuse(5);
-        assert_eq!(control.counts().refused, 4, "the first was told at once");
+        let reject = |times: usize| (0..times).for_each(|_| assert!(control.admit(true).is_err()));
+        reject(5);
+        assert_eq!(control.counts().rejected_since_log, 4, "the first is logged at once");
         clock.advance(limits::OVERLOAD_LOG_INTERVAL);
-        refuse(1);
-        assert_eq!(control.counts().refused, 0, "with the others");
+        reject(1);
+        assert_eq!(control.counts().rejected_since_log, 0, "logged together with the earlier ones");
     }
 
     #[test]
-    fn a_project_with_long_turns_may_let_its_callers_wait_for_longer() {
-        let of = |def: &ServerDef, wall: u64| Admission::of(def, Duration::from_secs(wall)).expected_wait.as_secs();
-        assert_eq!((of(&ServerDef::default(), 60), of(&ServerDef::default(), 300)), (30, 150));
+    fn expected_wait_defaults_to_half_of_a_long_turn_timeout() {
+        let wait = |def: &ServerDef, seconds: u64| {
+            Admission::from_config(def, Duration::from_secs(seconds)).expected_wait.as_secs()
+        };
+        assert_eq!((wait(&ServerDef::default(), 60), wait(&ServerDef::default(), 300)), (30, 150));
         let own = ServerDef { expected_wait: Some(Duration::from_secs(5)), ..ServerDef::default() };
-        assert_eq!(of(&own, 300), 5);
+        assert_eq!(wait(&own, 300), 5);
     }
 }

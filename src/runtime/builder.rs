@@ -1,4 +1,4 @@
-//! From a project folder to an assistant that runs, with whatever the embedding program puts in or replaces.
+//! Builds an assistant from a project folder and the parts that a Rust program adds or replaces.
 
 use std::{
     collections::HashMap,
@@ -48,38 +48,38 @@ use crate::{
     understanding::CommandGenerator,
 };
 
-/// Why an assistant could not be made.
+/// Why an assistant was not built.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The project has errors; all of them are here, with the texts of its files for showing them.
+    /// The project has errors. Contains all findings, and the texts of the files to show them.
     #[error("the project has {} findings; run `segue check` to see them", .0.len())]
     Findings(Vec<Finding>, Box<crate::project::Texts>),
-    /// The project's folder cannot be read.
+    /// The project folder cannot be read.
     #[error("{0}")]
     Folder(String),
     /// A model cannot be opened.
     #[error("{place}: {problem}")]
     Model {
-        /// The component that wants it.
+        /// The component that uses the model.
         place: String,
-        /// What is the matter.
+        /// The cause.
         problem: ModelConfigError,
     },
-    /// The documents of the project cannot be searched as it says.
+    /// The vector store of the project cannot be used.
     #[error("{0}")]
     Knowledge(#[from] QdrantError),
-    /// A tool was given to nobody that the project has.
-    #[error("a tool has no place: {0}")]
+    /// A tool was registered for a name that is no agent and no MCP server of the project.
+    #[error("a tool cannot be registered: {0}")]
     Tool(String),
-    /// A prompt of the project has an error.
+    /// A prompt of the project has a template error.
     #[error("{0}")]
     Prompt(Box<TemplateError>),
-    /// The store cannot be opened.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Puts an assistant together.
+/// Builds an [`Assistant`].
 pub struct AssistantBuilder {
     project: Arc<Project>,
     root: PathBuf,
@@ -94,45 +94,45 @@ pub struct AssistantBuilder {
     actions: HashMap<String, Arc<dyn Action>>,
     action_server: Option<Arc<dyn ActionServer>>,
     sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
-    turn_wall: Duration,
-    seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
+    turn_timeout: Duration,
+    seed_source: Arc<dyn Fn() -> u64 + Send + Sync>,
     offline: bool,
     journal_wrapper: Option<JournalWrapper>,
     admission: Option<Admission>,
 }
 
 impl Assistant {
-    /// Loads a project folder and opens its models; the store is in memory. [`Assistant::builder`] for anything else.
+    /// Loads a project folder and opens its models, with a store in memory. For anything else use [`Assistant::builder`].
     ///
     /// # Errors
-    /// [`LoadError`]; with findings, all of them at once.
+    /// [`LoadError`]; findings are reported all at once.
     pub fn load(folder: impl AsRef<Path>) -> Result<Self, LoadError> {
         Self::builder(folder)?.build()
     }
 
-    /// Loads a project folder, for an assistant with parts of your own.
+    /// Loads a project folder, to build an assistant with custom parts.
     ///
     /// # Errors
-    /// [`LoadError`] when the project has errors.
+    /// [`LoadError`] if the project has errors.
     pub fn builder(folder: impl AsRef<Path>) -> Result<AssistantBuilder, LoadError> {
         let root = folder.as_ref().to_path_buf();
         let loaded = crate::project::load(&root, &crate::project::Places::default())
             .map_err(|error| LoadError::Folder(error.to_string()))?;
-        Self::of(loaded, root)
+        Self::builder_for(loaded, root)
     }
 
-    /// A project whose files are handed in, as (path, text): for tests and small programs. Files that scripted models name are
-    /// not among them; such a program brings its model by [`AssistantBuilder::model`].
+    /// A builder for a project in memory: its files as (path, text). For tests and small programs. The files of scripted models are not
+    /// found; set the model with [`AssistantBuilder::model`].
     ///
     /// # Errors
-    /// [`LoadError`] when the project has errors.
+    /// [`LoadError`] if the project has errors.
     pub fn builder_from_texts<'a>(
         files: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<AssistantBuilder, LoadError> {
-        Self::of(crate::project::from_texts(files), PathBuf::new())
+        Self::builder_for(crate::project::from_texts(files), PathBuf::new())
     }
 
-    fn of(loaded: LoadedProject, root: PathBuf) -> Result<AssistantBuilder, LoadError> {
+    fn builder_for(loaded: LoadedProject, root: PathBuf) -> Result<AssistantBuilder, LoadError> {
         let errors = loaded.findings.iter().any(|f| f.severity == segue_engine::finding::Severity::Error);
         match loaded.project {
             Some(project) if !errors => Ok(AssistantBuilder::new(Arc::new(project), root)),
@@ -142,7 +142,7 @@ impl Assistant {
 }
 
 impl AssistantBuilder {
-    /// For a project that is loaded already; `root` is its folder.
+    /// A builder for a loaded project in the folder `root`.
     pub fn new(project: Arc<Project>, root: PathBuf) -> Self {
         let HttpDef { proxy, no_proxy } = &project.endpoints.http;
         Self {
@@ -159,90 +159,89 @@ impl AssistantBuilder {
             actions: HashMap::new(),
             action_server: None,
             sources: IndexMap::new(),
-            turn_wall: limits::TURN_TIMEOUT,
-            seeds: Arc::new(random_seeds()),
+            turn_timeout: limits::TURN_TIMEOUT,
+            seed_source: Arc::new(random_seeds()),
             offline: false,
             journal_wrapper: None,
             admission: None,
         }
     }
-    /// Takes on as much as this says, whatever `server` of endpoints.yml says.
+    /// Sets the limits on accepted work, instead of those of `server` in `endpoints.yml`.
     #[must_use]
     pub fn admission(mut self, admission: Admission) -> Self {
         self.admission = Some(admission);
         self
     }
-    /// Keeps conversations here.
+    /// Sets the store of conversations. Default: in memory.
     #[must_use]
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
         self
     }
-    /// Takes time from here.
+    /// Sets the clock. Default: the system clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
-    /// Asks this model for everything, whatever the project names.
+    /// Uses this model for everything, instead of those that the project names.
     #[must_use]
     pub fn model(mut self, model: Arc<dyn Llm>) -> Self {
         self.model = Some(model);
         self
     }
-    /// Compares meanings by this model, of flows and of documents, whatever the project names.
+    /// Uses this embedding model for flows and documents, instead of those that the project names.
     #[must_use]
     pub fn embedder(mut self, embedder: Arc<dyn Embedder>) -> Self {
         self.embedder = Some(embedder);
         self
     }
-    /// Runs this agent where a flow calls its name, or where an agent's `configuration.module` says `name`.
+    /// Registers an agent: it runs as the project's agent `name`, and as each agent whose `configuration.module` is `name`.
     #[must_use]
     pub fn agent(mut self, name: impl Into<String>, agent: Arc<dyn Agent>) -> Self {
         self.agents.insert(name.into(), agent);
         self
     }
-    /// Hooks for the agents whose `configuration.module` says `name`, or that are called so. The name may be the dotted path
-    /// of a Python class, so that a project that runs elsewhere too can stay as it is.
+    /// Registers hooks for the agents whose `configuration.module` is `name`, and for the agent `name`. The name may be the dotted path
+    /// of a Python class: so a project that also runs in Rasa needs no change.
     #[must_use]
     pub fn hooks(mut self, name: impl Into<String>, hooks: Arc<dyn AgentHooks>) -> Self {
         self.hooks.insert(name.into(), hooks);
         self
     }
-    /// Gives a tool a place: under the name of an agent it is offered to that agent; under the name of an MCP server of
-    /// `endpoints.yml` it stands for a tool of that server, which is then not connected to, for agents and `call` steps alike.
-    /// [`build`](Self::build) refuses any other name.
+    /// Registers a tool. Under the name of an agent, it is offered to that agent. Under the name of an MCP server of `endpoints.yml`, it
+    /// is a tool of that server for agents and `call` steps; the server itself is then not used. [`build`](Self::build) rejects other
+    /// names.
     #[must_use]
     pub fn tool(mut self, agent_or_server: impl Into<String>, tool: Tool) -> Self {
         self.tools.entry(agent_or_server.into()).or_default().push(tool);
         self
     }
-    /// Runs this where a flow has an action step of the name.
+    /// Registers an action. It runs at action steps with this name.
     #[must_use]
     pub fn action(mut self, name: impl Into<String>, action: Arc<dyn Action>) -> Self {
         self.actions.insert(name.into(), action);
         self
     }
-    /// Runs all custom actions that are not registered, in place of the server that `action_endpoint` names.
+    /// Sets the action server for custom actions that are not registered, instead of `action_endpoint`.
     #[must_use]
     pub fn action_server(mut self, server: Arc<dyn ActionServer>) -> Self {
         self.action_server = Some(server);
         self
     }
-    /// Stands for the MCP server of this name, with a list of tools that may change.
+    /// Replaces the MCP server with the name of this source; its tools may change.
     #[must_use]
     pub fn source(mut self, source: Arc<dyn ToolSource>) -> Self {
         self.sources.insert(ServerName::from(source.name()), source);
         self
     }
-    /// Draws seeds from here; tests pass a constant. Idempotency keys are made with them: with seeds that come again, so do keys.
+    /// Sets the source of turn seeds. Idempotency keys depend on the seed, so equal seeds lead to equal keys. Use a constant in tests.
     #[must_use]
     pub fn seeds(mut self, seeds: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        self.seeds = Arc::new(seeds);
+        self.seed_source = Arc::new(seeds);
         self
     }
-    /// Stands before the journal of every turn: sees each effect before it leaves and each outcome, and may answer in place of
-    /// the world. For recordings.
+    /// Wraps the journal of each turn, to record effects or to answer from a recording.
     #[must_use]
     pub fn journal(
         mut self,
@@ -251,41 +250,48 @@ impl AssistantBuilder {
         self.journal_wrapper = Some(Arc::new(journal_wrapper));
         self
     }
-    /// Lets nothing out: for replaying records. ModelFactory and servers are not needed and not opened.
+    /// Performs no effects: for replays. Models, action server and remote agents are not opened.
     #[must_use]
     pub fn offline(mut self) -> Self {
         self.offline = true;
         self
     }
 
-    /// The assistant. Connects to nothing yet.
+    /// Builds the assistant. It connects to no server yet.
     ///
     /// # Errors
-    /// [`LoadError`] when a model cannot be opened or a prompt of the project has an error.
+    /// [`LoadError`] if a model, the vector store or a prompt is wrong, or a tool has an unknown name.
     pub fn build(mut self) -> Result<Assistant, LoadError> {
         let tools = self.agent_tools()?;
         let prompts =
-            PromptSet::new(|name| self.replacement(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
+            PromptSet::new(|name| self.prompt_override(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let prompts = Arc::new(prompts);
-        let ProjectModels { generator, agents: agent_models, answers, words: rephrasing_model, flows_by, documents_by } =
-            self.models()?;
+        let ProjectModels {
+            command_model,
+            agent_models,
+            knowledge_model,
+            rephrasing_model,
+            flow_embedder,
+            document_embedder,
+        } = self.open_models()?;
         let rephrasing = Rephrasing::new(&self.project, prompts.clone(), self.outbound.clone()).map(Arc::new);
-        let knowledge = self.knowledge(documents_by, prompts.clone())?;
-        let turn_wall = self.wall();
+        let knowledge = self.open_knowledge(document_embedder, prompts.clone())?;
+        let turn_timeout = self.longest_turn();
         let executors = Arc::new(self.executors(&prompts));
-        let admission = self.admission.unwrap_or_else(|| Admission::of(&self.project.endpoints.server, turn_wall));
+        let admission =
+            self.admission.unwrap_or_else(|| Admission::from_config(&self.project.endpoints.server, turn_timeout));
         let admission = AdmissionControl::new(admission, self.clock.clone());
-        let build = seeds::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
+        let build_hash = seeds::from_text(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
         let hooks = self.hook_sources();
-        let sources = self.sources();
-        let action_server = self.served();
+        let sources = self.tool_sources();
+        let action_server = self.open_action_server();
         let remote_agents =
             if self.offline { HashMap::new() } else { remote_agent::open(&self.project, &self.clock, &self.outbound) };
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
         let runtime = ProjectRuntime {
-            command_generator: Arc::new(CommandGenerator::new(prompts).with_embedder(flows_by)),
+            command_generator: Arc::new(CommandGenerator::new(prompts).with_embedder(flow_embedder)),
             project: self.project,
-            command_model: generator,
+            command_model,
             agent_models,
             sources,
             hooks,
@@ -294,7 +300,7 @@ impl AssistantBuilder {
             action_server,
             store: store.clone(),
             knowledge,
-            knowledge_model: answers,
+            knowledge_model,
             rephrasing,
             rephrasing_model,
             remote_agents,
@@ -309,37 +315,36 @@ impl AssistantBuilder {
             mailboxes: Mailboxes::default(),
             admission,
             tasks: TaskTracker::new(),
-            beside: TaskTracker::new(),
-            build,
-            turn_wall,
+            background_tasks: TaskTracker::new(),
+            build_hash,
+            turn_timeout,
             unsaved: Default::default(),
-            timer_set: tokio::sync::Notify::new(),
+            reminders_changed: tokio::sync::Notify::new(),
             recovering: Default::default(),
             closing: Default::default(),
             outbox: Default::default(),
-            timers_held: Default::default(),
-            seeds: self.seeds,
+            reminder_backoff: Default::default(),
+            seed_source: self.seed_source,
             outbound: self.outbound,
             journal_wrapper: self.journal_wrapper,
         })))
     }
 
-    /// A model of the project that no flow and no agent asks, such as one that judges: a group by name, settings of its own, or
-    /// without both the model that a component without settings has.
+    /// Opens a model that neither flows nor agents use, for example the judge of test cases: of the group, else of the settings `own`, else
+    /// the model of a component without settings.
     ///
     /// # Errors
-    /// [`ModelConfigError`] when its entry lacks something.
+    /// [`ModelConfigError`] if the model's entry is incomplete or wrong.
     pub fn open_model(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, ModelConfigError> {
         match &self.model {
             Some(model) => Ok(model.clone()),
-            None => {
-                ModelFactory::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)()).open(group, own)
-            }
+            None => ModelFactory::new(&self.project, &self.root, self.outbound.clone(), (self.seed_source)())
+                .open(group, own),
         }
     }
 
-    /// Who runs each agent: one that was registered, by its own name or the one that `configuration.module` says, else one of another
-    /// program, else our loop.
+    /// How each agent runs: by a registered agent with the name of its `configuration.module` or its own name, else over A2A if it is
+    /// remote, else by the built-in agent loop.
     fn executors(&self, prompts: &Arc<PromptSet>) -> HashMap<String, AgentExecutor> {
         let executor = |agent: &AgentDef| {
             let by_module = agent.module.as_deref().and_then(|module| self.agents.get(module));
@@ -354,14 +359,14 @@ impl AssistantBuilder {
         self.project.agents.values().map(|agent| (agent.name.to_string(), executor(agent))).collect()
     }
 
-    /// The tools that were given to agents; those that stand for a server become its source.
+    /// The registered tools of agents. Registered tools of servers become tool sources.
     fn agent_tools(&mut self) -> Result<HashMap<String, Vec<Arc<dyn ToolHandler>>>, LoadError> {
-        let mut of_agents = HashMap::new();
+        let mut agent_tools = HashMap::new();
         for (name, tools) in std::mem::take(&mut self.tools) {
             let servers = &self.project.endpoints.mcp_servers;
             if self.project.agent(&name).is_some() {
                 let tools = tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn ToolHandler>);
-                of_agents.insert(name, tools.collect());
+                agent_tools.insert(name, tools.collect());
             } else if servers.contains_key(name.as_str()) {
                 self.sources.insert(ServerName::from(name.as_str()), Arc::new(Toolbox::new(name, tools)));
             } else {
@@ -377,10 +382,10 @@ impl AssistantBuilder {
                 )));
             }
         }
-        Ok(of_agents)
+        Ok(agent_tools)
     }
 
-    /// Where the hooks of each agent are. A name that nobody registered stops the agents that want it, not the others.
+    /// The hooks of each agent. If hooks are missing, only the agents that need them fail.
     fn hook_sources(&self) -> HashMap<String, HookSource> {
         let mut sources = HashMap::new();
         for (name, agent) in &self.project.agents {
@@ -392,7 +397,7 @@ impl AssistantBuilder {
                 }
             } else if let Some(hooks) = self.hooks.get(module).or_else(|| self.hooks.get(name.as_str())) {
                 HookSource::Registered(hooks.clone())
-            } else if let Some((problem, help)) = self.missing(agent) {
+            } else if let Some((problem, help)) = self.unregistered_hook(agent) {
                 HookSource::Missing(format!("{problem}; {help}").into())
             } else if module.contains('.')
                 && !self.agents.contains_key(module)
@@ -403,17 +408,17 @@ impl AssistantBuilder {
                 continue;
             };
             if let HookSource::Missing(problem) = &source {
-                tracing::warn!(agent = %name, %problem, "the agent cannot work");
+                tracing::warn!(agent = %name, %problem, "the agent cannot run");
             }
             sources.insert(name.to_string(), source);
         }
         sources
     }
 
-    /// What is wrong with the name under which an agent wants hooks, and the cure; `None` where nothing is.
-    fn missing(&self, agent: &AgentDef) -> Option<(String, String)> {
+    /// Problem and fix if an agent's hooks are not registered.
+    fn unregistered_hook(&self, agent: &AgentDef) -> Option<(String, String)> {
         let module = agent.module.as_deref().filter(|module| !module.is_empty())?;
-        // The path of a Python class is told apart when the project is loaded (F0514).
+        // Paths of Python classes are reported when the project is loaded (F0514).
         let registered = |name: &str| self.hooks.contains_key(name) || self.agents.contains_key(name);
         if module.contains("://") || module.contains('.') || registered(module) || registered(agent.name.as_str()) {
             return None;
@@ -427,79 +432,93 @@ impl AssistantBuilder {
         Some((problem, meant.map_or_else(|| help.to_owned(), |meant| format!("did you mean `{meant}`? Else {help}"))))
     }
 
-    /// What the project names and nobody registered, as findings: hooks that its agents want. A program of one's own asks this of
-    /// its builder when everything is registered; `segue check` asks it of the program `segue`, which registers none.
-    pub fn unregistered(&self) -> Vec<Finding> {
+    /// Findings for agents whose hooks are not registered. A Rust program calls this after registering its parts; `segue check` calls it
+    /// for the program `segue`, which registers none.
+    pub fn unregistered_hooks(&self) -> Vec<Finding> {
         let agents = self.project.agents.values();
-        let missing = agents.filter_map(|agent| Some((agent, self.missing(agent)?)));
+        let missing = agents.filter_map(|agent| Some((agent, self.unregistered_hook(agent)?)));
         let finding = |(agent, (problem, help)): (&Arc<AgentDef>, (String, String))| Finding {
             code: "A0521",
             severity: Severity::Warning,
             place: agent.place.clone(),
-            message: format!("the agent `{}` cannot work in this program: {problem}", agent.name),
+            message: format!("the agent `{}` cannot run in this program: {problem}", agent.name),
             help,
         };
         missing.map(finding).collect()
     }
 
-    /// The project's own text for one of our prompts.
-    fn replacement(&self, name: &str) -> Option<Arc<str>> {
+    /// The project's replacement of a built-in prompt.
+    fn prompt_override(&self, name: &str) -> Option<Arc<str>> {
         self.project.prompts.get(&format!("prompts/{name}")).cloned()
     }
 
-    fn models(&self) -> Result<ProjectModels, LoadError> {
+    fn open_models(&self) -> Result<ProjectModels, LoadError> {
         if self.offline {
-            return Ok(ProjectModels::of(Arc::new(super::project_models::OfflineModel::default())));
+            return Ok(ProjectModels::single(Arc::new(super::project_models::OfflineModel::default())));
         }
         if let Some(model) = &self.model {
             let by = self.embedder.clone();
-            return Ok(ProjectModels { flows_by: by.clone(), documents_by: by, ..ProjectModels::of(model.clone()) });
+            return Ok(ProjectModels {
+                flow_embedder: by.clone(),
+                document_embedder: by,
+                ..ProjectModels::single(model.clone())
+            });
         }
-        let models = ModelFactory::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)());
-        // A pipeline without a generator asks no model.
+        let models = ModelFactory::new(&self.project, &self.root, self.outbound.clone(), (self.seed_source)());
+        // Without a command generator no flow uses a model.
         let generator = self.project.config.generator.as_ref();
-        let opened: Arc<dyn Llm> = match generator {
+        let command_model: Arc<dyn Llm> = match generator {
             None => Arc::new(super::project_models::OfflineModel::default()),
             Some(generator) => models
                 .open(generator.model_group.as_deref(), &generator.llm)
                 .map_err(|problem| LoadError::Model { place: "the command generator".to_owned(), problem })?,
         };
         let retrieval = generator.map(|generator| &generator.retrieval).filter(|retrieval| retrieval.active);
-        let flows_by =
-            self.opened(&models, "flow_retrieval", retrieval.and_then(|retrieval| retrieval.embeddings.as_ref()))?;
+        let flow_embedder = self.open_embedder(
+            &models,
+            "flow_retrieval",
+            retrieval.and_then(|retrieval| retrieval.embeddings.as_ref()),
+        )?;
         let search = self.project.config.search.as_ref();
         let default = ModelChoice::default();
         let documents = search.and_then(|search| match search.store {
-            // A vector store is asked by vectors or not at all.
+            // A vector store needs an embedding model.
             DocumentStore::Qdrant => Some(search.embeddings.as_ref().unwrap_or(&default)),
             DocumentStore::Folder { .. } => search.embeddings.as_ref(),
         });
-        let documents_by = self.opened(&models, "EnterpriseSearchPolicy", documents)?;
-        let answers = match search.filter(|search| search.generative) {
+        let document_embedder = self.open_embedder(&models, "EnterpriseSearchPolicy", documents)?;
+        let knowledge_model = match search.filter(|search| search.generative) {
             Some(search) => models
                 .open(search.llm.group.as_deref(), &search.llm.own)
                 .map_err(|problem| LoadError::Model { place: "EnterpriseSearchPolicy".to_owned(), problem })?,
-            None => opened.clone(),
+            None => command_model.clone(),
         };
-        let mut agents = HashMap::new();
-        // A remote agent has its own.
+        let mut agent_models = HashMap::new();
+        // Remote agents have their own model.
         for (name, agent) in self.project.agents.iter().filter(|(_, agent)| agent.remote.is_none()) {
             let model = models
                 .open(agent.model_group.as_deref(), &agent.llm)
                 .map_err(|problem| LoadError::Model { place: format!("the agent {name}"), problem })?;
-            agents.insert(name.to_string(), model);
+            agent_models.insert(name.to_string(), model);
         }
-        let words = match &self.project.endpoints.nlg {
+        let rephrasing_model = match &self.project.endpoints.nlg {
             Some(Nlg::Rephraser(rephraser)) => models
                 .open(rephraser.model_group.as_deref(), &rephraser.llm)
                 .map_err(|problem| LoadError::Model { place: "the rephraser".to_owned(), problem })?,
-            _ => opened.clone(),
+            _ => command_model.clone(),
         };
-        Ok(ProjectModels { generator: opened, agents, answers, words, flows_by, documents_by })
+        Ok(ProjectModels {
+            command_model,
+            agent_models,
+            knowledge_model,
+            rephrasing_model,
+            flow_embedder,
+            document_embedder,
+        })
     }
 
-    /// The embedding model of a component, where it names one or the program brought its own.
-    fn opened(
+    /// The embedding model of a component: the registered one, else the one that the component names.
+    fn open_embedder(
         &self,
         models: &ModelFactory<'_>,
         place: &str,
@@ -515,7 +534,7 @@ impl AssistantBuilder {
         }
     }
 
-    fn knowledge(
+    fn open_knowledge(
         &self,
         embedder: Option<Arc<dyn Embedder>>,
         prompts: Arc<PromptSet>,
@@ -526,43 +545,43 @@ impl AssistantBuilder {
         Ok(Some(Arc::new(knowledge)))
     }
 
-    /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_TIMEOUT_MAX`].
-    fn wall(&self) -> Duration {
+    /// The time limit of a turn: the default, or more if a configured timeout needs it; at most [`limits::TURN_TIMEOUT_MAX`].
+    fn longest_turn(&self) -> Duration {
         let agents =
             self.project.agents.values().filter_map(|agent| agent.timeout.max(remote_agent::longest_wait(agent)));
         let action = self.project.endpoints.action_endpoint.as_ref().and_then(|endpoint| endpoint.timeout);
-        // After a late action the flow still has something to say.
+        // After a slow action the flow needs time for its other steps.
         let action = action.map(|timeout| timeout.saturating_add(limits::ACTION_DEADLINE));
         let servers = self.project.endpoints.mcp_servers.values();
         let servers = servers.filter_map(|server| server.tool_timeout_total.max(server.tool_timeout));
         let tools = self.project.agents.values().filter_map(|agent| agent.tool_timeout).chain(servers);
-        // So does an agent or a flow after a slow tool.
+        // Likewise an agent or a flow after a slow tool.
         let tools = tools.map(|timeout| timeout.saturating_add(limits::TOOL_DEADLINE));
-        agents.chain(action).chain(tools).fold(self.turn_wall, Duration::max).min(limits::TURN_TIMEOUT_MAX)
+        agents.chain(action).chain(tools).fold(self.turn_timeout, Duration::max).min(limits::TURN_TIMEOUT_MAX)
     }
 
-    /// The action server: the one that was handed in, else the one of the project.
-    fn served(&self) -> Option<Arc<dyn ActionServer>> {
+    /// The registered action server, else the one of `action_endpoint`.
+    fn open_action_server(&self) -> Option<Arc<dyn ActionServer>> {
         if self.offline || self.action_server.is_some() {
             return self.action_server.clone();
         }
         let def = self.project.endpoints.action_endpoint.as_ref()?;
-        let around = actions::ActionEnvironment {
+        let environment = actions::ActionEnvironment {
             clock: self.clock.clone(),
             http: self.outbound.clone(),
             directory: self.root.clone(),
             environment: crate::environment::all().into(),
         };
-        Some(actions::open(def, &self.project, around))
+        Some(actions::open(def, &self.project, environment))
     }
 
     #[cfg(feature = "mcp")]
-    fn sources(&self) -> IndexMap<ServerName, Arc<dyn ToolSource>> {
+    fn tool_sources(&self) -> IndexMap<ServerName, Arc<dyn ToolSource>> {
         use crate::tools::{
             mcp::{McpEnvironment, McpServer},
             pins::{PinFile, PinnedSource},
         };
-        let around = McpEnvironment {
+        let environment = McpEnvironment {
             clock: self.clock.clone(),
             http: self.outbound.clone(),
             program: crate::environment::program(),
@@ -576,7 +595,7 @@ impl AssistantBuilder {
         for (name, def) in &self.project.endpoints.mcp_servers {
             let source = match self.sources.get(name) {
                 Some(own) => own.clone(),
-                None => Arc::new(McpServer::new(def, around.clone())) as Arc<dyn ToolSource>,
+                None => Arc::new(McpServer::new(def, environment.clone())) as Arc<dyn ToolSource>,
             };
             sources.insert(name.clone(), if def.pin { pinned(source) } else { source });
         }
@@ -587,37 +606,44 @@ impl AssistantBuilder {
     }
 
     #[cfg(not(feature = "mcp"))]
-    fn sources(&self) -> IndexMap<ServerName, Arc<dyn ToolSource>> {
+    fn tool_sources(&self) -> IndexMap<ServerName, Arc<dyn ToolSource>> {
         self.sources.clone()
     }
 }
 
 /// The models of a project.
 struct ProjectModels {
-    /// The command generator's.
-    generator: Arc<dyn Llm>,
-    /// Those of agents, by name.
-    agents: HashMap<String, Arc<dyn Llm>>,
-    /// The one that answers from documents.
-    answers: Arc<dyn Llm>,
-    /// The one that says responses in other words.
-    words: Arc<dyn Llm>,
-    /// The one that compares flows.
-    flows_by: Option<Arc<dyn Embedder>>,
-    /// The one that compares documents.
-    documents_by: Option<Arc<dyn Embedder>>,
+    /// Of the command generator.
+    command_model: Arc<dyn Llm>,
+    /// Of agents, by name.
+    agent_models: HashMap<String, Arc<dyn Llm>>,
+    /// Of answers from documents.
+    knowledge_model: Arc<dyn Llm>,
+    /// Of the rephraser.
+    rephrasing_model: Arc<dyn Llm>,
+    /// Of flow retrieval.
+    flow_embedder: Option<Arc<dyn Embedder>>,
+    /// Of document search.
+    document_embedder: Option<Arc<dyn Embedder>>,
 }
 
 impl ProjectModels {
-    /// One model for everything.
-    fn of(model: Arc<dyn Llm>) -> Self {
-        let (answers, words) = (model.clone(), model.clone());
-        Self { generator: model, agents: HashMap::new(), answers, words, flows_by: None, documents_by: None }
+    /// The same model for everything.
+    fn single(model: Arc<dyn Llm>) -> Self {
+        let (knowledge_model, rephrasing_model) = (model.clone(), model.clone());
+        Self {
+            command_model: model,
+            agent_models: HashMap::new(),
+            knowledge_model,
+            rephrasing_model,
+            flow_embedder: None,
+            document_embedder: None,
+        }
     }
 }
 
-/// Seeds of turns. The system is asked for chance once and not in every turn: they choose among equals, and tell turns apart in
-/// idempotency keys; they keep no secret.
+/// Random seeds of turns. The system is asked for randomness once per process: seeds choose variants of responses and make idempotency
+/// keys unique; they need not be unpredictable.
 fn random_seeds() -> impl Fn() -> u64 {
     let (base, next) = (uuid::Uuid::new_v4().as_u64_pair().0, AtomicU64::new(0));
     move || seeds::nth(base, next.fetch_add(1, Ordering::Relaxed))

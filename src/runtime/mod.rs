@@ -1,9 +1,13 @@
-//! One turn, from message to replies, and everything that keeps turns apart and safe.
+//! The runtime executes turns: from the message to the stored and delivered replies.
 //!
-//! Entry: [`Assistant`]. This room knows no HTTP, no vendor and no channel; it is the only one that sees the dialogue engine and the
-//! instruments together. Its promises: a message is stored before it is acted on; one turn at a time per conversation; a
-//! turn is one transaction; every effect passes the journal; a reply leaves after it is stored, except streamed
-//! pieces, which are announced first.
+//! The entry is [`Assistant`]. The module is the only one that sees both the dialogue engine and the adapters; it contains no HTTP, no
+//! vendor and no channel. Guarantees:
+//!
+//! * A message is stored before it is processed.
+//! * A conversation runs one turn at a time.
+//! * A turn is one transaction.
+//! * Every effect goes through the effect journal.
+//! * A reply is sent after it is stored, except the deltas of a stream, which are announced in the journal first.
 
 mod admission;
 mod builder;
@@ -44,10 +48,10 @@ use self::{
 pub use self::{
     admission::{Admission, Overload, OverloadLimit},
     builder::{AssistantBuilder, LoadError},
-    outbox::Reach,
+    outbox::OutboxSinks,
     project_runtime::Action,
-    reminders::{Outbox, Outlet},
-    replay::{Difference, ReplayError, TraceStep, TurnTrace},
+    reminders::{OutboxSink, ReminderSinks},
+    replay::{ReplayDifference, ReplayError, TraceStep, TurnTrace},
     turn::TraceEntry,
 };
 pub use crate::journal::TraceProgress;
@@ -64,7 +68,7 @@ use crate::{
     tools::SourceStatus,
 };
 
-/// A loaded project and its running runtime. Cheap to clone; clones are the same assistant.
+/// A running assistant: a loaded project with its models, tools and store. Cheap to clone; all clones are the same assistant.
 #[derive(Clone)]
 pub struct Assistant(Arc<Inner>);
 
@@ -73,51 +77,52 @@ struct Inner {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     mailboxes: Mailboxes,
-    /// Which messages are taken, and how many turns run.
+    /// Which messages are accepted, and how many turns run at once.
     admission: Arc<AdmissionControl>,
-    /// Every turn runs as a task of its own, so that neither a caller who goes away nor a panic takes others along.
+    /// Each turn runs as its own task: it survives a caller that leaves, and a panic in it stops no other turn.
     tasks: TaskTracker,
-    /// What goes on beside turns and may begin some, such as reports of a channel.
-    beside: TaskTracker,
-    /// Hash of engine version and project; stands in every record.
-    build: u64,
-    turn_wall: Duration,
-    /// What turns came to that the store did not take.
+    /// Work of channels outside turns, which may start turns: for example the reports of remote agents.
+    background_tasks: TaskTracker,
+    /// Hash of the version and the project. Each journal record contains it.
+    build_hash: u64,
+    turn_timeout: Duration,
+    /// Journals of turns that could not be stored.
     unsaved: UnsavedTurns,
-    /// Rings when a turn has changed when the next reminder is due.
-    timer_set: tokio::sync::Notify,
-    /// Conversations that recovery has not finished with.
+    /// Notified when a turn has changed the time of the next reminder.
+    reminders_changed: tokio::sync::Notify,
+    /// The number of conversations that recovery has not finished.
     recovering: AtomicUsize,
-    /// It ends soon: load balancers are told, messages are still answered.
+    /// Shutdown is announced: `/readyz` fails, and messages are still answered.
     closing: AtomicBool,
-    /// Conversations with replies that may wait for a channel.
-    outbox: outbox::Waiting,
-    /// Conversations whose reminders could not be fired.
-    timers_held: reminders::HeldBack,
-    seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Conversations with replies that may be undelivered.
+    outbox: outbox::OutboxQueue,
+    /// Conversations whose reminders failed, and when they are tried again.
+    reminder_backoff: reminders::RetryBackoff,
+    /// Draws the seed of each turn.
+    seed_source: Arc<dyn Fn() -> u64 + Send + Sync>,
     outbound: HttpClients,
-    /// Goes around the journal of every turn, where somebody records or plays back.
+    /// Wraps the journal of each turn, to record test cases or to play them back.
     journal_wrapper: Option<JournalWrapper>,
 }
 
-/// Makes of a turn's journal another one that stands before it.
+/// Wraps the journal of a turn.
 pub(crate) type JournalWrapper = Arc<dyn Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync>;
 
-/// A message at the assistant's door.
+/// A message for the assistant.
 #[derive(Clone, Debug)]
 pub struct IncomingMessage {
-    /// Whose conversation.
+    /// The conversation.
     pub conversation: ConversationId,
-    /// The message. An empty `message_id` means that the channel has none: then a repetition is a new message.
+    /// The message. With an empty `message_id` it has no deduplication key: the same text again is a new message.
     pub message: UserMessage,
-    /// The tenant; "" unless there are several.
+    /// The tenant; "" if there is only one.
     pub tenant: Arc<str>,
-    /// The account on the channel; "" unless there are several.
+    /// The account on the channel; "" if there is only one.
     pub account: Arc<str>,
 }
 
 impl IncomingMessage {
-    /// A text from somebody on a channel.
+    /// A text on a channel, trimmed, without an id.
     pub fn text(conversation: impl Into<ConversationId>, text: impl Into<Arc<str>>, channel: &str) -> Self {
         let text: Arc<str> = text.into();
         let message = UserMessage {
@@ -130,98 +135,97 @@ impl IncomingMessage {
     }
 }
 
-/// What became of a message.
+/// The result of a message.
 #[derive(Clone, Debug)]
 pub struct TurnReport {
-    /// Its turn.
+    /// The number of its turn.
     pub turn: TurnNumber,
-    /// Replies of earlier turns that the channel was given before those of this one, because nobody had been given them; only where
-    /// the sink takes them.
-    pub earlier: Vec<StoredReply>,
-    /// What the user was told, in order.
+    /// Replies of earlier turns that were undelivered and that the sink received before those of this turn. Empty if the sink does not
+    /// take them ([`ReplySink::takes_earlier`]).
+    pub earlier_replies: Vec<StoredReply>,
+    /// The replies of this turn, in order.
     pub replies: Vec<StoredReply>,
-    /// What went wrong on our side, for operators. The user heard the pattern's words, never these.
+    /// Internal failures, for operators. The user received the response of the error pattern instead.
     pub failures: Vec<Failure>,
-    /// Whether the session is over.
+    /// Whether the session has ended.
     pub session_ended: bool,
-    /// Whether the message had been answered before; the replies are those of then.
-    pub repeated: bool,
+    /// Whether the message was already answered. `replies` are then the stored replies.
+    pub is_duplicate: bool,
 }
 
 impl TurnReport {
-    /// The texts that the user was told, in order: those of earlier turns that came late, then those of this one.
+    /// The texts of all replies, in order: the undelivered ones of earlier turns, then those of this turn.
     pub fn texts(&self) -> Vec<&str> {
-        let replies = self.earlier.iter().chain(&self.replies);
+        let replies = self.earlier_replies.iter().chain(&self.replies);
         replies.filter_map(|reply| reply.reply.text.as_deref()).collect()
     }
-    /// The same as one text, a line each.
+    /// [`texts`](Self::texts) as one text, one line each.
     pub fn text(&self) -> String {
         self.texts().join("\n")
     }
 }
 
-/// One failure during a turn.
+/// A failure during a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The code that `segue explain` knows.
+    /// The error code; `segue explain` shows its page.
     pub code: String,
-    /// Why, for operators.
+    /// The cause, for operators.
     pub reason: String,
 }
 
-/// Why a message got no turn.
+/// Why a message did not lead to a turn.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// Too many messages of this conversation wait already.
+    /// Too many messages of this conversation are waiting.
     #[error("the conversation is busy: {0}; try again later")]
     Busy(&'static str),
-    /// The assistant, or the caller, is at a limit.
+    /// A limit of the assistant or of the caller is reached.
     #[error("the message was not accepted: {0}")]
     Overloaded(Overload),
-    /// The store failed. The message was accepted only if the error says so by another way.
+    /// The store failed. The message may have been accepted.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The turn failed; the conversation is as it was before.
     #[error("the turn failed; the conversation is as it was before")]
-    Broken,
+    TurnFailed,
     /// The assistant is being shut down.
     #[error("the assistant is being shut down")]
-    Closing,
+    ShuttingDown,
 }
 
 impl ReceiveError {
-    /// The code that `segue explain` knows.
+    /// The error code; `segue explain` shows its page.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Busy(_) => "R0101",
             Self::Overloaded(_) => "R0106",
             Self::Store(error) => error.code(),
-            Self::Broken => "R0102",
-            Self::Closing => "R0103",
+            Self::TurnFailed => "R0102",
+            Self::ShuttingDown => "R0103",
         }
     }
 
-    /// When it is worth sending the message again; `None` where it may have been accepted.
+    /// After which time a retry is useful; `None` if the message may have been accepted.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Busy(_) | Self::Closing => Some(Duration::from_secs(1)),
+            Self::Busy(_) | Self::ShuttingDown => Some(Duration::from_secs(1)),
             Self::Overloaded(overload) => Some(overload.retry_after),
-            Self::Store(_) | Self::Broken => None,
+            Self::Store(_) | Self::TurnFailed => None,
         }
     }
 }
 
 impl Assistant {
-    /// The channel that messages come from which a program says by [`say`](Self::say).
+    /// The input channel of messages that are sent with [`say`](Self::say).
     pub const CHANNEL: &str = "program";
 
-    /// Says something in a conversation and waits for the turn: [`TurnReport::text`] is what the user is told.
+    /// Sends a text and waits for the turn. [`TurnReport::text`] is the answer.
     ///
-    /// A user who says something twice gets two turns; [`receive`](Self::receive) takes an id of the message, and whatever else a channel
-    /// knows.
+    /// Each call is a new message. To deduplicate messages, or to pass metadata, use [`receive`](Self::receive).
     ///
     /// # Errors
-    /// [`ReceiveError`] when the message got no turn; with [`ReceiveError::Busy`] and [`ReceiveError::Overloaded`] it was not accepted.
+    /// [`ReceiveError`] if there was no turn. After [`ReceiveError::Busy`] and [`ReceiveError::Overloaded`] the message was not accepted.
     pub async fn say(
         &self,
         conversation: impl Into<ConversationId>,
@@ -230,11 +234,12 @@ impl Assistant {
         self.receive(IncomingMessage::text(conversation, text, Self::CHANNEL), Box::new(AcceptAllSink)).await
     }
 
-    /// Receives a message and answers through `sink`. The turn goes on when the future is dropped; whether it was accepted is
-    /// then known from the store alone.
+    /// Receives a message and sends the replies to `sink`.
+    ///
+    /// *Cancellation*: the turn continues. Whether the message was accepted is then recorded only in the store.
     ///
     /// # Errors
-    /// [`ReceiveError`] when the message got no turn; with [`ReceiveError::Busy`] and [`ReceiveError::Overloaded`] it was not accepted.
+    /// [`ReceiveError`] if there was no turn. After [`ReceiveError::Busy`] and [`ReceiveError::Overloaded`] the message was not accepted.
     pub async fn receive(
         &self,
         incoming: IncomingMessage,
@@ -243,7 +248,8 @@ impl Assistant {
         self.receive_for(None, incoming, sink).await
     }
 
-    /// The same, from a caller who may speak in many conversations: all of them count for the limit of open turns that one caller has.
+    /// [`receive`](Self::receive) for a caller with several conversations: the limit of open turns per caller applies to all of them
+    /// together. Without a caller the conversation is the caller.
     ///
     /// # Errors
     /// As [`Assistant::receive`].
@@ -253,68 +259,68 @@ impl Assistant {
         mut incoming: IncomingMessage,
         sink: Box<dyn ReplySink>,
     ) -> Result<TurnReport, ReceiveError> {
-        incoming.message.input_channel = reminders::outer_channel(incoming.message.input_channel);
+        incoming.message.input_channel = reminders::strip_trigger_channel(incoming.message.input_channel);
         self.enqueue(incoming, sink, Origin::Caller(caller)).await
     }
 
-    /// Whether a message of this caller would be accepted now. Nothing is set aside for it.
+    /// Whether a message of this caller would be accepted at this moment. It reserves nothing.
     ///
     /// # Errors
-    /// [`ReceiveError::Overloaded`] or [`ReceiveError::Closing`], as [`Assistant::receive_for`].
-    pub fn admits(&self, caller: Option<&str>, conversation: &ConversationId) -> Result<(), ReceiveError> {
+    /// [`ReceiveError::Overloaded`] or [`ReceiveError::ShuttingDown`], as [`Assistant::receive_for`].
+    pub fn check_admission(&self, caller: Option<&str>, conversation: &ConversationId) -> Result<(), ReceiveError> {
         if self.0.tasks.is_closed() {
-            return Err(ReceiveError::Closing);
+            return Err(ReceiveError::ShuttingDown);
         }
-        self.0.admission.admit(true)?.claim(caller.unwrap_or(conversation.as_str()), 0)
+        self.0.admission.admit(true)?.assign_caller(caller.unwrap_or(conversation.as_str()), 0)
     }
 
-    /// The project.
+    /// The loaded project.
     pub fn project(&self) -> &Arc<Project> {
         &self.0.runtime.project
     }
-    /// The store.
+    /// The store of the conversations.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
     }
-    /// The HTTP clients of its project.
+    /// The HTTP clients of the project.
     pub fn outbound(&self) -> &HttpClients {
         &self.0.outbound
     }
-    /// Where its time comes from.
+    /// The clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
     }
-    /// The conversation as stored.
+    /// A conversation as it is stored.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be read.
+    /// [`StoreError`] if it cannot be read.
     pub async fn conversation(&self, id: &ConversationId) -> Result<Conversation, StoreError> {
         turn::load(&self.0, id).await.map(|cached| cached.conversation)
     }
-    /// The same, with the version it has in the store.
+    /// A conversation with its version in the store.
     pub(crate) async fn conversation_at(&self, id: &ConversationId) -> Result<(Conversation, Version), StoreError> {
         turn::load(&self.0, id).await.map(|cached| (cached.conversation, cached.version))
     }
-    /// Which tool sources answer, for `/health`.
-    pub fn sources(&self) -> BTreeMap<String, SourceStatus> {
+    /// The status of each tool source, by name; for `/health`.
+    pub fn tool_source_status(&self) -> BTreeMap<String, SourceStatus> {
         self.0.runtime.sources.iter().map(|(name, source)| (name.to_string(), source.status())).collect()
     }
-    /// Whether the action server answers, for `/health`; `None` when the project has none.
-    pub fn action_server(&self) -> Option<Health> {
+    /// The status of the action server; for `/health`. `None` if the project has none.
+    pub fn action_server_status(&self) -> Option<Health> {
         self.0.runtime.action_server.as_ref().map(|server| server.status())
     }
-    /// The actions that the action server has, asked now; a module of actions is started for it. `None` when the project has no
+    /// The names of the actions that the action server lists. A Python action module is started for it. `None` if the project has no
     /// action server; the error is for operators.
-    pub async fn served_actions(&self) -> Option<Result<Vec<String>, String>> {
+    pub async fn list_server_actions(&self) -> Option<Result<Vec<String>, String>> {
         let server = self.0.runtime.action_server.as_ref()?;
         let cx = CallContext::new(self.0.clock.clone(), limits::ACTION_START);
         Some(server.list_actions(&cx).await)
     }
-    /// Which remote agents were found, for `/health`.
-    pub fn remote_agents(&self) -> BTreeMap<String, a2a::Health> {
+    /// The status of each remote agent, by name; for `/health`.
+    pub fn remote_agent_status(&self) -> BTreeMap<String, a2a::Health> {
         self.0.runtime.remote_agents.iter().map(|(name, remote)| (name.clone(), remote.health())).collect()
     }
-    /// Connects to every tool source, every remote agent and the action server at once; a failure of one does not stop the others.
+    /// Connects to all tool sources, remote agents and the action server concurrently. Failures are logged.
     pub async fn connect(&self) {
         tokio::join!(self.connect_tools(), effects::remote_agent::check_remote_agents(&self.0.runtime, &self.0.clock));
     }
@@ -322,7 +328,7 @@ impl Assistant {
     async fn connect_tools(&self) {
         let cx = CallContext::new(self.0.clock.clone(), limits::MCP_INITIALISE);
         let listing = self.0.runtime.sources.values().map(|source| source.list(&cx));
-        let (listed, served) = tokio::join!(futures::future::join_all(listing), self.served_actions());
+        let (listed, served) = tokio::join!(futures::future::join_all(listing), self.list_server_actions());
         for error in listed.into_iter().filter_map(Result::err) {
             tracing::warn!(code = "T0101", "a tool source does not answer: {error}");
         }
@@ -330,29 +336,29 @@ impl Assistant {
             tracing::warn!(code = "T0601", "the action server does not answer: {reason}");
         }
     }
-    /// How many conversations [`Assistant::recover`] has not finished with, for `/health`.
+    /// The number of conversations that [`Assistant::recover`] has not finished; for `/health`.
     pub fn recovering(&self) -> usize {
         self.0.recovering.load(Ordering::Relaxed)
     }
-    /// Says that the assistant is about to be closed: [`Assistant::is_closing`] is true from now on, messages are still answered.
-    pub fn begin_closing(&self) {
+    /// Announces the shutdown: [`Assistant::is_shutting_down`] becomes true, and messages are still answered.
+    pub fn begin_shutdown(&self) {
         self.0.closing.store(true, Ordering::Relaxed);
     }
-    /// Whether the assistant is being shut down, for `/readyz`.
-    pub fn is_closing(&self) -> bool {
+    /// Whether the shutdown was announced or has begun; for `/readyz`.
+    pub fn is_shutting_down(&self) -> bool {
         self.0.closing.load(Ordering::Relaxed) || self.0.tasks.is_closed()
     }
-    /// Forgets a conversation, in the store and here, once the turns that wait are over. Messages that were accepted before and come
-    /// later are refused.
+    /// Deletes a conversation from the store and the cache, after the turns that already wait. A message that is accepted during this
+    /// wait fails with [`StoreError::TurnNotOpen`].
     ///
     /// # Errors
-    /// [`StoreError`] when the store does not erase it.
+    /// [`StoreError`] if the store cannot delete it.
     pub async fn erase(&self, id: &ConversationId) -> Result<(), StoreError> {
-        let mailbox = self.0.mailboxes.of(id);
+        let mailbox = self.0.mailboxes.get_or_create(id);
         let mut state = mailbox.turn_lock.clone().lock_owned().await;
-        // No message is accepted meanwhile: one that came before belongs to the old conversation, one that comes after to the new.
+        // Accepting is locked meanwhile: earlier messages belong to the old conversation, later ones to the new one.
         let accept_lock = mailbox.accept_lock.lock().await;
-        // Whatever comes of it: what is cached must not be used again.
+        // Also after a failure: the cached conversation must not be used again.
         *state = None;
         let erased = self.0.store.erase(id).await;
         mailbox.epoch.fetch_add(1, Ordering::SeqCst);
@@ -361,35 +367,42 @@ impl Assistant {
         erased
     }
 
-    /// Ends an open turn with one honest message, without trying it again; the message waits in the outbox. A turn that is answered
-    /// already stays as it is.
+    /// Ends an open turn with an error message and does not run it again. The message stays in the outbox. A turn that is already
+    /// answered does not change.
     ///
     /// # Errors
-    /// [`ReceiveError::Store`] when there is no such turn, or when the store fails.
+    /// [`ReceiveError::Store`] if there is no such turn, or if the store fails.
     pub async fn close_turn(&self, id: &ConversationId, turn: TurnNumber) -> Result<TurnReport, ReceiveError> {
-        let mailbox = self.0.mailboxes.of(id);
+        let mailbox = self.0.mailboxes.get_or_create(id);
         let mut state = mailbox.turn_lock.clone().lock_owned().await;
         if let Some(replies) = self.0.store.replies_of(id, turn).await? {
-            let (earlier, failures) = (Vec::new(), Vec::new());
-            return Ok(TurnReport { turn, earlier, replies, failures, session_ended: false, repeated: true });
+            let (earlier_replies, failures) = (Vec::new(), Vec::new());
+            return Ok(TurnReport {
+                turn,
+                earlier_replies,
+                replies,
+                failures,
+                session_ended: false,
+                is_duplicate: true,
+            });
         }
-        // Turns are stored in their order: what a turn says is no answer to a message before it.
+        // Turns are stored in their order, so the reply does not answer an earlier message.
         match self.0.store.unfinished_turns_in(id, turn..TurnNumber(turn.0.saturating_add(1))).await?.pop() {
-            Some(open) => self.0.close_open(&mut state, open, &mut Outbox).await,
+            Some(open) => self.0.close_open_turn(&mut state, open, &mut OutboxSink).await,
             None => Err(StoreError::TurnNotOpen { conversation: id.clone(), turn: turn.0 }.into()),
         }
     }
 
-    /// Where work of channels runs that nobody waits for: it ends before the assistant closes.
-    pub(crate) fn beside(&self) -> &TaskTracker {
-        &self.0.beside
+    /// The tasks of channels outside turns. [`close`](Self::close) waits for them.
+    pub(crate) fn background_tasks(&self) -> &TaskTracker {
+        &self.0.background_tasks
     }
-    /// Lets work of channels beside turns end, then takes no more messages and waits for running turns, both together at most
-    /// `patience`; then closes tool sources and the action server.
+    /// Shuts down: waits for the background tasks, then rejects messages and waits for the running turns, both within `patience`
+    /// together; then closes the tool sources, the action server and the store.
     pub async fn close(&self, patience: Duration) {
         let cx = CallContext::new(self.0.clock.clone(), patience);
-        self.0.beside.close();
-        let _ = cx.wait(self.0.beside.wait()).await;
+        self.0.background_tasks.close();
+        let _ = cx.wait(self.0.background_tasks.wait()).await;
         self.0.tasks.close();
         let _ = cx.wait(self.0.tasks.wait()).await;
         let cx = CallContext::new(self.0.clock.clone(), limits::SOURCE_CLOSE_TIMEOUT);
@@ -404,6 +417,6 @@ impl Assistant {
 
 impl fmt::Debug for Assistant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Assistant").field("build", &self.0.build).finish_non_exhaustive()
+        f.debug_struct("Assistant").field("build", &self.0.build_hash).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
-//! Replies that were stored and that no channel has: what a reminder said, what a recovered turn said, and what was said after a client
-//! had left. A channel that reaches its users by itself is given them at once; on the others they go out with the next answer. What
-//! nobody has asked for in [`limits::OUTBOX_AGE`] is given up.
+//! The outbox: replies that are stored and not delivered, for example of a reminder, of a recovered turn, or after a client has left.
+//! A channel that can send unprompted gets them at once; other channels get them with the next answer. After [`limits::OUTBOX_AGE`]
+//! without an event in the conversation they are dropped.
 
 use std::{
     collections::HashSet,
@@ -10,100 +10,119 @@ use std::{
 use segue_engine::ids::ConversationId;
 use tokio::sync::Notify;
 
-use super::{Assistant, Inner, reminders::HeldBack};
+use super::{Assistant, Inner, reminders::RetryBackoff, turn::full_message};
 use crate::{
     context::CallContext,
-    conversation::{ReplyEvent, ReplySink},
+    conversation::ReplySink,
     limits,
     store::{StoreError, StoredReply},
 };
 
-/// Makes the sink for replies that wait: given the conversation and the channel its user last wrote on. `None` where that channel
-/// cannot reach anybody by itself.
-pub type Reach<'a> = dyn Fn(&ConversationId, &str) -> Option<Box<dyn ReplySink>> + Send + Sync + 'a;
+/// Creates the sink for undelivered replies. Arguments: the conversation and the input channel of its last message. `None` if this
+/// channel cannot send unprompted.
+pub type OutboxSinks<'a> = dyn Fn(&ConversationId, &str) -> Option<Box<dyn ReplySink>> + Send + Sync + 'a;
 
-/// Conversations with replies that may wait for a channel.
+/// Conversations with replies that may be undelivered.
 #[derive(Default)]
-pub(super) struct Waiting {
-    all: Mutex<HashSet<ConversationId>>,
-    rings: Notify,
+pub(super) struct OutboxQueue {
+    conversations: Mutex<HashSet<ConversationId>>,
+    added: Notify,
 }
 
-impl Waiting {
-    fn all(&self) -> MutexGuard<'_, HashSet<ConversationId>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+impl OutboxQueue {
+    fn conversations(&self) -> MutexGuard<'_, HashSet<ConversationId>> {
+        self.conversations.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// One more. Those beyond the limit wait for their next answer, or for the next start.
+    /// Adds a conversation. Above [`limits::OUTBOX_WAITING`] its replies wait for its next message or the next start.
     pub(super) fn add(&self, id: &ConversationId) {
-        let mut all = self.all();
+        let mut all = self.conversations();
         if all.len() < limits::OUTBOX_WAITING && all.insert(id.clone()) {
-            self.rings.notify_one();
+            self.added.notify_one();
         }
     }
 }
 
 impl Assistant {
-    /// Delivers replies that wait, through channels that reach their users by themselves; never ends. One call for each process is
-    /// enough. A conversation whose channel fails is tried again after a pause that doubles with each failure.
-    pub async fn deliveries(&self, reach: &Reach<'_>) {
-        let held = HeldBack::default();
+    /// Delivers undelivered replies through channels that can send unprompted. It never returns; run it once per process. After a
+    /// failure the conversation is tried again after a pause that doubles with each failure.
+    pub async fn deliver_outbox(&self, sinks: &OutboxSinks<'_>) {
+        let backoff = RetryBackoff::default();
         loop {
-            let resting = held.at(self.clock().elapsed());
+            let waiting = backoff.waiting_at(self.clock().elapsed());
             let due: Vec<_> = {
-                let mut all = self.0.outbox.all();
-                let due = all.iter().filter(|id| !resting.contains(*id)).cloned().collect::<Vec<_>>();
-                all.retain(|id| resting.contains(id));
+                let mut all = self.0.outbox.conversations();
+                let due = all.iter().filter(|id| !waiting.contains(*id)).cloned().collect::<Vec<_>>();
+                all.retain(|id| waiting.contains(id));
                 due
             };
             for id in due {
-                match self.deliver_waiting(&id, reach).await {
-                    Ok(()) => held.release(&id),
-                    Err(problem) => {
-                        let pause = held.hold(&id, self.clock().elapsed()).as_secs();
-                        tracing::warn!(conversation = %id, "replies wait: {problem}; it is tried again in {pause} s");
-                        self.0.outbox.all().insert(id);
+                match self.deliver_conversation(&id, sinks).await {
+                    Ok(()) => backoff.reset(&id),
+                    Err(error) => {
+                        let pause = backoff.back_off(&id, self.clock().elapsed()).as_secs();
+                        tracing::warn!(conversation = %id, "replies are not delivered: {error}; the next attempt is in {pause} s");
+                        self.0.outbox.conversations().insert(id);
                     }
                 }
             }
             let clock = self.clock();
             tokio::select! {
                 () = clock.sleep(clock.deadline(limits::REMINDER_POLL_INTERVAL)) => {}
-                () = self.0.outbox.rings.notified() => {}
+                () = self.0.outbox.added.notified() => {}
             }
         }
     }
 
-    async fn deliver_waiting(&self, id: &ConversationId, reach: &Reach<'_>) -> Result<(), String> {
-        let told = |error: StoreError| error.to_string();
-        let conversation = self.conversation(id).await.map_err(told)?;
+    /// Sends the undelivered replies of a conversation until the sink fails; returns how many were sent. For channels that can send
+    /// unprompted.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the outbox cannot be read or updated.
+    pub async fn deliver_pending(&self, id: &ConversationId, sink: &mut dyn ReplySink) -> Result<usize, StoreError> {
+        let cx = CallContext::new(self.0.clock.clone(), limits::TURN_TIMEOUT);
+        let mut done = Vec::new();
+        for reply in self.0.store.pending_replies(id).await? {
+            if sink.send(full_message(&reply), &cx).await.is_err() {
+                break;
+            }
+            done.push(reply.id);
+        }
+        let count = done.len();
+        if count > 0 {
+            self.0.store.mark_delivered(id, done).await?;
+        }
+        Ok(count)
+    }
+
+    async fn deliver_conversation(&self, id: &ConversationId, sinks: &OutboxSinks<'_>) -> Result<(), String> {
+        let text = |error: StoreError| error.to_string();
+        let conversation = self.conversation(id).await.map_err(text)?;
         let channel = conversation.latest_message.map_or_else(|| "".into(), |message| message.input_channel);
-        let Some(mut sink) = reach(id, &channel) else { return Ok(()) };
-        // A turn that runs says its own words first.
-        let _turn = self.0.mailboxes.of(id).turn_lock.clone().lock_owned().await;
-        self.flush(id, &mut *sink).await.map_err(told)?;
-        match self.store().pending_replies(id).await.map_err(told)?.as_slice() {
+        let Some(mut sink) = sinks(id, &channel) else { return Ok(()) };
+        // A running turn sends its replies first.
+        let _turn = self.0.mailboxes.get_or_create(id).turn_lock.clone().lock_owned().await;
+        self.deliver_pending(id, &mut *sink).await.map_err(text)?;
+        match self.store().pending_replies(id).await.map_err(text)?.as_slice() {
             [] => Ok(()),
-            left => Err(format!("the channel `{channel}` did not take {} of them", left.len())),
+            rest => Err(format!("the channel `{channel}` did not take {} of them", rest.len())),
         }
     }
 }
 
 impl Inner {
-    /// Sends the replies that wait, before those of a turn: what the sink took, and whether that is all.
-    pub(super) async fn send_earlier(&self, id: &ConversationId, sink: &mut dyn ReplySink) -> (Vec<StoredReply>, bool) {
-        let waiting = match self.unexpired(id).await {
+    /// Sends undelivered replies before those of a turn. Returns the replies that were sent, and whether these are all.
+    pub(super) async fn send_pending(&self, id: &ConversationId, sink: &mut dyn ReplySink) -> (Vec<StoredReply>, bool) {
+        let waiting = match self.pending_or_expire(id).await {
             Ok(waiting) => waiting,
             Err(error) => {
-                tracing::warn!(conversation = %id, code = error.code(), "replies that wait cannot be read: {error}");
+                tracing::warn!(conversation = %id, code = error.code(), "undelivered replies cannot be read: {error}");
                 return (Vec::new(), false);
             }
         };
         let cx = CallContext::new(self.clock.clone(), limits::TURN_TIMEOUT);
         let mut sent = Vec::new();
         for reply in waiting {
-            let message = Box::new(reply.reply.clone());
-            let piece = ReplyEvent::Message { id: reply.id.clone(), message, kind: reply.kind };
-            if sink.send(piece, &cx).await.is_err() {
+            if sink.send(full_message(&reply), &cx).await.is_err() {
                 return (sent, false);
             }
             sent.push(reply);
@@ -111,8 +130,9 @@ impl Inner {
         (sent, true)
     }
 
-    /// Notes that they were sent; only once the turn after them is stored, for the answer may carry both. Whether none waits any more.
-    pub(super) async fn has_sent_earlier(&self, id: &ConversationId, sent: &[StoredReply]) -> bool {
+    /// Marks these replies as delivered; returns whether that was stored. To be called after the commit of the turn that follows
+    /// them: a channel may send both in one answer.
+    pub(super) async fn mark_sent(&self, id: &ConversationId, sent: &[StoredReply]) -> bool {
         let ids = sent.iter().map(|reply| reply.id.clone()).collect();
         match self.store.mark_delivered(id, ids).await {
             Ok(()) => true,
@@ -123,8 +143,8 @@ impl Inner {
         }
     }
 
-    /// The replies of a conversation that wait. When nothing has happened in it for long, they are given up instead.
-    pub(super) async fn unexpired(&self, id: &ConversationId) -> Result<Vec<StoredReply>, StoreError> {
+    /// The undelivered replies of a conversation. If its last event is older than [`limits::OUTBOX_AGE`], they are dropped.
+    pub(super) async fn pending_or_expire(&self, id: &ConversationId) -> Result<Vec<StoredReply>, StoreError> {
         let waiting = self.store.pending_replies(id).await?;
         let Some(latest) = (match waiting.as_slice() {
             [] => None,
@@ -136,7 +156,7 @@ impl Inner {
         if u128::from(age) < limits::OUTBOX_AGE.as_micros() {
             return Ok(waiting);
         }
-        tracing::info!(conversation = %id, replies = waiting.len(), "replies that nobody asked for are given up");
+        tracing::info!(conversation = %id, replies = waiting.len(), "undelivered replies are dropped after their time");
         self.store.mark_delivered(id, waiting.into_iter().map(|reply| reply.id).collect()).await?;
         Ok(Vec::new())
     }
@@ -147,11 +167,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_so_many_conversations_wait_for_a_channel() {
-        let waiting = Waiting::default();
+    fn the_outbox_queue_has_a_limited_number_of_conversations() {
+        let waiting = OutboxQueue::default();
         for n in 0..2 * limits::OUTBOX_WAITING {
             waiting.add(&format!("c{n}").as_str().into());
         }
-        assert_eq!(waiting.all().len(), limits::OUTBOX_WAITING);
+        assert_eq!(waiting.conversations().len(), limits::OUTBOX_WAITING);
     }
 }

@@ -1,4 +1,4 @@
-//! From `endpoints.yml` to models that answer.
+//! Opens the models and embedding models that a project configures.
 
 use std::{cell::RefCell, collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -14,28 +14,27 @@ use crate::{
     secret::Secret,
 };
 
-/// The model that is asked where a project names none.
+/// The model if a project names none.
 const DEFAULT_MODEL: &str = "gpt-5.1-2025-11-13";
 
-/// The embedding model that is asked where a project names none.
+/// The embedding model if a project names none: the default of Rasa.
 const DEFAULT_EMBEDDINGS: &str = "text-embedding-3-large";
 
-/// Opens models as the project names them.
+/// Opens the models of a project, each group once.
 pub(super) struct ModelFactory<'a> {
     project: &'a Project,
     root: &'a Path,
-    around: LlmEnvironment,
-    /// Groups that are open, by id: components that name one group share its connections and what it knows of failures.
-    opened: RefCell<BTreeMap<Arc<str>, Arc<dyn Llm>>>,
-    /// The same without the groups that stand in for them: a group that stands in brings no others along, so that two may
-    /// stand in for each other.
-    alone: RefCell<BTreeMap<Arc<str>, Arc<dyn Llm>>>,
-    /// The same for embedding models.
+    environment: LlmEnvironment,
+    /// Open groups with their fallbacks, by id. Components with the same group share its connections and circuit breakers.
+    open_groups: RefCell<BTreeMap<Arc<str>, Arc<dyn Llm>>>,
+    /// Open groups without their fallbacks, by id. Fallbacks of a fallback do not apply, so that two groups may name each other.
+    open_groups_alone: RefCell<BTreeMap<Arc<str>, Arc<dyn Llm>>>,
+    /// Open embedding models, by group id.
     embedders: RefCell<BTreeMap<Arc<str>, Arc<dyn Embedder>>>,
 }
 
 impl<'a> ModelFactory<'a> {
-    /// For a project in this folder.
+    /// For a project in the folder `root`.
     pub(super) fn new(project: &'a Project, root: &'a Path, outbound: HttpClients, seed: u64) -> Self {
         let key = |name: &str| environment::variable(name).map(Secret::new);
         let other_keys: BTreeMap<String, Secret> =
@@ -45,7 +44,7 @@ impl<'a> ModelFactory<'a> {
                     Some((provider.to_owned(), key(&format!("{}_API_KEY", provider.to_uppercase()))?))
                 })
                 .collect();
-        let around = LlmEnvironment {
+        let environment = LlmEnvironment {
             openai_base_url: environment::variable("OPENAI_BASE_URL"),
             openai_api_base: environment::variable("OPENAI_API_BASE"),
             openai_api_key: key("OPENAI_API_KEY"),
@@ -60,14 +59,14 @@ impl<'a> ModelFactory<'a> {
         Self {
             project,
             root,
-            around,
-            opened: RefCell::default(),
-            alone: RefCell::default(),
+            environment,
+            open_groups: RefCell::default(),
+            open_groups_alone: RefCell::default(),
             embedders: RefCell::default(),
         }
     }
 
-    /// The model of a component: its group, its own settings, else the first group, else the format's default.
+    /// The model of a component: of its group, else of its own settings, else of the first group, else the default.
     pub(super) fn open(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, ModelConfigError> {
         let groups = &self.project.endpoints.model_groups;
         let named = match (group, own.is_empty()) {
@@ -75,54 +74,55 @@ impl<'a> ModelFactory<'a> {
             (None, true) => groups.values().next().map(|group| group.id.clone()),
             (None, false) => None,
         };
-        if let Some(open) = named.as_ref().and_then(|id| self.opened.borrow().get(id).cloned()) {
+        if let Some(open) = named.as_ref().and_then(|id| self.open_groups.borrow().get(id).cloned()) {
             return Ok(open);
         }
         let Some(id) = named else {
-            let def = if group.is_some() { from_map(&Map::new(), DEFAULT_MODEL) } else { from_map(own, DEFAULT_MODEL) };
-            return llm::open(&[self.config(&def)], &self.around);
+            let def =
+                if group.is_some() { model_def(&Map::new(), DEFAULT_MODEL) } else { model_def(own, DEFAULT_MODEL) };
+            return llm::open(&[self.config(&def)], &self.environment);
         };
         let model = self.open_without_fallbacks(&id)?;
-        let fallbacks_of: Vec<Arc<dyn Llm>> =
+        let fallbacks: Vec<Arc<dyn Llm>> =
             self.fallbacks_of(&id).iter().map(|other| self.open_without_fallbacks(other)).collect::<Result<_, _>>()?;
         let model =
-            if fallbacks_of.is_empty() { model } else { llm::with_fallback_groups(model, &fallbacks_of, &self.around) };
-        self.opened.borrow_mut().insert(id, model.clone());
+            if fallbacks.is_empty() { model } else { llm::with_fallback_groups(model, &fallbacks, &self.environment) };
+        self.open_groups.borrow_mut().insert(id, model.clone());
         Ok(model)
     }
 
-    /// A group without those that stand in for it.
+    /// The model of a group without its fallbacks.
     fn open_without_fallbacks(&self, id: &Arc<str>) -> Result<Arc<dyn Llm>, ModelConfigError> {
-        if let Some(open) = self.alone.borrow().get(id).cloned() {
+        if let Some(open) = self.open_groups_alone.borrow().get(id).cloned() {
             return Ok(open);
         }
         let group = self.project.endpoints.model_groups.get(id);
         let defs = group.map(|group| group.models.clone()).filter(|defs| !defs.is_empty());
-        let defs = defs.unwrap_or_else(|| vec![from_map(&Map::new(), DEFAULT_MODEL)]);
+        let defs = defs.unwrap_or_else(|| vec![model_def(&Map::new(), DEFAULT_MODEL)]);
         let configs: Vec<ModelConfig> = defs.iter().map(|def| self.config(def)).collect();
-        let router = group.and_then(|group| group.router.as_ref()).map(group_config).unwrap_or_default();
-        let model = llm::open_group(&configs, &router, &self.around)?;
-        self.alone.borrow_mut().insert(id.clone(), model.clone());
+        let router = group.and_then(|group| group.router.as_ref()).map(router_config).unwrap_or_default();
+        let model = llm::open_group(&configs, &router, &self.environment)?;
+        self.open_groups_alone.borrow_mut().insert(id.clone(), model.clone());
         Ok(model)
     }
 
-    /// The groups that stand in for this one, and are there.
+    /// The existing groups among the `fallbacks` of a group.
     fn fallbacks_of(&self, id: &Arc<str>) -> Vec<Arc<str>> {
         let groups = &self.project.endpoints.model_groups;
         let named = groups.get(id).map(|group| group.fallbacks.as_slice()).unwrap_or_default();
         named.iter().filter(|name| groups.contains_key(*name)).cloned().collect()
     }
 
-    /// The embedding model of a component: its group, or its own settings.
+    /// The embedding model of a component: of its group, else of its own settings.
     pub(super) fn embedder(&self, choice: &ModelChoice) -> Result<Arc<dyn Embedder>, ModelConfigError> {
         if let Some(open) = choice.group.as_ref().and_then(|id| self.embedders.borrow().get(id).cloned()) {
             return Ok(open);
         }
         let group = choice.group.as_ref().and_then(|id| self.project.endpoints.model_groups.get(id));
         let defs = group.map(|group| group.models.clone());
-        let defs = defs.unwrap_or_else(|| vec![from_map(&choice.own, DEFAULT_EMBEDDINGS)]);
+        let defs = defs.unwrap_or_else(|| vec![model_def(&choice.own, DEFAULT_EMBEDDINGS)]);
         let configs: Vec<ModelConfig> = defs.iter().map(|def| self.config(def)).collect();
-        let embedder = llm::embeddings::open(&configs, &self.around)?;
+        let embedder = llm::embeddings::open(&configs, &self.environment)?;
         if let Some(id) = &choice.group {
             self.embedders.borrow_mut().insert(id.clone(), embedder.clone());
         }
@@ -171,7 +171,7 @@ impl<'a> ModelFactory<'a> {
     }
 }
 
-fn from_map(own: &Map<String, Json>, default: &str) -> ModelDef {
+fn model_def(own: &Map<String, Json>, default: &str) -> ModelDef {
     let mut settings = own.clone();
     let mut take = |key: &str| settings.shift_remove(key).and_then(|value| value.as_str().map(str::to_owned));
     let (provider, model) = (take("provider"), take("model"));
@@ -183,13 +183,13 @@ fn from_map(own: &Map<String, Json>, default: &str) -> ModelDef {
     }
 }
 
-/// A model that is never asked: behind a replay.
+/// A model that fails every request: for replays, and for pipelines without a command generator.
 #[derive(Debug)]
 pub(super) struct OfflineModel(llm::ModelProfile);
 
 impl Default for OfflineModel {
     fn default() -> Self {
-        Self(llm::ModelProfile::of("nobody", ""))
+        Self(llm::ModelProfile::of("offline", ""))
     }
 }
 
@@ -206,8 +206,8 @@ impl Llm for OfflineModel {
     }
 }
 
-/// How a group behaves as a whole, as its `router` says.
-fn group_config(router: &RouterDef) -> RouterConfig {
+/// The settings of a group's `router`.
+fn router_config(router: &RouterDef) -> RouterConfig {
     RouterConfig {
         strategy: RoutingStrategy::of_router(router.strategy.as_deref()),
         cooldown: router.cooldown,
@@ -228,9 +228,9 @@ mod tests {
         testing::ManualClock,
     };
 
-    /// A project as its author writes it: the first group fails, and the group that its router names answers.
+    /// The first group fails, and the group in `fallbacks` of its router answers.
     #[tokio::test]
-    async fn the_group_that_a_router_names_stands_in() {
+    async fn a_fallback_group_of_the_router_answers_when_the_first_group_fails() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(
             folder.path().join("spare.yml"),
@@ -244,7 +244,7 @@ mod tests {
                  {{id: spare, models: [{{provider: scripted, script: spare.yml}}]}}]"
             )
         };
-        for (written, stands_in) in
+        for (written, uses_fallback) in
             [("fallbacks: [spare]", true), ("fallbacks: [{main: [spare]}]", true), ("cooldown_time: 5", false)]
         {
             let endpoints = endpoints(written);
@@ -260,7 +260,7 @@ mod tests {
                 Ok(stream) => stream.finish().await,
                 Err(error) => Err(error),
             };
-            match stands_in {
+            match uses_fallback {
                 true => assert_eq!(&*answer.unwrap().text, "Hello from the spare.", "{written}"),
                 false => assert_eq!(answer.unwrap_err().kind, LlmErrorKind::Unreachable, "{written}"),
             }

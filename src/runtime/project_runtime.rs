@@ -1,4 +1,4 @@
-//! The running parts of one project: models, tool sources, agents, actions. Shared by every conversation, never changed.
+//! The running parts of a project: models, tool sources, agents, actions. All conversations share them; they never change.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -24,49 +24,49 @@ use crate::{
 };
 use futures::future::BoxFuture;
 
-/// An action written in Rust. It runs where a flow has an `action` step of its name.
+/// A custom action in Rust. It runs at an `action` step with its name.
 pub trait Action: Send + Sync {
-    /// Runs once. Its events are applied in order. *Cancellation*: it may be dropped at a wait; whether its effect happened
-    /// is then recorded as unknown.
+    /// Runs the action. The events of the outcome are applied in order. *Cancellation*: the future may be dropped at any `await`; the
+    /// flow is then informed that the effect may have happened.
     fn run<'a>(&'a self, conversation: &'a Conversation, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome>;
 }
 
-/// The running parts of one project.
+/// The running parts of a project.
 #[derive(Clone)]
 pub(super) struct ProjectRuntime {
     pub(super) project: Arc<Project>,
     pub(super) command_generator: Arc<CommandGenerator>,
     /// The model of the command generator.
     pub(super) command_model: Arc<dyn Llm>,
-    /// The models of agents, by agent.
+    /// The models of agents, by agent name.
     pub(super) agent_models: HashMap<String, Arc<dyn Llm>>,
-    /// MCP servers and other sources.
+    /// MCP servers and other tool sources.
     pub(super) sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
-    /// Where the hooks of agents are, by agent.
+    /// The hooks of agents, by agent name.
     pub(super) hooks: HashMap<String, HookSource>,
-    /// Tools that were registered, by agent.
+    /// Registered tools, by agent name.
     pub(super) tools: HashMap<String, Vec<Arc<dyn ToolHandler>>>,
-    /// Actions that were registered, by name.
+    /// Registered actions, by name.
     pub(super) actions: HashMap<String, Arc<dyn Action>>,
-    /// Who words responses, if not their own texts do.
+    /// Rephrases responses, or generates them by an NLG server; if configured.
     pub(super) rephrasing: Option<Arc<Rephrasing>>,
-    /// The model that says them in other words.
+    /// The model of the rephraser.
     pub(super) rephrasing_model: Arc<dyn Llm>,
-    /// Runs the other custom actions.
+    /// Runs the custom actions that are not registered.
     pub(super) action_server: Option<Arc<dyn ActionServer>>,
-    /// Where the events of earlier turns are.
+    /// Events of earlier turns.
     pub(super) store: Arc<dyn Store>,
-    /// Documents to answer from, where the project has a policy for them.
+    /// Document search, if configured.
     pub(super) knowledge: Option<Arc<Knowledge>>,
-    /// The model that writes such answers.
+    /// The model that answers from documents.
     pub(super) knowledge_model: Arc<dyn Llm>,
-    /// Remote agents, by agent.
+    /// Remote agents, by agent name.
     pub(super) remote_agents: HashMap<String, Arc<RemoteAgent>>,
-    /// ToolListCache of tools that were made.
+    /// Cache of tool lists.
     pub(super) tool_lists: Arc<ToolListCache>,
-    /// Who runs each agent, by agent.
+    /// How each agent runs, by agent name.
     pub(super) executors: Arc<HashMap<String, AgentExecutor>>,
-    /// True while a record is replayed: nothing may leave.
+    /// Whether a record is replayed: then no connection is used.
     pub(super) offline: bool,
 }
 
@@ -75,11 +75,11 @@ impl ProjectRuntime {
     pub(super) fn model_of(&self, definition: &AgentDef) -> Arc<dyn Llm> {
         self.agent_models.get(definition.name.as_str()).unwrap_or(&self.command_model).clone()
     }
-    /// Tools registered for an agent.
+    /// The tools that are registered for an agent.
     pub(super) fn custom_tools(&self, agent: &str) -> &[Arc<dyn ToolHandler>] {
         self.tools.get(agent).map(Vec::as_slice).unwrap_or_default()
     }
-    /// `_meta` by server: constants, and slots that have a value.
+    /// The `_meta` object of tool calls, by server: constants, and the values of slots and of message metadata.
     pub(super) fn meta(&self, conversation: &Conversation) -> Map<String, Json> {
         let mut meta = Map::new();
         for (name, server) in &self.project.endpoints.mcp_servers {
@@ -91,9 +91,9 @@ impl ProjectRuntime {
                 }
             }
             for (parameter, key) in &server.meta_metadata {
-                let known = self.metadata(conversation);
-                let of_message = known.get("message_metadata").and_then(|all| all.get(key));
-                let value = known.get(key).filter(|_| key != "message_metadata").or(of_message);
+                let metadata = self.metadata(conversation);
+                let in_message = metadata.get("message_metadata").and_then(|all| all.get(key));
+                let value = metadata.get(key).filter(|_| key != "message_metadata").or(in_message);
                 if let Some(value) = value.filter(|value| !value.is_null()) {
                     own.insert(parameter.clone(), value.clone());
                 }
@@ -104,7 +104,7 @@ impl ProjectRuntime {
         }
         meta
     }
-    /// Facts for tools that no model sees.
+    /// Metadata for tools that models do not see.
     pub(super) fn metadata(&self, conversation: &Conversation) -> Arc<Map<String, Json>> {
         let mut metadata = Map::with_capacity(3);
         metadata.insert("sender_id".into(), Json::from(conversation.id.as_str()));
@@ -114,7 +114,7 @@ impl ProjectRuntime {
         }
         Arc::new(metadata)
     }
-    /// Why a server lists nothing, if it is down.
+    /// Why a server is unavailable; `None` if it is not.
     pub(super) fn unavailable_reason(&self, server: &ServerName) -> Option<String> {
         match self.sources.get(server).map(|source| source.status()) {
             Some(SourceStatus::Down { reason }) => Some(format!("{server}: {reason}")),

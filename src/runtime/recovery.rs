@@ -1,22 +1,20 @@
-//! After a crash: turns that were accepted and not answered are run again from their records, while the server takes messages
-//! already; replies that were stored and not delivered are delivered.
+//! Recovery after a crash: open turns run again from their journals while new messages are already accepted, and undelivered replies go
+//! to the outbox.
 
 use std::{pin::pin, sync::atomic::Ordering};
 
 use futures::StreamExt;
 use segue_engine::ids::ConversationId;
 
-use super::{Assistant, Inner, ReceiveError, mailbox::CachedConversation, reminders::Outbox};
+use super::{Assistant, Inner, ReceiveError, mailbox::CachedConversation, reminders::OutboxSink};
 use crate::{
-    context::CallContext,
-    conversation::{ReplyEvent, ReplySink},
     failpoint, limits,
     store::{StoreError, TurnNumber},
 };
 
 impl Inner {
-    /// Finishes the unfinished turns of a conversation that stand before `until`, oldest first.
-    pub(super) async fn finish_earlier(
+    /// Finishes the open turns of a conversation before the turn `until`, oldest first; returns how many.
+    pub(super) async fn finish_open_turns(
         &self,
         state: &mut Option<Box<CachedConversation>>,
         id: &ConversationId,
@@ -24,26 +22,26 @@ impl Inner {
     ) -> Result<usize, ReceiveError> {
         let mut finished = 0;
         for unfinished in self.store.unfinished_turns_in(id, TurnNumber(0)..until).await? {
-            // OfflineModel waits here for the answer: it goes to the outbox.
-            self.run_found(state, unfinished, &mut Outbox).await?;
+            // Its caller is not connected: the replies go to the outbox.
+            self.run_open_turn(state, unfinished, &mut OutboxSink).await?;
             finished += 1;
         }
         Ok(finished)
     }
 
-    /// Finishes the open turns of a conversation that nobody runs.
-    async fn finish_left(&self, id: &ConversationId) -> Result<usize, ReceiveError> {
-        // Before the place in the queue of the conversation: while this waits, nobody waits for it.
-        let _permit = self.admission.in_background().await?;
-        let mailbox = self.mailboxes.of(id);
+    /// Finishes the open turns that a conversation has at the start.
+    async fn finish_conversation(&self, id: &ConversationId) -> Result<usize, ReceiveError> {
+        // Acquired before the turn lock: new messages of the conversation do not wait for this permit.
+        let _permit = self.admission.acquire_background().await?;
+        let mailbox = self.mailboxes.get_or_create(id);
         let accept_lock = mailbox.accept_lock.lock().await;
-        // While no message can be accepted, the newest open turn is read and the place in the queue is taken. What is accepted later
-        // has a greater number and runs by itself; what was accepted before by this process runs before us.
+        // No message can be accepted while the newest open turn is read and the queue of the turn lock is entered. A message that is
+        // accepted later has a higher turn number and runs by itself; one that this process accepted earlier runs first.
         let newest = self.store.unfinished_turns(id).await?.last().map(|unfinished| unfinished.turn);
         let Some(newest) = newest else {
             drop(accept_lock);
-            // It is here for its replies.
-            if !self.unexpired(id).await?.is_empty() {
+            // It has only undelivered replies.
+            if !self.pending_or_expire(id).await?.is_empty() {
                 self.outbox.add(id);
             }
             return Ok(0);
@@ -57,21 +55,21 @@ impl Inner {
             std::task::Poll::Pending => queue.await,
         };
         if epoch != mailbox.epoch.load(Ordering::SeqCst) {
-            // It was erased meanwhile: the numbers name other turns now.
+            // The conversation was erased meanwhile; its turn numbers now belong to other turns.
             return Ok(0);
         }
-        self.finish_earlier(&mut state, id, TurnNumber(newest.0.saturating_add(1))).await
+        self.finish_open_turns(&mut state, id, TurnNumber(newest.0.saturating_add(1))).await
     }
 }
 
 impl Assistant {
-    /// Finishes what an earlier process left unfinished: conversations that were active last come first, at most
-    /// [`limits::RECOVERY_AT_ONCE`] at a time. Messages may be taken meanwhile: one that finds open turns of its conversation has
-    /// them finished at once. How many turns were finished. *Cancellation*: turns that have begun go on; [`Assistant::close`] waits
-    /// for them.
+    /// Finishes the open turns of an earlier process: the most recently active conversations first, at most
+    /// [`limits::RECOVERY_AT_ONCE`] at a time. Returns the number of finished turns. Messages may be accepted meanwhile: a message of a
+    /// conversation with open turns finishes them first. *Cancellation*: turns that have begun continue; [`Assistant::close`] waits for
+    /// them.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot say what is unfinished. A conversation that cannot be finished is logged and left.
+    /// [`StoreError`] if the store cannot list the open turns. A conversation that cannot be finished is logged and skipped.
     pub async fn recover(&self) -> Result<usize, StoreError> {
         let waiting = self.0.store.conversations_with_work().await?;
         self.0.recovering.store(waiting.len(), Ordering::Relaxed);
@@ -84,14 +82,14 @@ impl Assistant {
         Ok(finished.buffer_unordered(at_once).fold(0, |sum, one| std::future::ready(sum + one)).await)
     }
 
-    /// Finishes the open turns of one conversation in a task of its own; how many.
+    /// Finishes the open turns of one conversation in a task; returns how many.
     async fn recover_one(&self, id: ConversationId) -> usize {
         if self.0.tasks.is_closed() {
             return 0;
         }
         let this = self.clone();
         let task = self.0.tasks.spawn(Box::pin(async move {
-            this.0.finish_left(&id).await.unwrap_or_else(|error| {
+            this.0.finish_conversation(&id).await.unwrap_or_else(|error| {
                 tracing::error!(conversation = %id, code = "R0104", "a turn could not be finished: {error}");
                 0
             })
@@ -99,32 +97,11 @@ impl Assistant {
         task.await.unwrap_or_default()
     }
 
-    /// Removes what is past its retention: journals, and marks against duplicates. To be called once a day. How many rows went.
+    /// Deletes journals and deduplication keys after their retention; returns the number of rows. To be called once a day.
     ///
     /// # Errors
-    /// [`StoreError`] when the store fails.
+    /// [`StoreError`] if the store fails.
     pub async fn expire(&self) -> Result<u64, StoreError> {
         self.0.store.purge_expired(self.0.clock.now()).await
-    }
-
-    /// Delivers what is stored and not delivered, for a channel that reaches its users at any time. How many replies left.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the outbox cannot be read or marked.
-    pub async fn flush(&self, id: &ConversationId, sink: &mut dyn ReplySink) -> Result<usize, StoreError> {
-        let cx = CallContext::new(self.0.clock.clone(), limits::TURN_TIMEOUT);
-        let mut done = Vec::new();
-        for reply in self.0.store.pending_replies(id).await? {
-            let piece = ReplyEvent::Message { id: reply.id.clone(), message: Box::new(reply.reply), kind: reply.kind };
-            if sink.send(piece, &cx).await.is_err() {
-                break;
-            }
-            done.push(reply.id);
-        }
-        let count = done.len();
-        if count > 0 {
-            self.0.store.mark_delivered(id, done).await?;
-        }
-        Ok(count)
     }
 }

@@ -1,9 +1,8 @@
-//! What happens without a user: reminders at their times, and triggers of programs.
+//! Turns without a user message: reminders at their times, and external triggers.
 //!
-//! A trigger is accepted, result and stored like a message, on a channel that no user can write to: so it is not lost, not
-//! done twice, and comes out the same in a replay. Which reminders wait, the conversation knows; the store keeps the earliest
-//! time of each conversation, written in the transaction of the turn that changed it. So reminders survive a restart, and of
-//! several processes on one store only one fires each.
+//! A trigger is accepted and stored like a message, on a channel that no user can write to. So it is not lost, it runs once, and a
+//! replay gives the same events. The conversation contains its reminders; the store keeps the earliest time of each conversation,
+//! written in the commit of the turn that changed it. So reminders survive a restart, and of several processes only one fires each.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -28,29 +27,29 @@ use crate::{
     store::{InboxMessage, StoreError},
 };
 
-/// The channel of triggers in the store.
+/// The input channel of stored triggers.
 const TRIGGER_CHANNEL: &str = "(trigger)";
-/// Where the trigger stands in the metadata of its message.
+/// The metadata key of the trigger in its message.
 const TRIGGER_KEY: &str = "trigger";
 
-/// Makes the sink for what a reminder says: given the conversation and the channel its user last wrote on.
-pub type Outlet<'a> = dyn Fn(&ConversationId, &str) -> Box<dyn ReplySink> + Send + Sync + 'a;
+/// Creates the sink for the replies of a reminder. Arguments: the conversation and the input channel of its last message.
+pub type ReminderSinks<'a> = dyn Fn(&ConversationId, &str) -> Box<dyn ReplySink> + Send + Sync + 'a;
 
-/// A sink that leaves every reply in the outbox, for channels that call [`Assistant::flush`] later.
+/// A sink that leaves all replies in the outbox; [`Assistant::deliver_pending`] delivers them later.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outbox;
+pub struct OutboxSink;
 
-impl ReplySink for Outbox {
+impl ReplySink for OutboxSink {
     fn streams(&self) -> bool {
         false
     }
     fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        Box::pin(ready(Err(DeliveryError::Temporary("nobody reaches this user now".into()))))
+        Box::pin(ready(Err(DeliveryError::Temporary("the user is not connected".into()))))
     }
 }
 
 /// The first input of a turn.
-pub(super) fn first_input(inbound: &InboxMessage) -> InputKind {
+pub(super) fn initial_input(inbound: &InboxMessage) -> InputKind {
     let trigger = (*inbound.message.input_channel == *TRIGGER_CHANNEL)
         .then(|| inbound.message.metadata.get(TRIGGER_KEY))
         .flatten();
@@ -60,14 +59,14 @@ pub(super) fn first_input(inbound: &InboxMessage) -> InputKind {
     }
 }
 
-/// The channel of a message from outside: that of triggers is none of them.
-pub(super) fn outer_channel(channel: Arc<str>) -> Arc<str> {
+/// The input channel of a caller's message; empty if it is that of triggers, which is reserved.
+pub(super) fn strip_trigger_channel(channel: Arc<str>) -> Arc<str> {
     if *channel == *TRIGGER_CHANNEL { "".into() } else { channel }
 }
 
 impl Assistant {
-    /// Lets something happen that no user wrote: an intent, or a flow with values for its slots. Guards do not hold it back;
-    /// what leads to nothing says nothing. `id` is the key against repetitions; empty when there is none.
+    /// Triggers an intent, or a flow with values for its slots, without a message of the user. Flow guards do not apply, except for
+    /// [`TriggerAction::StartIfAllowed`]. A trigger without effect sends no reply. `id` is the deduplication key; empty for none.
     ///
     /// # Errors
     /// As [`Assistant::receive`].
@@ -78,7 +77,7 @@ impl Assistant {
         id: MessageId,
         sink: Box<dyn ReplySink>,
     ) -> Result<TurnReport, ReceiveError> {
-        // A flow that somebody asks for is a message as any other.
+        // A flow that a caller starts is limited like a message.
         let origin =
             if matches!(trigger.action, TriggerAction::StartIfAllowed(_)) { Origin::Caller(None) } else { Origin::Own };
         let text = match &trigger.action {
@@ -95,17 +94,16 @@ impl Assistant {
             .await
     }
 
-    /// Whether somebody may ask for a flow as the conversation stands.
+    /// Whether a caller may start the flow in this state of the conversation.
     pub fn may_start(&self, conversation: &Conversation, flow: &FlowId) -> bool {
         segue_engine::dialogue::may_start(self.project(), conversation, flow)
     }
 
-    /// Fires reminders at their times; never ends. One call for each process is enough. Dropping the future stops it; turns
-    /// that have begun go on.
-    pub async fn timers(&self, outlet: &Outlet<'_>) {
+    /// Fires reminders at their times. It never returns; run it once per process. *Cancellation*: turns that have begun continue.
+    pub async fn run_reminders(&self, sinks: &ReminderSinks<'_>) {
         let clock = self.clock().clone();
         loop {
-            let pause = match self.fire_due(outlet).await {
+            let pause = match self.fire_due_reminders(sinks).await {
                 Ok(next) => pause_until(clock.now(), next),
                 Err(error) => {
                     tracing::warn!(code = error.code(), "due reminders cannot be read: {error}");
@@ -114,111 +112,120 @@ impl Assistant {
             };
             tokio::select! {
                 () = clock.sleep(clock.deadline(pause)) => {}
-                () = self.0.timer_set.notified() => {}
+                () = self.0.reminders_changed.notified() => {}
             }
         }
     }
 
-    /// Fires every reminder that is due, and tells when the next one is.
+    /// Fires all due reminders and returns the time of the next one.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot say what is due. A reminder that cannot be fired is logged and tried again after a pause
-    /// that doubles with each failure; those of other conversations do not wait for it.
-    pub async fn fire_due(&self, outlet: &Outlet<'_>) -> Result<Option<Timestamp>, StoreError> {
+    /// [`StoreError`] if the store cannot list the reminders. A reminder that fails is logged and tried again after a pause that doubles
+    /// with each failure; other conversations are not delayed.
+    pub async fn fire_due_reminders(&self, sinks: &ReminderSinks<'_>) -> Result<Option<Timestamp>, StoreError> {
         loop {
-            let held = self.0.timers_held.at(self.clock().elapsed());
-            let waiting = self.store().next_reminders(limits::REMINDERS_AT_ONCE.saturating_add(held.len())).await?;
+            let backoff = self.0.reminder_backoff.waiting_at(self.clock().elapsed());
+            let waiting = self.store().next_reminders(limits::REMINDERS_AT_ONCE.saturating_add(backoff.len())).await?;
             let now = self.clock().now();
             let next = waiting.iter().map(|(_, due)| *due).find(|due| *due > now);
-            let due = waiting.into_iter().filter(|(id, due)| *due <= now && !held.contains(id));
+            let due = waiting.into_iter().filter(|(id, due)| *due <= now && !backoff.contains(id));
             let fired =
-                join_all(due.take(limits::REMINDERS_AT_ONCE).map(|(id, _)| self.fire_or_hold(id, now, outlet))).await;
-            if fired.into_iter().all(|moved| !moved) {
+                join_all(due.take(limits::REMINDERS_AT_ONCE).map(|(id, _)| self.fire_or_back_off(id, now, sinks)))
+                    .await;
+            if fired.into_iter().all(|has_changed| !has_changed) {
                 return Ok(next);
             }
         }
     }
 
-    /// Fires what is due in one conversation. Whether anything changed: a reminder was fired, or the conversation is held back.
-    async fn fire_or_hold(&self, id: ConversationId, now: Timestamp, outlet: &Outlet<'_>) -> bool {
-        match self.fire(&id, now, outlet).await {
+    /// Fires the due reminders of one conversation. Returns whether a reminder was fired or the conversation backs off.
+    async fn fire_or_back_off(&self, id: ConversationId, now: Timestamp, sinks: &ReminderSinks<'_>) -> bool {
+        match self.fire_reminders(&id, now, sinks).await {
             Ok(fired) => {
-                self.0.timers_held.release(&id);
+                self.0.reminder_backoff.reset(&id);
                 fired > 0
             }
-            Err(problem) => {
-                let pause = self.0.timers_held.hold(&id, self.clock().elapsed());
-                let (code, pause) = (problem.code, pause.as_secs());
-                tracing::warn!(conversation = %id, code, "{}; it is tried again in {pause} s", problem.what);
+            Err(error) => {
+                let pause = self.0.reminder_backoff.back_off(&id, self.clock().elapsed());
+                let (code, pause) = (error.code, pause.as_secs());
+                tracing::warn!(conversation = %id, code, "{}; the next attempt is in {pause} s", error.message);
                 true
             }
         }
     }
 
-    /// Fires what is due in one conversation; how many reminders.
-    async fn fire(&self, id: &ConversationId, now: Timestamp, outlet: &Outlet<'_>) -> Result<usize, Problem> {
-        let conversation = self
-            .conversation(id)
-            .await
-            .map_err(|error| Problem { code: error.code(), what: format!("a due reminder cannot be read: {error}") })?;
+    /// Fires the due reminders of one conversation; returns how many.
+    async fn fire_reminders(
+        &self,
+        id: &ConversationId,
+        now: Timestamp,
+        sinks: &ReminderSinks<'_>,
+    ) -> Result<usize, FireError> {
+        let conversation = self.conversation(id).await.map_err(|error| FireError {
+            code: error.code(),
+            message: format!("a due reminder cannot be read: {error}"),
+        })?;
         let due: Vec<Reminder> = conversation.reminders.iter().take_while(|one| one.due <= now).cloned().collect();
         let channel = conversation.latest_message.map_or_else(|| "".into(), |message| message.input_channel);
         let mut fired = 0;
         for reminder in due {
-            // One setting of a reminder is one message: a second process, or a second try, finds it done.
+            // The key is unique for one scheduling of a reminder: a second process or a retry finds a duplicate.
             let key = MessageId::from(format!("reminder/{}", reminder.event_number));
-            let sink = outlet(id, &channel);
+            let sink = sinks(id, &channel);
             let report =
-                self.trigger(id.clone(), ExternalTrigger::of(&reminder), key, sink).await.map_err(|error| Problem {
-                    code: error.code(),
-                    what: format!("reminder `{}` waits: {error}", reminder.name),
+                self.trigger(id.clone(), ExternalTrigger::of(&reminder), key, sink).await.map_err(|error| {
+                    FireError {
+                        code: error.code(),
+                        message: format!("reminder `{}` was not fired: {error}", reminder.name),
+                    }
                 })?;
-            fired += usize::from(!report.repeated);
+            fired += usize::from(!report.is_duplicate);
         }
         Ok(fired)
     }
 }
 
-/// Why the reminders of a conversation could not be fired.
-struct Problem {
+/// Why the reminders of a conversation were not fired.
+struct FireError {
     code: &'static str,
-    what: String,
+    message: String,
 }
 
-/// Conversations for which something failed, such as firing a reminder: they are left alone for a while, so that others get their turn.
+/// Conversations whose last attempt failed, with exponential backoff: one that fails does not delay others. Times are monotonic.
 #[derive(Default)]
-pub(super) struct HeldBack(Mutex<HashMap<ConversationId, Hold>>);
+pub(super) struct RetryBackoff(Mutex<HashMap<ConversationId, Backoff>>);
 
 #[derive(Clone, Copy)]
-struct Hold {
+struct Backoff {
     until: Duration,
     pause: Duration,
 }
 
-impl HeldBack {
-    fn all(&self) -> MutexGuard<'_, HashMap<ConversationId, Hold>> {
+impl RetryBackoff {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Backoff>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Those that are held back at a time. One that was not tried again long after its pause has no reminder any more.
-    pub(super) fn at(&self, elapsed: Duration) -> HashSet<ConversationId> {
-        let mut all = self.all();
-        all.retain(|_, hold| hold.until.saturating_add(limits::REMINDER_BACKOFF_MAX) > elapsed);
-        all.iter().filter(|(_, hold)| hold.until > elapsed).map(|(id, _)| id.clone()).collect()
+    /// The conversations that wait at this time. Old entries are removed.
+    pub(super) fn waiting_at(&self, elapsed: Duration) -> HashSet<ConversationId> {
+        let mut all = self.lock();
+        all.retain(|_, backoff| backoff.until.saturating_add(limits::REMINDER_BACKOFF_MAX) > elapsed);
+        all.iter().filter(|(_, backoff)| backoff.until > elapsed).map(|(id, _)| id.clone()).collect()
     }
-    /// Holds a conversation back once more; how long.
-    pub(super) fn hold(&self, id: &ConversationId, elapsed: Duration) -> Duration {
-        let mut all = self.all();
-        let earlier = all.get(id).map(|hold| hold.pause);
+    /// Doubles the pause of a conversation, up to [`limits::REMINDER_BACKOFF_MAX`], and returns it.
+    pub(super) fn back_off(&self, id: &ConversationId, elapsed: Duration) -> Duration {
+        let mut all = self.lock();
+        let earlier = all.get(id).map(|backoff| backoff.pause);
         let pause = earlier.map_or(limits::REMINDER_BACKOFF, |pause| (pause * 2).min(limits::REMINDER_BACKOFF_MAX));
-        all.insert(id.clone(), Hold { until: elapsed.saturating_add(pause), pause });
+        all.insert(id.clone(), Backoff { until: elapsed.saturating_add(pause), pause });
         pause
     }
-    pub(super) fn release(&self, id: &ConversationId) {
-        self.all().remove(id);
+    pub(super) fn reset(&self, id: &ConversationId) {
+        self.lock().remove(id);
     }
 }
 
-/// How long to wait for `next`; never long enough to miss what another process sets, or a clock that jumps.
+/// The pause until `next`; at most [`limits::REMINDER_POLL_INTERVAL`], because another process or a change of the wall clock may make
+/// a reminder due earlier.
 fn pause_until(now: Timestamp, next: Option<Timestamp>) -> Duration {
     let micros = next.and_then(|next| u64::try_from(next.since(now)).ok());
     micros.map_or(limits::REMINDER_POLL_INTERVAL, Duration::from_micros).min(limits::REMINDER_POLL_INTERVAL)
@@ -229,23 +236,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pause_after_a_failure_doubles_up_to_its_limit_and_begins_anew_after_a_success() {
-        let (held, id) = (HeldBack::default(), ConversationId::from("c"));
+    fn retry_backoff_doubles_up_to_its_limit_and_starts_again_after_a_success() {
+        let (backoff, id) = (RetryBackoff::default(), ConversationId::from("c"));
         let mut now = Duration::ZERO;
         let mut pauses = Vec::new();
         for _ in 0..10 {
-            let pause = held.hold(&id, now);
-            assert!(held.at(now).contains(&id));
+            let pause = backoff.back_off(&id, now);
+            assert!(backoff.waiting_at(now).contains(&id));
             now += pause;
-            assert!(held.at(now).is_empty());
+            assert!(backoff.waiting_at(now).is_empty());
             pauses.push(pause);
         }
         assert_eq!(pauses.first(), Some(&limits::REMINDER_BACKOFF));
         assert_eq!(pauses.get(1), Some(&(limits::REMINDER_BACKOFF * 2)));
         assert_eq!(pauses.last(), Some(&limits::REMINDER_BACKOFF_MAX));
-        held.release(&id);
-        assert_eq!(held.hold(&id, now), limits::REMINDER_BACKOFF);
-        // One that is not tried any more is forgotten.
-        assert!(held.at(now + 2 * limits::REMINDER_BACKOFF_MAX).is_empty() && held.all().is_empty());
+        backoff.reset(&id);
+        assert_eq!(backoff.back_off(&id, now), limits::REMINDER_BACKOFF);
+        // An entry without further attempts is removed.
+        assert!(backoff.waiting_at(now + 2 * limits::REMINDER_BACKOFF_MAX).is_empty() && backoff.lock().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Running a stored conversation again from its record, to compare it or to see why it went as it did.
+//! Replay of stored conversations from their journals, without performing effects: to compare the events, or to compute a trace.
 
 use std::sync::Arc;
 
@@ -26,26 +26,26 @@ use crate::{
     store::{StoreError, StoredTurn, announced_replies},
 };
 
-/// The first difference between what is stored and what a replay gives.
+/// The first difference between a stored turn and its replay.
 #[derive(Clone, Debug, Serialize)]
-pub struct Difference {
-    /// The turn.
+pub struct ReplayDifference {
+    /// The turn number.
     pub turn: u64,
-    /// Position of the event in the turn.
+    /// The index of the event in the turn.
     pub event: usize,
-    /// As stored; absent when the replay gave more.
+    /// The stored event as JSON; `None` if the replay has more events.
     pub stored: Option<String>,
-    /// As the replay gave it; absent when it gave less.
+    /// The event of the replay as JSON; `None` if the replay has fewer events.
     pub replayed: Option<String>,
 }
 
 /// Why a conversation cannot be replayed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// There is no such conversation.
+    /// The store has no such conversation.
     #[error("there is no conversation {0} in the store")]
     Unknown(ConversationId),
-    /// A journal is past its retention.
+    /// The journal of a turn was deleted after its retention.
     #[error("turn {0} is past the retention of its journal: expired")]
     Expired(u64),
     /// The store failed.
@@ -54,7 +54,7 @@ pub enum ReplayError {
 }
 
 impl ReplayError {
-    /// The code that `segue explain` knows.
+    /// The error code; `segue explain` shows its page.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unknown(_) => "R0201",
@@ -64,49 +64,52 @@ impl ReplayError {
     }
 }
 
-/// Why one turn went as it did.
+/// The trace of one turn: its decisions, requests, responses and timings.
 #[derive(Clone, Debug, Serialize)]
 pub struct TurnTrace {
-    /// Its number.
+    /// The turn number.
     pub turn: u64,
-    /// What the user wrote.
+    /// The text of the message.
     pub message: String,
-    /// Commands kept and dropped, branches, notes.
-    pub why: Vec<Reason>,
-    /// What was asked of models and tools, and what they said.
-    pub seen: Vec<TraceEntry>,
-    /// Steps of the journal with the time each outcome came, in milliseconds after the message.
+    /// Decisions of the engine: executed and dropped commands, branches, notes.
+    #[serde(rename = "why")]
+    pub reasons: Vec<Reason>,
+    /// Requests to models and tools, and their responses.
+    #[serde(rename = "seen")]
+    pub entries: Vec<TraceEntry>,
+    /// The steps of the journal.
     pub steps: Vec<TraceStep>,
-    /// What happened.
+    /// The stored events.
     pub events: Vec<Event>,
-    /// What went wrong on our side.
+    /// Internal failures: codes and causes.
     pub failures: Vec<(String, String)>,
-    /// What models used in this turn.
+    /// Tokens and cost of this turn.
     pub used: ModelUsage,
-    /// What they used from the beginning of the conversation to the end of this turn.
+    /// Tokens and cost from the start of the conversation to the end of this turn.
     pub used_so_far: ModelUsage,
 }
 
-/// One step of the journal.
+/// One step of the journal, for traces.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceStep {
-    /// Its key.
+    /// The step key.
     pub key: String,
-    /// What kind of effect.
+    /// The kind of effect.
     pub kind: String,
-    /// Milliseconds after the message; absent when there is no outcome.
-    pub after: Option<f64>,
-    /// What a tool told of itself while it worked, the newest pieces.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub news: Vec<TraceProgress>,
+    /// Milliseconds from the message to the outcome; `None` without an outcome.
+    #[serde(rename = "after")]
+    pub after_ms: Option<f64>,
+    /// The newest progress notifications of a tool call.
+    #[serde(rename = "news", skip_serializing_if = "Vec::is_empty")]
+    pub progress: Vec<TraceProgress>,
 }
 
 impl Assistant {
-    /// Runs every stored turn again and compares each event byte for byte. `Ok(None)` means that they are equal.
+    /// Replays all stored turns and compares each event byte for byte. `None` means that they are equal.
     ///
     /// # Errors
-    /// [`ReplayError`] when the record is not there.
-    pub async fn replay(&self, id: &ConversationId) -> Result<Option<Difference>, ReplayError> {
+    /// [`ReplayError`] if there is no such conversation, or no journal.
+    pub async fn replay(&self, id: &ConversationId) -> Result<Option<ReplayDifference>, ReplayError> {
         let turns = self.turns(id).await?;
         let mut conversation = Conversation::new(id.clone());
         for turn in &turns {
@@ -119,22 +122,22 @@ impl Assistant {
         Ok(None)
     }
 
-    /// Why turns went as they did; all, or one.
+    /// The traces of all turns of a conversation, or of the turn `only`.
     ///
     /// # Errors
-    /// [`ReplayError`] when the record is not there.
+    /// [`ReplayError`] if there is no such conversation, or no journal.
     pub async fn trace(&self, id: &ConversationId, only: Option<u64>) -> Result<Vec<TurnTrace>, ReplayError> {
         let mut traces = Vec::new();
         let mut conversation = Conversation::new(id.clone());
         for turn in self.turns(id).await? {
-            let seen = if only.is_none_or(|number| number == turn.turn.0) {
+            let replayed = if only.is_none_or(|number| number == turn.turn.0) {
                 Some(self.replay_turn(&mut conversation.clone(), &turn, UsageMeter::tracing()).await)
             } else {
                 None
             };
             turn.events.iter().for_each(|event| conversation.apply(event));
-            if let Some((result, seen)) = seen {
-                traces.push(trace_of(&turn, result, seen, conversation.models));
+            if let Some((result, entries)) = replayed {
+                traces.push(trace_of(&turn, result, entries, conversation.models));
             }
         }
         Ok(traces)
@@ -148,7 +151,7 @@ impl Assistant {
         Ok(turns)
     }
 
-    /// Runs one turn behind a journal that lets nothing out.
+    /// Replays one turn with a journal that performs no effect.
     async fn replay_turn(
         &self,
         conversation: &mut Conversation,
@@ -159,23 +162,23 @@ impl Assistant {
         let texts = SharedTexts::new(self.0.store.clone(), conversation.id.clone(), Default::default());
         let record = TurnRecord::new(journal.clone(), self.0.clock.clone(), turn.inbound.at, usage, texts);
         let accepted = AcceptedMessage { turn: turn.turn, inbound: &turn.inbound };
-        if let Some(left) = recorded_give_up(&turn.journal) {
-            return (give_up(&self.0.runtime, conversation, accepted, left), Vec::new());
+        if let Some(given_up) = recorded_give_up(&turn.journal) {
+            return (give_up(&self.0.runtime, conversation, accepted, given_up), Vec::new());
         }
         let recovered = recovered_from_record(turn.turn, &turn.journal);
         let mut cx = CallContext::new(record.clock(), limits::TURN_TIMEOUT_MAX);
         cx.key = recovered.root.clone();
-        // What was said in pieces then is said in pieces again: of a text that broke off, only what was shown stayed. Of a turn that
-        // was taken over, its record says it.
-        let streams = recovered.takeovers.is_empty() && announced_replies(&turn.journal).next().is_some();
+        // Replies are streamed again if they were streamed: of an interrupted stream, only the part that was shown is stored. For a
+        // recovered turn the recovery records it.
+        let streams = recovered.recoveries.is_empty() && announced_replies(&turn.journal).next().is_some();
         let mut discarding = DiscardingSink { streams };
         let mut sink = TurnSink::new(&mut discarding, journal as Arc<dyn Journal>);
         let runtime = self.offline_runtime();
         let result = run_turn(&runtime, conversation, accepted, recovered, &record, &mut sink, &cx).await;
-        (result, record.usage.seen())
+        (result, record.usage.entries())
     }
 
-    /// The same runtime without a way out.
+    /// The project runtime without connections.
     fn offline_runtime(&self) -> ProjectRuntime {
         ProjectRuntime {
             action_server: None,
@@ -187,7 +190,7 @@ impl Assistant {
     }
 }
 
-/// Shows nothing; takes pieces where the channel of then did.
+/// A sink that discards everything. It streams if the channel of the stored turn did.
 struct DiscardingSink {
     streams: bool,
 }
@@ -201,27 +204,27 @@ impl ReplySink for DiscardingSink {
     }
 }
 
-/// The first difference between a stored turn and its replay; `before` is the conversation before the turn.
-fn compare(before: &Conversation, turn: &StoredTurn, replayed: Vec<Event>) -> Option<Difference> {
+/// The first difference between a stored turn and its replay. `before` is the conversation before the turn.
+fn compare(before: &Conversation, turn: &StoredTurn, replayed: Vec<Event>) -> Option<ReplayDifference> {
     let difference = first_difference(turn, &replayed)?;
-    let says_what_is_pending =
+    let stores_pending =
         turn.events.iter().any(|event| matches!(&event.kind, EventKind::Stack { pending: Some(_), .. }));
-    if says_what_is_pending {
+    if stores_pending {
         return Some(difference);
     }
     first_difference(turn, &without_pending(before, replayed)).map(|_| difference)
 }
 
-fn first_difference(turn: &StoredTurn, replayed: &[Event]) -> Option<Difference> {
+fn first_difference(turn: &StoredTurn, replayed: &[Event]) -> Option<ReplayDifference> {
     let text = |event: &Event| serde_json::to_string(event).unwrap_or_default();
     let longest = turn.events.len().max(replayed.len());
     (0..longest).find_map(|at| {
         let (stored, replayed) = (turn.events.get(at).map(text), replayed.get(at).map(text));
-        (stored != replayed).then_some(Difference { turn: turn.turn.0, event: at, stored, replayed })
+        (stored != replayed).then_some(ReplayDifference { turn: turn.turn.0, event: at, stored, replayed })
     })
 }
 
-/// The events as earlier releases recorded them, which did not say which effect a turn waits for.
+/// Removes the pending effect from stack events: earlier versions did not store it.
 fn without_pending(before: &Conversation, events: Vec<Event>) -> Vec<Event> {
     let (mut stack, mut frame) = (before.stack.clone(), before.next_frame);
     let mut left = Vec::with_capacity(events.len());
@@ -238,7 +241,7 @@ fn without_pending(before: &Conversation, events: Vec<Event>) -> Vec<Event> {
     left
 }
 
-fn trace_of(turn: &StoredTurn, result: TurnResult, seen: Vec<TraceEntry>, used_so_far: ModelUsage) -> TurnTrace {
+fn trace_of(turn: &StoredTurn, result: TurnResult, entries: Vec<TraceEntry>, used_so_far: ModelUsage) -> TurnTrace {
     let mut used = ModelUsage::default();
     for event in &turn.events {
         if let EventKind::ModelsUsed(more) = &event.kind {
@@ -249,14 +252,14 @@ fn trace_of(turn: &StoredTurn, result: TurnResult, seen: Vec<TraceEntry>, used_s
     let steps = turn.journal.iter().map(|record| TraceStep {
         key: record.key.to_string(),
         kind: record.kind.to_string(),
-        after: record.outcome.as_ref().map(|_| record.at.since(began) as f64 / 1000.0),
-        news: if &*record.kind == "tool" { progress_of(record.outcome.as_deref()) } else { Vec::new() },
+        after_ms: record.outcome.as_ref().map(|_| record.at.since(began) as f64 / 1000.0),
+        progress: if &*record.kind == "tool" { progress_of(record.outcome.as_deref()) } else { Vec::new() },
     });
     TurnTrace {
         turn: turn.turn.0,
         message: turn.inbound.message.text.to_string(),
-        why: result.reasons,
-        seen,
+        reasons: result.reasons,
+        entries,
         steps: steps.collect(),
         events: turn.events.clone(),
         failures: turn.trace.as_deref().and_then(|trace| serde_json::from_str(trace).ok()).unwrap_or_default(),

@@ -53,7 +53,7 @@ pub(super) fn routes(assistant: &Assistant) -> Router {
 
 /// 200 while messages can be answered; 503 when the store does not answer, or the server is shutting down.
 async fn ready(State(readiness): State<Readiness>) -> Response {
-    let status = if readiness.assistant.is_closing() {
+    let status = if readiness.assistant.is_shutting_down() {
         "closing"
     } else if readiness.store_is_up().await {
         return Json(json!({"status": "ready"})).into_response();
@@ -72,13 +72,13 @@ fn unavailable(body: Value) -> Response {
 async fn details(State(readiness): State<Readiness>) -> Response {
     let store_is_up = readiness.store_is_up().await;
     let assistant = readiness.assistant;
-    let is_ready = store_is_up && !assistant.is_closing();
+    let is_ready = store_is_up && !assistant.is_shutting_down();
     let words = |all: BTreeMap<String, Health>| -> BTreeMap<String, &'static str> {
         all.into_iter().map(|(name, health)| (name, health.as_str())).collect()
     };
-    let sources = words(assistant.sources());
-    let actions = assistant.action_server().map(|health| health.as_str());
-    let agents = words(assistant.remote_agents());
+    let sources = words(assistant.tool_source_status());
+    let actions = assistant.action_server_status().map(|health| health.as_str());
+    let agents = words(assistant.remote_agent_status());
     let all = sources.values().chain(&actions).chain(agents.values());
     let is_whole = store_is_up && all.into_iter().all(|status| *status != "down");
     let mut body = json!({

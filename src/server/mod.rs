@@ -224,7 +224,7 @@ pub async fn serve(
     let closing = assistant.clone();
     let stop = async move {
         stop.await;
-        closing.begin_closing();
+        closing.begin_shutdown();
         let _ = stopped.send(true);
     };
     let def = &assistant.project().endpoints.server;

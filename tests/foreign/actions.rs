@@ -245,7 +245,7 @@ async fn death(way: Way) {
     }
     let report = ground.say("/follow").await;
     assert_eq!(report.replies[0].reply.text.as_deref(), Some("Done: followed."), "it is there again: {report:?}");
-    assert_eq!((ground.assistant.action_server(), ground.runs("action_die")), (Some(Health::Up), 1));
+    assert_eq!((ground.assistant.action_server_status(), ground.runs("action_die")), (Some(Health::Up), 1));
     ground.end().await;
 }
 
@@ -265,7 +265,7 @@ async fn a_server_that_dies_in_the_middle_of_a_call_by_grpc() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_reached_by_grpc_tells_its_actions_and_may_not_take_too_long() {
     let ground = Ground::new(Way::Grpc, |endpoint| endpoint.timeout = Some(Duration::from_micros(1)));
-    let names = ground.assistant.served_actions().await.unwrap().unwrap();
+    let names = ground.assistant.list_server_actions().await.unwrap().unwrap();
     assert!(names.iter().any(|name| name == "action_plain") && !names.iter().any(|name| name == "action_missing"));
     // A call that takes a moment may be answered within the shortest limit: the clock knows milliseconds.
     ground.server.as_ref().unwrap().halt();
@@ -281,7 +281,7 @@ async fn a_module_that_dies_in_the_middle_of_a_call_is_started_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_asks_a_genuine_server_and_finds_what_it_lacks() {
     let ground = Ground::new(Way::Module, |_| {});
-    let names = ground.assistant.served_actions().await.unwrap().unwrap();
+    let names = ground.assistant.list_server_actions().await.unwrap().unwrap();
     assert!(names.iter().any(|name| name == "action_plain") && !names.iter().any(|name| name == "action_missing"));
     let python = parts::actions_python();
     let checked = |arguments: &[&str], python: &Path| {

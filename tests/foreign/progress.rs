@@ -92,7 +92,7 @@ async fn a_long_call_of_the_reference_server_lives_by_its_news_and_is_told_of() 
     // The first filler may be said before the first news came.
     assert!(fillers.iter().any(|filler| filler.contains(" percent")), "{said:?}");
     for turn in assistant.trace(&"u".into(), None).await.unwrap() {
-        let news: Vec<_> = turn.steps.iter().flat_map(|step| &step.news).collect();
+        let news: Vec<_> = turn.steps.iter().flat_map(|step| &step.progress).collect();
         assert!(news.len() >= 3 && news.iter().all(|piece| piece.total == Some(8.0)), "{news:?}");
     }
     assert!(assistant.replay(&"u".into()).await.unwrap().is_none());

@@ -118,6 +118,6 @@ async fn a_turn_may_take_as_long_as_its_action_is_given() {
     let actions = ActionServer::start(|_, _| sets("reference", "R"));
     let assistant = clerk(&actions, |endpoint| endpoint.timeout = Some(std::time::Duration::from_secs(300)));
     assert_eq!(texts(&say(&assistant, "/book").await), ["Booked as R."]);
-    assert_eq!(assistant.action_server(), Some(segue::actions::Health::Up));
-    assert_eq!(clerk(&actions, |_| {}).served_actions().await, Some(Ok(vec!["action_book".to_owned()])));
+    assert_eq!(assistant.action_server_status(), Some(segue::actions::Health::Up));
+    assert_eq!(clerk(&actions, |_| {}).list_server_actions().await, Some(Ok(vec!["action_book".to_owned()])));
 }

@@ -52,9 +52,9 @@ async fn questions_are_answered_in_the_middle_of_a_task_and_after_it() {
         (&"docs/pets.md".into(), &true.into())
     );
     let traces = world.assistant.trace(&id, Some(turns[1].turn.0)).await.unwrap();
-    let looked = traces[0].seen.iter().find_map(|seen| match seen {
-        TraceEntry::DocumentsSearched { question, by_meaning, found, .. } => {
-            Some((question.as_str(), *by_meaning, found[0].0.as_str()))
+    let looked = traces[0].entries.iter().find_map(|seen| match seen {
+        TraceEntry::DocumentsSearched { query, used_embeddings, found, .. } => {
+            Some((query.as_str(), *used_embeddings, found[0].0.as_str()))
         }
         _ => None,
     });
@@ -71,12 +71,12 @@ async fn the_flows_that_fit_stand_in_the_prompt_and_in_the_trace() {
         "the prompt shows the flow that fits by meaning"
     );
     let traces = world.assistant.trace(&"u".into(), None).await.unwrap();
-    let Some(TraceEntry::FlowsChosen { flows_from_semantic_search, flows_in_prompt, by_meaning, .. }) =
-        traces[0].seen.first()
+    let Some(TraceEntry::FlowsChosen { flows_from_semantic_search, flows_in_prompt, used_embeddings, .. }) =
+        traces[0].entries.first()
     else {
-        panic!("{:?}", traces[0].seen);
+        panic!("{:?}", traces[0].entries);
     };
-    assert_eq!((flows_from_semantic_search[0].0.as_str(), *by_meaning), ("report_theft", true));
+    assert_eq!((flows_from_semantic_search[0].0.as_str(), *used_embeddings), ("report_theft", true));
     assert_eq!((flows_from_semantic_search.len(), flows_in_prompt.len()), (3, 3));
     assert!(world.assistant.replay(&"u".into()).await.unwrap().is_none());
 }

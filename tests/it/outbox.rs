@@ -8,7 +8,7 @@ use segue::{
     context::CallContext,
     conversation::{Conversation, DeliveryError, ExternalTrigger, Receipt, ReplyEvent, ReplySink, TriggerAction},
     limits,
-    runtime::{Action, Outbox, TurnReport},
+    runtime::{Action, OutboxSink, TurnReport},
     store::{InboxMessage, MemoryStore, Store},
     testing::{CollectingSink, ManualClock, ScriptedLlm},
 };
@@ -88,9 +88,9 @@ async fn what_is_said_in_a_turn_that_is_finished_after_a_crash_waits_for_its_cha
     assert_eq!(assistant.recover().await.unwrap(), 1);
     assert_eq!(assistant.store().pending_replies(&"u".into()).await.unwrap().len(), 1, "nobody was there to take it");
     let mut sink = CollectingSink::whole();
-    assert_eq!(assistant.flush(&"u".into(), &mut sink).await.unwrap(), 1);
+    assert_eq!(assistant.deliver_pending(&"u".into(), &mut sink).await.unwrap(), 1);
     assert_eq!(sink.collected().texts(), ["Hi."]);
-    assert_eq!(assistant.flush(&"u".into(), &mut sink).await.unwrap(), 0);
+    assert_eq!(assistant.deliver_pending(&"u".into(), &mut sink).await.unwrap(), 0);
 }
 
 /// A channel whose answers carry what waited: the texts that it was sent, unless it breaks.
@@ -141,7 +141,7 @@ fn reminding() -> (Assistant, ManualClock) {
 async fn remind(assistant: &Assistant) {
     let trigger =
         ExternalTrigger { action: TriggerAction::Flow("remind".into()), values: Default::default(), reminder: None };
-    assistant.trigger("u".into(), trigger, "".into(), Box::new(Outbox)).await.unwrap();
+    assistant.trigger("u".into(), trigger, "".into(), Box::new(OutboxSink)).await.unwrap();
 }
 
 async fn waiting(assistant: &Assistant) -> usize {
@@ -164,9 +164,12 @@ async fn what_waits_goes_out_before_the_next_answer_and_once() {
     let texts = |replies: &[segue::store::StoredReply]| {
         replies.iter().map(|reply| reply.reply.text.as_deref().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!((texts(&report.earlier), texts(&report.replies)), (vec!["Water it.".into()], vec!["Hi.".into()]));
+    assert_eq!(
+        (texts(&report.earlier_replies), texts(&report.replies)),
+        (vec!["Water it.".into()], vec!["Hi.".into()])
+    );
     assert_eq!(waiting(&assistant).await, 0);
-    assert!(hello(&assistant, &sink).await.earlier.is_empty());
+    assert!(hello(&assistant, &sink).await.earlier_replies.is_empty());
 }
 
 #[tokio::test]
@@ -214,7 +217,7 @@ async fn a_channel_that_reaches_its_users_is_given_what_waits_at_once() {
         let breaks = broken.load(std::sync::atomic::Ordering::SeqCst);
         Some(Box::new(Carries { breaks, ..sink.clone() }))
     };
-    let mut deliveries = std::pin::pin!(assistant.deliveries(&reach));
+    let mut deliveries = std::pin::pin!(assistant.deliver_outbox(&reach));
     assert!(futures::poll!(&mut deliveries).is_pending());
     remind(&assistant).await;
     assert!(futures::poll!(&mut deliveries).is_pending());

@@ -8,7 +8,7 @@ use segue::{
     context::CallContext,
     conversation::{Conversation, Event, EventKind, ExternalTrigger, ReplyEvent, ReplySink, TriggerAction},
     limits,
-    runtime::{Action, Outbox, TurnReport},
+    runtime::{Action, OutboxSink, TurnReport},
     store::{MemoryStore, SqliteStore, Store},
     testing::{ManualClock, ScriptedLlm},
 };
@@ -66,7 +66,7 @@ async fn say(assistant: &Assistant, id: &str) -> TurnReport {
 }
 
 fn nowhere(_: &segue::ids::ConversationId, _: &str) -> Box<dyn ReplySink> {
-    Box::new(Outbox)
+    Box::new(OutboxSink)
 }
 
 /// What waits in the outbox of a conversation.
@@ -81,14 +81,14 @@ async fn reminders_come_at_their_times_and_once() {
     let sets = vec![reminder("late", 90, "rose"), reminder("soon", 30, "fern")];
     let assistant = assistant(Arc::new(MemoryStore::new()), &clock, sets);
     say(&assistant, "u").await;
-    assert_eq!(assistant.fire_due(&nowhere).await.unwrap().map(|at| at.as_micros()), Some(30_000_000));
+    assert_eq!(assistant.fire_due_reminders(&nowhere).await.unwrap().map(|at| at.as_micros()), Some(30_000_000));
     assert_eq!(said(&assistant, "u").await, [""; 0]);
     clock.advance(Duration::from_secs(30));
-    assert_eq!(assistant.fire_due(&nowhere).await.unwrap().map(|at| at.as_micros()), Some(90_000_000));
+    assert_eq!(assistant.fire_due_reminders(&nowhere).await.unwrap().map(|at| at.as_micros()), Some(90_000_000));
     assert_eq!(said(&assistant, "u").await, ["Water the fern."]);
     clock.advance(Duration::from_secs(600));
-    assert_eq!(assistant.fire_due(&nowhere).await.unwrap(), None);
-    assert_eq!(assistant.fire_due(&nowhere).await.unwrap(), None);
+    assert_eq!(assistant.fire_due_reminders(&nowhere).await.unwrap(), None);
+    assert_eq!(assistant.fire_due_reminders(&nowhere).await.unwrap(), None);
     assert_eq!(said(&assistant, "u").await, ["Water the fern.", "Water the rose."]);
     assert!(assistant.replay(&"u".into()).await.unwrap().is_none(), "every event comes out the same");
 }
@@ -104,7 +104,7 @@ async fn reminders_survive_a_restart_and_two_who_fire_fire_each_once() {
     clock.advance(Duration::from_secs(3600));
     let store = open(&path);
     let (one, other) = (assistant(store.clone(), &clock, vec![]), assistant(store, &clock, vec![]));
-    let (first, second) = tokio::join!(one.fire_due(&nowhere), other.fire_due(&nowhere));
+    let (first, second) = tokio::join!(one.fire_due_reminders(&nowhere), other.fire_due_reminders(&nowhere));
     first.and(second).unwrap();
     let mut heard = said(&one, "u").await;
     heard.sort();
@@ -118,10 +118,10 @@ async fn a_reminder_that_was_set_anew_comes_at_its_new_time() {
     let assistant = assistant(Arc::new(MemoryStore::new()), &clock, vec![reminder("a", 30, "fern")]);
     say(&assistant, "u").await;
     clock.advance(Duration::from_secs(31));
-    assistant.fire_due(&nowhere).await.unwrap();
+    assistant.fire_due_reminders(&nowhere).await.unwrap();
     // The same name and the same time once more: it is due at once.
     say(&assistant, "u").await;
-    assistant.fire_due(&nowhere).await.unwrap();
+    assistant.fire_due_reminders(&nowhere).await.unwrap();
     assert_eq!(said(&assistant, "u").await, ["Water the fern.", "Water the fern."]);
 }
 
@@ -129,7 +129,7 @@ async fn a_reminder_that_was_set_anew_comes_at_its_new_time() {
 async fn a_turn_that_sets_a_reminder_wakes_who_waits_for_timers() {
     let clock = ManualClock::new();
     let assistant = assistant(Arc::new(MemoryStore::new()), &clock, vec![reminder("a", 3, "fern")]);
-    let mut timers = std::pin::pin!(assistant.timers(&nowhere));
+    let mut timers = std::pin::pin!(assistant.run_reminders(&nowhere));
     assert!(futures::poll!(&mut timers).is_pending());
     assert_eq!(clock.slept().last(), Some(&limits::REMINDER_POLL_INTERVAL), "with nothing to do it looks now and then");
     say(&assistant, "u").await;
@@ -157,7 +157,7 @@ async fn many_conversations_are_fired_in_portions() {
         say(&assistant, &format!("u{n}")).await;
     }
     clock.advance(Duration::from_secs(1));
-    assert_eq!(assistant.fire_due(&nowhere).await.unwrap(), None);
+    assert_eq!(assistant.fire_due_reminders(&nowhere).await.unwrap(), None);
     for n in 0..crowd {
         assert_eq!(said(&assistant, &format!("u{n}")).await, ["Water the fern."]);
     }
@@ -173,7 +173,7 @@ async fn more_reminders_than_there_are_places_are_left_out() {
     assert_eq!(conversation.reminders.iter().count(), engine::REMINDERS);
     assert!(conversation.reminders.get("r0").is_some());
     let trace = assistant.trace(&"u".into(), None).await.unwrap();
-    let why = serde_json::to_string(&trace[0].why).unwrap();
+    let why = serde_json::to_string(&trace[0].reasons).unwrap();
     assert!(why.contains("reminders are pending already: `r32` is ignored"), "{why}");
 }
 
@@ -209,7 +209,7 @@ async fn a_program_starts_a_flow_once_for_each_id_and_nobody_writes_to_its_chann
     for repeated in [false, true] {
         let sink = Box::new(Keeps(texts.clone()));
         let report = assistant.trigger("u".into(), trigger.clone(), "call-1".into(), sink).await.unwrap();
-        assert_eq!(report.repeated, repeated);
+        assert_eq!(report.is_duplicate, repeated);
         assert_eq!(heard.try_recv().as_deref(), Ok("Water the cactus."));
     }
     let mut forged = IncomingMessage::text("u", "remind me", "(trigger)");
@@ -243,15 +243,15 @@ async fn reminders_that_cannot_be_fired_do_not_keep_others_waiting() {
     let damaged = other.execute(&format!("UPDATE batches SET events = X'00' {ours}"), []).unwrap();
     assert_eq!(damaged, limits::REMINDERS_AT_ONCE + 1);
     clock.advance(Duration::from_secs(1));
-    assistant.fire_due(&nowhere).await.unwrap();
+    assistant.fire_due_reminders(&nowhere).await.unwrap();
     assert_eq!(said(&assistant, "sound").await, ["Water the fern."]);
     // What is repaired is fired when the pause after the failure is over, and not before.
     let whole = "(SELECT kept.events FROM kept WHERE kept.id = batches.id)";
     other.execute(&format!("UPDATE batches SET events = {whole} {ours}"), []).unwrap();
-    assistant.fire_due(&nowhere).await.unwrap();
+    assistant.fire_due_reminders(&nowhere).await.unwrap();
     assert_eq!(said(&assistant, "damaged0").await, [""; 0]);
     clock.advance(limits::REMINDER_BACKOFF);
-    assistant.fire_due(&nowhere).await.unwrap();
+    assistant.fire_due_reminders(&nowhere).await.unwrap();
     assert_eq!(said(&assistant, "damaged0").await, ["Water the fern."]);
     assert_eq!(assistant.store().next_reminders(1).await.unwrap(), []);
 }

@@ -246,7 +246,7 @@ async fn what_was_said_while_nobody_asked_comes_with_the_next_answer() {
     for query in ["", "?stream=sse"] {
         let what = TriggerAction::Flow("offer_speed".into());
         let trigger = ExternalTrigger { action: what, values: Default::default(), reminder: None };
-        let sink = Box::new(segue::runtime::Outbox);
+        let sink = Box::new(segue::runtime::OutboxSink);
         served.assistant.trigger("u1".into(), trigger, "".into(), sink).await.unwrap();
         let answer = served.post(query, &message("track it")).send().await.unwrap().text().await.unwrap();
         let (earlier, own) = (answer.find("How fast?").unwrap(), answer.find("Which parcel?").unwrap());

@@ -257,7 +257,7 @@ async fn a_turn_that_was_not_stored_is_not_answered_with_another_one() {
         faults(&store.appends, [Some(fault)]);
         let (report, seen) = process.say("book it", "").await.unwrap();
         assert_eq!(texts(&report), ["I am booking it.", "It is booked."]);
-        assert!(!report.repeated, "it was not answered before");
+        assert!(!report.is_duplicate, "it was not answered before");
         assert_eq!(seen.texts(), ["I am booking it.", "It is booked."], "each once");
         assert_eq!(process.boats.booked(), 1);
         assert_eq!(store.pending_replies(&"u".into()).await.unwrap(), []);
@@ -310,7 +310,7 @@ async fn a_full_disk_in_the_middle_of_a_tool_keeps_its_outcome_until_it_has_room
     assert!(!report.replies.is_empty());
     let (report, _) = process.say("book it", "m1").await.unwrap();
     assert_eq!(texts(&report), ["I am booking it.", "It is booked."]);
-    assert_eq!((report.repeated, process.boats.booked(), process.model.requests().len()), (true, 1, 3));
+    assert_eq!((report.is_duplicate, process.boats.booked(), process.model.requests().len()), (true, 1, 3));
     process.replays().await;
 }
 
@@ -454,9 +454,9 @@ async fn an_operator_closes_an_open_turn() {
     boats.begun.notified().await;
     let (id, second) = (ConversationId::from("u"), Process::new(&store, &clock, Vec::new()));
     let report = second.assistant.close_turn(&id, TurnNumber(1)).await.unwrap();
-    assert_eq!((texts(&report), report.repeated), (vec!["Perhaps done."], false));
+    assert_eq!((texts(&report), report.is_duplicate), (vec!["Perhaps done."], false));
     assert_eq!(store.pending_replies(&id).await.unwrap().len(), 1, "the message waits in the outbox");
-    assert!(second.assistant.close_turn(&id, TurnNumber(1)).await.unwrap().repeated, "it is closed already");
+    assert!(second.assistant.close_turn(&id, TurnNumber(1)).await.unwrap().is_duplicate, "it is closed already");
     assert_eq!(second.assistant.close_turn(&id, TurnNumber(2)).await.unwrap_err().code(), "S0105");
     second.replays().await;
     running.abort();
@@ -475,7 +475,7 @@ async fn the_messages_of_two_channels_with_one_id_are_two_turns() {
     let process = Process::new(&store, &clock, vec![commands("start flow greet"), commands("start flow greet")]);
     let (report, _) = process.say("hello", "m1").await.unwrap();
     assert_eq!(
-        (report.turn, report.repeated),
+        (report.turn, report.is_duplicate),
         (TurnNumber(2), false),
         "the answer to the other one is none to this one"
     );
@@ -504,7 +504,7 @@ async fn an_erased_conversation_begins_empty() {
     process.assistant.erase(&"u".into()).await.unwrap();
     assert_eq!(store.erases.load(Ordering::SeqCst), 1);
     let (report, _) = process.say("hello", "m1").await.unwrap();
-    assert_eq!((report.turn, report.repeated, texts(&report)), (TurnNumber(1), false, vec!["Hello."]));
+    assert_eq!((report.turn, report.is_duplicate, texts(&report)), (TurnNumber(1), false, vec!["Hello."]));
     let prompt = process.model.requests().pop().unwrap();
     assert!(prompt.messages.iter().all(|message| !message.text().contains("4711")), "nothing erased leaves");
     assert_eq!(store.turns(&"u".into()).await.unwrap().len(), 1);
@@ -557,13 +557,13 @@ async fn a_repeated_message_does_not_wait_for_the_running_turn_and_is_marked_as_
     let id = ConversationId::from("u");
     let mut incoming = IncomingMessage::text("u", "hello", "test");
     incoming.message.message_id = "m1".into();
-    process.assistant.receive(incoming, Box::new(segue::runtime::Outbox)).await.unwrap();
+    process.assistant.receive(incoming, Box::new(segue::runtime::OutboxSink)).await.unwrap();
     assert_eq!(store.pending_replies(&id).await.unwrap().len(), 1);
     let other = process.clone();
     let running = tokio::spawn(async move { other.say("book it", "m2").await.map(|_| ()) });
     boats.begun.notified().await;
     let (report, seen) = process.say("hello", "m1").await.unwrap();
-    assert_eq!((report.repeated, seen.texts()), (true, vec!["Hello.".to_owned()]));
+    assert_eq!((report.is_duplicate, seen.texts()), (true, vec!["Hello.".to_owned()]));
     assert_eq!(
         store.pending_replies(&id).await.unwrap(),
         [],

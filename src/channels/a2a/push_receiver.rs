@@ -18,7 +18,7 @@ use super::{Body, Channel, ChannelService, Inbox, Routes, json, problem, rest::d
 use crate::{
     a2a::{A2aWireFormat, FirstResponse, REPORT_PATH_PREFIX, decode, model::Update},
     channels::registry::{self, ChannelFactory},
-    runtime::{Assistant, Outbox},
+    runtime::{Assistant, OutboxSink},
 };
 
 /// The name of the channel.
@@ -77,7 +77,7 @@ async fn answer(assistant: &Assistant, request: Request<Bytes>) -> Response<Body
     if is_settled {
         let what = TriggerAction::Continue(agent);
         let trigger = ExternalTrigger { action: what, values: Map::new(), reminder: None };
-        let rung = assistant.trigger(id.clone(), trigger, MessageId::from(""), Box::new(Outbox)).await;
+        let rung = assistant.trigger(id.clone(), trigger, MessageId::from(""), Box::new(OutboxSink)).await;
         if let Err(error) = rung {
             tracing::warn!(conversation = %id, code = error.code(), "a report of an agent waits: {error}");
             return problem(StatusCode::SERVICE_UNAVAILABLE, "try again later");

@@ -112,7 +112,10 @@ impl A2aServer {
         let (this, own) = (self.clone(), course.clone());
         let metadata = marked(&names.task, &message);
         let has_push = push.is_some();
-        self.0.assistant.beside().spawn(async move { this.walk(names, text, metadata, has_push, &own).await });
+        self.0
+            .assistant
+            .background_tasks()
+            .spawn(async move { this.walk(names, text, metadata, has_push, &own).await });
         task.status.state = TaskState::Working;
         Ok(Begun { task, course })
     }
@@ -126,7 +129,7 @@ impl A2aServer {
         if let (Some(config), Some(pushes)) = (push, &self.0.pushes) {
             pushes.add(&self.name_of(&task.id), config);
             let (this, id) = (self.clone(), task.id.clone());
-            self.0.assistant.beside().spawn(async move { this.keep_pushes(&id).await });
+            self.0.assistant.background_tasks().spawn(async move { this.keep_pushes(&id).await });
         }
         Ok(Begun { task, course })
     }
@@ -254,7 +257,7 @@ impl A2aServer {
         let internal = |error: crate::store::StoreError| A2aRequestError::new(codes::INTERNAL_ERROR, error.to_string());
         let conversation = self.0.assistant.conversation(&names.conversation).await.map_err(internal)?;
         let own = conversation.latest_message.as_ref().is_some_and(|last| last.message_id.as_str() == names.message);
-        if report.repeated || !own {
+        if report.is_duplicate || !own {
             return self.found(&names.task).await.map(|found| found.task);
         }
         let events =

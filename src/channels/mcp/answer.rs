@@ -25,9 +25,9 @@ pub(super) struct Heard {
 
 impl From<TurnReport> for Heard {
     fn from(report: TurnReport) -> Self {
-        let TurnReport { earlier, replies, failures, session_ended, repeated, .. } = report;
-        let replies = [earlier, replies].concat();
-        Self { replies, has_failures: !failures.is_empty(), ended: session_ended, repeated }
+        let TurnReport { earlier_replies, replies, failures, session_ended, is_duplicate, .. } = report;
+        let replies = [earlier_replies, replies].concat();
+        Self { replies, has_failures: !failures.is_empty(), ended: session_ended, repeated: is_duplicate }
     }
 }
 

@@ -211,11 +211,11 @@ fn a_setting_that_makes_no_sense_keeps_the_channel_closed() {
 fn the_end_of_a_stream_tells_codes_and_no_causes() {
     let report = TurnReport {
         turn: crate::store::TurnNumber(9),
-        earlier: Vec::new(),
+        earlier_replies: Vec::new(),
         replies: Vec::new(),
         failures: vec![crate::runtime::Failure { code: "A0509".into(), reason: "secret host".into() }],
         session_ended: true,
-        repeated: false,
+        is_duplicate: false,
     };
     let text = last_events("u", Form::Events, &Ok(report.clone())).unwrap();
     let lines: Vec<Json> =
@@ -224,7 +224,7 @@ fn the_end_of_a_stream_tells_codes_and_no_causes() {
     assert_eq!(lines[1], json!({"type": "turn_finished", "turn_id": "t_9", "listening": false, "session_ended": true}));
     assert!(!String::from_utf8_lossy(&text).contains("secret"));
     assert_eq!(last_events("u", Form::Lines, &Ok(report)), None);
-    let broken = last_events("u", Form::Sse, &Err(ReceiveError::Broken)).unwrap();
+    let broken = last_events("u", Form::Sse, &Err(ReceiveError::TurnFailed)).unwrap();
     assert!(broken.starts_with(b"event: error\ndata: {"));
 }
 

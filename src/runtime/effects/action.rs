@@ -1,4 +1,4 @@
-//! Custom actions: which class of effect they are, who runs them, and how much of the conversation they see.
+//! Custom actions: their effect class, who runs them, and which events they receive.
 
 use segue_engine::{
     conversation::{ActionCall, ActionOutcome, Conversation, ErrorKind, Event, EventKind, StepError, tracker},
@@ -8,22 +8,19 @@ use segue_engine::{
 
 use super::{EffectHandler, EffectOutput};
 use crate::{
-    actions::{ActionRequest, ActionServer},
+    actions::ActionRequest,
     context::{CallContext, WaitError},
     effect::{Arrival, EffectClass},
     journal::{Step, StepResult},
-    runtime::{
-        project_runtime::{Action, ProjectRuntime},
-        turn::TurnContext,
-    },
+    runtime::{project_runtime::ProjectRuntime, turn::TurnContext},
     store::StoreError,
     tools::invoke::idempotency_key,
 };
 
-/// Events read at first when those of a session are wanted; more are read until its beginning is among them.
+/// Number of events to read first when those of a session are needed. More are read until the start of the session is among them.
 const SESSION_FIRST_READ: usize = 256;
 
-/// The events of a conversation: those of earlier turns, read once when they are first wanted, and those of this turn.
+/// The events of a conversation: those of earlier turns, read on first use, and those of this turn.
 #[derive(Default)]
 pub(in crate::runtime) struct EventHistory {
     stored: tokio::sync::OnceCell<Vec<Event>>,
@@ -56,15 +53,15 @@ async fn run_action(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext)
     let journal = &record.journal;
     let cx = cx.step("action");
     let name = call.name.as_str();
-    let effect = effect_of(runtime, name);
+    let effect = effect_class(runtime, name);
     let step = Step { key: &cx.key, kind: "action", class: effect, request: name };
     let inner = cx.for_effect(effect);
-    let done = match journal.once(step, perform(call, turn, &inner)).await {
+    let done = match journal.once(step, dispatch(call, turn, &inner)).await {
         Ok(StepResult::Performed(outcome) | StepResult::Replayed(outcome)) => Ok(outcome),
         Ok(StepResult::Unknown) => {
-            let message = "it may have run before an interruption; what came of it is not known";
-            let told = ActionOutcome::Failed(StepError::in_doubt("unknown", message));
-            journal.record_outcome(&cx.key, &told).await.map(|()| told)
+            let message = "it may have run before an interruption; its outcome is unknown";
+            let outcome = ActionOutcome::Failed(StepError::in_doubt("unknown", message));
+            journal.record_outcome(&cx.key, &outcome).await.map(|()| outcome)
         }
         Err(error) => Err(error),
     };
@@ -72,25 +69,25 @@ async fn run_action(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext)
     if let ActionOutcome::Failed(error) = &mut outcome
         && !effect.in_doubt(Arrival::Possible)
     {
-        // It may be repeated, or changes nothing: there is nothing to be unsure of.
+        // A read or idempotent action can be repeated, so it is not in doubt.
         error.kind = ErrorKind::Failed;
     }
     outcome
 }
 
-/// What the author says the action does; `write` where nothing is said.
-fn effect_of(runtime: &ProjectRuntime, name: &str) -> EffectClass {
+/// The effect class that the project declares for an action; `write` without a declaration.
+fn effect_class(runtime: &ProjectRuntime, name: &str) -> EffectClass {
     let effects = runtime.project.endpoints.action_endpoint.as_ref().map(|endpoint| &endpoint.effects);
     effects.and_then(|effects| EffectClass::from_name(effects.get(name)?)).unwrap_or_default()
 }
 
-async fn perform(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext) -> ActionOutcome {
+async fn dispatch(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext) -> ActionOutcome {
     let TurnContext { runtime, conversation, history, events: so_far, number, .. } = *turn;
     if let Some(action) = runtime.actions.get(call.name.as_str()) {
-        return run_registered(&**action, conversation, cx).await;
+        return cx.wait(action.run(conversation, cx)).await.unwrap_or_else(stopped_outcome);
     }
     let Some(server) = runtime.action_server.as_ref().filter(|_| !runtime.offline) else {
-        let message = "nobody runs it: `endpoints.yml` has no `action_endpoint`, and the program registered none";
+        let message = "no program runs it: `endpoints.yml` has no `action_endpoint`, and no action is registered";
         return ActionOutcome::Failed(StepError::new("not_configured", message));
     };
     let events = match history.events(server.tracker_events(), runtime, conversation, so_far).await {
@@ -102,43 +99,34 @@ async fn perform(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext) ->
     let key = idempotency_key(conversation.id.as_str(), number.0, cx);
     let request =
         ActionRequest { action: &call.name, conversation: &conversation.id, tracker: &state, idempotency_key: &key };
-    run_on_server(&**server, request, cx).await
+    // A server may ignore the deadline of the request, so the wait for it has the same deadline.
+    cx.wait(server.run(request, cx)).await.unwrap_or_else(stopped_outcome)
 }
 
-/// An action that the program registered.
-async fn run_registered(action: &dyn Action, conversation: &Conversation, cx: &CallContext) -> ActionOutcome {
-    cx.wait(action.run(conversation, cx)).await.unwrap_or_else(stopped)
-}
-
-/// Servers of others may ignore the deadline that they are given: then they are dropped.
-async fn run_on_server(server: &dyn ActionServer, request: ActionRequest<'_>, cx: &CallContext) -> ActionOutcome {
-    cx.wait(server.run(request, cx)).await.unwrap_or_else(stopped)
-}
-
-fn stopped(stopped: WaitError) -> ActionOutcome {
-    let code = match stopped {
+fn stopped_outcome(error: WaitError) -> ActionOutcome {
+    let code = match error {
         WaitError::DeadlinePassed => "timeout",
         WaitError::Cancelled => "cancelled",
     };
-    ActionOutcome::Failed(StepError::in_doubt(code, format!("{stopped}; whether it did anything is not known")))
+    ActionOutcome::Failed(StepError::in_doubt(code, format!("{error}; whether it did anything is not known")))
 }
 
 impl EventHistory {
-    /// The events that are wanted, oldest first.
+    /// The requested events, oldest first.
     async fn events<'e>(
         &'e self,
-        wants: TrackerEvents,
+        wanted: TrackerEvents,
         runtime: &ProjectRuntime,
         conversation: &Conversation,
         so_far: &'e [Event],
     ) -> Result<Vec<&'e Event>, StoreError> {
-        let stored = self.stored.get_or_try_init(|| read(wants, runtime, conversation, so_far)).await?;
+        let stored = self.stored.get_or_try_init(|| read_events(wanted, runtime, conversation, so_far)).await?;
         let mut events: Vec<&Event> = stored.iter().chain(so_far).collect();
-        let from = match wants {
+        let from = match wanted {
             TrackerEvents::All => 0,
             TrackerEvents::Latest(most) => {
-                let told = events.iter().enumerate().rev().filter(|(_, event)| tracker::is_exported(&event.kind));
-                told.map(|(at, _)| at).take(most).last().unwrap_or(events.len())
+                let exported = events.iter().enumerate().rev().filter(|(_, event)| tracker::is_exported(&event.kind));
+                exported.map(|(at, _)| at).take(most).last().unwrap_or(events.len())
             }
             TrackerEvents::Session => session_start(events.iter().copied()).unwrap_or(0),
         };
@@ -147,17 +135,17 @@ impl EventHistory {
     }
 }
 
-/// Reads as many stored events as are wanted.
-async fn read(
-    wants: TrackerEvents,
+/// Reads the stored events that are needed.
+async fn read_events(
+    wanted: TrackerEvents,
     runtime: &ProjectRuntime,
     conversation: &Conversation,
     so_far: &[Event],
 ) -> Result<Vec<Event>, StoreError> {
     let store = &runtime.store;
-    match wants {
+    match wanted {
         TrackerEvents::All => store.latest_events(&conversation.id, usize::MAX).await,
-        // Some of them have no form in the tracker format: fewer than every second.
+        // Some events have no form in the tracker format: fewer than half.
         TrackerEvents::Latest(most) => store.latest_events(&conversation.id, most.saturating_mul(2)).await,
         TrackerEvents::Session if session_start(so_far.iter()).is_some() => Ok(Vec::new()),
         TrackerEvents::Session => {
@@ -173,7 +161,7 @@ async fn read(
     }
 }
 
-/// Where the newest session begins: at its action, which stands right before `session_started`.
+/// The index at which the newest session begins: that of its action, directly before `session_started`.
 fn session_start<'e>(events: impl DoubleEndedIterator<Item = &'e Event> + ExactSizeIterator) -> Option<usize> {
     let mut events = events.enumerate().rev();
     let (at, _) = events.find(|(_, event)| matches!(event.kind, EventKind::SessionStarted))?;

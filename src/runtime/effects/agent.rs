@@ -1,4 +1,4 @@
-//! A flow calls an agent, or a message continues one: the agent runs until it waits, ends or fails.
+//! Agent runs: an agent runs until it waits for the user, ends or fails.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -22,14 +22,14 @@ use crate::{
     tools::{ToolHandler, registry::ToolSet},
 };
 
-/// Who runs an agent; decided when the project is loaded.
+/// How an agent runs; decided when the assistant is built.
 #[derive(Clone)]
 pub(in crate::runtime) enum AgentExecutor {
-    /// Our own loop of model and tools.
+    /// By the built-in agent loop.
     Loop(Arc<ReactAgent>),
-    /// An agent of another program, over A2A.
+    /// As a remote agent, over A2A.
     Remote,
-    /// An agent written in Rust.
+    /// By a custom agent in Rust.
     Custom(Arc<dyn Agent>),
 }
 
@@ -70,7 +70,7 @@ async fn run_agent(
     };
     let hooks = match runtime.hooks.get(name) {
         None => None,
-        // Boxed, as the way to remote agents: few runs take it, and its future is large.
+        // Boxed like remote agents: few runs have hooks, and the future is large.
         Some(source) => {
             match Box::pin(hooks::open(source, runtime.offline, &record.journal, &cx.step("hooks"))).await {
                 Ok(hooks) => hooks,
@@ -92,7 +92,7 @@ async fn run_agent(
     }
 }
 
-/// Adds the tools to the task of an agent that works here. `Err`: it cannot work without those that are missing.
+/// Adds the tools to the request of an agent that runs in this process. `Err` if it cannot run because its servers are unavailable.
 async fn with_tools<'a>(
     task: AgentRequest<'a>,
     turn: &TurnContext<'_>,
@@ -105,7 +105,7 @@ async fn with_tools<'a>(
     Ok(AgentRequest { tools, mcp_meta: Arc::new(turn.runtime.meta(turn.conversation)), ..task })
 }
 
-/// An agent written in Rust: its model and its tools are recorded; its outcome is recorded as a whole besides.
+/// Runs a custom agent. Its model and tool calls are recorded, and its outcome as a whole.
 async fn run_custom(
     agent: &dyn Agent,
     task: &AgentRequest<'_>,
@@ -143,7 +143,7 @@ async fn tools_of(
     tool_list::tools(definition, &own, &reserved, turn, &model, &cx.step("tools")).await
 }
 
-/// Why an agent cannot work, where it has no tool because its servers do not answer.
+/// Why an agent cannot run: it has no tool, because its servers are unavailable.
 fn no_tools_reason(definition: &AgentDef, tools: &ToolSet, runtime: &ProjectRuntime) -> Option<String> {
     if !tools.entries().is_empty() || runtime.offline {
         return None;
@@ -153,7 +153,7 @@ fn no_tools_reason(definition: &AgentDef, tools: &ToolSet, runtime: &ProjectRunt
     (!down.is_empty()).then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
 }
 
-/// An agent that did not run.
+/// The outcome of an agent that did not run.
 pub(in crate::runtime) fn failed_outcome(call: &AgentCall, code: &str, reason: String) -> AgentOutcome {
     AgentOutcome {
         status: AgentStatus::Failed { code: code.into(), reason },

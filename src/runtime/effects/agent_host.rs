@@ -1,4 +1,4 @@
-//! Services for one agent run: recorded notes, response texts, warnings for operators.
+//! The services of the runtime for one agent run: recorded values, response texts, warnings for operators.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,18 +14,18 @@ use crate::{
     runtime::turn::{TurnContext, TurnFailures},
 };
 
-/// The services of one run.
+/// The services for one run.
 pub(in crate::runtime) struct TurnAgentHost<'a> {
     turn: &'a TurnContext<'a>,
     warnings: Mutex<TurnFailures>,
 }
 
 impl<'a> TurnAgentHost<'a> {
-    /// For a run in this conversation.
+    /// For a run in this turn.
     pub(in crate::runtime) fn new(turn: &'a TurnContext<'a>) -> Self {
         Self { turn, warnings: Mutex::default() }
     }
-    /// What operators should know.
+    /// The warnings for operators.
     pub(in crate::runtime) fn warnings(self) -> TurnFailures {
         self.warnings.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -35,7 +35,7 @@ impl AgentHost for TurnAgentHost<'_> {
     fn once<'a>(&'a self, cx: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
         Box::pin(async move {
             let step = Step { key: &cx.key, kind: "note", class: EffectClass::Read, request: "" };
-            // What cannot be noted is decided anew, should the turn run again.
+            // A value that cannot be recorded is computed again if the turn runs again.
             match self.turn.record.journal.once(step, work).await {
                 Ok(StepResult::Replayed(noted)) => Some(noted),
                 Ok(StepResult::Performed(_) | StepResult::Unknown) | Err(_) => None,

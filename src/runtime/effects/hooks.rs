@@ -1,4 +1,4 @@
-//! Hooks behind the journal: what one gave is recorded, so a turn that runs again gets the same without asking.
+//! Agent hooks through the journal: their results are recorded, and used when the turn runs again.
 
 use std::sync::Arc;
 
@@ -18,29 +18,28 @@ use crate::{
     tools::Tool,
 };
 
-/// Where the hooks of an agent are.
+/// Where the hooks of an agent come from.
 #[derive(Clone)]
 pub(in crate::runtime) enum HookSource {
-    /// Registered.
+    /// Registered in Rust.
     Registered(Arc<dyn AgentHooks>),
-    /// Behind an address.
+    /// A hook server.
     Server(Arc<HookServer>),
-    /// A class of Python that nobody registered anything for: the agent works without.
+    /// A Python class without registered hooks: the agent runs without hooks.
     PythonClass,
-    /// DiscardingSink: why.
+    /// Not registered. Contains the problem and its fix.
     Missing(Arc<str>),
 }
 
-/// Hooks that change nothing: they stand for those of another program while its record is replayed, and what the record has not
-/// was changed by nobody.
+/// Hooks that change nothing. They replace hooks that this program does not have, while a conversation of another program is replayed.
 struct NoopHooks;
 
 impl AgentHooks for NoopHooks {}
 
-/// The hooks of an agent for one run, where it has any.
+/// The hooks of an agent for one run, if it has any.
 ///
 /// # Errors
-/// [`HookError`] when they are missing, or a hook server does not say what it has.
+/// [`HookError`] if they are not registered, or the hook server does not describe its hooks.
 pub(in crate::runtime) async fn open(
     source: &HookSource,
     offline: bool,
@@ -51,37 +50,39 @@ pub(in crate::runtime) async fn open(
         HookSource::Registered(hooks) => hooks.clone(),
         HookSource::PythonClass | HookSource::Missing(_) if offline => {
             let inner = Arc::new(NoopHooks);
-            return Ok(Some(Arc::new(JournaledHooks { inner, is_absent: true, journal: journal.clone() })));
+            return Ok(Some(Arc::new(JournaledHooks { inner, is_placeholder: true, journal: journal.clone() })));
         }
         HookSource::PythonClass => return Ok(None),
         HookSource::Missing(problem) => return Err(HookError(problem.to_string())),
         HookSource::Server(server) => {
             let step = Step { key: &cx.key, kind: "hook", class: EffectClass::Read, request: "describe" };
-            let described = journal.once_if_ok(step, server.describe(cx)).await.map_err(refused)??;
-            let description: HookServerInfo = described.into_outcome().map_err(refused)?;
+            let described = journal.once_if_ok(step, server.describe(cx)).await.map_err(journal_error)??;
+            let description: HookServerInfo = described.into_outcome().map_err(journal_error)?;
             Arc::new(server.hooks(description))
         }
     };
-    Ok(Some(Arc::new(JournaledHooks { inner, is_absent: false, journal: journal.clone() })))
+    Ok(Some(Arc::new(JournaledHooks { inner, is_placeholder: false, journal: journal.clone() })))
 }
 
-/// Hooks whose answers are recorded.
+/// Hooks whose results are recorded.
 struct JournaledHooks {
     inner: Arc<dyn AgentHooks>,
-    /// Whether the inner ones only stand for others.
-    is_absent: bool,
+    /// Whether `inner` only replaces hooks that this program does not have.
+    is_placeholder: bool,
     journal: EffectJournal,
 }
 
-/// The record of one call.
+/// The record of one hook call.
 #[derive(Serialize, Deserialize)]
 struct RecordedHookResult<T> {
-    said: Vec<Arc<str>>,
+    /// The texts that the hook sent to the user.
+    #[serde(rename = "said")]
+    texts: Vec<Arc<str>>,
     result: Result<T, String>,
 }
 
 impl JournaledHooks {
-    /// Asks a hook, once.
+    /// Calls a hook once.
     async fn once<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
@@ -89,15 +90,15 @@ impl JournaledHooks {
         cx: &HookContext,
     ) -> Result<T, HookError> {
         let step = hook_step(name, cx);
-        if self.is_absent && self.journal.status(step) == StepStatus::ReplayOnly {
+        if self.is_placeholder && self.journal.status(step) == StepStatus::ReplayOnly {
             return work.await;
         }
-        let asked = async { RecordedHookResult { result: work.await.map_err(|error| error.0), said: cx.said() } };
-        taken(self.journal.once(step, asked).await.map_err(refused)?, cx)
+        let recording = async { RecordedHookResult { result: work.await.map_err(|error| error.0), texts: cx.said() } };
+        replay_texts(self.journal.once(step, recording).await.map_err(journal_error)?, cx)
     }
 
-    /// As [`once`](Self::once), for a hook that may change nothing: where it also said nothing, nothing is recorded, and a
-    /// replay does not ask it.
+    /// [`once`](Self::once) for a hook that rarely changes something. If it changed nothing and sent no text, nothing is recorded, and
+    /// a replay does not call it.
     async fn once_if_changed<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
@@ -108,55 +109,55 @@ impl JournaledHooks {
         if self.journal.status(step) == StepStatus::ReplayOnly {
             return Ok(None);
         }
-        let asked = async {
-            let (result, said) = (work.await, cx.said());
+        let recording = async {
+            let (result, texts) = (work.await, cx.said());
             match result {
-                Ok(None) if said.is_empty() => Err(Unchanged),
-                result => Ok(RecordedHookResult { result: result.map_err(|error| error.0), said }),
+                Ok(None) if texts.is_empty() => Err(NothingToRecord),
+                result => Ok(RecordedHookResult { result: result.map_err(|error| error.0), texts }),
             }
         };
-        match self.journal.once_if_ok(step, asked).await.map_err(refused)? {
-            Ok(recorded) => taken(recorded, cx),
-            Err(Unchanged) => Ok(None),
+        match self.journal.once_if_ok(step, recording).await.map_err(journal_error)? {
+            Ok(recorded) => replay_texts(recorded, cx),
+            Err(NothingToRecord) => Ok(None),
         }
     }
 
-    /// The same for a hook that only says something.
-    async fn once_if_said(&self, name: &str, work: impl Future<Output = HookResult>, cx: &HookContext) -> HookResult {
+    /// [`once_if_changed`](Self::once_if_changed) for a hook that can only send texts.
+    async fn once_if_texts(&self, name: &str, work: impl Future<Output = HookResult>, cx: &HookContext) -> HookResult {
         let work = async { work.await.map(|()| None::<()>) };
         self.once_if_changed(name, work, cx).await.map(|_| ())
     }
 }
 
-/// A hook changed nothing and said nothing.
-struct Unchanged;
+/// A hook changed nothing and sent no text.
+struct NothingToRecord;
 
-/// What a hook gave; what it said is said again where it is read from the record.
-fn taken<T>(recorded: StepResult<RecordedHookResult<T>>, cx: &HookContext) -> Result<T, HookError> {
+/// The result of a hook. Texts of a replayed result are sent again.
+fn replay_texts<T>(recorded: StepResult<RecordedHookResult<T>>, cx: &HookContext) -> Result<T, HookError> {
     if let StepResult::Replayed(recorded) = &recorded {
-        recorded.said.iter().for_each(|text| cx.say(text.clone()));
+        recorded.texts.iter().for_each(|text| cx.say(text.clone()));
     }
-    recorded.into_outcome().map_err(refused)?.result.map_err(HookError)
+    recorded.into_outcome().map_err(journal_error)?.result.map_err(HookError)
 }
 
 fn hook_step<'a>(name: &'a str, cx: &'a HookContext) -> Step<'a> {
     Step { key: &cx.cx.key, kind: "hook", class: EffectClass::Read, request: name }
 }
 
-fn refused(error: JournalError) -> HookError {
+fn journal_error(error: JournalError) -> HookError {
     HookError(error.to_string())
 }
 
 #[async_trait]
 impl AgentHooks for JournaledHooks {
     async fn before_run(&self, cx: &HookContext) -> HookResult {
-        self.once_if_said("before_run", self.inner.before_run(cx), cx).await
+        self.once_if_texts("before_run", self.inner.before_run(cx), cx).await
     }
     async fn after_run(&self, cx: &HookContext) -> HookResult {
-        self.once_if_said("after_run", self.inner.after_run(cx), cx).await
+        self.once_if_texts("after_run", self.inner.after_run(cx), cx).await
     }
     async fn process_input(&self, input: &mut AgentInput, cx: &HookContext) -> HookResult {
-        // What stays as it was is not written down again at every turn.
+        // An unchanged input is not recorded.
         let work = async {
             let mut changed = input.clone();
             self.inner.process_input(&mut changed, cx).await?;
@@ -211,5 +212,22 @@ impl AgentHooks for JournaledHooks {
     }
     async fn prompt(&self, usual: &str, input: &AgentInput, cx: &HookContext) -> Result<Option<String>, HookError> {
         self.once_if_changed("prompt", self.inner.prompt(usual, input, cx), cx).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Stored journals contain these names.
+    #[test]
+    fn field_names_of_stored_hook_results_do_not_change() {
+        let stored = json!({"said": ["One moment."], "result": {"Ok": 1}});
+        let read: RecordedHookResult<u32> = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), stored);
     }
 }

@@ -1,5 +1,5 @@
-//! What a tool asks back is answered from the conversation: a form from slots, a request for our model by the model of
-//! the turn, within its budget. Nothing is asked of the user here; a call step whose tool lacks something asks by its flow.
+//! Answers the requests of MCP servers during a tool call: elicitation from slots, sampling with the model of the turn within its
+//! budget. The user is not asked here; a flow step collects the missing slots instead.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,32 +29,32 @@ use crate::{
     },
 };
 
-/// The servers that may ask something in the middle of a call, and who answers them. Mostly there is none.
+/// The MCP servers that may send requests during a call; most projects have none.
 pub(in crate::runtime) struct McpCallbacks(Vec<McpCallbackServer>);
 
-/// A server that may ask.
+/// A server that may send requests.
 struct McpCallbackServer {
     server: ServerName,
-    fields: Arc<Fields>,
+    fields: Arc<FieldValues>,
     llm: Option<Arc<dyn Llm>>,
 }
 
 impl McpCallbacks {
-    /// Those of the project, with the values of slots as they are now.
-    pub(in crate::runtime) fn of(turn: &TurnContext<'_>, llm: &Arc<dyn Llm>) -> Self {
+    /// The servers of the project, with the current values of slots.
+    pub(in crate::runtime) fn new(turn: &TurnContext<'_>, llm: &Arc<dyn Llm>) -> Self {
         let TurnContext { runtime, conversation, .. } = *turn;
         let servers = runtime.project.endpoints.mcp_servers.iter();
-        let asking = servers.filter(|(_, def)| def.sampling || !def.elicitation.is_empty()).map(|(name, def)| {
+        let servers = servers.filter(|(_, def)| def.sampling || !def.elicitation.is_empty()).map(|(name, def)| {
             McpCallbackServer {
                 server: name.clone(),
-                fields: Arc::new(fields(def, runtime, conversation)),
+                fields: Arc::new(field_values(def, runtime, conversation)),
                 llm: def.sampling.then(|| llm.clone()),
             }
         });
-        Self(asking.collect())
+        Self(servers.collect())
     }
 
-    /// The tool, with somebody to ask where its server may do so.
+    /// The tool, with a handler for requests if its server may send any.
     pub(in crate::runtime) fn with_callbacks(
         &self,
         tool: Arc<dyn ToolHandler>,
@@ -66,8 +66,12 @@ impl McpCallbacks {
     }
 }
 
-/// A call step's result with slots in place of the fields that its tool wants.
-pub(in crate::runtime) fn slots(result: ToolResult, server: &ServerName, runtime: &ProjectRuntime) -> ToolResult {
+/// The result of a flow's tool call, with slots in place of the fields that the tool asked for.
+pub(in crate::runtime) fn needed_slots(
+    result: ToolResult,
+    server: &ServerName,
+    runtime: &ProjectRuntime,
+) -> ToolResult {
     let ToolResult::NeedsInput { reason, slots: fields } = result else { return result };
     let elicitation = runtime.project.endpoints.mcp_servers.get(server).map(|def| &def.elicitation);
     let slot = |field: &SlotName| elicitation?.get(field.as_str()).cloned();
@@ -75,8 +79,8 @@ pub(in crate::runtime) fn slots(result: ToolResult, server: &ServerName, runtime
         Some(slots) => match slots.first().filter(|slot| !can_be_asked(slot, runtime)) {
             None => ToolResult::NeedsInput { reason, slots },
             Some(slot) => {
-                let lacks = format!("there is neither `utter_ask_{slot}` nor `action_ask_{slot}` to ask for it");
-                ToolResult::Failed { reason: format!("{reason} {lacks}") }
+                let problem = format!("there is neither `utter_ask_{slot}` nor `action_ask_{slot}` to ask for it");
+                ToolResult::Failed { reason: format!("{reason} {problem}") }
             }
         },
         None => ToolResult::Failed { reason },
@@ -88,24 +92,24 @@ fn can_be_asked(slot: &SlotName, runtime: &ProjectRuntime) -> bool {
         || runtime.project.lists_action(&format!("action_ask_{slot}"))
 }
 
-fn fields(def: &McpServerDef, runtime: &ProjectRuntime, conversation: &Conversation) -> Fields {
+fn field_values(def: &McpServerDef, runtime: &ProjectRuntime, conversation: &Conversation) -> FieldValues {
     let initial = |slot: &SlotName| runtime.project.slot(slot.as_str()).map(|slot| &slot.initial);
     let value =
         |slot: &SlotName| conversation.slots.get(slot.as_str()).or_else(|| initial(slot)).cloned().unwrap_or_default();
     def.elicitation.iter().map(|(field, slot)| (field.clone(), (slot.clone(), value(slot)))).collect()
 }
 
-/// A tool whose server may ask. It stands outside of the record of its call: what our model was asked meanwhile is a part of
-/// that call, and only what it used is recorded beside it.
+/// A tool whose server may send requests. It wraps the recorded tool: sampling is part of the recorded call, and only its usage is
+/// recorded separately.
 struct ToolWithCallbacks {
     tool: Arc<dyn ToolHandler>,
-    fields: Arc<Fields>,
+    fields: Arc<FieldValues>,
     llm: Option<Arc<dyn Llm>>,
     record: TurnRecord,
 }
 
-/// By field: the slot that answers it, and its value.
-type Fields = IndexMap<String, (SlotName, Json)>;
+/// By field of the form: the slot that answers it, and its value.
+type FieldValues = IndexMap<String, (SlotName, Json)>;
 
 #[async_trait]
 impl ToolHandler for ToolWithCallbacks {
@@ -122,81 +126,82 @@ impl ToolHandler for ToolWithCallbacks {
         self.tool.most()
     }
     async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
-        let known = Arc::new(CallbackState {
+        let handler = Arc::new(CallbackHandler {
             fields: self.fields.clone(),
             llm: self.llm.clone(),
             record: self.record.clone(),
             samples: Mutex::default(),
         });
-        let outcome = self.tool.call(arguments, &ToolCallContext { inquired: Some(known.clone()), ..cx.clone() }).await;
+        let outcome =
+            self.tool.call(arguments, &ToolCallContext { inquired: Some(handler.clone()), ..cx.clone() }).await;
         if self.llm.is_some() {
-            self.record_sampling(&known, &cx.cx.step("samples")).await;
+            self.record_sampling(&handler, &cx.cx.step("samples")).await;
         }
         outcome
     }
 }
 
 impl ToolWithCallbacks {
-    /// Counts what our model used, as it was or as it is recorded.
-    async fn record_sampling(&self, known: &CallbackState, cx: &CallContext) {
-        let samples = async { std::mem::take(&mut *known.samples.lock().unwrap_or_else(PoisonError::into_inner)) };
-        match self.record.journal.once(samples_of(cx), samples).await {
-            Ok(StepResult::Performed(samples)) => self.record.usage.sampled(&samples, false),
-            Ok(StepResult::Replayed(samples)) => self.record.usage.sampled(&samples, true),
-            // The same journal refused the call itself, which said so.
+    /// Records and counts the usage of sampling during a call.
+    async fn record_sampling(&self, handler: &CallbackHandler, cx: &CallContext) {
+        let samples = async { std::mem::take(&mut *handler.samples.lock().unwrap_or_else(PoisonError::into_inner)) };
+        match self.record.journal.once(sampling_step(cx), samples).await {
+            Ok(StepResult::Performed(samples)) => self.record.usage.record_sampling(&samples, false),
+            Ok(StepResult::Replayed(samples)) => self.record.usage.record_sampling(&samples, true),
+            // The same journal has failed the call itself.
             Ok(StepResult::Unknown) | Err(_) => {}
         }
     }
 }
 
-/// The same for a call whose result was read from the record: the call itself is not made again.
+/// Counts the recorded usage of a call whose result comes from the record: the call is not made again.
 pub(in crate::runtime) async fn replay_sampling(server: &ServerName, turn: &TurnContext<'_>, call: &CallContext) {
     let TurnContext { runtime, record, .. } = *turn;
     let def = runtime.project.endpoints.mcp_servers.get(server);
     if def.is_some_and(|def| def.sampling)
         && let Some(recorded) =
-            record.journal.recorded_outcome::<Vec<ModelUsage>>(samples_of(&call.step("samples"))).await
+            record.journal.recorded_outcome::<Vec<ModelUsage>>(sampling_step(&call.step("samples"))).await
     {
-        record.usage.sampled(&recorded, true);
+        record.usage.record_sampling(&recorded, true);
     }
 }
 
-/// The step that records what our model used during a call.
-fn samples_of(cx: &CallContext) -> Step<'_> {
+/// The step that records the usage of sampling during a call.
+fn sampling_step(cx: &CallContext) -> Step<'_> {
     Step { key: &cx.key, kind: "samples", class: EffectClass::Read, request: "" }
 }
 
-/// What is known when the call begins.
-struct CallbackState {
-    fields: Arc<Fields>,
+/// Answers the requests of the server during one call.
+struct CallbackHandler {
+    fields: Arc<FieldValues>,
     llm: Option<Arc<dyn Llm>>,
     record: TurnRecord,
-    /// What our model used.
+    /// The usage of sampling.
     samples: Mutex<Vec<ModelUsage>>,
 }
 
-impl ClientRequestHandler for CallbackState {
-    /// A field is answered by its slot, else by the default that the form gives, else left out where the form allows it. A
-    /// form that needs anything else is declined: the server may ask for what its entry names, and for nothing more.
-    fn form(&self, inquiry: &ElicitationRequest) -> ElicitationResponse {
+impl ClientRequestHandler for CallbackHandler {
+    /// Fills each field from its slot, else from the default of the form; optional fields may be omitted. A form that requires other
+    /// fields is declined: a server gets only the slots that its entry names.
+    fn form(&self, request: &ElicitationRequest) -> ElicitationResponse {
         let none = Map::new();
-        let asked = inquiry.schema.get("properties").and_then(Json::as_object).unwrap_or(&none);
-        let needed = |field: &str| {
-            let list = inquiry.schema.get("required").and_then(Json::as_array);
+        let properties = request.schema.get("properties").and_then(Json::as_object).unwrap_or(&none);
+        let is_required = |field: &str| {
+            let list = request.schema.get("required").and_then(Json::as_array);
             list.is_some_and(|list| list.iter().any(|name| name == field))
         };
         let (mut content, mut missing) = (Map::new(), Vec::new());
-        for (field, schema) in asked {
+        for (field, schema) in properties {
             match (self.fields.get(field), schema.get("default")) {
                 (Some((_, value)), _) if matches_schema(value, schema) => {
                     content.insert(field.clone(), as_integer(value, schema));
                 }
-                (known, Some(default)) if known.is_none_or(|(_, value)| value.is_null()) => {
+                (slot, Some(default)) if slot.is_none_or(|(_, value)| value.is_null()) => {
                     content.insert(field.clone(), default.clone());
                 }
                 (Some(_), _) => missing.push(field.clone()),
-                (None, _) if needed(field) => {
-                    tracing::warn!(server = %inquiry.server, field, "a server asks for what its entry does not name");
+                (None, _) if is_required(field) => {
+                    tracing::warn!(server = %request.server, field, "an MCP server asks for a field that its entry does not name");
                     return ElicitationResponse::Decline;
                 }
                 (None, _) => {}
@@ -208,18 +213,18 @@ impl ClientRequestHandler for CallbackState {
     fn sample<'a>(&'a self, params: Json, cx: &'a CallContext) -> BoxFuture<'a, Result<Json, String>> {
         Box::pin(async move {
             let llm = self.llm.as_ref().ok_or("sampling is not allowed")?;
-            let request = request(&params)?;
+            let request = sampling_request(&params)?;
             let cx = cx.step("sample");
-            let refused = |_| "our model gave no answer".to_owned();
-            self.record.usage.model_called(&cx.key, &request).map_err(refused)?;
-            let answer = llm.chat(request, &cx).await.map_err(refused)?.finish().await.map_err(refused)?;
+            let failed = |_| "the model gave no response".to_owned();
+            self.record.usage.model_called(&cx.key, &request).map_err(failed)?;
+            let answer = llm.chat(request, &cx).await.map_err(failed)?.finish().await.map_err(failed)?;
             self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(ModelUsage::single(answer.usage));
-            Ok(result(&answer, &llm.profile().model))
+            Ok(sampling_result(&answer, &llm.profile().model))
         })
     }
 }
 
-/// Whether a value is an answer to a field of this schema.
+/// Whether a value is valid for a field with this schema.
 fn matches_schema(value: &Json, schema: &Json) -> bool {
     if value.is_null() {
         return false;
@@ -228,17 +233,17 @@ fn matches_schema(value: &Json, schema: &Json) -> bool {
     ArgumentCheck::compile_any(&schema).is_ok_and(|check| check.problems(&json!({"it": value})).is_empty())
 }
 
-/// A slot's number is a fraction by nature; a field may want it whole.
+/// Slots contain numbers as fractions; a field of type `integer` gets an integer if there is no fraction.
 fn as_integer(value: &Json, schema: &Json) -> Json {
-    let whole = schema.get("type").and_then(Json::as_str) == Some("integer");
-    match value.as_f64().filter(|number| whole && number.fract() == 0.0 && number.abs() < 9e15) {
+    let is_integer = schema.get("type").and_then(Json::as_str) == Some("integer");
+    match value.as_f64().filter(|number| is_integer && number.fract() == 0.0 && number.abs() < 9e15) {
         Some(number) => Json::from(number as i64),
         None => value.clone(),
     }
 }
 
-/// The request that `sampling/createMessage` means: text alone, and no tools.
-fn request(params: &Json) -> Result<ChatRequest, String> {
+/// The model request for the parameters of MCP's `sampling/createMessage`. Only texts are supported, no tools.
+fn sampling_request(params: &Json) -> Result<ChatRequest, String> {
     let mut messages = Vec::new();
     if let Some(prompt) = params.get("systemPrompt").and_then(Json::as_str) {
         messages.push(ChatMessage::system(prompt));
@@ -254,23 +259,24 @@ fn request(params: &Json) -> Result<ChatRequest, String> {
     if messages.is_empty() || bytes > limits::MCP_SAMPLE {
         return Err(format!("a request holds 1 to {} bytes of text", limits::MCP_SAMPLE));
     }
-    let asked = params.get("maxTokens").and_then(Json::as_u64).and_then(|tokens| u32::try_from(tokens).ok());
+    let max_tokens = params.get("maxTokens").and_then(Json::as_u64).and_then(|tokens| u32::try_from(tokens).ok());
     let mut request = ChatRequest::new(Purpose::SAMPLING, messages);
-    request.max_tokens = Some(asked.unwrap_or(limits::MCP_SAMPLE_TOKENS).min(limits::MCP_SAMPLE_TOKENS));
+    request.max_tokens = Some(max_tokens.unwrap_or(limits::MCP_SAMPLE_TOKENS).min(limits::MCP_SAMPLE_TOKENS));
     request.temperature = params.get("temperature").and_then(Json::as_f64);
     Ok(request)
 }
 
 fn text_of(content: Option<&Json>) -> Option<String> {
-    let runtime = match content? {
-        Json::Array(runtime) => runtime.clone(),
-        one => vec![one.clone()],
+    let parts = match content? {
+        Json::Array(parts) => parts.as_slice(),
+        part => std::slice::from_ref(part),
     };
-    let texts: Option<Vec<String>> = runtime.iter().map(|part| Some(part.get("text")?.as_str()?.to_owned())).collect();
+    let texts: Option<Vec<&str>> = parts.iter().map(|part| part.get("text")?.as_str()).collect();
     texts.map(|texts| texts.join("\n"))
 }
 
-fn result(answer: &ChatResponse, model: &str) -> Json {
+/// The result of MCP's `sampling/createMessage`.
+fn sampling_result(answer: &ChatResponse, model: &str) -> Json {
     let stop = if answer.finish == FinishReason::Length { "maxTokens" } else { "endTurn" };
     json!({"role": "assistant", "content": {"type": "text", "text": &*answer.text}, "model": model, "stopReason": stop})
 }

@@ -1,5 +1,5 @@
-//! Performing what the dialogue engine asks for: one handler for each kind of effect, each in its file, each the same shape. Every
-//! effect passes the journal and comes back as the next input.
+//! Performs the effects that the dialogue engine returns: one handler for each kind, in its own file. Every effect goes through the
+//! journal, and its outcome is the next input of the engine.
 
 mod action;
 mod agent;
@@ -26,11 +26,11 @@ use crate::context::CallContext;
 
 /// Performs one kind of effect.
 trait EffectHandler {
-    /// What the engine asks for.
+    /// The parameters of the effect.
     type Effect;
-    /// Whether a turn may be interrupted before or during it.
+    /// Whether a turn can be interrupted before and during it.
     const INTERRUPTIBLE: bool;
-    /// Performs it, once; what came of it is the next input of the engine.
+    /// Performs it once; returns the next input of the engine.
     async fn perform(
         effect: Self::Effect,
         turn: &TurnContext<'_>,
@@ -39,16 +39,15 @@ trait EffectHandler {
     ) -> InputKind;
 }
 
-/// Where an effect leaves what it says and what went wrong.
+/// Where an effect sends replies and reports failures.
 pub(super) struct EffectOutput<'a, 's> {
-    /// For what is said while it is performed.
+    /// For replies during the effect.
     pub(super) sink: &'a mut TurnSink<'s>,
-    /// For operators.
+    /// Failures for operators.
     pub(super) failures: &'a mut TurnFailures,
 }
 
-/// Performs one effect. Each kind is boxed: the largest of their futures would otherwise be part of that of every turn, and be
-/// moved with it.
+/// Performs one effect. The futures are boxed, so that the largest of them is not part of the future of every turn.
 pub(super) async fn perform(
     next: Next,
     turn: &TurnContext<'_>,
@@ -56,7 +55,7 @@ pub(super) async fn perform(
     cx: &CallContext,
 ) -> InputKind {
     match next {
-        // The turn ends here: nothing is performed.
+        // The turn ends: no effect.
         Next::Listen | Next::EndSession => InputKind::Commands(Vec::new()),
         Next::Understand => Box::pin(understand::Understand::perform((), turn, out, cx)).await,
         Next::Act(call) => Box::pin(action::RunAction::perform(call, turn, out, cx)).await,
@@ -66,7 +65,7 @@ pub(super) async fn perform(
     }
 }
 
-/// Whether a turn may be interrupted before or during this effect.
+/// Whether a turn can be interrupted before and during this effect.
 pub(super) fn is_interruptible(next: &Next) -> bool {
     match next {
         Next::Listen | Next::EndSession => false,

@@ -1,5 +1,5 @@
-//! Remote agents behind the journal: a message leaves once, and what came of it answers when the turn runs again. A process
-//! that died while a message was under way asks the other side whether it was heard.
+//! Calls of remote agents through the journal: a message is sent once, and its recorded outcome is used when the turn runs again. If a
+//! process died while it sent a message, the next attempt asks the remote agent whether it has received the message.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::{
     tools::invoke,
 };
 
-/// The remote agents of a project; connects to none yet.
+/// The remote agents of a project, not connected yet.
 pub(in crate::runtime) fn open(
     project: &Project,
     clock: &Arc<dyn Clock>,
@@ -53,46 +53,46 @@ pub(in crate::runtime) fn open(
             card_attempts: definition.max_retries,
             streaming: remote.use_streaming,
             polling_initial_delay: remote.polling_initial_delay.unwrap_or(limits::A2A_PAUSE),
-            max_polling_time: patience(remote),
+            max_polling_time: max_polling_time(remote),
             push_notifications: remote.push_notification_url.is_some(),
         };
-        let around = A2aEnvironment { clock: clock.clone(), http: http.clone() };
-        Some((definition.name.to_string(), Arc::new(RemoteAgent::new(access, around))))
+        let environment = A2aEnvironment { clock: clock.clone(), http: http.clone() };
+        Some((definition.name.to_string(), Arc::new(RemoteAgent::new(access, environment))))
     };
     project.agents.values().filter_map(|definition| remote(definition)).collect()
 }
 
-/// Looks whether they are there, all at once, each as its configuration says.
+/// Checks all remote agents concurrently, each as its configuration requires. Failures are logged.
 pub(in crate::runtime) async fn check_remote_agents(runtime: &ProjectRuntime, clock: &Arc<dyn Clock>) {
-    let looks = runtime.project.agents.values().filter_map(|definition| {
-        let (how, remote) =
+    let checks = runtime.project.agents.values().filter_map(|definition| {
+        let (health_check, remote) =
             (definition.remote.as_ref()?.health_check, runtime.remote_agents.get(definition.name.as_str())?);
         let cx = CallContext::new(clock.clone(), definition.timeout.unwrap_or(limits::A2A_REQUEST));
         Some(async move {
-            let outcome = match how {
+            let outcome = match health_check {
                 HealthCheck::None => Ok(()),
                 HealthCheck::Card => remote.card(&cx).await.map(|_| ()),
                 HealthCheck::Message => remote.send_test_message(&uuid::Uuid::new_v4().to_string(), &cx).await,
             };
-            if let Err(fault) = outcome {
-                tracing::warn!(agent = %definition.name, code = "A0511", "a remote agent does not answer: {fault}");
+            if let Err(error) = outcome {
+                tracing::warn!(agent = %definition.name, code = "A0511", "a remote agent does not answer: {error}");
             }
         })
     });
-    futures::future::join_all(looks).await;
+    futures::future::join_all(checks).await;
 }
 
-fn patience(remote: &RemoteDef) -> Duration {
+fn max_polling_time(remote: &RemoteDef) -> Duration {
     remote.max_polling_time.unwrap_or(limits::A2A_POLL_TIMEOUT)
 }
 
-/// How long a turn must be able to wait for a remote agent.
+/// The longest time that a turn may wait for a remote agent.
 pub(in crate::runtime) fn longest_wait(definition: &AgentDef) -> Option<Duration> {
     let remote = definition.remote.as_ref()?;
-    Some(patience(remote).saturating_add(definition.timeout.unwrap_or(limits::A2A_REQUEST)))
+    Some(max_polling_time(remote).saturating_add(definition.timeout.unwrap_or(limits::A2A_REQUEST)))
 }
 
-/// Runs one for one message.
+/// Sends one message to a remote agent and follows its task.
 pub(in crate::runtime) async fn run(
     task: AgentRequest<'_>,
     turn: &TurnContext<'_>,
@@ -104,7 +104,7 @@ pub(in crate::runtime) async fn run(
     let Some(remote) = &task.definition.remote else {
         return failed_outcome(task.call, "A0511", format!("agent {name}: it has no card"));
     };
-    let peer = JournaledRemote {
+    let remote_client = JournaledRemote {
         inner: runtime.remote_agents.get(name).cloned(),
         journal: record.journal.clone(),
         conversation: conversation.id.as_str().into(),
@@ -114,107 +114,109 @@ pub(in crate::runtime) async fn run(
             format!("{base}{}", a2a::report_path(name, conversation.id.as_str()))
         }),
     };
-    agents::remote::run_hooked(&task, remote, &peer, sink, cx).await
+    agents::remote::run_hooked(&task, remote, &remote_client, sink, cx).await
 }
 
-/// A remote agent whose every exchange is recorded. Without an inner one it only answers from the record.
+/// A remote agent whose requests are recorded. Without `inner` it only answers from the record.
 struct JournaledRemote {
     inner: Option<Arc<RemoteAgent>>,
     journal: EffectJournal,
     conversation: Arc<str>,
     number: TurnNumber,
-    /// Where it may report on a task that outlasts the turn.
+    /// The URL for push notifications about a task that continues after the turn.
     report_to: Option<String>,
 }
 
-/// What following a task came to.
+/// The recorded result of following a task.
 #[derive(Serialize, Deserialize)]
 struct FollowedTask {
-    said: Vec<String>,
-    end: Result<Task, A2aError>,
+    #[serde(rename = "said")]
+    status_texts: Vec<String>,
+    #[serde(rename = "end")]
+    result: Result<Task, A2aError>,
 }
 
 impl JournaledRemote {
     fn inner(&self) -> Result<&Arc<RemoteAgent>, A2aError> {
-        self.inner
-            .as_ref()
-            .ok_or_else(|| A2aError::new(A2aErrorKind::JournalClosed, "nothing leaves while a record is replayed"))
+        self.inner.as_ref().ok_or_else(|| A2aError::new(A2aErrorKind::JournalClosed, "a replay performs no effects"))
     }
 
-    /// The id that we choose for a message: the same when the turn runs again, so that the other side can be asked for it.
+    /// The id of a message: the same when the turn runs again, so that the remote agent can be asked for the message.
     fn message_id(&self, cx: &CallContext) -> String {
         let key = invoke::idempotency_number(&self.conversation, self.number.0, cx);
         uuid::Builder::from_random_bytes(key.to_be_bytes()).into_uuid().to_string()
     }
 
-    async fn sent(&self, outgoing: &SendRequest, cx: &CallContext) -> Result<SendReceipt, A2aError> {
+    async fn send_once(&self, outgoing: &SendRequest, cx: &CallContext) -> Result<SendReceipt, A2aError> {
         let mut outgoing = outgoing.clone();
         outgoing.message.id = self.message_id(cx);
         outgoing.report_to = self.report_to.clone();
         let request = request_hash(&serde_json::to_string(&outgoing.message).unwrap_or_default());
         let step = Step { key: &cx.key, kind: "a2a", class: EffectClass::Write, request: &request };
         let mut live = None;
-        let leaving = Box::pin(async {
-            let accepted = self.left(&outgoing, cx).await?;
+        let sending = Box::pin(async {
+            let accepted = self.send_message(&outgoing, cx).await?;
             live = accepted.live;
             Ok(accepted.first)
         });
-        let first: Result<FirstResponse, A2aError> = match self.journal.once(step, leaving).await.map_err(shut)? {
-            StepResult::Performed(first) | StepResult::Replayed(first) => first,
-            // The process before this one may have sent it: the other side knows.
-            StepResult::Unknown => {
-                let first = match self.inner()?.find_task_for_message(&outgoing.message, cx).await {
-                    Ok(Some(task)) => Ok(FirstResponse::Task(task)),
-                    Ok(None) => self.left(&outgoing, cx).await.map(|accepted| {
-                        live = accepted.live;
-                        accepted.first
-                    }),
-                    Err(fault) => {
-                        let known = "a message may have been sent before an interruption; what came of it is not known";
-                        Err(A2aError::new(A2aErrorKind::OutcomeUnknown, format!("{known} ({fault})")))
-                    }
-                };
-                self.journal.record_outcome(&cx.key, &first).await.map_err(shut)?;
-                first
-            }
-        };
+        let first: Result<FirstResponse, A2aError> =
+            match self.journal.once(step, sending).await.map_err(journal_error)? {
+                StepResult::Performed(first) | StepResult::Replayed(first) => first,
+                // The process before this one may have sent the message: the remote agent knows.
+                StepResult::Unknown => {
+                    let first = match self.inner()?.find_task_for_message(&outgoing.message, cx).await {
+                        Ok(Some(task)) => Ok(FirstResponse::Task(task)),
+                        Ok(None) => self.send_message(&outgoing, cx).await.map(|accepted| {
+                            live = accepted.live;
+                            accepted.first
+                        }),
+                        Err(error) => {
+                            let known = "a message may have been sent before an interruption; its outcome is unknown";
+                            Err(A2aError::new(A2aErrorKind::OutcomeUnknown, format!("{known} ({error})")))
+                        }
+                    };
+                    self.journal.record_outcome(&cx.key, &first).await.map_err(journal_error)?;
+                    first
+                }
+            };
         first.map(|first| SendReceipt { first, live })
     }
 
-    /// Sends a message, a write: once it is under way, a turn that is stopped waits for its first answer, by which a task is
-    /// known and can be stopped. An agent that answers only at the end of its task is not waited for longer than
-    /// [`limits::A2A_SEND_GRACE`].
-    async fn left(&self, outgoing: &SendRequest, cx: &CallContext) -> Result<SendReceipt, A2aError> {
+    /// Sends a message, which is a `write`. An interrupted turn waits for the first answer, at most [`limits::A2A_SEND_GRACE`]: only
+    /// with it the task is known and can be cancelled.
+    async fn send_message(&self, outgoing: &SendRequest, cx: &CallContext) -> Result<SendReceipt, A2aError> {
         let remote = self.inner()?;
-        // Nothing is under way yet: this may be stopped.
+        // Nothing is sent yet, so the turn may be interrupted here.
         remote.card(cx).await?;
         if cx.cancel.is_cancelled() {
-            return Err(A2aError::new(A2aErrorKind::Cancelled, "the turn was stopped before the message was sent"));
+            return Err(A2aError::new(A2aErrorKind::Cancelled, "the turn was interrupted before the message was sent"));
         }
-        let sheltered = cx.uncancellable();
-        let mut sending = std::pin::pin!(remote.send(outgoing, &sheltered));
+        let uncancellable = cx.uncancellable();
+        let mut sending = std::pin::pin!(remote.send(outgoing, &uncancellable));
         tokio::select! {
             biased;
             sent = &mut sending => return sent,
             () = cx.cancel.cancelled() => {}
         }
-        match sheltered.with_timeout(limits::A2A_SEND_GRACE).wait(sending).await {
+        match uncancellable.with_timeout(limits::A2A_SEND_GRACE).wait(sending).await {
             Ok(sent) => sent,
             Err(_) => {
-                match remote.find_task_for_message(&outgoing.message, &sheltered.with_timeout(limits::A2A_CANCEL)).await
+                match remote
+                    .find_task_for_message(&outgoing.message, &uncancellable.with_timeout(limits::A2A_CANCEL))
+                    .await
                 {
                     Ok(Some(task)) => Ok(SendReceipt { first: FirstResponse::Task(task), live: None }),
-                    // Not yet is no answer: it may still be on its way.
+                    // Also without a task the message may still arrive.
                     Ok(None) | Err(_) => Err(A2aError::new(
                         A2aErrorKind::OutcomeUnknown,
-                        "the turn was stopped before the agent answered; whether it took the message is not known",
+                        "the turn was interrupted before the agent answered; whether it received the message is unknown",
                     )),
                 }
             }
         }
     }
 
-    async fn followed(
+    async fn follow_once(
         &self,
         accepted: SendReceipt,
         listener: &mut dyn TaskListener,
@@ -226,47 +228,47 @@ impl JournaledRemote {
         };
         let step = Step { key: &cx.key, kind: "a2a", class: EffectClass::Read, request: &request };
         let following = async {
-            let mut recorder = RecordingListener { listener: &mut *listener, said: Vec::new() };
-            let end = self.inner()?.follow(accepted, &mut recorder, cx).await;
-            Ok(FollowedTask { said: recorder.said, end })
+            let mut recorder = RecordingListener { listener: &mut *listener, status_texts: Vec::new() };
+            let result = self.inner()?.follow(accepted, &mut recorder, cx).await;
+            Ok(FollowedTask { status_texts: recorder.status_texts, result })
         };
-        match self.journal.once_if_ok(step, following).await.map_err(shut)?? {
-            StepResult::Performed(followed) => followed.end,
+        match self.journal.once_if_ok(step, following).await.map_err(journal_error)?? {
+            StepResult::Performed(followed) => followed.result,
             StepResult::Replayed(followed) => {
-                for text in &followed.said {
+                for text in &followed.status_texts {
                     listener.on_status_text(text).await;
                 }
-                followed.end
+                followed.result
             }
-            StepResult::Unknown => Err(shut(JournalError::OutcomeUnknown)),
+            StepResult::Unknown => Err(journal_error(JournalError::OutcomeUnknown)),
         }
     }
 
-    async fn cancelled(&self, task: &str, cx: &CallContext) -> Result<(), A2aError> {
+    async fn cancel_once(&self, task: &str, cx: &CallContext) -> Result<(), A2aError> {
         let step = Step { key: &cx.key, kind: "a2a", class: EffectClass::Idempotent, request: task };
         let cancelling = async {
             let remote = self.inner()?;
             Ok(remote.cancel(task, cx).await)
         };
         let cancelled: StepResult<Result<(), A2aError>> =
-            self.journal.once_if_ok(step, cancelling).await.map_err(shut)??;
-        cancelled.into_outcome().map_err(shut)?
+            self.journal.once_if_ok(step, cancelling).await.map_err(journal_error)??;
+        cancelled.into_outcome().map_err(journal_error)?
     }
 }
 
-fn shut(error: JournalError) -> A2aError {
+fn journal_error(error: JournalError) -> A2aError {
     A2aError::new(A2aErrorKind::JournalClosed, error.to_string())
 }
 
-/// Passes texts on and keeps them for the record.
+/// Passes status texts on and collects them for the record.
 struct RecordingListener<'a> {
     listener: &'a mut dyn TaskListener,
-    said: Vec<String>,
+    status_texts: Vec<String>,
 }
 
 impl TaskListener for RecordingListener<'_> {
     fn on_status_text<'b>(&'b mut self, text: &'b str) -> BoxFuture<'b, ()> {
-        self.said.push(text.to_owned());
+        self.status_texts.push(text.to_owned());
         self.listener.on_status_text(text)
     }
 }
@@ -277,7 +279,7 @@ impl A2aClient for JournaledRemote {
         outgoing: &'a SendRequest,
         cx: &'a CallContext,
     ) -> BoxFuture<'a, Result<SendReceipt, A2aError>> {
-        Box::pin(self.sent(outgoing, cx))
+        Box::pin(self.send_once(outgoing, cx))
     }
     fn follow<'a>(
         &'a self,
@@ -285,9 +287,27 @@ impl A2aClient for JournaledRemote {
         listener: &'a mut dyn TaskListener,
         cx: &'a CallContext,
     ) -> BoxFuture<'a, Result<Task, A2aError>> {
-        Box::pin(self.followed(accepted, listener, cx))
+        Box::pin(self.follow_once(accepted, listener, cx))
     }
     fn cancel<'a>(&'a self, task: &'a str, cx: &'a CallContext) -> BoxFuture<'a, Result<(), A2aError>> {
-        Box::pin(self.cancelled(task, cx))
+        Box::pin(self.cancel_once(task, cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Stored journals contain these names.
+    #[test]
+    fn field_names_of_stored_remote_tasks_do_not_change() {
+        let failed: Result<Task, A2aError> = Err(A2aError::new(A2aErrorKind::OutcomeUnknown, "unknown"));
+        let stored = json!({"said": ["Working."], "end": failed});
+        let read: FollowedTask = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), stored);
     }
 }

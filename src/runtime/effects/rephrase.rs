@@ -1,4 +1,4 @@
-//! Responses in other words, as an effect of a turn: recorded, and before anybody hears them.
+//! Rephrasing of responses as an effect: recorded, and done before the responses are sent or stored.
 
 use std::sync::Arc;
 
@@ -19,27 +19,28 @@ use crate::{
     store::{StoredReply, TurnNumber},
 };
 
-/// What came of a question to a response server.
+/// The recorded answer of an NLG server.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum RecordedNlgAnswer {
-    Worded(Box<Reply>),
+    #[serde(rename = "worded")]
+    Reply(Box<Reply>),
     Failed(String),
 }
 
-/// What rephrasing needs besides the events.
+/// The input of rephrasing, besides the events.
 pub(in crate::runtime) struct RephraseContext<'a> {
     pub(in crate::runtime) runtime: &'a ProjectRuntime,
     pub(in crate::runtime) rephrasing: &'a Rephrasing,
     pub(in crate::runtime) turn: TurnNumber,
     pub(in crate::runtime) record: &'a TurnRecord,
-    /// What was said before in this turn.
-    pub(in crate::runtime) said: &'a [StoredReply],
+    /// The replies of this turn before these events.
+    pub(in crate::runtime) earlier_replies: &'a [StoredReply],
 }
 
 impl RephraseContext<'_> {
-    /// Words the messages among `events` anew that want it. `conversation` is as it was before them, and is afterwards as they
-    /// left it: an event counts as it was heard.
+    /// Rephrases the messages among `events` that need it. `conversation` is the state before the events; each event is applied to it
+    /// with its final text.
     pub(in crate::runtime) async fn rephrase_responses(
         &self,
         conversation: &mut Conversation,
@@ -48,25 +49,25 @@ impl RephraseContext<'_> {
         failures: &mut TurnFailures,
         cx: &CallContext,
     ) {
-        let mut here: Vec<StoredReply> = Vec::new();
+        let mut new_replies: Vec<StoredReply> = Vec::new();
         for event in events {
             if let EventKind::Bot(bot) = &mut event.kind {
-                let id = StoredReply::id_of(self.turn, self.said.len() + here.len(), bot);
+                let id = StoredReply::id_of(self.turn, self.earlier_replies.len() + new_replies.len(), bot);
                 if bot.rephrase.is_some() {
-                    // What was said before stands before this on every channel that shows pieces.
-                    sink.send_early(self.said, cx).await;
-                    sink.send_early(&here, cx).await;
+                    // Channels that show deltas get the earlier replies first.
+                    sink.send_early(self.earlier_replies, cx).await;
+                    sink.send_early(&new_replies, cx).await;
                     let project = &self.runtime.project;
                     let request = RephraseRequest { project, conversation, message: bot, id: id.clone() };
-                    let step = cx.step(format_args!("word.{}", here.len()));
-                    let by_server = self.rephrasing.is_server();
-                    let rephrased = match by_server {
+                    let step = cx.step(format_args!("word.{}", new_replies.len()));
+                    let is_by_server = self.rephrasing.is_server();
+                    let rephrased = match is_by_server {
                         true => self.ask_server(&request, &step).await,
                         false => self.rephrase(&request, sink, &step).await,
                     };
-                    apply_rephrasing(bot, rephrased, by_server, failures);
+                    apply_rephrasing(bot, rephrased, is_by_server, failures);
                 }
-                here.push(StoredReply { id, reply: bot.reply.clone(), kind: bot.kind });
+                new_replies.push(StoredReply { id, reply: bot.reply.clone(), kind: bot.kind });
             }
             conversation.apply(event);
         }
@@ -88,37 +89,54 @@ impl RephraseContext<'_> {
         let body = self.rephrasing.nlg_request(request);
         let hash = request_hash(&body.to_string());
         let step = Step { key: &cx.key, kind: "nlg", class: EffectClass::Read, request: &hash };
-        let asked = async {
+        let generate = async {
             match self.rephrasing.generate(&body, cx).await {
-                Ok(reply) => RecordedNlgAnswer::Worded(Box::new(reply)),
+                Ok(reply) => RecordedNlgAnswer::Reply(Box::new(reply)),
                 Err(reason) => RecordedNlgAnswer::Failed(reason),
             }
         };
-        let answered = self.record.journal.once(step, asked).await.and_then(StepResult::into_outcome);
+        let answered = self.record.journal.once(step, generate).await.and_then(StepResult::into_outcome);
         match answered.map_err(|error| error.to_string())? {
-            RecordedNlgAnswer::Worded(reply) => Ok(*reply),
+            RecordedNlgAnswer::Reply(reply) => Ok(*reply),
             RecordedNlgAnswer::Failed(reason) => Err(reason),
         }
     }
 }
 
-/// Puts the new words into the message; after a failure it says what its author wrote.
+/// Replaces the text of a message; after a failure it keeps its original text.
 fn apply_rephrasing(
     bot: &mut BotMessage,
     rephrased: Result<Reply, String>,
-    by_server: bool,
+    is_by_server: bool,
     failures: &mut TurnFailures,
 ) {
     bot.rephrase = None;
     match rephrased {
         Ok(reply) => {
             bot.reply = reply;
-            bot.utter_source = (!by_server).then(|| REPHRASER.into());
+            bot.utter_source = (!is_by_server).then(|| REPHRASER.into());
         }
         Err(reason) => {
             let name = bot.utter_action.as_deref().unwrap_or_default();
-            let code = if by_server { "R0511" } else { "R0510" };
-            failures.push((code.into(), format!("{name}: {reason}; it was said as it is written")));
+            let code = if is_by_server { "R0511" } else { "R0510" };
+            failures.push((code.into(), format!("{name}: {reason}; the original text was sent")));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Stored journals contain these names.
+    #[test]
+    fn names_of_stored_nlg_answers_do_not_change() {
+        let stored = json!([{"worded": Reply::default()}, {"failed": "timeout"}]);
+        let read: Vec<RecordedNlgAnswer> = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), stored);
     }
 }

@@ -1,4 +1,4 @@
-//! A question from documents: looked for and answered by a model, both recorded.
+//! Document search: finds passages and answers with a model; both are recorded.
 
 use segue_engine::{
     conversation::{BotMessage, SearchCall, SearchOutcome},
@@ -31,7 +31,7 @@ impl EffectHandler for Search {
     }
 }
 
-/// Answers the newest question, or says why not.
+/// Answers the latest question from documents.
 async fn search(
     call: &SearchCall,
     turn: &TurnContext<'_>,
@@ -43,8 +43,8 @@ async fn search(
         let reason = "no documents are configured".to_owned();
         return SearchOutcome::Failed { reason, partial: None };
     };
-    let looked = match look(turn, &cx.step("passages")).await {
-        Ok(looked) => looked,
+    let found = match find_passages(turn, &cx.step("passages")).await {
+        Ok(found) => found,
         Err(reason) => {
             out.failures.push(("U0503".into(), reason.clone()));
             return SearchOutcome::Failed { reason, partial: None };
@@ -53,38 +53,38 @@ async fn search(
     let step = cx.step("answer");
     let llm = turn.journaled(&runtime.knowledge_model);
     let task = AnswerTask { project: &runtime.project, config, conversation, at: call.at, llm };
-    let mut outcome = knowledge.answer(task, &looked, out.sink, &step).await;
-    if let SearchOutcome::Failed { reason, partial: said } = &mut outcome {
+    let mut outcome = knowledge.answer(task, &found, out.sink, &step).await;
+    if let SearchOutcome::Failed { reason, partial } = &mut outcome {
         out.failures.push(("U0503".into(), reason.clone()));
-        remember(said, record, &cx.step("said")).await;
+        record_partial(partial, record, &cx.step("said")).await;
     }
     outcome
 }
 
-/// What was seen of an answer that broke off depends on the channel and on the pieces, which no record of the model holds: it has a
-/// record of its own.
-async fn remember(said: &mut Option<Box<BotMessage>>, record: &TurnRecord, cx: &CallContext) {
+/// Records the part of a failed answer that was shown. It depends on the channel and the deltas, which the record of the model does not
+/// contain.
+async fn record_partial(partial: &mut Option<Box<BotMessage>>, record: &TurnRecord, cx: &CallContext) {
     let step = Step { key: &cx.key, kind: "said", class: EffectClass::Read, request: "" };
-    if let Ok(StepResult::Replayed(recorded)) = record.journal.once(step, async { said.clone() }).await {
-        *said = recorded;
+    if let Ok(StepResult::Replayed(recorded)) = record.journal.once(step, async { partial.clone() }).await {
+        *partial = recorded;
     }
 }
 
-/// What was found; from the record where it holds it.
-async fn look(turn: &TurnContext<'_>, cx: &CallContext) -> Result<SearchResult, String> {
+/// The passages for the question, from the record if it has them.
+async fn find_passages(turn: &TurnContext<'_>, cx: &CallContext) -> Result<SearchResult, String> {
     let TurnContext { runtime, conversation, record, .. } = *turn;
     let (Some(knowledge), Some(config)) = (&runtime.knowledge, &runtime.project.config.search) else {
         return Err("no documents are configured".to_owned());
     };
     let step = Step { key: &cx.key, kind: "passages", class: EffectClass::Read, request: "" };
     let work = async { knowledge.find(config, conversation, cx).await.map_err(|error| error.to_string()) };
-    let looked: Result<SearchResult, String> =
+    let found: Result<SearchResult, String> =
         match record.journal.once(step, work).await.and_then(StepResult::into_outcome) {
-            Ok(looked) => looked,
+            Ok(found) => found,
             Err(error) => Err(error.to_string()),
         };
-    if let Ok(looked) = &looked {
-        record.usage.looked(&cx.key, looked);
+    if let Ok(found) = &found {
+        record.usage.record_search(&cx.key, found);
     }
-    looked
+    found
 }

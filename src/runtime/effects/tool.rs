@@ -1,4 +1,4 @@
-//! A step of a flow calls a tool of an MCP server.
+//! Tool calls of flow steps.
 
 use std::sync::Arc;
 
@@ -39,8 +39,8 @@ impl EffectHandler for CallTool {
                 out.failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
             }
             ToolResult::Done { result } => {
-                if let Some(why) = result.get("unusable").and_then(Json::as_str) {
-                    let reason = format!("it was carried out, but its answer fills no slot: {why}");
+                if let Some(unusable) = result.get("unusable").and_then(Json::as_str) {
+                    let reason = format!("it was carried out, but its answer fills no slot: {unusable}");
                     out.failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
                 }
             }
@@ -73,17 +73,17 @@ async fn call_tool(call: &FlowToolCall, turn: &TurnContext<'_>, cx: &CallContext
         inquired: None,
         effect: None,
     };
-    let callbacks = McpCallbacks::of(turn, &runtime.command_model);
+    let callbacks = McpCallbacks::new(turn, &runtime.command_model);
     let wrap = |tool: Arc<dyn ToolHandler>| {
         let spec = tool.info().clone();
         callbacks.with_callbacks(Arc::new(JournaledTool { spec, inner: Some(tool), journal: journal.clone() }), record)
     };
-    // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
+    // The inner record contains the outcome of the call; this one contains the result for the flow, and can be read without the server.
     let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
     let request = format!("{}.{}:{}", call.server, call.tool, request_hash(&arguments));
     let step = Step { key: &result_key, kind: "result", class: EffectClass::Composite, request: &request };
     let work = async {
-        // The record of the call itself goes before the server, which may be away, or list something else by now.
+        // The recorded call takes precedence: the server may be unavailable, or list other tools meanwhile.
         let result = match recorded_result(call, journal, &tool_cx.cx).await {
             Some(result) => {
                 mcp_callbacks::replay_sampling(&call.server, turn, &tool_cx.cx).await;
@@ -95,7 +95,7 @@ async fn call_tool(call: &FlowToolCall, turn: &TurnContext<'_>, cx: &CallContext
             ToolResult::Failed { reason } if is_in_doubt(journal, &tool_cx.cx) => ToolResult::Unknown { reason },
             other => other,
         };
-        mcp_callbacks::slots(result, &call.server, runtime)
+        mcp_callbacks::needed_slots(result, &call.server, runtime)
     };
     match journal.once(step, work).await {
         Ok(StepResult::Performed(result)) => result,
@@ -108,17 +108,17 @@ async fn call_tool(call: &FlowToolCall, turn: &TurnContext<'_>, cx: &CallContext
     }
 }
 
-/// What an earlier try of this turn recorded of the call itself.
+/// The result of the call that an earlier attempt of this turn recorded.
 async fn recorded_result(call: &FlowToolCall, journal: &EffectJournal, cx: &CallContext) -> Option<ToolResult> {
     let record = journal.recorded(&cx.key).filter(|record| record.outcome.is_some())?;
-    // The request names the tool, then its arguments as the server's schema wants them.
+    // The request is the name of the tool, a colon, and a hash of the arguments.
     record.request.strip_prefix(call.tool.as_str())?.strip_prefix(':')?;
     let step = Step { key: &cx.key, kind: "tool", class: EffectClass::Write, request: &record.request };
     let recorded = journal.recorded_outcome::<RecordedToolCall>(step).await?;
     Some(direct::result_of(recorded.outcome))
 }
 
-/// Whether an earlier try of this turn was about to make the call, and nothing tells what came of it.
+/// Whether an earlier attempt of this turn began the call and recorded no outcome.
 fn is_in_doubt(journal: &EffectJournal, cx: &CallContext) -> bool {
     journal.recorded(&cx.key).is_some_and(|record| record.outcome.is_none())
 }

@@ -1,4 +1,4 @@
-//! The tools of a run: listed from their sources, filtered, and recorded, so that a replay offers the model the same list
+//! The tools of an agent run: listed from their sources, filtered, and recorded, so that a replay offers the model the same tools
 //! without any server.
 
 use std::{
@@ -25,7 +25,7 @@ use crate::{
     tools::{ToolCatalog, ToolHandler, ToolInfo, registry::ToolSet},
 };
 
-/// A tool as the record keeps it.
+/// The record of a tool.
 #[derive(Serialize, Deserialize)]
 struct RecordedToolSpec {
     name: Arc<str>,
@@ -36,17 +36,20 @@ struct RecordedToolSpec {
     source: Arc<str>,
 }
 
-/// What the record of a list holds.
+/// The record of a tool list.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RecordedToolList {
-    /// The list.
-    Whole(Vec<RecordedToolSpec>),
-    /// The hash under which the list is stored.
-    Stored { body: String },
+    /// The tools.
+    Full(Vec<RecordedToolSpec>),
+    /// The hash of the tools' JSON, which is stored as a shared text.
+    Stored {
+        #[serde(rename = "body")]
+        hash: String,
+    },
 }
 
-/// The tools of these connections and the agent's own; every call of them is recorded. A server that is down lists nothing.
+/// The tools of an agent's servers and its own. Their calls are recorded. A server that is unavailable lists no tools.
 pub(in crate::runtime) async fn tools(
     agent: &AgentDef,
     own: &[Arc<dyn ToolHandler>],
@@ -58,17 +61,17 @@ pub(in crate::runtime) async fn tools(
     let TurnContext { runtime, record, .. } = *turn;
     let servers: Vec<&str> = agent.connections.iter().map(|connection| connection.server.as_str()).collect();
     let step = Step { key: &cx.key, kind: TOOL_LIST, class: EffectClass::Read, request: &servers.join(",") };
-    let mut live = Arc::default();
-    let listing = async {
-        live = list(agent, own, reserved, runtime, cx).await;
-        match record.texts.hash_if_stored(&live.record, record.now()) {
+    let mut listing = Arc::default();
+    let record_listing = async {
+        listing = list_tools(agent, own, reserved, runtime, cx).await;
+        match record.texts.hash_if_stored(&listing.record, record.now()) {
             Some(hash) => RawValue::from_string(format!("{{\"body\":\"{hash}\"}}")),
-            None => RawValue::from_string(live.record.text.to_string()),
+            None => RawValue::from_string(listing.record.text.to_string()),
         }
         .unwrap_or_default()
     };
-    let recorded = record.journal.once(step, listing).await;
-    let (callbacks, turn_record) = (McpCallbacks::of(turn, model), record.clone());
+    let recorded = record.journal.once(step, record_listing).await;
+    let (callbacks, turn_record) = (McpCallbacks::new(turn, model), record.clone());
     let wrap = move |spec: ToolInfo, inner| {
         let journal = turn_record.journal.clone();
         callbacks.with_callbacks(Arc::new(JournaledTool { spec, inner, journal }), &turn_record)
@@ -77,12 +80,12 @@ pub(in crate::runtime) async fn tools(
         Ok(StepResult::Performed(_)) => {}
         Ok(StepResult::Replayed(recorded)) => {
             if !runtime.offline {
-                live = list(agent, own, reserved, runtime, cx).await;
+                listing = list_tools(agent, own, reserved, runtime, cx).await;
             }
-            // A list whose body is gone is past its retention: what is listed now is the best there is.
-            if let Some(listed) = listed(&recorded, record).await {
+            // If the stored text has expired, the current list is used.
+            if let Some(listed) = recorded_list(&recorded, record).await {
                 let tools = listed.into_iter().map(ToolInfo::from).map(|spec| {
-                    let inner = live.tools.get(&spec.name).map(|entry| live.tools.tool(entry));
+                    let inner = listing.tools.get(&spec.name).map(|entry| listing.tools.tool(entry));
                     wrap(spec, inner)
                 });
                 return tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build();
@@ -90,30 +93,30 @@ pub(in crate::runtime) async fn tools(
         }
         Ok(StepResult::Unknown) | Err(_) => return ToolSet::default(),
     }
-    live.tools.clone().wrapped(move |entry, tool| wrap(entry.spec.clone(), Some(tool)))
+    listing.tools.clone().wrapped(move |entry, tool| wrap(entry.spec.clone(), Some(tool)))
 }
 
-/// The list that is recorded.
-async fn listed(recorded: &RawValue, record: &TurnRecord) -> Option<Vec<RecordedToolSpec>> {
+/// Reads a recorded list.
+async fn recorded_list(recorded: &RawValue, record: &TurnRecord) -> Option<Vec<RecordedToolSpec>> {
     match serde_json::from_str(recorded.get()).ok()? {
-        RecordedToolList::Whole(listed) => Some(listed),
-        RecordedToolList::Stored { body } => serde_json::from_str(&record.texts.text(&body).await?).ok(),
+        RecordedToolList::Full(listed) => Some(listed),
+        RecordedToolList::Stored { hash } => serde_json::from_str(&record.texts.text(&hash).await?).ok(),
     }
 }
 
-/// ToolListCache that were made, so that the same tools are named, sorted, written down and hashed once and not in every turn. There
-/// are at most as many as steps that call an agent.
+/// Caches tool lists, so that they are not sorted, serialised and hashed again in every turn. There are at most as many as steps that
+/// call an agent.
 #[derive(Default)]
 pub(in crate::runtime) struct ToolListCache(Mutex<HashMap<AgentName, Vec<CachedToolList>>>);
 
-/// A list, and what it was made of. An agent's own tools never change; what is reserved depends on the step that calls it.
+/// A tool list and what it depends on. An agent's own tools never change; reserved names depend on the calling step.
 struct CachedToolList {
     reserved: Vec<String>,
     catalogs: Vec<Option<ToolCatalog>>,
-    live: Arc<ToolListing>,
+    listing: Arc<ToolListing>,
 }
 
-/// A list of tools, and how the record keeps it.
+/// A tool list and its record.
 #[derive(Default)]
 struct ToolListing {
     tools: ToolSet,
@@ -121,31 +124,31 @@ struct ToolListing {
 }
 
 impl ToolListCache {
-    /// The list that was made of the same tools.
+    /// The list of the same tools, if it is cached.
     fn get(
         &self,
         agent: &AgentName,
         reserved: &[String],
         catalogs: &[Option<ToolCatalog>],
     ) -> Option<Arc<ToolListing>> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let CachedToolList { catalogs: of, live, .. } =
-            kept.get(agent)?.iter().find(|made| made.reserved == reserved)?;
-        let equal = of.len() == catalogs.len() && of.iter().zip(catalogs).all(|(one, other)| same(one, other));
-        equal.then(|| live.clone())
+        let lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = lists.get(agent)?.iter().find(|cached| cached.reserved == reserved)?;
+        let is_equal = cached.catalogs.len() == catalogs.len()
+            && cached.catalogs.iter().zip(catalogs).all(|(one, other)| is_same_catalog(one, other));
+        is_equal.then(|| cached.listing.clone())
     }
-    fn keep(&self, agent: &AgentName, made: CachedToolList) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lists = kept.entry(agent.clone()).or_default();
-        match lists.iter_mut().find(|earlier| earlier.reserved == made.reserved) {
-            Some(earlier) => *earlier = made,
-            None => lists.push(made),
+    fn insert(&self, agent: &AgentName, cached: CachedToolList) {
+        let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lists = agents.entry(agent.clone()).or_default();
+        match lists.iter_mut().find(|earlier| earlier.reserved == cached.reserved) {
+            Some(earlier) => *earlier = cached,
+            None => lists.push(cached),
         }
     }
 }
 
-/// Whether these are the very same tools. What was left out follows from them.
-fn same(one: &Option<ToolCatalog>, other: &Option<ToolCatalog>) -> bool {
+/// Whether two catalogs contain the identical tools. What a catalog left out depends on them.
+fn is_same_catalog(one: &Option<ToolCatalog>, other: &Option<ToolCatalog>) -> bool {
     match (one, other) {
         (None, None) => true,
         (Some(one), Some(other)) => {
@@ -157,7 +160,7 @@ fn same(one: &Option<ToolCatalog>, other: &Option<ToolCatalog>) -> bool {
     }
 }
 
-async fn list(
+async fn list_tools(
     agent: &AgentDef,
     own: &[Arc<dyn ToolHandler>],
     reserved: &[String],
@@ -170,10 +173,11 @@ async fn list(
         async move { cx.wait(source?.list(&cx)).await.ok()?.ok() }
     });
     let catalogs: Vec<Option<ToolCatalog>> = futures::future::join_all(listing).await;
-    // What hooks add may be another thing every time.
-    let hooked = runtime.hooks.get(agent.name.as_str()).is_some_and(|hooks| !matches!(hooks, HookSource::PythonClass));
-    if let Some(live) = runtime.tool_lists.get(&agent.name, reserved, &catalogs).filter(|_| !hooked) {
-        return live;
+    // Hooks may add different tools in every run.
+    let has_dynamic_hooks =
+        runtime.hooks.get(agent.name.as_str()).is_some_and(|hooks| !matches!(hooks, HookSource::PythonClass));
+    if let Some(listing) = runtime.tool_lists.get(&agent.name, reserved, &catalogs).filter(|_| !has_dynamic_hooks) {
+        return listing;
     }
     let mut set = reserved.iter().fold(ToolSet::builder(), |set, name| set.reserve(name.as_str()));
     set = own.iter().fold(set, |set, tool| set.own(tool.clone()));
@@ -182,17 +186,17 @@ async fn list(
             set = set.server(connection.server.as_str(), catalog, &connection.include, &connection.exclude);
         }
     }
-    // The author's word on what a tool does stands over that of its server.
+    // The effect class in the project takes precedence over that of the server.
     let tools = set.build().classed(|name| agent.rules.tool(name)?.effect.as_deref().and_then(EffectClass::from_name));
     let listed: Vec<RecordedToolSpec> = tools.specs().map(RecordedToolSpec::from).collect();
     let record = shared_text(serde_json::to_string(&listed).unwrap_or_default().into());
-    let live = Arc::new(ToolListing { tools, record });
-    if !hooked {
+    let listing = Arc::new(ToolListing { tools, record });
+    if !has_dynamic_hooks {
         runtime
             .tool_lists
-            .keep(&agent.name, CachedToolList { reserved: reserved.to_vec(), catalogs, live: live.clone() });
+            .insert(&agent.name, CachedToolList { reserved: reserved.to_vec(), catalogs, listing: listing.clone() });
     }
-    live
+    listing
 }
 
 impl From<&ToolInfo> for RecordedToolSpec {
@@ -215,5 +219,21 @@ impl From<RecordedToolSpec> for ToolInfo {
         info.parameters = listed.parameters;
         info.strict = listed.strict;
         info
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Stored journals contain these names.
+    #[test]
+    fn a_stored_tool_list_may_be_a_hash() {
+        let read: RecordedToolList = serde_json::from_value(json!({"body": "1f"})).unwrap();
+        assert!(matches!(read, RecordedToolList::Stored { hash } if hash == "1f"));
     }
 }

@@ -1,4 +1,4 @@
-//! A message becomes commands: by rules where that is enough, else by one call of a model.
+//! Understanding: from a message to commands, with one call of a model.
 
 use segue_engine::dialogue::InputKind;
 
@@ -21,35 +21,35 @@ impl EffectHandler for Understand {
     async fn perform((): (), turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &CallContext) -> InputKind {
         let TurnContext { runtime, conversation, record, .. } = *turn;
         if runtime.project.config.generator.is_none() {
-            // A pipeline without a generator understands structured messages alone; a waiting agent gets everything else.
+            // A pipeline without a command generator only reads structured messages; an open agent gets all other messages.
             return InputKind::Commands(Vec::new());
         }
         let (generator, project) = (&runtime.command_generator, &runtime.project);
         let step = cx.step("flows");
-        let choice = choose_flows(turn, &step).await;
-        if let Some(choice) = &choice {
-            let shown = || generator.flows_in_prompt(choice, project, conversation);
-            record.usage.chose(&step.key, choice, shown);
+        let selection = select_flows(turn, &step).await;
+        if let Some(selection) = &selection {
+            let in_prompt = || generator.flows_in_prompt(selection, project, conversation);
+            record.usage.record_flows(&step.key, selection, in_prompt);
         }
         let at = cx.clock.now();
         let step = cx.step("understand");
         let llm = turn.journaled(&runtime.command_model);
         let understanding =
-            generator.generate_with_flows(choice.as_ref(), project, conversation, at, &llm, &step).await;
-        record.usage.read(&step.key, &understanding.notes);
+            generator.generate_with_flows(selection.as_ref(), project, conversation, at, &llm, &step).await;
+        record.usage.record_commands_read(&step.key, &understanding.notes);
         out.failures.extend(understanding.failures.into_iter().map(|reason| ("U0501".into(), reason)));
         InputKind::Commands(understanding.commands)
     }
 }
 
-/// The flows that fit the message, when there are more than the prompt may show. Recorded: a replay asks no service.
-async fn choose_flows(turn: &TurnContext<'_>, cx: &CallContext) -> Option<FlowSelection> {
+/// The flows that match the message, if there are more than a prompt may contain. Recorded, so that a replay needs no embeddings.
+async fn select_flows(turn: &TurnContext<'_>, cx: &CallContext) -> Option<FlowSelection> {
     let TurnContext { runtime, conversation, record, .. } = *turn;
     if !runtime.command_generator.needs_flow_retrieval(&runtime.project, conversation) {
         return None;
     }
     let step = Step { key: &cx.key, kind: "flows", class: EffectClass::Read, request: "" };
-    let choose = runtime.command_generator.select_flows(&runtime.project, conversation, cx);
-    // Where the journal fails, the call of the model that follows stops there too.
-    record.journal.once(step, choose).await.and_then(StepResult::into_outcome).ok()
+    let select = runtime.command_generator.select_flows(&runtime.project, conversation, cx);
+    // If the journal fails, it also stops the model call that follows.
+    record.journal.once(step, select).await.and_then(StepResult::into_outcome).ok()
 }

@@ -1,4 +1,4 @@
-//! A message is stored, or recognised as a repeat, and waits for its turn.
+//! Accept: stores a message or recognises a duplicate, and waits until the turn may run.
 
 use std::{
     pin::pin,
@@ -8,29 +8,29 @@ use std::{
 
 use segue_engine::ids::ConversationId;
 
-use super::AcceptedMessage;
+use super::{AcceptedMessage, deliver::full_message};
 use crate::{
     context::CallContext,
-    conversation::{ReplyEvent, ReplySink},
+    conversation::ReplySink,
     failpoint, limits,
     runtime::{
         Assistant, IncomingMessage, Inner, ReceiveError, TurnReport,
-        admission::{CallerWatch, Place},
+        admission::{AbandonGuard, AdmissionPermit},
         mailbox::{CachedConversation, Mailbox},
     },
     store::{AcceptOutcome, InboxMessage, StoreError, StoredReply, TurnNumber},
 };
 
-/// Where a message comes from.
+/// The origin of a message.
 pub(in crate::runtime) enum Origin<'a> {
-    /// A caller, which the limits hold back; where it has no name of its own, the conversation is the caller.
+    /// A caller, whose messages are limited. Without a name the conversation is the caller.
     Caller(Option<&'a str>),
-    /// The assistant itself, such as a reminder: it is counted and never refused.
+    /// The assistant itself, for example a reminder: counted, never rejected.
     Own,
 }
 
 impl Assistant {
-    /// Takes a message into the mailbox of its conversation, and runs its turn in a task of its own.
+    /// Puts a message into the mailbox of its conversation, and runs its turn in a task.
     pub(in crate::runtime) async fn enqueue(
         &self,
         incoming: IncomingMessage,
@@ -38,40 +38,40 @@ impl Assistant {
         origin: Origin<'_>,
     ) -> Result<TurnReport, ReceiveError> {
         if self.0.tasks.is_closed() {
-            return Err(ReceiveError::Closing);
+            return Err(ReceiveError::ShuttingDown);
         }
         let this = self.clone();
-        // First of all: what is refused here leaves no trace, not even in the memory of conversations.
-        let place = self.0.admission.admit(matches!(origin, Origin::Caller(_)))?;
-        let mailbox = self.0.mailboxes.of(&incoming.conversation);
+        // First, because a rejected message must not create a mailbox.
+        let permit = self.0.admission.admit(matches!(origin, Origin::Caller(_)))?;
+        let mailbox = self.0.mailboxes.get_or_create(&incoming.conversation);
         let waiting = limits::MAILBOX.saturating_sub(mailbox.capacity.available_permits());
-        let seat =
+        let mailbox_permit =
             mailbox.capacity.clone().try_acquire_owned().map_err(|_| ReceiveError::Busy("its mailbox is full"))?;
         if let Origin::Caller(caller) = origin {
-            place.claim(caller.unwrap_or(incoming.conversation.as_str()), waiting)?;
+            permit.assign_caller(caller.unwrap_or(incoming.conversation.as_str()), waiting)?;
         }
-        let caller = CallerWatch::of(&place);
+        let abandon_guard = AbandonGuard::new(&permit);
         let inbound = self.0.inbound(incoming);
-        // Boxed: the future of a turn is large, and would be moved several times on its way to the runtime.
+        // Boxed, because the future of a turn is large and would be copied several times.
         let turn = self.0.tasks.spawn(Box::pin(async move {
-            let report = this.0.receive(&mailbox, &inbound, sink, &place).await;
-            drop((seat, place));
+            let report = this.0.receive(&mailbox, &inbound, sink, &permit).await;
+            drop((mailbox_permit, permit));
             report
         }));
-        let report = turn.await.unwrap_or(Err(ReceiveError::Broken));
-        caller.answered();
+        let report = turn.await.unwrap_or(Err(ReceiveError::TurnFailed));
+        abandon_guard.disarm();
         report
     }
 }
 
 impl Inner {
-    /// The turn of a message that has a place in the queue of its conversation.
+    /// Stores a message that has a place in its mailbox, and runs its turn.
     async fn receive(
         &self,
         mailbox: &Mailbox,
         inbound: &InboxMessage,
         mut sink: Box<dyn ReplySink>,
-        place: &Place,
+        permit: &AdmissionPermit,
     ) -> Result<TurnReport, ReceiveError> {
         let accept_lock = match mailbox.accept_lock.try_lock() {
             Ok(lock) => lock,
@@ -84,47 +84,47 @@ impl Inner {
         failpoint::hit("C03");
         let accepted = match self.store.accept(inbound.clone()).await {
             Ok(AcceptOutcome::Answered(turn, replies)) => {
-                // Nothing is left to do, so it waits for no turn.
+                // Nothing to run, so it does not wait for the turn lock.
                 drop(accept_lock);
                 sink.accepted();
                 return self.resend_replies(&inbound.conversation, turn, replies, &mut *sink).await;
             }
             Ok(accepted) => accepted,
             Err(error) => {
-                // It may be stored all the same: then its turn comes before those of later messages.
-                mailbox.stale.store(true, Ordering::SeqCst);
+                // It may be stored nevertheless: then its turn precedes those of later messages.
+                mailbox.is_stale.store(true, Ordering::SeqCst);
                 return Err(error.into());
             }
         };
         sink.accepted();
         let epoch = mailbox.epoch.load(Ordering::SeqCst);
         let mut queue = pin!(mailbox.turn_lock.clone().lock_owned());
-        // One poll takes the place in the queue; only then may the next message be accepted.
+        // The first poll enters the queue of the lock; only after it the next message may be accepted.
         let first = futures::poll!(&mut queue);
         drop(accept_lock);
         let mut state = match first {
             Poll::Ready(state) => state,
-            // Bounded by the places of the queue and by the bounds of each turn. It is never given up: the message is accepted.
+            // Limited by the capacity of the mailbox and the time limit of a turn. No timeout here: the message is accepted.
             Poll::Pending => queue.await,
         };
         let (AcceptOutcome::New(turn) | AcceptOutcome::Running(turn) | AcceptOutcome::Answered(turn, _)) = accepted;
         if epoch != mailbox.epoch.load(Ordering::SeqCst) {
-            // The conversation was erased meanwhile: what its number names now is another turn.
+            // The conversation was erased meanwhile; the turn number now belongs to another turn.
             let conversation = inbound.conversation.clone();
             return Err(StoreError::TurnNotOpen { conversation, turn: turn.0 }.into());
         }
-        if mailbox.stale.swap(false, Ordering::SeqCst) {
+        if mailbox.is_stale.swap(false, Ordering::SeqCst) {
             *state = None;
         }
         failpoint::hit("C05");
-        place.begin().await?;
+        permit.begin().await?;
         if matches!(accepted, AcceptOutcome::New(TurnNumber::FIRST)) {
-            // Nothing is stored: there is nothing to look for, and what is cached was erased. Should that be wrong, the append says so,
-            // and the turn loads.
+            // Nothing is stored, so nothing needs to be loaded, and a cached conversation was erased. If this assumption is wrong, the
+            // version check of the commit fails and the next attempt loads.
             *state = Some(CachedConversation::new(inbound.conversation.clone()));
         } else if state.is_none() {
-            // Boxed, as what follows a crash below: it has a whole turn in it, and few messages need it.
-            Box::pin(self.finish_earlier(&mut state, &inbound.conversation, turn)).await?;
+            // Boxed like `resume_accepted` below: it contains the future of a whole turn, and few messages need it.
+            Box::pin(self.finish_open_turns(&mut state, &inbound.conversation, turn)).await?;
         }
         if let AcceptOutcome::Running(turn) = accepted {
             return Box::pin(self.resume_accepted(&mut state, turn, inbound, &mut *sink)).await;
@@ -132,7 +132,7 @@ impl Inner {
         self.answer(&mut state, AcceptedMessage { turn, inbound }, &mut *sink).await
     }
 
-    /// Runs a new turn, after the replies that waited for this channel.
+    /// Sends undelivered replies of earlier turns, then runs a new turn.
     async fn answer(
         &self,
         state: &mut Option<Box<CachedConversation>>,
@@ -141,24 +141,24 @@ impl Inner {
     ) -> Result<TurnReport, ReceiveError> {
         let id = &accepted.inbound.conversation;
         let mut earlier = Vec::new();
-        if sink.takes_earlier() && state.as_ref().is_none_or(|cached| cached.waits) {
-            let (sent, has_all) = Box::pin(self.send_earlier(id, sink)).await;
+        if sink.takes_earlier() && state.as_ref().is_none_or(|cached| cached.may_have_pending_replies) {
+            let (sent, has_all) = Box::pin(self.send_pending(id, sink)).await;
             earlier = sent;
             if let (true, Some(cached)) = (has_all, state.as_mut()) {
-                cached.waits = false;
+                cached.may_have_pending_replies = false;
             }
         }
-        let mut report = self.run_new(state, accepted, sink).await?;
+        let mut report = self.run_new_turn(state, accepted, sink).await?;
         if !earlier.is_empty() {
-            if let (false, Some(cached)) = (self.has_sent_earlier(id, &earlier).await, state.as_mut()) {
-                cached.waits = true;
+            if let (false, Some(cached)) = (self.mark_sent(id, &earlier).await, state.as_mut()) {
+                cached.may_have_pending_replies = true;
             }
-            report.earlier = earlier;
+            report.earlier_replies = earlier;
         }
         Ok(report)
     }
 
-    /// A message that was accepted before: its turn ran while we waited, or a process died before its end.
+    /// Handles a message that was accepted earlier: its turn ran meanwhile, or the process of that turn died.
     async fn resume_accepted(
         &self,
         state: &mut Option<Box<CachedConversation>>,
@@ -171,22 +171,22 @@ impl Inner {
             return self.resend_replies(id, turn, replies, sink).await;
         }
         match self.store.unfinished_turns_in(id, turn..TurnNumber(turn.0 + 1)).await?.pop() {
-            Some(open) => self.run_found(state, open, sink).await,
-            None => Err(ReceiveError::Broken),
+            Some(open) => self.run_open_turn(state, open, sink).await,
+            None => Err(ReceiveError::TurnFailed),
         }
     }
 
     fn inbound(&self, incoming: IncomingMessage) -> InboxMessage {
         let IncomingMessage { conversation, mut message, tenant, account } = incoming;
-        // One character more than the limit is kept: by it the engine sees that the message is too long, and says so.
+        // One character above the limit stays, so that the engine recognises the message as too long and rejects it.
         let most = segue_engine::limits::MESSAGE_TEXT + 1;
         if let Some((end, _)) = message.text.char_indices().nth(most) {
             message.text = message.text.get(..end).unwrap_or_default().into();
         }
-        InboxMessage { tenant, account, conversation, message, at: self.clock.now(), seed: (self.seeds)() }
+        InboxMessage { tenant, account, conversation, message, at: self.clock.now(), seed: (self.seed_source)() }
     }
 
-    /// Answers a repeated message with what it was answered before.
+    /// Answers a duplicate message with the stored replies.
     async fn resend_replies(
         &self,
         id: &ConversationId,
@@ -197,9 +197,7 @@ impl Inner {
         let cx = CallContext::new(self.clock.clone(), limits::TURN_TIMEOUT);
         let mut done: Vec<Arc<str>> = Vec::new();
         for reply in &replies {
-            let message = Box::new(reply.reply.clone());
-            let piece = ReplyEvent::Message { id: reply.id.clone(), message, kind: reply.kind };
-            if sink.send(piece, &cx).await.is_ok() {
+            if sink.send(full_message(reply), &cx).await.is_ok() {
                 done.push(reply.id.clone());
             }
         }
@@ -208,7 +206,14 @@ impl Inner {
         {
             tracing::warn!(conversation = %id, turn = turn.0, code = "S0501", "receipts were not stored: {error}");
         }
-        let earlier = Vec::new();
-        Ok(TurnReport { turn, earlier, replies, failures: Vec::new(), session_ended: false, repeated: true })
+        let earlier_replies = Vec::new();
+        Ok(TurnReport {
+            turn,
+            earlier_replies,
+            replies,
+            failures: Vec::new(),
+            session_ended: false,
+            is_duplicate: true,
+        })
     }
 }

@@ -1,5 +1,5 @@
-//! What a turn came to is stored, as one: events, replies, receipts, journal, the next reminder, and that the message is answered.
-//! The only place that appends.
+//! Commit: stores events, replies, receipts, journal, the next reminder and the mark "answered" in one transaction.
+//! No other code appends turns to the store.
 
 use segue_engine::{conversation::Conversation, time::Timestamp};
 
@@ -10,7 +10,7 @@ use crate::{
     store::{JournalRecord, StoreError, TurnCommit, TurnNumber},
 };
 
-/// Stores a turn; `due_before` is when the next reminder was due before it.
+/// Stores a turn. `due_before` is the time of the next reminder before the turn.
 pub(super) async fn commit(
     inner: &Inner,
     cached: &mut CachedConversation,
@@ -22,8 +22,8 @@ pub(super) async fn commit(
 ) -> Result<TurnReport, StoreError> {
     let TurnResult { events, replies, delivered, session_ended, failures, .. } = result;
     let wants_snapshot = (cached.version.0 + 1).is_multiple_of(limits::SNAPSHOT_EVERY);
-    let due = next_reminder(&cached.conversation);
-    let timer = (due != due_before).then_some(due);
+    let next_due = next_reminder(&cached.conversation);
+    let changed_reminder = (next_due != due_before).then_some(next_due);
     let batch = TurnCommit {
         turn,
         events,
@@ -33,25 +33,25 @@ pub(super) async fn commit(
         texts: texts.new_texts(),
         snapshot: wants_snapshot.then(|| cached.conversation.clone()),
         trace: failures_json(&failures),
-        next_reminder: timer,
+        next_reminder: changed_reminder,
     };
     failpoint::hit("C19");
     cached.version = inner.store.append(&cached.conversation.id, cached.version, batch).await?;
-    cached.texts = texts.take_known();
+    cached.known_texts = texts.take_known();
     failpoint::hit("C21");
-    if timer.is_some() {
-        inner.timer_set.notify_one();
+    if changed_reminder.is_some() {
+        inner.reminders_changed.notify_one();
     }
     let failures = failures.into_iter().map(|(code, reason)| Failure { code, reason }).collect();
-    Ok(TurnReport { turn, earlier: Vec::new(), replies, failures, session_ended, repeated: false })
+    Ok(TurnReport { turn, earlier_replies: Vec::new(), replies, failures, session_ended, is_duplicate: false })
 }
 
-/// When the earliest reminder of a conversation is due.
+/// The time of the earliest reminder of a conversation.
 pub(super) fn next_reminder(conversation: &Conversation) -> Option<Timestamp> {
     conversation.reminders.next().map(|reminder| reminder.due)
 }
 
-/// What cannot be found again by running the turn: the failures. The rest of a trace is made from the record when it is wanted.
+/// The failures as JSON. They are the only part of a trace that a replay cannot compute.
 fn failures_json(failures: &[(String, String)]) -> Option<String> {
     (!failures.is_empty()).then(|| serde_json::to_string(failures).unwrap_or_default())
 }

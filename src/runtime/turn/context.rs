@@ -1,4 +1,4 @@
-//! What the stages and the effects of one turn need.
+//! The contexts that the stages and effects of a turn receive.
 
 use std::sync::Arc;
 
@@ -22,33 +22,33 @@ use crate::{
     tools::registry::ToolSet,
 };
 
-/// A message that is stored and has a turn.
+/// A stored message with its turn number.
 #[derive(Clone, Copy)]
 pub(in crate::runtime) struct AcceptedMessage<'a> {
     pub(in crate::runtime) turn: TurnNumber,
     pub(in crate::runtime) inbound: &'a InboxMessage,
 }
 
-/// What an effect is performed with.
+/// The input of an effect, besides its parameters.
 pub(in crate::runtime) struct TurnContext<'a> {
     pub(in crate::runtime) runtime: &'a ProjectRuntime,
-    /// The conversation as the engine left it before this effect.
+    /// The conversation before this effect.
     pub(in crate::runtime) conversation: &'a Conversation,
     pub(in crate::runtime) number: TurnNumber,
-    /// Events of earlier turns, read when they are wanted.
+    /// Events of earlier turns, read on first use.
     pub(in crate::runtime) history: &'a EventHistory,
-    /// Events of this turn.
+    /// Events of this turn so far.
     pub(in crate::runtime) events: &'a [Event],
     pub(in crate::runtime) record: &'a TurnRecord,
 }
 
 impl<'a> TurnContext<'a> {
-    /// The model, with every call recorded.
+    /// A model whose calls are recorded in the journal.
     pub(in crate::runtime) fn journaled(&self, model: &Arc<dyn Llm>) -> Arc<dyn Llm> {
         Arc::new(JournaledModel::new(model.clone(), self.record.journal.clone()))
     }
 
-    /// A run of an agent that has neither tools nor hooks yet.
+    /// The request of an agent run, without tools and hooks.
     pub(in crate::runtime) fn agent_task(
         &self,
         call: &'a AgentCall,
@@ -73,19 +73,19 @@ impl<'a> TurnContext<'a> {
     }
 }
 
-/// What a turn records and counts while it runs. Cheap to clone.
+/// Journal, usage and shared texts of a turn. Cheap to clone.
 #[derive(Clone)]
 pub(in crate::runtime) struct TurnRecord {
-    /// Where effects are recorded.
+    /// Records effects.
     pub(in crate::runtime) journal: EffectJournal,
-    /// What the turn used, for budgets and traces.
+    /// Counts model calls and tokens, and collects the trace.
     pub(in crate::runtime) usage: Arc<UsageMeter>,
-    /// Texts that the record names by their hash.
+    /// Texts that the records reference by hash.
     pub(in crate::runtime) texts: Arc<SharedTexts>,
 }
 
 impl TurnRecord {
-    /// That of a turn which begins at `at`.
+    /// The record of a turn whose message arrived at `at`.
     pub(in crate::runtime) fn new(
         records: Arc<dyn Journal>,
         clock: Arc<dyn Clock>,
@@ -101,7 +101,7 @@ impl TurnRecord {
     pub(in crate::runtime) fn clock(&self) -> Arc<dyn Clock> {
         self.journal.clock().clone()
     }
-    /// Wall time as the turn sees it.
+    /// The wall time of the turn: that of the newest recorded outcome.
     pub(in crate::runtime) fn now(&self) -> Timestamp {
         self.journal.clock().now()
     }

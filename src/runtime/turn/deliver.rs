@@ -1,6 +1,6 @@
-//! Replies leave for the channel. Pieces may leave before the turn is stored, marked provisional; each message is announced to the
-//! journal before its first piece, so that after a crash it is known what the user may have seen. The rest is delivered when the turn
-//! is stored.
+//! Deliver: sends replies to the channel. Deltas of a streamed reply may be sent before the turn is stored; each such reply is announced
+//! in the journal before its first delta, so that the next attempt after a crash knows what the user may have seen. All other replies
+//! are sent after the commit.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,8 +19,8 @@ use crate::{
     store::StoredReply,
 };
 
-/// Hands the replies to the channel that it does not have yet; whether it has all of them. Delivery never fails a turn: what was not
-/// delivered stays in the outbox.
+/// Sends the replies that the channel does not have yet, and returns whether it has all of them. A failed delivery does not fail the
+/// turn: the reply stays in the outbox.
 pub(super) async fn deliver(
     inner: &Inner,
     id: &ConversationId,
@@ -31,7 +31,7 @@ pub(super) async fn deliver(
     let mut done = Vec::with_capacity(report.replies.len());
     let mut has_all = true;
     for reply in &report.replies {
-        if sink.has(reply) {
+        if sink.is_delivered(reply) {
             continue;
         }
         if sink.deliver_stored(reply, cx).await {
@@ -52,36 +52,36 @@ pub(super) async fn deliver(
     has_all
 }
 
-/// The way out for one message, in every try of its turn.
+/// The sink of a turn, for all its attempts. It announces streamed replies in the journal.
 pub(in crate::runtime) struct TurnSink<'a> {
     inner: &'a mut dyn ReplySink,
     journal: Arc<dyn Journal>,
-    /// Whole messages that the channel has.
+    /// Complete replies that the channel has, by id.
     delivered: HashMap<Arc<str>, Box<Reply>>,
-    /// Messages that were announced to the journal.
+    /// Ids of replies that are announced in the journal.
     announced: HashSet<Arc<str>>,
-    /// Whether whoever speaks makes pieces, where the record says it and not the channel.
-    as_recorded: Option<bool>,
+    /// If set, whether models stream: as recorded, independent of the channel.
+    recorded_streaming: Option<bool>,
 }
 
 impl<'a> TurnSink<'a> {
-    /// JournalWrapper the sink of a channel.
+    /// A sink that writes to the sink of a channel.
     pub(in crate::runtime) fn new(inner: &'a mut dyn ReplySink, journal: Arc<dyn Journal>) -> Self {
-        Self { inner, journal, delivered: HashMap::new(), announced: HashSet::new(), as_recorded: None }
+        Self { inner, journal, delivered: HashMap::new(), announced: HashSet::new(), recorded_streaming: None }
     }
 
-    /// Whether the channel shows pieces.
-    pub(in crate::runtime) fn shows(&self) -> bool {
+    /// Whether the channel shows deltas.
+    pub(in crate::runtime) fn streams_to_channel(&self) -> bool {
         self.inner.streams()
     }
 
-    /// From here on whoever speaks does so as then, whatever this channel shows: what was recorded depends on it.
-    pub(in crate::runtime) fn speak_as_recorded(&mut self, as_recorded: Option<bool>) {
-        self.as_recorded = as_recorded;
+    /// Sets whether models stream from here on as the record has it, whatever the channel does: recorded requests depend on it.
+    pub(in crate::runtime) fn set_recorded_streaming(&mut self, recorded_streaming: Option<bool>) {
+        self.recorded_streaming = recorded_streaming;
     }
 
-    /// Sends what was said so far, before something that may take long. Only where the channel shows pieces; elsewhere a
-    /// reply leaves after it is stored.
+    /// Sends the replies so far, before an effect that may take long. Only if the channel shows deltas; other channels get replies
+    /// after the commit.
     pub(in crate::runtime) async fn send_early(&mut self, replies: &[StoredReply], cx: &CallContext) {
         if !self.inner.streams() {
             return;
@@ -91,32 +91,32 @@ impl<'a> TurnSink<'a> {
         }
     }
 
-    /// Sends one complete reply, unless the channel has it.
+    /// Sends a complete reply, unless the channel has it.
     pub(in crate::runtime) async fn deliver(&mut self, reply: &StoredReply, cx: &CallContext) -> bool {
-        self.has(reply) || self.send(whole(reply), cx).await.is_ok()
+        self.is_delivered(reply) || self.send(full_message(reply), cx).await.is_ok()
     }
 
-    /// Whether the channel has the whole of this reply.
-    pub(in crate::runtime) fn has(&self, reply: &StoredReply) -> bool {
+    /// Whether the channel has this reply in full.
+    pub(in crate::runtime) fn is_delivered(&self, reply: &StoredReply) -> bool {
         self.delivered.get(&reply.id).is_some_and(|had| **had == reply.reply)
     }
 
-    /// Sends one stored reply that the channel does not have; nothing needs to be announced any more.
+    /// Sends a stored reply. It needs no announcement.
     pub(in crate::runtime) async fn deliver_stored(&mut self, reply: &StoredReply, cx: &CallContext) -> bool {
-        self.inner.send(whole(reply), cx).await.is_ok()
+        self.inner.send(full_message(reply), cx).await.is_ok()
     }
 
-    async fn forward(&mut self, piece: ReplyEvent, cx: &CallContext) -> Result<Receipt, DeliveryError> {
+    async fn forward(&mut self, event: ReplyEvent, cx: &CallContext) -> Result<Receipt, DeliveryError> {
         if !self.inner.streams() {
             return Ok(Receipt::Skipped);
         }
-        let piece = match self.left_to_send(piece) {
-            Some(piece) => piece,
+        let event = match self.remaining(event) {
+            Some(event) => event,
             None => return Ok(Receipt::Skipped),
         };
-        let id = match &piece {
+        let id = match &event {
             ReplyEvent::Start { id, .. } | ReplyEvent::Message { id, .. } if !self.announced.contains(id) => {
-                // Stored before the first piece leaves; without the mark nothing may be shown.
+                // Durable before anything is sent; without the record nothing may be shown.
                 if let Err(error) = self.journal.announce_reply(id).await {
                     return Err(DeliveryError::Temporary(error.to_string()));
                 }
@@ -127,19 +127,19 @@ impl<'a> TurnSink<'a> {
             | ReplyEvent::Delta { id, .. }
             | ReplyEvent::End { id, .. }
             | ReplyEvent::Message { id, .. } => id,
-            ReplyEvent::Activity { .. } => return self.inner.send(piece, cx).await,
+            ReplyEvent::Activity { .. } => return self.inner.send(event, cx).await,
         };
         if !self.announced.contains(id) {
-            // Its beginning was held back: it comes as a whole when its turn is stored.
+            // Its start was not sent: the complete reply follows after the commit.
             return Ok(Receipt::Skipped);
         }
-        let ended = match &piece {
+        let ended = match &event {
             ReplyEvent::End { id, message, .. } | ReplyEvent::Message { id, message, .. } => {
                 Some((id.clone(), message.clone()))
             }
             _ => None,
         };
-        let receipt = self.inner.send(piece, cx).await?;
+        let receipt = self.inner.send(event, cx).await?;
         failpoint::hit("C09");
         if let Some((id, message)) = ended
             && receipt == Receipt::Delivered
@@ -149,9 +149,9 @@ impl<'a> TurnSink<'a> {
         Ok(receipt)
     }
 
-    /// What is left to send of a message that an earlier try has sent; where it came out another way, the new one follows as a whole.
-    fn left_to_send(&self, piece: ReplyEvent) -> Option<ReplyEvent> {
-        match piece {
+    /// Filters what an earlier attempt has sent. If the reply differs now, the new one is sent in full.
+    fn remaining(&self, event: ReplyEvent) -> Option<ReplyEvent> {
+        match event {
             ReplyEvent::Start { id, .. } | ReplyEvent::Delta { id, .. } if self.delivered.contains_key(&id) => None,
             ReplyEvent::End { id, message, kind, .. } | ReplyEvent::Message { id, message, kind }
                 if self.delivered.contains_key(&id) =>
@@ -159,31 +159,32 @@ impl<'a> TurnSink<'a> {
                 let same = self.delivered.get(&id).is_some_and(|had| *had == message);
                 (!same).then_some(ReplyEvent::Message { id, message, kind })
             }
-            piece => Some(piece),
+            event => Some(event),
         }
     }
 }
 
-fn whole(reply: &StoredReply) -> ReplyEvent {
+/// A stored reply as one event.
+pub(in crate::runtime) fn full_message(reply: &StoredReply) -> ReplyEvent {
     ReplyEvent::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind }
 }
 
 impl ReplySink for TurnSink<'_> {
     fn streams(&self) -> bool {
-        self.as_recorded.unwrap_or_else(|| self.inner.streams())
+        self.recorded_streaming.unwrap_or_else(|| self.inner.streams())
     }
-    fn send<'a>(&'a mut self, piece: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        // The many pieces of a text take the short way: only beginnings and ends concern the journal.
-        match piece {
+    fn send<'a>(&'a mut self, event: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        // Short path for deltas: only starts and ends concern the journal.
+        match event {
             ReplyEvent::Delta { ref id, .. }
                 if self.announced.contains(id)
                     && !self.delivered.contains_key(id)
                     && self.inner.streams()
                     && !failpoint::is_armed("C09") =>
             {
-                self.inner.send(piece, cx)
+                self.inner.send(event, cx)
             }
-            piece => Box::pin(self.forward(piece, cx)),
+            event => Box::pin(self.forward(event, cx)),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Turns that the caller stops: they end at the next safe point, and what happened is kept.
+//! Interruption of a turn by its caller: the turn ends at the next safe point and keeps what has happened.
 //!
-//! A turn can be interrupted before or during a model call, an agent run or a search. Steps of a flow always run on to the next
-//! such point. Where a turn was interrupted is recorded, so that a replay ends there too.
+//! A turn can be interrupted before and during a model call, an agent run or a search. Other effects run to their end first. The point
+//! of the interruption is recorded, so that a replay ends there too.
 
 use segue_engine::{
     conversation::{AgentOutcome, AgentStatus, ModelUsage},
@@ -12,19 +12,20 @@ use serde::{Deserialize, Serialize};
 use super::{TurnContext, TurnFailures, TurnSink, recover};
 use crate::{context::CallContext, runtime::effects};
 
-/// Where a turn was stopped.
+/// The point at which a turn was interrupted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::runtime) struct Interruption {
-    /// Which effect of the turn.
+    /// The number of the effect in the turn.
     effect: u64,
-    /// What an agent had done by then.
+    /// The outcome of the interrupted agent run.
     agent: Option<AgentOutcome>,
-    /// What models had used in the turn by then: a replay stops here without asking them.
-    #[serde(default)]
-    used: ModelUsage,
+    /// Tokens and cost of the turn up to this point. A replay ends here without calling the models of this effect.
+    #[serde(rename = "used", default)]
+    model_usage: ModelUsage,
 }
 
-/// Performs the effect `at` of the turn, unless the turn is stopped here, or was when it was `recorded`. `None`: it ends now.
+/// Performs effect number `at`, unless the turn is interrupted here, or was interrupted here according to `recorded`. `None` means that
+/// the turn ends.
 pub(super) async fn perform_or_interrupt(
     next: Next,
     at: u64,
@@ -34,25 +35,25 @@ pub(super) async fn perform_or_interrupt(
     failures: &mut TurnFailures,
     cx: &CallContext,
 ) -> Option<InputKind> {
-    let may_stop = effects::is_interruptible(&next);
+    let is_interruptible = effects::is_interruptible(&next);
     let agent = match recorded.filter(|interruption| interruption.effect == at) {
         Some(interruption) => {
-            context.record.usage.restore(interruption.used);
+            context.record.usage.restore(interruption.model_usage);
             interruption.agent.clone()
         }
-        None if may_stop && cx.cancel.is_cancelled() => None,
+        None if is_interruptible && cx.cancel.is_cancelled() => None,
         None => {
-            let step = if may_stop { cx.step(at) } else { cx.uncancellable().step(at) };
+            let step = if is_interruptible { cx.step(at) } else { cx.uncancellable().step(at) };
             let before = failures.len();
             let done = effects::perform(next, context, &mut effects::EffectOutput { sink, failures }, &step).await;
-            if !(may_stop && cx.cancel.is_cancelled()) {
+            if !(is_interruptible && cx.cancel.is_cancelled()) {
                 return Some(done);
             }
             match done {
                 InputKind::Agent(outcome) if ended_by_itself(&outcome.status) => {
                     return Some(InputKind::Agent(outcome));
                 }
-                // It waits for the user from now on; what it did until then is kept. What was stopped did not fail.
+                // The agent waits for the user, and its work so far is kept. An interruption is not a failure.
                 InputKind::Agent(outcome) => {
                     failures.truncate(before);
                     Some(AgentOutcome { status: AgentStatus::Yielded, ..outcome })
@@ -64,14 +65,14 @@ pub(super) async fn perform_or_interrupt(
             }
         }
     };
-    let used = context.record.usage.used().unwrap_or_default();
-    let interruption = Interruption { effect: at, agent, used };
+    let model_usage = context.record.usage.used().unwrap_or_default();
+    let interruption = Interruption { effect: at, agent, model_usage };
     recover::record_interruption(&interruption, context.record, cx).await;
     interruption.agent.map(InputKind::Agent)
 }
 
-/// Whether an agent came to an end of its own before it was stopped. A remote one that may have taken a message and did not say
-/// so has: it must not be told the same again.
+/// Whether an agent run ended before the interruption. A remote agent whose outcome is unknown counts as ended: the message must not
+/// be sent to it again.
 fn ended_by_itself(status: &AgentStatus) -> bool {
     match status {
         AgentStatus::Finished | AgentStatus::AwaitingUser | AgentStatus::Yielded => true,

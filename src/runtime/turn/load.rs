@@ -1,4 +1,4 @@
-//! The conversation as it is stored: a snapshot, and the events since.
+//! Load: reads a conversation from its snapshot and the events since.
 
 use segue_engine::{conversation::Conversation, ids::ConversationId};
 
@@ -7,7 +7,7 @@ use crate::{
     store::StoreError,
 };
 
-/// Reads and folds a conversation; one of which nothing is stored is new.
+/// Reads and folds a conversation; without stored events it is new.
 pub(in crate::runtime) async fn load(
     inner: &Inner,
     id: &ConversationId,
@@ -15,5 +15,10 @@ pub(in crate::runtime) async fn load(
     let stored = inner.store.load(id).await?;
     let mut conversation = stored.snapshot.unwrap_or_else(|| Conversation::new(id.clone()));
     stored.tail.iter().for_each(|event| conversation.apply(event));
-    Ok(Box::new(CachedConversation { conversation, version: stored.version, texts: Default::default(), waits: true }))
+    Ok(Box::new(CachedConversation {
+        conversation,
+        version: stored.version,
+        known_texts: Default::default(),
+        may_have_pending_replies: true,
+    }))
 }

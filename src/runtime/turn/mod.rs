@@ -1,14 +1,14 @@
-//! One turn: the life of a message, in the order of the stages.
+//! One turn: the processing of a message, in five stages.
 //!
 //! | stage | what happens | file |
 //! | --- | --- | --- |
-//! | accept | a message is stored, or recognised as a repeat, and waits for its place | `accept.rs` |
-//! | load | the conversation is read and folded; what a crash left is taken over | `load.rs`, `recover.rs` |
-//! | run | engine and effects take turns until the engine listens | `run.rs`, `interruption.rs` |
-//! | commit | events, replies, reminders, journal and "answered" are stored as one | `commit.rs` |
+//! | accept | the message is stored or recognised as a duplicate, and waits for the turns before it | `accept.rs` |
+//! | load | the conversation is read and folded; a turn that a crash left open is recovered | `load.rs`, `recover.rs` |
+//! | run | the engine advances and effects are performed, until the engine waits for the user | `run.rs`, `interruption.rs` |
+//! | commit | events, replies, reminders, journal and the mark "answered" are stored in one transaction | `commit.rs` |
 //! | deliver | replies go to the channel; receipts are stored | `deliver.rs` |
 //!
-//! What a stage or an effect needs is in `context.rs`. Here: a turn is tried until it is stored, or given up.
+//! `context.rs` has the contexts of stages and effects. This file makes the attempts: a turn is attempted until it is stored or given up.
 
 mod accept;
 mod commit;
@@ -30,7 +30,7 @@ pub use self::usage::TraceEntry;
 pub(super) use self::{
     accept::Origin,
     context::{AcceptedMessage, TurnContext, TurnRecord},
-    deliver::TurnSink,
+    deliver::{TurnSink, full_message},
     interruption::Interruption,
     load::load,
     recover::{RecoveredTurn, recorded_give_up, recovered_from_record},
@@ -39,7 +39,7 @@ pub(super) use self::{
     unsaved::UnsavedTurns,
     usage::UsageMeter,
 };
-use self::{commit::commit, deliver::deliver, recover::After};
+use self::{commit::commit, deliver::deliver, recover::RetryReason};
 use super::{Inner, ReceiveError, TurnReport, mailbox::CachedConversation};
 use crate::{
     context::CallContext,
@@ -50,177 +50,181 @@ use crate::{
     store::{self, JournalRecord, StoreError, UnfinishedTurn},
 };
 
-/// An accepted message whose turn is not stored yet: what all tries of the turn share.
+/// An accepted message whose turn is not stored yet. All attempts of the turn share it.
 pub(super) struct OpenTurn<'a> {
     inner: &'a Inner,
     accepted: AcceptedMessage<'a>,
     journal: Arc<TurnJournal>,
-    /// The same, or what somebody put around it.
-    wrapped: Arc<dyn Journal>,
-    /// Fires when the caller wants no more.
-    stop: Option<CancellationToken>,
+    /// The same journal, wrapped if a [`JournalWrapper`](super::JournalWrapper) is set.
+    wrapped_journal: Arc<dyn Journal>,
+    /// Cancelled when the caller interrupts the turn.
+    cancel: Option<CancellationToken>,
 }
 
 impl Inner {
-    /// Runs the turn of a message that was accepted just now until it is stored, then delivers.
-    pub(super) async fn run_new(
+    /// Runs the turn of a newly accepted message until it is stored, then delivers.
+    pub(super) async fn run_new_turn(
         &self,
         state: &mut Option<Box<CachedConversation>>,
         accepted: AcceptedMessage<'_>,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
         let turn = OpenTurn::new(self, accepted, None, sink.stop());
-        let mut sink = TurnSink::new(sink, turn.wrapped.clone());
+        let mut sink = TurnSink::new(sink, turn.wrapped_journal.clone());
         turn.run_until_stored(state, 0, None, &mut sink).await
     }
 
-    /// Runs a turn that was found open, until it is stored or given up; then delivers.
-    pub(super) async fn run_found(
+    /// Runs a turn that is open in the store until it is stored or given up, then delivers.
+    pub(super) async fn run_open_turn(
         &self,
         state: &mut Option<Box<CachedConversation>>,
         UnfinishedTurn { turn, inbound, journal }: UnfinishedTurn,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
         let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), sink.stop());
-        let made = store::attempts(&turn.journal.records());
-        let mut sink = TurnSink::new(sink, turn.wrapped.clone());
-        turn.run_until_stored(state, made, Some(After::Interruption), &mut sink).await
+        let attempts_made = store::attempts(&turn.journal.records());
+        let mut sink = TurnSink::new(sink, turn.wrapped_journal.clone());
+        turn.run_until_stored(state, attempts_made, Some(RetryReason::FoundOpen), &mut sink).await
     }
 
-    /// Ends an open turn with one honest message, without trying it again.
-    pub(super) async fn close_open(
+    /// Ends an open turn with an error message, without another attempt.
+    pub(super) async fn close_open_turn(
         &self,
         state: &mut Option<Box<CachedConversation>>,
         UnfinishedTurn { turn, inbound, journal }: UnfinishedTurn,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
         let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), None);
-        let mut sink = TurnSink::new(sink, turn.wrapped.clone());
+        let mut sink = TurnSink::new(sink, turn.wrapped_journal.clone());
         let report = turn.give_up(state, "an operator closed it", &mut sink).await;
         turn.keep_unsaved(report)
     }
 }
 
 impl<'a> OpenTurn<'a> {
-    /// `recorded` is what the store has of an open turn. What this process knows and could not store is more.
+    /// `recorded` is the stored journal of an open turn. A journal that this process could not store is preferred: it contains more.
     fn new(
         inner: &'a Inner,
         accepted: AcceptedMessage<'a>,
         recorded: Option<Vec<JournalRecord>>,
-        stop: Option<CancellationToken>,
+        cancel: Option<CancellationToken>,
     ) -> Self {
         let (id, number) = (&accepted.inbound.conversation, accepted.turn);
         let unsaved = recorded.as_ref().and_then(|_| inner.unsaved.take(id, number));
         let journal = unsaved.unwrap_or_else(|| {
             let recorded = recorded.unwrap_or_default();
             let (store, clock) = (inner.store.clone(), inner.clock.clone());
-            Arc::new(TurnJournal::new(store, id.clone(), number, inner.build, clock, recorded))
+            Arc::new(TurnJournal::new(store, id.clone(), number, inner.build_hash, clock, recorded))
         });
-        let wrapped = match &inner.journal_wrapper {
+        let wrapped_journal = match &inner.journal_wrapper {
             Some(wrap) => wrap(journal.clone()),
             None => journal.clone() as Arc<dyn Journal>,
         };
-        Self { inner, accepted, journal, wrapped, stop }
+        Self { inner, accepted, journal, wrapped_journal, cancel }
     }
 
-    /// Tries the turn until it is stored, at most [`limits::TURN_ATTEMPTS`] times, of which `made` are over.
+    /// Attempts the turn until it is stored, at most [`limits::TURN_ATTEMPTS`] times including the `attempts_made` earlier ones.
     async fn run_until_stored(
         &self,
         state: &mut Option<Box<CachedConversation>>,
-        made: u32,
-        after: Option<After>,
+        attempts_made: u32,
+        retry_reason: Option<RetryReason>,
         sink: &mut TurnSink<'_>,
     ) -> Result<TurnReport, ReceiveError> {
-        let report = self.attempts(state, made, after, sink).await;
+        let report = self.run_attempts(state, attempts_made, retry_reason, sink).await;
         self.keep_unsaved(report)
     }
 
-    /// What could not be stored is kept for whoever takes the turn up again.
+    /// Keeps the journal of a turn that could not be stored, for its next attempt in this process.
     fn keep_unsaved(&self, report: Result<TurnReport, ReceiveError>) -> Result<TurnReport, ReceiveError> {
-        let erased = matches!(report, Err(ReceiveError::Store(StoreError::TurnNotOpen { .. })));
-        if report.is_err() && !erased && !self.journal.pending().is_empty() {
+        let is_erased = matches!(report, Err(ReceiveError::Store(StoreError::TurnNotOpen { .. })));
+        if report.is_err() && !is_erased && !self.journal.pending().is_empty() {
             let AcceptedMessage { turn, inbound } = self.accepted;
-            self.inner.unsaved.keep(&inbound.conversation, turn, self.journal.clone());
+            self.inner.unsaved.insert(&inbound.conversation, turn, self.journal.clone());
         }
         report
     }
 
-    async fn attempts(
+    async fn run_attempts(
         &self,
         state: &mut Option<Box<CachedConversation>>,
-        mut made: u32,
-        mut after: Option<After>,
+        mut attempts_made: u32,
+        mut retry_reason: Option<RetryReason>,
         sink: &mut TurnSink<'_>,
     ) -> Result<TurnReport, ReceiveError> {
         let Self { inner, accepted: AcceptedMessage { turn, inbound }, .. } = *self;
         let id = &inbound.conversation;
         loop {
-            // These defects show where nothing else covers them.
-            let uncovered = ["defect:interrupted-first", "defect:clock-first"].into_iter().any(failpoint::is_armed);
-            if made >= limits::TURN_ATTEMPTS && !uncovered {
-                return Box::pin(self.give_up(state, "it was tried too often", sink)).await;
+            // Tests arm these defects to see that they are found; the two safeguards below would hide them.
+            let has_safeguards =
+                !["defect:interrupted-first", "defect:clock-first"].into_iter().any(failpoint::is_armed);
+            if attempts_made >= limits::TURN_ATTEMPTS && has_safeguards {
+                return Box::pin(self.give_up(state, "too many attempts failed", sink)).await;
             }
-            if made > 0 {
-                // Durable before the turn is tried again: it may be what ends the process.
-                self.journal.record_attempt(made + 1).await?;
+            if attempts_made > 0 {
+                // Durable before the attempt, because the attempt may crash the process.
+                self.journal.record_attempt(attempts_made + 1).await?;
             }
-            made += 1;
+            attempts_made += 1;
             let cached = match state.take() {
                 Some(cached) => cached,
                 None => load(inner, id).await?,
             };
             failpoint::hit("C07");
-            let error = match self.attempt(cached, after, sink).await {
+            let error = match self.attempt(cached, retry_reason, sink).await {
                 Ok((cached, report)) => {
                     *state = Some(cached);
                     return Ok(report);
                 }
-                Err(StoreError::RequestChanged { key, recorded, found }) if !uncovered => {
+                Err(StoreError::RequestChanged { key, recorded, found }) if has_safeguards => {
                     tracing::warn!(
                         conversation = %id, turn = turn.0, step = %key, code = "S0201",
-                        "a turn that runs again asks for something else than was recorded ({recorded} then, {found} now): \
-                         nothing is sent again, its outcomes are kept as they are recorded"
+                        "a turn that runs again makes another request than the recorded one ({recorded} before, {found} now): \
+                         no effect is repeated, the recorded outcomes are kept"
                     );
-                    after = Some(After::Misfit);
+                    retry_reason = Some(RetryReason::RequestChanged);
                     continue;
                 }
                 Err(error) => error,
             };
-            // The store decides: somebody else appended or answered, or nobody knows. What is stored says what to do.
+            // After a conflict the store decides: another process may have stored or answered this turn.
             if !error.is_transient() && !matches!(error, StoreError::TurnNotOpen { .. }) {
                 return Err(error.into());
             }
             if let Some(replies) = inner.store.replies_of(id, turn).await? {
-                let (earlier, failures) = (Vec::new(), Vec::new());
-                let report = TurnReport { turn, earlier, replies, failures, session_ended: false, repeated: false };
-                let cx = CallContext::new(inner.clock.clone(), inner.turn_wall);
+                let (earlier_replies, failures) = (Vec::new(), Vec::new());
+                let report =
+                    TurnReport { turn, earlier_replies, replies, failures, session_ended: false, is_duplicate: false };
+                let cx = CallContext::new(inner.clock.clone(), inner.turn_timeout);
                 deliver(inner, id, &report, sink, &cx).await;
                 return Ok(report);
             }
             if !error.is_transient() {
                 return Err(error.into());
             }
-            after = Some(After::Failure);
+            retry_reason = Some(RetryReason::StoreFailure);
         }
     }
 
-    /// One try: run, commit, deliver.
+    /// One attempt: run, commit, deliver.
     async fn attempt(
         &self,
         mut cached: Box<CachedConversation>,
-        after: Option<After>,
+        retry_reason: Option<RetryReason>,
         sink: &mut TurnSink<'_>,
     ) -> Result<(Box<CachedConversation>, TurnReport), StoreError> {
         let Self { inner, accepted: AcceptedMessage { turn, inbound }, .. } = *self;
-        let recovered = match after {
+        let recovered = match retry_reason {
             None => RecoveredTurn::none(turn),
-            Some(after) => recover::recover(inner.build, turn, &self.journal.records(), sink.shows(), after),
+            Some(reason) => {
+                recover::recover(inner.build_hash, turn, &self.journal.records(), sink.streams_to_channel(), reason)
+            }
         };
         let record = self.record(&mut cached);
-        let mut cx = CallContext::new(record.clock(), inner.turn_wall);
+        let mut cx = CallContext::new(record.clock(), inner.turn_timeout);
         cx.key = recovered.root.clone();
-        if let Some(stop) = &self.stop {
-            cx.cancel = stop.clone().into();
+        if let Some(cancel) = &self.cancel {
+            cx.cancel = cancel.clone().into();
         }
         let due = commit::next_reminder(&cached.conversation);
         let conversation = &mut cached.conversation;
@@ -229,10 +233,10 @@ impl<'a> OpenTurn<'a> {
             return Err(error);
         }
         result.delivered =
-            result.replies.iter().filter(|reply| sink.has(reply)).map(|reply| reply.id.clone()).collect();
+            result.replies.iter().filter(|reply| sink.is_delivered(reply)).map(|reply| reply.id.clone()).collect();
         let records = self.journal.pending();
         let report = commit(inner, &mut cached, turn, result, due, records, &record.texts).await?;
-        cached.waits |= !deliver(inner, &inbound.conversation, &report, sink, &cx).await;
+        cached.may_have_pending_replies |= !deliver(inner, &inbound.conversation, &report, sink, &cx).await;
         Ok((cached, report))
     }
 
@@ -250,26 +254,28 @@ impl<'a> OpenTurn<'a> {
             None => load(inner, id).await?,
         };
         let record = self.record(&mut cached);
-        let left = recover::left_behind(&self.journal.records());
-        let given_up = recover::give_up_record(turn, &left, inner.clock.now(), inner.build);
+        let give_up_record = recover::give_up_outcomes(&self.journal.records());
+        let journal_record =
+            recover::give_up_journal_record(turn, &give_up_record, inner.clock.now(), inner.build_hash);
         let due = commit::next_reminder(&cached.conversation);
-        let mut result = give_up(&inner.runtime, &mut cached.conversation, self.accepted, left);
+        let mut result = give_up(&inner.runtime, &mut cached.conversation, self.accepted, give_up_record);
         result.failures.push(("R0105".into(), format!("the turn was given up: {reason}")));
-        let records = self.journal.pending().into_iter().chain([given_up]).collect();
+        let records = self.journal.pending().into_iter().chain([journal_record]).collect();
         let report = commit(inner, &mut cached, turn, result, due, records, &record.texts).await?;
         tracing::error!(conversation = %id, turn = turn.0, code = "R0105", "a turn was given up: {reason}");
-        cached.waits |= !deliver(inner, id, &report, sink, &CallContext::new(record.clock(), inner.turn_wall)).await;
+        cached.may_have_pending_replies |=
+            !deliver(inner, id, &report, sink, &CallContext::new(record.clock(), inner.turn_timeout)).await;
         *state = Some(cached);
         Ok(report)
     }
 
     fn record(&self, cached: &mut CachedConversation) -> TurnRecord {
         let Self { inner, accepted: AcceptedMessage { inbound, .. }, .. } = *self;
-        // A recording is read without this conversation's store: every text stands in it whole.
-        let known =
-            if inner.journal_wrapper.is_some() { Default::default() } else { std::mem::take(&mut cached.texts) };
+        // A recording is played back without this store, so it must contain every text in full.
+        let known_texts =
+            if inner.journal_wrapper.is_some() { Default::default() } else { std::mem::take(&mut cached.known_texts) };
         let at = if failpoint::is_armed("defect:clock-first") { inner.clock.now() } else { inbound.at };
-        let texts = SharedTexts::new(inner.store.clone(), inbound.conversation.clone(), known);
-        TurnRecord::new(self.wrapped.clone(), inner.clock.clone(), at, UsageMeter::default(), texts)
+        let texts = SharedTexts::new(inner.store.clone(), inbound.conversation.clone(), known_texts);
+        TurnRecord::new(self.wrapped_journal.clone(), inner.clock.clone(), at, UsageMeter::default(), texts)
     }
 }

@@ -1,8 +1,8 @@
-//! What a try of a turn inherits from one that broke off in the middle: replies that were half shown, and, when it was another version
-//! or asks for something else than was recorded, what its effects had come to.
+//! Recovery of a turn that was interrupted by a crash, a store failure or a changed request. It finds replies whose stream was
+//! interrupted. If the records come from another build, or do not match the requests, it also collects the outcomes of the effects.
 //!
-//! The part that is recorded runs with exactly what the earlier try had: the same conversation, the same clock, the same way of
-//! speaking. What the interruption adds comes after it, and is recorded in the turn, so that a replay tells the same.
+//! The recorded part of a turn runs under the conditions of the earlier attempt: the same conversation, clock and streaming. What the
+//! recovery adds comes after it, and is recorded in the turn, so that a replay gives the same events.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,127 +23,140 @@ use crate::{
     tools::ToolOutcome,
 };
 
-/// The steps that record takeovers; each has a number of its own behind it.
-const TAKEOVER: &str = "takeover";
-/// The steps of what runs after a takeover that decided nothing again; each has the number of its takeover behind it.
-const AGAIN: &str = "again";
+/// Kind and first part of the steps that record recoveries; followed by a dot and a number.
+const STEP_RECOVERY: &str = "takeover";
+/// First part of the steps that run after a recovery which kept only outcomes; followed by a dot and the number of that recovery.
+const STEP_RERUN: &str = "again";
 /// The step that records that the turn was given up.
-const GIVEN_UP: &str = "given_up";
-/// The step that recorded replies interruption by a crash, in older records.
-const INTERRUPTED: &str = "interrupted";
-/// The step that recorded what another version's effects had come to, in older records.
-const UPGRADED: &str = "upgraded";
-/// The step that records where the turn was stopped.
-const INTERRUPTION: &str = "interruption";
+const STEP_GIVEN_UP: &str = "given_up";
+/// Kind of the step that records replies interrupted by a crash, in records of earlier versions.
+const LEGACY_INTERRUPTED: &str = "interrupted";
+/// Kind of the step that records the outcomes of another build, in records of earlier versions.
+const LEGACY_OUTCOMES: &str = "upgraded";
+/// The step that records where the turn was interrupted.
+const STEP_INTERRUPTION: &str = "interruption";
 
-/// One takeover of a turn.
+/// One recovery of a turn: what the next attempt adds to the turn because the one before it did not end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::runtime) struct Takeover {
-    /// The step under which it is recorded.
+pub(in crate::runtime) struct Recovery {
+    /// The key of its step.
     #[serde(skip)]
     step: Arc<str>,
-    /// The first effect that the try before had not begun: what the takeover adds comes before it.
-    pub(in crate::runtime) before: u64,
-    /// Replies that had begun to be shown and are not known as a whole.
-    pub(in crate::runtime) interrupted: Vec<Arc<str>>,
-    /// Whether replies were shown in pieces until then.
-    pub(in crate::runtime) showed: bool,
-    /// Whether they are from then on.
-    pub(in crate::runtime) shows: bool,
-    /// What the effects had come to, where nothing is decided again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::runtime) upgraded: Option<Vec<EventKind>>,
+    /// The number of the first effect that the attempt before had not begun. The recovery is applied before it.
+    #[serde(rename = "before")]
+    pub(in crate::runtime) before_effect: u64,
+    /// Ids of replies whose stream had begun and whose full text is not recorded.
+    #[serde(rename = "interrupted")]
+    pub(in crate::runtime) interrupted_replies: Vec<Arc<str>>,
+    /// Whether replies were streamed before it.
+    #[serde(rename = "showed")]
+    pub(in crate::runtime) streamed_before: bool,
+    /// Whether replies are streamed after it.
+    #[serde(rename = "shows")]
+    pub(in crate::runtime) streams: bool,
+    /// If set, no record is replayed: the turn starts again, and the engine gets these outcomes of its effects.
+    #[serde(rename = "upgraded", default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::runtime) outcomes: Option<Vec<EventKind>>,
 }
 
-/// What an earlier try left of a turn.
+/// What the attempts before have recorded of a turn.
 pub(in crate::runtime) struct RecoveredTurn {
-    /// Where the keys of its steps begin.
+    /// Prefix of the keys of its steps.
     pub(in crate::runtime) root: StepKey,
-    /// What was added to it each time it was taken over, oldest first.
-    pub(in crate::runtime) takeovers: Vec<Takeover>,
-    /// Where it was stopped, if it was.
+    /// The recoveries, oldest first.
+    pub(in crate::runtime) recoveries: Vec<Recovery>,
+    /// Where the turn was interrupted, if it was.
     pub(in crate::runtime) interruption: Option<Box<Interruption>>,
 }
 
 impl RecoveredTurn {
-    /// That of a turn that nobody has tried.
+    /// The first attempt of a turn.
     pub(in crate::runtime) fn none(turn: TurnNumber) -> Self {
-        Self { root: StepKey::new(turn.0.to_string()), takeovers: Vec::new(), interruption: None }
+        Self { root: StepKey::new(turn.0.to_string()), recoveries: Vec::new(), interruption: None }
     }
 }
 
-/// What is left of a turn that is given up, and recorded with it.
+/// What is recorded and shown of a turn that is given up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(in crate::runtime) struct LeftBehind {
-    /// What its effects had come to, and the replies that were half shown.
+pub(in crate::runtime) struct GiveUp {
+    /// The outcomes of its effects, and the replies whose stream was interrupted.
     pub(in crate::runtime) outcomes: Vec<EventKind>,
-    /// Whether something may have been done.
-    pub(in crate::runtime) acted: bool,
+    /// Whether an effect may have happened.
+    #[serde(rename = "acted")]
+    pub(in crate::runtime) may_have_acted: bool,
 }
 
-/// How a try of a turn comes to follow another.
+/// Why a turn is attempted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::runtime) enum After {
-    /// The caller is gone, and so may be its process.
-    Interruption,
-    /// The store did not take the other one; the caller still listens.
-    Failure,
-    /// The other one asked for something else than is recorded: nothing of the record runs again.
-    Misfit,
+pub(in crate::runtime) enum RetryReason {
+    /// The turn was found open in the store: the process of the last attempt may have died.
+    FoundOpen,
+    /// The store failed at the commit; the caller is still connected.
+    StoreFailure,
+    /// The last attempt made a request that differs from the recorded one: no record is replayed.
+    RequestChanged,
 }
 
-/// What the records of earlier tries leave to one of `build`; `shows`: whether it shows replies in pieces.
+/// Prepares another attempt from the records of the earlier ones. `build` is the hash of this build; `streams` is whether this attempt
+/// streams replies.
 pub(in crate::runtime) fn recover(
     build: u64,
     turn: TurnNumber,
     recorded: &[JournalRecord],
-    shows: bool,
-    after: After,
+    streams: bool,
+    retry_reason: RetryReason,
 ) -> RecoveredTurn {
-    let mut takeovers = takeovers(recorded);
-    let root = root(turn, &takeovers);
-    let steps: Vec<&JournalRecord> = recorded.iter().filter(|record| effect_of(&root, record).is_some()).collect();
-    let told = |id: &Arc<str>| takeovers.iter().any(|takeover| takeover.interrupted.contains(id));
-    let spoken = recorded.iter().filter(|record| &*record.kind == REPLY_ANNOUNCED && !told(&record.request));
-    let spoken: Vec<&JournalRecord> = spoken.collect();
-    let interruption =
-        recorded.iter().find(|record| &*record.kind == INTERRUPTION && record.key == root.child(INTERRUPTION));
-    let foreign = steps.iter().chain(&spoken).copied().chain(interruption).any(|record| record.build != build);
-    let upgraded = (foreign || after == After::Misfit).then(|| outcomes(recorded));
-    // The words of an answer that is recorded are said again as they were.
-    let whole = |id: &str| steps.iter().any(|record| record.key.as_str() == id && record.outcome.is_some());
-    let last = steps.iter().filter_map(|record| effect_of(&root, record)).max();
-    let interruption = interruption.filter(|_| upgraded.is_none()).and_then(outcome);
-    let interrupted = spoken.iter().map(|record| record.request.clone());
-    let takeover = Takeover {
-        step: format!("{TAKEOVER}.{}", 1 + recorded.iter().filter(|record| &*record.kind == TAKEOVER).count()).into(),
-        before: last.filter(|_| upgraded.is_none()).map_or(0, |last| last + 1),
-        interrupted: interrupted.filter(|id| upgraded.is_some() || !whole(id)).collect(),
-        showed: takeovers.last().map_or(!spoken.is_empty(), |last| last.shows),
-        shows,
-        upgraded,
+    let mut recoveries = recoveries(recorded);
+    let root = root(turn, &recoveries);
+    let steps: Vec<&JournalRecord> = recorded.iter().filter(|record| effect_number(&root, record).is_some()).collect();
+    let is_recorded = |id: &Arc<str>| recoveries.iter().any(|recovery| recovery.interrupted_replies.contains(id));
+    let announced = recorded.iter().filter(|record| &*record.kind == REPLY_ANNOUNCED && !is_recorded(&record.request));
+    let announced: Vec<&JournalRecord> = announced.collect();
+    let interruption = find_interruption(&root, recorded);
+    let is_other_build =
+        steps.iter().chain(&announced).copied().chain(interruption).any(|record| record.build != build);
+    let outcomes = (is_other_build || retry_reason == RetryReason::RequestChanged).then(|| outcomes(recorded));
+    // A recorded response is replayed in full, so its reply is not interrupted.
+    let is_complete = |id: &str| steps.iter().any(|record| record.key.as_str() == id && record.outcome.is_some());
+    let last = steps.iter().filter_map(|record| effect_number(&root, record)).max();
+    let interruption = interruption.filter(|_| outcomes.is_none()).and_then(outcome);
+    let interrupted = announced.iter().map(|record| record.request.clone());
+    let recovery = Recovery {
+        step: format!(
+            "{STEP_RECOVERY}.{}",
+            1 + recorded.iter().filter(|record| &*record.kind == STEP_RECOVERY).count()
+        )
+        .into(),
+        before_effect: last.filter(|_| outcomes.is_none()).map_or(0, |last| last + 1),
+        interrupted_replies: interrupted.filter(|id| outcomes.is_some() || !is_complete(id)).collect(),
+        streamed_before: recoveries.last().map_or(!announced.is_empty(), |last| last.streams),
+        streams,
+        outcomes,
     };
-    let began = !steps.is_empty() || !spoken.is_empty();
-    let adds = !takeover.interrupted.is_empty() || (began && takeover.showed != shows);
-    if takeover.upgraded.is_some() {
-        takeovers = vec![takeover];
-    } else if after == After::Interruption && adds {
-        takeovers.push(takeover);
+    let has_begun = !steps.is_empty() || !announced.is_empty();
+    let has_additions = !recovery.interrupted_replies.is_empty() || (has_begun && recovery.streamed_before != streams);
+    if recovery.outcomes.is_some() {
+        recoveries = vec![recovery];
+    } else if retry_reason == RetryReason::FoundOpen && has_additions {
+        recoveries.push(recovery);
     }
-    RecoveredTurn { root: self::root(turn, &takeovers), takeovers, interruption }
+    RecoveredTurn { root: self::root(turn, &recoveries), recoveries, interruption }
 }
 
-/// What a stored turn had inherited.
+/// The recoveries and the interruption of a stored turn.
 pub(in crate::runtime) fn recovered_from_record(turn: TurnNumber, stored: &[JournalRecord]) -> RecoveredTurn {
-    let takeovers = takeovers(stored);
-    let root = root(turn, &takeovers);
-    let interruption =
-        stored.iter().find(|record| &*record.kind == INTERRUPTION && record.key == root.child(INTERRUPTION));
-    RecoveredTurn { interruption: interruption.and_then(outcome), root, takeovers }
+    let recoveries = recoveries(stored);
+    let root = root(turn, &recoveries);
+    RecoveredTurn { interruption: find_interruption(&root, stored).and_then(outcome), root, recoveries }
 }
 
-/// What a try that is given up leaves, of all that the records tell.
-pub(in crate::runtime) fn left_behind(recorded: &[JournalRecord]) -> LeftBehind {
+fn find_interruption<'a>(root: &StepKey, records: &'a [JournalRecord]) -> Option<&'a JournalRecord> {
+    let key = root.child(STEP_INTERRUPTION);
+    records.iter().find(|record| &*record.kind == STEP_INTERRUPTION && record.key == key)
+}
+
+/// Collects the outcomes of a turn that is given up.
+pub(in crate::runtime) fn give_up_outcomes(recorded: &[JournalRecord]) -> GiveUp {
     let outcomes = outcomes(recorded);
     let failed = |event: &EventKind| match event {
         EventKind::ToolExecuted { status, .. } => &**status == "failed",
@@ -151,91 +164,95 @@ pub(in crate::runtime) fn left_behind(recorded: &[JournalRecord]) -> LeftBehind 
         EventKind::ActionExecutionRejected { .. } => true,
         _ => false,
     };
-    let acted = !outcomes.iter().all(failed);
+    let may_have_acted = !outcomes.iter().all(failed);
     let shown = announced_replies(recorded).map(ToString::to_string);
     let interrupted = shown.map(|reply_id| EventKind::ReplyInterrupted { reply_id });
-    LeftBehind { acted, outcomes: interrupted.chain(outcomes).collect() }
+    GiveUp { may_have_acted, outcomes: interrupted.chain(outcomes).collect() }
 }
 
-/// What was recorded of a turn that was given up.
-pub(in crate::runtime) fn recorded_give_up(stored: &[JournalRecord]) -> Option<LeftBehind> {
-    stored.iter().find(|record| &*record.kind == GIVEN_UP).and_then(outcome)
+/// The record of a stored turn that was given up.
+pub(in crate::runtime) fn recorded_give_up(stored: &[JournalRecord]) -> Option<GiveUp> {
+    stored.iter().find(|record| &*record.kind == STEP_GIVEN_UP).and_then(outcome)
 }
 
-/// The record of a turn that is given up. It is stored with the turn and never before: a turn that was not given up after all has none.
-pub(in crate::runtime) fn give_up_record(
+/// The journal record of a turn that is given up. It is stored in the commit of the turn, never before: another attempt may succeed.
+pub(in crate::runtime) fn give_up_journal_record(
     turn: TurnNumber,
-    given_up: &LeftBehind,
+    given_up: &GiveUp,
     at: Timestamp,
     build: u64,
 ) -> JournalRecord {
     let outcome = serde_json::to_string(given_up).unwrap_or_else(|_| "null".into());
-    let key = StepKey::new(turn.0.to_string()).child(GIVEN_UP);
-    JournalRecord { key, kind: GIVEN_UP.into(), request: "".into(), outcome: Some(outcome.into()), at, build }
+    let key = StepKey::new(turn.0.to_string()).child(STEP_GIVEN_UP);
+    JournalRecord { key, kind: STEP_GIVEN_UP.into(), request: "".into(), outcome: Some(outcome.into()), at, build }
 }
 
-/// Records where the turn is stopped.
+/// Records where the turn is interrupted.
 pub(in crate::runtime) async fn record_interruption(
     interruption: &Interruption,
     record: &TurnRecord,
     cx: &CallContext,
 ) {
-    record_step(&cx.key.child(INTERRUPTION), INTERRUPTION, interruption, record).await;
+    record_step(&cx.key.child(STEP_INTERRUPTION), STEP_INTERRUPTION, interruption, record).await;
 }
 
-impl Takeover {
-    /// Records it; the turn's clock moves on to its time, in a replay too.
+impl Recovery {
+    /// Records it. The turn's clock advances to the time of the record, also in a replay.
     pub(in crate::runtime) async fn record(&self, turn: TurnNumber, record: &TurnRecord) {
         let key = StepKey::new(turn.0.to_string()).child(&self.step);
-        record_step(&key, TAKEOVER, self, record).await;
+        record_step(&key, STEP_RECOVERY, self, record).await;
     }
 }
 
-/// Records what this try of the turn found out; what an earlier one recorded stays.
+/// Records a step of this attempt; an existing record of the step stays.
 async fn record_step<T: Clone + Serialize + DeserializeOwned>(
     key: &StepKey,
     kind: &str,
-    what: &T,
+    value: &T,
     record: &TurnRecord,
 ) {
     let step = Step { key, kind, class: EffectClass::Read, request: "" };
-    // A journal that fails here fails the turn: it has told its observer.
-    let _ = record.journal.once(step, async { what.clone() }).await;
+    // If the journal fails, it reports the error to its observer, and the attempt fails.
+    let _ = record.journal.once(step, async { value.clone() }).await;
 }
 
-/// The takeovers that count, oldest first: after one that decided nothing again, those before it are over.
-fn takeovers(recorded: &[JournalRecord]) -> Vec<Takeover> {
-    let mut found: Vec<(u64, Takeover)> = Vec::new();
+/// The recoveries that apply, oldest first. The newest one that kept only outcomes replaces all before it.
+fn recoveries(recorded: &[JournalRecord]) -> Vec<Recovery> {
+    let mut found: Vec<(u64, Recovery)> = Vec::new();
     for record in recorded {
-        // Older records have one of each kind, at the beginning of the turn.
-        let takeover = match &*record.kind {
-            TAKEOVER => outcome::<Takeover>(record),
-            INTERRUPTED => outcome(record).map(|interrupted| Takeover { interrupted, ..Takeover::default() }),
-            UPGRADED => outcome(record).map(|outcomes| Takeover { upgraded: Some(outcomes), ..Takeover::default() }),
+        // Records of earlier versions have at most one of each legacy kind, at the start of the turn.
+        let recovery = match &*record.kind {
+            STEP_RECOVERY => outcome::<Recovery>(record),
+            LEGACY_INTERRUPTED => {
+                outcome(record).map(|interrupted_replies| Recovery { interrupted_replies, ..Recovery::default() })
+            }
+            LEGACY_OUTCOMES => {
+                outcome(record).map(|outcomes| Recovery { outcomes: Some(outcomes), ..Recovery::default() })
+            }
             _ => None,
         };
         let step: Arc<str> = record.key.as_str().rsplit('/').next().unwrap_or_default().into();
         let number = step.rsplit('.').next().and_then(|number| number.parse().ok()).unwrap_or(0);
-        found.extend(takeover.map(|takeover| (number, Takeover { step, ..takeover })));
+        found.extend(recovery.map(|recovery| (number, Recovery { step, ..recovery })));
     }
-    // Of the older ones the replies came first.
-    found.sort_by_key(|(number, takeover)| (*number, takeover.upgraded.is_some()));
-    let last = found.iter().rposition(|(number, takeover)| *number > 0 && takeover.upgraded.is_some());
+    // Among legacy records the interrupted replies come first.
+    found.sort_by_key(|(number, recovery)| (*number, recovery.outcomes.is_some()));
+    let last = found.iter().rposition(|(number, recovery)| *number > 0 && recovery.outcomes.is_some());
     found.drain(..last.unwrap_or(0));
-    found.into_iter().map(|(_, takeover)| takeover).collect()
+    found.into_iter().map(|(_, recovery)| recovery).collect()
 }
 
-/// Where the keys of the turn's steps begin. What runs after a takeover that decided nothing again has keys of its own, so that no
-/// record of before answers it.
-fn root(turn: TurnNumber, takeovers: &[Takeover]) -> StepKey {
+/// Prefix of the keys of the turn's steps. After a recovery that kept only outcomes the prefix is a new one, so that no earlier record
+/// is replayed.
+fn root(turn: TurnNumber, recoveries: &[Recovery]) -> StepKey {
     let root = StepKey::new(turn.0.to_string());
-    let again = takeovers.first().filter(|takeover| takeover.upgraded.is_some());
-    let number = again.and_then(|takeover| takeover.step.strip_prefix(TAKEOVER)?.strip_prefix('.'));
-    number.map_or_else(|| root.clone(), |number| root.child(format_args!("{AGAIN}.{number}")))
+    let rerun = recoveries.first().filter(|recovery| recovery.outcomes.is_some());
+    let number = rerun.and_then(|recovery| recovery.step.strip_prefix(STEP_RECOVERY)?.strip_prefix('.'));
+    number.map_or_else(|| root.clone(), |number| root.child(format_args!("{STEP_RERUN}.{number}")))
 }
 
-/// The effect that a record belongs to; `None` for those that stand beside the walk, and for those of another beginning.
-fn effect_of(root: &StepKey, record: &JournalRecord) -> Option<u64> {
+/// The number of the effect that a record belongs to; `None` if it belongs to no effect, or has another prefix.
+fn effect_number(root: &StepKey, record: &JournalRecord) -> Option<u64> {
     let key = record.key.as_str().strip_prefix(root.as_str())?.strip_prefix('/')?;
     key.split('/').next()?.parse().ok()
 }
@@ -244,7 +261,7 @@ fn outcome<T: DeserializeOwned>(record: &JournalRecord) -> Option<T> {
     serde_json::from_str(record.outcome.as_deref()?).ok()
 }
 
-/// Tool calls and actions as events: a finished one with its outcome, a `write` without one as unknown.
+/// Tool calls and actions as events: with their outcome, or as unknown if a `write` has none.
 fn outcomes(recorded: &[JournalRecord]) -> Vec<EventKind> {
     let is_call = |record: &&JournalRecord| matches!(&*record.kind, "tool" | "action");
     let calls: BTreeMap<_, _> = recorded.iter().filter(is_call).map(|record| (&record.key, record)).collect();
@@ -253,7 +270,7 @@ fn outcomes(recorded: &[JournalRecord]) -> Vec<EventKind> {
     calls.into_values().flat_map(events).collect()
 }
 
-/// An action that ran keeps the values that it set; nothing else of it can be carried into another version.
+/// The events of an action. Of a finished action only the slots that it set are kept.
 fn action_events(record: &JournalRecord) -> Vec<EventKind> {
     let name = ActionName::from(&*record.request);
     let outcome = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
@@ -291,5 +308,30 @@ fn tool_event(record: &JournalRecord) -> EventKind {
         status: status.into(),
         summary: outcome.as_ref().map(ToolOutcome::for_model),
         origins: Default::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use segue_engine::conversation::ModelUsage;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Stored journals contain these names.
+    #[test]
+    fn field_names_of_stored_recoveries_and_give_ups_do_not_change() {
+        let recovery = json!({"before": 2, "interrupted": ["1/0"], "showed": true, "shows": false, "upgraded": []});
+        let read: Recovery = serde_json::from_value(recovery.clone()).unwrap();
+        assert_eq!((read.before_effect, read.streamed_before, read.streams), (2, true, false));
+        assert_eq!(serde_json::to_value(read).unwrap(), recovery);
+        let give_up = json!({"outcomes": [], "acted": true});
+        let read: GiveUp = serde_json::from_value(give_up.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), give_up);
+        let interruption = json!({"effect": 3, "agent": null, "used": ModelUsage::default()});
+        let read: Interruption = serde_json::from_value(interruption.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), interruption);
     }
 }

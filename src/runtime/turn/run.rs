@@ -1,7 +1,7 @@
-//! Engine and effects take turns until the engine listens.
+//! Run: the engine advances and effects are performed, until the engine waits for the user.
 //!
-//! Nothing here stores or loads: the caller brought the conversation and takes away what happened. Every effect passes the
-//! journal, so running this again with the same record gives the same events (`replay.rs`).
+//! This stage neither loads nor stores. Every effect goes through the journal, so that a run with the same records gives the same events
+//! (`replay.rs`).
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use segue_engine::{
 
 use super::{
     AcceptedMessage, RecoveredTurn, TurnContext, TurnRecord, TurnSink, interruption,
-    recover::{LeftBehind, Takeover},
+    recover::{GiveUp, Recovery},
 };
 use crate::{
     context::CallContext,
@@ -25,28 +25,28 @@ use crate::{
     store::{InboxMessage, StoredReply, TurnNumber},
 };
 
-/// What is said of a turn that is given up, where some of it may have been done.
-const GIVEN_UP: &str = "utter_turn_given_up";
-/// The same where nothing was.
-const FAILED: &str = "utter_internal_error_rasa";
+/// The response for a turn that is given up after an effect that may have happened.
+const RESPONSE_GIVEN_UP: &str = "utter_turn_given_up";
+/// The response for a turn that is given up before any effect happened.
+const RESPONSE_FAILED: &str = "utter_internal_error_rasa";
 
-/// What operators should know: codes and reasons.
+/// Failures for operators: codes and reasons.
 pub(in crate::runtime) type TurnFailures = Vec<(String, String)>;
 
-/// What one turn came to.
+/// The result of one turn.
 #[derive(Default)]
 pub(in crate::runtime) struct TurnResult {
-    /// What happened, in order.
+    /// The events, in order.
     pub(in crate::runtime) events: Vec<Event>,
-    /// What the user is told, in order.
+    /// The replies, in order.
     pub(in crate::runtime) replies: Vec<StoredReply>,
-    /// Those of the replies that the channel has already.
+    /// Ids of the replies that the channel already has.
     pub(in crate::runtime) delivered: Vec<Arc<str>>,
-    /// Why.
+    /// The decisions of the engine, for traces.
     pub(in crate::runtime) reasons: Vec<Reason>,
-    /// Whether the session is over.
+    /// Whether the session has ended.
     pub(in crate::runtime) session_ended: bool,
-    /// What went wrong on our side.
+    /// Internal failures.
     pub(in crate::runtime) failures: TurnFailures,
 }
 
@@ -60,27 +60,27 @@ pub(in crate::runtime) async fn run_turn(
     sink: &mut TurnSink<'_>,
     cx: &CallContext,
 ) -> TurnResult {
-    // Idempotency keys are made with it.
+    // Idempotency keys depend on the seed.
     let cx = &CallContext { seed: inbound.seed, ..cx.clone() };
     let mut result = TurnResult::default();
-    let RecoveredTurn { takeovers, interruption, .. } = recovered;
-    // As in the earlier try, up to where it came.
-    sink.speak_as_recorded(takeovers.first().map(|first| first.showed));
-    let mut takeovers = takeovers.into_iter().peekable();
-    let mut upgraded = None;
+    let RecoveredTurn { recoveries, interruption, .. } = recovered;
+    // Up to the first recovery: as in the earlier attempt.
+    sink.set_recorded_streaming(recoveries.first().map(|first| first.streamed_before));
+    let mut recoveries = recoveries.into_iter().peekable();
+    let mut recovered_outcomes = None;
     let history = EventHistory::default();
-    let mut kind = reminders::first_input(inbound);
+    let mut kind = reminders::initial_input(inbound);
     for effect in 0.. {
-        let early = failpoint::is_armed("defect:interrupted-first");
-        while let Some(takeover) = takeovers.next_if(|takeover| takeover.before <= effect || early) {
-            // Boxed: hardly any turn is taken over.
-            Box::pin(result.take_over(turn, &takeover, conversation, effect, inbound, record)).await;
-            sink.speak_as_recorded(Some(takeover.shows));
-            upgraded = takeover.upgraded.or(upgraded);
+        let is_early = failpoint::is_armed("defect:interrupted-first");
+        while let Some(recovery) = recoveries.next_if(|recovery| recovery.before_effect <= effect || is_early) {
+            // Boxed, because few turns have a recovery.
+            Box::pin(result.apply_recovery(turn, &recovery, conversation, effect, inbound, record)).await;
+            sink.set_recorded_streaming(Some(recovery.streams));
+            recovered_outcomes = recovery.outcomes.or(recovered_outcomes);
         }
         let at = if effect == 0 { inbound.at } else { record.now() };
         let input = Input { at, seed: seeds::nth(inbound.seed, effect), kind };
-        // Words are chosen before anybody hears them, so what happened is applied again with the words that were chosen.
+        // Events must contain the rephrased texts, so the engine's events are applied again after rephrasing.
         let before = runtime.rephrasing.is_some().then(|| Box::new(conversation.clone()));
         let Advance { mut events, next, reasons } = dialogue::advance(&runtime.project, conversation, input);
         if let (Some(before), Some(rephrasing)) = (before, &runtime.rephrasing)
@@ -88,8 +88,8 @@ pub(in crate::runtime) async fn run_turn(
         {
             *conversation = *before;
             let TurnResult { replies, failures, .. } = &mut result;
-            let context = rephrase::RephraseContext { runtime, rephrasing, turn, record, said: replies };
-            // Boxed, for most projects have no rephraser: its future is large.
+            let context = rephrase::RephraseContext { runtime, rephrasing, turn, record, earlier_replies: replies };
+            // Boxed, because the future is large and most projects do not rephrase.
             Box::pin(context.rephrase_responses(conversation, &mut events, sink, failures, &cx.step(effect))).await;
         }
         result.push_events(turn, events);
@@ -101,14 +101,14 @@ pub(in crate::runtime) async fn run_turn(
                 result.session_ended = true;
                 break;
             }
-            // The second time the engine must not ask again; it listens after `Exhausted` whatever happens.
+            // After `BudgetExhausted` the engine ends the turn. This is a second limit, should it ask for another effect.
             (_, Some(_)) if effect > u64::from(limits::TURN_EFFECTS) + 1 => break,
             (_, Some(budget)) => {
                 result.failures.push(("R0502".into(), format!("the turn's budget is spent: {budget}")));
                 InputKind::BudgetExhausted { budget }
             }
-            (_, None) if upgraded.is_some() => {
-                InputKind::VersionChanged { outcomes: upgraded.take().unwrap_or_default() }
+            (_, None) if recovered_outcomes.is_some() => {
+                InputKind::VersionChanged { outcomes: recovered_outcomes.take().unwrap_or_default() }
             }
             (next, None) => {
                 sink.send_early(&result.replies, cx).await;
@@ -122,9 +122,9 @@ pub(in crate::runtime) async fn run_turn(
             }
         };
     }
-    // Those of a turn that ended where it was stopped, before they came.
-    for takeover in takeovers {
-        Box::pin(result.take_over(turn, &takeover, conversation, takeover.before, inbound, record)).await;
+    // Recoveries after the effect at which the turn was interrupted.
+    for recovery in recoveries {
+        Box::pin(result.apply_recovery(turn, &recovery, conversation, recovery.before_effect, inbound, record)).await;
     }
     if let Some(used) = record.usage.used() {
         let at = record.now();
@@ -135,22 +135,22 @@ pub(in crate::runtime) async fn run_turn(
     result
 }
 
-/// Ends a turn that was tried too often: one message, and nothing is performed.
+/// Ends a turn after too many attempts: one message, no effects.
 pub(in crate::runtime) fn give_up(
     runtime: &ProjectRuntime,
     conversation: &mut Conversation,
     AcceptedMessage { turn, inbound }: AcceptedMessage<'_>,
-    left: LeftBehind,
+    give_up: GiveUp,
 ) -> TurnResult {
-    let input = Input { at: inbound.at, seed: seeds::nth(inbound.seed, 0), kind: reminders::first_input(inbound) };
-    let response = if left.acted { GIVEN_UP } else { FAILED };
-    let advance = dialogue::give_up(&runtime.project, conversation, input, left.outcomes, response);
+    let input = Input { at: inbound.at, seed: seeds::nth(inbound.seed, 0), kind: reminders::initial_input(inbound) };
+    let response = if give_up.may_have_acted { RESPONSE_GIVEN_UP } else { RESPONSE_FAILED };
+    let advance = dialogue::give_up(&runtime.project, conversation, input, give_up.outcomes, response);
     let mut result = TurnResult { reasons: advance.reasons, ..TurnResult::default() };
     result.push_events(turn, advance.events);
     result
 }
 
-/// The budget that is spent, if one is.
+/// The exceeded budget of the turn, if any.
 fn exceeded_budget(effect: u64, cx: &CallContext) -> Option<String> {
     if effect >= u64::from(limits::TURN_EFFECTS) {
         return Some(format!("{} effects", limits::TURN_EFFECTS));
@@ -163,20 +163,20 @@ fn needs_rephrasing(event: &Event) -> bool {
 }
 
 impl TurnResult {
-    /// Adds what a takeover adds to the turn.
-    async fn take_over(
+    /// Records a recovery, and adds an event for each interrupted reply.
+    async fn apply_recovery(
         &mut self,
         turn: TurnNumber,
-        takeover: &Takeover,
+        recovery: &Recovery,
         conversation: &mut Conversation,
         effect: u64,
         inbound: &InboxMessage,
         record: &TurnRecord,
     ) {
-        takeover.record(turn, record).await;
+        recovery.record(turn, record).await;
         let at = if effect == 0 { inbound.at } else { record.now() };
-        for reply_id in &takeover.interrupted {
-            // What ran again has said it as a whole.
+        for reply_id in &recovery.interrupted_replies {
+            // The run has sent it in full.
             if self.replies.iter().any(|reply| reply.id == *reply_id) {
                 continue;
             }
@@ -187,7 +187,7 @@ impl TurnResult {
         }
     }
 
-    /// Takes events, and the replies among them.
+    /// Appends events, and the replies among them.
     fn push_events(&mut self, turn: TurnNumber, events: Vec<Event>) {
         self.replies.extend(StoredReply::from_events(turn, self.replies.len(), &events));
         self.events.extend(events);

@@ -1,7 +1,7 @@
-//! Journals of turns that the store did not take: what their effects came to is known in this process, and nowhere else.
+//! Journals of turns that could not be stored: only this process knows the outcomes of their effects.
 //!
-//! Whoever takes such a turn up again finds its journal here, and stores what is in it before anything else. Otherwise a write whose
-//! outcome was seen would be told to the user as unknown.
+//! The next attempt of such a turn uses the journal from here and stores it first. Otherwise a write with a known outcome would be
+//! reported as unknown.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,30 +9,30 @@ use segue_engine::ids::ConversationId;
 
 use crate::{journal::TurnJournal, limits, store::TurnNumber};
 
-/// The journals that are kept, oldest first.
+/// The journals, oldest first.
 #[derive(Default)]
 pub(in crate::runtime) struct UnsavedTurns(Mutex<Vec<(ConversationId, TurnNumber, Arc<TurnJournal>)>>);
 
 impl UnsavedTurns {
-    /// Keeps a journal; beyond [`limits::TURNS_UNSAVED`] the oldest goes.
-    pub(in crate::runtime) fn keep(&self, id: &ConversationId, turn: TurnNumber, journal: Arc<TurnJournal>) {
-        let mut kept = self.lock();
-        if kept.len() >= limits::TURNS_UNSAVED {
-            kept.remove(0);
+    /// Adds a journal. Above [`limits::TURNS_UNSAVED`] the oldest is dropped.
+    pub(in crate::runtime) fn insert(&self, id: &ConversationId, turn: TurnNumber, journal: Arc<TurnJournal>) {
+        let mut journals = self.lock();
+        if journals.len() >= limits::TURNS_UNSAVED {
+            journals.remove(0);
         }
-        kept.push((id.clone(), turn, journal));
+        journals.push((id.clone(), turn, journal));
     }
 
-    /// Takes the journal of a turn out.
+    /// Removes and returns the journal of a turn.
     pub(in crate::runtime) fn take(&self, id: &ConversationId, turn: TurnNumber) -> Option<Arc<TurnJournal>> {
-        let mut kept = self.lock();
-        let at = kept.iter().position(|(of, number, _)| of == id && *number == turn)?;
-        Some(kept.remove(at).2)
+        let mut journals = self.lock();
+        let at = journals.iter().position(|(conversation, number, _)| conversation == id && *number == turn)?;
+        Some(journals.remove(at).2)
     }
 
-    /// A conversation is gone, with all its turns.
+    /// Drops the journals of a conversation that was erased.
     pub(in crate::runtime) fn forget(&self, id: &ConversationId) {
-        self.lock().retain(|(of, ..)| of != id);
+        self.lock().retain(|(conversation, ..)| conversation != id);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(ConversationId, TurnNumber, Arc<TurnJournal>)>> {
@@ -48,15 +48,15 @@ mod tests {
     use crate::{clock::SystemClock, store::MemoryStore};
 
     #[test]
-    fn journals_are_kept_by_turn_and_the_oldest_go_first() {
+    fn a_journal_is_taken_once_by_its_turn_and_the_oldest_is_dropped_at_the_limit() {
         let (unsaved, store, clock) = (UnsavedTurns::default(), Arc::new(MemoryStore::new()), Arc::new(SystemClock));
         let id = ConversationId::from("c");
         for turn in 0..=limits::TURNS_UNSAVED as u64 {
             let turn = TurnNumber(turn);
             let journal = TurnJournal::new(store.clone(), id.clone(), turn, 1, clock.clone(), Vec::new());
-            unsaved.keep(&id, turn, Arc::new(journal));
+            unsaved.insert(&id, turn, Arc::new(journal));
         }
-        assert!(unsaved.take(&id, TurnNumber(0)).is_none(), "the oldest went");
+        assert!(unsaved.take(&id, TurnNumber(0)).is_none(), "the oldest was dropped");
         assert!(unsaved.take(&"d".into(), TurnNumber(1)).is_none());
         assert!(unsaved.take(&id, TurnNumber(1)).is_some() && unsaved.take(&id, TurnNumber(1)).is_none());
         unsaved.forget(&id);

@@ -1,4 +1,4 @@
-//! What a turn uses, for its budgets; and, when somebody wants to know, what it asked and heard.
+//! Usage of a turn: model calls and tokens, for its budgets; and the entries of its trace, if a trace is requested.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -20,156 +20,164 @@ use crate::{
     understanding::FlowSelection,
 };
 
-/// One effect, for the trace.
+/// One entry of a trace: a request, a response or a decision.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
 pub enum TraceEntry {
-    /// A model was asked.
+    /// A request to a model.
     #[serde(rename = "asked")]
     ModelRequest {
-        /// The step.
+        /// The step key.
         key: String,
-        /// What for.
+        /// The purpose of the request.
         purpose: String,
-        /// The messages, as the model got them.
+        /// The messages, as the model gets them.
         messages: Vec<Json>,
-        /// Names of the tools that were offered.
+        /// Names of the offered tools.
         tools: Vec<String>,
     },
-    /// It answered.
+    /// The response of a model.
     #[serde(rename = "heard")]
     ModelResponse {
-        /// The step.
+        /// The step key.
         key: String,
-        /// Text, calls, usage; or the error.
+        /// Text, tool calls and usage, or the error.
         answer: Json,
     },
-    /// Commands were read out of its answer, and runtime of the answer were left out.
+    /// Commands were parsed from a response, and parts of it were ignored.
     #[serde(rename = "read")]
     CommandsRead {
-        /// The step.
+        /// The step key.
         key: String,
-        /// What was left out, and why; with line and column where it stands in the answer.
+        /// What was ignored and why, with line and column in the response.
         notes: Vec<String>,
     },
-    /// Flows were chosen for the prompt, since there are more than it may show.
+    /// Flows were selected for the prompt, because there are more than it may contain.
     #[serde(rename = "chose")]
     FlowsChosen {
-        /// The step.
+        /// The step key.
         key: String,
-        /// Whether meanings were compared beside words.
-        by_meaning: bool,
-        /// Those that fit the message best, with how near each is.
+        /// Whether embeddings were compared in addition to words.
+        #[serde(rename = "by_meaning")]
+        used_embeddings: bool,
+        /// The flows that match the message best, with their scores.
         flows_from_semantic_search: Vec<(String, f32)>,
-        /// Those that the prompt showed.
+        /// The flows that the prompt contains.
         flows_in_prompt: Vec<String>,
-        /// Why meanings were not compared, although a service is configured.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        trouble: Option<String>,
+        /// Why no embeddings were compared although an embedding model is configured.
+        #[serde(rename = "trouble", skip_serializing_if = "Option::is_none")]
+        embedding_error: Option<String>,
     },
     /// Documents were searched.
     #[serde(rename = "looked")]
     DocumentsSearched {
-        /// The step.
+        /// The step key.
         key: String,
-        /// What was looked for.
-        question: String,
-        /// Whether meanings were compared beside words.
-        by_meaning: bool,
-        /// Sources and how near each is, best first.
+        /// The search query.
+        #[serde(rename = "question")]
+        query: String,
+        /// Whether embeddings were compared in addition to words.
+        #[serde(rename = "by_meaning")]
+        used_embeddings: bool,
+        /// Sources with their scores, best first.
         found: Vec<(String, f32)>,
-        /// What else an operator should know.
+        /// Notes for operators.
         notes: Vec<String>,
     },
-    /// A tool was called.
+    /// A tool call.
     #[serde(rename = "called")]
     ToolCall {
-        /// The step.
+        /// The step key.
         key: String,
-        /// Which.
+        /// The name of the tool.
         tool: String,
-        /// With what.
+        /// The arguments.
         arguments: Json,
     },
 }
 
-/// What a turn uses.
+/// Counts model calls and tokens of a turn, and collects its trace.
 #[derive(Default)]
 pub(in crate::runtime) struct UsageMeter {
     model_calls: AtomicU32,
-    /// What the answers of models used, recorded ones included: the same when the turn runs again.
+    /// Tokens and cost of all responses, including recorded ones: the same when the turn runs again.
     used: Mutex<ModelUsage>,
-    /// A store error that stopped the turn; the turn is tried again from what is stored.
+    /// The store error that stopped the attempt. The next attempt starts from what is stored.
     store_error: Mutex<Option<StoreError>>,
-    /// Filled only when a trace is wanted.
-    seen: Option<Mutex<Vec<TraceEntry>>>,
+    /// The trace; only with [`tracing`](Self::tracing).
+    entries: Option<Mutex<Vec<TraceEntry>>>,
 }
 
 impl UsageMeter {
-    /// A meter that also keeps what it sees.
+    /// A meter that also collects a trace.
     pub(in crate::runtime) fn tracing() -> Self {
-        Self { seen: Some(Mutex::default()), ..Self::default() }
+        Self { entries: Some(Mutex::default()), ..Self::default() }
     }
-    /// Adds what a server used of our model during a call; `again`: the call runs again from its record, so that its
-    /// requests were not counted when they were made.
-    pub(in crate::runtime) fn sampled(&self, samples: &[ModelUsage], again: bool) {
+    /// Adds what an MCP server used of the assistant's model by sampling. `is_replay` means that the usage comes from the record, so
+    /// that the model calls were not counted when they were made.
+    pub(in crate::runtime) fn record_sampling(&self, samples: &[ModelUsage], is_replay: bool) {
         for sample in samples {
             *lock(&self.used) += *sample;
         }
-        if again {
+        if is_replay {
             self.model_calls.fetch_add(u32::try_from(samples.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
         }
     }
-    /// What they had used when the turn was stopped, as it is recorded; of the effect that was stopped nothing runs again.
+    /// Sets the usage at an interruption, as recorded: the interrupted effect is not replayed.
     pub(in crate::runtime) fn restore(&self, used: ModelUsage) {
-        let mut known = lock(&self.used);
-        if known.answers < used.answers {
-            *known = used;
+        let mut current = lock(&self.used);
+        if current.answers < used.answers {
+            *current = used;
         }
     }
-    /// What models used in this turn, where one answered.
+    /// Tokens and cost of this turn; `None` without a response of a model.
     pub(in crate::runtime) fn used(&self) -> Option<ModelUsage> {
         let used = *lock(&self.used);
         (!used.is_empty()).then_some(used)
     }
-    /// Notes what was left out of answers when commands were read.
-    pub(in crate::runtime) fn read(&self, key: &StepKey, notes: &[String]) {
+    /// Traces the ignored parts of a response.
+    pub(in crate::runtime) fn record_commands_read(&self, key: &StepKey, notes: &[String]) {
         if !notes.is_empty() {
-            self.note(|| TraceEntry::CommandsRead { key: key.to_string(), notes: notes.to_vec() });
+            self.trace(|| TraceEntry::CommandsRead { key: key.to_string(), notes: notes.to_vec() });
         }
     }
-    /// Notes which flows the prompt showed.
-    pub(in crate::runtime) fn chose(&self, key: &StepKey, choice: &FlowSelection, shown: impl FnOnce() -> Vec<FlowId>) {
-        self.note(|| TraceEntry::FlowsChosen {
+    /// Traces the selection of flows.
+    pub(in crate::runtime) fn record_flows(
+        &self,
+        key: &StepKey,
+        selection: &FlowSelection,
+        shown: impl FnOnce() -> Vec<FlowId>,
+    ) {
+        self.trace(|| TraceEntry::FlowsChosen {
             key: key.to_string(),
-            by_meaning: choice.used_embeddings,
-            flows_from_semantic_search: choice.flows.iter().map(|(flow, near)| (flow.to_string(), *near)).collect(),
+            used_embeddings: selection.used_embeddings,
+            flows_from_semantic_search: selection.flows.iter().map(|(flow, near)| (flow.to_string(), *near)).collect(),
             flows_in_prompt: shown().iter().map(ToString::to_string).collect(),
-            trouble: choice.embedding_error.clone(),
+            embedding_error: selection.embedding_error.clone(),
         });
     }
-    /// Notes what was found in documents.
-    pub(in crate::runtime) fn looked(&self, key: &StepKey, looked: &SearchResult) {
-        let found = looked.passages.iter().map(|found| (found.passage.source().to_owned(), found.score));
-        self.note(|| TraceEntry::DocumentsSearched {
+    /// Traces the result of a search.
+    pub(in crate::runtime) fn record_search(&self, key: &StepKey, result: &SearchResult) {
+        let found = result.passages.iter().map(|found| (found.passage.source().to_owned(), found.score));
+        self.trace(|| TraceEntry::DocumentsSearched {
             key: key.to_string(),
-            question: looked.query.clone(),
-            by_meaning: looked.used_embeddings,
+            query: result.query.clone(),
+            used_embeddings: result.used_embeddings,
             found: found.collect(),
-            notes: looked.notes.clone(),
+            notes: result.notes.clone(),
         });
     }
-    /// The store error that stopped the turn, if any.
+    /// Takes the store error that stopped the attempt, if any.
     pub(in crate::runtime) fn take_store_error(&self) -> Option<StoreError> {
         lock(&self.store_error).take()
     }
-    /// What was seen.
-    pub(in crate::runtime) fn seen(&self) -> Vec<TraceEntry> {
-        self.seen.as_ref().map(|seen| lock(seen).clone()).unwrap_or_default()
+    /// The entries of the trace.
+    pub(in crate::runtime) fn entries(&self) -> Vec<TraceEntry> {
+        self.entries.as_ref().map(|entries| lock(entries).clone()).unwrap_or_default()
     }
-    fn note(&self, seen: impl FnOnce() -> TraceEntry) {
-        if let Some(list) = &self.seen {
-            lock(list).push(seen());
+    fn trace(&self, entries: impl FnOnce() -> TraceEntry) {
+        if let Some(list) = &self.entries {
+            lock(list).push(entries());
         }
     }
 }
@@ -180,7 +188,7 @@ impl JournalObserver for UsageMeter {
             let reason = format!("the turn used up its {} model calls", limits::TURN_MODEL_CALLS);
             return Err(LlmError::new(LlmErrorKind::DeadlineExceeded).with_detail(reason));
         }
-        self.note(|| TraceEntry::ModelRequest {
+        self.trace(|| TraceEntry::ModelRequest {
             key: key.to_string(),
             purpose: request.purpose.to_string(),
             messages: request.messages.iter().filter_map(|message| serde_json::to_value(&**message).ok()).collect(),
@@ -192,7 +200,7 @@ impl JournalObserver for UsageMeter {
         if let Ok(answer) = answer {
             *lock(&self.used) += ModelUsage::single(answer.usage);
         }
-        self.note(|| TraceEntry::ModelResponse {
+        self.trace(|| TraceEntry::ModelResponse {
             key: key.to_string(),
             answer: match answer {
                 Ok(answer) => serde_json::to_value(answer).unwrap_or(Json::Null),
@@ -201,7 +209,7 @@ impl JournalObserver for UsageMeter {
         });
     }
     fn tool_called(&self, key: &StepKey, tool: &ToolInfo, arguments: &Json) {
-        self.note(|| TraceEntry::ToolCall {
+        self.trace(|| TraceEntry::ToolCall {
             key: key.to_string(),
             tool: tool.name.to_string(),
             arguments: arguments.clone(),

@@ -206,7 +206,7 @@ async fn a_replay_asks_no_hook_whether_it_has_to_be_waited_for_and_needs_none() 
 #[tokio::test]
 async fn a_name_that_nobody_registered_stops_its_agent_and_lists_those_who_are() {
     let builder = builder("{module: my_hoks}").unwrap().hooks("my_hooks", Arc::new(Counting::default()));
-    let findings = builder.unregistered();
+    let findings = builder.unregistered_hooks();
     assert_eq!((findings.len(), findings[0].code), (1, "A0521"), "{findings:?}");
     assert!(findings[0].help.contains("did you mean `my_hooks`"), "{findings:?}");
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));

@@ -70,10 +70,10 @@ async fn a_caller_has_only_so_many_open_turns_and_others_are_answered() {
         (0..limits::TURNS_PER_CALLER).map(|n| tokio::spawn(by("ada", &assistant, &format!("a{n}")))).collect();
     work.until(limits::TURNS_PER_CALLER).await;
     let error = by("ada", &assistant, "one more").await.unwrap_err();
-    assert!(matches!(&error, ReceiveError::Overloaded(overload) if overload.is_callers()));
+    assert!(matches!(&error, ReceiveError::Overloaded(overload) if overload.is_caller_limit()));
     assert_eq!(overload(error).0, OverloadLimit::Caller);
-    assert!(assistant.admits(Some("ada"), &"one more".into()).is_err());
-    assert!(assistant.admits(Some("bob"), &"b".into()).is_ok(), "to look takes no place");
+    assert!(assistant.check_admission(Some("ada"), &"one more".into()).is_err());
+    assert!(assistant.check_admission(Some("bob"), &"b".into()).is_ok(), "to look takes no place");
     let other = tokio::spawn(by("bob", &assistant, "b"));
     work.until(limits::TURNS_PER_CALLER + 1).await;
     work.gate.add_permits(limits::TURNS_PER_CALLER + 2);

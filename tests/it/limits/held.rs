@@ -184,7 +184,7 @@ async fn a_good_answer_of_the_store_is_kept_for_a_while() {
         assert_eq!(store.asked.load(Ordering::SeqCst), expected);
         clock.advance(limits::READY_CACHE / 2);
     }
-    assistant.begin_closing();
+    assistant.begin_shutdown();
     let answer = crate::run::client().get(format!("http://{address}/readyz")).send().await.unwrap();
     assert_eq!(answer.status(), 503, "a server that ends says so");
     assert!(answer.headers().contains_key("retry-after"));

@@ -101,7 +101,7 @@ async fn a_message_that_comes_while_its_conversation_is_recovered_runs_once() {
     work.gate.add_permits(3);
     assert_eq!(recovering.await.unwrap(), 1);
     let report = said.await.unwrap().unwrap();
-    assert_eq!((texts(&report)[0], report.turn.0, report.repeated), ("Done.", 2, false));
+    assert_eq!((texts(&report)[0], report.turn.0, report.is_duplicate), ("Done.", 2, false));
     assert_eq!(work.begun(), 2, "each turn ran once");
     assert!(assistant.replay(&"c0".into()).await.unwrap().is_none());
 }

@@ -14,7 +14,7 @@ use super::{
 async fn m1_a_server_that_is_not_there_keeps_nobody_from_starting() {
     let talk = Talk::of(builder("type: stdio, command: /nowhere/at-all").clock(Arc::new(SystemClock)));
     talk.breaks("/work", "/nowhere/at-all").await;
-    let status = talk.assistant.sources().into_iter().find(|(name, _)| name == "far").unwrap().1;
+    let status = talk.assistant.tool_source_status().into_iter().find(|(name, _)| name == "far").unwrap().1;
     assert!(matches!(status, SourceStatus::Down { .. }), "{status:?}");
     let (replies, told) = talk.say("/ask").await;
     assert_eq!(replies, ["Broken."]);

@@ -47,7 +47,7 @@ async fn settled() {
 async fn told(talk: &Talk) -> Vec<TraceProgress> {
     let trace = talk.assistant.trace(&"u".into(), None).await.unwrap();
     assert_eq!(talk.assistant.replay(&"u".into()).await.unwrap().map(|d| format!("{d:?}")), None);
-    trace.into_iter().flat_map(|turn| turn.steps).flat_map(|step| step.news).collect()
+    trace.into_iter().flat_map(|turn| turn.steps).flat_map(|step| step.progress).collect()
 }
 
 #[tokio::test]
