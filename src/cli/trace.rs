@@ -1,4 +1,4 @@
-//! `segue trace`: why turns went as they did. Nothing is asked again: all of it stands in the record.
+//! `segue trace`: explains stored turns from the journal. No model, tool or server is called.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use super::{
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The conversation
+    /// The conversation; `segue conversations` lists the ids
     id: String,
     #[command(flatten)]
     place: ProjectArgs,
@@ -45,42 +45,53 @@ pub(super) async fn trace(args: Args) -> CommandResult {
     Ok(0)
 }
 
-/// One turn for people.
+/// One turn as text: a line for each entry, which begins with what the entry is.
 fn text(trace: &TurnTrace) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "turn {}: {}", trace.turn, trace.message);
     for reason in &trace.why {
-        let _ = writeln!(text, "  why     {reason}");
+        entry(&mut text, "reason", &reason.to_string());
     }
     for seen in &trace.seen {
-        let _ = writeln!(text, "  {}", effect(seen));
+        let (label, shown) = effect(seen);
+        entry(&mut text, label, &shown);
     }
     for step in &trace.steps {
         let after = step.after.map_or("no outcome".to_owned(), |after| format!("after {after:.1} ms"));
-        let _ = writeln!(text, "  step    {} ({}) {after}", step.key, step.kind);
-        for news in &step.news {
-            let of = news.total.map(|total| format!(" of {total}")).unwrap_or_default();
-            let said = news.message.as_deref().map(|said| format!(": {said:?}")).unwrap_or_default();
-            let _ = writeln!(text, "  news    {} told {}{of} after {} ms{said}", step.key, news.done, news.after);
+        entry(&mut text, "step", &format!("{} ({}) {after}", step.key, step.kind));
+        for progress in &step.news {
+            let total = progress.total.map(|total| format!(" of {total}")).unwrap_or_default();
+            let message = progress.message.as_deref().map(|message| format!(": {message:?}")).unwrap_or_default();
+            entry(
+                &mut text,
+                "progress",
+                &format!("{} {}{total} after {} ms{message}", step.key, progress.done, progress.after),
+            );
         }
     }
     for event in &trace.events {
-        let _ = writeln!(text, "  event   {}", serde_json::to_string(event).unwrap_or_default());
+        entry(&mut text, "event", &serde_json::to_string(event).unwrap_or_default());
     }
     if !trace.used.is_empty() {
-        let _ = writeln!(text, "  used    {}; so far {}", trace.used, trace.used_so_far);
+        entry(&mut text, "usage", &format!("{}; conversation so far {}", trace.used, trace.used_so_far));
     }
     for (code, reason) in &trace.failures {
-        let _ = writeln!(text, "  failure {reason} [{code}]");
+        entry(&mut text, "failure", &format!("{reason} [{code}]"));
     }
     text.push('\n');
     output::strip_control_characters(&text).into_owned()
 }
 
-fn effect(seen: &TraceEntry) -> String {
-    match seen {
+/// Adds an entry; its further lines are indented below the first.
+fn entry(text: &mut String, label: &str, shown: &str) {
+    let _ = writeln!(text, "  {label:<8} {}", shown.replace('\n', "\n           "));
+}
+
+/// The label of a recorded effect, and its text.
+fn effect(entry: &TraceEntry) -> (&'static str, String) {
+    match entry {
         TraceEntry::ModelRequest { key, purpose, messages, tools } => {
-            let mut text = format!("asked   {key} for {purpose}");
+            let mut text = format!("{key} for {purpose}");
             if !tools.is_empty() {
                 let _ = write!(text, ", tools: {}", tools.join(", "));
             }
@@ -88,39 +99,39 @@ fn effect(seen: &TraceEntry) -> String {
                 let role = message.get("role").and_then(Json::as_str).unwrap_or("?");
                 let content =
                     message.get("text").and_then(Json::as_str).map_or_else(|| message.to_string(), str::to_owned);
-                let _ = write!(text, "\n          {role}: {}", content.replace('\n', "\n          | "));
+                let _ = write!(text, "\n{role}: {}", content.replace('\n', "\n| "));
             }
-            text
+            ("request", text)
         }
-        TraceEntry::ModelResponse { key, answer } => format!("heard   {key}: {answer}"),
+        TraceEntry::ModelResponse { key, answer } => ("response", format!("{key}: {answer}")),
         TraceEntry::CommandsRead { key, notes } => {
-            let notes: Vec<String> = notes.iter().map(|note| format!("\n          left out: {note}")).collect();
-            format!("read    {key}:{}", notes.concat())
+            let notes: Vec<String> = notes.iter().map(|note| format!("\ndropped: {note}")).collect();
+            ("commands", format!("{key}:{}", notes.concat()))
         }
         TraceEntry::FlowsChosen { key, by_meaning, flows_from_semantic_search, flows_in_prompt, trouble } => {
-            let mut text = format!("chose   {key}: {}", nearest(flows_from_semantic_search, *by_meaning));
-            let _ = write!(text, "\n          in the prompt: {}", flows_in_prompt.join(", "));
+            let mut text = format!("{key}: {}", ranking(flows_from_semantic_search, *by_meaning));
+            let _ = write!(text, "\nin the prompt: {}", flows_in_prompt.join(", "));
             if let Some(trouble) = trouble {
-                let _ = write!(text, "\n          {trouble}");
+                let _ = write!(text, "\n{trouble}");
             }
-            text
+            ("flows", text)
         }
         TraceEntry::DocumentsSearched { key, question, by_meaning, found, notes } => {
-            let mut text = format!("looked  {key}: {}", nearest(found, *by_meaning));
-            let _ = write!(text, "\n          for: {}", question.replace('\n', "\n          | "));
+            let mut text = format!("{key}: {}", ranking(found, *by_meaning));
+            let _ = write!(text, "\nquery: {}", question.replace('\n', "\n| "));
             for note in notes {
-                let _ = write!(text, "\n          {note}");
+                let _ = write!(text, "\n{note}");
             }
-            text
+            ("search", text)
         }
-        TraceEntry::ToolCall { key, tool, arguments } => format!("called  {key}: {tool} {arguments}"),
+        TraceEntry::ToolCall { key, tool, arguments } => ("tool", format!("{key}: {tool} {arguments}")),
     }
 }
 
-/// What was found, best first, with how near it is.
-fn nearest(found: &[(String, f32)], by_meaning: bool) -> String {
+/// Search results, best first, with their scores.
+fn ranking(found: &[(String, f32)], by_meaning: bool) -> String {
     let by = if by_meaning { "by embeddings and keywords" } else { "by keywords" };
-    let found: Vec<String> = found.iter().map(|(name, near)| format!("{name} {near:.2}")).collect();
+    let found: Vec<String> = found.iter().map(|(name, score)| format!("{name} {score:.2}")).collect();
     format!("{by}: {}", if found.is_empty() { "nothing".to_owned() } else { found.join(", ") })
 }
 
@@ -129,9 +140,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_of_an_answer_stands_below_its_step() {
+    fn dropped_commands_are_listed_below_their_step() {
         let notes = vec!["line 1, column 12: \"start flow heist\": there is no such flow to start".to_owned()];
-        let shown = effect(&TraceEntry::CommandsRead { key: "1/0/understand".to_owned(), notes: notes.clone() });
-        assert_eq!(shown, format!("read    1/0/understand:\n          left out: {}", notes.concat()));
+        let (label, shown) =
+            effect(&TraceEntry::CommandsRead { key: "1/0/understand".to_owned(), notes: notes.clone() });
+        let mut text = String::new();
+        entry(&mut text, label, &shown);
+        assert_eq!(text, format!("  commands 1/0/understand:\n           dropped: {}\n", notes.concat()));
     }
 }

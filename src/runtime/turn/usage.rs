@@ -177,8 +177,8 @@ impl UsageMeter {
 impl JournalObserver for UsageMeter {
     fn model_called(&self, key: &StepKey, request: &ChatRequest) -> Result<(), LlmError> {
         if self.model_calls.fetch_add(1, Ordering::Relaxed) >= limits::TURN_MODEL_CALLS {
-            let reason = format!("the turn used up its {} model calls", limits::TURN_MODEL_CALLS);
-            return Err(LlmError::new(LlmErrorKind::DeadlineExceeded).with_detail(reason));
+            let reason = format!("at most {} are allowed", limits::TURN_MODEL_CALLS);
+            return Err(LlmError::new(LlmErrorKind::CallLimit).with_detail(reason));
         }
         self.note(|| TraceEntry::ModelRequest {
             key: key.to_string(),
