@@ -127,12 +127,12 @@ fn a_sound_project_passes_and_a_broken_one_does_not_chat() {
 #[test]
 fn check_warns_of_a_template_that_nothing_uses() {
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(run_in(folder.path(), &["init"], "").code, 0);
-    let prompts = folder.path().join("prompts");
+    assert_eq!(run_in(folder.path(), &["init", "mine"], "").code, 0);
+    let prompts = folder.path().join("mine/prompts");
     std::fs::create_dir(&prompts).unwrap();
     std::fs::write(prompts.join("rephrase.j2"), "Say it in other words.").unwrap();
     std::fs::write(prompts.join("command.j2"), "Answer with commands.").unwrap();
-    let ran = run_in(folder.path(), &["check"], "");
+    let ran = run_in(folder.path(), &["check", "mine"], "");
     assert_eq!(ran.code, 0, "{}", ran.out);
     assert!(ran.out.starts_with("prompts/command.j2: warning[F0119]: nothing uses this template"), "{}", ran.out);
     assert!(
