@@ -135,11 +135,7 @@ fn check_warns_of_a_template_that_nothing_uses() {
     let ran = run_in(folder.path(), &["check", "mine"], "");
     assert_eq!(ran.code, 0, "{}", ran.out);
     assert!(ran.out.starts_with("prompts/command.j2: warning[F0119]: nothing uses this template"), "{}", ran.out);
-    assert!(
-        ran.out.contains("Did you mean `commands.j2`?") && ran.out.ends_with("0 errors, 1 warnings\n"),
-        "{}",
-        ran.out
-    );
+    assert!(ran.out.contains("Did you mean `commands.j2`?") && ran.out.contains("0 errors, 1 warning"), "{}", ran.out);
 }
 
 #[test]
