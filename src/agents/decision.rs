@@ -35,6 +35,8 @@ pub(super) const CODE_DEADLINE: &str = "A0505";
 /// A prompt could not be rendered.
 pub(super) const CODE_PROMPT: &str = "A0506";
 
+/// The turn had no model calls left.
+pub(super) const CODE_CALL_LIMIT: &str = "A0524";
 /// A hook failed.
 pub(super) const CODE_HOOK_FAILED: &str = "A0521";
 /// The agent claimed an effect that no tool result supports.
@@ -100,6 +102,7 @@ impl LoopState {
                 let status = match error.kind {
                     LlmErrorKind::Cancelled => AgentStatus::Cancelled { reason: error.to_string() },
                     LlmErrorKind::DeadlineExceeded => failed(CODE_DEADLINE, describe(&error)),
+                    LlmErrorKind::CallLimit => failed(CODE_CALL_LIMIT, describe(&error)),
                     _ => failed(CODE_MODEL_FAILED, describe(&error)),
                 };
                 return Decision::Finish { status, streamed, kind: BotKind::Intermediate };

@@ -5,7 +5,8 @@ use std::path::Path;
 use clap::ValueEnum;
 use segue::{
     actions, environment, limits,
-    project::{Finding, Severity, SourceLocation as At, Texts, findings_report},
+    project::{Finding, Severity, SourceLocation as At, Texts, did_you_mean, findings_report, named_files},
+    prompts::PromptSet,
     runtime::{Assistant, AssistantBuilder, LoadError},
 };
 
@@ -43,6 +44,7 @@ pub(super) struct Args {
 pub(super) fn check(args: &Args) -> CommandResult {
     let loaded = args.place.check()?;
     let mut findings = loaded.findings;
+    findings.extend(unused_templates(&loaded.texts));
     if let Some(project) = loaded.project {
         findings.extend(args.place.beside(&project).map(|(theirs, ours)| Finding {
             code: "S0106",
@@ -79,6 +81,31 @@ fn model_finding(error: &LoadError) -> Finding {
         message: error.to_string(),
         help: "The project would not start in the current environment.".to_owned(),
     }
+}
+
+/// Templates in `prompts/` that replace no built-in prompt and that no configuration names.
+fn unused_templates(texts: &Texts) -> Vec<Finding> {
+    let single = [&texts.config, &texts.endpoints, &texts.credentials];
+    let named: Vec<String> = single.into_iter().flatten().chain(&texts.agents).flat_map(named_files).collect();
+    let is_used =
+        |path: &str, name: &str| PromptSet::FILES.contains(&name) || named.iter().any(|one| one.ends_with(path));
+    let is_template = |name: &str| [".j2", ".jinja", ".jinja2"].iter().any(|ending| name.ends_with(ending));
+    let templates = texts.texts.keys().filter_map(|path| Some((path, path.strip_prefix("prompts/")?)));
+    let unused = templates.filter(|(path, name)| is_template(name) && !is_used(path, name));
+    unused
+        .map(|(path, name)| Finding {
+            code: "F0119",
+            severity: Severity::Warning,
+            place: At { file: path.as_str().into(), line: 0, column: 0, width: 1 },
+            message: "nothing uses this template".to_owned(),
+            help: match did_you_mean(name, PromptSet::FILES.iter().copied()) {
+                Some(meant) => format!("Did you mean `{meant}`?"),
+                None => {
+                    "Name it in `prompt_template` or `prompt`, or give it the name of a built-in prompt.".to_owned()
+                }
+            },
+        })
+        .collect()
 }
 
 /// What can be found out on this machine alone: whether a module of actions could be served.

@@ -6,6 +6,7 @@
 mod backup;
 mod chat;
 mod check;
+mod conversations;
 #[cfg(feature = "mcp")]
 mod demo;
 mod doctor;
@@ -64,6 +65,8 @@ enum Command {
     Run(run::Args),
     /// Run end-to-end test cases
     Test(test::Args),
+    /// List the stored conversations with their ids
+    Conversations(conversations::Args),
     /// Explain the turns of a stored conversation
     Trace(trace::Args),
     /// Replay a stored conversation and compare every event
@@ -117,6 +120,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Chat(args) => wait(chat::chat(args)),
         Command::Run(args) => wait(run::serve(args)),
         Command::Test(args) => wait(test::test(args)),
+        Command::Conversations(args) => wait(conversations::conversations(args)),
         Command::Trace(args) => wait(trace::trace(args)),
         Command::Replay(args) => wait(replay::replay(args)),
         Command::Schema(args) => schema::schema(&args),

@@ -1,4 +1,4 @@
-//! `segue replay`: a stored conversation again, from its record, with nothing let out.
+//! `segue replay`: runs a stored conversation again from its journal. No model, tool or server is called.
 
 use super::{
     CommandResult, EXIT_FINDINGS, output,
@@ -7,7 +7,7 @@ use super::{
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The conversation
+    /// The conversation; `segue conversations` lists the ids
     id: String,
     #[command(flatten)]
     place: ProjectArgs,

@@ -33,10 +33,10 @@ pub(super) struct Args {
     /// The address to listen on; 0.0.0.0 is every address of this machine
     #[arg(short = 'i', long, alias = "interface", default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Serve the HTTP API over conversations (not available yet)
-    #[arg(long)]
+    /// Accepted for scripts: this version has no HTTP API over conversations
+    #[arg(long, hide = true)]
     enable_api: bool,
-    /// The token that callers of the API must show; `SEGUE_AUTH_TOKEN` unless set
+    /// The token that callers of channels must show; `SEGUE_AUTH_TOKEN` unless set
     #[arg(long, value_name = "TOKEN")]
     auth_token: Option<String>,
     /// Serve the assistant over MCP at /mcp, as an entry `mcp:` in credentials.yml does
@@ -55,7 +55,7 @@ pub(super) struct Args {
     /// Listen on other addresses than loopback although a channel does not authenticate its callers
     #[arg(long)]
     insecure: bool,
-    /// IgnoredOptions for scripts: browsers ask from where they are served
+    /// Accepted for scripts: no page of another origin is answered
     #[arg(long, value_name = "ORIGIN", num_args = 0..=1, hide = true)]
     cors: Option<Option<String>>,
     #[command(flatten)]
@@ -70,6 +70,11 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     args.accepted.say();
     if args.cors.is_some() {
         output::status("`--cors` does nothing: this version answers no page of another origin");
+    }
+    if args.enable_api {
+        output::status(
+            "`--enable-api` does nothing: this version has no HTTP API over conversations; channels and /health are served",
+        );
     }
     let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
     opened.warn_about_scripted_models();
@@ -105,9 +110,6 @@ pub(super) async fn serve(args: Args) -> CommandResult {
             return Ok(if matches!(error, server::ServeError::Unguarded(_)) { EXIT_USAGE } else { EXIT_ERROR });
         }
     };
-    if args.enable_api {
-        tracing::warn!("this version has no HTTP API over conversations yet; channels and /health are served");
-    }
     let project = opened.project.clone();
     let location = args.place.location(args.store.as_deref(), &project)?;
     let store = store::open(&location)?;

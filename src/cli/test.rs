@@ -59,10 +59,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     junit: Option<PathBuf>,
     /// Write the results of all cases as YAML; the file, where one is named, follows after `=`
-    #[arg(short = 'o', long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = RESULTS, help_heading = "Results")]
+    #[arg(short = 'o', long = "results", visible_alias = "e2e-results", value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = RESULTS, help_heading = "Results")]
     e2e_results: Option<PathBuf>,
     /// Write the cases that failed as files that can be run; the file or folder, where one is named, follows after `=`
-    #[arg(short = 'f', long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = ".", help_heading = "Results")]
+    #[arg(short = 'f', long = "failed", visible_alias = "e2e-failed-tests", value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = ".", help_heading = "Results")]
     e2e_failed_tests: Option<PathBuf>,
     /// Show which steps of the flows were executed
     #[arg(long, alias = "coverage-report", help_heading = "Results")]
@@ -73,10 +73,10 @@ pub(super) struct Args {
     /// Log more
     #[arg(long)]
     debug: bool,
-    /// IgnoredOptions and not needed: projects are not trained
+    /// Accepted for scripts: projects are not trained
     #[arg(short, long, value_name = "PATH", hide = true)]
     model: Option<String>,
-    /// IgnoredOptions and not needed: projects are not trained
+    /// Accepted for scripts: projects are not trained
     #[arg(long, value_name = "NAME", hide = true)]
     remote_storage: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `segue trace`: why turns went as they did. Nothing is asked again: all of it stands in the record.
+//! `segue trace`: explains stored turns from the journal. No model, tool or server is called.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use super::{
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The conversation
+    /// The conversation; `segue conversations` lists the ids
     id: String,
     #[command(flatten)]
     place: ProjectArgs,
@@ -39,48 +39,110 @@ pub(super) async fn trace(args: Args) -> CommandResult {
         return Ok(EXIT_USAGE);
     }
     match args.format {
-        Format::Json => output::println(&serde_json::to_string(&traces)?)?,
+        Format::Json => {
+            let mut json = serde_json::to_value(&traces)?;
+            json.as_array_mut().into_iter().flatten().for_each(add_former_names);
+            output::println(&json.to_string())?;
+        }
         Format::Text => output::print(&traces.iter().map(text).collect::<String>())?,
     }
     Ok(0)
 }
 
-/// One turn for people.
+/// Former names of keys, and what they are called now.
+const FORMER_KEYS: [(&str, &str); 3] =
+    [("by_meaning", "used_embeddings"), ("trouble", "embedding_error"), ("question", "query")];
+/// Former names of entries, and what they are called now.
+const FORMER_ENTRIES: [(&str, &str); 6] = [
+    ("asked", "model_request"),
+    ("heard", "model_response"),
+    ("read", "commands_read"),
+    ("chose", "flows_chosen"),
+    ("looked", "documents_searched"),
+    ("called", "tool_call"),
+];
+
+/// Adds the keys that version 0.1 had under other names: `why`, `seen`, `used`, `used_so_far`, and `after` and `news` of steps. Version
+/// 0.3 will not have them.
+fn add_former_names(trace: &mut Json) {
+    let Some(fields) = trace.as_object_mut() else { return };
+    for step in
+        fields.get_mut("steps").and_then(Json::as_array_mut).into_iter().flatten().filter_map(Json::as_object_mut)
+    {
+        for (former, now) in [("after", "after_ms"), ("news", "progress")] {
+            if let Some(value) = step.get(now).cloned() {
+                step.insert(former.to_owned(), value);
+            }
+        }
+    }
+    let mut seen = fields.get("entries").cloned().unwrap_or_default();
+    for recorded in seen.as_array_mut().into_iter().flatten().filter_map(Json::as_object_mut) {
+        if let Some(kind) = recorded.get("effect").and_then(Json::as_str)
+            && let Some((former, _)) = FORMER_ENTRIES.iter().find(|(_, now)| *now == kind)
+        {
+            recorded.insert("effect".to_owned(), (*former).into());
+        }
+        for (former, now) in FORMER_KEYS {
+            if let Some(value) = recorded.remove(now) {
+                recorded.insert(former.to_owned(), value);
+            }
+        }
+    }
+    fields.insert("seen".to_owned(), seen);
+    for (former, now) in [("why", "reasons"), ("used", "usage"), ("used_so_far", "usage_so_far")] {
+        if let Some(value) = fields.get(now).cloned() {
+            fields.insert(former.to_owned(), value);
+        }
+    }
+}
+
+/// One turn as text: a line for each entry, which begins with what the entry is.
 fn text(trace: &TurnTrace) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "turn {}: {}", trace.turn, trace.message);
     for reason in &trace.reasons {
-        let _ = writeln!(text, "  why     {reason}");
+        entry(&mut text, "reason", &reason.to_string());
     }
-    for seen in &trace.entries {
-        let _ = writeln!(text, "  {}", effect(seen));
+    for recorded in &trace.entries {
+        let (label, shown) = effect(recorded);
+        entry(&mut text, label, &shown);
     }
     for step in &trace.steps {
         let after = step.after_ms.map_or("no outcome".to_owned(), |after| format!("after {after:.1} ms"));
-        let _ = writeln!(text, "  step    {} ({}) {after}", step.key, step.kind);
-        for news in &step.progress {
-            let of = news.total.map(|total| format!(" of {total}")).unwrap_or_default();
-            let said = news.message.as_deref().map(|said| format!(": {said:?}")).unwrap_or_default();
-            let _ = writeln!(text, "  news    {} told {}{of} after {} ms{said}", step.key, news.done, news.after);
+        entry(&mut text, "step", &format!("{} ({}) {after}", step.key, step.kind));
+        for progress in &step.progress {
+            let total = progress.total.map(|total| format!(" of {total}")).unwrap_or_default();
+            let message = progress.message.as_deref().map(|message| format!(": {message:?}")).unwrap_or_default();
+            entry(
+                &mut text,
+                "progress",
+                &format!("{} {}{total} after {} ms{message}", step.key, progress.done, progress.after),
+            );
         }
     }
     for event in &trace.events {
-        let _ = writeln!(text, "  event   {}", serde_json::to_string(event).unwrap_or_default());
+        entry(&mut text, "event", &serde_json::to_string(event).unwrap_or_default());
     }
-    if !trace.used.is_empty() {
-        let _ = writeln!(text, "  used    {}; so far {}", trace.used, trace.used_so_far);
+    if !trace.usage.is_empty() {
+        entry(&mut text, "usage", &format!("{}; conversation so far {}", trace.usage, trace.usage_so_far));
     }
     for (code, reason) in &trace.failures {
-        let _ = writeln!(text, "  failure {reason} [{code}]");
+        entry(&mut text, "failure", &format!("{reason} [{code}]"));
     }
     text.push('\n');
     output::strip_control_characters(&text).into_owned()
 }
 
-fn effect(seen: &TraceEntry) -> String {
-    match seen {
+/// Adds an entry; its further lines are indented below the first.
+fn entry(text: &mut String, label: &str, shown: &str) {
+    let _ = writeln!(text, "  {label:<8} {}", shown.replace('\n', "\n           "));
+}
+
+/// The label of a recorded effect, and its text.
+fn effect(entry: &TraceEntry) -> (&'static str, String) {
+    match entry {
         TraceEntry::ModelRequest { key, purpose, messages, tools } => {
-            let mut text = format!("asked   {key} for {purpose}");
+            let mut text = format!("{key} for {purpose}");
             if !tools.is_empty() {
                 let _ = write!(text, ", tools: {}", tools.join(", "));
             }
@@ -88,14 +150,14 @@ fn effect(seen: &TraceEntry) -> String {
                 let role = message.get("role").and_then(Json::as_str).unwrap_or("?");
                 let content =
                     message.get("text").and_then(Json::as_str).map_or_else(|| message.to_string(), str::to_owned);
-                let _ = write!(text, "\n          {role}: {}", content.replace('\n', "\n          | "));
+                let _ = write!(text, "\n{role}: {}", content.replace('\n', "\n| "));
             }
-            text
+            ("request", text)
         }
-        TraceEntry::ModelResponse { key, answer } => format!("heard   {key}: {answer}"),
+        TraceEntry::ModelResponse { key, answer } => ("response", format!("{key}: {answer}")),
         TraceEntry::CommandsRead { key, notes } => {
-            let notes: Vec<String> = notes.iter().map(|note| format!("\n          left out: {note}")).collect();
-            format!("read    {key}:{}", notes.concat())
+            let notes: Vec<String> = notes.iter().map(|note| format!("\ndropped: {note}")).collect();
+            ("commands", format!("{key}:{}", notes.concat()))
         }
         TraceEntry::FlowsChosen {
             key,
@@ -104,29 +166,29 @@ fn effect(seen: &TraceEntry) -> String {
             flows_in_prompt,
             embedding_error,
         } => {
-            let mut text = format!("chose   {key}: {}", nearest(flows_from_semantic_search, *used_embeddings));
-            let _ = write!(text, "\n          in the prompt: {}", flows_in_prompt.join(", "));
-            if let Some(embedding_error) = embedding_error {
-                let _ = write!(text, "\n          {embedding_error}");
+            let mut text = format!("{key}: {}", ranking(flows_from_semantic_search, *used_embeddings));
+            let _ = write!(text, "\nin the prompt: {}", flows_in_prompt.join(", "));
+            if let Some(error) = embedding_error {
+                let _ = write!(text, "\n{error}");
             }
-            text
+            ("flows", text)
         }
         TraceEntry::DocumentsSearched { key, query, used_embeddings, found, notes } => {
-            let mut text = format!("looked  {key}: {}", nearest(found, *used_embeddings));
-            let _ = write!(text, "\n          for: {}", query.replace('\n', "\n          | "));
+            let mut text = format!("{key}: {}", ranking(found, *used_embeddings));
+            let _ = write!(text, "\nquery: {}", query.replace('\n', "\n| "));
             for note in notes {
-                let _ = write!(text, "\n          {note}");
+                let _ = write!(text, "\n{note}");
             }
-            text
+            ("search", text)
         }
-        TraceEntry::ToolCall { key, tool, arguments } => format!("called  {key}: {tool} {arguments}"),
+        TraceEntry::ToolCall { key, tool, arguments } => ("tool", format!("{key}: {tool} {arguments}")),
     }
 }
 
-/// What was found, best first, with how near it is.
-fn nearest(found: &[(String, f32)], used_embeddings: bool) -> String {
+/// Search results, best first, with their scores.
+fn ranking(found: &[(String, f32)], used_embeddings: bool) -> String {
     let by = if used_embeddings { "by embeddings and keywords" } else { "by keywords" };
-    let found: Vec<String> = found.iter().map(|(name, near)| format!("{name} {near:.2}")).collect();
+    let found: Vec<String> = found.iter().map(|(name, score)| format!("{name} {score:.2}")).collect();
     format!("{by}: {}", if found.is_empty() { "nothing".to_owned() } else { found.join(", ") })
 }
 
@@ -135,9 +197,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_of_an_answer_stands_below_its_step() {
+    fn dropped_commands_are_listed_below_their_step() {
         let notes = vec!["line 1, column 12: \"start flow heist\": there is no such flow to start".to_owned()];
-        let shown = effect(&TraceEntry::CommandsRead { key: "1/0/understand".to_owned(), notes: notes.clone() });
-        assert_eq!(shown, format!("read    1/0/understand:\n          left out: {}", notes.concat()));
+        let (label, shown) =
+            effect(&TraceEntry::CommandsRead { key: "1/0/understand".to_owned(), notes: notes.clone() });
+        let mut text = String::new();
+        entry(&mut text, label, &shown);
+        assert_eq!(text, format!("  commands 1/0/understand:\n           dropped: {}\n", notes.concat()));
+    }
+
+    #[test]
+    fn json_has_the_former_names_beside_the_new_ones() {
+        let mut trace = serde_json::json!({
+            "reasons": [1],
+            "entries": [{"effect": "documents_searched", "query": "pets", "used_embeddings": false}],
+            "steps": [{"key": "1", "after_ms": 2.5}],
+            "usage": {"answers": 1},
+        });
+        add_former_names(&mut trace);
+        assert_eq!(trace["why"], serde_json::json!([1]));
+        assert_eq!(trace["seen"], serde_json::json!([{"effect": "looked", "question": "pets", "by_meaning": false}]));
+        assert_eq!((&trace["steps"][0]["after"], &trace["used"]["answers"]), (&2.5.into(), &1.into()));
+        assert_eq!(trace["entries"][0]["effect"], "documents_searched");
     }
 }

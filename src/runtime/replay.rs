@@ -72,10 +72,8 @@ pub struct TurnTrace {
     /// The text of the message.
     pub message: String,
     /// Decisions of the engine: executed and dropped commands, branches, notes.
-    #[serde(rename = "why")]
     pub reasons: Vec<Reason>,
     /// Requests to models and tools, and their responses.
-    #[serde(rename = "seen")]
     pub entries: Vec<TraceEntry>,
     /// The steps of the journal.
     pub steps: Vec<TraceStep>,
@@ -84,9 +82,9 @@ pub struct TurnTrace {
     /// Internal failures: codes and causes.
     pub failures: Vec<(String, String)>,
     /// Tokens and cost of this turn.
-    pub used: ModelUsage,
+    pub usage: ModelUsage,
     /// Tokens and cost from the start of the conversation to the end of this turn.
-    pub used_so_far: ModelUsage,
+    pub usage_so_far: ModelUsage,
 }
 
 /// One step of the journal, for traces.
@@ -97,10 +95,9 @@ pub struct TraceStep {
     /// The kind of effect.
     pub kind: String,
     /// Milliseconds from the message to the outcome; `None` without an outcome.
-    #[serde(rename = "after")]
     pub after_ms: Option<f64>,
     /// The newest progress notifications of a tool call.
-    #[serde(rename = "news", skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub progress: Vec<TraceProgress>,
 }
 
@@ -241,11 +238,11 @@ fn without_pending(before: &Conversation, events: Vec<Event>) -> Vec<Event> {
     left
 }
 
-fn trace_of(turn: &StoredTurn, result: TurnResult, entries: Vec<TraceEntry>, used_so_far: ModelUsage) -> TurnTrace {
-    let mut used = ModelUsage::default();
+fn trace_of(turn: &StoredTurn, result: TurnResult, entries: Vec<TraceEntry>, usage_so_far: ModelUsage) -> TurnTrace {
+    let mut usage = ModelUsage::default();
     for event in &turn.events {
         if let EventKind::ModelsUsed(more) = &event.kind {
-            used += *more;
+            usage += *more;
         }
     }
     let began = turn.inbound.at;
@@ -263,7 +260,7 @@ fn trace_of(turn: &StoredTurn, result: TurnResult, entries: Vec<TraceEntry>, use
         steps: steps.collect(),
         events: turn.events.clone(),
         failures: turn.trace.as_deref().and_then(|trace| serde_json::from_str(trace).ok()).unwrap_or_default(),
-        used,
-        used_so_far,
+        usage,
+        usage_so_far,
     }
 }

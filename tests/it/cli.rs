@@ -58,6 +58,14 @@ fn a_stored_talk_goes_on_is_traced_and_replays_equal() {
 
     let replay = run_in(folder.path(), &["replay", "c1", &courier, "--store", "talks.db"], "");
     assert_eq!(replay.code, 0, "{}{}", replay.out, replay.err);
+    let list = run_in(folder.path(), &["conversations", &courier, "--store", "talks.db"], "");
+    assert_eq!(list.code, 0, "{}", list.err);
+    let line = list.lines().get(1).copied().unwrap_or_default();
+    assert!(line.starts_with("c1 ") && line.ends_with("  number X7"), "{}", list.out);
+    let list = run_in(folder.path(), &["conversations", &courier, "--store", "talks.db", "--format", "json"], "");
+    let list: serde_json::Value = serde_json::from_str(&list.out).unwrap();
+    assert_eq!((&list["conversations"][0]["id"], &list["conversations"][0]["turns"]), (&"c1".into(), &2.into()));
+
     let trace = run_in(folder.path(), &["trace", "c1", &courier, "--store", "talks.db", "--turn", "2"], "");
     assert_eq!(trace.code, 0, "{}", trace.err);
     assert!(trace.out.starts_with("turn 2: number X7") && trace.out.contains("set slot parcel X7"), "{}", trace.out);
@@ -114,6 +122,20 @@ fn a_sound_project_passes_and_a_broken_one_does_not_chat() {
     let ran = run(&["chat", &project("broken")], "hi\n");
     assert_eq!((ran.code, ran.out.as_str()), (1, ""));
     assert!(ran.err.contains("flows/flows.yml:6:15: error["), "{}", ran.err);
+}
+
+#[test]
+fn check_warns_of_a_template_that_nothing_uses() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(run_in(folder.path(), &["init", "mine"], "").code, 0);
+    let prompts = folder.path().join("mine/prompts");
+    std::fs::create_dir(&prompts).unwrap();
+    std::fs::write(prompts.join("rephrase.j2"), "Say it in other words.").unwrap();
+    std::fs::write(prompts.join("command.j2"), "Answer with commands.").unwrap();
+    let ran = run_in(folder.path(), &["check", "mine"], "");
+    assert_eq!(ran.code, 0, "{}", ran.out);
+    assert!(ran.out.starts_with("prompts/command.j2: warning[F0119]: nothing uses this template"), "{}", ran.out);
+    assert!(ran.out.contains("Did you mean `commands.j2`?") && ran.out.contains("0 errors, 1 warning"), "{}", ran.out);
 }
 
 #[test]

@@ -146,8 +146,8 @@ impl Row {
 /// What the models said, as a trace shows it, newest last.
 async fn heard(row: &Row) -> Vec<serde_json::Value> {
     let seen = serde_json::to_value(row.world.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
-    let turns = seen.as_array().unwrap().iter().flat_map(|turn| turn["seen"].as_array().unwrap());
-    turns.filter(|seen| seen["effect"] == "heard").map(|seen| seen["answer"].clone()).collect()
+    let turns = seen.as_array().unwrap().iter().flat_map(|turn| turn["entries"].as_array().unwrap());
+    turns.filter(|seen| seen["effect"] == "model_response").map(|seen| seen["answer"].clone()).collect()
 }
 
 /// The texts that are stored as not whole.
@@ -560,12 +560,12 @@ async fn l24_what_a_turn_used_is_stored_and_shown() {
     row.say("please ask the clerk").await;
     row.say("the first").await;
     let traces = row.world.assistant.trace(&"u".into(), None).await.unwrap();
-    let (first, second) = (&traces[0].used.usage, &traces[1].used.usage);
+    let (first, second) = (&traces[0].usage.usage, &traces[1].usage.usage);
     assert_eq!((first.input, first.cached, first.cost), (200, 120, Some(0.25)));
-    assert_eq!((traces[0].used.answers, traces[1].used.answers), (2, 2));
+    assert_eq!((traces[0].usage.answers, traces[1].usage.answers), (2, 2));
     assert!(first.estimated && !second.estimated, "a figure that was guessed says so");
     assert_eq!(second.cost, Some(0.5));
-    assert_eq!((traces[1].used_so_far.usage.input, traces[1].used_so_far.usage.cost), (400, Some(0.75)));
+    assert_eq!((traces[1].usage_so_far.usage.input, traces[1].usage_so_far.usage.cost), (400, Some(0.75)));
     let turns = row.world.assistant.store().turns(&"u".into()).await.unwrap();
     let last = serde_json::to_value(turns[1].events.last().unwrap()).unwrap();
     assert_eq!((&last["event"], &last["output"]), (&json!("models_used"), &json!(20)));
@@ -597,7 +597,7 @@ async fn l26_what_is_left_out_of_an_answer_stands_in_the_trace_with_its_place() 
     let row = Row::new(vec![vec!["start flow ask\nset slot loot 5".into(), "Which one?".into()]]);
     row.say("please ask the clerk").await;
     let trace = serde_json::to_value(row.world.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
-    let read = trace[0]["seen"].as_array().unwrap().iter().find(|seen| seen["effect"] == "read").unwrap();
+    let read = trace[0]["entries"].as_array().unwrap().iter().find(|seen| seen["effect"] == "commands_read").unwrap();
     assert_eq!(read["notes"], json!(["line 2, column 10: \"set slot loot 5\": there is no such slot"]));
     row.verify().await;
 }

@@ -116,6 +116,6 @@ fn the_program_checks_talks_and_traces() {
     let replay = run_in(folder.path(), &["replay", "c1", &knowledge, "--store", "talks.db"], "");
     assert_eq!(replay.code, 0, "{}{}", replay.out, replay.err);
     let trace = run_in(folder.path(), &["trace", "c1", &knowledge, "--store", "talks.db"], "");
-    assert!(trace.out.contains("looked  ") && trace.out.contains("docs/pets.md"), "{}", trace.out);
-    assert!(trace.out.contains("chose   ") && trace.out.contains("lend_bicycle"), "{}", trace.out);
+    assert!(trace.out.contains("  search   ") && trace.out.contains("docs/pets.md"), "{}", trace.out);
+    assert!(trace.out.contains("  flows    ") && trace.out.contains("lend_bicycle"), "{}", trace.out);
 }

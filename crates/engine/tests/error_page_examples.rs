@@ -16,8 +16,8 @@ responses:
   utter_done: [{text: Done.}]
 ";
 
-/// Codes about reading files from disk, which this package does not do.
-const ON_DISK: [&str; 5] = ["F0101", "F0112", "F0113", "F0118", "F0725"];
+/// Codes about files on disk, which this package does not read.
+const ON_DISK: [&str; 6] = ["F0101", "F0112", "F0113", "F0118", "F0119", "F0725"];
 
 /// The first block of a page: files, each after a line `# <path>`.
 fn files(page: &str) -> Vec<(String, String)> {

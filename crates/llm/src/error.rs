@@ -64,6 +64,9 @@ pub enum LlmErrorKind {
     #[serde(rename = "total")]
     #[error("there was no time left for the model call")]
     DeadlineExceeded,
+    /// The turn has used up its model calls ([`segue_base::limits::TURN_MODEL_CALLS`]). No other model is called.
+    #[error("the turn has no model calls left")]
+    CallLimit,
     /// The whole call took longer than `timeout` of the model's entry; the caller has time left.
     #[error("the model call took longer than its entry allows; see `timeout` of the model")]
     CallTimeout,
@@ -153,7 +156,7 @@ impl LlmError {
             // A timeout: another model is more likely to answer than the same one (`docs/faults.md`).
             K::FirstTokenTimeout | K::IdleTimeout | K::CallTimeout => false,
             K::QuotaExhausted | K::ContextLengthExceeded | K::BadRequest | K::Unauthorised | K::NotFound => false,
-            K::DeadlineExceeded | K::ContentFilter | K::Cancelled | K::NotInScript => false,
+            K::DeadlineExceeded | K::CallLimit | K::ContentFilter | K::Cancelled | K::NotInScript => false,
         }
     }
 
@@ -197,6 +200,7 @@ impl LlmError {
             K::FirstTokenTimeout => "first_token_timeout",
             K::IdleTimeout => "idle",
             K::DeadlineExceeded => "total",
+            K::CallLimit => "call_limit",
             K::CallTimeout => "call_timeout",
             K::Truncated => "cut_short",
             K::InvalidResponse(_) => "bad_answer",

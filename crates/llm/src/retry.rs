@@ -120,6 +120,7 @@ mod tests {
             (K::BadRequest, RetryDecision::Fail, RetryDecision::Fail),
             (K::Cancelled, RetryDecision::Fail, RetryDecision::Fail),
             (K::DeadlineExceeded, RetryDecision::Fail, RetryDecision::Fail),
+            (K::CallLimit, RetryDecision::Fail, RetryDecision::Fail),
         ] {
             assert_eq!(decide(kind.clone(), FRESH, 0), alone, "{kind:?} alone");
             assert_eq!(decide(kind.clone(), with_next, 0), in_group, "{kind:?} in a group");

@@ -25,7 +25,6 @@ use crate::{
 #[serde(tag = "effect", rename_all = "snake_case")]
 pub enum TraceEntry {
     /// A request to a model.
-    #[serde(rename = "asked")]
     ModelRequest {
         /// The step key.
         key: String,
@@ -37,7 +36,6 @@ pub enum TraceEntry {
         tools: Vec<String>,
     },
     /// The response of a model.
-    #[serde(rename = "heard")]
     ModelResponse {
         /// The step key.
         key: String,
@@ -45,7 +43,6 @@ pub enum TraceEntry {
         answer: Json,
     },
     /// Commands were parsed from a response, and parts of it were ignored.
-    #[serde(rename = "read")]
     CommandsRead {
         /// The step key.
         key: String,
@@ -53,31 +50,26 @@ pub enum TraceEntry {
         notes: Vec<String>,
     },
     /// Flows were selected for the prompt, because there are more than it may contain.
-    #[serde(rename = "chose")]
     FlowsChosen {
         /// The step key.
         key: String,
         /// Whether embeddings were compared in addition to words.
-        #[serde(rename = "by_meaning")]
         used_embeddings: bool,
         /// The flows that match the message best, with their scores.
         flows_from_semantic_search: Vec<(String, f32)>,
         /// The flows that the prompt contains.
         flows_in_prompt: Vec<String>,
         /// Why no embeddings were compared although an embedding model is configured.
-        #[serde(rename = "trouble", skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         embedding_error: Option<String>,
     },
     /// Documents were searched.
-    #[serde(rename = "looked")]
     DocumentsSearched {
         /// The step key.
         key: String,
         /// The search query.
-        #[serde(rename = "question")]
         query: String,
         /// Whether embeddings were compared in addition to words.
-        #[serde(rename = "by_meaning")]
         used_embeddings: bool,
         /// Sources with their scores, best first.
         found: Vec<(String, f32)>,
@@ -85,7 +77,6 @@ pub enum TraceEntry {
         notes: Vec<String>,
     },
     /// A tool call.
-    #[serde(rename = "called")]
     ToolCall {
         /// The step key.
         key: String,
@@ -185,8 +176,8 @@ impl UsageMeter {
 impl JournalObserver for UsageMeter {
     fn model_called(&self, key: &StepKey, request: &ChatRequest) -> Result<(), LlmError> {
         if self.model_calls.fetch_add(1, Ordering::Relaxed) >= limits::TURN_MODEL_CALLS {
-            let reason = format!("the turn used up its {} model calls", limits::TURN_MODEL_CALLS);
-            return Err(LlmError::new(LlmErrorKind::DeadlineExceeded).with_detail(reason));
+            let reason = format!("at most {} are allowed", limits::TURN_MODEL_CALLS);
+            return Err(LlmError::new(LlmErrorKind::CallLimit).with_detail(reason));
         }
         self.trace(|| TraceEntry::ModelRequest {
             key: key.to_string(),

@@ -61,8 +61,8 @@ async fn a_turn_asks_models_only_so_often() {
     let world = TestAssistant::build(builder("max_iterations: 12")).unwrap();
     let (report, _) = world.send("u", "ask_often").await.unwrap();
     let told = failures(&report);
-    assert_eq!(told[0][0], "A0505", "{told}");
-    let expected = format!("the turn used up its {} model calls", limits::TURN_MODEL_CALLS);
+    assert_eq!(told[0][0], "A0524", "{told}");
+    let expected = format!("the turn has no model calls left: at most {} are allowed", limits::TURN_MODEL_CALLS);
     assert!(told[0][1].as_str().unwrap().contains(&expected), "{told}");
     assert_eq!(texts(&report).last(), Some(&"Broken."), "{:?}", texts(&report));
 }

@@ -298,7 +298,8 @@ pub enum AgentStatus {
     AwaitingUser,
     /// It completed its task.
     Finished,
-    /// It ended the turn and continues in the background.
+    /// It ended without an end of its task, and runs again with the next message of the user: that message interrupted it, or
+    /// a remote agent works on and reports its result later.
     Yielded,
     /// It failed.
     Failed {

@@ -225,7 +225,8 @@ pub enum BotKind {
     InputRequired,
     /// The final message of an agent.
     FinalResponse,
-    /// A message of a remote agent that continues to work.
+    /// A message of an agent that is not its last of the run: text beside tool calls, a custom agent's `say`, text before a
+    /// failure, or news of a remote agent that continues to work.
     Intermediate,
 }
 

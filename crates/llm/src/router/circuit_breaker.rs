@@ -260,6 +260,7 @@ fn failure_impact(kind: &LlmErrorKind, cooldown: Duration) -> FailureImpact {
         K::ContextLengthExceeded
         | K::BadRequest
         | K::DeadlineExceeded
+        | K::CallLimit
         | K::ContentFilter
         | K::Cancelled
         | K::NotInScript => FailureImpact::None,

@@ -131,7 +131,7 @@ fn check_own(context: &mut LoadContext<'_>, file: &MapFields<'_>, configuration:
         None if configuration.has("module") => {}
         None => {
             let at = if file.has("connections") { file.at("connections") } else { file.node };
-            let help = "Add `connections: {mcp_servers: [{name: …}]}` with a server from `endpoints.yml`.";
+            let help = "Add `connections: {mcp_servers: [{name: …}]}` with a server from `endpoints.yml`. An agent whose tools are written in Rust has `mcp_servers: []`, one whose code is registered has `module`.";
             context.error("F0503", at, "an agent needs `connections.mcp_servers`", help);
         }
         Some(list) if list.list().is_some_and(<[Node]>::is_empty) => {
