@@ -17,9 +17,9 @@ use crate::{
 /// A service that parses each request as a message, runs its turn, and builds the response from the report of the turn: a text,
 /// `axum::Json`, or any other axum response with status and headers.
 ///
-/// If `parse` fails, the response has the status 400 and the error as its text. A message that was not accepted gets 429 or 503 with
-/// `Retry-After`, and one that may have been accepted but got no turn gets 500. The header `X-Turn-Error` contains the error code, also
-/// of a turn that ended with an error.
+/// If `parse` fails, the response has the status 400 and the body `{"error": …}` with the returned text. A message that was not accepted
+/// gets 429 or 503 with `Retry-After`; if its turn fails, or the store, the status is 500. The header [`X-Turn-Error`](super::TURN_ERROR)
+/// contains the error code, also of a turn that ended with an error message to the user.
 pub fn request_response<P, B, R>(inbox: Inbox, parse: P, build_response: B) -> ChannelService
 where
     P: Fn(&Request<Bytes>) -> Result<ChannelMessage, String> + Send + Sync + 'static,

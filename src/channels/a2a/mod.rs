@@ -143,7 +143,7 @@ struct ServerState {
     include_repair: bool,
     task_timeout: Option<Duration>,
     task_runs: TaskRuns,
-    /// `None` if the project turns push notifications off.
+    /// `None` if the project turns push notifications off, or if no HTTP client can be built.
     push: Option<PushNotifier>,
 }
 

@@ -37,7 +37,7 @@ pub(super) fn task_result(
 /// The replies of a turn as message parts. `state` is the state of the task after the turn.
 pub(super) fn reply_parts(events: &[Event], state: TaskState) -> Vec<Part> {
     let parts = events.iter().filter_map(|event| match &event.kind {
-        // "Can I do anything else?" is for people: to a program, the state says that the task is complete.
+        // The question of this pattern whether there is anything else is for people: programs read the state of the task.
         EventKind::Bot(_) if state == TaskState::Completed && is_in_flow(event, "pattern_completed") => None,
         // Fillers are published in the stream only.
         EventKind::Bot(bot) if matches!(bot.kind, BotKind::Filler | BotKind::Intermediate) => None,
@@ -65,6 +65,7 @@ fn state(project: &Project, conversation: &Conversation, events: &[Event], inclu
     let frames = conversation.stack.frames();
     let waits_for_flow = frames.iter().any(|frame| !matches!(frame.kind, FrameKind::Pattern { .. }));
     let no_flow_ended = !completed && !cancelled;
+    // The first rule that applies determines the state.
     match () {
         () if conversation.session.ended => TaskState::Completed,
         () if waits_for_flow => TaskState::InputRequired,
