@@ -194,6 +194,26 @@ async fn shared_secret_is_accepted_only_if_configured_and_subjects_have_differen
 }
 
 #[tokio::test]
+async fn fixed_token_is_accepted_only_as_the_single_bearer_token() {
+    let auth = Authenticator::new(BearerToken::new("s3cret"), None).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(clock());
+    for (values, expected) in [
+        (&["Bearer s3cret"][..], Ok(Caller::default())),
+        (&["bearer  s3cret"], Ok(Caller::default())),
+        (&["Basic s3cret"], Err(AuthError::MissingToken)),
+        (&["Bearer s3cre"], Err(AuthError::InvalidToken("the token is wrong"))),
+        (&["Bearer s3cret", "Bearer x"], Err(AuthError::MissingToken)),
+        (&[], Err(AuthError::MissingToken)),
+    ] {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+        }
+        assert_eq!(auth.authenticate(&headers, &clock).await, expected, "{values:?}");
+    }
+}
+
+#[tokio::test]
 async fn fixed_token_and_jwts_can_be_configured_together() {
     let ed = Signer::ed();
     let mut settings = jwt_settings(json!({"jwks": {"keys": [ed.jwk("a")]}}));
