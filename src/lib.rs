@@ -102,7 +102,7 @@ pub use segue_engine::{
 pub use crate::{
     actions::{ActionRequest, ActionServer},
     agents::{Agent, AgentError, AgentHooks, AgentResult, AgentRun},
-    channels::{Arrival, Channel, Inbox, RestChannel},
+    channels::{Channel, ChannelMessage, Inbox, RestChannel},
     clock::{Clock, SystemClock},
     context::CallContext,
     conversation::{

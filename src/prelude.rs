@@ -10,7 +10,7 @@ pub use crate::{
         Agent, AgentError, AgentResult, AgentRun,
         hooks::{AgentHooks, AgentInput, HookContext, HookResult},
     },
-    channels::{Arrival, Channel, ChannelService, Inbox},
+    channels::{Channel, ChannelMessage, ChannelService, Inbox},
     effect::EffectClass,
     llm::ToolSpec,
     runtime::{Assistant, AssistantBuilder},

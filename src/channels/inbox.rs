@@ -1,4 +1,4 @@
-//! From a parsed message to the assistant: the record that every channel fills, and its defaults.
+//! The inbox of a channel: it passes parsed messages to the assistant.
 
 use std::{fmt, sync::Arc};
 
@@ -11,34 +11,35 @@ use crate::{
     runtime::{Assistant, IncomingMessage, ReceiveError, TurnReport},
 };
 
-/// A message as a channel understood it.
+/// A message that a channel has parsed.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Arrival {
-    /// Who wrote; `default` when empty.
+pub struct ChannelMessage {
+    /// The user, who is also the conversation; `default` if empty.
     pub sender: String,
-    /// What was written; may be empty.
+    /// The text; may be empty.
     pub text: String,
-    /// The wire's own id of the message; empty where it has none, and then a repetition is a new message.
+    /// The protocol's id of the message, by which a repeated delivery is recognised. Empty if the protocol has none: then a repeated
+    /// message is a new one.
     pub message_id: String,
-    /// Another channel name for the conversation to see, where the wire lets the message choose.
+    /// The channel name that the conversation sees, if the message itself contains one; otherwise that of the inbox.
     pub input_channel: Option<String>,
-    /// What the channel knows beside.
+    /// Further data for flows and actions.
     pub metadata: Map<String, Json>,
 }
 
-impl Arrival {
-    /// A text from somebody.
+impl ChannelMessage {
+    /// A text message from `sender`.
     pub fn new(sender: impl Into<String>, text: impl Into<String>) -> Self {
         Self { sender: sender.into(), text: text.into(), ..Self::default() }
     }
-    /// The wire's own id of the message: one that comes again gets no second turn.
+    /// Sets the protocol's id of the message: a second message with this id gets the replies of the first one and no turn.
     #[must_use]
     pub fn message_id(mut self, id: impl Into<String>) -> Self {
         self.message_id = id.into();
         self
     }
-    /// What the channel knows beside.
+    /// Sets further data for flows and actions.
     #[must_use]
     pub fn metadata(mut self, metadata: Map<String, Json>) -> Self {
         self.metadata = metadata;
@@ -46,44 +47,44 @@ impl Arrival {
     }
 }
 
-/// The way from one channel to the assistant. Cheap to clone.
+/// Passes the messages of one channel to the assistant. Cheap to clone.
 #[derive(Clone)]
 pub struct Inbox {
     assistant: Assistant,
     channel: Arc<str>,
-    payloads: bool,
+    accepts_payloads: bool,
     caller: Option<Arc<str>>,
 }
 
 impl Inbox {
-    /// For the channel of this name.
+    /// The inbox of the channel with this name.
     pub fn new(assistant: Assistant, channel: &str) -> Self {
-        Self { assistant, channel: channel.into(), payloads: true, caller: None }
+        Self { assistant, channel: channel.into(), accepts_payloads: true, caller: None }
     }
 
-    /// The same way, with or without payloads: without, a message such as `/SetSlots(…)` is read as words of the user.
+    /// Sets whether messages such as `/SetSlots(…)` are payloads. If not, they are ordinary text, without the slash.
     #[must_use]
-    pub fn taking_payloads(mut self, payloads: bool) -> Self {
-        self.payloads = payloads;
+    pub fn with_payloads(mut self, accepts_payloads: bool) -> Self {
+        self.accepts_payloads = accepts_payloads;
         self
     }
 
-    /// The same for one caller, as a proof names it: all its conversations together count for the turns that it may have open.
-    /// Without a name each conversation counts for itself.
+    /// The inbox for one authenticated caller: the limit of open turns per caller counts all its conversations together. Without a
+    /// caller id, each conversation counts as a caller of its own.
     #[must_use]
     pub fn for_caller(&self, caller: Option<&Arc<str>>) -> Self {
         Self { caller: caller.cloned(), ..self.clone() }
     }
 
-    /// Hands a message in and answers through `sink`. *Cancellation*: the turn goes on when the future is dropped after its
-    /// first poll.
+    /// Passes a message to the assistant and waits for its turn; replies are sent to `sink`. *Cancellation*: if the future is dropped
+    /// after its first poll, the turn continues.
     ///
     /// # Errors
-    /// [`ReceiveError`] when the message got no turn.
-    pub async fn receive(&self, arrival: Arrival, sink: Box<dyn ReplySink>) -> Result<TurnReport, ReceiveError> {
-        let Arrival { sender, text, message_id, input_channel, metadata } = arrival;
+    /// [`ReceiveError`] if the message got no turn.
+    pub async fn receive(&self, message: ChannelMessage, sink: Box<dyn ReplySink>) -> Result<TurnReport, ReceiveError> {
+        let ChannelMessage { sender, text, message_id, input_channel, metadata } = message;
         let message = UserMessage {
-            text: if self.payloads { text.trim() } else { words(&text) }.into(),
+            text: if self.accepts_payloads { text.trim() } else { strip_payload_slash(&text) }.into(),
             message_id: message_id.into(),
             input_channel: input_channel.map_or_else(|| self.channel.clone(), Into::into),
             metadata,
@@ -94,27 +95,28 @@ impl Inbox {
         self.assistant.receive_for(self.caller.as_deref(), incoming, sink).await
     }
 
-    /// Whether a message of the caller would be accepted now; for wires that say something before they hand it in.
+    /// Checks whether a message of the caller would be accepted now, without reserving anything; for channels that respond before they
+    /// call [`receive`](Self::receive).
     ///
     /// # Errors
-    /// What [`Inbox::receive`] would say.
-    pub fn admits(&self, conversation: &ConversationId) -> Result<(), ReceiveError> {
+    /// The error with which [`receive`](Self::receive) would reject the message.
+    pub fn check_admission(&self, conversation: &ConversationId) -> Result<(), ReceiveError> {
         self.assistant.check_admission(self.caller.as_deref(), conversation)
     }
 
-    /// The assistant itself, for channels that do more than hand in messages: they read conversations, or begin flows.
+    /// The assistant, for channels that also read conversations or start flows.
     pub fn assistant(&self) -> &Assistant {
         &self.assistant
     }
 
-    /// Where time comes from, for heartbeats.
+    /// The clock of the assistant, for heartbeats.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         self.assistant.clock()
     }
 }
 
-/// A message without what would make it a payload: the slash at its beginning.
-pub(super) fn words(text: &str) -> &str {
+/// The text without the leading slashes that would make it a payload.
+pub(super) fn strip_payload_slash(text: &str) -> &str {
     text.trim_start_matches(|c: char| c == '/' || c.is_whitespace()).trim_end()
 }
 

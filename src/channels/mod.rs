@@ -1,22 +1,21 @@
-//! Wires to users, both directions.
+//! Channels: the connections between users and the assistant. Each one receives messages and delivers replies over one protocol.
 //!
-//! Entry: [`Channel`], one wire; [`open`] opens those that a project configures, by the registry of our own channels. A channel
-//! authenticates its callers, parses within limits, hands messages to its [`Inbox`] and writes replies in the format of the wire.
-//! No channel knows another one, none knows the routing of the server: it answers `http` requests whose bodies were read.
+//! Entry: the trait [`Channel`]; [`open`] opens the built-in channels that a project configures. A channel authenticates its
+//! callers, parses requests within limits, passes messages to its [`Inbox`] and encodes replies for its protocol. A channel knows
+//! neither another channel nor the routing of the server: it answers `http` requests whose bodies have been read.
 
 pub mod a2a;
 mod auth;
-mod exchange;
+pub mod encode;
 mod inbox;
 #[cfg(feature = "mcp")]
 pub mod mcp;
-pub mod pages;
-mod queue;
+pub mod origin_policy;
 mod registry;
+mod request_response;
 mod rest;
-mod splitting;
 mod stream;
-pub mod wire;
+mod stream_sink;
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
@@ -29,57 +28,60 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::{
     auth::{AuthError, Authenticator, BearerToken, Caller},
-    exchange::request_response,
-    inbox::{Arrival, Inbox},
+    encode::paragraphs,
+    inbox::{ChannelMessage, Inbox},
     registry::{ChannelError, ChannelOptions, open},
+    request_response::request_response,
     rest::{RestChannel, TURN_ERROR},
-    splitting::parts,
 };
 use crate::{clock::Clock, conversation::ReplySink, runtime::ReceiveError};
 
-/// What the names of conversations begin with that a channel makes itself. A caller who may choose a name may choose none of these:
-/// they belong to conversations of other channels, and of other callers.
+/// Prefixes of the conversation ids that the built-in channels generate. A caller who can choose an id must not choose one with such
+/// a prefix: it could be the conversation of another channel or of another caller.
 const RESERVED_PREFIXES: [&str; 4] = ["a2a:", "a2a@", "mcp-", "rest@"];
 
-/// Answers the requests of a channel. A response of axum is an answer; a body that streams is dropped when the client goes away.
+/// The tower service that answers the requests of a channel. Any axum response can be returned; the server drops a streaming body
+/// when the client disconnects.
 pub type ChannelService = tower::util::BoxCloneSyncService<http::Request<Bytes>, http::Response<Body>, Infallible>;
 
-/// Why a channel stopped running.
+/// The error with which [`Channel::run`] ended.
 pub type RunError = Box<dyn std::error::Error + Send + Sync>;
 
-/// One wire to users. A channel has a name, and [`service`](Self::service) or [`run`](Self::run); everything else has a default.
+/// A channel. An implementation needs a name and either [`service`](Self::service) or [`run`](Self::run); everything else has a
+/// default.
 #[async_trait]
 pub trait Channel: Send + Sync {
-    /// Its name: the key in `credentials.yml`, the part of the path after `/webhooks/`, and what flows see as the channel.
+    /// The name of the channel: the key in `credentials.yml`, the part of the path after `/webhooks/`, and the channel name that flows
+    /// see.
     fn name(&self) -> &str;
 
-    /// The paths that it answers.
+    /// The paths that the channel answers.
     fn routes(&self) -> Routes {
         Routes::Webhooks
     }
 
-    /// What its wire can show.
+    /// What the channel can display.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
 
-    /// Whether callers must prove something: a token, or the signature of a wire. Off loopback a channel that asks for nothing is
-    /// served only where the operator insists on it.
-    fn is_guarded(&self) -> bool {
+    /// Whether callers must authenticate, with a token or a signature of the protocol. On an address other than loopback, the server
+    /// serves a channel without authentication only if the operator explicitly allows it.
+    fn requires_authentication(&self) -> bool {
         false
     }
 
-    /// How an operator makes callers prove something; a part of the message that refuses to serve an open channel.
-    fn guard_advice(&self) -> String {
+    /// How an operator turns authentication on; part of the error message with which the server refuses to serve an open channel.
+    fn authentication_advice(&self) -> String {
         format!("set `auth_token: ${{…}}` or `jwt: …` under `{}:` in credentials.yml", self.name())
     }
 
-    /// Looks at the head of a request before its body is read. A channel that authenticates callers does so here: a caller who fails
-    /// cannot make the server read. What was found out may go along in the extensions of the head. Unless a channel says otherwise
-    /// every body is read.
+    /// Checks the head of a request before its body is read. A channel with authentication authenticates the caller here, so that an
+    /// unauthenticated caller cannot make the server read a body. Results can be passed to the service in the extensions of the
+    /// head. The default accepts every request.
     ///
     /// # Errors
-    /// The answer that refuses the request.
+    /// The response that rejects the request.
     async fn check(
         &self,
         _head: &mut http::request::Parts,
@@ -88,23 +90,23 @@ pub trait Channel: Send + Sync {
         Ok(())
     }
 
-    /// Answers requests on its [`routes`](Self::routes). The inbox is the only way to the assistant.
+    /// The service that answers requests on the channel's [`routes`](Self::routes). It reaches the assistant only through the inbox.
     fn service(&self, _inbox: Inbox) -> ChannelService {
         ChannelService::new(tower::service_fn(|_| async {
-            Ok(problem(http::StatusCode::NOT_FOUND, "this channel takes no requests"))
+            Ok(problem(http::StatusCode::NOT_FOUND, "this channel accepts no requests"))
         }))
     }
 
-    /// Does what needs no request: reads a terminal, holds a connection that the channel opened, or ends sessions when the server
-    /// stops. Returns soon after `stop` is cancelled, or when there is nothing left to do.
+    /// Runs the part of the channel that no request starts: reading a terminal, holding an outgoing connection, or ending sessions
+    /// when the server stops. Returns soon after `stop` is cancelled, or when there is nothing left to do.
     ///
     /// # Errors
-    /// Why it cannot go on; the other channels do.
+    /// The reason why this channel cannot continue; the other channels do.
     async fn run(&self, _inbox: Inbox, _stop: CancellationToken) -> Result<(), RunError> {
         Ok(())
     }
 
-    /// Delivers to a user who did not just write; `None` where the wire reaches nobody without a request.
+    /// A sink for replies to a user who has not just sent a message; `None` if the channel cannot reach a user without a request.
     fn sink(&self, _to: &ConversationId) -> Option<Box<dyn ReplySink>> {
         None
     }
@@ -113,58 +115,59 @@ pub trait Channel: Send + Sync {
 /// The paths that a channel answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Routes {
-    /// Everything below `/webhooks/<name>`. The path of a request begins after that, so the main one is `/webhook`.
+    /// All paths below `/webhooks/<name>`. The service sees the path without this prefix, so the usual one is `/webhook`.
     Webhooks,
-    /// These, as axum writes them: `/a2a`, or `/a2a/{*rest}` for everything below. The path of a request is the whole one.
+    /// These paths in axum's syntax: `/a2a`, or `/a2a/{*rest}` for everything below. The service sees the full path.
     Paths(Vec<String>),
-    /// None: the channel only [runs](Channel::run).
+    /// No path: the channel only [runs](Channel::run).
     None,
 }
 
-/// What a wire can show. A new field is `false` or plain where a channel does not name it: end with `..Capabilities::default()`.
+/// What a channel can display. New fields may be added, with the default `false` or plain: end a literal with
+/// `..Capabilities::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Text appears while it is written.
+    /// It displays text while it is being generated.
     pub streaming: bool,
-    /// Buttons can be pressed.
+    /// It displays buttons that can be pressed.
     pub buttons: bool,
-    /// Images are shown, not their addresses.
+    /// It displays images, not only their URLs.
     pub images: bool,
-    /// What a text may contain besides words.
+    /// The markup that it renders.
     pub markup: Markup,
 }
 
-/// Markup that a wire shows as such.
+/// The markup that a channel renders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Markup {
-    /// None: its signs would be read as they are.
+    /// None: a user would see the markup characters.
     #[default]
     Plain,
     /// Markdown.
     Markdown,
 }
 
-/// Where the server listens; in the extensions of every request that it takes.
+/// The address on which the server listens; an extension of every request that the server passes to a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerAddress(pub SocketAddr);
 
-/// An answer in JSON.
+/// A JSON response.
 pub(crate) fn json(status: http::StatusCode, body: &impl serde::Serialize) -> http::Response<Body> {
-    let mut answer = http::Response::new(Body::from(wire::line(body)));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    answer
+    let mut response = http::Response::new(Body::from(encode::json_text(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
 }
 
-/// The answer to a request that is refused: `{"error": …}`.
+/// An error response with the body `{"error": …}`.
 pub(crate) fn problem(status: http::StatusCode, text: &str) -> http::Response<Body> {
     json(status, &serde_json::json!({"error": text}))
 }
 
-/// How HTTP tells that a message was not accepted, and when to send it again: 429 where the caller alone is at a limit, else 503.
-/// `None` where it may have been accepted.
-fn refused(error: &ReceiveError) -> Option<(http::StatusCode, std::time::Duration)> {
+/// The HTTP status for a message that was not accepted, and when the caller can send it again: 429 if only this caller is at a limit,
+/// otherwise 503. `None` if the message may have been accepted.
+fn retryable_status(error: &ReceiveError) -> Option<(http::StatusCode, std::time::Duration)> {
     let after = error.retry_after()?;
     let is_callers = match error {
         ReceiveError::Busy(_) => true,
@@ -184,16 +187,16 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A channel with these settings, as the loader reads it; the error is what it finds.
+    /// Loads a channel with these settings; the error contains the loader's findings.
     pub(crate) fn channel(name: &str, settings: &Json) -> Result<ChannelDef, String> {
-        channel_beside("", name, settings)
+        channel_with_domain("", name, settings)
     }
 
-    /// The same in a project with this domain.
-    pub(crate) fn channel_beside(domain: &str, name: &str, settings: &Json) -> Result<ChannelDef, String> {
+    /// The same as [`channel`], in a project with this domain.
+    pub(crate) fn channel_with_domain(domain: &str, name: &str, settings: &Json) -> Result<ChannelDef, String> {
         let mut settings = settings.clone();
         let mut sources = Sources::default();
-        // Secrets must come from the environment.
+        // The loader accepts secrets only from the environment.
         if let Some(secret) =
             settings.pointer_mut("/jwt/secret").map(|secret| std::mem::replace(secret, json!("${SECRET}")))
         {
@@ -207,8 +210,8 @@ pub(crate) mod tests {
         loaded.project.map(|mut project| project.credentials.swap_remove(name).unwrap()).ok_or(found.join("; "))
     }
 
-    /// The names of the channels that a project with these credentials opens, and what cannot be opened.
-    fn names(credentials: &Json, options: &ChannelOptions) -> (Vec<String>, Vec<String>) {
+    /// Opens the channels of a project with these credentials: their names, and the errors.
+    fn open_channels(credentials: &Json, options: &ChannelOptions) -> (Vec<String>, Vec<String>) {
         let text = credentials.to_string();
         let files: &[_] = if credentials.is_null() { &[] } else { &[("credentials.yml", text.as_str())] };
         let project = crate::project::from_texts(files.iter().copied()).project.unwrap();
@@ -217,27 +220,30 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_project_without_credentials_is_reached_over_rest() {
+    fn rest_channel_is_the_default_without_credentials() {
         let none = ChannelOptions::new();
-        assert_eq!(names(&Json::Null, &none).0, ["rest"]);
-        assert!(names(&json!({"cmdline": {}}), &none).0.is_empty());
+        assert_eq!(open_channels(&Json::Null, &none).0, ["rest"]);
+        assert!(open_channels(&json!({"cmdline": {}}), &none).0.is_empty());
         let only = none.clone().only(Some("rest".to_owned()));
-        assert_eq!(names(&json!({"cmdline": {}}), &only), (vec!["rest".to_owned()], vec![]));
+        assert_eq!(open_channels(&json!({"cmdline": {}}), &only), (vec!["rest".to_owned()], vec![]));
     }
 
     #[cfg(feature = "mcp")]
     #[test]
-    fn the_mcp_server_is_opened_by_its_entry_or_by_the_operator() {
+    fn mcp_server_is_opened_by_its_credentials_entry_or_by_an_option() {
         let none = ChannelOptions::new();
-        assert_eq!(names(&json!({"mcp": {}}), &none).0, ["mcp"]);
-        assert_eq!(names(&Json::Null, &none.clone().mcp(true)).0, ["rest", "mcp"]);
-        assert_eq!(names(&json!({"rest": {}, "mcp": {}}), &none.only(Some("rest".to_owned()))).0, ["rest", "mcp"]);
+        assert_eq!(open_channels(&json!({"mcp": {}}), &none).0, ["mcp"]);
+        assert_eq!(open_channels(&Json::Null, &none.clone().mcp(true)).0, ["rest", "mcp"]);
+        assert_eq!(
+            open_channels(&json!({"rest": {}, "mcp": {}}), &none.only(Some("rest".to_owned()))).0,
+            ["rest", "mcp"]
+        );
     }
 
     #[test]
-    fn what_cannot_be_opened_does_not_stop_the_rest() {
+    fn channel_that_cannot_be_opened_is_an_error_and_the_others_are_still_tried() {
         let credentials = json!({"telegram": {}, "rest": {"allowed_origins": ["shop.example"]}});
-        let (opened, errors) = names(&credentials, &ChannelOptions::new());
+        let (opened, errors) = open_channels(&credentials, &ChannelOptions::new());
         assert!(opened.is_empty(), "{opened:?}");
         assert_eq!(errors.len(), 2);
         assert!(errors[0].contains("`telegram`") && errors[0].contains("Channel"), "{errors:?}");

@@ -1,4 +1,5 @@
-//! The channels of ours, by name, and which of them a project opens. A new one is a folder and a line in [`CHANNELS`].
+//! The registry of built-in channels, and the selection of those that a project opens. A new channel needs a module and an entry in
+//! [`CHANNELS`].
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use segue_engine::project::{ChannelDef, Project};
 
 use super::{BearerToken, Channel, a2a, rest};
 
-/// All channels that can be opened by configuration alone.
+/// All channels that configuration alone can open.
 const CHANNELS: &[ChannelFactory] = &[
     rest::FACTORY,
     #[cfg(feature = "mcp")]
@@ -15,77 +16,77 @@ const CHANNELS: &[ChannelFactory] = &[
     a2a::push_receiver::FACTORY,
 ];
 
-/// Entries of `credentials.yml` that open nothing: the terminal is opened by `segue chat`, the others are for Rasa servers or
-/// left out of this build.
-const NOTHING_TO_OPEN: [&str; 3] = ["cmdline", "rasa", "mcp"];
+/// Entries of `credentials.yml` without a channel here: `segue chat` opens the terminal, `rasa` is a setting of Rasa servers, and `mcp`
+/// is not in builds without the feature `mcp`.
+const ENTRIES_WITHOUT_CHANNEL: [&str; 3] = ["cmdline", "rasa", "mcp"];
 
-/// The channel of a project that lists none.
-const USUAL: &str = "rest";
+/// The channel of a project whose `credentials.yml` has no entry.
+const DEFAULT_CHANNEL: &str = "rest";
 
-/// How a channel of ours is opened.
+/// How a built-in channel is opened.
 pub(super) struct ChannelFactory {
-    /// Its name, and its key in `credentials.yml`.
+    /// The name of the channel, which is also its key in `credentials.yml`.
     pub(super) name: &'static str,
-    /// Whether it is opened although `credentials.yml` has no entry of its name, or another one alone is wanted.
+    /// Whether the channel is opened even without an entry in `credentials.yml`, or if the options select another channel.
     pub(super) is_wanted: fn(&Project, &ChannelOptions) -> bool,
-    /// Opens it; the error says what is wrong with a setting, and the fix.
+    /// Opens the channel; the error names the invalid setting and the fix.
     pub(super) open: fn(&ChannelSource<'_>) -> Result<Arc<dyn Channel>, String>,
-    /// Where its settings stand, for messages.
+    /// Where its settings are, for error messages.
     pub(super) place: &'static str,
-    /// The code of such a message.
+    /// The code of the error if the channel cannot be opened.
     pub(super) code: &'static str,
-    /// Whether a server does not start without it where it is wanted.
+    /// Whether the server refuses to start if the channel is wanted and cannot be opened.
     pub(super) is_required: bool,
 }
 
-/// What a channel is opened from.
+/// The input for opening a channel.
 pub(super) struct ChannelSource<'a> {
     /// The project.
     pub(super) project: &'a Project,
-    /// Its entry in `credentials.yml`.
+    /// The entry of the channel in `credentials.yml`.
     pub(super) entry: Option<&'a ChannelDef>,
-    /// What the operator says besides.
+    /// The options of the operator.
     pub(super) options: &'a ChannelOptions,
 }
 
-/// What an operator says about the channels besides the files of the project.
+/// Options of the operator for the channels, in addition to the files of the project.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ChannelOptions {
-    /// The one channel of `credentials.yml` to open.
+    /// If set, only this channel of `credentials.yml` is opened.
     pub only: Option<String>,
-    /// Whether the assistant is an MCP server although `credentials.yml` does not say so.
+    /// Whether the MCP server is opened even without an entry in `credentials.yml`.
     pub mcp: bool,
-    /// What callers of the MCP server show where its entry asks for nothing.
+    /// The bearer token of callers of the MCP server if its entry configures no authentication.
     pub token: Option<BearerToken>,
-    /// Whether only this machine reaches the server: then tasks are reported to addresses of this machine too.
+    /// Whether the server listens on loopback only: then push notifications of A2A tasks may go to loopback addresses too.
     pub is_local: bool,
 }
 
 impl ChannelOptions {
-    /// What the files of the project say, for a server that others may reach.
+    /// Options that add nothing to the files of the project, for a server that other machines may reach.
     pub fn new() -> Self {
         Self::default()
     }
-    /// This channel of `credentials.yml` alone.
+    /// Opens only this channel of `credentials.yml`; `None` opens all.
     #[must_use]
     pub fn only(mut self, name: Option<String>) -> Self {
         self.only = name;
         self
     }
-    /// The assistant as an MCP server too.
+    /// Opens the MCP server even without an entry in `credentials.yml`.
     #[must_use]
     pub fn mcp(mut self, mcp: bool) -> Self {
         self.mcp = mcp;
         self
     }
-    /// The token of the MCP server where its entry asks for nothing.
+    /// Sets the bearer token of the MCP server if its entry configures no authentication.
     #[must_use]
     pub fn token(mut self, token: Option<BearerToken>) -> Self {
         self.token = token;
         self
     }
-    /// Whether only this machine reaches the server.
+    /// Sets whether the server listens on loopback only.
     #[must_use]
     pub fn local(mut self, is_local: bool) -> Self {
         self.is_local = is_local;
@@ -93,32 +94,33 @@ impl ChannelOptions {
     }
 }
 
-/// Why a channel of the project cannot be opened.
+/// The error of a channel that cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem} [{code}]")]
 #[non_exhaustive]
 pub struct ChannelError {
-    /// The channel.
+    /// The name of the channel.
     pub channel: String,
-    /// Where its settings stand.
+    /// Where its settings are.
     pub place: String,
-    /// What is wrong, and the fix.
+    /// The problem and the fix.
     pub problem: String,
-    /// The code that `segue explain` knows.
+    /// The error code; `segue explain` prints its page.
     pub code: &'static str,
-    /// Whether a server does not start without the channel; the others do without those that are not required.
+    /// Whether the server refuses to start because of this error. Otherwise it starts without the channel.
     pub is_required: bool,
 }
 
-/// The code of an entry in `credentials.yml` that cannot be opened.
-pub(super) const CODE: &str = "C0101";
+/// The error code of a channel in `credentials.yml` that cannot be opened.
+pub(super) const CODE_CANNOT_OPEN: &str = "C0101";
 
-/// Opens the channels that a project configures: those of `credentials.yml`, `rest` where it lists none at all, the MCP server, the
-/// A2A server, and the receiver of push notifications. What cannot be opened comes second.
+/// Opens the channels that a project configures: those of `credentials.yml`, or `rest` if it has none; and the MCP server, the A2A
+/// server and the receiver of push notifications if they are configured. Returns the channels, and the errors of those that cannot be
+/// opened.
 pub fn open(project: &Project, options: &ChannelOptions) -> (Vec<Arc<dyn Channel>>, Vec<ChannelError>) {
     let mut names: Vec<&str> = match &options.only {
         Some(only) => vec![only],
-        None if project.credentials.is_empty() => vec![USUAL],
+        None if project.credentials.is_empty() => vec![DEFAULT_CHANNEL],
         None => project.credentials.keys().map(|name| &**name).collect(),
     };
     for factory in CHANNELS {
@@ -131,10 +133,8 @@ pub fn open(project: &Project, options: &ChannelOptions) -> (Vec<Arc<dyn Channel
         let factory = CHANNELS.iter().find(|factory| factory.name == name);
         let opened = match factory {
             Some(factory) => (factory.open)(&ChannelSource { project, entry: project.credentials.get(name), options }),
-            None if NOTHING_TO_OPEN.contains(&name) => continue,
-            None => {
-                Err("this version does not speak this channel; use `rest`, or implement the `Channel` trait".to_owned())
-            }
+            None if ENTRIES_WITHOUT_CHANNEL.contains(&name) => continue,
+            None => Err("this version has no such channel; use `rest`, or implement the `Channel` trait".to_owned()),
         };
         match opened {
             Ok(channel) => channels.push(channel),
@@ -142,7 +142,7 @@ pub fn open(project: &Project, options: &ChannelOptions) -> (Vec<Arc<dyn Channel
                 channel: name.to_owned(),
                 place: factory.map_or_else(|| format!("credentials.yml: `{name}`"), |factory| factory.place.to_owned()),
                 problem,
-                code: factory.map_or(CODE, |factory| factory.code),
+                code: factory.map_or(CODE_CANNOT_OPEN, |factory| factory.code),
                 is_required: factory.is_some_and(|it| it.is_required && (it.is_wanted)(project, options)),
             }),
         }

@@ -1,4 +1,4 @@
-//! Answers that come in pieces, with a heartbeat while nothing happens.
+//! Streaming HTTP responses, with a heartbeat while no data is sent.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -12,35 +12,36 @@ use futures::{Stream, StreamExt, stream};
 use super::Body;
 use crate::{clock::Clock, limits};
 
-/// What keeps a stream of server-sent events open.
-pub(super) const PING: Bytes = Bytes::from_static(b": ping\n\n");
+/// The heartbeat of a stream of server-sent events: a comment line, which clients ignore.
+pub(super) const SSE_HEARTBEAT: Bytes = Bytes::from_static(b": ping\n\n");
 
-/// The answer that sends `pieces` as they come. *Cancellation*: they are dropped when the client goes away.
-pub(super) fn respond(
-    pieces: impl Stream<Item = Bytes> + Send + 'static,
+/// A response that sends `chunks` as they become available, and `heartbeat` after [`limits::HEARTBEAT`] without one.
+/// *Cancellation*: `chunks` is dropped when the client disconnects.
+pub(super) fn stream_response(
+    chunks: impl Stream<Item = Bytes> + Send + 'static,
     media_type: &'static str,
     heartbeat: Option<Bytes>,
     clock: &Arc<dyn Clock>,
 ) -> Response<Body> {
-    let state = (pieces.boxed(), heartbeat, clock.clone());
-    let body = stream::unfold(state, |(mut pieces, heartbeat, clock)| async move {
+    let state = (chunks.boxed(), heartbeat, clock.clone());
+    let body = stream::unfold(state, |(mut chunks, heartbeat, clock)| async move {
         let bytes = match &heartbeat {
-            None => pieces.next().await?,
+            None => chunks.next().await?,
             Some(heartbeat) => tokio::select! {
                 biased;
-                piece = pieces.next() => piece?,
+                chunk = chunks.next() => chunk?,
                 () = clock.sleep(clock.deadline(limits::HEARTBEAT)) => heartbeat.clone(),
             },
         };
-        Some((bytes, (pieces, heartbeat, clock)))
+        Some((bytes, (chunks, heartbeat, clock)))
     });
-    let mut answer = Response::new(Body::from_stream(body.map(Ok::<_, Infallible>)));
-    let headers = answer.headers_mut();
+    let mut response = Response::new(Body::from_stream(body.map(Ok::<_, Infallible>)));
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Proxies that would collect the pieces are asked not to.
+    // Turns off response buffering in nginx.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    answer
+    response
 }
 
 #[cfg(test)]
@@ -51,10 +52,10 @@ mod tests {
     use crate::testing::ManualClock;
 
     #[tokio::test]
-    async fn silence_is_filled_with_heartbeats_where_the_wire_has_them() {
+    async fn heartbeat_is_sent_while_no_data_is_available() {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::auto_advancing());
-        let answer = respond(stream::pending(), "text/event-stream", Some(PING), &clock);
-        let mut pieces = answer.into_body().into_data_stream();
-        assert_eq!(pieces.next().await.unwrap().unwrap(), PING);
+        let response = stream_response(stream::pending(), "text/event-stream", Some(SSE_HEARTBEAT), &clock);
+        let mut chunks = response.into_body().into_data_stream();
+        assert_eq!(chunks.next().await.unwrap().unwrap(), SSE_HEARTBEAT);
     }
 }

@@ -121,10 +121,10 @@ impl ServeError {
 /// # Errors
 /// [`ServeError::OpenChannel`]: one does not, and `host` is no address of this machine alone.
 pub fn guarded(channels: &[Arc<dyn Channel>], host: IpAddr) -> Result<(), ServeError> {
-    let is_open = |channel: &&Arc<dyn Channel>| channel.routes() != Routes::None && !channel.is_guarded();
+    let is_open = |channel: &&Arc<dyn Channel>| channel.routes() != Routes::None && !channel.requires_authentication();
     match channels.iter().find(is_open) {
         Some(open) if !host.is_loopback() => {
-            Err(ServeError::OpenChannel { channel: open.name().to_owned(), host, advice: open.guard_advice() })
+            Err(ServeError::OpenChannel { channel: open.name().to_owned(), host, advice: open.authentication_advice() })
         }
         _ => Ok(()),
     }

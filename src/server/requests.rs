@@ -22,7 +22,7 @@ use segue_engine::project::Project;
 use crate::{
     channels::{
         Channel, Routes, ServerAddress,
-        pages::{Pages, host_of, is_host, is_origin, is_this_machine},
+        origin_policy::{OriginPolicy, authority_of, host_matches, is_loopback_host, origin_matches},
         problem,
     },
     failpoint,
@@ -39,7 +39,7 @@ const SHOWN: usize = 200;
 #[derive(Debug)]
 struct RequestCheck {
     /// The beginning of the paths of each channel, and its settings.
-    routes: Vec<(String, Pages)>,
+    routes: Vec<(String, OriginPolicy)>,
     /// Names under which the project says that it is called.
     names: Vec<String>,
 }
@@ -75,7 +75,8 @@ impl RequestCheck {
         // Settings that cannot be read admit nobody; opening the channel says what is wrong with them. A channel without an entry
         // admits no pages but those of this machine.
         let pages = |name: &str| {
-            let entry = project.credentials.get(name).map(|entry| Pages::of(entry).unwrap_or_default());
+            let entry =
+                project.credentials.get(name).map(|entry| OriginPolicy::from_channel(entry).unwrap_or_default());
             entry.unwrap_or_default()
         };
         let open =
@@ -86,12 +87,12 @@ impl RequestCheck {
         let reports =
             project.agents.values().filter_map(|agent| agent.remote.as_ref()?.push_notification_url.as_deref());
         let listed = routes.iter().flat_map(|(_, pages)| pages.hosts.iter().cloned());
-        let names = listed.chain(offered.into_iter().chain(reports).filter_map(host_of)).collect();
+        let names = listed.chain(offered.into_iter().chain(reports).filter_map(authority_of)).collect();
         Self { routes, names }
     }
 
     /// The settings of the channel that a path belongs to.
-    fn pages(&self, path: &str) -> Option<&Pages> {
+    fn pages(&self, path: &str) -> Option<&OriginPolicy> {
         let is_below =
             |base: &str| path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         self.routes.iter().find(|(base, _)| is_below(base)).map(|(_, pages)| pages)
@@ -111,12 +112,14 @@ impl RequestCheck {
             Ok(host) => host.or(authority.map(Authority::as_str)),
             Err(problem) => return Some(problem),
         };
-        let is_local = is_local.unwrap_or_else(|| host.is_some_and(is_this_machine));
+        let is_local = is_local.unwrap_or_else(|| host.is_some_and(is_loopback_host));
         if let Some(host) = host {
             let is_known = if is_local {
-                is_this_machine(host) || self.names.iter().any(|name| is_host(name, host))
+                is_loopback_host(host) || self.names.iter().any(|name| host_matches(name, host))
             } else {
-                pages.is_none_or(|pages| pages.hosts.is_empty() || pages.hosts.iter().any(|name| is_host(name, host)))
+                pages.is_none_or(|pages| {
+                    pages.hosts.is_empty() || pages.hosts.iter().any(|name| host_matches(name, host))
+                })
             };
             if !is_known {
                 let host: String = host.chars().take(SHOWN).collect();
@@ -135,8 +138,8 @@ impl RequestCheck {
             None => self.routes.iter().flat_map(|(_, pages)| &pages.origins).collect(),
         }
         .into_iter();
-        let is_known =
-            listed.any(|one| is_origin(one, origin)) || is_local && HERE.iter().any(|one| is_origin(one, origin));
+        let is_known = listed.any(|one| origin_matches(one, origin))
+            || is_local && HERE.iter().any(|one| origin_matches(one, origin));
         (!is_known).then(|| {
             let origin: String = origin.chars().take(SHOWN).collect();
             format!(

@@ -1,20 +1,23 @@
-//! The assistant as an agent for others: A2A in both generations, over JSON-RPC and plain HTTP.
+//! The A2A server: other agents call the assistant over A2A 1.0 and 0.3, with the bindings JSON-RPC and HTTP+JSON.
 //!
-//! *For*: every flow is a skill; a task is what the assistant does until it stands still. *Entry*: [`A2aServerChannel`]; it answers
-//! the paths of [`PATHS`]. *Never*: this part keeps a task of its own. What a task is and where it stands is read from the turns of
-//! its conversation, so it is the same after a restart and for every process on the store; in memory are only the streams of tasks
-//! that run. A caller reaches conversations of this channel alone.
+//! Every flow that a user can start is a skill. A context is a conversation. A task is what the assistant does about a message until it
+//! is done or waits for input. Entry: [`A2aServerChannel`], which answers the paths of [`PATHS`].
+//!
+//! No task is stored: a task and its state are derived from the turns of its conversation, so that they are the same after a restart and
+//! in every process that uses the store. Only the update streams of running tasks are in memory. A caller can only reach conversations
+//! of this channel, never those of another channel.
 
 mod card;
-mod course;
+mod http_json;
+mod jsonrpc;
+mod operations;
 mod push;
 pub mod push_receiver;
-mod rest;
-mod rpc;
-mod standing;
+mod send;
 mod stream;
+mod task_result;
+mod task_run;
 mod tasks;
-mod work;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -27,7 +30,7 @@ use bytes::Bytes;
 use segue_engine::{ids::ConversationId, project::A2aServerDef};
 use serde_json::Value as Json;
 
-use self::{course::Courses, push::Pushes};
+use self::{push::PushNotifier, task_run::TaskRuns};
 use super::{
     Authenticator, BearerToken, Body, Caller, Capabilities, Channel, ChannelService, Inbox, Markup, Routes,
     ServerAddress, json, problem,
@@ -39,10 +42,10 @@ use crate::{
     runtime::{Assistant, ReceiveError},
 };
 
-/// The name of the channel, and the beginning of the ids of its conversations.
+/// The name of the channel, with which the ids of its conversations begin.
 pub const NAME: &str = "a2a";
 
-/// The paths it answers; the last two with everything below.
+/// The paths that the server answers, in axum's syntax.
 pub const PATHS: [&str; 4] = [WELL_KNOWN[0], WELL_KNOWN[1], "/a2a", "/a2a/{*rest}"];
 
 pub(super) const FACTORY: ChannelFactory = ChannelFactory {
@@ -55,12 +58,11 @@ pub(super) const FACTORY: ChannelFactory = ChannelFactory {
 };
 
 fn open(source: &ChannelSource<'_>) -> Result<Arc<dyn Channel>, String> {
-    let def =
-        source.project.endpoints.a2a_server.as_ref().ok_or("it is not there; the channel `a2a` is set up by it")?;
+    let def = source.project.endpoints.a2a_server.as_ref().ok_or("missing; the channel `a2a` is configured there")?;
     Ok(Arc::new(A2aServerChannel::new(def, source.options.is_local)?))
 }
 
-/// The assistant as an agent for others.
+/// The channel through which other agents call the assistant over A2A.
 #[derive(Debug)]
 pub struct A2aServerChannel {
     def: A2aServerDef,
@@ -69,11 +71,11 @@ pub struct A2aServerChannel {
 }
 
 impl A2aServerChannel {
-    /// With the settings of a project. Where only this machine reaches the server, tasks are reported to addresses of this machine
-    /// too.
+    /// A channel with the settings of a project. `is_local`: the server listens on loopback only; then push notifications may also go to
+    /// loopback addresses.
     ///
     /// # Errors
-    /// What is wrong with the rules for tokens, in words for operators.
+    /// The definition for JWTs is invalid; the message is for operators.
     pub fn new(def: &A2aServerDef, is_local: bool) -> Result<Self, String> {
         let auth = Authenticator::new(def.token.as_deref().and_then(BearerToken::new), def.jwt.as_ref())?;
         Ok(Self { def: def.clone(), auth, is_local })
@@ -81,19 +83,19 @@ impl A2aServerChannel {
 
     fn server(&self, inbox: Inbox) -> A2aServer {
         let (def, assistant) = (&self.def, inbox.assistant().clone());
-        let pushes = def.push.then(|| Pushes::new(self.is_local, assistant.outbound())).flatten();
-        let inner = Inner {
-            card: card::card(assistant.project(), def, pushes.is_some()),
+        let push = def.push.then(|| PushNotifier::new(self.is_local, assistant.outbound())).flatten();
+        let state = ServerState {
+            card: card::agent_card(assistant.project(), def, push.is_some()),
             url: def.url.clone(),
             auth: self.auth.clone(),
             include_repair: def.include_repair,
             task_timeout: def.task_timeout,
-            courses: Courses::default(),
-            pushes,
-            inbox: inbox.taking_payloads(def.payloads),
+            task_runs: TaskRuns::default(),
+            push,
+            inbox: inbox.with_payloads(def.payloads),
             assistant,
         };
-        A2aServer(Arc::new(inner), Caller::default())
+        A2aServer(Arc::new(state), Caller::default())
     }
 }
 
@@ -108,10 +110,10 @@ impl Channel for A2aServerChannel {
     fn capabilities(&self) -> Capabilities {
         Capabilities { streaming: true, buttons: true, images: true, markup: Markup::Plain }
     }
-    fn is_guarded(&self) -> bool {
-        self.auth.is_guarded()
+    fn requires_authentication(&self) -> bool {
+        self.auth.requires_authentication()
     }
-    fn guard_advice(&self) -> String {
+    fn authentication_advice(&self) -> String {
         "set `auth: {token: ${…}}` or `auth: {jwt: …}` under `a2a_server:` in endpoints.yml".to_owned()
     }
     async fn check(&self, head: &mut http::request::Parts, clock: &Arc<dyn Clock>) -> Result<(), Response<Body>> {
@@ -126,27 +128,28 @@ impl Channel for A2aServerChannel {
     }
 }
 
-/// The server of one assistant, as one caller sees it. Cheap to clone.
+/// The server of one assistant for one caller. Cheap to clone.
 #[derive(Clone)]
-struct A2aServer(Arc<Inner>, Caller);
+struct A2aServer(Arc<ServerState>, Caller);
 
-struct Inner {
+struct ServerState {
     assistant: Assistant,
     inbox: Inbox,
-    /// Without addresses, which may depend on where the server listens.
+    /// The agent card without URLs, which may depend on the address on which the server listens.
     card: Json,
-    /// The public address, where the project names it.
+    /// The public URL, if the project configures it.
     url: Option<String>,
     auth: Authenticator,
     include_repair: bool,
     task_timeout: Option<Duration>,
-    courses: Courses,
-    pushes: Option<Pushes>,
+    task_runs: TaskRuns,
+    /// `None` if the project turns push notifications off, or if no HTTP client can be built.
+    push: Option<PushNotifier>,
 }
 
 impl A2aServer {
-    /// What the ids of this caller's conversations begin with. Where callers can be told apart, each has conversations of its
-    /// own: a context is a word that callers choose, and two may choose the same.
+    /// The prefix of the ids of this caller's conversations. Callers choose the ids of contexts, and two may choose the same one:
+    /// authenticated callers with an id therefore have separate conversations.
     fn prefix(&self) -> String {
         match &self.1.id {
             Some(id) => format!("{NAME}@{id}:"),
@@ -154,46 +157,46 @@ impl A2aServer {
         }
     }
 
-    /// The conversation of a context: those of other channels, and of other callers, cannot be named.
-    fn conversation_of(&self, context: &str) -> ConversationId {
+    /// The conversation of a context. With the prefix, it cannot be one of another channel or of another caller.
+    fn conversation_id(&self, context: &str) -> ConversationId {
         ConversationId::from(format!("{}{context}", self.prefix()))
     }
 
-    /// The name of a task in the memory of this process.
-    fn name_of(&self, task: &str) -> String {
+    /// The key of a task in the maps of this process.
+    fn task_key(&self, task: &str) -> String {
         format!("{}{task}", self.prefix())
     }
 
-    /// Answers requests for [`PATHS`]; the path of a request is the whole one.
+    /// The service for [`PATHS`]; it expects full paths.
     fn service(&self) -> ChannelService {
         let this = self.clone();
         ChannelService::new(tower::service_fn(move |request| {
             let this = this.clone();
-            async move { Ok::<_, Infallible>(this.answer(request).await) }
+            async move { Ok::<_, Infallible>(this.respond(request).await) }
         }))
     }
 
-    /// The public address: the one of the project, else where the server listens, else where the caller found it.
-    fn url(&self, head: &http::request::Parts) -> String {
-        let found = || head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    /// The public URL: the configured one, otherwise the address on which the server listens, otherwise the `Host` of the request.
+    fn public_url(&self, head: &http::request::Parts) -> String {
+        let host = || head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
         match (&self.0.url, head.extensions.get::<ServerAddress>()) {
             (Some(url), _) => url.clone(),
             (None, Some(ServerAddress(address))) => format!("http://{address}"),
-            (None, None) => format!("http://{}", found()),
+            (None, None) => format!("http://{}", host()),
         }
     }
 
-    async fn answer(&self, request: Request<Bytes>) -> Response<Body> {
+    async fn respond(&self, request: Request<Bytes>) -> Response<Body> {
         let (mut head, body) = request.into_parts();
-        let checked = head.extensions.remove::<Caller>();
+        let authenticated = head.extensions.remove::<Caller>();
         let path = head.uri.path();
         if WELL_KNOWN.contains(&path) {
             return match head.method {
-                Method::GET => json(StatusCode::OK, &card::with_addresses(&self.0.card, &self.url(&head))),
-                _ => problem(StatusCode::METHOD_NOT_ALLOWED, "the card is read with GET"),
+                Method::GET => json(StatusCode::OK, &card::with_urls(&self.0.card, &self.public_url(&head))),
+                _ => problem(StatusCode::METHOD_NOT_ALLOWED, "read the agent card with GET"),
             };
         }
-        let caller = match checked {
+        let caller = match authenticated {
             Some(caller) => Ok(caller),
             None => self.0.auth.authenticate(&head.headers, self.0.assistant.clock()).await,
         };
@@ -202,57 +205,64 @@ impl A2aServer {
             Err(error) => return error.response("this agent"),
         };
         match path.strip_prefix("/a2a").unwrap_or(path).trim_end_matches('/') {
-            "" if head.method == Method::POST => rpc::answer(&this, &body, &head.headers).await,
-            "" => problem(StatusCode::METHOD_NOT_ALLOWED, "this agent is asked with POST"),
-            rest => rest::answer(&this, &head, rest, &body).await,
+            "" if head.method == Method::POST => jsonrpc::respond(&this, &body, &head.headers).await,
+            "" => problem(StatusCode::METHOD_NOT_ALLOWED, "send requests to this path with POST"),
+            rest => http_json::respond(&this, &head, rest, &body).await,
         }
     }
 }
 
-/// An error of the protocol.
+/// The error of a request, as the protocol defines it.
 #[derive(Clone, Debug, PartialEq)]
 struct A2aRequestError {
+    /// The JSON-RPC error code, one of [`codes`].
     code: i64,
     message: String,
-    /// For a message that was not accepted: how HTTP says so, and when to send it again.
-    later: Option<(StatusCode, Duration)>,
+    /// For a message that was not accepted: the HTTP status, and when the caller can send it again.
+    retryable: Option<(StatusCode, Duration)>,
 }
 
 impl A2aRequestError {
     fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), later: None }
+        Self { code, message: message.into(), retryable: None }
     }
-    fn overloaded(error: &ReceiveError) -> Self {
+    /// The message was not accepted.
+    fn not_accepted(error: &ReceiveError) -> Self {
         let message = format!("{error} [{}]", error.code());
-        Self { later: super::refused(error), ..Self::new(codes::INTERNAL_ERROR, message) }
+        Self { retryable: super::retryable_status(error), ..Self::new(codes::INTERNAL_ERROR, message) }
     }
-    /// The answer that tells it.
-    fn told(&self, mut answer: Response<Body>) -> Response<Body> {
-        if let Some((status, after)) = self.later {
-            *answer.status_mut() = status;
-            answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from(after.as_secs()));
+    /// Sets status and `Retry-After` of a response that contains this error, if the message was not accepted.
+    fn set_retry_headers(&self, mut response: Response<Body>) -> Response<Body> {
+        if let Some((status, after)) = self.retryable {
+            *response.status_mut() = status;
+            response.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from(after.as_secs()));
         }
-        answer
+        response
     }
-    fn no_task(id: &str) -> Self {
+    fn internal(message: impl Into<String>) -> Self {
+        Self::new(codes::INTERNAL_ERROR, message)
+    }
+    fn task_not_found(id: &str) -> Self {
         Self::new(codes::TASK_NOT_FOUND, format!("there is no task `{id}`"))
     }
-    fn params(message: impl Into<String>) -> Self {
+    fn invalid_params(message: impl Into<String>) -> Self {
         Self::new(codes::INVALID_PARAMS, message)
     }
 }
 
-/// Whether a caller speaks an edition that we do not; a caller that says nothing speaks the older one, or says it by its methods.
-fn unknown_version(headers: &HeaderMap) -> Option<A2aRequestError> {
-    let version = headers.get("a2a-version").and_then(|value| value.to_str().ok()).map(str::trim)?;
+/// Checks the protocol version that a caller declares in the header `A2A-Version`. Without the header, the JSON-RPC method or the path
+/// determines the version.
+///
+/// # Errors
+/// The version is neither 0.x nor 1.x.
+fn check_version(headers: &HeaderMap) -> Result<(), A2aRequestError> {
+    let version = headers.get("a2a-version").and_then(|value| value.to_str().ok()).map(str::trim).unwrap_or_default();
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-    match (version, major) {
-        ("", _) | (_, Some(0 | 1)) => None,
-        _ => Some(A2aRequestError::new(
-            codes::VERSION_NOT_SUPPORTED,
-            format!("version {version} is not spoken here; 1.0 and 0.3 are"),
-        )),
+    if version.is_empty() || matches!(major, Some(0 | 1)) {
+        return Ok(());
     }
+    let message = format!("version {version} is not supported; 1.0 and 0.3 are");
+    Err(A2aRequestError::new(codes::VERSION_NOT_SUPPORTED, message))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Push notifications: a remote agent reports on a task that outlasted its turn.
+//! The receiver of push notifications from remote agents, for tasks that are still running when their turn ends.
 //!
-//! A notification counts only where the agent that waits on top of the conversation works on the very task that it names, whose id
-//! nobody else knows; and nothing it says is believed: the agent is asked how the task stands.
+//! A notification is accepted only if the topmost frame of the conversation is the agent that waits for this task. The task id serves as
+//! the credential: only the remote agent knows it. The content is not trusted: the notification only makes the runtime poll the task.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -14,7 +14,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::{Body, Channel, ChannelService, Inbox, Routes, json, problem, rest::decoded};
+use super::{Body, Channel, ChannelService, Inbox, Routes, http_json::percent_decode, json, problem};
 use crate::{
     a2a::{A2aWireFormat, FirstResponse, REPORT_PATH_PREFIX, decode, model::Update},
     channels::registry::{self, ChannelFactory},
@@ -29,17 +29,17 @@ pub(in crate::channels) const FACTORY: ChannelFactory = ChannelFactory {
     is_wanted: |project, _| is_used(project),
     open: |_| Ok(Arc::new(PushReceiver)),
     place: "sub_agents",
-    code: registry::CODE,
+    code: registry::CODE_CANNOT_OPEN,
     is_required: true,
 };
 
-/// Whether the project lets an agent report.
+/// Whether a remote agent of the project has a push notification URL.
 fn is_used(project: &Project) -> bool {
     let mut remotes = project.agents.values().filter_map(|agent| agent.remote.as_ref());
     remotes.any(|remote| remote.push_notification_url.is_some())
 }
 
-/// Receives notifications; the path of a request is the whole one.
+/// The channel that receives push notifications.
 #[derive(Clone, Copy, Debug)]
 pub struct PushReceiver;
 
@@ -50,48 +50,48 @@ impl Channel for PushReceiver {
     fn routes(&self) -> Routes {
         Routes::Paths(vec![format!("{REPORT_PATH_PREFIX}/{{*rest}}")])
     }
-    /// The id of the task is the proof, and is found in the body.
-    fn is_guarded(&self) -> bool {
+    /// The task id in the body is the credential.
+    fn requires_authentication(&self) -> bool {
         true
     }
     fn service(&self, inbox: Inbox) -> ChannelService {
         ChannelService::new(tower::service_fn(move |request| {
             let assistant = inbox.assistant().clone();
-            async move { Ok::<_, Infallible>(answer(&assistant, request).await) }
+            async move { Ok::<_, Infallible>(respond(&assistant, request).await) }
         }))
     }
 }
 
-async fn answer(assistant: &Assistant, request: Request<Bytes>) -> Response<Body> {
+async fn respond(assistant: &Assistant, request: Request<Bytes>) -> Response<Body> {
     let (head, body) = request.into_parts();
-    // All refusals look alike: a caller who guesses learns nothing.
-    let unknown = || problem(StatusCode::NOT_FOUND, "nothing is waited for here");
+    // All rejections are equal, so that a caller who guesses ids learns nothing.
+    let not_found = || problem(StatusCode::NOT_FOUND, "no task is waiting for this notification");
     let path = head.uri.path().strip_prefix(REPORT_PATH_PREFIX).map(|rest| rest.trim_start_matches('/'));
-    let names = path.and_then(|rest| rest.split_once('/')).map(|(agent, id)| (decoded(agent), decoded(id)));
-    let (Some((agent, id)), Method::POST) = (names, head.method) else { return unknown() };
-    let Some((task, is_settled)) = reported(&body) else { return unknown() };
+    let ids = path.and_then(|rest| rest.split_once('/')).map(|(agent, id)| (percent_decode(agent), percent_decode(id)));
+    let (Some((agent, id)), Method::POST) = (ids, head.method) else { return not_found() };
+    let Some((task, needs_poll)) = parse_notification(&body) else { return not_found() };
     let (agent, id) = (AgentName::from(agent), ConversationId::from(id));
-    if !waits(assistant, &id, &agent, &task).await {
-        return unknown();
+    if !waits_for_task(assistant, &id, &agent, &task).await {
+        return not_found();
     }
-    if is_settled {
-        let what = TriggerAction::Continue(agent);
-        let trigger = ExternalTrigger { action: what, values: Map::new(), reminder: None };
-        let rung = assistant.trigger(id.clone(), trigger, MessageId::from(""), Box::new(OutboxSink)).await;
-        if let Err(error) = rung {
-            tracing::warn!(conversation = %id, code = error.code(), "a report of an agent waits: {error}");
+    if needs_poll {
+        let action = TriggerAction::Continue(agent);
+        let trigger = ExternalTrigger { action, values: Map::new(), reminder: None };
+        let triggered = assistant.trigger(id.clone(), trigger, MessageId::from(""), Box::new(OutboxSink)).await;
+        if let Err(error) = triggered {
+            tracing::warn!(conversation = %id, code = error.code(), "a push notification could not be processed: {error}");
             return problem(StatusCode::SERVICE_UNAVAILABLE, "try again later");
         }
     }
     json(StatusCode::OK, &Map::new())
 }
 
-/// The task that a report names, and whether it stands still, in whatever generation it is written.
-fn reported(body: &[u8]) -> Option<(String, bool)> {
+/// The id of the task in a notification of A2A 1.0 or 0.3, and whether the task has ended or waits for input.
+fn parse_notification(body: &[u8]) -> Option<(String, bool)> {
     let json: Json = serde_json::from_slice(body).ok()?;
     let update = [A2aWireFormat::ProtoJsonV1_0, A2aWireFormat::JsonRpcV0_3]
         .into_iter()
-        .find_map(|dialect| decode::update(&json, dialect).ok())?;
+        .find_map(|format| decode::update(&json, format).ok())?;
     let is_artifact = matches!(update, Update::Artifact(_));
     match FirstResponse::from_update(update)? {
         FirstResponse::Task(task) => Some((task.id, !is_artifact && task.status.state.is_terminal_or_interrupted())),
@@ -99,12 +99,13 @@ fn reported(body: &[u8]) -> Option<(String, bool)> {
     }
 }
 
-async fn waits(assistant: &Assistant, id: &ConversationId, agent: &AgentName, task: &str) -> bool {
+/// Whether the topmost frame of a conversation is this agent, waiting for this task.
+async fn waits_for_task(assistant: &Assistant, id: &ConversationId, agent: &AgentName, task: &str) -> bool {
     let Ok(conversation) = assistant.conversation(id).await else { return false };
     conversation.stack.waiting_agent().is_some_and(|frame| {
-        let own = |key: &str| frame.metadata.get(key);
+        let metadata = |key: &str| frame.metadata.get(key);
         frame.agent_id == *agent
-            && own("working").and_then(Json::as_bool).unwrap_or_default()
-            && own("task_id").and_then(Json::as_str) == Some(task)
+            && metadata("working").and_then(Json::as_bool).unwrap_or_default()
+            && metadata("task_id").and_then(Json::as_str) == Some(task)
     })
 }

@@ -1,4 +1,4 @@
-//! A course as server-sent events: one update each, with the cursor from which a broken connection goes on.
+//! Task updates as server-sent events. The event id of an update lets a client resume a broken stream after it.
 
 use std::sync::Arc;
 
@@ -7,74 +7,79 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde_json::{Value as Json, json};
 
-use super::{A2aRequestError, course::Listening, rest, rpc};
+use super::{A2aRequestError, http_json, jsonrpc, task_run::UpdateStream};
 use crate::{
     a2a::{A2aWireFormat, encode, model::Update},
     channels::{
         Body,
-        stream::{PING, respond},
+        stream::{SSE_HEARTBEAT, stream_response},
     },
     clock::Clock,
 };
 
-/// How events are wrapped.
+/// The envelope of each update.
 #[derive(Clone)]
-pub(super) enum Wrap {
-    /// As answers to the request of this id.
-    Rpc(Json),
-    /// Not at all.
-    Rest,
+pub(super) enum Envelope {
+    /// A JSON-RPC response to the request with this id.
+    JsonRpc(Json),
+    /// None, as in the binding HTTP+JSON.
+    None,
 }
 
-impl Wrap {
-    fn event(&self, update: &Update, dialect: A2aWireFormat) -> Json {
-        let inner = encode::update(update, dialect);
+impl Envelope {
+    fn update(&self, update: &Update, format: A2aWireFormat) -> Json {
+        let update = encode::update(update, format);
         match self {
-            Self::Rpc(id) => json!({"jsonrpc": "2.0", "id": id, "result": inner}),
-            Self::Rest => inner,
+            Self::JsonRpc(id) => json!({"jsonrpc": "2.0", "id": id, "result": update}),
+            Self::None => update,
         }
     }
-    fn refusal(&self, refusal: &A2aRequestError) -> Json {
+    fn error(&self, error: &A2aRequestError) -> Json {
         match self {
-            Self::Rpc(id) => rpc::error(id, refusal),
-            Self::Rest => rest::error(refusal).1,
+            Self::JsonRpc(id) => jsonrpc::error_response(id, error),
+            Self::None => http_json::status_and_error(error).1,
         }
     }
 }
 
-/// What a stream shows: a few updates, or a course.
-pub(super) enum Show {
-    /// These, and nothing more.
-    Only(Vec<Update>),
-    /// A course to its end.
-    Course(Listening),
+/// The source of the updates of a stream.
+pub(super) enum UpdateSource {
+    /// One update: a task that is not running.
+    Single(Box<Update>),
+    /// A run, until it has finished.
+    Run(UpdateStream),
 }
 
-/// The answer. *Cancellation*: when the caller goes away, the task goes on.
-pub(super) fn answer(show: Show, wrap: Wrap, dialect: A2aWireFormat, clock: &Arc<dyn Clock>) -> Response<Body> {
-    let pieces = match show {
-        Show::Only(updates) => {
-            let events: Vec<Bytes> = updates.iter().map(|update| event(None, &wrap.event(update, dialect))).collect();
-            stream::iter(events).boxed()
+/// A response that streams updates. *Cancellation*: if the caller disconnects, the task continues.
+pub(super) fn sse_response(
+    source: UpdateSource,
+    envelope: Envelope,
+    format: A2aWireFormat,
+    clock: &Arc<dyn Clock>,
+) -> Response<Body> {
+    let chunks = match source {
+        UpdateSource::Single(update) => {
+            let bytes = event(None, &envelope.update(&update, format));
+            stream::iter([bytes]).boxed()
         }
-        Show::Course(listening) => {
-            let updates = stream::unfold(listening, |mut listening| async move {
-                let next = listening.next().await?;
-                Some((next, listening))
+        UpdateSource::Run(updates) => {
+            let updates = stream::unfold(updates, |mut updates| async move {
+                let next = updates.next().await?;
+                Some((next, updates))
             });
             let events = updates.map(move |next| match next {
-                Ok((cursor, update)) => event(Some(&cursor), &wrap.event(&update, dialect)),
-                Err(refusal) => event(None, &wrap.refusal(&refusal)),
+                Ok((id, update)) => event(Some(&id), &envelope.update(&update, format)),
+                Err(error) => event(None, &envelope.error(&error)),
             });
             events.boxed()
         }
     };
-    respond(pieces, "text/event-stream", Some(PING), clock)
+    stream_response(chunks, "text/event-stream", Some(SSE_HEARTBEAT), clock)
 }
 
-fn event(cursor: Option<&str>, json: &Json) -> Bytes {
-    match cursor {
-        Some(cursor) => format!("id: {cursor}\ndata: {json}\n\n").into(),
+fn event(id: Option<&str>, json: &Json) -> Bytes {
+    match id {
+        Some(id) => format!("id: {id}\ndata: {json}\n\n").into(),
         None => format!("data: {json}\n\n").into(),
     }
 }

@@ -1,5 +1,5 @@
-//! Tasks as the store knows them. A task's id holds its conversation, so that nothing has to be remembered to find it; a turn
-//! belongs to the task that its message, or whatever else began it, names.
+//! Tasks, read from the store. The id of a task contains its context, so that its conversation is found without an index. A turn belongs
+//! to the task that the metadata of its message or trigger names.
 
 use indexmap::IndexMap;
 use segue_engine::{
@@ -10,46 +10,44 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     A2aRequestError, A2aServer,
-    push::Config,
-    standing::{self, Standing},
+    push::PushConfig,
+    task_result::{self, TaskResult},
 };
 use crate::{
-    a2a::{
-        codes,
-        model::{Artifact, Message, Part, Role, Status, Task, TaskState},
-    },
+    a2a::model::{Artifact, Message, Part, Role, Status, Task, TaskState},
     limits,
     store::{StoreError, TurnEvents, Version},
 };
 
-/// The key in a message's metadata under which the protocol's names stand.
-pub(super) const KEY: &str = "a2a";
-/// The mark of the message with which a task begins: nothing of it stands before.
-const FIRST: &str = "first";
+/// The key of this channel's data in the metadata of a message, and in the values of a trigger.
+pub(super) const METADATA_KEY: &str = "a2a";
+/// The key in this data that marks the first message of a task: no earlier turn belongs to the task.
+const FIRST_MESSAGE: &str = "first";
 
-/// A new task's id: a part that nobody can guess, then the context.
+/// A new task id: a random part that cannot be guessed, a dot, and the context.
 pub(super) fn new_id(context: &str) -> String {
     format!("{}.{context}", uuid::Uuid::new_v4().simple())
 }
 
-/// The context within a task's id.
+/// The context in a task id; `None` if the id has another form.
 pub(super) fn context_of(task: &str) -> Option<&str> {
-    let (own, context) = task.split_once('.')?;
-    (own.len() == 32 && own.bytes().all(|byte| byte.is_ascii_hexdigit()) && !context.is_empty()).then_some(context)
+    let (random, context) = task.split_once('.')?;
+    (random.len() == 32 && random.bytes().all(|byte| byte.is_ascii_hexdigit()) && !context.is_empty())
+        .then_some(context)
 }
 
-/// What stands beside a message or a trigger of this channel.
-pub(super) fn marks(message: &UserMessage) -> Option<&Map<String, Json>> {
-    let beside = &message.metadata;
-    let own = beside.get(KEY).or_else(|| beside.get("trigger")?.get("values")?.get(KEY))?;
-    own.as_object()
+/// The data of this channel in the metadata of a message, which may represent a trigger.
+pub(super) fn a2a_metadata(message: &UserMessage) -> Option<&Map<String, Json>> {
+    let metadata = &message.metadata;
+    let data = metadata.get(METADATA_KEY).or_else(|| metadata.get("trigger")?.get("values")?.get(METADATA_KEY))?;
+    data.as_object()
 }
 
-/// What stands beside whatever began a turn.
-fn marks_of(turn: &TurnEvents) -> Option<&Map<String, Json>> {
+/// The data of this channel in the message or trigger that started a turn.
+fn turn_metadata(turn: &TurnEvents) -> Option<&Map<String, Json>> {
     turn.events.iter().find_map(|event| match &event.kind {
-        EventKind::User(message) => marks(message),
-        EventKind::External { trigger } => trigger.values.get(KEY)?.as_object(),
+        EventKind::User(message) => a2a_metadata(message),
+        EventKind::External { trigger } => trigger.values.get(METADATA_KEY)?.as_object(),
         _ => None,
     })
 }
@@ -62,33 +60,33 @@ fn message_of(turn: &TurnEvents) -> Option<&UserMessage> {
 }
 
 fn task_of(turn: &TurnEvents) -> Option<&str> {
-    marks_of(turn)?.get("task_id")?.as_str()
+    turn_metadata(turn)?.get("task_id")?.as_str()
 }
 
-/// The task of a turn that a message of this id began.
-pub(super) fn named_by<'a>(turn: &'a TurnEvents, message: &MessageId) -> Option<&'a str> {
-    message_of(turn).filter(|own| own.message_id == *message).and_then(|_| task_of(turn))
+/// The task of a turn, if the message with this id started it.
+pub(super) fn task_of_message<'a>(turn: &'a TurnEvents, message: &MessageId) -> Option<&'a str> {
+    message_of(turn).filter(|first| first.message_id == *message).and_then(|_| task_of(turn))
 }
 
-/// A task, read from the store.
-pub(super) struct Found {
-    /// As the protocol has it.
+/// A task, read from the turns of its conversation.
+pub(super) struct StoredTask {
+    /// The task.
     pub(super) task: Task,
-    /// Where reports of it go, as far as it was stored.
-    pub(super) pushes: Vec<Config>,
+    /// The push notification settings in its turns; only earlier versions stored them there.
+    pub(super) push_configs: Vec<PushConfig>,
 }
 
 impl A2aServer {
-    /// A task as the store knows it; one that runs is working. Turns are read back to its first; what was before is needed
-    /// only for a task after which something else happened.
-    pub(super) async fn found(&self, id: &str) -> Result<Found, A2aRequestError> {
-        let context = context_of(id).ok_or_else(|| A2aRequestError::no_task(id))?;
+    /// Reads a task; its state is `working` if it runs in this process. The turns since its first one are read. Earlier ones are needed
+    /// only if other turns followed the task, because then the conversation after the task is computed from all events.
+    pub(super) async fn read_task(&self, id: &str) -> Result<StoredTask, A2aRequestError> {
+        let context = context_of(id).ok_or_else(|| A2aRequestError::task_not_found(id))?;
         let turns = self.turns_since(id, context).await?;
-        let found = match self.after(&turns, id, context).await? {
-            Some(now) => self.in_turns(&turns, id, context, Some(now)),
-            None => self.in_turns(&self.turns(context).await?, id, context, None),
+        let task = match self.conversation_after_task(&turns, id, context).await? {
+            Some(conversation) => self.task_from_turns(&turns, id, context, Some(conversation)),
+            None => self.task_from_turns(&self.turns(context).await?, id, context, None),
         };
-        found.ok_or_else(|| A2aRequestError::no_task(id))
+        task.ok_or_else(|| A2aRequestError::task_not_found(id))
     }
 
     /// All turns of a context, oldest first.
@@ -98,160 +96,182 @@ impl A2aServer {
         Ok(turns)
     }
 
-    /// The newest turns of a context back to the one with which a task began, oldest first.
+    /// The turns of a context since the first one of a task, oldest first.
     async fn turns_since(&self, id: &str, context: &str) -> Result<Vec<TurnEvents>, A2aRequestError> {
         let mut turns: Vec<TurnEvents> = Vec::new();
-        let begins = |turn: &TurnEvents| {
-            marks_of(turn).is_some_and(|marks| marks.contains_key(FIRST)) && task_of(turn) == Some(id)
+        let is_first = |turn: &TurnEvents| {
+            turn_metadata(turn).is_some_and(|metadata| metadata.contains_key(FIRST_MESSAGE))
+                && task_of(turn) == Some(id)
         };
-        // Most tasks are short, and the newest is asked for most.
-        let mut most = 1;
-        while !turns.last().is_some_and(&begins) {
-            most = (most * 2).min(limits::A2A_TURNS);
-            let page = self.turns_before(context, turns.last().map(|turn| turn.version), most).await?;
+        // The pages grow: most tasks are short, and most requests are for the newest task.
+        let mut page_size = 1;
+        while !turns.last().is_some_and(&is_first) {
+            page_size = (page_size * 2).min(limits::A2A_TURNS);
+            let page = self.turns_before(context, turns.last().map(|turn| turn.version), page_size).await?;
             if page.is_empty() {
                 break;
             }
-            let first = page.iter().position(&begins).map_or(page.len(), |at| at + 1);
-            turns.extend(page.into_iter().take(first));
+            let count = page.iter().position(&is_first).map_or(page.len(), |index| index + 1);
+            turns.extend(page.into_iter().take(count));
         }
         turns.reverse();
         Ok(turns)
     }
 
+    /// The newest turns of a context before a version, at most `max`, newest first.
     async fn turns_before(
         &self,
         context: &str,
         before: Option<Version>,
-        most: usize,
+        max: usize,
     ) -> Result<Vec<TurnEvents>, A2aRequestError> {
-        let id = self.conversation_of(context);
-        self.0.assistant.store().latest_turns(&id, before, most).await.map_err(|error| unreadable(&error))
+        let id = self.conversation_id(context);
+        self.0.assistant.store().latest_turns(&id, before, max).await.map_err(|error| read_error(&error))
     }
 
-    /// The conversation, where nothing but notes came after the latest turn of a task: then it is as that turn left it.
-    async fn after(
+    /// The present conversation, if it is also the conversation after the latest turn of a task: no turn followed except push notification
+    /// settings. Otherwise `None`.
+    async fn conversation_after_task(
         &self,
         turns: &[TurnEvents],
         id: &str,
         context: &str,
     ) -> Result<Option<Conversation>, A2aRequestError> {
-        let Some(last) = turns.iter().rposition(|turn| task_of(turn) == Some(id) && is_work(turn)) else {
+        let Some(last) = turns.iter().rposition(|turn| task_of(turn) == Some(id) && is_task_turn(turn)) else {
             return Ok(None);
         };
-        let is_note = |turn: &TurnEvents| marks_of(turn).is_some_and(|marks| marks.contains_key("push"));
-        if !turns.iter().skip(last + 1).all(is_note) {
+        let is_push_setting =
+            |turn: &TurnEvents| turn_metadata(turn).is_some_and(|metadata| metadata.contains_key("push"));
+        if !turns.iter().skip(last + 1).all(is_push_setting) {
             return Ok(None);
         }
-        let now = self.0.assistant.conversation_at(&self.conversation_of(context)).await;
-        let (conversation, version) = now.map_err(|error| unreadable(&error))?;
-        // Another turn may have ended in between.
+        let present = self.0.assistant.conversation_at(&self.conversation_id(context)).await;
+        let (conversation, version) = present.map_err(|error| read_error(&error))?;
+        // Another turn may have been committed since the turns were read.
         Ok((turns.last().map(|turn| turn.version) == Some(version)).then_some(conversation))
     }
 
-    /// The tasks of a context, the newest first. The turns are folded once, for all of them.
-    pub(super) async fn of_context(&self, context: &str) -> Result<Vec<Found>, A2aRequestError> {
+    /// The tasks of a context, newest first. The events are applied once for all tasks.
+    pub(super) async fn tasks_of_context(&self, context: &str) -> Result<Vec<StoredTask>, A2aRequestError> {
         let turns = self.turns(context).await?;
-        // The latest turn of each, in the order of their first.
+        // The index of the latest turn of each task, in the order of their first turns.
         let mut latest: IndexMap<&str, usize> = IndexMap::new();
-        for (at, turn) in turns.iter().enumerate() {
+        for (index, turn) in turns.iter().enumerate() {
             if let Some(id) = task_of(turn) {
-                let known = latest.entry(id).or_insert(at);
-                *known = if is_work(turn) { at } else { *known };
+                let latest_index = latest.entry(id).or_insert(index);
+                *latest_index = if is_task_turn(turn) { index } else { *latest_index };
             }
         }
-        let mut folded = Conversation::new(self.conversation_of(context));
-        let mut found = Vec::with_capacity(latest.len());
-        for (at, turn) in turns.iter().enumerate() {
-            turn.events.iter().for_each(|event| folded.apply(event));
+        let mut conversation = Conversation::new(self.conversation_id(context));
+        let mut tasks = Vec::with_capacity(latest.len());
+        for (index, turn) in turns.iter().enumerate() {
+            turn.events.iter().for_each(|event| conversation.apply(event));
             let Some((order, id, _)) =
-                task_of(turn).and_then(|id| latest.get_full(id)).filter(|(.., last)| **last == at)
+                task_of(turn).and_then(|id| latest.get_full(id)).filter(|(.., latest_index)| **latest_index == index)
             else {
                 continue;
             };
-            found.extend(self.in_turns(&turns, id, context, Some(folded.clone())).map(|task| (order, task)));
+            let task = self.task_from_turns(&turns, id, context, Some(conversation.clone()));
+            tasks.extend(task.map(|task| (order, task)));
         }
-        found.sort_unstable_by_key(|(order, _)| std::cmp::Reverse(*order));
-        Ok(found.into_iter().map(|(_, task)| task).collect())
+        tasks.sort_unstable_by_key(|(order, _)| std::cmp::Reverse(*order));
+        Ok(tasks.into_iter().map(|(_, task)| task).collect())
     }
 
-    /// A task in turns of its context. `now` is the conversation after its latest one; without it, these are all turns.
-    fn in_turns(&self, turns: &[TurnEvents], id: &str, context: &str, now: Option<Conversation>) -> Option<Found> {
-        let last = turns.iter().rposition(|turn| task_of(turn) == Some(id) && is_work(turn))?;
-        let mut folded = Conversation::new(self.conversation_of(context));
+    /// Derives a task from turns of its context; `None` if none of them belongs to it. `conversation` is the conversation after the latest
+    /// turn of the task. Without it, `turns` must be all turns of the context, from which it is computed.
+    fn task_from_turns(
+        &self,
+        turns: &[TurnEvents],
+        id: &str,
+        context: &str,
+        conversation: Option<Conversation>,
+    ) -> Option<StoredTask> {
+        let last = turns.iter().rposition(|turn| task_of(turn) == Some(id) && is_task_turn(turn))?;
+        let mut computed = Conversation::new(self.conversation_id(context));
         let mut task = Task::new(id, context);
-        let mut pushes = Vec::new();
-        for (at, turn) in turns.iter().enumerate() {
-            let own = task_of(turn) == Some(id);
-            if own && let Some(config) = marks_of(turn).and_then(|marks| Config::kept(marks.get("push")?)) {
-                pushes.retain(|known: &Config| known.id != config.id);
+        let mut push_configs = Vec::new();
+        for (index, turn) in turns.iter().enumerate() {
+            let is_own = task_of(turn) == Some(id);
+            if is_own
+                && let Some(config) = turn_metadata(turn).and_then(|data| PushConfig::from_stored(data.get("push")?))
+            {
+                push_configs.retain(|other: &PushConfig| other.id != config.id);
                 if !config.url.is_empty() {
-                    pushes.push(config);
+                    push_configs.push(config);
                 }
             }
-            if at > last {
+            if index > last {
                 continue;
             }
-            if now.is_none() {
-                turn.events.iter().for_each(|event| folded.apply(event));
+            if conversation.is_none() {
+                turn.events.iter().for_each(|event| computed.apply(event));
             }
-            if own && is_work(turn) {
+            if is_own && is_task_turn(turn) {
                 if let Some(message) = message_of(turn).filter(|message| !message.text.is_empty()) {
-                    task.history.push(heard(message, &task));
+                    task.history.push(history_message(message, &task));
                 }
-                // A task that went on was waiting.
-                let said = if at == last { Vec::new() } else { standing::said(&turn.events, TaskState::InputRequired) };
-                if !said.is_empty() {
-                    task.history.push(said_as(&task, said, turn.turn.0));
+                // Before its latest turn, the task waited for input: otherwise it would have had no further turn. The replies of the latest
+                // turn are in the status message instead.
+                let parts = if index == last {
+                    Vec::new()
+                } else {
+                    task_result::reply_parts(&turn.events, TaskState::InputRequired)
+                };
+                if !parts.is_empty() {
+                    task.history.push(agent_message(&task, parts, turn.turn.0));
                 }
-                task.status.timestamp = turn.events.first().map(|event| iso(event.at));
+                task.status.timestamp = turn.events.first().map(|event| to_iso8601(event.at));
             }
         }
-        let superseded =
-            turns.iter().skip(last + 1).any(|turn| task_of(turn).is_some_and(|other| other != id) && is_work(turn));
+        let is_superseded = turns
+            .iter()
+            .skip(last + 1)
+            .any(|turn| task_of(turn).is_some_and(|other| other != id) && is_task_turn(turn));
         let latest = turns.get(last)?;
-        settle(&mut task, self.standing(now.as_ref().unwrap_or(&folded), &latest.events), latest.turn.0);
-        if superseded && task.status.state.is_interrupted() {
+        let result = self.task_result(conversation.as_ref().unwrap_or(&computed), &latest.events);
+        apply_result(&mut task, result, latest.turn.0);
+        if is_superseded && task.status.state.is_interrupted() {
             task.status.state = TaskState::Canceled;
         }
-        if self.0.courses.runs(&self.name_of(id)) {
+        if self.0.task_runs.is_running(&self.task_key(id)) {
             task.status = Status { state: TaskState::Working, message: None, timestamp: task.status.timestamp.take() };
             task.artifacts.clear();
         }
-        Some(Found { task, pushes })
+        Some(StoredTask { task, push_configs })
     }
 
-    pub(super) fn standing(&self, conversation: &Conversation, events: &[Event]) -> Standing {
-        standing::look(self.0.assistant.project(), conversation, events, self.0.include_repair)
+    pub(super) fn task_result(&self, conversation: &Conversation, events: &[Event]) -> TaskResult {
+        task_result::task_result(self.0.assistant.project(), conversation, events, self.0.include_repair)
     }
 }
 
-/// Whether a turn is work on its task, and not a note about it.
-fn is_work(turn: &TurnEvents) -> bool {
-    marks_of(turn).is_some_and(|marks| marks.get("push").is_none())
+/// Whether a turn is a turn of a task. Earlier versions also stored turns that only contain a push notification setting.
+fn is_task_turn(turn: &TurnEvents) -> bool {
+    turn_metadata(turn).is_some_and(|metadata| metadata.get("push").is_none())
 }
 
-fn unreadable(error: &StoreError) -> A2aRequestError {
-    tracing::error!(code = error.code(), "a task cannot be read: {error}");
-    A2aRequestError::new(codes::INTERNAL_ERROR, "the task cannot be read now")
+fn read_error(error: &StoreError) -> A2aRequestError {
+    tracing::error!(code = error.code(), "an A2A task cannot be read: {error}");
+    A2aRequestError::internal("the task cannot be read at present")
 }
 
-/// Puts what a turn came to into its task.
-pub(super) fn settle(task: &mut Task, standing: Standing, turn: u64) {
-    let Standing { state, mut said, data } = standing;
+/// Sets state, message and artifacts of a task to the result of a turn.
+pub(super) fn apply_result(task: &mut Task, result: TaskResult, turn: u64) {
+    let TaskResult { state, mut parts, data } = result;
     task.artifacts.clear();
     if state == TaskState::Completed {
         let parts = vec![Part::Data(data.clone())];
-        let result = Artifact { id: "result".into(), name: Some("result".into()), parts, ..Artifact::default() };
-        task.artifacts.push(result);
+        let artifact = Artifact { id: "result".into(), name: Some("result".into()), parts, ..Artifact::default() };
+        task.artifacts.push(artifact);
     }
-    said.push(Part::Data(data));
+    parts.push(Part::Data(data));
     task.status.state = state;
-    task.status.message = Some(said_as(task, said, turn));
+    task.status.message = Some(agent_message(task, parts, turn));
 }
 
-/// A message of ours about a task. Its id is the same whenever the task is read.
-fn said_as(task: &Task, parts: Vec<Part>, turn: u64) -> Message {
+/// A message of the assistant in a task. Its id is the same every time the task is read.
+fn agent_message(task: &Task, parts: Vec<Part>, turn: u64) -> Message {
     Message {
         id: format!("{}-{turn}", task.id.split('.').next().unwrap_or_default()),
         context_id: Some(task.context_id.clone()),
@@ -262,17 +282,18 @@ fn said_as(task: &Task, parts: Vec<Part>, turn: u64) -> Message {
     }
 }
 
-fn heard(message: &UserMessage, task: &Task) -> Message {
-    let mut heard = Message::text(Role::User, message.message_id.as_str(), &*message.text);
-    (heard.context_id, heard.task_id) = (Some(task.context_id.clone()), Some(task.id.clone()));
-    heard
+/// A message of the user in the history of a task.
+pub(super) fn history_message(message: &UserMessage, task: &Task) -> Message {
+    let mut entry = Message::text(Role::User, message.message_id.as_str(), &*message.text);
+    (entry.context_id, entry.task_id) = (Some(task.context_id.clone()), Some(task.id.clone()));
+    entry
 }
 
-/// What a message carries to its conversation.
-pub(super) fn marked(task: &str, message: &Message) -> Map<String, Json> {
+/// The metadata of a message in its conversation: that of the A2A message, and the data of this channel.
+pub(super) fn message_metadata(task: &str, message: &Message) -> Map<String, Json> {
     let mut own = Map::from_iter([("task_id".to_owned(), json!(task))]);
     if message.task_id.is_none() {
-        own.insert(FIRST.to_owned(), json!(true));
+        own.insert(FIRST_MESSAGE.to_owned(), json!(true));
     }
     let data: Vec<Json> = message
         .parts
@@ -286,21 +307,21 @@ pub(super) fn marked(task: &str, message: &Message) -> Map<String, Json> {
         own.insert("data".into(), Json::Array(data));
     }
     let mut metadata = message.metadata.clone();
-    // Only this channel says what stands there.
+    // A caller must not set these two keys: the runtime uses `trigger` for the messages that represent a trigger.
     metadata.shift_remove("trigger");
-    metadata.insert(KEY.to_owned(), Json::Object(own));
+    metadata.insert(METADATA_KEY.to_owned(), Json::Object(own));
     metadata
 }
 
-/// A time in the form of ISO 8601.
-pub(super) fn iso(at: segue_engine::time::Timestamp) -> String {
+/// A time in ISO 8601, in UTC with milliseconds.
+pub(super) fn to_iso8601(at: segue_engine::time::Timestamp) -> String {
     chrono::DateTime::from_timestamp_micros(at.as_micros())
         .map(|time| time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true))
         .unwrap_or_default()
 }
 
-/// Shortens what was said before to what the caller wants.
-pub(super) fn cut_history(task: &mut Task, wanted: Option<usize>) {
-    let most = wanted.unwrap_or(usize::MAX).min(limits::A2A_HISTORY_SHOWN);
-    task.history.drain(..task.history.len().saturating_sub(most));
+/// Truncates the history of a task to its newest messages: at most `max`, and never more than [`limits::A2A_HISTORY_SHOWN`].
+pub(super) fn truncate_history(task: &mut Task, max: Option<usize>) {
+    let max = max.unwrap_or(usize::MAX).min(limits::A2A_HISTORY_SHOWN);
+    task.history.drain(..task.history.len().saturating_sub(max));
 }

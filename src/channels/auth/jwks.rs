@@ -1,5 +1,7 @@
-//! The keys of an issuer: read once, looked up by their id, fetched anew when they are old or when a token names one that is not
-//! there; never more often than [`limits::JWKS_MIN_INTERVAL`] allows. A request that started is finished, even if its caller disconnects.
+//! The keys of an authorization server for JWTs, as a JSON Web Key Set (JWKS, RFC 7517).
+//!
+//! Keys at a URL are cached. They are fetched again when they are old, or when a token names an unknown key, but at most once per
+//! [`limits::JWKS_MIN_INTERVAL`]. A fetch that has started is completed even if the caller disconnects.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -22,50 +24,50 @@ use crate::{
     limits,
 };
 
-/// Where keys come from.
+/// The source of the keys.
 pub(super) enum JwkSource {
-    /// They are known, and stay as they are.
+    /// Keys in the project files; they do not change.
     Fixed(KeySet),
-    /// They stand at an address.
-    Address(Arc<RemoteJwks>),
+    /// Keys at a URL.
+    Url(Arc<RemoteJwks>),
 }
 
-/// Keys, read. Cheap to clone.
+/// A parsed key set. Cheap to clone.
 pub(super) type KeySet = Arc<[VerificationKey]>;
 
-/// One key.
+/// A key that verifies signatures.
 pub(super) struct VerificationKey {
     id: Option<String>,
-    /// The one algorithm it is for, where it says so.
+    /// The only algorithm that the key may be used with; `None`: any of its family.
     algorithm: Option<Algorithm>,
     pub(super) key: DecodingKey,
 }
 
-/// Keys at an address.
+/// A key set at a URL, with a cache.
 pub(super) struct RemoteJwks {
     url: reqwest::Url,
     http: HttpClients,
-    known: Mutex<JwksCache>,
+    cache: Mutex<JwksCache>,
 }
 
 #[derive(Default)]
 struct JwksCache {
-    set: Option<KeySet>,
-    /// When they came.
-    came: Duration,
-    /// When they were last asked for, and the end of that: one asks, the others wait.
-    tried: Option<(Duration, Shared<BoxFuture<'static, ()>>)>,
+    keys: Option<KeySet>,
+    /// When `keys` were fetched, on the monotonic clock.
+    fetched_at: Duration,
+    /// When the last fetch began, and a future that resolves when it ends: all callers share one fetch.
+    last_fetch: Option<(Duration, Shared<BoxFuture<'static, ()>>)>,
 }
 
-/// There are no keys to be had now.
+/// No usable keys are cached, and fetching them failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KeysUnavailable;
 
 impl JwkSource {
-    /// Reads what the project says.
+    /// The source that the project defines. Fetches nothing yet.
     ///
     /// # Errors
-    /// In words, for operators.
+    /// The key set or the URL is invalid; the message is for operators.
     pub(super) fn new(keys: &JwtKeys) -> Result<Self, String> {
         match keys {
             JwtKeys::Secret(secret) => {
@@ -73,136 +75,151 @@ impl JwkSource {
                 Ok(Self::Fixed([VerificationKey { id: None, algorithm: None, key }].into()))
             }
             JwtKeys::Set(json) => {
-                let set = read_key_set(json).ok_or("`jwks` holds no key set: `{\"keys\": […]}` is expected")?;
+                let set = read_key_set(json).ok_or("`jwks` is not a key set; expected `{\"keys\": […]}`")?;
                 Ok(Self::Fixed(set))
             }
-            JwtKeys::Address(url) => Ok(Self::Address(Arc::new(RemoteJwks {
+            JwtKeys::Address(url) => Ok(Self::Url(Arc::new(RemoteJwks {
                 url: parse_endpoint_url(url)?,
                 http: HttpClients::with_proxy(None, None),
-                known: Mutex::default(),
+                cache: Mutex::default(),
             }))),
         }
     }
 
-    /// The keys with which a token of this head may have been signed; none where it names a key that nobody knows.
+    /// The keys that can verify a token with this header, at most [`limits::JWKS_TRIED`]; none if the token names an unknown key.
     ///
     /// # Errors
-    /// [`KeysUnavailable`].
-    pub(super) async fn of(&self, head: &Header, clock: &Arc<dyn Clock>) -> Result<Vec<DecodingKey>, KeysUnavailable> {
+    /// [`KeysUnavailable`] if the keys are at a URL and cannot be fetched.
+    pub(super) async fn keys_for(
+        &self,
+        header: &Header,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Vec<DecodingKey>, KeysUnavailable> {
         match self {
-            Self::Fixed(set) => Ok(matching_keys(set, head)),
-            Self::Address(published) => published.of(head, clock).await,
+            Self::Fixed(set) => Ok(matching_keys(set, header)),
+            Self::Url(remote) => remote.keys_for(header, clock).await,
         }
     }
 }
 
 impl RemoteJwks {
-    fn known(&self) -> MutexGuard<'_, JwksCache> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, JwksCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Old keys that fit are answered with at once, while newer ones are on their way: an issuer that hangs makes nobody wait
-    /// whose key is known.
-    async fn of(self: &Arc<Self>, head: &Header, clock: &Arc<dyn Clock>) -> Result<Vec<DecodingKey>, KeysUnavailable> {
-        let known = self.known().usable(clock.elapsed());
-        let (keys, age) = known.map_or_else(Default::default, |(set, age)| (matching_keys(&set, head), age));
+    /// Matching keys that are old but still usable are returned at once, and newer ones are fetched in the background: if the server
+    /// does not respond, only callers with an unknown key wait.
+    async fn keys_for(
+        self: &Arc<Self>,
+        header: &Header,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Vec<DecodingKey>, KeysUnavailable> {
+        let cached = self.cache().usable(clock.elapsed());
+        let (keys, age) = cached.map_or_else(Default::default, |(set, age)| (matching_keys(&set, header), age));
         if !keys.is_empty() && age < limits::JWKS_REFRESH_AFTER {
             return Ok(keys);
         }
-        let fetched = self.refreshed(clock);
+        let fetch = self.start_fetch(clock);
         if !keys.is_empty() {
             return Ok(keys);
         }
-        fetched.await;
-        let (set, _) = self.known().usable(clock.elapsed()).ok_or(KeysUnavailable)?;
-        Ok(matching_keys(&set, head))
+        fetch.await;
+        let (set, _) = self.cache().usable(clock.elapsed()).ok_or(KeysUnavailable)?;
+        Ok(matching_keys(&set, header))
     }
 
-    /// Fetches them unless that was begun a moment ago; the end of it may be waited for. It goes on when nobody waits any more:
-    /// whoever hangs up has not used up the one question that may be asked for a while.
-    fn refreshed(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> Shared<BoxFuture<'static, ()>> {
-        let mut known = self.known();
+    /// Starts to fetch the keys, unless a fetch began less than [`limits::JWKS_MIN_INTERVAL`] ago. The returned future resolves when that
+    /// fetch ends. The fetch is a task of its own: if it were cancelled with the caller's request, a caller who disconnects could use up
+    /// the only fetch of the interval.
+    fn start_fetch(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> Shared<BoxFuture<'static, ()>> {
+        let mut cache = self.cache();
         let now = clock.elapsed();
-        if let Some((at, end)) = &known.tried
-            && now.saturating_sub(*at) < limits::JWKS_MIN_INTERVAL
+        if let Some((began, end)) = &cache.last_fetch
+            && now.saturating_sub(*began) < limits::JWKS_MIN_INTERVAL
         {
             return end.clone();
         }
         let (this, clock) = (self.clone(), clock.clone());
         let fetch = tokio::spawn(async move { this.fetch(&clock).await });
-        // It gives nothing, and one that broke has ended as well.
+        // The outcome is in the cache. A fetch that panicked has ended too.
         let end = fetch.map(|_| ()).boxed().shared();
-        known.tried = Some((now, end.clone()));
+        cache.last_fetch = Some((now, end.clone()));
         end
     }
 
-    /// Fetches them. A failure leaves what was known.
+    /// Fetches the keys into the cache. A failure is logged and leaves the cache unchanged.
     async fn fetch(&self, clock: &Arc<dyn Clock>) {
         let cx = CallContext::new(clock.clone(), limits::JWKS_WAIT);
-        let fetched = match cx.wait(self.fetched()).await {
+        let fetched = match cx.wait(self.request_keys()).await {
             Ok(fetched) => fetched,
-            Err(stopped) => Err(stopped.to_string()),
+            Err(timeout) => Err(timeout.to_string()),
         };
         match fetched {
             Ok(set) => {
-                let mut known = self.known();
-                (known.set, known.came) = (Some(set), clock.elapsed());
+                let mut cache = self.cache();
+                (cache.keys, cache.fetched_at) = (Some(set), clock.elapsed());
             }
-            Err(reason) => tracing::warn!(code = "C0202", "keys for the tokens of callers: {reason}"),
+            Err(reason) => {
+                tracing::warn!(code = "C0202", "the keys for the JWTs of callers could not be fetched: {reason}")
+            }
         }
     }
 
-    async fn fetched(&self) -> Result<KeySet, String> {
-        let words = |error: reqwest::Error| error.without_url().to_string();
+    async fn request_keys(&self) -> Result<KeySet, String> {
+        let text = |error: reqwest::Error| error.without_url().to_string();
         let client = self.http.client().map_err(|error| error.to_string())?;
-        let response = client.get(self.url.clone()).header("accept", "application/json").send().await.map_err(words)?;
+        let response = client.get(self.url.clone()).header("accept", "application/json").send().await.map_err(text)?;
         if !response.status().is_success() {
-            return Err(format!("the server answers {}", response.status()));
+            return Err(format!("the server returned {}", response.status()));
         }
         let body = read_limited(response, limits::JWKS_ANSWER).await.map_err(|error| match error {
-            BodyError::TooLong { .. } => "the answer is too large".to_owned(),
+            BodyError::TooLong { .. } => "the response is too large".to_owned(),
             BodyError::Broken(error) => error.to_string(),
         })?;
-        let json: Json = serde_json::from_slice(&body).map_err(|_| "the answer is no JSON".to_owned())?;
-        read_key_set(&json).ok_or_else(|| "the answer holds no keys".to_owned())
+        let json: Json = serde_json::from_slice(&body).map_err(|_| "the response is not JSON".to_owned())?;
+        read_key_set(&json).ok_or_else(|| "the response is not a key set".to_owned())
     }
 }
 
 impl JwksCache {
-    /// The keys and their age, unless they are too old to be trusted.
+    /// The keys and their age; `None` if they are older than [`limits::JWKS_MAX_AGE`].
     fn usable(&self, now: Duration) -> Option<(KeySet, Duration)> {
-        let age = now.saturating_sub(self.came);
-        self.set.clone().filter(|_| age < limits::JWKS_MAX_AGE).map(|set| (set, age))
+        let age = now.saturating_sub(self.fetched_at);
+        self.keys.clone().filter(|_| age < limits::JWKS_MAX_AGE).map(|set| (set, age))
     }
 }
 
-/// Reads a key set (RFC 7517, 5). A key that is not understood is left out, as it asks (5): others may be.
+/// Parses a key set (RFC 7517, section 5): at most [`limits::JWKS_KEYS`] keys. As that section recommends, unsupported keys are ignored.
+/// `None` if the JSON is not a key set.
 pub(super) fn read_key_set(json: &Json) -> Option<KeySet> {
     let keys = json.get("keys")?.as_array()?;
-    Some(keys.iter().take(limits::JWKS_KEYS).filter_map(key).collect())
+    Some(keys.iter().take(limits::JWKS_KEYS).filter_map(parse_key).collect())
 }
 
-fn key(json: &Json) -> Option<VerificationKey> {
+/// Parses a key; `None` if it is not supported or not meant for verifying signatures.
+fn parse_key(json: &Json) -> Option<VerificationKey> {
     let jwk: jwk::Jwk = serde_json::from_value(json.clone()).ok()?;
-    let signs = jwk.common.public_key_use.as_ref().is_none_or(|what| *what == jwk::PublicKeyUse::Signature);
-    let verifies = jwk.common.key_operations.as_ref().is_none_or(|what| what.contains(&jwk::KeyOperations::Verify));
+    let signs = jwk.common.public_key_use.as_ref().is_none_or(|key_use| *key_use == jwk::PublicKeyUse::Signature);
+    let verifies =
+        jwk.common.key_operations.as_ref().is_none_or(|operations| operations.contains(&jwk::KeyOperations::Verify));
     if !signs || !verifies {
         return None;
     }
     let algorithm = match json.get("alg").and_then(Json::as_str) {
-        Some(named) => Some(named.parse().ok()?),
+        Some(name) => Some(name.parse().ok()?),
         None => None,
     };
     Some(VerificationKey { id: jwk.common.key_id.clone(), algorithm, key: DecodingKey::from_jwk(&jwk).ok()? })
 }
 
-fn matching_keys(set: &[VerificationKey], head: &Header) -> Vec<DecodingKey> {
-    let Ok(family) = family(head.alg) else { return Vec::new() };
-    let fits = |key: &&VerificationKey| {
+/// The keys of a set that can verify a token with this header.
+fn matching_keys(set: &[VerificationKey], header: &Header) -> Vec<DecodingKey> {
+    let Ok(family) = family(header.alg) else { return Vec::new() };
+    let matches = |key: &&VerificationKey| {
         key.key.family() == family
-            && key.algorithm.is_none_or(|algorithm| algorithm == head.alg)
-            // A secret of the project has no id; a token may name one all the same.
-            && (head.kid.is_none() || key.id == head.kid || family == jsonwebtoken::AlgorithmFamily::Hmac)
+            && key.algorithm.is_none_or(|algorithm| algorithm == header.alg)
+            // A shared secret has no key id, but a token that it signs may name one.
+            && (header.kid.is_none() || key.id == header.kid || family == jsonwebtoken::AlgorithmFamily::Hmac)
     };
-    set.iter().filter(fits).take(limits::JWKS_TRIED).map(|key| key.key.clone()).collect()
+    set.iter().filter(matches).take(limits::JWKS_TRIED).map(|key| key.key.clone()).collect()
 }

@@ -1,4 +1,4 @@
-//! Tokens that say themselves who shows them (RFC 7519), as access tokens (RFC 9068) and with the cautions of RFC 8725.
+//! Validation of JWTs (RFC 7519) as access tokens (RFC 9068), following the best current practices of RFC 8725.
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{clock::Clock, limits};
 
-/// Checks tokens of one issuer.
+/// Validates the JWTs of one issuer.
 pub(super) struct JwtValidator {
     def: JwtDef,
     algorithms: Vec<Algorithm>,
@@ -22,13 +22,13 @@ pub(super) struct JwtValidator {
 }
 
 impl JwtValidator {
-    /// Of the project's rules.
+    /// A validator with the definition of the project.
     ///
     /// # Errors
-    /// In words, for operators: an address or an algorithm is none.
+    /// An algorithm, a key set or a URL is invalid; the message is for operators.
     pub(super) fn new(def: &JwtDef) -> Result<Self, String> {
         ring_provider::install();
-        let algorithm = |name: &String| name.parse().map_err(|_| format!("`{name}` is no algorithm of tokens"));
+        let algorithm = |name: &String| name.parse().map_err(|_| format!("`{name}` is not a JWT algorithm"));
         Ok(Self {
             algorithms: def.algorithms.iter().map(algorithm).collect::<Result<_, _>>()?,
             keys: JwkSource::new(&def.keys)?,
@@ -36,85 +36,87 @@ impl JwtValidator {
         })
     }
 
-    /// Who shows a token, if it is good.
+    /// Validates a token: the caller that it identifies.
     ///
     /// # Errors
-    /// [`AuthError`].
+    /// [`AuthError`] if the token is invalid, lacks a scope, or cannot be verified at present.
     pub(super) async fn authenticate(&self, token: &str, clock: &Arc<dyn Clock>) -> Result<Caller, AuthError> {
         if token.len() > limits::JWT_TEXT {
             return Err(AuthError::InvalidToken("the token is too long"));
         }
-        let head =
-            jsonwebtoken::decode_header(token).map_err(|_| AuthError::InvalidToken("the token cannot be read"))?;
-        self.accepts(&head)?;
-        let keys = self.keys.of(&head, clock).await.map_err(|KeysUnavailable| AuthError::Unavailable)?;
+        let header =
+            jsonwebtoken::decode_header(token).map_err(|_| AuthError::InvalidToken("the token is malformed"))?;
+        self.validate_header(&header)?;
+        let keys = self.keys.keys_for(&header, clock).await.map_err(|KeysUnavailable| AuthError::Unavailable)?;
         if keys.is_empty() {
-            return Err(AuthError::InvalidToken("nobody knows the key of the token"));
+            return Err(AuthError::InvalidToken("the key of the token is unknown"));
         }
-        // The signature alone: time is ours to tell, and the other claims are compared more strictly below.
-        let mut signature = Validation::new(head.alg);
+        // Only the signature is verified here. `validate_claims` checks the claims: with our clock, and more strictly.
+        let mut signature = Validation::new(header.alg);
         (signature.validate_exp, signature.validate_nbf, signature.validate_aud) = (false, false, false);
         signature.required_spec_claims = HashSet::new();
         let claims = keys.iter().find_map(|key| jsonwebtoken::decode::<Map<String, Json>>(token, key, &signature).ok());
-        let claims = claims.ok_or(AuthError::InvalidToken("the signature does not fit"))?.claims;
-        self.admits(&claims, clock.now().as_micros())
+        let claims = claims.ok_or(AuthError::InvalidToken("the signature is invalid"))?.claims;
+        self.validate_claims(&claims, clock.now().as_micros())
     }
 
-    /// What can be said before a key is looked for.
-    fn accepts(&self, head: &Header) -> Result<(), AuthError> {
-        if !self.algorithms.contains(&head.alg) {
-            return Err(AuthError::InvalidToken("tokens of this algorithm are not taken"));
+    /// Checks the header, before a key is looked up.
+    fn validate_header(&self, header: &Header) -> Result<(), AuthError> {
+        if !self.algorithms.contains(&header.alg) {
+            return Err(AuthError::InvalidToken("tokens with this algorithm are not accepted"));
         }
-        if head.crit.is_some() {
-            return Err(AuthError::InvalidToken("the token wants something that is not known here"));
+        if header.crit.is_some() {
+            return Err(AuthError::InvalidToken("the token requires an unsupported extension"));
         }
-        // Tokens for other ends, such as logouts, say so (RFC 8725, 3.11).
-        let kind = head.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
+        // Explicit typing (RFC 8725, section 3.11): tokens for other purposes, such as logout tokens, have another `typ`.
+        let kind = header.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
         match kind.strip_prefix("application/").unwrap_or(&kind) {
             "jwt" | "at+jwt" => Ok(()),
-            _ => Err(AuthError::InvalidToken("the token is not made for this use")),
+            _ => Err(AuthError::InvalidToken("the token has another type")),
         }
     }
 
-    fn admits(&self, claims: &Map<String, Json>, now: i64) -> Result<Caller, AuthError> {
+    /// Checks the claims at the time `now`, in microseconds since 1970.
+    fn validate_claims(&self, claims: &Map<String, Json>, now: i64) -> Result<Caller, AuthError> {
         let text = |key: &str| claims.get(key).and_then(Json::as_str);
         if text("iss") != Some(&self.def.issuer) {
-            return Err(AuthError::InvalidToken("the token is of another issuer"));
+            return Err(AuthError::InvalidToken("the token has another issuer"));
         }
         if !texts(claims.get("aud")).any(|one| self.def.audiences.iter().any(|own| own == one)) {
-            return Err(AuthError::InvalidToken("the token is for another audience"));
+            return Err(AuthError::InvalidToken("the token has another audience"));
         }
         let (now, leeway) = (now as f64 / 1e6, self.def.leeway.as_secs_f64());
-        let ends = claims.get("exp").and_then(Json::as_f64).ok_or(AuthError::InvalidToken("the token has no end"))?;
-        if now >= ends + leeway {
-            return Err(AuthError::InvalidToken("the token has run out"));
+        let expires =
+            claims.get("exp").and_then(Json::as_f64).ok_or(AuthError::InvalidToken("the token has no expiry time"))?;
+        if now >= expires + leeway {
+            return Err(AuthError::InvalidToken("the token has expired"));
         }
-        if let Some(begins) = claims.get("nbf") {
-            let begins = begins.as_f64().ok_or(AuthError::InvalidToken("the token cannot be read"))?;
-            if now + leeway < begins {
-                return Err(AuthError::InvalidToken("the token is not good yet"));
+        if let Some(not_before) = claims.get("nbf") {
+            let not_before = not_before.as_f64().ok_or(AuthError::InvalidToken("the token is malformed"))?;
+            if now + leeway < not_before {
+                return Err(AuthError::InvalidToken("the token is not valid yet"));
             }
         }
-        let rights: HashSet<&str> =
+        let scopes: HashSet<&str> =
             texts(claims.get("scope")).chain(texts(claims.get("scp"))).flat_map(str::split_ascii_whitespace).collect();
-        if !self.def.scopes.iter().all(|wanted| rights.contains(wanted.as_str())) {
+        if !self.def.scopes.iter().all(|required| scopes.contains(required.as_str())) {
             return Err(AuthError::InsufficientScope(self.def.scopes.join(" ")));
         }
-        let names = |key: &str| text(key).filter(|name| !name.is_empty());
-        let subject = names("sub").or_else(|| names("client_id")).or_else(|| names("azp"));
-        let subject = subject.ok_or(AuthError::InvalidToken("the token names nobody"))?;
+        let non_empty = |key: &str| text(key).filter(|name| !name.is_empty());
+        let subject = non_empty("sub").or_else(|| non_empty("client_id")).or_else(|| non_empty("azp"));
+        let subject = subject.ok_or(AuthError::InvalidToken("the token has no subject"))?;
         Ok(Caller { id: Some(caller_id(&self.def.issuer, subject).into()) })
     }
 }
 
-/// One text, or a list of texts.
+/// The strings of a claim that is one string or a list of strings.
 fn texts(claim: Option<&Json>) -> impl Iterator<Item = &str> {
     let one = claim.and_then(Json::as_str);
     let many = claim.and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
     one.into_iter().chain(many)
 }
 
-/// What tells one caller from another, and says nothing else about them.
+/// The id of a caller: 24 hexadecimal digits of a hash of issuer and subject.
 fn caller_id(issuer: &str, subject: &str) -> String {
     let mut hash = Sha256::new();
     hash.update(issuer.as_bytes());

@@ -1,7 +1,7 @@
-//! Authentication of callers, for all channels: a fixed token, or tokens that an authorization server signs.
+//! Authentication of callers, for all channels: a fixed bearer token, or JWTs of one authorization server.
 //!
-//! Entry: [`Authenticator`]. Never: a token is printed; a refusal says more than the holder of the token may know; a caller makes us ask
-//! others more often than [`limits::JWKS_MIN_INTERVAL`](crate::limits::JWKS_MIN_INTERVAL) allows.
+//! Entry: [`Authenticator`]. A token is never printed. A rejection tells the caller no more than its token already shows. However many
+//! requests arrive, the keys of the authorization server are fetched at most once per [`limits::JWKS_MIN_INTERVAL`].
 
 mod bearer;
 mod jwks;
@@ -21,123 +21,138 @@ use self::jwt::JwtValidator;
 use super::Body;
 use crate::{clock::Clock, limits};
 
-/// What callers must show. Cheap to clone.
+/// Authenticates the callers of a channel. The default accepts everybody. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Authenticator {
     token: Option<BearerToken>,
     jwt: Option<Arc<JwtValidator>>,
 }
 
-/// A caller who was authenticated.
+/// An accepted caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// What tells callers apart, where their tokens do; made of issuer and subject, and telling neither.
+    /// An id that distinguishes this caller from others: a hash of the issuer and subject of its JWT, which reveals neither. `None` for
+    /// callers with the fixed token, and without authentication: these cannot be distinguished.
     pub id: Option<Arc<str>>,
 }
 
-/// Why a caller is refused.
+/// Why a caller is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthError {
-    /// No token was shown.
+    /// The request contains no bearer token.
     MissingToken,
-    /// A token was shown that is not good; why, in words that its holder may read.
+    /// The token is invalid, for this reason; the caller may read it.
     InvalidToken(&'static str),
-    /// The token is good and lacks rights; these are wanted.
+    /// The token is valid but lacks scopes; these are required, separated by spaces.
     InsufficientScope(String),
-    /// The token cannot be verified now.
+    /// The token cannot be verified at present: the keys of the authorization server are not available.
     Unavailable,
 }
 
 impl Authenticator {
-    /// Takes `token`, and signed tokens that keep to the rules; everybody where there is neither.
+    /// Accepts `token`, and JWTs that satisfy `jwt`; without either, everybody.
     ///
     /// # Errors
-    /// What is wrong with a rule.
-    pub fn new(token: Option<BearerToken>, rules: Option<&JwtDef>) -> Result<Self, String> {
-        let jwt = rules.map(JwtValidator::new).transpose()?.map(Arc::new);
+    /// The definition for JWTs is invalid.
+    pub fn new(token: Option<BearerToken>, jwt: Option<&JwtDef>) -> Result<Self, String> {
+        let jwt = jwt.map(JwtValidator::new).transpose()?.map(Arc::new);
         Ok(Self { token, jwt })
     }
 
-    /// For the callers of a channel of `credentials.yml`.
+    /// An authenticator with the settings of a channel in `credentials.yml`.
     ///
     /// # Errors
-    /// What is wrong with a rule.
-    pub fn of(auth: &CallerAuth) -> Result<Self, String> {
+    /// The token is empty, or the definition for JWTs is invalid.
+    pub fn from_settings(auth: &CallerAuth) -> Result<Self, String> {
         let token =
             auth.token.as_deref().map(|token| BearerToken::new(token).ok_or("`auth_token` is empty")).transpose()?;
         Self::new(token, auth.jwt.as_ref())
     }
 
-    /// The same, with a token where nothing else is asked for.
+    /// Sets the fixed token, unless callers must authenticate already.
     #[must_use]
     pub fn with_default_token(mut self, token: Option<BearerToken>) -> Self {
-        if !self.is_guarded() {
+        if !self.requires_authentication() {
             self.token = token;
         }
         self
     }
 
-    /// Whether callers must show something.
-    pub fn is_guarded(&self) -> bool {
+    /// Whether callers must authenticate.
+    pub fn requires_authentication(&self) -> bool {
         self.token.is_some() || self.jwt.is_some()
     }
 
-    /// Whether callers may show tokens that an authorization server signed.
-    pub fn takes_jwt(&self) -> bool {
+    /// Whether callers may authenticate with a JWT.
+    pub fn accepts_jwt(&self) -> bool {
         self.jwt.is_some()
     }
 
-    /// Who sends a request with these headers.
+    /// Authenticates the caller of a request with these headers. May wait for the keys of the authorization server.
     ///
     /// # Errors
-    /// [`AuthError`].
+    /// [`AuthError`] if the caller is rejected.
     pub async fn authenticate(&self, headers: &HeaderMap, clock: &Arc<dyn Clock>) -> Result<Caller, AuthError> {
-        if !self.is_guarded() || self.token.as_ref().is_some_and(|token| token.admits(headers)) {
+        if !self.requires_authentication() {
             return Ok(Caller::default());
         }
-        let shown = bearer_token(headers).ok_or(AuthError::MissingToken)?;
+        let token = bearer_token(headers).ok_or(AuthError::MissingToken)?;
+        if self.token.as_ref().is_some_and(|fixed| fixed.matches(token)) {
+            return Ok(Caller::default());
+        }
         match &self.jwt {
-            Some(jwt) => jwt.authenticate(shown, clock).await,
-            None => Err(AuthError::InvalidToken("the token is not the one that is expected")),
+            Some(jwt) => jwt.authenticate(token, clock).await,
+            None => Err(AuthError::InvalidToken("the token is wrong")),
         }
     }
 }
 
-/// The token of a request. Two headers could be read as either: then there is none.
+/// The bearer token of a request. A request with several `Authorization` headers is ambiguous and has none.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let mut all = headers.get_all(AUTHORIZATION).iter();
-    let (Some(only), None) = (all.next(), all.next()) else { return None };
-    let (scheme, token) = only.to_str().ok()?.split_once(' ')?;
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim()).filter(|token| !token.is_empty())
 }
 
 impl AuthError {
-    /// The answer over HTTP (RFC 6750, 3); `whom` is what the caller wants to speak to, such as `this agent`.
-    pub fn response(&self, whom: &str) -> Response<Body> {
+    /// The HTTP response with status and challenge as in RFC 6750, section 3. `resource` names what the caller wants to use, for
+    /// example `this agent`.
+    pub fn response(&self, resource: &str) -> Response<Body> {
         let (status, challenge, problem) = match self {
             Self::MissingToken => {
-                (StatusCode::UNAUTHORIZED, Some("Bearer".to_owned()), format!("{whom} needs its token as a bearer"))
+                (StatusCode::UNAUTHORIZED, Some("Bearer".to_owned()), format!("{resource} requires a bearer token"))
             }
-            Self::InvalidToken(why) => {
-                let challenge = format!("Bearer error=\"invalid_token\", error_description=\"{why}\"");
-                (StatusCode::UNAUTHORIZED, Some(challenge), format!("{whom} needs its token as a bearer: {why}"))
+            Self::InvalidToken(reason) => {
+                let challenge = format!("Bearer error=\"invalid_token\", error_description=\"{reason}\"");
+                (
+                    StatusCode::UNAUTHORIZED,
+                    Some(challenge),
+                    format!("{resource} requires a valid bearer token: {reason}"),
+                )
             }
             Self::InsufficientScope(scope) => {
                 let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
-                (StatusCode::FORBIDDEN, Some(challenge), format!("the token lacks rights: {whom} wants `{scope}`"))
+                (
+                    StatusCode::FORBIDDEN,
+                    Some(challenge),
+                    format!("{resource} requires a token with the scope `{scope}`"),
+                )
             }
-            Self::Unavailable => {
-                (StatusCode::SERVICE_UNAVAILABLE, None, "tokens cannot be checked now; try again later".to_owned())
-            }
+            Self::Unavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                None,
+                "tokens cannot be verified at present; try again later".to_owned(),
+            ),
         };
-        let mut answer = super::problem(status, &problem);
-        let headers = answer.headers_mut();
+        let mut response = super::problem(status, &problem);
+        let headers = response.headers_mut();
         match challenge.map(HeaderValue::try_from) {
             Some(Ok(challenge)) => drop(headers.insert(WWW_AUTHENTICATE, challenge)),
             Some(Err(_)) => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
             None => drop(headers.insert(RETRY_AFTER, HeaderValue::from(limits::JWKS_MIN_INTERVAL.as_secs()))),
         }
-        answer
+        response
     }
 }
 

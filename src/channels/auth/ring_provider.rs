@@ -1,6 +1,5 @@
-//! Signatures of JWTs, checked by the one provider of cryptography of this program.
-//!
-//! The library reads tokens and keys and leaves the arithmetic to whoever is installed; nothing here signs.
+//! A cryptography provider for the crate `jsonwebtoken`, based on ring: ring is also the cryptography of TLS here, so that the program
+//! contains only one implementation. It verifies signatures and cannot sign.
 
 use jsonwebtoken::{
     Algorithm, DecodingKey, DecodingKeyKind,
@@ -10,14 +9,14 @@ use jsonwebtoken::{
 };
 use ring::{hmac, signature as keys};
 
-/// Makes ring the library's provider in this process. Harmless when repeated.
+/// Installs the provider for this process. May be called repeatedly.
 pub(super) fn install() {
-    // An error says that there is one already: that of a program that embeds us.
+    // An error means that a provider is installed already: this one, or that of a program that uses Segue as a library.
     let _ = RING.install_default();
 }
 
 static RING: CryptoProvider = CryptoProvider {
-    signer_factory: |_, _| Err(not_here()),
+    signer_factory: |_, _| Err(unsupported()),
     verifier_factory: |algorithm, key| {
         if key.family() != family(*algorithm)? {
             return Err(ErrorKind::InvalidAlgorithm.into());
@@ -25,19 +24,22 @@ static RING: CryptoProvider = CryptoProvider {
         Ok(Box::new(RingVerifier { algorithm: *algorithm, key: key.clone() }))
     },
     key_utils: KeyUtils {
-        rsa_pub_components_from_private_key: |_| Err(not_here()),
-        rsa_pub_components_from_public_key: |_| Err(not_here()),
-        ec_pub_components_from_private_key: |_, _| Err(not_here()),
-        ed_pub_components_from_private_key: |_, _| Err(not_here()),
-        compute_digest: |_, _| Err(not_here()),
+        rsa_pub_components_from_private_key: |_| Err(unsupported()),
+        rsa_pub_components_from_public_key: |_| Err(unsupported()),
+        ec_pub_components_from_private_key: |_, _| Err(unsupported()),
+        ed_pub_components_from_private_key: |_, _| Err(unsupported()),
+        compute_digest: |_, _| Err(unsupported()),
     },
 };
 
-fn not_here() -> Error {
-    ErrorKind::Provider("tokens are only checked here".to_owned()).into()
+fn unsupported() -> Error {
+    ErrorKind::Provider("this provider only verifies signatures".to_owned()).into()
 }
 
-/// The family of an algorithm that is known here.
+/// The family of an algorithm.
+///
+/// # Errors
+/// `jsonwebtoken` assigns the algorithm to no family.
 pub(super) fn family(algorithm: Algorithm) -> Result<jsonwebtoken::AlgorithmFamily, Error> {
     use jsonwebtoken::AlgorithmFamily::{Ec, Ed, Hmac, Rsa};
     [Hmac, Rsa, Ec, Ed]
@@ -46,7 +48,7 @@ pub(super) fn family(algorithm: Algorithm) -> Result<jsonwebtoken::AlgorithmFami
         .ok_or_else(|| ErrorKind::UnsupportedAlgorithm.into())
 }
 
-/// One algorithm with one key.
+/// Verifies signatures of one algorithm with one key.
 struct RingVerifier {
     algorithm: Algorithm,
     key: DecodingKey,

@@ -1,14 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use std::{
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
 };
 
-use axum::{Json as Answer, Router, routing};
+use axum::{Json as JsonResponse, Router, routing};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures::FutureExt;
 use ring::{
@@ -20,9 +17,9 @@ use segue_engine::{project::ChannelSettings, time::Timestamp};
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::{context::CallContext, testing::ManualClock};
+use crate::testing::ManualClock;
 
-/// Somebody who signs tokens.
+/// A private key that signs tokens.
 enum Signer {
     Ed(Ed25519KeyPair),
     Ec(EcdsaKeyPair),
@@ -54,7 +51,7 @@ impl Signer {
             Self::Shared(secret) => json!({"kty": "oct", "kid": id, "k": text(secret.as_bytes())}),
         }
     }
-    fn signs(&self, head: &Json, claims: &Json) -> String {
+    fn sign(&self, head: &Json, claims: &Json) -> String {
         let part = |json: &Json| URL_SAFE_NO_PAD.encode(json.to_string());
         let message = format!("{}.{}", part(head), part(claims));
         let bytes = message.as_bytes();
@@ -80,129 +77,152 @@ fn claims(more: Json) -> Json {
     claims
 }
 
-fn rules(more: Json) -> Json {
-    let mut rules = json!({"issuer": "https://i", "audience": "me"});
-    rules.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    json!({"jwt": rules})
+fn jwt_settings(more: Json) -> Json {
+    let mut settings = json!({"issuer": "https://i", "audience": "me"});
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"jwt": settings})
 }
 
-/// The auth of a channel with these settings.
-fn door_of(settings: &Json) -> Result<Authenticator, String> {
+/// The authenticator of a channel with these settings.
+fn authenticator(settings: &Json) -> Result<Authenticator, String> {
     let channel = crate::channels::tests::channel("rest", settings)?;
     let ChannelSettings::Rest(settings) = &channel.settings else { panic!("{channel:?}") };
-    Authenticator::of(&settings.auth)
+    Authenticator::from_settings(&settings.auth)
 }
 
 fn clock() -> ManualClock {
     ManualClock::new().at(Timestamp::from_micros(NOW * 1_000_000))
 }
 
-async fn comes(auth: &Authenticator, clock: &ManualClock, token: &str) -> Result<Caller, AuthError> {
+async fn authenticate(auth: &Authenticator, clock: &ManualClock, token: &str) -> Result<Caller, AuthError> {
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap());
     let clock: Arc<dyn Clock> = Arc::new(clock.clone());
     auth.authenticate(&headers, &clock).await
 }
 
-/// A token for `me` of the issuer `https://i`, signed with a secret; its end is far.
-pub(in crate::channels) fn token_of(subject: &str, secret: &str) -> String {
+/// A JWT of the issuer `https://i` for the audience `me`, signed with a secret, that does not expire during tests.
+pub(in crate::channels) fn signed_token(subject: &str, secret: &str) -> String {
     let claims = claims(json!({"sub": subject, "exp": NOW * 2}));
-    Signer::Shared(secret.to_owned()).signs(&json!({"alg": "HS256"}), &claims)
+    Signer::Shared(secret.to_owned()).sign(&json!({"alg": "HS256"}), &claims)
 }
 
 #[tokio::test]
-async fn only_a_good_token_is_let_in_and_the_others_hear_why() {
+async fn valid_jwts_are_accepted_and_invalid_ones_rejected_with_a_reason() {
     let (ed, ec, stranger) = (Signer::ed(), Signer::ec(), Signer::ed());
-    let keys = json!({"keys": [ed.jwk("a"), ec.jwk("b"), {"kty": "unheard", "kid": "c"}, {"kty": "RSA", "kid": "d"}]});
-    let auth = door_of(&rules(json!({"jwks": keys, "scope": "talk"}))).unwrap();
+    let keys =
+        json!({"keys": [ed.jwk("a"), ec.jwk("b"), {"kty": "unsupported", "kid": "c"}, {"kty": "RSA", "kid": "d"}]});
+    let auth = authenticator(&jwt_settings(json!({"jwks": keys, "scope": "talk"}))).unwrap();
     let clock = clock();
     let (head_a, head_b) = (json!({"alg": "EdDSA", "kid": "a", "typ": "at+jwt"}), json!({"alg": "ES256", "kid": "b"}));
-    let good = claims(json!({"scope": "read talk"}));
+    let valid = claims(json!({"scope": "read talk"}));
     for token in [
-        ed.signs(&head_a, &good),
-        ec.signs(&head_b, &good),
-        ed.signs(&json!({"alg": "EdDSA"}), &good),
-        ed.signs(&head_a, &claims(json!({"scp": ["talk"], "aud": "me", "nbf": NOW}))),
-        // Clocks differ a little.
-        ed.signs(&head_a, &claims(json!({"scope": "talk", "exp": NOW - 29, "nbf": NOW + 29}))),
-        ed.signs(&head_a, &claims(json!({"scope": "talk", "sub": null, "client_id": "ada"}))),
+        ed.sign(&head_a, &valid),
+        ec.sign(&head_b, &valid),
+        ed.sign(&json!({"alg": "EdDSA"}), &valid),
+        ed.sign(&head_a, &claims(json!({"scp": ["talk"], "aud": "me", "nbf": NOW}))),
+        // Within the leeway for differing clocks.
+        ed.sign(&head_a, &claims(json!({"scope": "talk", "exp": NOW - 29, "nbf": NOW + 29}))),
+        ed.sign(&head_a, &claims(json!({"scope": "talk", "sub": null, "client_id": "ada"}))),
     ] {
-        let mark = comes(&auth, &clock, &token).await.unwrap().id.unwrap();
-        assert_eq!(mark.len(), 24, "{mark}");
+        let id = authenticate(&auth, &clock, &token).await.unwrap().id.unwrap();
+        assert_eq!(id.len(), 24, "{id}");
     }
-    let none = format!("{}.", ed.signs(&json!({"alg": "none"}), &good).rsplit_once('.').unwrap().0);
-    let mut bent = ed.signs(&head_a, &good);
-    bent = bent.replace('.', "_.");
+    let unsigned = format!("{}.", ed.sign(&json!({"alg": "none"}), &valid).rsplit_once('.').unwrap().0);
+    let mut malformed = ed.sign(&head_a, &valid);
+    malformed = malformed.replace('.', "_.");
     let public = URL_SAFE_NO_PAD.decode(ed.jwk("a")["x"].as_str().unwrap()).unwrap();
     let public = Signer::Shared(String::from_utf8_lossy(&public).into_owned());
-    for (token, says) in [
-        ("nonsense".to_owned(), "cannot be read"),
-        (none, "cannot be read"),
-        (bent, "cannot be read"),
-        (public.signs(&json!({"alg": "HS256", "kid": "a"}), &good), "this algorithm"),
-        (stranger.signs(&head_a, &good), "signature"),
-        (ec.signs(&head_a, &good), "signature"),
-        (ed.signs(&json!({"alg": "EdDSA", "kid": "z"}), &good), "knows the key"),
-        (ed.signs(&json!({"alg": "EdDSA", "kid": "b"}), &good), "knows the key"),
-        (ed.signs(&json!({"alg": "EdDSA", "kid": "a", "crit": ["b64"], "b64": false}), &good), "not known here"),
-        (ed.signs(&json!({"alg": "EdDSA", "kid": "a", "typ": "logout+jwt"}), &good), "for this use"),
-        (ed.signs(&head_a, &claims(json!({"iss": "https://j"}))), "another issuer"),
-        (ed.signs(&head_a, &claims(json!({"iss": ["https://i"]}))), "another issuer"),
-        (ed.signs(&head_a, &claims(json!({"aud": "you"}))), "another audience"),
-        (ed.signs(&head_a, &claims(json!({"aud": null}))), "another audience"),
-        (ed.signs(&head_a, &claims(json!({"exp": null}))), "no end"),
-        (ed.signs(&head_a, &claims(json!({"exp": (NOW + 60).to_string()}))), "no end"),
-        (ed.signs(&head_a, &claims(json!({"exp": NOW - 30}))), "run out"),
-        (ed.signs(&head_a, &claims(json!({"nbf": NOW + 31}))), "not good yet"),
-        (ed.signs(&head_a, &claims(json!({"nbf": "soon"}))), "cannot be read"),
-        (ed.signs(&head_a, &claims(json!({"scope": "talk", "sub": null}))), "names nobody"),
+    for (token, expected) in [
+        ("nonsense".to_owned(), "malformed"),
+        (unsigned, "malformed"),
+        (malformed, "malformed"),
+        (public.sign(&json!({"alg": "HS256", "kid": "a"}), &valid), "this algorithm"),
+        (stranger.sign(&head_a, &valid), "signature"),
+        (ec.sign(&head_a, &valid), "signature"),
+        (ed.sign(&json!({"alg": "EdDSA", "kid": "z"}), &valid), "key of the token is unknown"),
+        (ed.sign(&json!({"alg": "EdDSA", "kid": "b"}), &valid), "key of the token is unknown"),
+        (ed.sign(&json!({"alg": "EdDSA", "kid": "a", "crit": ["b64"], "b64": false}), &valid), "unsupported extension"),
+        (ed.sign(&json!({"alg": "EdDSA", "kid": "a", "typ": "logout+jwt"}), &valid), "another type"),
+        (ed.sign(&head_a, &claims(json!({"iss": "https://j"}))), "another issuer"),
+        (ed.sign(&head_a, &claims(json!({"iss": ["https://i"]}))), "another issuer"),
+        (ed.sign(&head_a, &claims(json!({"aud": "you"}))), "another audience"),
+        (ed.sign(&head_a, &claims(json!({"aud": null}))), "another audience"),
+        (ed.sign(&head_a, &claims(json!({"exp": null}))), "no expiry time"),
+        (ed.sign(&head_a, &claims(json!({"exp": (NOW + 60).to_string()}))), "no expiry time"),
+        (ed.sign(&head_a, &claims(json!({"exp": NOW - 30}))), "expired"),
+        (ed.sign(&head_a, &claims(json!({"nbf": NOW + 31}))), "not valid yet"),
+        (ed.sign(&head_a, &claims(json!({"nbf": "soon"}))), "malformed"),
+        (ed.sign(&head_a, &claims(json!({"scope": "talk", "sub": null}))), "no subject"),
         ("x".repeat(limits::JWT_TEXT + 1), "too long"),
     ] {
-        let Err(AuthError::InvalidToken(why)) = comes(&auth, &clock, &token).await else { panic!("{says}: {token}") };
-        assert!(why.contains(says), "{says}: {why}");
-        let answer = AuthError::InvalidToken(why).response("this agent");
-        assert_eq!(answer.status(), 401);
-        let challenge = answer.headers()[WWW_AUTHENTICATE].to_str().unwrap();
+        let Err(AuthError::InvalidToken(reason)) = authenticate(&auth, &clock, &token).await else {
+            panic!("{expected}: {token}")
+        };
+        assert!(reason.contains(expected), "{expected}: {reason}");
+        let response = AuthError::InvalidToken(reason).response("this agent");
+        assert_eq!(response.status(), 401);
+        let challenge = response.headers()[WWW_AUTHENTICATE].to_str().unwrap();
         assert!(challenge.starts_with("Bearer error=\"invalid_token\""), "{challenge}");
     }
-    let lacking = comes(&auth, &clock, &ed.signs(&head_a, &claims(json!({"scope": "read"})))).await;
-    assert_eq!(lacking, Err(AuthError::InsufficientScope("talk".to_owned())));
-    assert_eq!(lacking.unwrap_err().response("this agent").status(), 403);
-    let nothing = auth.authenticate(&HeaderMap::new(), &(Arc::new(clock.clone()) as Arc<dyn Clock>)).await;
-    assert_eq!(nothing, Err(AuthError::MissingToken));
+    let without_scope = authenticate(&auth, &clock, &ed.sign(&head_a, &claims(json!({"scope": "read"})))).await;
+    assert_eq!(without_scope, Err(AuthError::InsufficientScope("talk".to_owned())));
+    assert_eq!(without_scope.unwrap_err().response("this agent").status(), 403);
+    let missing = auth.authenticate(&HeaderMap::new(), &(Arc::new(clock.clone()) as Arc<dyn Clock>)).await;
+    assert_eq!(missing, Err(AuthError::MissingToken));
 }
 
 #[tokio::test]
-async fn a_secret_of_both_sides_signs_only_where_it_is_configured_and_callers_differ() {
+async fn shared_secret_is_accepted_only_if_configured_and_subjects_have_different_ids() {
     let secret = "a secret of thirty-two bytes, or more";
-    let auth = door_of(&rules(json!({"secret": secret}))).unwrap();
+    let auth = authenticator(&jwt_settings(json!({"secret": secret}))).unwrap();
     let (clock, signer) = (clock(), Signer::Shared(secret.to_owned()));
     let head = json!({"alg": "HS256", "kid": "whatever"});
-    let ada = comes(&auth, &clock, &signer.signs(&head, &claims(json!({})))).await.unwrap();
-    let bob = comes(&auth, &clock, &signer.signs(&head, &claims(json!({"sub": "bob"})))).await.unwrap();
+    let ada = authenticate(&auth, &clock, &signer.sign(&head, &claims(json!({})))).await.unwrap();
+    let bob = authenticate(&auth, &clock, &signer.sign(&head, &claims(json!({"sub": "bob"})))).await.unwrap();
     assert_ne!(ada, bob);
-    assert_eq!(ada, comes(&auth, &clock, &signer.signs(&head, &claims(json!({"exp": NOW + 5})))).await.unwrap());
+    assert_eq!(ada, authenticate(&auth, &clock, &signer.sign(&head, &claims(json!({"exp": NOW + 5})))).await.unwrap());
     let other = Signer::Shared("another secret of thirty-two bytes".to_owned());
-    assert!(comes(&auth, &clock, &other.signs(&head, &claims(json!({})))).await.is_err());
+    assert!(authenticate(&auth, &clock, &other.sign(&head, &claims(json!({})))).await.is_err());
     let ed = Signer::ed();
-    assert!(comes(&auth, &clock, &ed.signs(&json!({"alg": "EdDSA"}), &claims(json!({})))).await.is_err());
-    // A key set that holds a secret is no way around.
+    assert!(authenticate(&auth, &clock, &ed.sign(&json!({"alg": "EdDSA"}), &claims(json!({})))).await.is_err());
+    // A symmetric key in a key set is not accepted either.
     let keys = json!({"keys": [signer.jwk("whatever")]});
-    let auth = door_of(&rules(json!({"jwks": keys}))).unwrap();
-    assert!(comes(&auth, &clock, &signer.signs(&head, &claims(json!({})))).await.is_err());
+    let auth = authenticator(&jwt_settings(json!({"jwks": keys}))).unwrap();
+    assert!(authenticate(&auth, &clock, &signer.sign(&head, &claims(json!({})))).await.is_err());
     assert!(!format!("{auth:?}").contains(secret));
 }
 
 #[tokio::test]
-async fn a_fixed_token_and_signed_ones_may_stand_side_by_side() {
+async fn fixed_token_is_accepted_only_as_the_single_bearer_token() {
+    let auth = Authenticator::new(BearerToken::new("s3cret"), None).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(clock());
+    for (values, expected) in [
+        (&["Bearer s3cret"][..], Ok(Caller::default())),
+        (&["bearer  s3cret"], Ok(Caller::default())),
+        (&["Basic s3cret"], Err(AuthError::MissingToken)),
+        (&["Bearer s3cre"], Err(AuthError::InvalidToken("the token is wrong"))),
+        (&["Bearer s3cret", "Bearer x"], Err(AuthError::MissingToken)),
+        (&[], Err(AuthError::MissingToken)),
+    ] {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+        }
+        assert_eq!(auth.authenticate(&headers, &clock).await, expected, "{values:?}");
+    }
+}
+
+#[tokio::test]
+async fn fixed_token_and_jwts_can_be_configured_together() {
     let ed = Signer::ed();
-    let mut settings = rules(json!({"jwks": {"keys": [ed.jwk("a")]}}));
+    let mut settings = jwt_settings(json!({"jwks": {"keys": [ed.jwk("a")]}}));
     settings["auth_token"] = json!("s3cret");
-    let auth = door_of(&settings).unwrap();
-    assert_eq!(comes(&auth, &clock(), "s3cret").await, Ok(Caller::default()));
-    let token = ed.signs(&json!({"alg": "EdDSA", "kid": "a"}), &claims(json!({})));
-    assert!(comes(&auth, &clock(), &token).await.unwrap().id.is_some());
-    assert!(comes(&auth, &clock(), "s3cre").await.is_err());
+    let auth = authenticator(&settings).unwrap();
+    assert_eq!(authenticate(&auth, &clock(), "s3cret").await, Ok(Caller::default()));
+    let token = ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims(json!({})));
+    assert!(authenticate(&auth, &clock(), &token).await.unwrap().id.is_some());
+    assert!(authenticate(&auth, &clock(), "s3cre").await.is_err());
     let mut twice = HeaderMap::new();
     twice.append(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap());
     twice.append(AUTHORIZATION, HeaderValue::from_static("Bearer x"));
@@ -210,16 +230,16 @@ async fn a_fixed_token_and_signed_ones_may_stand_side_by_side() {
     assert_eq!(
         auth.authenticate(&twice, &clock).await,
         Err(AuthError::MissingToken),
-        "what could be read in two ways is not read"
+        "two Authorization headers are ambiguous"
     );
-    for wrong in [json!({"jwt": 7}), json!({"jwt": {}}), json!({"auth_token": " "}), json!({"auth_token": []})] {
-        assert!(door_of(&wrong).is_err(), "{wrong}");
+    for invalid in [json!({"jwt": 7}), json!({"jwt": {}}), json!({"auth_token": " "}), json!({"auth_token": []})] {
+        assert!(authenticator(&invalid).is_err(), "{invalid}");
     }
 }
 
-/// The examples of RFC 7515 (A.1 to A.3) and RFC 8037 (A.2 and A.4): what others signed, with keys of theirs.
+/// The examples of RFC 7515 (appendix A.1 to A.3) and RFC 8037 (appendix A.2 and A.4).
 #[test]
-fn signatures_of_the_standards_are_understood() {
+fn example_signatures_of_the_rfcs_are_verified() {
     ring_provider::install();
     let set = |json: Json| jwks::read_key_set(&json!({"keys": [json]})).unwrap();
     for (jwk, token) in [
@@ -249,127 +269,130 @@ fn signatures_of_the_standards_are_understood() {
     }
 }
 
-/// A server of keys that are changed while it runs; how often it was asked. For `null` it fails, for `"…"` it hangs.
-async fn published(first: Json) -> (String, Arc<Mutex<Json>>, Arc<AtomicUsize>) {
-    let (set, asked) = (Arc::new(Mutex::new(first)), Arc::new(AtomicUsize::new(0)));
-    let (shown, count) = (set.clone(), asked.clone());
-    let answer = move || {
+/// A server for a key set: its URL, the set, which a test can change, and the number of requests. While the set is `null`, it returns an
+/// error; while it is `"…"`, it does not respond.
+async fn key_server(first: Json) -> (String, Arc<Mutex<Json>>, Arc<AtomicUsize>) {
+    let (set, requests) = (Arc::new(Mutex::new(first)), Arc::new(AtomicUsize::new(0)));
+    let (served, count) = (set.clone(), requests.clone());
+    let respond = move || {
         count.fetch_add(1, Ordering::SeqCst);
-        let shown = shown.lock().unwrap().clone();
+        let served = served.lock().unwrap().clone();
         async move {
-            match shown {
+            match served {
                 Json::Null => Err(StatusCode::BAD_GATEWAY),
                 Json::String(_) => std::future::pending().await,
-                shown => Ok(Answer(shown)),
+                served => Ok(JsonResponse(served)),
             }
         }
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/keys", listener.local_addr().unwrap());
-    let router = Router::new().route("/keys", routing::get(answer));
+    let router = Router::new().route("/keys", routing::get(respond));
     tokio::spawn(async move { axum::serve(listener, router).await });
-    (url, set, asked)
+    (url, set, requests)
 }
 
 #[tokio::test]
-async fn keys_are_kept_and_asked_for_again_when_a_token_names_a_new_one_but_not_too_often() {
+async fn keys_are_cached_and_fetched_again_for_an_unknown_key_id_but_not_too_often() {
     let (old, new) = (Signer::ed(), Signer::ed());
-    let (url, set, asked) = published(json!({"keys": [old.jwk("old")]})).await;
-    let auth = door_of(&rules(json!({"jwks": url}))).unwrap();
+    let (url, set, requests) = key_server(json!({"keys": [old.jwk("old")]})).await;
+    let auth = authenticator(&jwt_settings(json!({"jwks": url}))).unwrap();
     let clock = clock();
-    let count = || asked.load(Ordering::SeqCst);
+    let count = || requests.load(Ordering::SeqCst);
     let token = |signer: &Signer, id: &str| {
-        signer.signs(&json!({"alg": "EdDSA", "kid": id}), &claims(json!({"exp": NOW + 1_000_000})))
+        signer.sign(&json!({"alg": "EdDSA", "kid": id}), &claims(json!({"exp": NOW + 1_000_000})))
     };
     let (first, second) = (token(&old, "old"), token(&new, "new"));
-    let all = futures::future::join_all((0..20).map(|_| comes(&auth, &clock, &first))).await;
-    assert!(all.iter().all(Result::is_ok) && count() == 1, "one asks for all");
+    let all = futures::future::join_all((0..20).map(|_| authenticate(&auth, &clock, &first))).await;
+    assert!(all.iter().all(Result::is_ok) && count() == 1, "concurrent callers share one fetch");
     *set.lock().unwrap() = json!({"keys": [old.jwk("old"), new.jwk("new")]});
-    assert!(comes(&auth, &clock, &second).await.is_err(), "a moment ago it was not there");
+    assert!(authenticate(&auth, &clock, &second).await.is_err(), "the last fetch is too recent for another one");
     clock.advance(limits::JWKS_MIN_INTERVAL);
-    assert!(comes(&auth, &clock, &second).await.is_ok());
+    assert!(authenticate(&auth, &clock, &second).await.is_ok());
     assert_eq!(count(), 2);
     for number in 0..50 {
-        let made_up = token(&new, &format!("made up {number}"));
-        assert!(comes(&auth, &clock, &made_up).await.is_err());
+        let unknown = token(&new, &format!("unknown {number}"));
+        assert!(authenticate(&auth, &clock, &unknown).await.is_err());
     }
-    assert_eq!(count(), 2, "whoever makes up ids does not make us ask");
+    assert_eq!(count(), 2, "tokens with invented key ids cause no fetch");
     *set.lock().unwrap() = json!({"keys": [new.jwk("new")]});
     clock.advance(limits::JWKS_REFRESH_AFTER);
-    assert!(comes(&auth, &clock, &first).await.is_ok(), "answered from what is known, while newer ones come");
-    assert!(comes(&auth, &clock, &token(&new, "unknown")).await.is_err(), "whose key is not known waits for them");
-    assert!(comes(&auth, &clock, &first).await.is_err(), "a key that was taken away");
+    assert!(authenticate(&auth, &clock, &first).await.is_ok(), "cached keys are used while newer ones are fetched");
+    assert!(
+        authenticate(&auth, &clock, &token(&new, "unknown")).await.is_err(),
+        "a caller with an unknown key waits for the fetch"
+    );
+    assert!(authenticate(&auth, &clock, &first).await.is_err(), "the key has been removed from the set");
     assert_eq!(count(), 3);
-    // While the server is down, what is known goes on for a while.
+    // While the server is down, cached keys are used until their maximum age.
     *set.lock().unwrap() = Json::Null;
     clock.advance(limits::JWKS_REFRESH_AFTER);
-    assert!(comes(&auth, &clock, &second).await.is_ok());
+    assert!(authenticate(&auth, &clock, &second).await.is_ok());
     clock.advance(limits::JWKS_MAX_AGE);
-    assert_eq!(comes(&auth, &clock, &second).await, Err(AuthError::Unavailable));
+    assert_eq!(authenticate(&auth, &clock, &second).await, Err(AuthError::Unavailable));
     assert_eq!(AuthError::Unavailable.response("this agent").status(), 503);
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_has_not_used_up_the_question_for_keys() {
+async fn fetch_of_keys_is_completed_although_the_caller_disconnects() {
     let signer = Signer::ed();
-    let (url, _, asked) = published(json!({"keys": [signer.jwk("a")]})).await;
-    let auth = door_of(&rules(json!({"jwks": url}))).unwrap();
+    let (url, _, requests) = key_server(json!({"keys": [signer.jwk("a")]})).await;
+    let auth = authenticator(&jwt_settings(json!({"jwks": url}))).unwrap();
     let clock = clock();
-    let made_up = Signer::ed().signs(&json!({"alg": "EdDSA", "kid": "x"}), &json!({}));
-    let mut gone = Box::pin(comes(&auth, &clock, &made_up));
-    assert!(futures::poll!(&mut gone).is_pending());
-    drop(gone);
-    let good = signer.signs(&json!({"alg": "EdDSA", "kid": "a"}), &claims(json!({})));
-    assert!(comes(&auth, &clock, &good).await.is_ok());
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let unknown = Signer::ed().sign(&json!({"alg": "EdDSA", "kid": "x"}), &json!({}));
+    let mut disconnecting = Box::pin(authenticate(&auth, &clock, &unknown));
+    assert!(futures::poll!(&mut disconnecting).is_pending());
+    drop(disconnecting);
+    let valid = signer.sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims(json!({})));
+    assert!(authenticate(&auth, &clock, &valid).await.is_ok());
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn nobody_whose_key_is_known_waits_for_a_server_of_keys_that_hangs() {
+async fn caller_with_a_cached_key_does_not_wait_for_an_unresponsive_key_server() {
     let signer = Signer::ed();
-    let (url, set, _) = published(json!({"keys": [signer.jwk("a")]})).await;
-    let auth = door_of(&rules(json!({"jwks": url}))).unwrap();
+    let (url, set, _) = key_server(json!({"keys": [signer.jwk("a")]})).await;
+    let auth = authenticator(&jwt_settings(json!({"jwks": url}))).unwrap();
     let clock = clock();
-    let token = |id: &str| signer.signs(&json!({"alg": "EdDSA", "kid": id}), &claims(json!({"exp": NOW + 1_000_000})));
+    let token = |id: &str| signer.sign(&json!({"alg": "EdDSA", "kid": id}), &claims(json!({"exp": NOW + 1_000_000})));
     let known = token("a");
-    assert!(comes(&auth, &clock, &known).await.is_ok());
+    assert!(authenticate(&auth, &clock, &known).await.is_ok());
     *set.lock().unwrap() = json!("…");
     clock.advance(limits::JWKS_REFRESH_AFTER);
     for _ in 0..2 {
-        assert!(matches!(comes(&auth, &clock, &known).now_or_never(), Some(Ok(_))), "at once");
+        assert!(matches!(authenticate(&auth, &clock, &known).now_or_never(), Some(Ok(_))), "without waiting");
     }
-    assert!(comes(&auth, &clock, &token("b")).now_or_never().is_none(), "a key that is not known is waited for");
+    assert!(authenticate(&auth, &clock, &token("b")).now_or_never().is_none(), "an unknown key is waited for");
     clock.advance(limits::JWKS_MAX_AGE);
-    assert!(comes(&auth, &clock, &known).now_or_never().is_none(), "too old to be trusted");
+    assert!(authenticate(&auth, &clock, &known).now_or_never().is_none(), "the cached keys are too old");
 }
 
 #[tokio::test]
-async fn a_server_of_keys_that_hangs_or_talks_without_end_is_given_up() {
+async fn unresponsive_key_server_and_oversized_key_set_are_errors() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let auth = door_of(&rules(json!({"jwks": url}))).unwrap();
-    let jumping = ManualClock::auto_advancing().at(Timestamp::from_micros(NOW * 1_000_000));
-    let token = Signer::ed().signs(&json!({"alg": "EdDSA"}), &claims(json!({})));
-    assert_eq!(comes(&auth, &jumping, &token).await, Err(AuthError::Unavailable));
-    assert_eq!(jumping.slept().last(), Some(&limits::JWKS_WAIT));
+    let auth = authenticator(&jwt_settings(json!({"jwks": url}))).unwrap();
+    let advancing = ManualClock::auto_advancing().at(Timestamp::from_micros(NOW * 1_000_000));
+    let token = Signer::ed().sign(&json!({"alg": "EdDSA"}), &claims(json!({})));
+    assert_eq!(authenticate(&auth, &advancing, &token).await, Err(AuthError::Unavailable));
+    assert_eq!(advancing.slept().last(), Some(&limits::JWKS_WAIT));
 
-    let (url, _, asked) = published(json!({"keys": ["x".repeat(limits::JWKS_ANSWER)]})).await;
-    let auth = door_of(&rules(json!({"jwks": url}))).unwrap();
+    let (url, _, requests) = key_server(json!({"keys": ["x".repeat(limits::JWKS_ANSWER)]})).await;
+    let auth = authenticator(&jwt_settings(json!({"jwks": url}))).unwrap();
     let clock = clock();
-    assert_eq!(comes(&auth, &clock, &token).await, Err(AuthError::Unavailable));
-    assert_eq!(comes(&auth, &clock, &token).await, Err(AuthError::Unavailable));
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
-    let _ = CallContext::new(Arc::new(clock), Duration::ZERO);
+    assert_eq!(authenticate(&auth, &clock, &token).await, Err(AuthError::Unavailable));
+    assert_eq!(authenticate(&auth, &clock, &token).await, Err(AuthError::Unavailable));
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
 }
 
 #[test]
-fn no_more_keys_are_read_and_tried_than_allowed() {
+fn number_of_keys_read_and_tried_is_limited() {
     let signer = Signer::ed();
     let many: Vec<Json> = (0..limits::JWKS_KEYS + 5).map(|number| signer.jwk(&number.to_string())).collect();
     assert_eq!(jwks::read_key_set(&json!({"keys": many})).unwrap().len(), limits::JWKS_KEYS);
     let clock: Arc<dyn Clock> = Arc::new(clock());
     let keys = jwks::JwkSource::new(&segue_engine::project::JwtKeys::Set(json!({"keys": many}))).unwrap();
-    let head = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::EdDSA);
-    let found = futures::executor::block_on(keys.of(&head, &clock)).unwrap();
-    assert_eq!(found.len(), limits::JWKS_TRIED);
+    let header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::EdDSA);
+    let matching = futures::executor::block_on(keys.keys_for(&header, &clock)).unwrap();
+    assert_eq!(matching.len(), limits::JWKS_TRIED);
 }

@@ -8,7 +8,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{super::wire, question, words::say};
+use super::{super::encode, question, words::say};
 use crate::{runtime::TurnReport, store::StoredReply};
 
 /// The address of an attachment that has none: it is in the answer itself.
@@ -130,7 +130,7 @@ pub(super) fn blocks(reply: &Reply) -> Vec<ContentBlock> {
         out.push(block);
         rest.attachment = None;
     }
-    out.extend(wire::texts(&rest).into_iter().map(ContentBlock::text));
+    out.extend(encode::plain_texts(&rest).into_iter().map(ContentBlock::text));
     let quick = reply.quick_replies.iter().filter_map(|one| one.get("title").and_then(Json::as_str));
     let titles: Vec<&str> = reply.buttons.iter().map(|button| &*button.title).chain(quick).collect();
     if !titles.is_empty() {

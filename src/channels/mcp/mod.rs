@@ -45,7 +45,7 @@ pub(super) const FACTORY: ChannelFactory = ChannelFactory {
     is_wanted: |project, options| options.mcp || project.credentials.contains_key(NAME),
     open,
     place: "credentials.yml: `mcp`",
-    code: registry::CODE,
+    code: registry::CODE_CANNOT_OPEN,
     is_required: true,
 };
 
@@ -84,7 +84,7 @@ impl McpServerSettings {
             elicits: settings.elicitation,
             prompts: settings.prompts.clone(),
             resources: settings.resources.clone(),
-            auth: Authenticator::of(&settings.auth)?,
+            auth: Authenticator::from_settings(&settings.auth)?,
             refuses_payloads: settings.refuses_payloads,
         })
     }
@@ -158,10 +158,10 @@ impl Channel for McpServerChannel {
     fn capabilities(&self) -> Capabilities {
         Capabilities { streaming: false, buttons: true, images: false, markup: Markup::Plain }
     }
-    fn is_guarded(&self) -> bool {
-        self.settings.auth.is_guarded()
+    fn requires_authentication(&self) -> bool {
+        self.settings.auth.requires_authentication()
     }
-    fn guard_advice(&self) -> String {
+    fn authentication_advice(&self) -> String {
         "set a token with `--auth-token`, or `mcp: {auth_token: ${…}}` in credentials.yml".to_owned()
     }
     async fn check(

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::{
-    super::{Caller, inbox::words},
+    super::{Caller, inbox::strip_payload_slash},
     McpServerState, NAME,
     exchange::{self, Answers},
     http,
@@ -152,7 +152,9 @@ impl Session {
             Some(flow) => Wish::Begin(flow.clone(), arguments),
             None => {
                 let text = arguments.get("message").and_then(Json::as_str).unwrap_or_default();
-                Wish::Say(if self.shared.settings.refuses_payloads { words(text) } else { text }.to_owned())
+                Wish::Say(
+                    if self.shared.settings.refuses_payloads { strip_payload_slash(text) } else { text }.to_owned(),
+                )
             }
         };
         Ok((id, key, wish))

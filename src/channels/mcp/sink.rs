@@ -8,7 +8,7 @@ use rmcp::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::super::wire;
+use super::super::encode;
 use crate::{
     context::CallContext,
     conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
@@ -55,7 +55,7 @@ impl ReplySink for ProgressSink {
         Box::pin(async move {
             match piece {
                 ReplyEvent::Message { message, .. } | ReplyEvent::End { message, .. } => {
-                    let words = wire::texts(&message).join("\n\n");
+                    let words = encode::plain_texts(&message).join("\n\n");
                     if !words.is_empty() {
                         self.tell(words, cx).await;
                     }

@@ -6,7 +6,7 @@ use segue_engine::{
     text::escape_hidden,
 };
 
-use super::super::wire;
+use super::super::encode;
 use crate::{limits, runtime::Assistant, store::StoreError};
 
 /// What the address of every transcript begins with.
@@ -55,7 +55,7 @@ fn lines(event: &Event) -> Vec<String> {
         },
         EventKind::Bot(bot) => {
             let who = if bot.kind == BotKind::Filler { "filler" } else { "assistant" };
-            wire::texts(&bot.reply).iter().map(|text| format!("{who}: {}", escape_hidden(text))).collect()
+            encode::plain_texts(&bot.reply).iter().map(|text| format!("{who}: {}", escape_hidden(text))).collect()
         }
         _ => Vec::new(),
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use futures::future::BoxFuture;
 use segue::{
-    channels::wire,
+    channels::encode,
     context::CallContext,
     conversation::{BotKind, DeliveryError, Receipt, Reply, ReplyEvent, ReplySink},
 };
@@ -39,7 +39,7 @@ pub(super) fn output_closed(error: io::Error) -> DeliveryError {
 /// A reply as lines. Buttons are for people, and left out.
 fn lines(reply: &Reply, kind: BotKind) -> String {
     let prefix = if kind == BotKind::Filler { "filler: " } else { "bot: " };
-    let texts = wire::texts(reply);
+    let texts = encode::plain_texts(reply);
     let lines = texts.iter().flat_map(|text| text.lines()).filter(|line| !line.trim().is_empty());
     lines.map(|line| format!("{prefix}{}\n", output::strip_control_characters(line))).collect()
 }

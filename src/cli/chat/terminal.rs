@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use futures::future::BoxFuture;
 use segue::{
-    channels::wire,
+    channels::encode,
     context::CallContext,
     conversation::{BotKind, Button, DeliveryError, Receipt, Reply, ReplyEvent, ReplySink},
 };
@@ -79,7 +79,7 @@ fn mark(kind: BotKind) -> &'static str {
 }
 
 fn whole(reply: &Reply, kind: BotKind) -> String {
-    let texts = wire::texts(reply);
+    let texts = encode::plain_texts(reply);
     texts.iter().map(|text| format!("bot> {}{}\n", output::strip_control_characters(text), mark(kind))).collect()
 }
 

@@ -8,7 +8,7 @@ use rmcp::model::{
 use segue_engine::project::Project;
 
 use super::*;
-use crate::channels::tests::channel_beside;
+use crate::channels::tests::channel_with_domain;
 
 fn settings() -> Json {
     json!({
@@ -23,7 +23,7 @@ fn settings() -> Json {
 }
 
 fn offer(settings: &Json, project: &Project) -> Result<McpServerSettings, String> {
-    McpServerSettings::new(&channel_beside(DOMAIN, "mcp", settings)?, project)
+    McpServerSettings::new(&channel_with_domain(DOMAIN, "mcp", settings)?, project)
 }
 
 fn offered(assistant: &Assistant) -> Arc<McpServerState> {

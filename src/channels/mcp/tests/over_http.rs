@@ -95,7 +95,7 @@ fn told_apart() -> McpServerSettings {
 }
 
 fn bearer(who: &str) -> String {
-    format!("Bearer {}", crate::channels::auth::tests::token_of(who, SECRET))
+    format!("Bearer {}", crate::channels::auth::tests::signed_token(who, SECRET))
 }
 
 #[tokio::test]

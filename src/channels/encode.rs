@@ -1,5 +1,5 @@
-//! Replies in the words of wires: the record that most JSON wires share, what a wire without buttons or pictures shows
-//! instead, and the events of a stream.
+//! Encoding of replies: as the JSON messages of Rasa's REST channel, as plain texts for channels without buttons and images, and as
+//! the events of a stream.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -7,60 +7,60 @@ use segue_engine::conversation::{BotKind, Button, Reply};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::splitting::parts;
 use crate::conversation::{ReplyEvent, ReplyKind};
 
-/// One message to the user as JSON wires carry it: what is absent is left out.
+/// One message to the user in the JSON format of Rasa's REST channel. Absent fields are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Message<'a> {
-    /// To whom.
+pub struct JsonMessage<'a> {
+    /// The id of the user: the `sender` of the request.
     pub recipient_id: &'a str,
     /// The text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<Cow<'a, str>>,
-    /// Buttons; quick replies too, since these wires have one kind.
+    /// The buttons, or the quick replies: the format has one field for both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buttons: Option<Json>,
-    /// A payload of the author.
+    /// The custom payload of the response in the domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub custom: Option<&'a Json>,
-    /// Address of an image.
+    /// The URL of an image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<&'a str>,
-    /// An attachment.
+    /// The attachment of the response in the domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attachment: Option<&'a Json>,
-    /// True when it was said only to fill the time until the answer.
+    /// True for a filler: a text that is only sent to bridge the wait for the answer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub filler: bool,
 }
 
-/// A reply as messages: text between blank lines is split unless it has buttons; everything else follows on its own.
-pub fn messages<'a>(recipient: &'a str, reply: &'a Reply, kind: BotKind) -> Vec<Message<'a>> {
-    let empty = || Message { recipient_id: recipient, filler: kind == BotKind::Filler, ..Message::default() };
+/// Encodes a reply as messages. A text without buttons is split at blank lines into one message per paragraph; custom payload, image,
+/// attachment and each element follow as messages of their own.
+pub fn messages<'a>(recipient: &'a str, reply: &'a Reply, kind: BotKind) -> Vec<JsonMessage<'a>> {
+    let empty = || JsonMessage { recipient_id: recipient, filler: kind == BotKind::Filler, ..JsonMessage::default() };
     let mut out = Vec::with_capacity(1);
     let text = reply.text.as_deref().map(str::trim).filter(|text| !text.is_empty());
     match (buttons_of(reply), text) {
         (Some(buttons), text) => {
-            out.push(Message { text: text.map(Cow::Borrowed), buttons: Some(buttons), ..empty() });
+            out.push(JsonMessage { text: text.map(Cow::Borrowed), buttons: Some(buttons), ..empty() });
         }
         (None, Some(text)) => {
-            out.extend(parts(text).map(|part| Message { text: Some(Cow::Borrowed(part)), ..empty() }));
+            out.extend(paragraphs(text).map(|text| JsonMessage { text: Some(Cow::Borrowed(text)), ..empty() }));
         }
         (None, None) => {}
     }
-    out.extend(reply.custom.as_ref().map(|custom| Message { custom: Some(custom), ..empty() }));
-    out.extend(reply.image.as_deref().map(|image| Message { image: Some(image), ..empty() }));
-    out.extend(reply.attachment.as_ref().map(|attachment| Message { attachment: Some(attachment), ..empty() }));
+    out.extend(reply.custom.as_ref().map(|custom| JsonMessage { custom: Some(custom), ..empty() }));
+    out.extend(reply.image.as_deref().map(|image| JsonMessage { image: Some(image), ..empty() }));
+    out.extend(reply.attachment.as_ref().map(|attachment| JsonMessage { attachment: Some(attachment), ..empty() }));
     for element in &reply.elements {
         let buttons = element.get("buttons").filter(|b| b.as_array().is_some_and(|b| !b.is_empty())).cloned();
-        out.push(Message { text: Some(Cow::Owned(element_text(element))), buttons, ..empty() });
+        out.push(JsonMessage { text: Some(Cow::Owned(element_text(element))), buttons, ..empty() });
     }
     out
 }
 
-/// A reply as one message that nothing is split from: what counts at the end of a stream.
-pub fn whole<'a>(recipient: &'a str, reply: &'a Reply) -> Json {
+/// Encodes a reply as one JSON message, without splitting it: the authoritative content at the end of a stream.
+pub fn message_json<'a>(recipient: &'a str, reply: &'a Reply) -> Json {
     let mut out = json!({ "recipient_id": recipient });
     if let (Json::Object(out), Ok(Json::Object(fields))) = (&mut out, serde_json::to_value(reply)) {
         out.extend(fields);
@@ -68,9 +68,10 @@ pub fn whole<'a>(recipient: &'a str, reply: &'a Reply) -> Json {
     out
 }
 
-/// What a wire that knows nothing but text shows: the text, and everything else in words. Buttons are left to the caller.
-pub fn texts(reply: &Reply) -> Vec<String> {
-    let mut out: Vec<String> = reply.text.as_deref().map(parts).into_iter().flatten().map(str::to_owned).collect();
+/// Encodes a reply as texts, for a channel that displays nothing else: the paragraphs of its text, then everything else as text. The
+/// caller adds the buttons, see [`button_text`].
+pub fn plain_texts(reply: &Reply) -> Vec<String> {
+    let mut out: Vec<String> = reply.text.as_deref().map(paragraphs).into_iter().flatten().map(str::to_owned).collect();
     out.extend(reply.custom.as_ref().map(Json::to_string));
     out.extend(reply.image.as_ref().map(|image| format!("Image: {image}")));
     out.extend(reply.attachment.as_ref().map(|attachment| match attachment.as_str() {
@@ -81,7 +82,7 @@ pub fn texts(reply: &Reply) -> Vec<String> {
     out
 }
 
-/// One button as text: number, title, payload, and the author's further keys.
+/// One button as text: its number, title, payload, and its other keys as JSON.
 pub fn button_text(number: usize, button: &Button) -> String {
     let mut out = format!("{number}: {} ({})", button.title, button.payload);
     if !button.extra.is_empty() {
@@ -102,11 +103,16 @@ fn element_text(element: &Json) -> String {
     format!("{} : {}", text("title"), text("subtitle"))
 }
 
-/// A piece of a reply as an event of a stream: its name, and its JSON text.
-pub fn event(recipient: &str, piece: &ReplyEvent) -> (&'static str, String) {
-    match piece {
-        // By far the most frequent one: written without a tree.
-        ReplyEvent::Delta { id, text } => ("message_delta", line(&Delta { r#type: "message_delta", id, text })),
+/// A text at its blank lines: the paragraphs, trimmed, without empty ones. Chat channels show each as a message of its own.
+pub fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
+    text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty())
+}
+
+/// Encodes one [`ReplyEvent`] as an event of a stream: its name, and its JSON text.
+pub fn event(recipient: &str, event: &ReplyEvent) -> (&'static str, String) {
+    match event {
+        // The most frequent event: serialised without an intermediate `Value`.
+        ReplyEvent::Delta { id, text } => ("message_delta", json_text(&Delta { r#type: "message_delta", id, text })),
         ReplyEvent::Start { id, source, kind } => {
             let filler = matches!(kind, ReplyKind::Known(BotKind::Filler));
             let event = json!({"type": "message_start", "id": id, "source": source, "kind": kind, "filler": filler});
@@ -114,19 +120,19 @@ pub fn event(recipient: &str, piece: &ReplyEvent) -> (&'static str, String) {
         }
         ReplyEvent::End { id, message, kind, interrupted } => {
             let event = json!({
-                "type": "message_end", "id": id, "message": whole(recipient, message), "kind": kind,
+                "type": "message_end", "id": id, "message": message_json(recipient, message), "kind": kind,
                 "filler": *kind == BotKind::Filler, "interrupted": interrupted,
             });
             ("message_end", event.to_string())
         }
         ReplyEvent::Message { id, message, kind } => {
             let event = json!({
-                "type": "message", "id": id, "message": whole(recipient, message), "kind": kind,
+                "type": "message", "id": id, "message": message_json(recipient, message), "kind": kind,
                 "filler": *kind == BotKind::Filler,
             });
             ("message", event.to_string())
         }
-        ReplyEvent::Activity { .. } => ("activity", line(piece)),
+        ReplyEvent::Activity { .. } => ("activity", json_text(event)),
     }
 }
 
@@ -137,9 +143,9 @@ struct Delta<'a> {
     text: &'a str,
 }
 
-/// A value as JSON text on one line.
-pub(super) fn line(value: &impl Serialize) -> String {
-    // Our own types always serialise: their keys are texts and their numbers finite.
+/// A value as JSON text on one line; an empty text if it cannot be serialised.
+pub(super) fn json_text(value: &impl Serialize) -> String {
+    // Serialisation fails only for a map whose keys are not strings; no caller passes one.
     serde_json::to_string(value).unwrap_or_default()
 }
 
@@ -158,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_split_on_blank_lines_unless_it_has_buttons() {
+    fn text_is_split_at_blank_lines_unless_it_has_buttons() {
         assert_eq!(
             sent(json!({"text": "Hello\n\nthere"})),
             json!([{"recipient_id": "u1", "text": "Hello"}, {"recipient_id": "u1", "text": "there"}])
@@ -171,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_follows_in_its_own_message() {
+    fn custom_image_attachment_and_elements_follow_as_messages_of_their_own() {
         let sent = sent(json!({
             "text": "Look", "custom": {"type": "rating"}, "image": "https://x/y.png", "attachment": {"type": "file"},
             "elements": [{"title": "A", "subtitle": "B", "buttons": [{"title": "Go", "payload": "/go"}]}],
@@ -193,18 +199,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_text_wire_shows_instead() {
+    fn plain_texts_contain_everything_but_buttons() {
         let reply = reply(json!({
             "text": "a\n\nb", "custom": {"k": 1}, "image": "u", "attachment": "f.pdf",
             "elements": [{"title": "T", "subtitle": "S"}],
         }));
-        assert_eq!(texts(&reply), ["a", "b", "{\"k\":1}", "Image: u", "Attachment: f.pdf", "T : S"]);
+        assert_eq!(plain_texts(&reply), ["a", "b", "{\"k\":1}", "Image: u", "Attachment: f.pdf", "T : S"]);
         let button = Button { title: "Yes".into(), payload: "/y".into(), extra: serde_json::Map::new() };
         assert_eq!(button_text(1, &button), "1: Yes (/y)");
     }
 
     #[test]
-    fn events_of_a_stream() {
+    fn stream_events_have_a_name_and_json() {
         let delta = ReplyEvent::Delta { id: "m1".into(), text: "He\"l".into() };
         assert_eq!(event("u", &delta).1, r#"{"type":"message_delta","id":"m1","text":"He\"l"}"#);
         let end = ReplyEvent::End {
@@ -219,5 +225,19 @@ mod tests {
         assert_eq!(json["message"], json!({"recipient_id": "u", "text": "Hello\n\nyou"}));
         let start = ReplyEvent::Start { id: "m1".into(), source: "agent:x".into(), kind: ReplyKind::Pending };
         assert!(event("u", &start).1.contains(r#""kind":"pending""#));
+    }
+
+    #[test]
+    fn paragraphs_are_split_at_blank_lines_and_not_at_single_line_breaks() {
+        let cases: [(&str, &[&str]); 5] = [
+            ("one", &["one"]),
+            ("  one\ntwo \n\nthree\n", &["one\ntwo", "three"]),
+            ("a\n\n\n\nb", &["a", "b"]),
+            (" \n\n ", &[]),
+            ("a\n\n- b\n- c", &["a", "- b\n- c"]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(paragraphs(text).collect::<Vec<_>>(), expected, "{text:?}");
+        }
     }
 }
