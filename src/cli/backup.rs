@@ -1,4 +1,4 @@
-//! `segue backup`: a copy of the store while it is in use.
+//! `segue backup`: copies a store while it is in use.
 
 use std::path::PathBuf;
 
@@ -17,11 +17,11 @@ pub(super) struct Args {
     store: Option<String>,
 }
 
-/// One state of the store, whatever is written meanwhile.
+/// Writes a consistent copy of the store, also while another process writes to it.
 pub(super) fn backup(args: &Args) -> CommandResult {
     let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
     let location = args.place.existing_location(args.store.as_deref(), &opened.project)?;
     store::backup(&location, &args.file)?;
-    output::println(&format!("copied to {}; `--store sqlite:{0}` opens it", args.file.display()))?;
+    output::println(&format!("copied to {}; open it with `--store sqlite:{0}`", args.file.display()))?;
     Ok(0)
 }

@@ -1,4 +1,4 @@
-//! `segue replay`: a stored conversation again, from its record, with nothing let out.
+//! `segue replay`: replays a stored conversation from its record, without calling any external service.
 
 use super::{
     CommandResult, EXIT_FINDINGS, output,
@@ -16,7 +16,7 @@ pub(super) struct Args {
     store: Option<String>,
 }
 
-/// Compares every event byte for byte.
+/// Replays the conversation and compares every event byte for byte.
 pub(super) async fn replay(args: Args) -> CommandResult {
     let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
     let store = args.place.open_existing_store(args.store.as_deref(), &opened.project)?;

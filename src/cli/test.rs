@@ -16,7 +16,7 @@ use segue::{
 use super::{
     CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE,
     check::Format,
-    logging::log,
+    logging::init_logging,
     output,
     project_args::{ProjectArgs, ProjectPaths, is_project},
 };
@@ -83,7 +83,7 @@ pub(super) struct Args {
 
 /// Runs the cases. The exit code is 1 if a case failed or a file has errors, 2 if no case was found, and 3 if a case could not run.
 pub(super) async fn test(mut args: Args) -> CommandResult {
-    log(if args.debug { "debug" } else { "error" })?;
+    init_logging(if args.debug { "debug" } else { "error" })?;
     if let Some(code) = handle_rasa_syntax(&mut args) {
         return Ok(code);
     }
@@ -97,7 +97,7 @@ pub(super) async fn test(mut args: Args) -> CommandResult {
         path.as_deref().map_or(Ok(()), check_not_a_test_file)?;
     }
     let place = ProjectArgs { project: args.project.clone(), parts: args.parts.clone() };
-    let opened = match place.opened()? {
+    let opened = match place.try_open()? {
         Ok(opened) => opened,
         Err((errors, texts)) => {
             show_findings(&errors, &texts, &args)?;

@@ -1,4 +1,4 @@
-//! `segue trace`: why turns went as they did. Nothing is asked again: all of it stands in the record.
+//! `segue trace`: explains the turns of a stored conversation. The trace is computed from the record; no model or tool is called.
 
 use std::fmt::Write as _;
 
@@ -45,7 +45,7 @@ pub(super) async fn trace(args: Args) -> CommandResult {
     Ok(0)
 }
 
-/// One turn for people.
+/// The trace of one turn as text.
 fn text(trace: &TurnTrace) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "turn {}: {}", trace.turn, trace.message);
@@ -53,7 +53,7 @@ fn text(trace: &TurnTrace) -> String {
         let _ = writeln!(text, "  why     {reason}");
     }
     for seen in &trace.seen {
-        let _ = writeln!(text, "  {}", effect(seen));
+        let _ = writeln!(text, "  {}", format_entry(seen));
     }
     for step in &trace.steps {
         let after = step.after.map_or("no outcome".to_owned(), |after| format!("after {after:.1} ms"));
@@ -77,7 +77,8 @@ fn text(trace: &TurnTrace) -> String {
     output::strip_control_characters(&text).into_owned()
 }
 
-fn effect(seen: &TraceEntry) -> String {
+/// One request or response of the turn as text.
+fn format_entry(seen: &TraceEntry) -> String {
     match seen {
         TraceEntry::ModelRequest { key, purpose, messages, tools } => {
             let mut text = format!("asked   {key} for {purpose}");
@@ -98,7 +99,7 @@ fn effect(seen: &TraceEntry) -> String {
             format!("read    {key}:{}", notes.concat())
         }
         TraceEntry::FlowsChosen { key, by_meaning, flows_from_semantic_search, flows_in_prompt, trouble } => {
-            let mut text = format!("chose   {key}: {}", nearest(flows_from_semantic_search, *by_meaning));
+            let mut text = format!("chose   {key}: {}", format_ranking(flows_from_semantic_search, *by_meaning));
             let _ = write!(text, "\n          in the prompt: {}", flows_in_prompt.join(", "));
             if let Some(trouble) = trouble {
                 let _ = write!(text, "\n          {trouble}");
@@ -106,7 +107,7 @@ fn effect(seen: &TraceEntry) -> String {
             text
         }
         TraceEntry::DocumentsSearched { key, question, by_meaning, found, notes } => {
-            let mut text = format!("looked  {key}: {}", nearest(found, *by_meaning));
+            let mut text = format!("looked  {key}: {}", format_ranking(found, *by_meaning));
             let _ = write!(text, "\n          for: {}", question.replace('\n', "\n          | "));
             for note in notes {
                 let _ = write!(text, "\n          {note}");
@@ -117,8 +118,8 @@ fn effect(seen: &TraceEntry) -> String {
     }
 }
 
-/// What was found, best first, with how near it is.
-fn nearest(found: &[(String, f32)], by_meaning: bool) -> String {
+/// Search results with their scores, best first.
+fn format_ranking(found: &[(String, f32)], by_meaning: bool) -> String {
     let by = if by_meaning { "by embeddings and keywords" } else { "by keywords" };
     let found: Vec<String> = found.iter().map(|(name, near)| format!("{name} {near:.2}")).collect();
     format!("{by}: {}", if found.is_empty() { "nothing".to_owned() } else { found.join(", ") })
@@ -129,9 +130,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_of_an_answer_stands_below_its_step() {
+    fn skipped_commands_are_listed_below_their_step() {
         let notes = vec!["line 1, column 12: \"start flow heist\": there is no such flow to start".to_owned()];
-        let shown = effect(&TraceEntry::CommandsRead { key: "1/0/understand".to_owned(), notes: notes.clone() });
+        let shown = format_entry(&TraceEntry::CommandsRead { key: "1/0/understand".to_owned(), notes: notes.clone() });
         assert_eq!(shown, format!("read    1/0/understand:\n          left out: {}", notes.concat()));
     }
 }
