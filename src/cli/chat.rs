@@ -33,7 +33,7 @@ use super::{
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// Print events as JSON lines instead of replies
     #[arg(long)]
     events: bool,
@@ -61,7 +61,7 @@ enum OutputMode {
 
 pub(super) async fn chat(args: Args) -> CommandResult {
     init_logging("warn")?;
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     opened.warn_about_scripted_models();
     let location = StoreLocation::parse(&args.store)?;
     let store = store::open(&location)?;

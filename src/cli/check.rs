@@ -26,7 +26,7 @@ pub(super) enum Format {
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    pub(super) place: ProjectArgs,
+    pub(super) project: ProjectArgs,
     /// The output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -40,21 +40,21 @@ pub(super) struct Args {
 
 /// Loads and analyses the project, and opens its models and prompts. Without `--online` this uses no network.
 pub(super) fn check(args: &Args) -> CommandResult {
-    let loaded = args.place.check()?;
+    let loaded = args.project.check()?;
     let mut findings = loaded.findings;
     if let Some(project) = loaded.project {
-        findings.extend(args.place.replacement_of_foreign_store(&project).map(|(foreign, own)| Finding {
+        findings.extend(args.project.replacement_of_foreign_store(&project).map(|(foreign, own)| Finding {
             code: "S0106",
             severity: Severity::Note,
             place: SourceLocation { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
             message: describe_replacement(&foreign, &own),
             help: format!("{}.", describe_import(&foreign)),
         }));
-        let builder = AssistantBuilder::new(project.into(), args.place.project.clone());
+        let builder = AssistantBuilder::new(project.into(), args.project.folder.clone());
         findings.extend(builder.unregistered());
         match builder.build() {
             Ok(assistant) if args.online => findings.extend(check_services(&assistant)?),
-            Ok(assistant) => findings.extend(check_action_module(&assistant, &args.place.project)?),
+            Ok(assistant) => findings.extend(check_action_module(&assistant, &args.project.folder)?),
             Err(error) => findings.push(model_finding(&error)),
         }
     }

@@ -37,7 +37,7 @@ enum DoctorCommand {
 #[derive(clap::Args)]
 struct List {
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The store, as in `sqlite:conversations.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -51,7 +51,7 @@ struct Close {
     /// The conversation
     id: String,
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// Only this turn
     #[arg(long, value_name = "N")]
     turn: Option<u64>,
@@ -65,7 +65,7 @@ struct Erase {
     /// The conversation
     id: String,
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The store, as in `sqlite:conversations.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -81,14 +81,14 @@ pub(super) async fn doctor(args: Args) -> CommandResult {
 
 /// Opens the store for writing, with an assistant that calls no external service. Fails if another process writes to the store.
 /// `None`: the project has errors, which are printed.
-fn open_for_writing(place: &ProjectArgs, store: Option<&str>) -> anyhow::Result<Option<Assistant>> {
-    let Some(opened) = place.open()? else { return Ok(None) };
-    let store = store::open(&place.existing_location(store, &opened.project)?)?;
+fn open_for_writing(project: &ProjectArgs, store: Option<&str>) -> anyhow::Result<Option<Assistant>> {
+    let Some(opened) = project.open()? else { return Ok(None) };
+    let store = store::open(&project.existing_location(store, &opened.project)?)?;
     Ok(Some(opened.builder.store(store).offline().build().map_err(describe_build_error)?))
 }
 
 async fn close(args: Close) -> CommandResult {
-    let Some(assistant) = open_for_writing(&args.place, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
+    let Some(assistant) = open_for_writing(&args.project, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
     let id = ConversationId::from(args.id.as_str());
     let mut turns = assistant.store().unfinished_turns(&id).await?;
     turns.retain(|open| args.turn.is_none_or(|turn| open.turn.0 == turn));
@@ -120,7 +120,7 @@ async fn close(args: Close) -> CommandResult {
 }
 
 async fn erase(args: Erase) -> CommandResult {
-    let Some(assistant) = open_for_writing(&args.place, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
+    let Some(assistant) = open_for_writing(&args.project, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
     let id = ConversationId::from(args.id.as_str());
     let store = assistant.store();
     // A damaged conversation exists, too.
@@ -139,8 +139,8 @@ async fn erase(args: Erase) -> CommandResult {
 }
 
 async fn list(args: List) -> CommandResult {
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
-    let store = args.place.open_existing_store(args.store.as_deref(), &opened.project)?;
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
+    let store = args.project.open_existing_store(args.store.as_deref(), &opened.project)?;
     let problems = store.problems().await?;
     let now = SystemClock.now();
     match args.format {

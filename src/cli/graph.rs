@@ -22,7 +22,7 @@ pub(super) struct Args {
     /// The flow to draw; without one, a map of all flows. If it is a folder, it is the project
     flow: Option<String>,
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The output format
     #[arg(long, value_enum, default_value = "mermaid")]
     format: Format,
@@ -36,16 +36,16 @@ pub(super) struct Args {
 
 pub(super) fn graph(mut args: Args) -> CommandResult {
     // `segue graph my-project` selects the project, as in other commands.
-    let is_default = args.place.project.as_os_str() == ".";
+    let is_default = args.project.folder.as_os_str() == ".";
     if let Some(folder) = args.flow.as_ref().map(PathBuf::from).filter(|path| is_default && path.is_dir()) {
-        args.place.project = folder;
+        args.project.folder = folder;
         args.flow = None;
     }
     if args.all && args.flow.is_some() {
         output::status("`--all` draws every flow; omit the name of the flow");
         return Ok(EXIT_USAGE);
     }
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     let project = &*opened.project;
     let drawing = match &args.flow {
         Some(id) => Diagram::of_flow(project, &id.as_str().into()),

@@ -10,7 +10,7 @@ use super::{CommandResult, EXIT_ERROR, EXIT_FINDINGS, check::Format, output, pro
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The source: `sqlite:///tracker.db`, or a file with one JSON event on each line
     #[arg(long, value_name = "SOURCE")]
     from: String,
@@ -24,8 +24,8 @@ pub(super) struct Args {
 
 /// Reads the whole source, then writes the conversations. Conversations that exist already are not changed.
 pub(super) async fn import(args: Args) -> CommandResult {
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
-    let location = args.place.location(args.store.as_deref(), &opened.project)?;
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
+    let location = args.project.location(args.store.as_deref(), &opened.project)?;
     if location == store::StoreLocation::Memory {
         output::status("a store in memory ends with its process; pass a file with `--store`");
         return Ok(EXIT_ERROR);

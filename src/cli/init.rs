@@ -54,7 +54,7 @@ pub(super) fn init(args: &Args) -> CommandResult {
     if args.skill {
         files.push(("skills/segue/SKILL.md".to_owned(), Cow::Borrowed(SKILL)));
     }
-    // A new repository often contains a `.gitignore` already, so that file is skipped.
+    // A new repository often contains a `.gitignore` already. It is kept.
     files.retain(|(path, _)| path != ".gitignore" || args.dir.join(path).symlink_metadata().is_err());
     for (path, _) in &files {
         // `symlink_metadata` also finds dangling links: writing would create their target.

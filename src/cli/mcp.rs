@@ -52,7 +52,7 @@ struct Server {
     /// The server, by its name in endpoints.yml
     server: String,
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
 }
 
 /// The path of the redirect URI.
@@ -68,9 +68,9 @@ pub(super) async fn mcp(args: Args) -> CommandResult {
 }
 
 async fn login(args: Server) -> CommandResult {
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     let Some(def) = find_server(&opened.project, &args.server) else { return Ok(EXIT_USAGE) };
-    let environment = environment_of(&args.place, &opened.project);
+    let environment = environment_of(&args.project, &opened.project);
     let port = Login::port(def).unwrap_or(0);
     let listener = TcpListener::bind(("127.0.0.1", port))
         .await
@@ -102,9 +102,9 @@ async fn login(args: Server) -> CommandResult {
 }
 
 async fn logout(args: Server) -> CommandResult {
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     let Some(def) = find_server(&opened.project, &args.server) else { return Ok(EXIT_USAGE) };
-    let is_deleted = Login::forget(def, &environment_of(&args.place, &opened.project))
+    let is_deleted = Login::forget(def, &environment_of(&args.project, &opened.project))
         .await
         .map_err(|reason| anyhow!("{}: {reason}", args.server))?;
     let message = if is_deleted { "the login is deleted" } else { "there was no login" };
@@ -124,15 +124,15 @@ pub(super) fn find_server<'a>(project: &'a Project, name: &str) -> Option<&'a Mc
 }
 
 /// The dependencies of a client of the project's MCP servers.
-pub(super) fn environment_of(place: &ProjectArgs, project: &Project) -> McpEnvironment {
+pub(super) fn environment_of(args: &ProjectArgs, project: &Project) -> McpEnvironment {
     let HttpDef { proxy, no_proxy } = &project.endpoints.http;
     McpEnvironment {
         clock: std::sync::Arc::new(SystemClock),
         http: HttpClients::with_proxy(proxy.as_deref(), no_proxy.as_deref()),
         program: environment::program(),
-        directory: Some(place.project.clone()),
+        directory: Some(args.folder.clone()),
         environment: environment::all().into(),
-        logins: Some(place.project.join(LOGINS)),
+        logins: Some(args.folder.join(LOGINS)),
     }
 }
 

@@ -19,7 +19,7 @@ use super::{CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE, mcp, output, p
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// Only this server, by its name in endpoints.yml, even if it has no `pin: true`; may be repeated
     #[arg(long = "server", value_name = "NAME")]
     servers: Vec<String>,
@@ -29,7 +29,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn pins(args: Args) -> CommandResult {
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     let mut defs: Vec<&McpServerDef> = Vec::new();
     for name in &args.servers {
         let Some(def) = mcp::find_server(&opened.project, name) else { return Ok(EXIT_USAGE) };
@@ -42,11 +42,11 @@ pub(super) async fn pins(args: Args) -> CommandResult {
         output::status("no MCP server in endpoints.yml has `pin: true`; choose one with --server");
         return Ok(0);
     }
-    let pins = PinFile::of(&args.place.project);
+    let pins = PinFile::of(&args.project.folder);
     let (mut has_differences, mut has_failed) = (false, false);
     for def in defs {
         let name = def.name.as_str();
-        let catalog = match list_tools(def, &opened.project, &args.place).await {
+        let catalog = match list_tools(def, &opened.project, &args.project).await {
             Ok(catalog) => catalog,
             Err(error) => {
                 output::status(&format!("{error} [T0101]"));
@@ -70,8 +70,8 @@ pub(super) async fn pins(args: Args) -> CommandResult {
 }
 
 /// Connects to a server, lists its tools and closes the connection.
-async fn list_tools(def: &McpServerDef, project: &Project, place: &ProjectArgs) -> Result<ToolCatalog, SourceError> {
-    let server = McpServer::new(def, mcp::environment_of(place, project));
+async fn list_tools(def: &McpServerDef, project: &Project, args: &ProjectArgs) -> Result<ToolCatalog, SourceError> {
+    let server = McpServer::new(def, mcp::environment_of(args, project));
     let cx = CallContext::new(Arc::new(SystemClock), limits::MCP_CONSENT);
     let catalog = server.list(&cx.with_timeout(def.connect_timeout.unwrap_or(limits::MCP_INITIALISE) * 2)).await;
     server.close(&cx.with_timeout(limits::SOURCE_CLOSE_TIMEOUT)).await;

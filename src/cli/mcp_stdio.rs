@@ -24,7 +24,7 @@ use super::{
 #[group(skip)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The store: `memory`, or a file as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
@@ -33,10 +33,10 @@ pub(super) struct Args {
     elicitation: bool,
 }
 
-/// Serves until the client closes the connection. Standard output contains only messages of the protocol.
+/// Serves until the client closes the connection or the process gets a signal. Standard output contains only messages of the protocol.
 pub(super) async fn serve(args: Args) -> CommandResult {
     init_logging("warn")?;
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     opened.warn_about_scripted_models();
     let entry = opened.project.credentials.get(NAME).cloned().unwrap_or_default();
     let mut settings = match McpServerSettings::new(&entry, &opened.project) {

@@ -17,9 +17,9 @@ use super::output;
 
 /// The project of a command, with its arguments resolved.
 pub(super) struct ProjectArgs {
-    /// The project's folder.
-    pub(super) project: PathBuf,
-    pub(super) parts: ProjectPaths,
+    /// The folder of the project.
+    pub(super) folder: PathBuf,
+    pub(super) paths: ProjectPaths,
 }
 
 /// The arguments as parsed by clap.
@@ -29,18 +29,18 @@ struct ParsedArgs {
     #[arg(default_value = ".")]
     project: PathBuf,
     #[command(flatten)]
-    parts: ProjectPaths,
+    paths: ProjectPaths,
 }
 
 impl From<ParsedArgs> for ProjectArgs {
-    fn from(ParsedArgs { mut project, mut parts }: ParsedArgs) -> Self {
+    fn from(ParsedArgs { project: mut folder, mut paths }: ParsedArgs) -> Self {
         // In `--data flows my-project`, clap takes the folder of the project as a second value of the option.
-        for values in [&mut parts.data, &mut parts.domain] {
-            if project.as_os_str() == "." && values.len() > 1 && values.last().is_some_and(|last| is_project(last)) {
-                project = values.pop().unwrap_or(project);
+        for values in [&mut paths.data, &mut paths.domain] {
+            if folder.as_os_str() == "." && values.len() > 1 && values.last().is_some_and(|last| is_project(last)) {
+                folder = values.pop().unwrap_or(folder);
             }
         }
-        Self { project, parts }
+        Self { folder, paths }
     }
 }
 
@@ -94,31 +94,31 @@ pub(super) struct ProjectPaths {
 impl ProjectArgs {
     /// Loads the project.
     fn load(&self) -> anyhow::Result<LoadedProject> {
-        project::load(&self.project, &self.places()).map_err(|error| self.unreadable(&error))
+        project::load(&self.folder, &self.places()).map_err(|error| self.unreadable(&error))
     }
 
     /// Loads the project and analyses its flows: all findings, not only those of loading.
     pub(super) fn check(&self) -> anyhow::Result<LoadedProject> {
-        project::check(&self.project, &self.places()).map_err(|error| self.unreadable(&error))
+        project::check(&self.folder, &self.places()).map_err(|error| self.unreadable(&error))
     }
 
     fn unreadable(&self, error: &std::io::Error) -> anyhow::Error {
         anyhow!(
             "cannot read the project folder {}: {error}; pass another folder, or create a project with `segue init`",
-            self.project.display()
+            self.folder.display()
         )
     }
 
     /// The paths of the project files.
     pub(super) fn places(&self) -> Places {
-        let parts = &self.parts;
+        let paths = &self.paths;
         Places {
-            config: parts.config.clone(),
-            domain: parts.domain.clone(),
-            data: parts.data.clone(),
-            endpoints: parts.endpoints.clone(),
-            credentials: parts.credentials.clone(),
-            sub_agents: parts.sub_agents.clone(),
+            config: paths.config.clone(),
+            domain: paths.domain.clone(),
+            data: paths.data.clone(),
+            endpoints: paths.endpoints.clone(),
+            credentials: paths.credentials.clone(),
+            sub_agents: paths.sub_agents.clone(),
             channels: Vec::new(),
         }
     }
@@ -145,13 +145,13 @@ impl ProjectArgs {
         };
         self.report_warnings();
         let project = Arc::new(project);
-        let builder = AssistantBuilder::new(project.clone(), self.project.clone());
+        let builder = AssistantBuilder::new(project.clone(), self.folder.clone());
         Ok(Ok(OpenProject { project, builder }))
     }
 
     /// Prints the number of warnings, from another thread: the analysis of a large project takes longer than starting it.
     fn report_warnings(&self) {
-        let (root, places) = (self.project.clone(), self.places());
+        let (root, places) = (self.folder.clone(), self.places());
         std::thread::spawn(move || {
             let Ok(checked) = project::check(&root, &places) else { return };
             let warnings = checked.findings.iter().filter(|f| f.severity == Severity::Warning).count();
@@ -244,7 +244,7 @@ impl ProjectArgs {
         };
         Ok(match location {
             StoreLocation::Sqlite { path, synchronous_full } => {
-                StoreLocation::Sqlite { path: self.project.join(path), synchronous_full }
+                StoreLocation::Sqlite { path: self.folder.join(path), synchronous_full }
             }
             StoreLocation::Memory => StoreLocation::Memory,
         })

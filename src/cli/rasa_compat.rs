@@ -110,10 +110,10 @@ pub(super) fn data(args: Data) -> CommandResult {
     // The positional argument of `data validate flows` is a part of the project in Rasa, and here the folder of the project. All
     // parts are checked together. A project folder with this name is still a project folder.
     let parts = ["flows", "stories", "nlu"];
-    if parts.iter().any(|part| args.check.place.project.as_os_str() == *part)
-        && !args.check.place.project.join("config.yml").is_file()
+    if parts.iter().any(|part| args.check.project.folder.as_os_str() == *part)
+        && !args.check.project.folder.join("config.yml").is_file()
     {
-        args.check.place.project = ".".into();
+        args.check.project.folder = ".".into();
     }
     args.check.strict |= args.fail_on_warnings;
     check::check(&args.check)

@@ -26,7 +26,7 @@ use super::{
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The port; 0 selects a free one
     #[arg(short, long, default_value_t = 5005)]
     port: u16,
@@ -64,14 +64,14 @@ pub(super) struct Args {
 
 pub(super) async fn serve(args: Args) -> CommandResult {
     init_logging("info")?;
-    if args.place.project.as_os_str() == "actions" && !args.place.project.join("config.yml").is_file() {
+    if args.project.folder.as_os_str() == "actions" && !args.project.folder.join("config.yml").is_file() {
         return rasa_compat::unknown_command(&["run".to_owned(), "actions".to_owned()]);
     }
     args.ignored.warn();
     if args.cors.is_some() {
         output::status("`--cors` is ignored: requests from pages of another origin are not allowed");
     }
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     opened.warn_about_scripted_models();
     let token = args.auth_token.clone().or_else(|| environment::variable("SEGUE_AUTH_TOKEN"));
     let mut settings = ServerSettings::new().host(args.host).port(args.port);
@@ -112,7 +112,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         tracing::warn!("this version has no HTTP API over conversations yet; channels and /health are served");
     }
     let project = opened.project.clone();
-    let location = args.place.location(args.store.as_deref(), &project)?;
+    let location = args.project.location(args.store.as_deref(), &project)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
     for error in errors {

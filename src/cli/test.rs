@@ -33,7 +33,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     project: PathBuf,
     #[command(flatten)]
-    parts: ProjectPaths,
+    project_paths: ProjectPaths,
     /// Stop after the first failure
     #[arg(long)]
     fail_fast: bool,
@@ -96,16 +96,16 @@ pub(super) async fn test(mut args: Args) -> CommandResult {
     for path in [results_path(&args), args.e2e_failed_tests.as_deref().map(|path| failed_path(path, 0))] {
         path.as_deref().map_or(Ok(()), check_not_a_test_file)?;
     }
-    let place = ProjectArgs { project: args.project.clone(), parts: args.parts.clone() };
-    let opened = match place.try_open()? {
+    let project_args = ProjectArgs { folder: args.project.clone(), paths: args.project_paths.clone() };
+    let opened = match project_args.try_open()? {
         Ok(opened) => opened,
         Err((errors, texts)) => {
             show_findings(&errors, &texts, &args)?;
             return Ok(EXIT_FINDINGS);
         }
     };
-    let selection = Selection::read(&place.project, &args.paths, opened.project.config.folders.tests.as_deref());
-    let mut runner = Runner::new(opened.project.clone(), place.project.clone(), place.places());
+    let selection = Selection::read(&project_args.folder, &args.paths, opened.project.config.folders.tests.as_deref());
+    let mut runner = Runner::new(opened.project.clone(), project_args.folder.clone(), project_args.places());
     let (mut findings, texts) = (selection.findings().0.to_vec(), selection.findings().1);
     let cases = match runner.resolve(&selection, args.keyword.as_deref()) {
         Ok((cases, more)) => {

@@ -1,4 +1,4 @@
-//! Checks assertions and step checks against the observed events of a turn. Pure: the json_equal turn gives the json_equal result.
+//! Checks assertions and step checks against the observed events of a turn. Pure: the same turn gives the same result.
 
 use std::sync::Arc;
 

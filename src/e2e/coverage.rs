@@ -31,7 +31,7 @@ pub struct CoverageSummary {
     pub covered: usize,
     /// The flows of the project, in its order. Built-in flows are not counted.
     pub flows: Vec<FlowCoverage>,
-    /// The number of commands of each kind that the command generator produced.
+    /// The number of commands of each kind, before the engine cleans them up. They come from a model or a structured message.
     pub commands: BTreeMap<String, u64>,
 }
 

@@ -4,7 +4,7 @@
 //! runs the cases, and [`report`] formats the [`Results`].
 //!
 //! Each case has its own assistant, conversation, store in memory, clock and stubs; it never uses the stores of the project. A
-//! message of a case takes the same way through the runtime as a message of a channel. A replay of a recording calls no model, tool,
+//! message of a case is processed like a message of a channel. A replay of a recording calls no model, tool,
 //! action or agent.
 //!
 //! | file | contains |
@@ -85,7 +85,7 @@ pub enum RecordingMode {
 pub enum CaseOutcome {
     /// All expectations are met.
     Passed,
-    /// An expectation is not met, or a turn failed.
+    /// An expectation is not met, or a turn has an error: for example, a stub is missing.
     Failed,
     /// The case could not run: for example, a model cannot be opened or the recording is missing.
     Error,

@@ -1,8 +1,8 @@
 //! Recordings of cases: the outcomes of models, tools, actions and agents, one file of JSON lines for each case.
 //!
 //! A recording is made and replayed in the effect journal, which every effect passes. So a replay needs no model, no server and no
-//! network, and an effect without a recorded outcome is an error, never a call. An outcome is found by its request. If several steps
-//! have the same request, the outcome of the step with the same key is preferred, then the first one. So a recording stays valid when
+//! network, and an effect without a recorded outcome is an error, never a call. An outcome is found by its kind and request. If several
+//! steps have the same ones, the outcome of the step with the same key is preferred, then the first one. So a recording stays valid when
 //! the project changes, as long as its requests stay the same.
 
 use std::{

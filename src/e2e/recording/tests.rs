@@ -96,7 +96,7 @@ fn an_unusable_recording_is_an_error_that_names_the_cause() {
     let path = recording_path(folder.path(), &case);
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("\"recording\":1", "\"recording\":9")).unwrap();
-    assert!(error(&case).contains("a newer program"), "{}", error(&case));
+    assert!(error(&case).contains("a newer version"), "{}", error(&case));
     fs::write(&path, "not JSON").unwrap();
     assert!(error(&case).contains("line 1"), "{}", error(&case));
     fs::write(&path, &text).unwrap();
