@@ -52,9 +52,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Create a project that runs at once
+    /// Create a project that can run immediately
     Init(init::Args),
-    /// Load a project and report everything that is wrong with it
+    /// Report all errors and warnings of a project
     Check(check::Args),
     /// Draw flows as Mermaid or DOT
     Graph(graph::Args),
@@ -68,9 +68,9 @@ enum Command {
     Trace(trace::Args),
     /// Replay a stored conversation and compare every event
     Replay(replay::Args),
-    /// Import conversations from another tracker store
+    /// Import conversations from a tracker store of Rasa or a file of events
     Import(import::Args),
-    /// Find stuck turns in a store, and end them
+    /// Find stuck turns and damaged conversations in a store, and close or delete them
     Doctor(doctor::Args),
     /// Copy a store while it is in use
     Backup(backup::Args),

@@ -26,7 +26,7 @@ const DEFAULT_RESULTS: &str = "e2e_results.yml";
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Files, folders, or `file.yml::name of a case`; the project's own folder of tests unless set
+    /// Files, folders, or `file.yml::name of a case`; the test folders of the project unless set
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
     /// The project's folder
@@ -70,7 +70,7 @@ pub(super) struct Args {
     /// Write the coverage into this folder, as coverage.txt and coverage.json
     #[arg(long, value_name = "FOLDER", help_heading = "Results")]
     coverage_output_path: Option<PathBuf>,
-    /// Log more
+    /// Log at level `debug`
     #[arg(long)]
     debug: bool,
     /// Ignored: there are no trained models

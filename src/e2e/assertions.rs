@@ -134,7 +134,7 @@ impl<'a> AssertionCheck<'a> {
     }
 
     fn clarification(&self, wanted: &Flows) -> AssertionResult {
-        let options = self.observed.clarification_options(self.project);
+        let options = self.observed.clarification_options(self.from, self.project);
         let is_offered = |flow: &Arc<str>| options.iter().any(|(id, name)| **flow == **id || **flow == **name);
         let passed = if wanted.all { wanted.flows.iter().all(is_offered) } else { wanted.flows.iter().any(is_offered) };
         if passed {

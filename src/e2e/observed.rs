@@ -65,10 +65,10 @@ impl ObservedTurn {
         kinds
     }
 
-    /// The flows that a clarification question of this turn offered: id and name.
-    pub(super) fn clarification_options(&self, project: &Project) -> Vec<(String, String)> {
+    /// The flows that clarification questions offered, in the events from the index `from` on: id and name.
+    pub(super) fn clarification_options(&self, from: usize, project: &Project) -> Vec<(String, String)> {
         let mut options = Vec::new();
-        for event in &self.events {
+        for event in self.events.iter().skip(from) {
             let EventKind::FlowStarted { flow_id, context, .. } = &event.kind else { continue };
             if *flow_id != *"pattern_clarification" {
                 continue;

@@ -43,7 +43,7 @@ pub(super) fn install_stubs(
         for name in listed.chain(case.stubbed_names(&shared.actions)) {
             let action = ActionStub {
                 name: name.into(),
-                answer: case.stub(&shared.actions, name).cloned(),
+                stub: case.stub(&shared.actions, name).cloned(),
                 errors: errors.clone(),
             };
             builder = builder.action(name, Arc::new(action));
@@ -78,7 +78,8 @@ pub(super) fn take_errors(errors: &CaseErrors) -> Vec<(&'static str, String)> {
 
 struct ActionStub {
     name: Arc<str>,
-    answer: Option<StubAction>,
+    /// None for an action of the project that has no stub.
+    stub: Option<StubAction>,
     errors: CaseErrors,
 }
 
@@ -91,15 +92,15 @@ impl Action for ActionStub {
 impl ActionStub {
     /// The response of an action server; the dialogue engine parses it in the same way.
     fn outcome(&self) -> ActionOutcome {
-        let Some(answer) = &self.answer else {
+        let Some(stub) = &self.stub else {
             let reason = format!("the action `{}` has no stub, but other actions have one", self.name);
             report_error(&self.errors, "E0501", reason.clone());
             return ActionOutcome::Failed(StepError::new("not_stubbed", reason));
         };
         let maps = |items: &[Json]| items.iter().filter_map(|item| item.as_object().cloned()).collect();
         ActionOutcome::ServerResponse(ActionServerResponse {
-            responses: maps(&answer.responses),
-            events: maps(&answer.events),
+            responses: maps(&stub.responses),
+            events: maps(&stub.events),
         })
     }
 }
@@ -110,7 +111,7 @@ fn next_answer<'a, T>(answers: &'a [T], count: &AtomicUsize) -> Option<&'a T> {
 }
 
 fn tool_stub(server: &str, tool: &str, stub: Stub<StubTool>) -> Tool {
-    let info = ToolInfo::new(tool, format!("Stub of the tool `{tool}` of `{server}`."));
+    let info = ToolInfo::new(tool, format!("`{tool}` of `{server}`, as the test says."));
     let info = info.effect(EffectClass::Read).source(server);
     let count = Arc::new(AtomicUsize::new(0));
     let call = move |_: Json, _| {

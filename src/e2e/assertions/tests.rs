@@ -185,4 +185,11 @@ fn with_assertion_order_each_match_must_follow_the_previous_one() {
         passed("    - bot_did_not_utter: {text_matches: two}\n    - slot_was_set: [{name: a, value: 1}]\n"),
         [true, true]
     );
+    let events = json!([
+        {"event": "flow_started", "flow_id": "pattern_clarification", "context": {"options": ["pay"]}},
+        {"event": "bot", "text": "one"},
+    ]);
+    let results =
+        check(&events, "    - bot_uttered: {text_matches: one}\n    - pattern_clarification_contains: [pay]\n", true);
+    assert!(matches!(results[..], [AssertionResult::Passed(_), AssertionResult::Failed { .. }]), "{results:?}");
 }
