@@ -1,4 +1,4 @@
-//! The binary: reads the command line and leaves everything else to `cli`.
+//! The `segue` binary. It runs `cli::run` on a thread with a large stack.
 
 mod cli;
 
@@ -11,10 +11,10 @@ fn main() -> ExitCode {
     let program = std::thread::Builder::new().name("segue".into()).stack_size(cli::STACK_SIZE).spawn(cli::run);
     match program.map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
-        // The panic has said what happened.
+        // The panic hook has printed the message.
         Ok(Err(_)) => ExitCode::from(cli::EXIT_ERROR),
         Err(error) => {
-            cli::output::status(&format!("no thread could be started: {error}"));
+            cli::output::status(&format!("cannot start a thread: {error}"));
             ExitCode::from(cli::EXIT_ERROR)
         }
     }
