@@ -1,4 +1,4 @@
-//! The program `segue`. It runs the command line of `cli` in a thread with a large stack.
+//! The `segue` binary. It runs `cli::run` on a thread with a large stack.
 
 mod cli;
 
@@ -11,10 +11,10 @@ fn main() -> ExitCode {
     let program = std::thread::Builder::new().name("segue".into()).stack_size(cli::STACK_SIZE).spawn(cli::run);
     match program.map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
-        // The panic message is already printed.
+        // The panic hook has printed the message.
         Ok(Err(_)) => ExitCode::from(cli::EXIT_ERROR),
         Err(error) => {
-            cli::output::status(&format!("the main thread cannot be started: {error}"));
+            cli::output::status(&format!("cannot start a thread: {error}"));
             ExitCode::from(cli::EXIT_ERROR)
         }
     }

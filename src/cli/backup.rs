@@ -1,4 +1,4 @@
-//! `segue backup`: a copy of the store while it is in use.
+//! `segue backup`: copies a store while it is in use.
 
 use std::path::PathBuf;
 
@@ -11,17 +11,17 @@ pub(super) struct Args {
     /// The file to write; it must not exist yet
     file: PathBuf,
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The store to copy, as in `sqlite:conversations.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }
 
-/// One state of the store, whatever is written meanwhile.
+/// Writes a consistent copy of the store, also while another process writes to it.
 pub(super) fn backup(args: &Args) -> CommandResult {
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
-    let location = args.place.existing_location(args.store.as_deref(), &opened.project)?;
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
+    let location = args.project.existing_location(args.store.as_deref(), &opened.project)?;
     store::backup(&location, &args.file)?;
-    output::println(&format!("copied to {}; `--store sqlite:{0}` opens it", args.file.display()))?;
+    output::println(&format!("copied to {}; open it with `--store sqlite:{0}`", args.file.display()))?;
     Ok(0)
 }

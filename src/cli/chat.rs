@@ -1,4 +1,5 @@
-//! `segue chat`: the terminal as a channel. Without a terminal each input line is one message, and output is made for programs.
+//! `segue chat`: a channel on standard input and output. If standard input is not a terminal, each line is one message, and the
+//! output is for programs.
 
 mod plain;
 mod terminal;
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use self::{plain::PlainTextSink, terminal::TerminalSink};
 use super::{
     CommandResult, EXIT_ERROR, EXIT_FINDINGS,
-    logging::log,
+    logging::init_logging,
     output,
     project_args::{ProjectArgs, describe_build_error},
     stop_on_signal,
@@ -32,43 +33,43 @@ use super::{
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// Print events as JSON lines instead of replies
     #[arg(long)]
     events: bool,
     /// The store: `memory`, or a file as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
-    /// DemoServer conversation; a new one unless set
+    /// The id of the conversation; a new conversation unless set
     #[arg(long, alias = "conversation-id", value_name = "ID")]
     conversation: Option<String>,
 }
 
-/// The channel that responses and conditions see.
+/// The input channel of the messages, as responses and conditions see it; the same name as in Rasa.
 const CHANNEL: &str = "cmdline";
 
-/// How replies are shown.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputMode {
-    /// For a person who looks on.
+    /// For people: streamed text and buttons.
     Terminal,
-    /// For a program: a prefix tells what a line is.
+    /// For programs: lines with a prefix.
     Lines,
     /// Events as JSON lines.
     Events,
 }
 
 pub(super) async fn chat(args: Args) -> CommandResult {
-    log("warn")?;
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    init_logging("warn")?;
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     opened.warn_about_scripted_models();
     let location = StoreLocation::parse(&args.store)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
     let id = args.conversation.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
     if location != StoreLocation::Memory {
-        // What an earlier process left of this conversation is finished before its next message; of the others nothing is
-        // touched: a server finishes them.
+        // An unfinished turn of this conversation is recovered before its next message. Other conversations belong to a server and
+        // are not recovered here.
         output::status(&format!("conversation {id} (continue it with `--conversation {id}`)"));
     }
     let is_terminal = io::stdin().is_terminal();
@@ -80,26 +81,26 @@ pub(super) async fn chat(args: Args) -> CommandResult {
     let owns_store = location == StoreLocation::Memory;
     let terminal = Terminal { id: id.into(), is_terminal, mode, owns_store, has_failed: AtomicBool::new(false) };
     let stop = stop_on_signal();
-    let done = terminal.run(Inbox::new(assistant.clone(), CHANNEL), stop.clone()).await;
+    let result = terminal.run(Inbox::new(assistant.clone(), CHANNEL), stop.clone()).await;
     assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
-    match done {
+    match result {
         Ok(()) if terminal.has_failed.into_inner() && !stop.is_cancelled() => Ok(EXIT_ERROR),
         Ok(()) => Ok(0),
-        // An error of input or output keeps its kind: a broken pipe is no failure.
+        // An I/O error keeps its type, so that a broken pipe is recognised; it is not a failure.
         Err(error) => {
             Err(error.downcast::<io::Error>().map_or_else(anyhow::Error::from_boxed, |error| (*error).into()))
         }
     }
 }
 
-/// The terminal, or the pipes in its place: one conversation.
+/// The channel: one conversation on standard input and output.
 #[derive(Debug)]
 struct Terminal {
     id: ConversationId,
-    /// Whether a person types.
+    /// Whether standard input is a terminal.
     is_terminal: bool,
     mode: OutputMode,
-    /// Whether there are no conversations of others in the store.
+    /// Whether the store contains only this conversation: it is in memory.
     owns_store: bool,
     /// Whether a message was not processed.
     has_failed: AtomicBool,
@@ -120,17 +121,17 @@ impl Channel for Terminal {
     async fn run(&self, inbox: Inbox, stop: CancellationToken) -> Result<(), RunError> {
         let mut session = ChatSession { terminal: self, inbox, buttons: Vec::new() };
         tokio::select! {
-            done = session.run() => Ok(done?),
+            result = session.run() => Ok(result?),
             () = stop.cancelled() => Ok(()),
         }
     }
     fn sink(&self, _: &ConversationId) -> Option<Box<dyn ReplySink>> {
-        Some(self.outlet())
+        Some(self.new_sink())
     }
 }
 
 impl Terminal {
-    fn outlet(&self) -> Box<dyn ReplySink> {
+    fn new_sink(&self) -> Box<dyn ReplySink> {
         match self.mode {
             OutputMode::Terminal => Box::new(TerminalSink::default()),
             OutputMode::Lines => Box::new(PlainTextSink),
@@ -139,11 +140,11 @@ impl Terminal {
     }
 }
 
-/// One run of the terminal.
+/// One run of the channel.
 struct ChatSession<'a> {
     terminal: &'a Terminal,
     inbox: Inbox,
-    /// Those under the newest replies; the user may type their numbers.
+    /// The buttons of the last replies. The user can type their numbers.
     buttons: Vec<Button>,
 }
 
@@ -155,20 +156,20 @@ impl ChatSession<'_> {
         }
         loop {
             if self.terminal.mode == OutputMode::Terminal {
-                terminal::prompt()?;
+                terminal::print_prompt()?;
             }
-            let outlet = |_: &ConversationId, _: &str| self.terminal.outlet();
+            let sink = |_: &ConversationId, _: &str| self.terminal.new_sink();
             let line = tokio::select! {
                 line = input.recv() => line,
-                // The reminders of other conversations are for a server to fire.
-                () = self.inbox.assistant().run_reminders(&outlet), if self.terminal.owns_store => continue,
+                // Only for a store in memory: in a file, reminders of other conversations belong to a server.
+                () = self.inbox.assistant().run_reminders(&sink), if self.terminal.owns_store => continue,
             };
             let Some(line) = line else { break };
             let line = line?;
             if self.terminal.is_terminal && line.trim().is_empty() {
                 continue;
             }
-            let text = if self.terminal.is_terminal { self.choice(line.trim()) } else { line };
+            let text = if self.terminal.is_terminal { self.resolve_button(line.trim()) } else { line };
             match self.send(&text).await {
                 Some(report) => self.finish_turn(&report).await?,
                 None => self.terminal.has_failed.store(true, Ordering::Relaxed),
@@ -180,16 +181,16 @@ impl ChatSession<'_> {
         Ok(())
     }
 
-    /// The payload of the button whose number was typed, else the text.
-    fn choice(&self, text: &str) -> String {
+    /// The payload of the button if the text is the number of one, or else the text.
+    fn resolve_button(&self, text: &str) -> String {
         let number = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
         number.and_then(|index| self.buttons.get(index)).map_or(text, |button| &*button.payload).to_owned()
     }
 
-    /// One turn. `None`: the message was not processed, and the user was told so.
+    /// Runs one turn. `None`: the message was not processed, and an error was printed.
     async fn send(&self, text: &str) -> Option<TurnReport> {
         let message = IncomingMessage::text(self.terminal.id.clone(), text, CHANNEL);
-        match self.inbox.assistant().receive(message, self.terminal.outlet()).await {
+        match self.inbox.assistant().receive(message, self.terminal.new_sink()).await {
             Ok(report) => Some(report),
             Err(error) => {
                 output::status(&format!("the message was not processed: {error} [{}]", error.code()));
@@ -198,6 +199,7 @@ impl ChatSession<'_> {
         }
     }
 
+    /// Prints the errors of the turn, and its buttons or events.
     async fn finish_turn(&mut self, report: &TurnReport) -> io::Result<()> {
         for failure in &report.failures {
             output::status(&format!(
@@ -211,7 +213,7 @@ impl ChatSession<'_> {
             OutputMode::Terminal => {
                 let buttons = report.replies.iter().flat_map(|reply| &reply.reply.buttons);
                 self.buttons = buttons.cloned().collect();
-                terminal::buttons(&self.buttons)
+                terminal::print_buttons(&self.buttons)
             }
             OutputMode::Lines => Ok(()),
             OutputMode::Events => self.print_events(report).await,
@@ -228,12 +230,12 @@ impl ChatSession<'_> {
     }
 }
 
-/// Lines of standard input. A thread of its own reads them: a terminal cannot be waited for in another way.
+/// The lines of standard input. A separate thread reads them, because reading standard input blocks and cannot be cancelled.
 fn read_lines() -> mpsc::Receiver<io::Result<String>> {
     let (send, lines) = mpsc::channel(1);
     std::thread::spawn(move || {
         for line in io::stdin().lock().split(b'\n') {
-            // What is no UTF-8 is shown as such to the assistant; one bad byte must not end the talk.
+            // Invalid UTF-8 is replaced: one wrong byte must not end the chat.
             let line = line.map(|bytes| String::from_utf8_lossy(&bytes).trim_end_matches('\r').to_owned());
             if send.blocking_send(line).is_err() {
                 return;

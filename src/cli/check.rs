@@ -1,25 +1,24 @@
-//! `segue check`: everything that is wrong with a project, at once.
+//! `segue check`: reports all findings of a project at once.
 
 use std::path::Path;
 
 use clap::ValueEnum;
 use segue::{
     actions, environment, limits,
-    project::{Finding, Severity, SourceLocation as At, Texts, did_you_mean, findings_report, named_files},
+    project::{Finding, Severity, SourceLocation, Texts, did_you_mean, findings_report, named_files},
     prompts::PromptSet,
     runtime::{Assistant, AssistantBuilder, LoadError},
 };
 
 use super::{
-    CommandResult, EXIT_FINDINGS, output,
-    project_args::{MODEL_OR_PROMPT_ERROR, ProjectArgs, brought_over, kept_beside},
-    wait,
+    CommandResult, EXIT_FINDINGS, block_on, output,
+    project_args::{MODEL_OR_PROMPT_ERROR, ProjectArgs, describe_import, describe_replacement},
 };
 
-/// How findings are shown.
+/// The output format of a command.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// For people
+    /// Text for people
     Text,
     /// One JSON object
     Json,
@@ -28,8 +27,8 @@ pub(super) enum Format {
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    pub(super) place: ProjectArgs,
-    /// How findings are shown
+    pub(super) project: ProjectArgs,
+    /// The output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
     /// Also fail on warnings
@@ -40,24 +39,24 @@ pub(super) struct Args {
     online: bool,
 }
 
-/// Loads the project, then opens what it would run with, as far as that needs no network.
+/// Loads and analyses the project, and opens its models and prompts. Without `--online` this uses no network.
 pub(super) fn check(args: &Args) -> CommandResult {
-    let loaded = args.place.check()?;
+    let loaded = args.project.check()?;
     let mut findings = loaded.findings;
     findings.extend(unused_templates(&loaded.texts));
     if let Some(project) = loaded.project {
-        findings.extend(args.place.beside(&project).map(|(theirs, ours)| Finding {
+        findings.extend(args.project.replacement_of_foreign_store(&project).map(|(foreign, own)| Finding {
             code: "S0106",
             severity: Severity::Note,
-            place: At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
-            message: kept_beside(&theirs, &ours),
-            help: format!("{}.", brought_over(&theirs)),
+            place: SourceLocation { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
+            message: describe_replacement(&foreign, &own),
+            help: format!("{}.", describe_import(&foreign)),
         }));
-        let builder = AssistantBuilder::new(project.into(), args.place.project.clone());
+        let builder = AssistantBuilder::new(project.into(), args.project.folder.clone());
         findings.extend(builder.unregistered_hooks());
         match builder.build() {
-            Ok(assistant) if args.online => findings.extend(online(&assistant)?),
-            Ok(assistant) => findings.extend(offline(&assistant, &args.place.project)?),
+            Ok(assistant) if args.online => findings.extend(check_services(&assistant)?),
+            Ok(assistant) => findings.extend(check_action_module(&assistant, &args.project.folder)?),
             Err(error) => findings.push(model_finding(&error)),
         }
     }
@@ -68,7 +67,8 @@ pub(super) fn check(args: &Args) -> CommandResult {
     Ok(if findings.iter().any(|finding| fails(&finding)) { EXIT_FINDINGS } else { 0 })
 }
 
-/// A model that has no key here may have one where the project will run, so that is a warning.
+/// The finding for a model or prompt that cannot be opened. For a model it is a warning: an API key that is missing here may be set
+/// where the project runs.
 fn model_finding(error: &LoadError) -> Finding {
     let (severity, file) = match error {
         LoadError::Model { .. } => (Severity::Warning, "endpoints.yml"),
@@ -77,7 +77,7 @@ fn model_finding(error: &LoadError) -> Finding {
     Finding {
         code: MODEL_OR_PROMPT_ERROR,
         severity,
-        place: At { file: file.into(), line: 0, column: 0, width: 1 },
+        place: SourceLocation { file: file.into(), line: 0, column: 0, width: 1 },
         message: error.to_string(),
         help: "The project would not start in the current environment.".to_owned(),
     }
@@ -96,7 +96,7 @@ fn unused_templates(texts: &Texts) -> Vec<Finding> {
         .map(|(path, name)| Finding {
             code: "F0119",
             severity: Severity::Warning,
-            place: At { file: path.as_str().into(), line: 0, column: 0, width: 1 },
+            place: SourceLocation { file: path.as_str().into(), line: 0, column: 0, width: 1 },
             message: "nothing uses this template".to_owned(),
             help: match did_you_mean(name, PromptSet::FILES.iter().copied()) {
                 Some(meant) => format!("Did you mean `{meant}`?"),
@@ -108,34 +108,34 @@ fn unused_templates(texts: &Texts) -> Vec<Finding> {
         .collect()
 }
 
-/// What can be found out on this machine alone: whether a module of actions could be served.
-fn offline(assistant: &Assistant, root: &Path) -> anyhow::Result<Option<Finding>> {
+/// Checks without network access whether Segue can serve the Python module of custom actions, if the project has one.
+fn check_action_module(assistant: &Assistant, root: &Path) -> anyhow::Result<Option<Finding>> {
     let Some(def) = assistant.project().endpoints.action_endpoint.as_ref().filter(|def| def.url.is_none()) else {
         return Ok(None);
     };
-    let around = actions::ActionEnvironment {
+    let dependencies = actions::ActionEnvironment {
         clock: assistant.clock().clone(),
         http: assistant.outbound().clone(),
         directory: root.to_path_buf(),
         environment: environment::all().into(),
     };
-    let trouble = wait(async { Ok(actions::check_python(def, &around).await) })?;
-    let at = At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 };
-    Ok(trouble.map(|trouble| Finding {
+    let problem = block_on(async { Ok(actions::check_python(def, &dependencies).await) })?;
+    let default_place = SourceLocation { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 };
+    Ok(problem.map(|problem| Finding {
         code: "T0603",
         severity: Severity::Warning,
-        place: def.place.clone().unwrap_or(at),
-        message: format!("the action module cannot be served here: {trouble}"),
-        help: "Actions of this project would fail on this machine.".to_owned(),
+        place: def.place.clone().unwrap_or(default_place),
+        message: format!("the action module cannot be served: {problem}"),
+        help: "The custom actions of this project would fail on this machine.".to_owned(),
     }))
 }
 
-/// What the action server says to the actions that the project lists.
-async fn served(assistant: &Assistant) -> Vec<Finding> {
+/// One error for each action of the domain that the action server does not have, or one error if it does not answer.
+async fn check_action_server(assistant: &Assistant) -> Vec<Finding> {
     let Some(served) = assistant.list_server_actions().await else { return Vec::new() };
     let project = assistant.project();
     let place = project.endpoints.action_endpoint.as_ref().and_then(|def| def.place.clone());
-    let place = place.unwrap_or(At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 });
+    let place = place.unwrap_or(SourceLocation { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 });
     let finding = |code, message, help: &str| Finding {
         code,
         severity: Severity::Error,
@@ -151,47 +151,49 @@ async fn served(assistant: &Assistant) -> Vec<Finding> {
         Ok(names) => {
             let listed = project.domain.actions.keys().map(|name| name.as_str());
             let missing =
-                listed.filter(|name| project.response(name).is_none() && !names.iter().any(|has| has == name));
-            let help = "Add it to the action server, correct its name, or take it out of `actions` of the domain.";
+                listed.filter(|name| project.response(name).is_none() && !names.iter().any(|served| served == name));
+            let help = "Add it to the action server, correct its name, or remove it from `actions` of the domain.";
             missing.map(|name| finding("T0602", format!("the action server has no action `{name}`"), help)).collect()
         }
     }
 }
 
 /// One error for each remote agent whose card cannot be fetched.
-fn agents(assistant: &Assistant) -> Vec<Finding> {
-    let lost = assistant.remote_agent_status().into_iter().filter_map(|(name, health)| Some((name, health.reason()?)));
-    lost.map(|(name, reason)| Finding {
-        code: "A0511",
-        severity: Severity::Error,
-        place: assistant.project().agent(&name).map_or_else(
-            || At { file: "sub_agents".into(), line: 0, column: 0, width: 1 },
-            |agent| agent.place.clone(),
-        ),
-        message: format!("the remote agent `{name}` does not answer: {reason}"),
-        help: "Start it, or correct `agent_card` and `auth` of its configuration.".to_owned(),
-    })
-    .collect()
+fn check_remote_agents(assistant: &Assistant) -> Vec<Finding> {
+    let failed =
+        assistant.remote_agent_status().into_iter().filter_map(|(name, health)| Some((name, health.reason()?)));
+    failed
+        .map(|(name, reason)| Finding {
+            code: "A0511",
+            severity: Severity::Error,
+            place: assistant.project().agent(&name).map_or_else(
+                || SourceLocation { file: "sub_agents".into(), line: 0, column: 0, width: 1 },
+                |agent| agent.place.clone(),
+            ),
+            message: format!("the remote agent `{name}` does not answer: {reason}"),
+            help: "Start it, or correct `agent_card` and `auth` of its configuration.".to_owned(),
+        })
+        .collect()
 }
 
-/// One error for each tool server that does not answer.
-fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
-    wait(async {
+/// Connects to the MCP servers, remote agents and the action server. One error for each that does not answer.
+fn check_services(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
+    block_on(async {
         assistant.connect().await;
-        let down = assistant.tool_source_status().into_iter().filter_map(|(name, health)| {
+        let servers = assistant.tool_source_status().into_iter().filter_map(|(name, health)| {
             Some(Finding {
                 code: "T0101",
                 severity: Severity::Error,
-                place: At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
-                message: format!("the tool server `{name}` does not answer: {}", health.reason()?),
+                place: SourceLocation { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
+                message: format!("the MCP server `{name}` does not answer: {}", health.reason()?),
                 help: "Start it, or correct its entry under `mcp_servers`.".to_owned(),
             })
         });
-        let mut down: Vec<Finding> = down.collect();
-        down.extend(served(assistant).await);
-        down.extend(agents(assistant));
+        let mut findings: Vec<Finding> = servers.collect();
+        findings.extend(check_action_server(assistant).await);
+        findings.extend(check_remote_agents(assistant));
         assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
-        Ok(down)
+        Ok(findings)
     })
 }
 

@@ -14,7 +14,7 @@ use super::{CommandResult, EXIT_FINDINGS, check::Format, output, project_args::P
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The store, as in `sqlite:conversations.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -45,8 +45,8 @@ struct Row {
 
 /// Lists the conversations. Works beside a running server.
 pub(super) async fn conversations(args: Args) -> CommandResult {
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
-    let store = args.place.open_existing_store(args.store.as_deref(), &opened.project)?;
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
+    let store = args.project.open_existing_store(args.store.as_deref(), &opened.project)?;
     let mut rows = Vec::new();
     for id in store.conversations(args.limit).await? {
         rows.push(read(&*store, &id).await?);

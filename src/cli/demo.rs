@@ -1,4 +1,4 @@
-//! `segue demo`: MCP servers that come with the binary.
+//! `segue demo`: runs an MCP server that is part of the binary.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,7 +7,7 @@ use segue::demo;
 
 use super::{CommandResult, EXIT_USAGE, output};
 
-/// The demonstrations.
+/// The available servers.
 #[derive(Clone, Copy, ValueEnum)]
 enum DemoServer {
     /// Timetable and bookings of Northwater Ferries
@@ -16,33 +16,33 @@ enum DemoServer {
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// DemoServer one
+    /// The server
     #[arg(value_enum)]
-    which: DemoServer,
+    server: DemoServer,
     /// The file with the bookings
-    #[arg(long, value_name = "FILE", default_value = demo::DATA)]
+    #[arg(long, value_name = "FILE", default_value = demo::DEFAULT_DATA_FILE)]
     data: PathBuf,
-    /// Keep bookings in memory alone, for tests
-    #[arg(long)]
-    forget: bool,
-    /// How long every tool waits before it answers, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 0)]
-    slow: u64,
-    /// The day that counts as today, as in 2026-07-01
+    /// Keep bookings in memory only
+    #[arg(long = "forget")]
+    in_memory: bool,
+    /// The delay of every tool call, in milliseconds
+    #[arg(long = "slow", value_name = "MS", default_value_t = 0)]
+    delay_ms: u64,
+    /// The current date of the server, such as 2026-07-01; the date of this machine unless set
     #[arg(long, value_name = "DATE")]
     today: Option<String>,
 }
 
-/// Serves until the client hangs up.
+/// Serves until the client closes the connection.
 pub(super) async fn demo(args: Args) -> CommandResult {
-    let Args { which: DemoServer::Ferries, data, forget, slow, today } = args;
+    let Args { server: DemoServer::Ferries, data, in_memory, delay_ms, today } = args;
     let today = match today.map(|day| day.parse()).transpose() {
         Ok(today) => today,
         Err(_) => {
-            output::status("--today: expected a day such as 2026-07-01");
+            output::status("--today: expected a date such as 2026-07-01");
             return Ok(EXIT_USAGE);
         }
     };
-    demo::serve(demo::Options { data: Some(data), forget, slow: Duration::from_millis(slow), today }).await?;
+    demo::serve(demo::Options { data: Some(data), in_memory, delay: Duration::from_millis(delay_ms), today }).await?;
     Ok(0)
 }

@@ -1,4 +1,4 @@
-//! `segue doctor`: what is stuck in a store, and ending it.
+//! `segue doctor`: lists stuck and damaged conversations of a store, closes open turns, and deletes conversations.
 
 use std::fmt::Write as _;
 
@@ -21,11 +21,11 @@ use super::{
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
-    what: What,
+    command: DoctorCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum DoctorCommand {
     /// List conversations with open turns, undelivered replies or damage; works while a server runs
     List(List),
     /// End the open turns of a conversation with one message to the user, without another attempt
@@ -37,7 +37,7 @@ enum What {
 #[derive(clap::Args)]
 struct List {
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The store, as in `sqlite:conversations.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -51,7 +51,7 @@ struct Close {
     /// The conversation
     id: String,
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// Only this turn
     #[arg(long, value_name = "N")]
     turn: Option<u64>,
@@ -65,47 +65,48 @@ struct Erase {
     /// The conversation
     id: String,
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The store, as in `sqlite:conversations.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }
 
 pub(super) async fn doctor(args: Args) -> CommandResult {
-    match args.what {
-        What::List(args) => list(args).await,
-        What::Close(args) => close(args).await,
-        What::Erase(args) => erase(args).await,
+    match args.command {
+        DoctorCommand::List(args) => list(args).await,
+        DoctorCommand::Close(args) => close(args).await,
+        DoctorCommand::Erase(args) => erase(args).await,
     }
 }
 
-/// An assistant that lets nothing out, on a store that nobody else writes to. `None`: the project has errors, and they were shown.
-fn opened(place: &ProjectArgs, store: Option<&str>) -> anyhow::Result<Option<Assistant>> {
-    let Some(opened) = place.open()? else { return Ok(None) };
-    let store = store::open(&place.existing_location(store, &opened.project)?)?;
+/// Opens the store for writing, with an assistant that calls no external service. Fails if another process writes to the store.
+/// `None`: the project has errors, which are printed.
+fn open_for_writing(project: &ProjectArgs, store: Option<&str>) -> anyhow::Result<Option<Assistant>> {
+    let Some(opened) = project.open()? else { return Ok(None) };
+    let store = store::open(&project.existing_location(store, &opened.project)?)?;
     Ok(Some(opened.builder.store(store).offline().build().map_err(describe_build_error)?))
 }
 
 async fn close(args: Close) -> CommandResult {
-    let Some(assistant) = opened(&args.place, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
+    let Some(assistant) = open_for_writing(&args.project, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
     let id = ConversationId::from(args.id.as_str());
-    let mut open = assistant.store().unfinished_turns(&id).await?;
-    open.retain(|open| args.turn.is_none_or(|turn| open.turn.0 == turn));
+    let mut turns = assistant.store().unfinished_turns(&id).await?;
+    turns.retain(|open| args.turn.is_none_or(|turn| open.turn.0 == turn));
     let mut code = 0;
-    if open.is_empty() {
-        let which = args.turn.map_or("no open turn".to_owned(), |turn| format!("no open turn {turn}"));
+    if turns.is_empty() {
+        let missing = args.turn.map_or("no open turn".to_owned(), |turn| format!("no open turn {turn}"));
         output::status(&format!(
-            "the conversation {} has {which}; `segue doctor list` shows what is open",
-            line(&args.id)
+            "the conversation {} has {missing}; `segue doctor list` shows open turns",
+            single_line(&args.id)
         ));
         code = EXIT_USAGE;
     }
-    for open in open {
+    for open in turns {
         match assistant.close_turn(&id, open.turn).await {
             Ok(report) => {
-                let said = report.replies.iter().filter_map(|reply| reply.reply.text.as_deref());
-                let said: Vec<_> = said.map(line).collect();
-                output::println(&format!("turn {} is closed; the user receives: {}", open.turn.0, said.join(" ")))?;
+                let texts = report.replies.iter().filter_map(|reply| reply.reply.text.as_deref());
+                let texts: Vec<_> = texts.map(single_line).collect();
+                output::println(&format!("turn {} is closed; the user receives: {}", open.turn.0, texts.join(" ")))?;
             }
             Err(error) => {
                 output::status(&format!("turn {} could not be closed: {error} [{}]", open.turn.0, error.code()));
@@ -119,39 +120,39 @@ async fn close(args: Close) -> CommandResult {
 }
 
 async fn erase(args: Erase) -> CommandResult {
-    let Some(assistant) = opened(&args.place, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
+    let Some(assistant) = open_for_writing(&args.project, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
     let id = ConversationId::from(args.id.as_str());
     let store = assistant.store();
-    // One that cannot be read is there.
-    let is_there = match (store.load(&id).await, store.unfinished_turns(&id).await) {
+    // A damaged conversation exists, too.
+    let exists = match (store.load(&id).await, store.unfinished_turns(&id).await) {
         (Err(StoreError::Corrupt { .. }), _) | (_, Err(StoreError::Corrupt { .. })) => true,
         (loaded, open) => loaded?.version.0 > 0 || !open?.is_empty(),
     };
-    if is_there {
+    if exists {
         assistant.erase(&id).await?;
-        output::println(&format!("conversation {} was deleted", line(&args.id)))?;
+        output::println(&format!("conversation {} was deleted", single_line(&args.id)))?;
     } else {
-        output::status(&format!("there is no conversation {}", line(&args.id)));
+        output::status(&format!("there is no conversation {}", single_line(&args.id)));
     }
     assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
-    Ok(if is_there { 0 } else { EXIT_USAGE })
+    Ok(if exists { 0 } else { EXIT_USAGE })
 }
 
 async fn list(args: List) -> CommandResult {
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
-    let store = args.place.open_existing_store(args.store.as_deref(), &opened.project)?;
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
+    let store = args.project.open_existing_store(args.store.as_deref(), &opened.project)?;
     let problems = store.problems().await?;
     let now = SystemClock.now();
     match args.format {
         Format::Json => {
-            let all: Vec<_> = problems.iter().map(|problem| told(problem, now)).collect();
+            let all: Vec<_> = problems.iter().map(|problem| problem_json(problem, now)).collect();
             output::println(&json!({"conversations": all}).to_string())?;
         }
         Format::Text if problems.is_empty() => {
             output::println("no conversation has open turns, undelivered replies or damage")?;
         }
         Format::Text => {
-            output::print(&problems.iter().map(|problem| text(problem, now)).collect::<String>())?;
+            output::print(&problems.iter().map(|problem| format_problem(problem, now)).collect::<String>())?;
             let (count, open) =
                 (problems.len(), problems.iter().map(|problem| problem.unfinished_turns.len()).sum::<usize>());
             output::status(&format!("{count} conversations, with {open} open turns"));
@@ -165,7 +166,7 @@ fn age(open: &UnfinishedTurnSummary, now: Timestamp) -> i64 {
     now.since(open.at).max(0) / 1_000_000
 }
 
-fn told(problem: &ConversationProblem, now: Timestamp) -> serde_json::Value {
+fn problem_json(problem: &ConversationProblem, now: Timestamp) -> serde_json::Value {
     let open = problem.unfinished_turns.iter();
     let open: Vec<_> = open.map(|turn| {
         json!({"turn": turn.turn, "accepted": turn.at, "age_seconds": age(turn, now), "attempts": turn.attempts})
@@ -178,39 +179,39 @@ fn told(problem: &ConversationProblem, now: Timestamp) -> serde_json::Value {
     })
 }
 
-fn text(problem: &ConversationProblem, now: Timestamp) -> String {
-    let mut text = format!("{}\n", line(problem.conversation.as_str()));
+fn format_problem(problem: &ConversationProblem, now: Timestamp) -> String {
+    let mut text = format!("{}\n", single_line(problem.conversation.as_str()));
     for open in &problem.unfinished_turns {
         let since = open.at.to_utc().format("%Y-%m-%d %H:%M:%S");
         let _ = writeln!(
             text,
             "  turn {}: open since {since} UTC ({}){}",
             open.turn.0,
-            span(age(open, now)),
-            tries(open.attempts)
+            format_age(age(open, now)),
+            format_attempts(open.attempts)
         );
     }
     if problem.pending_replies > 0 {
         let _ = writeln!(text, "  {} replies are not delivered", problem.pending_replies);
     }
     if let Some(damage) = &problem.corruption {
-        let _ = writeln!(text, "  cannot be read: {}", line(damage));
+        let _ = writeln!(text, "  cannot be read: {}", single_line(damage));
     }
     text
 }
 
-/// How often a turn was tried, where that says something.
-fn tries(attempts: u32) -> String {
+/// The number of attempts of a turn; empty for one.
+fn format_attempts(attempts: u32) -> String {
     if attempts > 1 { format!(", tried {attempts} times") } else { String::new() }
 }
 
-/// Text of others on one line.
-fn line(text: &str) -> String {
+/// Text of a user or model on one line, without control characters.
+fn single_line(text: &str) -> String {
     output::strip_control_characters(text).replace(['\n', '\t'], " ")
 }
 
-/// A span of time as people say it.
-fn span(seconds: i64) -> String {
+/// A duration in a suitable unit.
+fn format_age(seconds: i64) -> String {
     match seconds {
         ..120 => format!("{seconds} s"),
         120..7200 => format!("{} min", seconds / 60),

@@ -1,4 +1,4 @@
-//! `segue explain`: the pages of error codes, which are part of the binary.
+//! `segue explain`: prints the pages of error codes. They are embedded in the binary.
 
 use rust_embed::RustEmbed;
 
@@ -10,13 +10,13 @@ struct Pages;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The code, such as F0203; without one, all are listed
+    /// The code, such as F0203; without one, all codes are listed
     code: Option<String>,
 }
 
 /// Prints a page, or the list.
 pub(super) fn explain(args: &Args) -> CommandResult {
-    let Some(asked) = &args.code else {
+    let Some(code) = &args.code else {
         let mut codes: Vec<String> = Pages::iter()
             .filter_map(|name| name.strip_suffix(".md").map(str::to_owned))
             .filter(|name| name != "README")
@@ -28,14 +28,14 @@ pub(super) fn explain(args: &Args) -> CommandResult {
         output::print(&titles.collect::<String>())?;
         return Ok(0);
     };
-    let code = asked.trim().trim_matches(['[', ']']).to_uppercase();
+    let code = code.trim().trim_matches(['[', ']']).to_uppercase();
     match page(&code) {
         Some(page) => {
             output::print(&page)?;
             Ok(0)
         }
         None => {
-            output::status(&format!("no code {code} is known; `segue explain` lists all"));
+            output::status(&format!("unknown code {code}; `segue explain` lists all codes"));
             Ok(EXIT_USAGE)
         }
     }

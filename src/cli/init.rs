@@ -1,4 +1,4 @@
-//! `segue init`: a new project that runs at once, written from files that are part of the binary.
+//! `segue init`: writes a new project that can run immediately. The files of the templates are embedded in the binary.
 
 use std::{borrow::Cow, fs, io::Write as _, path::Path, path::PathBuf};
 
@@ -8,7 +8,7 @@ use rust_embed::RustEmbed;
 
 use super::{CommandResult, output};
 
-/// The starter's folder below `flows/`.
+/// The flows, domain, agents, script and tests of the starter assistant. [`Template::files`] adds its other files.
 #[derive(RustEmbed)]
 #[folder = "flows/ferries/"]
 struct Ferries;
@@ -21,7 +21,7 @@ struct Blank;
 #[folder = "examples/projects/agents/"]
 struct Agents;
 
-/// How a coding agent builds and tests an assistant.
+/// Instructions for coding agents: how to build and test an assistant.
 const SKILL: &[u8] = include_bytes!("../../skills/segue/SKILL.md");
 
 /// What the new project contains.
@@ -43,21 +43,21 @@ pub(super) struct Args {
     /// What the project contains
     #[arg(long, value_enum, default_value = "blank")]
     template: Template,
-    /// Adds a skill for coding agents: `skills/segue/SKILL.md`
+    /// Add a skill for coding agents: `skills/segue/SKILL.md`
     #[arg(long)]
     skill: bool,
 }
 
-/// Writes the project. Nothing is overwritten: a file that exists already is an error before the first write.
+/// Writes the project. If one of the files exists already, nothing is written.
 pub(super) fn init(args: &Args) -> CommandResult {
     let mut files = args.template.files();
     if args.skill {
         files.push(("skills/segue/SKILL.md".to_owned(), Cow::Borrowed(SKILL)));
     }
-    // Many new folders contain a `.gitignore` already.
+    // A new repository often contains a `.gitignore` already. It is kept.
     files.retain(|(path, _)| path != ".gitignore" || args.dir.join(path).symlink_metadata().is_err());
     for (path, _) in &files {
-        // A link that leads nowhere is a file of somebody else, too: it is not written through.
+        // `symlink_metadata` also finds dangling links: writing would create their target.
         if args.dir.join(path).symlink_metadata().is_ok() {
             bail!("{} exists already; choose an empty folder (nothing was written)", args.dir.join(path).display());
         }
@@ -65,22 +65,23 @@ pub(super) fn init(args: &Args) -> CommandResult {
     for (path, text) in &files {
         write(&args.dir.join(path), text)?;
     }
-    output::println(&format!("{} files in {}", files.len(), args.dir.display()))?;
-    output::println(&format!("talk to it: segue chat {}", args.dir.display()))?;
+    let folder = args.dir.display();
+    output::println(&format!("Created {} files in {folder}", files.len()))?;
+    output::println(&format!("Next: segue chat {folder}"))?;
     Ok(0)
 }
 
 fn write(path: &Path, text: &[u8]) -> anyhow::Result<()> {
-    let shown = || format!("{} cannot be written", path.display());
+    let message = || format!("{} cannot be written", path.display());
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).with_context(shown)?;
+        fs::create_dir_all(folder).with_context(message)?;
     }
-    let mut file = fs::File::create_new(path).with_context(shown)?;
-    file.write_all(text).with_context(shown)
+    let mut file = fs::File::create_new(path).with_context(message)?;
+    file.write_all(text).with_context(message)
 }
 
 impl Template {
-    /// All files, by path from the new project's folder.
+    /// All files of the template: the path relative to the folder of the new project, and the content.
     fn files(self) -> Vec<(String, Cow<'static, [u8]>)> {
         let mut files = match self {
             Self::Blank => embedded::<Blank>(""),

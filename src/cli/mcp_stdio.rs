@@ -1,4 +1,4 @@
-//! `segue mcp`: the assistant as an MCP server for one host, on standard input and output.
+//! `segue mcp`: serves the assistant to one MCP client, over standard input and output.
 
 use std::convert::Infallible;
 
@@ -14,7 +14,7 @@ use segue::{
 
 use super::{
     CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE,
-    logging::log,
+    logging::init_logging,
     output,
     project_args::{ProjectArgs, describe_build_error},
     stop_on_signal,
@@ -24,19 +24,19 @@ use super::{
 #[group(skip)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: ProjectArgs,
-    /// Where the talks are kept: `memory`, or a file as in `sqlite:talks.db`
+    project: ProjectArgs,
+    /// The store: `memory`, or a file as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
-    /// Put questions to the person behind the host, where the host can ask; also `mcp: {elicitation: true}` in credentials.yml
-    #[arg(long)]
-    elicit: bool,
+    /// Ask the user with elicitation requests, if the client supports them; as `mcp: {elicitation: true}` in credentials.yml
+    #[arg(long = "elicit")]
+    elicitation: bool,
 }
 
-/// Nothing but the protocol goes to standard output.
+/// Serves until the client closes the connection or the process gets a signal. Standard output contains only messages of the protocol.
 pub(super) async fn serve(args: Args) -> CommandResult {
-    log("warn")?;
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    init_logging("warn")?;
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     opened.warn_about_scripted_models();
     let entry = opened.project.credentials.get(NAME).cloned().unwrap_or_default();
     let mut settings = match McpServerSettings::new(&entry, &opened.project) {
@@ -46,7 +46,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
             return Ok(EXIT_USAGE);
         }
     };
-    settings.elicits |= args.elicit;
+    settings.elicits |= args.elicitation;
     let location = StoreLocation::parse(&args.store)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
@@ -56,17 +56,17 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         );
     }
     let channel = McpServerChannel::new(settings).over_stdio();
-    let served = {
+    let result = {
         tokio::select! {
-            served = channel.run(Inbox::new(assistant.clone(), NAME), stop_on_signal()) => served,
-            // The reminders of other conversations are for a server to fire.
+            result = channel.run(Inbox::new(assistant.clone(), NAME), stop_on_signal()) => result,
+            // Only for a store in memory: in a file, reminders of other conversations belong to a server.
             () = assistant.run_reminders(&|_, _| Box::new(OutboxSink)), if location == StoreLocation::Memory => Ok(()),
-            // Sources connect while the host is served already; a call that needs one waits for it.
-            never = connected(&assistant) => match never {},
+            // Tool servers connect while the client is served already; a call that needs one waits for it.
+            never = connect(&assistant) => match never {},
         }
     };
     assistant.close(limits::DRAIN_TIMEOUT).await;
-    match served {
+    match result {
         Ok(()) => Ok(0),
         Err(problem) => {
             output::status(&problem.to_string());
@@ -75,8 +75,8 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     }
 }
 
-/// Connects to every source, and stays.
-async fn connected(assistant: &Assistant) -> Infallible {
+/// Connects to all tool servers. Never returns, so that it does not end the serving.
+async fn connect(assistant: &Assistant) -> Infallible {
     assistant.connect().await;
     std::future::pending().await
 }

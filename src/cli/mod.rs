@@ -1,7 +1,7 @@
-//! The doorway: the commands.
+//! The command line of `segue`.
 //!
-//! Entry: [`run`], one match. A command reads its arguments, calls the library and says what came of it; it holds nothing
-//! that a user of the library would miss. Standard output carries results alone, everything else goes to standard error.
+//! [`run`] parses the arguments and calls the command. A command calls the library and prints the results; it contains no logic that
+//! a user of the library would need. Results go to standard output, everything else to standard error.
 
 mod backup;
 mod chat;
@@ -36,11 +36,11 @@ use clap::{Parser, Subcommand};
 use segue::{runtime::ReplayError, server, store::StoreError};
 use tokio_util::sync::CancellationToken;
 
-/// Findings, failed tests, a replay that differs.
+/// Exit code: the project has findings, a test failed, or a replay differs.
 pub(crate) const EXIT_FINDINGS: u8 = 1;
-/// The command line makes no sense.
+/// Exit code: the command line is wrong, or names something that does not exist.
 pub(crate) const EXIT_USAGE: u8 = 2;
-/// A file, a server or a port is missing.
+/// Exit code: the command could not run; for example, a file or a server is not available.
 pub(crate) const EXIT_ERROR: u8 = 3;
 
 /// Conversational assistants from CALM projects: flows, agents and tools in one binary.
@@ -53,11 +53,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Create a project that runs at once
+    /// Create a project that can run immediately
     Init(init::Args),
-    /// Load a project and report everything that is wrong with it
+    /// Report all errors and warnings of a project
     Check(check::Args),
-    /// Draw flows as Mermaid, DOT or SVG
+    /// Draw flows as Mermaid or DOT
     Graph(graph::Args),
     /// Chat with the assistant in the terminal; piped input is one message per line
     Chat(chat::Args),
@@ -71,9 +71,9 @@ enum Command {
     Trace(trace::Args),
     /// Replay a stored conversation and compare every event
     Replay(replay::Args),
-    /// Import conversations from another tracker store
+    /// Import conversations from a tracker store of Rasa or a file of events
     Import(import::Args),
-    /// Find stuck turns in a store, and end them
+    /// Find stuck turns and damaged conversations in a store, and close or delete them
     Doctor(doctor::Args),
     /// Copy a store while it is in use
     Backup(backup::Args),
@@ -95,38 +95,39 @@ enum Command {
     /// Run the MCP server of the starter assistant over stdio
     #[cfg(feature = "mcp")]
     Demo(demo::Args),
-    /// Anything else: some names are known from unknown_command
+    /// Any other name: [`rasa_compat::unknown_command`] explains commands of Rasa and suggests similar ones
     #[command(external_subcommand)]
     External(Vec<String>),
 }
 
-/// Deeply nested conditions and templates are walked on the stack; the main thread of some systems has 1 MiB.
+/// The stack size of threads in bytes. Nested conditions and templates are processed recursively, and the main thread of some
+/// systems has a stack of only 1 MiB.
 pub(crate) const STACK_SIZE: usize = 16 * 1024 * 1024;
 
-/// Reads the command line and does it.
+/// Parses the command line and runs the command.
 pub(crate) fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are errors to clap, and fine.
+            // clap reports `--help` and `--version` as errors; they go to standard output and succeed.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
         }
     };
-    let done = match cli.command {
+    let result = match cli.command {
         Command::Init(args) => init::init(&args),
         Command::Check(args) => check::check(&args),
         Command::Graph(args) => graph::graph(args),
-        Command::Chat(args) => wait(chat::chat(args)),
-        Command::Run(args) => wait(run::serve(args)),
-        Command::Test(args) => wait(test::test(args)),
-        Command::Conversations(args) => wait(conversations::conversations(args)),
-        Command::Trace(args) => wait(trace::trace(args)),
-        Command::Replay(args) => wait(replay::replay(args)),
+        Command::Chat(args) => block_on(chat::chat(args)),
+        Command::Run(args) => block_on(run::serve(args)),
+        Command::Test(args) => block_on(test::test(args)),
+        Command::Conversations(args) => block_on(conversations::conversations(args)),
+        Command::Trace(args) => block_on(trace::trace(args)),
+        Command::Replay(args) => block_on(replay::replay(args)),
         Command::Schema(args) => schema::schema(&args),
         Command::Explain(args) => explain::explain(&args),
-        Command::Import(args) => wait(import::import(args)),
-        Command::Doctor(args) => wait(doctor::doctor(args)),
+        Command::Import(args) => block_on(import::import(args)),
+        Command::Doctor(args) => block_on(doctor::doctor(args)),
         Command::Backup(args) => backup::backup(&args),
         Command::Train(args) => rasa_compat::train(args),
         Command::Shell(args) => rasa_compat::shell(args),
@@ -134,16 +135,16 @@ pub(crate) fn run() -> ExitCode {
         Command::Data(args) => rasa_compat::data(args),
         Command::External(words) => rasa_compat::unknown_command(&words),
         #[cfg(feature = "mcp")]
-        Command::Demo(args) => wait(demo::demo(args)),
+        Command::Demo(args) => block_on(demo::demo(args)),
         #[cfg(feature = "mcp")]
-        Command::Mcp(args) => wait(mcp::mcp(args)),
+        Command::Mcp(args) => block_on(mcp::mcp(args)),
     };
-    match done {
+    match result {
         Ok(code) => ExitCode::from(code),
-        // The reader of the output has closed it, `head` for instance.
+        // The reader of standard output, such as `head`, has closed it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let code = code(&error).map(|code| format!(" [{code}]")).unwrap_or_default();
+            let code = error_code(&error).map(|code| format!(" [{code}]")).unwrap_or_default();
             output::status(&format!("{error:#}{code}"));
             ExitCode::from(EXIT_ERROR)
         }
@@ -153,29 +154,29 @@ pub(crate) fn run() -> ExitCode {
 /// The exit code of a command; an error is [`EXIT_ERROR`].
 type CommandResult = anyhow::Result<u8>;
 
-/// Does what has to be waited for.
-fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+/// Runs an asynchronous command on a new Tokio runtime.
+fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     segue::http::install_tls();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK_SIZE).build()?;
-    let done = runtime.block_on(command);
-    // A thread that reads the terminal cannot be interrupted; nothing else is left to wait for.
+    let result = runtime.block_on(command);
+    // Do not wait for other threads: one that reads the terminal cannot be interrupted.
     runtime.shutdown_background();
-    done
+    result
 }
 
-/// A token that is cancelled when the process is asked to end.
+/// A token that is cancelled when the process gets a signal to shut down; see [`server::shutdown_signal`].
 fn stop_on_signal() -> CancellationToken {
     let stop = CancellationToken::new();
-    let asked = stop.clone();
+    let cancelled = stop.clone();
     tokio::spawn(async move {
         server::shutdown_signal().await;
-        asked.cancel();
+        cancelled.cancel();
     });
     stop
 }
 
-/// The code that `segue explain` knows, of errors that have one.
-fn code(error: &anyhow::Error) -> Option<&'static str> {
+/// The error code, for `segue explain`, of an error that has one.
+fn error_code(error: &anyhow::Error) -> Option<&'static str> {
     let store = error.downcast_ref::<StoreError>().map(StoreError::code);
     store.or_else(|| error.downcast_ref::<ReplayError>().map(ReplayError::code))
 }
@@ -189,7 +190,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_command_line_makes_sense() {
+    fn the_definition_of_the_command_line_is_valid() {
         super::Cli::command().debug_assert();
     }
 }

@@ -1,18 +1,19 @@
-//! The two ways out: results on standard output, everything else on standard error. What moves a cursor leaves by neither.
+//! Output: results on standard output, everything else on standard error. Callers remove control characters from text that users,
+//! models or tools wrote; see [`strip_control_characters`].
 
 use std::{
     borrow::Cow,
     io::{self, Write},
 };
 
-/// Writes text as it is, at once.
+/// Writes text unchanged to standard output, and flushes it.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
-/// Writes one line, at once.
+/// Writes one line to standard output, and flushes it.
 pub(crate) fn println(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -20,20 +21,21 @@ pub(crate) fn println(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Says something about the work, on standard error. Lost when nobody listens.
+/// Writes a status message to standard error, without control characters. Errors of writing are ignored.
 pub(crate) fn status(text: &str) {
     let _ = writeln!(io::stderr().lock(), "segue: {}", strip_control_characters(text));
 }
 
-/// Writes text as it is to standard error. Lost when nobody listens.
+/// Writes text unchanged to standard error. Errors of writing are ignored.
 pub(crate) fn eprint(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Text of others made safe for a terminal: line breaks and tabs stay, every other control character goes.
+/// Removes control characters except line feeds and tabs. Text that users, models or tools wrote could otherwise send escape
+/// sequences to the terminal.
 pub(crate) fn strip_control_characters(text: &str) -> Cow<'_, str> {
-    let moves = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if text.contains(moves) { Cow::Owned(text.replace(moves, "")) } else { Cow::Borrowed(text) }
+    let is_removed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if text.contains(is_removed) { Cow::Owned(text.replace(is_removed, "")) } else { Cow::Borrowed(text) }
 }
 
 #[cfg(test)]
@@ -41,7 +43,7 @@ mod tests {
     use super::strip_control_characters;
 
     #[test]
-    fn what_moves_the_cursor_is_taken_out() {
+    fn control_characters_are_stripped() {
         assert_eq!(strip_control_characters("a\tb\nc"), "a\tb\nc");
         assert_eq!(strip_control_characters("a\u{1b}[2Jb\r\u{9b}c"), "a[2Jbc");
     }

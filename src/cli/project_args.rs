@@ -1,4 +1,4 @@
-//! DemoServer project, and where its parts and its conversations are.
+//! The arguments that select a project, the paths of its files, and its store.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,38 +15,38 @@ use segue::{
 
 use super::output;
 
-/// The project of a command.
+/// The project of a command, with its arguments resolved.
 pub(super) struct ProjectArgs {
-    /// The project's folder.
-    pub(super) project: PathBuf,
-    pub(super) parts: ProjectPaths,
+    /// The folder of the project.
+    pub(super) folder: PathBuf,
+    pub(super) paths: ProjectPaths,
 }
 
-/// The same as it is written on the command line.
+/// The arguments as parsed by clap.
 #[derive(clap::Args)]
-struct Written {
+struct ParsedArgs {
     /// The project's folder
     #[arg(default_value = ".")]
     project: PathBuf,
     #[command(flatten)]
-    parts: ProjectPaths,
+    paths: ProjectPaths,
 }
 
-impl From<Written> for ProjectArgs {
-    fn from(Written { mut project, mut parts }: Written) -> Self {
-        // `--data flows mine`: an option that takes several values takes the project's folder too.
-        for given in [&mut parts.data, &mut parts.domain] {
-            if project.as_os_str() == "." && given.len() > 1 && given.last().is_some_and(|last| is_project(last)) {
-                project = given.pop().unwrap_or(project);
+impl From<ParsedArgs> for ProjectArgs {
+    fn from(ParsedArgs { project: mut folder, mut paths }: ParsedArgs) -> Self {
+        // In `--data flows my-project`, clap takes the folder of the project as a second value of the option.
+        for values in [&mut paths.data, &mut paths.domain] {
+            if folder.as_os_str() == "." && values.len() > 1 && values.last().is_some_and(|last| is_project(last)) {
+                folder = values.pop().unwrap_or(folder);
             }
         }
-        Self { project, parts }
+        Self { folder, paths }
     }
 }
 
 impl FromArgMatches for ProjectArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Written::from_arg_matches(matches).map(Self::from)
+        ParsedArgs::from_arg_matches(matches).map(Self::from)
     }
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
@@ -56,19 +56,19 @@ impl FromArgMatches for ProjectArgs {
 
 impl clap::Args for ProjectArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
-        Written::augment_args(command)
+        ParsedArgs::augment_args(command)
     }
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Written::augment_args_for_update(command)
+        ParsedArgs::augment_args_for_update(command)
     }
 }
 
-/// Whether a folder is a project's.
+/// Whether a folder contains a project: a `config.yml`.
 pub(super) fn is_project(folder: &Path) -> bool {
     folder.join("config.yml").is_file()
 }
 
-/// Other places than the usual ones.
+/// Paths of project files, if they differ from the defaults.
 #[derive(Clone, clap::Args)]
 pub(super) struct ProjectPaths {
     /// Instead of config.yml; relative to the project's folder
@@ -92,66 +92,66 @@ pub(super) struct ProjectPaths {
 }
 
 impl ProjectArgs {
-    /// Reads the project.
-    fn read(&self) -> anyhow::Result<LoadedProject> {
-        project::load(&self.project, &self.places()).map_err(|error| self.unreadable(&error))
+    /// Loads the project.
+    fn load(&self) -> anyhow::Result<LoadedProject> {
+        project::load(&self.folder, &self.places()).map_err(|error| self.unreadable(&error))
     }
 
-    /// Reads the project and finds everything that is wrong with it.
+    /// Loads the project and analyses its flows: all findings, not only those of loading.
     pub(super) fn check(&self) -> anyhow::Result<LoadedProject> {
-        project::check(&self.project, &self.places()).map_err(|error| self.unreadable(&error))
+        project::check(&self.folder, &self.places()).map_err(|error| self.unreadable(&error))
     }
 
     fn unreadable(&self, error: &std::io::Error) -> anyhow::Error {
         anyhow!(
             "cannot read the project folder {}: {error}; pass another folder, or create a project with `segue init`",
-            self.project.display()
+            self.folder.display()
         )
     }
 
-    /// Where the parts are.
+    /// The paths of the project files.
     pub(super) fn places(&self) -> Places {
-        let parts = &self.parts;
+        let paths = &self.paths;
         Places {
-            config: parts.config.clone(),
-            domain: parts.domain.clone(),
-            data: parts.data.clone(),
-            endpoints: parts.endpoints.clone(),
-            credentials: parts.credentials.clone(),
-            sub_agents: parts.sub_agents.clone(),
+            config: paths.config.clone(),
+            domain: paths.domain.clone(),
+            data: paths.data.clone(),
+            endpoints: paths.endpoints.clone(),
+            credentials: paths.credentials.clone(),
+            sub_agents: paths.sub_agents.clone(),
             channels: Vec::new(),
         }
     }
 
-    /// The project, ready to be given parts. `None`: it has errors, and they were shown.
+    /// Loads the project for running it. `None`: it has errors, which are printed.
     pub(super) fn open(&self) -> anyhow::Result<Option<OpenProject>> {
-        Ok(match self.opened()? {
+        Ok(match self.try_open()? {
             Ok(opened) => Some(opened),
             Err((errors, texts)) => {
                 output::eprint(&findings_report::all(&errors, &texts));
-                output::status("the project has errors; `segue explain CODE` explains one");
+                output::status("the project has errors; `segue explain CODE` explains an error");
                 None
             }
         })
     }
 
-    /// The same; the caller shows the errors.
-    pub(super) fn opened(&self) -> anyhow::Result<Result<OpenProject, (Vec<Finding>, Texts)>> {
-        let loaded = self.read()?;
+    /// Like [`open`](Self::open), but returns the errors instead of printing them.
+    pub(super) fn try_open(&self) -> anyhow::Result<Result<OpenProject, (Vec<Finding>, Texts)>> {
+        let loaded = self.load()?;
         let findings = &loaded.findings;
         let errors: Vec<_> = findings.iter().filter(|f| f.severity == Severity::Error).cloned().collect();
         let Some(project) = loaded.project.filter(|_| errors.is_empty()) else {
             return Ok(Err((errors, loaded.texts)));
         };
-        self.count_warnings();
+        self.report_warnings();
         let project = Arc::new(project);
-        let builder = AssistantBuilder::new(project.clone(), self.project.clone());
+        let builder = AssistantBuilder::new(project.clone(), self.folder.clone());
         Ok(Ok(OpenProject { project, builder }))
     }
 
-    /// Says how many warnings there are. The analysis of a large project takes longer than a start, so nobody waits for it.
-    fn count_warnings(&self) {
-        let (root, places) = (self.project.clone(), self.places());
+    /// Prints the number of warnings, from another thread: the analysis of a large project takes longer than starting it.
+    fn report_warnings(&self) {
+        let (root, places) = (self.folder.clone(), self.places());
         std::thread::spawn(move || {
             let Ok(checked) = project::check(&root, &places) else { return };
             let warnings = checked.findings.iter().filter(|f| f.severity == Severity::Warning).count();
@@ -161,22 +161,23 @@ impl ProjectArgs {
         });
     }
 
-    /// Where the conversations are: what was asked for, else what `endpoints.yml` says, else the usual file. Where
-    /// `endpoints.yml` names the database of another program, a file beside it.
-    pub(super) fn location(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<StoreLocation> {
-        if let Some(asked) = asked {
-            return Ok(StoreLocation::parse(asked)?);
+    /// The location of the store: `url` if it is set, or else `tracker_store` of `endpoints.yml`, or else the default file. If
+    /// `tracker_store` is a database of another program, it is a file next to that, and a message is printed.
+    pub(super) fn location(&self, url: Option<&str>, project: &Project) -> anyhow::Result<StoreLocation> {
+        if let Some(url) = url {
+            return Ok(StoreLocation::parse(url)?);
         }
-        if let Some((theirs, ours)) = self.beside(project) {
-            output::status(&format!("{}; {}", kept_beside(&theirs, &ours), brought_over(&theirs)));
-            return Ok(ours);
+        if let Some((foreign, own)) = self.replacement_of_foreign_store(project) {
+            let (replaced, import) = (describe_replacement(&foreign, &own), describe_import(&foreign));
+            output::status(&format!("{replaced}; {import}"));
+            return Ok(own);
         }
-        Ok(self.configured(project)?)
+        Ok(self.configured_location(project)?)
     }
 
-    /// Where a store is that must be there already.
-    pub(super) fn existing_location(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<StoreLocation> {
-        let location = self.location(asked, project)?;
+    /// The location of a store that must exist.
+    pub(super) fn existing_location(&self, url: Option<&str>, project: &Project) -> anyhow::Result<StoreLocation> {
+        let location = self.location(url, project)?;
         match &location {
             StoreLocation::Sqlite { path, .. } if !path.is_file() => Err(anyhow!(
                 "there is no store {}; `segue run` and `segue chat --store` create one; pass another one with `--store`",
@@ -189,93 +190,96 @@ impl ProjectArgs {
         }
     }
 
-    /// A store that must be there already, for reading only: another process may be writing to it.
-    pub(super) fn open_existing_store(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Arc<dyn Store>> {
-        Ok(store::open_read_only(&self.existing_location(asked, project)?)?)
+    /// Opens a store that must exist, read-only: another process may be writing to it.
+    pub(super) fn open_existing_store(&self, url: Option<&str>, project: &Project) -> anyhow::Result<Arc<dyn Store>> {
+        Ok(store::open_read_only(&self.existing_location(url, project)?)?)
     }
 }
 
-/// A project that can run.
+/// A project without errors, and a builder of its assistant.
 pub(super) struct OpenProject {
     pub(super) project: Arc<Project>,
     pub(super) builder: AssistantBuilder,
 }
 
 impl OpenProject {
-    /// Says which models are scripted: nobody should take their answers for those of a language model.
+    /// Prints the names of scripted models, so that their responses are not mistaken for those of a language model.
     pub(super) fn warn_about_scripted_models(&self) {
         let groups = self.project.endpoints.model_groups.values().flat_map(|group| &group.models);
-        let mut named = std::collections::BTreeSet::new();
+        let mut names = std::collections::BTreeSet::new();
         for model in groups.filter(|model| &*model.provider == "scripted") {
-            named.insert(model.model.to_string());
+            names.insert(model.model.to_string());
         }
         let generator = self.project.config.generator.as_ref();
-        let inline = generator.is_some_and(|g| g.llm.get("provider").and_then(|p| p.as_str()) == Some("scripted"));
-        if inline {
-            named.insert("of the command generator".to_owned());
+        let is_inline = generator.is_some_and(|g| g.llm.get("provider").and_then(|p| p.as_str()) == Some("scripted"));
+        if is_inline {
+            names.insert("of the command generator".to_owned());
         }
-        for name in named {
-            output::status(&format!("the model {name} is scripted: it answers by rule, no language model is asked"));
+        for name in names {
+            output::status(&format!(
+                "the model {name} is scripted: its responses come from rules, no language model is called"
+            ));
         }
     }
 }
 
-/// A model, or a prompt, that cannot be opened.
+/// The code of a model or a prompt that cannot be opened.
 pub(super) const MODEL_OR_PROMPT_ERROR: &str = "M0101";
 
-/// An error of building, with the cure.
+/// An error of building an assistant, with its code and what to do.
 pub(super) fn describe_build_error(error: LoadError) -> anyhow::Error {
     match error {
-        LoadError::Model { .. } => anyhow!("{error}; models are named in endpoints.yml [{MODEL_OR_PROMPT_ERROR}]"),
+        LoadError::Model { .. } => anyhow!("{error}; correct the model in endpoints.yml [{MODEL_OR_PROMPT_ERROR}]"),
         LoadError::Prompt(_) => anyhow!("{error} [{MODEL_OR_PROMPT_ERROR}]"),
         other => other.into(),
     }
 }
 
 impl ProjectArgs {
-    fn configured(&self, project: &Project) -> Result<StoreLocation, StoreError> {
+    /// `tracker_store` of `endpoints.yml`, or the default file; relative to the folder of the project.
+    fn configured_location(&self, project: &Project) -> Result<StoreLocation, StoreError> {
         let location = match &project.endpoints.tracker_store {
             Some(configured) => StoreLocation::of(configured)?,
             None => StoreLocation::parse(StoreLocation::DEFAULT)?,
         };
         Ok(match location {
             StoreLocation::Sqlite { path, synchronous_full } => {
-                StoreLocation::Sqlite { path: self.project.join(path), synchronous_full }
+                StoreLocation::Sqlite { path: self.folder.join(path), synchronous_full }
             }
             StoreLocation::Memory => StoreLocation::Memory,
         })
     }
 
-    /// The database of another program that `endpoints.yml` names, and what is used in its place. Projects of the CALM format
-    /// name the file of their tracker.
-    pub(super) fn beside(&self, project: &Project) -> Option<(PathBuf, StoreLocation)> {
-        let location = self.configured(project).ok()?;
+    /// If `tracker_store` is a database of another program, such as a tracker store of Rasa: its path, and the location of the store
+    /// that is used instead.
+    pub(super) fn replacement_of_foreign_store(&self, project: &Project) -> Option<(PathBuf, StoreLocation)> {
+        let location = self.configured_location(project).ok()?;
         match &location {
             StoreLocation::Sqlite { path, synchronous_full } if location.is_of_another_program() => {
-                let ours = StoreLocation::Sqlite {
+                let own = StoreLocation::Sqlite {
                     path: path.with_extension("segue.db"),
                     synchronous_full: *synchronous_full,
                 };
-                Some((path.clone(), ours))
+                Some((path.clone(), own))
             }
             _ => None,
         }
     }
 }
 
-/// Says where conversations are kept in place of the database of another program.
-pub(super) fn kept_beside(theirs: &Path, ours: &StoreLocation) -> String {
-    let ours = match ours {
+/// The message that a database of another program is not used, and which store is used instead.
+pub(super) fn describe_replacement(foreign: &Path, own: &StoreLocation) -> String {
+    let own = match own {
         StoreLocation::Sqlite { path, .. } => path.display().to_string(),
         StoreLocation::Memory => "memory".to_owned(),
     };
     format!(
-        "{} is a database of another program and is left as it is; conversations are kept in {ours}",
-        theirs.display()
+        "{} is a database of another program and is not changed; conversations are stored in {own}",
+        foreign.display()
     )
 }
 
-/// Says how the conversations of another program come over.
-pub(super) fn brought_over(theirs: &Path) -> String {
-    format!("`segue import --from sqlite:///{}` brings its conversations over", theirs.display())
+/// How to import the conversations of a database of another program.
+pub(super) fn describe_import(foreign: &Path) -> String {
+    format!("`segue import --from sqlite:///{}` imports its conversations", foreign.display())
 }

@@ -1,37 +1,36 @@
-//! The names that hands know from Rasa: commands and options that mean something here, or say what to do instead.
+//! Compatibility with the command line of Rasa: commands and options that have an equivalent here, and messages for those that have
+//! none.
 
 use clap::{CommandFactory, Subcommand};
 use segue_engine::finding::did_you_mean;
 
-use super::{CommandResult, EXIT_USAGE, chat, check, output, run, wait};
+use super::{CommandResult, EXIT_USAGE, block_on, chat, check, output, run};
 
-/// Options that need no meaning here. They are accepted so that scripts go on; each says once that it does nothing.
+/// Options of Rasa that are accepted and ignored, so that scripts keep working. A message says so.
 #[derive(Default, clap::Args)]
 pub(super) struct IgnoredOptions {
-    /// Accepted for scripts: there are no trained models
+    /// Ignored: there are no trained models
     #[arg(short, long, value_name = "FILE", hide = true)]
     model: Option<String>,
-    /// Accepted for scripts: `LOG_LEVEL` says how much is logged
+    /// Ignored: `LOG_LEVEL` sets the log level
     #[arg(long, hide = true)]
     debug: bool,
-    /// Accepted for scripts: `LOG_LEVEL` says how much is logged
+    /// Ignored: `LOG_LEVEL` sets the log level
     #[arg(short, long, action = clap::ArgAction::Count, hide = true)]
     verbose: u8,
-    /// Accepted for scripts: `LOG_LEVEL` says how much is logged
+    /// Ignored: `LOG_LEVEL` sets the log level
     #[arg(long, hide = true)]
     quiet: bool,
-    /// Accepted for scripts: RUST_LOG and LOG_LEVEL configure logging
+    /// Ignored: RUST_LOG and LOG_LEVEL configure logging
     #[arg(long, value_name = "FILE", hide = true)]
     logging_config_file: Option<String>,
 }
 
 impl IgnoredOptions {
-    /// Says what was given without an effect.
-    pub(super) fn say(&self) {
+    /// Prints a message about each ignored option in use.
+    pub(super) fn warn(&self) {
         if self.model.is_some() {
-            output::status(
-                "`--model` does nothing: there are no trained models, the project's folder is read as it is",
-            );
+            output::status("`--model` is ignored: there are no trained models, the project folder is loaded directly");
         }
         if self.debug || self.verbose > 0 || self.quiet || self.logging_config_file.is_some() {
             output::status("logging options are ignored; set LOG_LEVEL, for example to `debug`");
@@ -39,43 +38,43 @@ impl IgnoredOptions {
     }
 }
 
-/// `segue train`: nothing has to be trained, so the project is checked.
+/// `segue train`: checks the project, because there is nothing to train.
 #[derive(clap::Args)]
 pub(super) struct Train {
     #[command(flatten)]
     check: check::Args,
     #[command(flatten)]
-    accepted: IgnoredOptions,
-    /// Accepted for scripts: nothing is written
+    ignored: IgnoredOptions,
+    /// Ignored: nothing is written
     #[arg(long, value_name = "FOLDER", hide = true)]
     out: Option<String>,
-    /// Accepted for scripts: nothing is written
+    /// Ignored: nothing is written
     #[arg(long, value_name = "NAME", hide = true)]
     fixed_model_name: Option<String>,
-    /// Accepted for scripts: the check takes no time
+    /// Ignored: the project is always checked
     #[arg(long, hide = true)]
     skip_validation: bool,
     /// Fail on warnings too
     #[arg(long)]
     fail_on_validation_warnings: bool,
-    /// Accepted for scripts
+    /// Ignored
     #[arg(long, hide = true)]
     force: bool,
 }
 
-/// Checks the project and says that this is all there is to do.
+/// Checks the project, and prints that no training is needed.
 pub(super) fn train(mut args: Train) -> CommandResult {
-    args.accepted.say();
+    args.ignored.warn();
     if args.out.is_some() || args.fixed_model_name.is_some() {
-        output::status("no model is written: `segue run` reads the project's folder");
+        output::status("no model is written: `segue run` loads the project folder");
     }
     if args.skip_validation || args.force {
-        output::status("the project is always checked; that is all that `train` does");
+        output::status("`train` only checks the project; `--skip-validation` and `--force` are ignored");
     }
     args.check.strict |= args.fail_on_validation_warnings;
     let code = check::check(&args.check)?;
     if code == 0 {
-        output::status("nothing has to be trained: `segue run` or `segue chat` can start at once");
+        output::status("no training is needed: start `segue run` or `segue chat`");
     }
     Ok(code)
 }
@@ -84,7 +83,7 @@ pub(super) fn train(mut args: Train) -> CommandResult {
 #[derive(clap::Args)]
 pub(super) struct Data {
     #[command(subcommand)]
-    what: DataCommand,
+    command: DataCommand,
 }
 
 #[derive(Subcommand)]
@@ -98,22 +97,23 @@ struct Validate {
     #[command(flatten)]
     check: check::Args,
     #[command(flatten)]
-    accepted: IgnoredOptions,
+    ignored: IgnoredOptions,
     /// Fail on warnings too
     #[arg(long)]
     fail_on_warnings: bool,
 }
 
-/// Checks the project.
+/// Runs `segue data validate`: checks the project.
 pub(super) fn data(args: Data) -> CommandResult {
-    let DataCommand::Validate(mut args) = args.what;
-    args.accepted.say();
-    // `data validate flows` names a part, and all parts are checked at once; a folder of that name is still a project.
+    let DataCommand::Validate(mut args) = args.command;
+    args.ignored.warn();
+    // The positional argument of `data validate flows` is a part of the project in Rasa, and here the folder of the project. All
+    // parts are checked together. A project folder with this name is still a project folder.
     let parts = ["flows", "stories", "nlu"];
-    if parts.iter().any(|part| args.check.place.project.as_os_str() == *part)
-        && !args.check.place.project.join("config.yml").is_file()
+    if parts.iter().any(|part| args.check.project.folder.as_os_str() == *part)
+        && !args.check.project.folder.join("config.yml").is_file()
     {
-        args.check.place.project = ".".into();
+        args.check.project.folder = ".".into();
     }
     args.check.strict |= args.fail_on_warnings;
     check::check(&args.check)
@@ -125,13 +125,13 @@ pub(super) struct Shell {
     #[command(flatten)]
     chat: chat::Args,
     #[command(flatten)]
-    accepted: IgnoredOptions,
+    ignored: IgnoredOptions,
 }
 
-/// Talks in the terminal.
+/// Runs `segue chat`.
 pub(super) fn shell(args: Shell) -> CommandResult {
-    args.accepted.say();
-    wait(chat::chat(args.chat))
+    args.ignored.warn();
+    block_on(chat::chat(args.chat))
 }
 
 /// `segue inspect`.
@@ -141,38 +141,38 @@ pub(super) struct Inspect {
     run: run::Args,
 }
 
-/// Serves, and says what there is in place of the page.
+/// Runs `segue run`, and prints that there is no inspector page.
 pub(super) fn inspect(args: Inspect) -> CommandResult {
     output::status(
-        "this version has no inspector page: `segue trace ID` shows why turns went as they did; serving as `segue run`",
+        "there is no inspector page; `segue trace ID` explains the turns of a conversation. Serving as `segue run` does",
     );
-    wait(run::serve(args.run))
+    block_on(run::serve(args.run))
 }
 
-/// Commands of a vendor's services, and those that Python runs.
+/// Prints a message about an unknown command: what to use instead of a command of Rasa, or a similar command.
 pub(super) fn unknown_command(words: &[String]) -> CommandResult {
     let first = words.first().map_or("", String::as_str);
     let second = words.get(1).map_or("", String::as_str);
-    let said = match (first, second) {
+    let message = match (first, second) {
         ("run", "actions") => {
-            "custom actions run in Python: start `rasa run actions`, or let `action_endpoint.actions_module` do it"
+            "start the Python action server with `rasa run actions`, or set `action_endpoint.actions_module`"
         }
-        ("visualize", _) => "flows are drawn by `segue graph`",
-        ("export", _) => "stored events are read with `segue chat --events` and from the store itself",
+        ("visualize", _) => "use `segue graph` to draw flows",
+        ("export", _) => "there is no export; `segue trace ID --format json` prints the events of a conversation",
         ("interactive" | "markers" | "llm" | "x" | "studio" | "license" | "telemetry" | "tools", _) => {
-            "this belongs to services or training data that are not part of this program"
+            "not supported: it needs services or training data that are not part of Segue"
         }
         _ => {
             let commands = super::Cli::command();
             let names = commands.get_subcommands().map(clap::Command::get_name);
             let near = did_you_mean(first, names).map(|near| format!("; did you mean `segue {near}`?"));
             output::status(&format!(
-                "there is no command `{first}`{}",
-                near.unwrap_or_else(|| "; `segue --help` lists them".into())
+                "unknown command `{first}`{}",
+                near.unwrap_or_else(|| "; `segue --help` lists the commands".into())
             ));
             return Ok(EXIT_USAGE);
         }
     };
-    output::status(&format!("`{}`: {said}", words.iter().take(2).cloned().collect::<Vec<_>>().join(" ")));
+    output::status(&format!("`{}`: {message}", words.iter().take(2).cloned().collect::<Vec<_>>().join(" ")));
     Ok(EXIT_USAGE)
 }

@@ -1,4 +1,4 @@
-//! `segue replay`: runs a stored conversation again from its journal. No model, tool or server is called.
+//! `segue replay`: replays a stored conversation from its record, without calling any external service.
 
 use super::{
     CommandResult, EXIT_FINDINGS, output,
@@ -10,16 +10,16 @@ pub(super) struct Args {
     /// The conversation; `segue conversations` lists the ids
     id: String,
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The store, as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }
 
-/// Compares every event byte for byte.
+/// Replays the conversation and compares every event byte for byte.
 pub(super) async fn replay(args: Args) -> CommandResult {
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
-    let store = args.place.open_existing_store(args.store.as_deref(), &opened.project)?;
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
+    let store = args.project.open_existing_store(args.store.as_deref(), &opened.project)?;
     let assistant = opened.builder.store(store).offline().build().map_err(describe_build_error)?;
     let Some(difference) = assistant.replay(&args.id.as_str().into()).await? else {
         output::println("replay matches: every event is identical")?;

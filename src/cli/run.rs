@@ -1,4 +1,4 @@
-//! `segue run`: the server.
+//! `segue run`: serves the channels of a project.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE,
-    logging::log,
+    logging::init_logging,
     output,
     project_args::{ProjectArgs, describe_build_error},
     rasa_compat, stop_on_signal,
@@ -26,7 +26,7 @@ use super::{
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// The port; 0 selects a free one
     #[arg(short, long, default_value_t = 5005)]
     port: u16,
@@ -36,7 +36,7 @@ pub(super) struct Args {
     /// Accepted for scripts: this version has no HTTP API over conversations
     #[arg(long, hide = true)]
     enable_api: bool,
-    /// The token that callers of channels must show; `SEGUE_AUTH_TOKEN` unless set
+    /// The token that callers of channels must send; `SEGUE_AUTH_TOKEN` unless set
     #[arg(long, value_name = "TOKEN")]
     auth_token: Option<String>,
     /// Serve the assistant over MCP at /mcp, as an entry `mcp:` in credentials.yml does
@@ -55,28 +55,28 @@ pub(super) struct Args {
     /// Listen on other addresses than loopback although a channel does not authenticate its callers
     #[arg(long)]
     insecure: bool,
-    /// Accepted for scripts: no page of another origin is answered
+    /// Ignored: pages of other origins is not allowed
     #[arg(long, value_name = "ORIGIN", num_args = 0..=1, hide = true)]
     cors: Option<Option<String>>,
     #[command(flatten)]
-    accepted: rasa_compat::IgnoredOptions,
+    ignored: rasa_compat::IgnoredOptions,
 }
 
 pub(super) async fn serve(args: Args) -> CommandResult {
-    log("info")?;
-    if args.place.project.as_os_str() == "actions" && !args.place.project.join("config.yml").is_file() {
+    init_logging("info")?;
+    if args.project.folder.as_os_str() == "actions" && !args.project.folder.join("config.yml").is_file() {
         return rasa_compat::unknown_command(&["run".to_owned(), "actions".to_owned()]);
     }
-    args.accepted.say();
+    args.ignored.warn();
     if args.cors.is_some() {
-        output::status("`--cors` does nothing: this version answers no page of another origin");
+        output::status("`--cors` is ignored: requests from pages of another origin are not allowed");
     }
     if args.enable_api {
         output::status(
             "`--enable-api` does nothing: this version has no HTTP API over conversations; channels and /health are served",
         );
     }
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     opened.warn_about_scripted_models();
     let token = args.auth_token.clone().or_else(|| environment::variable("SEGUE_AUTH_TOKEN"));
     let mut settings = ServerSettings::new().host(args.host).port(args.port);
@@ -92,14 +92,17 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         .mcp(is_mcp)
         .token(token.as_deref().and_then(BearerToken::new))
         .local(args.host.is_loopback());
-    let Some((channels, troubles)) = open_channels(&opened.project, &options) else { return Ok(EXIT_USAGE) };
+    let Some((channels, errors)) = open_channels(&opened.project, &options) else { return Ok(EXIT_USAGE) };
     match server::guarded(&channels, args.host) {
         Err(error) if !args.insecure => {
             output::status(&format!("{error} [{}]", error.code()));
             return Ok(EXIT_USAGE);
         }
         Err(_) => {
-            tracing::warn!("`--insecure`: channels without a token are open to everybody who reaches {}", args.host)
+            tracing::warn!(
+                "`--insecure`: channels without a token are open to every caller that can reach {}",
+                args.host
+            )
         }
         Ok(()) => {}
     }
@@ -111,22 +114,22 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         }
     };
     let project = opened.project.clone();
-    let location = args.place.location(args.store.as_deref(), &project)?;
+    let location = args.project.location(args.store.as_deref(), &project)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
-    for trouble in troubles {
-        tracing::warn!(code = trouble.code, "{trouble}");
+    for error in errors {
+        tracing::warn!(code = error.code, "{error}");
     }
     if args.strict {
         assistant.connect().await;
         let servers =
-            assistant.tool_source_status().into_iter().map(|(name, health)| (format!("tool server {name}"), health));
+            assistant.tool_source_status().into_iter().map(|(name, health)| (format!("MCP server {name}"), health));
         let agents =
             assistant.remote_agent_status().into_iter().map(|(name, health)| (format!("remote agent {name}"), health));
         let actions = assistant.action_server_status().map(|health| ("action server".to_owned(), health));
-        let trouble = |(what, health): (String, Health)| health.reason().map(|reason| (what, reason));
-        if let Some((what, reason)) = servers.chain(agents).chain(actions).find_map(trouble) {
-            output::status(&format!("the {what} does not answer: {reason}"));
+        let failure = |(service, health): (String, Health)| health.reason().map(|reason| (service, reason));
+        if let Some((service, reason)) = servers.chain(agents).chain(actions).find_map(failure) {
+            output::status(&format!("the {service} does not answer: {reason}"));
             return Ok(EXIT_ERROR);
         }
     }
@@ -137,52 +140,52 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         assistant.recover().await?;
     }
     tracing::info!(channels = names.join(","), "listening on http://{address}");
-    let reach = |to: &segue::ids::ConversationId, channel: &str| {
-        channels.iter().find(|one| one.name() == channel).and_then(|one| one.sink(to))
+    let sink_of = |to: &segue::ids::ConversationId, name: &str| {
+        channels.iter().find(|channel| channel.name() == name).and_then(|channel| channel.sink(to))
     };
     let stop = stop_on_signal();
     let serving = server::serve(listener, router, &assistant, stop.clone().cancelled_owned());
-    // Tool sources connect while the server already answers; a turn that needs one waits for it.
+    // Tool servers connect while the server already accepts messages; a turn that needs one waits for it.
     tokio::select! {
         served = serving => served?,
-        () = background(&assistant, !args.strict) => {}
-        () = running(&assistant, &channels, &stop) => {}
-        failed = recovery(&assistant) => failed?,
-        // What a reminder says goes to the outbox, and from there to its user by whatever channel can.
+        () = run_background_tasks(&assistant, !args.strict) => {}
+        () = run_channels(&assistant, &channels, &stop) => {}
+        failed = recover(&assistant) => failed?,
+        // The replies of a reminder go to the outbox, which delivers them over a channel of the conversation.
         () = assistant.run_reminders(&|_, _| Box::new(OutboxSink)) => {}
-        () = assistant.deliver_outbox(&reach) => {}
+        () = assistant.deliver_outbox(&sink_of) => {}
     }
     tracing::info!("stopped");
     Ok(0)
 }
 
-/// Channels, and what could not be opened.
+/// The opened channels, and the errors of those that could not be opened.
 type OpenedChannels = (Vec<Arc<dyn Channel>>, Vec<ChannelError>);
 
-/// Opens the channels; `None` where the server does not start, which was said.
+/// Opens the channels. `None`: the server must not start, and the reason is printed.
 fn open_channels(project: &Project, options: &ChannelOptions) -> Option<OpenedChannels> {
-    let (opened, troubles) = channels::open(project, options);
+    let (opened, errors) = channels::open(project, options);
     if let Some(only) = options.only.as_deref().filter(|only| !opened.iter().any(|channel| channel.name() == *only)) {
-        let trouble = troubles.iter().find(|trouble| trouble.channel == only);
-        let why = trouble.map_or_else(|| format!("`{only}` has nothing to open"), ToString::to_string);
-        output::status(&format!("`--connector {only}`: {why}"));
+        let error = errors.iter().find(|error| error.channel == only);
+        let reason = error.map_or_else(|| format!("there is no channel `{only}`"), ToString::to_string);
+        output::status(&format!("`--connector {only}`: {reason}"));
         return None;
     }
-    if let Some(required) = troubles.iter().find(|trouble| trouble.is_required) {
+    if let Some(required) = errors.iter().find(|error| error.is_required) {
         output::status(&required.to_string());
         return None;
     }
-    Some((opened, troubles))
+    Some((opened, errors))
 }
 
-/// Runs what channels do besides answering requests; never ends, since the server goes on without.
-async fn running(assistant: &Assistant, channels: &[Arc<dyn Channel>], stop: &CancellationToken) {
+/// Runs the background tasks of channels. Never returns, so that the server continues when they have ended.
+async fn run_channels(assistant: &Assistant, channels: &[Arc<dyn Channel>], stop: &CancellationToken) {
     server::run_channels(assistant, channels, stop).await;
     std::future::pending().await
 }
 
-/// Finishes what an earlier process left, beside serving; ends only when the store cannot say what that is.
-async fn recovery(assistant: &Assistant) -> Result<(), store::StoreError> {
+/// Recovers the unfinished turns of an earlier process while the server runs. Returns only if the store fails.
+async fn recover(assistant: &Assistant) -> Result<(), store::StoreError> {
     let turns = assistant.recover().await?;
     if turns > 0 {
         tracing::info!(turns, "recovered unfinished turns");
@@ -190,8 +193,8 @@ async fn recovery(assistant: &Assistant) -> Result<(), store::StoreError> {
     std::future::pending().await
 }
 
-/// What goes on beside serving; never ends.
-async fn background(assistant: &Assistant, connect: bool) {
+/// Connects to external services if `connect` is set, and removes expired data once a day. Never returns.
+async fn run_background_tasks(assistant: &Assistant, connect: bool) {
     if connect {
         assistant.connect().await;
     }
@@ -225,22 +228,22 @@ mod tests {
     ];
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_past_its_retention_goes_once_a_day() {
+    async fn expired_journals_are_removed_once_a_day() {
         let clock = ManualClock::new();
         let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
         let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(clock.clone()));
         let assistant = builder.build().unwrap();
         assistant.receive(IncomingMessage::text("u", "hello", "test"), Box::new(DiscardReplies)).await.unwrap();
         let records = async || assistant.store().turns(&"u".into()).await.unwrap()[0].journal.len();
-        let kept = records().await;
-        assert!(kept > 0);
-        let mut beside = std::pin::pin!(background(&assistant, false));
-        assert!(futures::poll!(&mut beside).is_pending());
+        let count = records().await;
+        assert!(count > 0);
+        let mut tasks = std::pin::pin!(run_background_tasks(&assistant, false));
+        assert!(futures::poll!(&mut tasks).is_pending());
         clock.advance(limits::JOURNAL_RETENTION * 2);
-        assert!(futures::poll!(&mut beside).is_pending());
-        assert_eq!(records().await, kept, "it looks once a day, not all the time");
+        assert!(futures::poll!(&mut tasks).is_pending());
+        assert_eq!(records().await, count, "expired data is removed only once a day");
         tokio::time::advance(limits::RETENTION_INTERVAL).await;
-        assert!(futures::poll!(&mut beside).is_pending());
+        assert!(futures::poll!(&mut tasks).is_pending());
         assert_eq!(records().await, 0);
     }
 }

@@ -12,19 +12,19 @@ pub(super) struct Args {
     /// The kind of file: config, domain, flows, endpoints, credentials, agent, cases or conftest
     #[arg(required_unless_present = "out")]
     file: Option<ProjectFile>,
-    /// Write one file each, or that of FILE alone, into this folder: flows.schema.json
+    /// Write the schemas into this folder, such as flows.schema.json; only that of FILE if it is set
     #[arg(long, short, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
 
-/// Prints a schema, or writes files.
+/// Prints one schema, or writes one or all schemas to files.
 pub(super) fn schema(args: &Args) -> CommandResult {
     let text = |file| Ok::<_, serde_json::Error>(serde_json::to_string_pretty(&json_schema(file))? + "\n");
     match (&args.out, args.file) {
         (None, Some(file)) => output::print(&text(file)?)?,
         (None, None) => return Ok(EXIT_USAGE),
         (Some(folder), only) => {
-            fs::create_dir_all(folder).with_context(|| format!("the folder {} cannot be made", folder.display()))?;
+            fs::create_dir_all(folder).with_context(|| format!("the folder {} cannot be created", folder.display()))?;
             for file in ProjectFile::ALL.into_iter().filter(|file| only.is_none_or(|only| only == *file)) {
                 let path = folder.join(format!("{}.schema.json", file.name()));
                 fs::write(&path, text(file)?).with_context(|| format!("{} cannot be written", path.display()))?;

@@ -17,7 +17,7 @@ pub(super) struct Args {
     /// The conversation; `segue conversations` lists the ids
     id: String,
     #[command(flatten)]
-    place: ProjectArgs,
+    project: ProjectArgs,
     /// Only this turn
     #[arg(long, value_name = "N")]
     turn: Option<u64>,
@@ -30,8 +30,8 @@ pub(super) struct Args {
 }
 
 pub(super) async fn trace(args: Args) -> CommandResult {
-    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
-    let store = args.place.open_existing_store(args.store.as_deref(), &opened.project)?;
+    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
+    let store = args.project.open_existing_store(args.store.as_deref(), &opened.project)?;
     let assistant = opened.builder.store(store).offline().build().map_err(describe_build_error)?;
     let traces = assistant.trace(&args.id.as_str().into(), args.turn).await?;
     if let (true, Some(turn)) = (traces.is_empty(), args.turn) {

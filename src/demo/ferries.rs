@@ -1,4 +1,4 @@
-//! The server of Northwater Ferries: what each tool does.
+//! The MCP server of Northwater Ferries and its tools.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -14,7 +14,7 @@ use rmcp::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    DATA, Options,
+    DEFAULT_DATA_FILE, Options,
     arguments::Arguments,
     bookings::{Booking, Ledger, Status},
     timetable::{self, Crossing, PORTS},
@@ -22,19 +22,21 @@ use super::{
 };
 use crate::clock::Clock;
 
-/// The server.
+/// The MCP server.
 pub(super) struct Ferries {
     options: Options,
     clock: Arc<dyn Clock>,
     ledger: Ledger,
 }
 
-type Answer = Result<Value, String>;
+/// The structured content of a result, or an error message for the model.
+type ToolResult = Result<Value, String>;
 
 impl Ferries {
     pub(super) fn new(options: Options, clock: Arc<dyn Clock>) -> Self {
-        let path = options.data.clone().unwrap_or_else(|| PathBuf::from(DATA));
-        let ledger = if options.forget { Ledger::forgetful(clock.clone()) } else { Ledger::new(path, clock.clone()) };
+        let path = options.data.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_FILE));
+        let ledger =
+            if options.in_memory { Ledger::in_memory(clock.clone()) } else { Ledger::new(path, clock.clone()) };
         Self { options, ledger, clock }
     }
 
@@ -45,11 +47,11 @@ impl Ferries {
         }
     }
 
-    /// What a tool answers; `Err` is for whoever called it to read. `None`: there is no such tool.
-    pub(super) async fn answer(&self, tool: &str, arguments: Map<String, Value>) -> Option<Answer> {
+    /// Calls a tool. `None`: there is no such tool.
+    pub(super) async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Option<ToolResult> {
         let arguments = Arguments(arguments);
         Some(match tool {
-            "list_ports" => Ok(ports()),
+            "list_ports" => Ok(list_ports()),
             "search_crossings" => self.search(&arguments),
             "get_crossing" => self.get_crossing(&arguments),
             "book_crossing" => self.book(&arguments).await,
@@ -60,13 +62,14 @@ impl Ferries {
         })
     }
 
-    fn search(&self, given: &Arguments) -> Answer {
-        let (from, to, passengers) = (given.port("from")?, given.port("to")?, given.passengers("passengers")?);
+    fn search(&self, arguments: &Arguments) -> ToolResult {
+        let (from, to, passengers) =
+            (arguments.port("from")?, arguments.port("to")?, arguments.passengers("passengers")?);
         if from.is_some() && from == to {
             return Err("`from` and `to` are the same port. Ask where the journey goes.".into());
         }
         let today = self.now().date_naive();
-        let date = given.date("date")?.unwrap_or(today);
+        let date = arguments.date("date")?.unwrap_or(today);
         if date < today {
             return Err(format!("`date`: {date} is over; today is {today}."));
         }
@@ -78,20 +81,20 @@ impl Ferries {
             .filter(|(seats, _)| passengers.is_none_or(|wanted| wanted <= *seats))
             .map(|(seats, crossing)| crossing_json(&crossing, seats))
             .collect();
-        let mut answer = json!({"date": date, "day": day(date), "crossings": crossings});
-        let mut tell =
-            |key: &str, value: Value| _ = answer.as_object_mut().map(|answer| answer.insert(key.into(), value));
+        let mut result = json!({"date": date, "day": day(date), "crossings": crossings});
+        let mut insert =
+            |key: &str, value: Value| _ = result.as_object_mut().map(|result| result.insert(key.into(), value));
         if let Some(from) = from {
-            tell("from", from.name.into());
+            insert("from", from.name.into());
         }
         if let Some(to) = to {
-            tell("to", to.name.into());
+            insert("to", to.name.into());
         }
         if let (true, Some(from), Some(to)) = (crossings.is_empty(), from, to) {
             match timetable::next_day(from, to, timetable::days_after(date, 1)) {
                 Some(next) => {
-                    tell("next_date", json!(next));
-                    tell(
+                    insert("next_date", json!(next));
+                    insert(
                         "hint",
                         format!(
                             "No boat with free seats goes from {} to {} on {}. The next day with boats is {}.",
@@ -105,7 +108,7 @@ impl Ferries {
                 }
                 None => {
                     let names: Vec<&str> = timetable::reachable(from).iter().map(|port| port.name).collect();
-                    tell(
+                    insert(
                         "hint",
                         format!(
                             "No boat goes from {} to {}. Direct boats from {}: {}.",
@@ -119,33 +122,33 @@ impl Ferries {
                 }
             }
         }
-        Ok(answer)
+        Ok(result)
     }
 
-    fn get_crossing(&self, given: &Arguments) -> Answer {
-        let crossing = given.needed("crossing_id", given.crossing("crossing_id")?)?;
+    fn get_crossing(&self, arguments: &Arguments) -> ToolResult {
+        let crossing = arguments.required("crossing_id", arguments.crossing("crossing_id")?)?;
         let seats = crossing.seats_left(self.ledger.read()?.taken(&crossing.id, None));
-        let mut answer = crossing_json(&crossing, seats);
-        if let Some(answer) = answer.as_object_mut() {
-            answer.insert("departed".into(), (crossing.departs <= self.now()).into());
-            if let Some(passengers) = given.passengers("passengers")? {
-                answer.insert("passengers".into(), passengers.into());
-                answer.insert("total_eur".into(), (crossing.price * passengers).into());
-                answer.insert("enough_seats".into(), (passengers <= seats).into());
+        let mut result = crossing_json(&crossing, seats);
+        if let Some(result) = result.as_object_mut() {
+            result.insert("departed".into(), (crossing.departs <= self.now()).into());
+            if let Some(passengers) = arguments.passengers("passengers")? {
+                result.insert("passengers".into(), passengers.into());
+                result.insert("total_eur".into(), (crossing.price * passengers).into());
+                result.insert("enough_seats".into(), (passengers <= seats).into());
             }
         }
-        Ok(answer)
+        Ok(result)
     }
 
-    async fn book(&self, given: &Arguments) -> Answer {
-        let crossing = given.needed("crossing_id", given.crossing("crossing_id")?)?;
-        let passengers = given.needed("passengers", given.passengers("passengers")?)?;
-        self.not_departed(&crossing)?;
+    async fn book(&self, arguments: &Arguments) -> ToolResult {
+        let crossing = arguments.required("crossing_id", arguments.crossing("crossing_id")?)?;
+        let passengers = arguments.required("passengers", arguments.passengers("passengers")?)?;
+        self.check_not_departed(&crossing)?;
         let booking = Booking {
             reference: String::new(),
             crossing_id: crossing.id.clone(),
             passengers,
-            name: given.text("name").map(str::to_owned),
+            name: arguments.text("name").map(str::to_owned),
             status: Status::Booked,
             total_eur: crossing.price * passengers,
             refunded_eur: 0,
@@ -155,15 +158,15 @@ impl Ferries {
             .ledger
             .change(|bookings| {
                 let seats = crossing.seats_left(bookings.taken(&crossing.id, None));
-                enough(seats, passengers, &crossing)?;
+                check_seats(seats, passengers, &crossing)?;
                 Ok(bookings.add(booking))
             })
             .await?;
         Ok(self.booking_json(&booking))
     }
 
-    fn get_booking(&self, given: &Arguments) -> Answer {
-        let reference = given.needed("reference", given.text("reference"))?;
+    fn get_booking(&self, arguments: &Arguments) -> ToolResult {
+        let reference = arguments.required("reference", arguments.text("reference"))?;
         let bookings = self.ledger.read()?;
         Ok(match bookings.find(reference) {
             Some(booking) => self.booking_json(booking),
@@ -171,27 +174,27 @@ impl Ferries {
         })
     }
 
-    async fn change(&self, given: &Arguments) -> Answer {
-        let reference = given.needed("reference", given.text("reference"))?;
-        let (crossing, passengers) = (given.crossing("crossing_id")?, given.passengers("passengers")?);
+    async fn change(&self, arguments: &Arguments) -> ToolResult {
+        let reference = arguments.required("reference", arguments.text("reference"))?;
+        let (crossing, passengers) = (arguments.crossing("crossing_id")?, arguments.passengers("passengers")?);
         if crossing.is_none() && passengers.is_none() {
             return Err("Nothing to change: give `crossing_id`, `passengers` or both.".into());
         }
         let (booking, before) = self
             .ledger
             .change(|bookings| {
-                let old = bookings.find(reference).cloned().ok_or_else(|| unknown(reference))?;
-                still_valid(&old)?;
+                let old = bookings.find(reference).cloned().ok_or_else(|| unknown_reference(reference))?;
+                check_not_refunded(&old)?;
                 let passengers = passengers.unwrap_or(old.passengers);
                 let crossing = match crossing {
                     Some(crossing) => crossing,
                     None => timetable::by_id(&old.crossing_id)
                         .ok_or("The crossing of this booking is not in the timetable any more.")?,
                 };
-                self.not_departed(&crossing)?;
+                self.check_not_departed(&crossing)?;
                 let taken = bookings.taken(&crossing.id, Some(&old.reference));
-                enough(crossing.seats_left(taken), passengers, &crossing)?;
-                let booking = bookings.find_mut(reference).ok_or_else(|| unknown(reference))?;
+                check_seats(crossing.seats_left(taken), passengers, &crossing)?;
+                let booking = bookings.find_mut(reference).ok_or_else(|| unknown_reference(reference))?;
                 booking.total_eur = crossing.price * passengers;
                 booking.crossing_id = crossing.id;
                 booking.passengers = passengers;
@@ -199,16 +202,16 @@ impl Ferries {
                 Ok((booking.clone(), old.total_eur))
             })
             .await?;
-        let mut answer = self.booking_json(&booking);
-        if let Some(answer) = answer.as_object_mut() {
-            answer.insert("difference_eur".into(), (i64::from(booking.total_eur) - i64::from(before)).into());
+        let mut result = self.booking_json(&booking);
+        if let Some(result) = result.as_object_mut() {
+            result.insert("difference_eur".into(), (i64::from(booking.total_eur) - i64::from(before)).into());
         }
-        Ok(answer)
+        Ok(result)
     }
 
-    async fn refund(&self, given: &Arguments) -> Answer {
-        let reference = given.needed("reference", given.text("reference"))?;
-        let percent = match given.0.get("percent").filter(|value| !value.is_null()) {
+    async fn refund(&self, arguments: &Arguments) -> ToolResult {
+        let reference = arguments.required("reference", arguments.text("reference"))?;
+        let percent = match arguments.0.get("percent").filter(|value| !value.is_null()) {
             None => 100,
             Some(value) => value
                 .as_f64()
@@ -219,8 +222,8 @@ impl Ferries {
         let booking = self
             .ledger
             .change(|bookings| {
-                let booking = bookings.find_mut(reference).ok_or_else(|| unknown(reference))?;
-                still_valid(booking)?;
+                let booking = bookings.find_mut(reference).ok_or_else(|| unknown_reference(reference))?;
+                check_not_refunded(booking)?;
                 booking.status = Status::Refunded;
                 booking.refunded_eur = booking.total_eur * percent / 100;
                 Ok(booking.clone())
@@ -229,7 +232,7 @@ impl Ferries {
         Ok(self.booking_json(&booking))
     }
 
-    fn not_departed(&self, crossing: &Crossing) -> Result<(), String> {
+    fn check_not_departed(&self, crossing: &Crossing) -> Result<(), String> {
         if crossing.departs > self.now() {
             return Ok(());
         }
@@ -237,7 +240,7 @@ impl Ferries {
     }
 
     fn booking_json(&self, booking: &Booking) -> Value {
-        let mut answer = json!({
+        let mut result = json!({
             "found": true,
             "reference": booking.reference,
             "status": booking.status,
@@ -247,36 +250,36 @@ impl Ferries {
             "refunded_eur": booking.refunded_eur,
             "name": booking.name,
         });
-        if let (Some(answer), Some(crossing)) = (answer.as_object_mut(), timetable::by_id(&booking.crossing_id)) {
-            answer.insert("from".into(), crossing.from.name.into());
-            answer.insert("to".into(), crossing.to.name.into());
-            answer.insert("departs".into(), crossing.departs.to_rfc3339().into());
-            answer.insert("summary".into(), summary(&crossing).into());
-            answer.insert("hours_to_departure".into(), crossing.hours_left(self.now()).into());
+        if let (Some(result), Some(crossing)) = (result.as_object_mut(), timetable::by_id(&booking.crossing_id)) {
+            result.insert("from".into(), crossing.from.name.into());
+            result.insert("to".into(), crossing.to.name.into());
+            result.insert("departs".into(), crossing.departs.to_rfc3339().into());
+            result.insert("summary".into(), summary(&crossing).into());
+            result.insert("hours_to_departure".into(), crossing.hours_left(self.now()).into());
         }
-        answer
+        result
     }
 }
 
-fn still_valid(booking: &Booking) -> Result<(), String> {
+fn check_not_refunded(booking: &Booking) -> Result<(), String> {
     match booking.status {
         Status::Booked => Ok(()),
         Status::Refunded => Err(format!("{} was refunded already and is over.", booking.reference)),
     }
 }
 
-fn unknown(reference: &str) -> String {
+fn unknown_reference(reference: &str) -> String {
     format!("There is no booking {reference:?}. A reference looks like NW-7F3K2.")
 }
 
-fn enough(seats: u32, passengers: u32, crossing: &Crossing) -> Result<(), String> {
+fn check_seats(seats: u32, passengers: u32, crossing: &Crossing) -> Result<(), String> {
     if passengers <= seats {
         return Ok(());
     }
     Err(format!("{} has {seats} free seats left, {passengers} are wanted. Offer another crossing.", crossing.id))
 }
 
-fn ports() -> Value {
+fn list_ports() -> Value {
     let ports: Vec<Value> = PORTS
         .iter()
         .map(|port| {
@@ -292,7 +295,7 @@ fn ports() -> Value {
 
 fn crossing_json(crossing: &Crossing, seats: u32) -> Value {
     let minutes = (crossing.arrives.with_timezone(&Utc) - crossing.departs.with_timezone(&Utc)).num_minutes();
-    let nights = (crossing.arrives.date_naive() - crossing.departs.date_naive()).num_days();
+    let days_later = (crossing.arrives.date_naive() - crossing.departs.date_naive()).num_days();
     json!({
         "crossing_id": crossing.id,
         "from": crossing.from.name,
@@ -301,7 +304,7 @@ fn crossing_json(crossing: &Crossing, seats: u32) -> Value {
         "arrives": crossing.arrives.to_rfc3339(),
         "departs_local": clock_time(&crossing.departs),
         "arrives_local": clock_time(&crossing.arrives),
-        "arrives_days_later": nights,
+        "arrives_days_later": days_later,
         "departure_time_zone": crossing.from.zone.name(),
         "arrival_time_zone": crossing.to.zone.name(),
         "part_of_day": crossing.part_of_day(),
@@ -321,10 +324,10 @@ fn duration(minutes: i64) -> String {
     }
 }
 
-/// One line for people: `Arnvik 07:40 to Skelby 10:25, Sunday 22 November 2026, MS Eider`.
+/// A summary on one line: `Arnvik 07:40 to Skelby 10:25, Sunday 22 November 2026, MS Eider`.
 fn summary(crossing: &Crossing) -> String {
-    let nights = (crossing.arrives.date_naive() - crossing.departs.date_naive()).num_days();
-    let later = if nights > 0 { " the next day" } else { "" };
+    let days_later = (crossing.arrives.date_naive() - crossing.departs.date_naive()).num_days();
+    let later = if days_later > 0 { " the next day" } else { "" };
     format!(
         "{} {} to {} {}{later}, {}, {}",
         crossing.from.name,
@@ -371,19 +374,19 @@ impl ServerHandler for Ferries {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if !self.options.slow.is_zero() {
-            let until = self.clock.deadline(self.options.slow);
+        if !self.options.delay.is_zero() {
+            let until = self.clock.deadline(self.options.delay);
             tokio::select! {
                 () = self.clock.sleep(until) => {}
                 () = context.ct.cancelled() => {
-                    return Ok(CallToolResult::error(vec![ContentBlock::text("cancelled before anything was done")]).into());
+                    return Ok(CallToolResult::error(vec![ContentBlock::text("cancelled before the call started")]).into());
                 }
             }
         }
-        let answer = self.answer(&request.name, request.arguments.unwrap_or_default()).await;
-        match answer {
+        let result = self.call(&request.name, request.arguments.unwrap_or_default()).await;
+        match result {
             Some(Ok(value)) => Ok(CallToolResult::structured(value).into()),
-            Some(Err(problem)) => Ok(CallToolResult::error(vec![ContentBlock::text(problem)]).into()),
+            Some(Err(message)) => Ok(CallToolResult::error(vec![ContentBlock::text(message)]).into()),
             None => Err(ErrorData::invalid_params(format!("there is no tool {:?}", request.name), None)),
         }
     }

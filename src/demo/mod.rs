@@ -1,7 +1,7 @@
-//! The servers that come with the binary, so that a newcomer needs nothing else: `segue demo ferries`.
+//! The MCP server of the starter assistant, `segue demo ferries`: timetable and bookings of a fictional ferry company.
 //!
-//! *For*: something real for the starter assistant to talk to. *Entry*: [`serve`]. *Never*: knows of flows, models or the
-//! conversation; it is reached over MCP on standard input and output, like any server of others.
+//! It is part of the binary, so that the starter runs without other programs. [`serve`] serves it over standard input and output. It
+//! does not know flows, models or conversations: the assistant connects to it as to any other MCP server.
 
 mod arguments;
 mod bookings;
@@ -17,32 +17,32 @@ use rmcp::{ServiceExt, transport::io::stdio_pipes};
 
 use crate::clock::{Clock, SystemClock};
 
-/// Where bookings are kept unless [`Options::data`] says otherwise; relative to the folder the server was started in.
-pub const DATA: &str = ".segue/ferries.json";
+/// The default of [`Options::data`], relative to the current directory of the server.
+pub const DEFAULT_DATA_FILE: &str = ".segue/ferries.json";
 
-/// How the server of Northwater Ferries is run.
+/// Options of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The file with the bookings; [`DATA`] unless set. It is made at the first booking.
+    /// The file with the bookings; [`DEFAULT_DATA_FILE`] unless set. The first booking creates it.
     pub data: Option<PathBuf>,
-    /// Keeps bookings in memory alone: each server has its own, and they end with it.
-    pub forget: bool,
-    /// How long every tool waits before it answers, so that one sees what an assistant says meanwhile.
-    pub slow: Duration,
-    /// The day that the server takes for today, at its first minute in UTC; the machine's clock unless set.
+    /// Whether bookings are kept in memory only. They end with the process.
+    pub in_memory: bool,
+    /// The delay of every tool call, to show what an assistant says while a tool works.
+    pub delay: Duration,
+    /// A fixed current date, from its midnight in UTC; the system clock unless set.
     pub today: Option<NaiveDate>,
 }
 
-/// Serves the tools of Northwater Ferries over standard input and output until the client hangs up.
+/// Serves the tools of Northwater Ferries over standard input and output until the client closes the connection.
 ///
 /// # Errors
-/// When the client does not begin with an MCP handshake, or the serving task dies.
+/// The MCP handshake failed, or the task of the server panicked.
 ///
 /// # Cancellation
-/// Dropping the future ends the server. A booking that is being written is written whole or not at all.
+/// Dropping the future ends the server. The file with the bookings is replaced atomically, so it is never incomplete.
 pub async fn serve(options: Options) -> anyhow::Result<()> {
     let server = ferries::Ferries::new(options, Arc::new(SystemClock) as Arc<dyn Clock>);
     let running = server.serve(stdio_pipes()).await.context("the MCP handshake on standard input failed")?;
-    running.waiting().await.context("the MCP server ended badly")?;
+    running.waiting().await.context("the task of the MCP server failed")?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The timetable: which boat goes when, for any date. Nothing is stored; the same date gives the same boats.
+//! The timetable. It is computed for any date and always the same for the same date; nothing is stored.
 
 use chrono::{DateTime, Datelike, Days, Duration, NaiveDate, NaiveTime, TimeZone, Timelike, Utc, Weekday};
 use chrono_tz::Tz;
@@ -12,11 +12,11 @@ pub(super) struct Port {
     pub(super) name: &'static str,
     pub(super) country: &'static str,
     pub(super) zone: Tz,
-    /// One line for people.
+    /// A short description for users.
     pub(super) about: &'static str,
 }
 
-/// All ports. The places are made up; the time zones are not.
+/// All ports. The places are fictional, the time zones are real.
 pub(super) static PORTS: [Port; 5] = [
     Port {
         code: "ARN",
@@ -55,95 +55,96 @@ pub(super) static PORTS: [Port; 5] = [
     },
 ];
 
-/// A line between two ports, served in both directions.
-struct Line {
+/// A route between two ports, in both directions.
+struct Route {
     ports: [&'static str; 2],
-    /// Departures by direction, local time of the port of departure.
+    /// The departures in each direction, as hour and minute in the time zone of the port of departure.
     departures: [&'static [(u32, u32)]; 2],
     minutes: u32,
-    /// Per passenger, in euros.
+    /// The price per passenger in euros, from Monday to Thursday.
     price: u32,
     seats: u32,
     vessels: &'static [&'static str],
-    days: fn(Weekday) -> bool,
+    /// Whether there are crossings on a day of the week.
+    runs_on: fn(Weekday) -> bool,
 }
 
-static LINES: [Line; 4] = [
-    Line {
+static ROUTES: [Route; 4] = [
+    Route {
         ports: ["ARN", "SKE"],
         departures: [&[(7, 40), (12, 15), (18, 30)], &[(8, 10), (13, 5), (19, 15)]],
         minutes: 165,
         price: 39,
         seats: 240,
         vessels: &["MS Eider", "MS Kittiwake"],
-        days: |_| true,
+        runs_on: |_| true,
     },
-    Line {
+    Route {
         ports: ["ARN", "NOR"],
         departures: [&[(19, 0)], &[(18, 30)]],
         minutes: 750,
         price: 94,
         seats: 310,
         vessels: &["MS Great Auk"],
-        days: |day| day != Weekday::Wed,
+        runs_on: |day| day != Weekday::Wed,
     },
-    Line {
+    Route {
         ports: ["SKE", "GRE"],
         departures: [&[(9, 0), (21, 30)], &[(9, 30), (21, 0)]],
         minutes: 510,
         price: 72,
         seats: 280,
         vessels: &["MS Fulmar", "MS Razorbill"],
-        days: |day| day != Weekday::Tue,
+        runs_on: |day| day != Weekday::Tue,
     },
-    Line {
+    Route {
         ports: ["NOR", "GRE"],
         departures: [&[(8, 5), (11, 40), (15, 20), (20, 5)], &[(7, 30), (11, 10), (14, 50), (19, 35)]],
         minutes: 110,
         price: 24,
         seats: 160,
         vessels: &["MS Puffin", "MS Tern"],
-        days: |_| true,
+        runs_on: |_| true,
     },
 ];
 
-/// The island line is small, and rests on Mondays.
-static ISLAND: Line = Line {
+/// The route to the island: small, without crossings on Mondays.
+static ISLAND: Route = Route {
     ports: ["NOR", "TOR"],
     departures: [&[(9, 15), (14, 0)], &[(11, 30), (17, 10)]],
     minutes: 55,
     price: 12,
     seats: 12,
     vessels: &["MB Dotterel"],
-    days: |day| day != Weekday::Mon,
+    runs_on: |day| day != Weekday::Mon,
 };
 
-/// One boat on one day.
+/// One departure on one day.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Crossing {
-    /// Such as `ARN-SKE-20261122-0740`.
+    /// The id, such as `ARN-SKE-20261122-0740`.
     pub(super) id: String,
     pub(super) from: &'static Port,
     pub(super) to: &'static Port,
     pub(super) departs: DateTime<Tz>,
     pub(super) arrives: DateTime<Tz>,
-    /// Per passenger, in euros.
+    /// The price per passenger, in euros.
     pub(super) price: u32,
-    /// Before any booking with us: the rest is sold elsewhere.
+    /// The number of free seats without bookings of this server; the others count as sold elsewhere.
     seats: u32,
-    /// Small boats fill up. On the ships a part of the seats is kept for us and never runs out, so that a thousand rehearsals
-    /// of one conversation end like the first.
+    /// Whether bookings reduce the number of free seats. On large ships they do not, so that repeated test conversations always have
+    /// the same result.
     small: bool,
     pub(super) vessel: &'static str,
 }
 
 impl Crossing {
-    /// Seats that are free when so many were booked with us.
+    /// The number of free seats if this server has booked `taken` seats.
     pub(super) fn seats_left(&self, taken: u32) -> u32 {
         if self.small { self.seats.saturating_sub(taken) } else { self.seats }
     }
 
-    /// The part of the day in which it leaves.
+    /// The part of the day of the departure.
     pub(super) fn part_of_day(&self) -> &'static str {
         match self.departs.hour() {
             0..=11 => "morning",
@@ -152,38 +153,38 @@ impl Crossing {
         }
     }
 
-    /// Hours from `now` to its departure; negative when it has left.
+    /// Hours from `now` to the departure, with one decimal; negative after it.
     pub(super) fn hours_left(&self, now: DateTime<Utc>) -> f64 {
         let minutes = self.departs.with_timezone(&Utc).signed_duration_since(now).num_minutes();
         (minutes as f64 / 6.0).round() / 10.0
     }
 }
 
-/// A port by name or code, in any case.
+/// The port with this name or code, ignoring case.
 pub(super) fn port(text: &str) -> Option<&'static Port> {
     let text = text.trim();
     PORTS.iter().find(|port| port.name.eq_ignore_ascii_case(text) || port.code.eq_ignore_ascii_case(text))
 }
 
-/// The port whose name is nearest to a misspelt one, if any is near.
+/// The port with the most similar name, if the edit distance is at most 3.
 pub(super) fn nearest_port(text: &str) -> Option<&'static Port> {
     let text = text.trim().to_lowercase();
-    let near = |port: &&'static Port| strsim::damerau_levenshtein(&port.name.to_lowercase(), &text);
-    PORTS.iter().min_by_key(near).filter(|port| near(port) <= 3)
+    let distance = |port: &&'static Port| strsim::damerau_levenshtein(&port.name.to_lowercase(), &text);
+    PORTS.iter().min_by_key(distance).filter(|port| distance(port) <= 3)
 }
 
-/// The crossings of one day, by time of departure. Each end may be left open.
+/// The crossings of one day, sorted by departure. Without `from` or `to`, those of all ports.
 pub(super) fn crossings(from: Option<&Port>, to: Option<&Port>, date: NaiveDate) -> Vec<Crossing> {
-    let mut found: Vec<Crossing> = directions()
+    let mut crossings: Vec<Crossing> = directions()
         .filter(|(_, a, b, _)| from.is_none_or(|from| from == *a) && to.is_none_or(|to| to == *b))
-        .filter(|(line, ..)| (line.days)(date.weekday()))
-        .flat_map(|(line, a, b, times)| times.iter().filter_map(move |time| crossing(line, a, b, date, *time)))
+        .filter(|(route, ..)| (route.runs_on)(date.weekday()))
+        .flat_map(|(route, a, b, times)| times.iter().filter_map(move |time| crossing(route, a, b, date, *time)))
         .collect();
-    found.sort_by_key(|crossing| crossing.departs);
-    found
+    crossings.sort_by_key(|crossing| crossing.departs);
+    crossings
 }
 
-/// The crossing of this id, if there is one.
+/// The crossing with this id.
 pub(super) fn by_id(id: &str) -> Option<Crossing> {
     let id = id.trim().to_uppercase();
     let mut parts = id.split('-');
@@ -192,58 +193,58 @@ pub(super) fn by_id(id: &str) -> Option<Crossing> {
     crossings(Some(from), Some(to), date).into_iter().find(|crossing| crossing.id == id)
 }
 
-/// The first day from `date` on, within two weeks, on which boats go.
+/// The first day with a crossing, from `date` on and within two weeks.
 pub(super) fn next_day(from: &Port, to: &Port, date: NaiveDate) -> Option<NaiveDate> {
     date.iter_days().take(14).find(|day| !crossings(Some(from), Some(to), *day).is_empty())
 }
 
-/// Where boats go from a port.
+/// The ports with a direct route from this port.
 pub(super) fn reachable(from: &Port) -> Vec<&'static Port> {
     directions().filter(|(_, a, ..)| *a == from).map(|(_, _, b, _)| b).collect()
 }
 
-type Direction = (&'static Line, &'static Port, &'static Port, &'static [(u32, u32)]);
+/// One direction of a route: the route, the two ports, and the departures.
+type Direction = (&'static Route, &'static Port, &'static Port, &'static [(u32, u32)]);
 
 fn directions() -> impl Iterator<Item = Direction> {
-    LINES.iter().chain([&ISLAND]).flat_map(|line| {
-        let [a, b] = line.ports;
-        let [there, back] = line.departures;
-        [(a, b, there), (b, a, back)]
+    ROUTES.iter().chain([&ISLAND]).flat_map(|route| {
+        let [a, b] = route.ports;
+        let [outbound, inbound] = route.departures;
+        [(a, b, outbound), (b, a, inbound)]
             .into_iter()
-            .filter_map(move |(a, b, times)| Some((line, port(a)?, port(b)?, times)))
+            .filter_map(move |(a, b, times)| Some((route, port(a)?, port(b)?, times)))
     })
 }
 
 fn crossing(
-    line: &Line,
+    route: &Route,
     from: &'static Port,
     to: &'static Port,
     date: NaiveDate,
     (hour, minute): (u32, u32),
 ) -> Option<Crossing> {
     let local = date.and_time(NaiveTime::from_hms_opt(hour, minute, 0)?);
-    // In the hour that a change of clocks leaves out, boats go an hour later.
+    // A local time that daylight saving time skips: the departure is one hour later.
     let departs = match from.zone.from_local_datetime(&local).earliest() {
         Some(departs) => departs,
         None => from.zone.from_local_datetime(&(local + Duration::hours(1))).earliest()?,
     };
-    let arrives = (departs + Duration::minutes(i64::from(line.minutes))).with_timezone(&to.zone);
+    let arrives = (departs + Duration::minutes(i64::from(route.minutes))).with_timezone(&to.zone);
     let id = format!("{}-{}-{}-{hour:02}{minute:02}", from.code, to.code, date.format("%Y%m%d"));
-    let chance = draw(&id);
-    let weekend = matches!(date.weekday(), Weekday::Fri | Weekday::Sat | Weekday::Sun);
-    let price = if weekend { line.price + line.price / 5 } else { line.price };
-    // Between a twelfth and five sixths is sold elsewhere.
-    let sold = line.seats / 12 + u32::try_from(chance % u64::from(line.seats * 3 / 4)).unwrap_or(0);
-    let vessel = line.vessels.get((date.num_days_from_ce() as usize + hour as usize) % line.vessels.len())?;
-    Some(Crossing { id, from, to, departs, arrives, price, seats: line.seats - sold, small: line.seats < 50, vessel })
+    let is_weekend = matches!(date.weekday(), Weekday::Fri | Weekday::Sat | Weekday::Sun);
+    let price = if is_weekend { route.price + route.price / 5 } else { route.price };
+    // Between 1/12 and 5/6 of the seats are sold elsewhere.
+    let sold = route.seats / 12 + u32::try_from(hash(&id) % u64::from(route.seats * 3 / 4)).unwrap_or(0);
+    let vessel = route.vessels.get((date.num_days_from_ce() as usize + hour as usize) % route.vessels.len())?;
+    Some(Crossing { id, from, to, departs, arrives, price, seats: route.seats - sold, small: route.seats < 50, vessel })
 }
 
-/// A number that depends on `text` alone.
-pub(super) fn draw(text: &str) -> u64 {
+/// The first 64 bits of the SHA-256 hash of a text: a pseudo-random number that is always the same.
+pub(super) fn hash(text: &str) -> u64 {
     Sha256::digest(text.as_bytes()).iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
 
-/// A day a few days after another; the last day there is when the calendar ends.
+/// The date a number of days later, at most [`NaiveDate::MAX`].
 pub(super) fn days_after(date: NaiveDate, days: u64) -> NaiveDate {
     date.checked_add_days(Days::new(days)).unwrap_or(NaiveDate::MAX)
 }
@@ -268,7 +269,7 @@ mod tests {
         }
         assert_eq!(by_id("ARN-SKE-20261122-0741"), None);
         assert_eq!(by_id("ARN-SKE-20261332-0740"), None);
-        assert_eq!(by_id("nonsense"), None);
+        assert_eq!(by_id("not an id"), None);
     }
 
     #[test]
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_rest() {
+    fn routes_do_not_run_every_day() {
         let monday = day("2026-11-23");
         let (nor, tor) = (port("NOR").unwrap(), port("TOR").unwrap());
         assert!(crossings(Some(nor), Some(tor), monday).is_empty());
@@ -290,15 +291,15 @@ mod tests {
     }
 
     #[test]
-    fn the_hour_that_is_left_out_is_no_trap() {
-        // No boat of ours leaves at two in the morning; the rule is for those who add one.
-        let line = &LINES[0];
-        let found = crossing(line, port("ARN").unwrap(), port("SKE").unwrap(), day("2027-03-28"), (2, 30)).unwrap();
+    fn a_departure_in_the_skipped_hour_of_daylight_saving_time_is_one_hour_later() {
+        // No route departs at that time.
+        let route = &ROUTES[0];
+        let found = crossing(route, port("ARN").unwrap(), port("SKE").unwrap(), day("2027-03-28"), (2, 30)).unwrap();
         assert_eq!(found.departs.to_rfc3339(), "2027-03-28T03:30:00+02:00");
     }
 
     #[test]
-    fn misspelt_ports_are_guessed() {
+    fn misspelt_ports_are_suggested() {
         assert_eq!(nearest_port("Arnvick").unwrap().name, "Arnvik");
         assert_eq!(nearest_port("north haven").unwrap().name, "Northhaven");
         assert!(nearest_port("Hamburg").is_none());

@@ -1,29 +1,29 @@
-//! The tools as clients see them: names, descriptions, schemas, hints.
+//! The definitions of the tools: names, descriptions, schemas and annotations.
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
-use super::arguments::MOST_PASSENGERS;
+use super::arguments::MAX_PASSENGERS;
 
-/// What a tool does to the bookings.
+/// What a tool does to the bookings; determines its MCP annotations.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Does {
-    /// Looks.
+enum ToolEffect {
+    /// Reads only.
     Read,
-    /// Adds to them: a second call adds once more.
+    /// Adds a booking. Not idempotent: a second call adds another one.
     Add,
-    /// Changes what is there; doing it twice is doing it once.
+    /// Changes a booking. Destructive and idempotent.
     Change,
 }
 
-/// All tools, always in this order.
+/// All tools, in a fixed order.
 pub(super) fn list() -> Vec<Tool> {
     vec![
         tool(
             "list_ports",
             "List ports",
             "Lists the ports of Northwater Ferries with their time zones and where boats go from each.",
-            Does::Read,
+            ToolEffect::Read,
             json!({}),
             &[],
         ),
@@ -32,7 +32,7 @@ pub(super) fn list() -> Vec<Tool> {
             "Search crossings",
             "Finds the crossings of one day with local times, prices per passenger in euros and free seats. \
              Leave `from` or `to` out to see all boats of that day.",
-            Does::Read,
+            ToolEffect::Read,
             json!({
                 "from": text("Port of departure, such as Arnvik."),
                 "to": text("Port of arrival, such as Skelby."),
@@ -45,7 +45,7 @@ pub(super) fn list() -> Vec<Tool> {
             "get_crossing",
             "Look at a crossing",
             "Tells everything about one crossing and, with `passengers`, what it costs for them and whether there are seats.",
-            Does::Read,
+            ToolEffect::Read,
             json!({"crossing_id": crossing("The crossing."), "passengers": passengers("How many travel.")}),
             &["crossing_id"],
         ),
@@ -53,7 +53,7 @@ pub(super) fn list() -> Vec<Tool> {
             "book_crossing",
             "Book a crossing",
             "Books seats on a crossing and returns the reference. Every call makes a booking of its own.",
-            Does::Add,
+            ToolEffect::Add,
             json!({
                 "crossing_id": crossing("The crossing."),
                 "passengers": passengers("How many travel."),
@@ -65,7 +65,7 @@ pub(super) fn list() -> Vec<Tool> {
             "get_booking",
             "Look at a booking",
             "Finds a booking by its reference. `found` is false when there is none.",
-            Does::Read,
+            ToolEffect::Read,
             json!({"reference": text("The reference, such as NW-7F3K2.")}),
             &["reference"],
         ),
@@ -73,7 +73,7 @@ pub(super) fn list() -> Vec<Tool> {
             "change_booking",
             "Change a booking",
             "Moves a booking to another crossing, or changes for how many it is, and returns the difference in price.",
-            Does::Change,
+            ToolEffect::Change,
             json!({
                 "reference": text("The reference, such as NW-7F3K2."),
                 "crossing_id": crossing("The new crossing; the old one stays if left out."),
@@ -85,7 +85,7 @@ pub(super) fn list() -> Vec<Tool> {
             "refund_booking",
             "Refund a booking",
             "Cancels a booking for good and pays a part of its price back.",
-            Does::Change,
+            ToolEffect::Change,
             json!({
                 "reference": text("The reference, such as NW-7F3K2."),
                 "percent": {"type": "integer", "minimum": 0, "maximum": 100, "description": "How much of the price is paid back; 100 unless given."},
@@ -98,33 +98,32 @@ pub(super) fn list() -> Vec<Tool> {
 fn tool(
     name: &'static str,
     title: &str,
-    about: &'static str,
-    does: Does,
+    description: &'static str,
+    effect: ToolEffect,
     properties: Value,
     required: &[&str],
 ) -> Tool {
     let schema =
         json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
     let schema: JsonObject = schema.as_object().cloned().unwrap_or_default();
-    let reads = does == Does::Read;
-    let hints = ToolAnnotations::from_raw(
+    let annotations = ToolAnnotations::from_raw(
         Some(title.to_owned()),
-        Some(reads),
-        Some(does == Does::Change),
-        Some(does != Does::Add),
+        Some(effect == ToolEffect::Read),
+        Some(effect == ToolEffect::Change),
+        Some(effect != ToolEffect::Add),
         Some(false),
     );
-    Tool::new(name, about, schema).with_title(title).with_annotations(hints)
+    Tool::new(name, description, schema).with_title(title).with_annotations(annotations)
 }
 
-fn text(about: &str) -> Value {
-    json!({"type": "string", "description": about})
+fn text(description: &str) -> Value {
+    json!({"type": "string", "description": description})
 }
 
-fn crossing(about: &str) -> Value {
-    json!({"type": "string", "description": format!("{about} An id as search_crossings returns it.")})
+fn crossing(description: &str) -> Value {
+    json!({"type": "string", "description": format!("{description} An id as search_crossings returns it.")})
 }
 
-fn passengers(about: &str) -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": MOST_PASSENGERS, "description": about})
+fn passengers(description: &str) -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": MAX_PASSENGERS, "description": description})
 }

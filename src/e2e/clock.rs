@@ -1,5 +1,5 @@
-//! The time of a case: it stands still while a turn runs and moves on between turns, so that the same case sees the same
-//! times in every run.
+//! The clock of a case. Its time does not change during a turn and advances by one second between turns, so that every run of a case
+//! has the same times.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -11,24 +11,24 @@ use segue_engine::time::Timestamp;
 
 use crate::clock::{Clock, Deadline, SystemClock};
 
-/// What passes between two messages of a user.
+/// The time that passes between two messages of the user.
 const BETWEEN_TURNS: Duration = Duration::from_secs(1);
-/// Shorter waits are the pace of a scripted model or a pause between looks; longer ones are deadlines.
-const PACE: Duration = Duration::from_secs(1);
+/// The longest wait that can be skipped: delays of a scripted model and polling intervals. Longer waits are deadlines.
+const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// The time of a case.
+/// The clock of one case.
 pub(super) struct CaseClock {
     now: AtomicI64,
-    /// Whether short waits end at once: where nothing outside is waited for.
-    hurries: bool,
+    /// Whether short waits end immediately: for cases that use no external service.
+    skips_short_waits: bool,
 }
 
 impl CaseClock {
-    /// A clock that stands at `began`.
-    pub(super) fn new(began: Timestamp, hurries: bool) -> Self {
-        Self { now: AtomicI64::new(began.as_micros()), hurries }
+    /// A clock that starts at `started_at`.
+    pub(super) fn new(started_at: Timestamp, skips_short_waits: bool) -> Self {
+        Self { now: AtomicI64::new(started_at.as_micros()), skips_short_waits }
     }
-    /// Lets the time between two messages pass.
+    /// Advances to the time of the next message.
     pub(super) fn next_turn(&self) {
         self.now.fetch_add(i64::try_from(BETWEEN_TURNS.as_micros()).unwrap_or(0), Ordering::SeqCst);
     }
@@ -42,7 +42,7 @@ impl Clock for CaseClock {
         SystemClock.elapsed()
     }
     fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
-        if self.hurries && until.0.saturating_sub(self.elapsed()) <= PACE {
+        if self.skips_short_waits && until.0.saturating_sub(self.elapsed()) <= SHORT_WAIT {
             return Box::pin(std::future::ready(()));
         }
         SystemClock.sleep(until)
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_moves_between_turns_only() {
+    fn time_advances_only_between_turns() {
         let clock = CaseClock::new(Timestamp::from_micros(5), true);
         let before = clock.now();
         assert_eq!(clock.now(), before);
@@ -63,11 +63,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_case_without_a_world_does_not_wait_for_the_pace_of_its_model() {
+    async fn short_waits_are_skipped_without_external_services() {
         let clock = CaseClock::new(Timestamp::from_micros(0), true);
         assert!(futures::poll!(clock.sleep(clock.deadline(Duration::from_millis(900)))).is_ready());
         assert!(futures::poll!(clock.sleep(clock.deadline(Duration::from_secs(60)))).is_pending());
-        let patient = CaseClock::new(Timestamp::from_micros(0), false);
-        assert!(futures::poll!(patient.sleep(patient.deadline(Duration::from_millis(900)))).is_pending());
+        let live = CaseClock::new(Timestamp::from_micros(0), false);
+        assert!(futures::poll!(live.sleep(live.deadline(Duration::from_millis(900)))).is_pending());
     }
 }

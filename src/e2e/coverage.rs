@@ -1,4 +1,4 @@
-//! Which steps of the flows the cases walked.
+//! Step coverage: which steps of the project's flows the cases executed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,82 +8,86 @@ use segue_engine::{
 };
 use serde::Serialize;
 
-use super::{CaseResult, Outcome, Results};
+use super::{CaseOutcome, CaseResult, Results};
 
-/// The steps that were walked, apart for cases that passed and for those that did not.
+/// Step coverage, separately for cases that passed and cases that did not: a step that only failing cases execute is not tested.
 #[derive(Clone, Debug, Serialize)]
 pub struct Coverage {
-    /// By cases that passed.
-    pub passed: Part,
-    /// By cases that did not.
-    pub failed: Part,
+    /// Of the cases that passed.
+    pub passed: CoverageSummary,
+    /// Of the cases that failed or could not run.
+    pub failed: CoverageSummary,
 }
 
-/// What some of the cases walked.
+/// Step coverage of a set of cases.
 #[derive(Clone, Debug, Serialize)]
-pub struct Part {
-    /// How many cases there are.
+pub struct CoverageSummary {
+    /// The number of cases.
     pub cases: usize,
-    /// Steps of all flows.
+    /// The number of steps of all flows.
     pub steps: usize,
-    /// Steps that were walked.
-    pub walked: usize,
-    /// Flow by flow, in the order of the project.
+    /// The number of executed steps.
+    #[serde(rename = "walked")]
+    pub covered: usize,
+    /// The flows of the project, in its order. Built-in flows are not counted.
     pub flows: Vec<FlowCoverage>,
-    /// Commands that were understood, by kind.
+    /// The number of commands of each kind, before the engine cleans them up. They come from a model or a structured message.
     pub commands: BTreeMap<String, u64>,
 }
 
-/// One flow.
+/// Step coverage of one flow.
 #[derive(Clone, Debug, Serialize)]
 pub struct FlowCoverage {
-    /// Its id.
+    /// The id of the flow.
     pub flow: String,
-    /// Its file.
+    /// The file of the flow.
     pub file: String,
-    /// How many steps it has.
+    /// The number of its steps.
     pub steps: usize,
-    /// How many were walked.
-    pub walked: usize,
-    /// Those that were not.
-    pub missing: Vec<MissingStep>,
+    /// The number of its executed steps.
+    #[serde(rename = "walked")]
+    pub covered: usize,
+    /// The steps that were not executed.
+    #[serde(rename = "missing")]
+    pub uncovered: Vec<UncoveredStep>,
 }
 
-/// A step that was not walked.
+/// A step that no case executed.
 #[derive(Clone, Debug, Serialize)]
-pub struct MissingStep {
-    /// Its id.
+pub struct UncoveredStep {
+    /// The id of the step.
     pub step: String,
-    /// Its line.
+    /// The line of the step in the file of the flow.
     pub line: u32,
 }
 
 impl Coverage {
     pub(super) fn of(project: &Project, results: &Results) -> Self {
-        let part = |passed: bool| {
-            let cases = results.cases.iter().filter(|case| (case.outcome == Outcome::Passed) == passed);
-            Part::of(project, &cases.collect::<Vec<_>>())
+        let summary = |passed: bool| {
+            let cases = results.cases.iter().filter(|case| (case.outcome == CaseOutcome::Passed) == passed);
+            CoverageSummary::of(project, &cases.collect::<Vec<_>>())
         };
-        Self { passed: part(true), failed: part(false) }
+        Self { passed: summary(true), failed: summary(false) }
     }
 }
 
-impl Part {
+impl CoverageSummary {
     fn of(project: &Project, cases: &[&CaseResult]) -> Self {
-        let walked: BTreeSet<&(FlowId, StepId)> = cases.iter().flat_map(|case| &case.visited).collect();
-        // Patterns of the author count; those that come with the program are not the author's to test.
+        let executed: BTreeSet<&(FlowId, StepId)> = cases.iter().flat_map(|case| &case.executed_steps).collect();
+        // Patterns that the project replaces are counted, built-in ones are not.
         let own = project.flows.values().filter(|flow| !flow.place.file.starts_with("(built in)"));
         let flows: Vec<FlowCoverage> = own
             .map(|flow| {
-                let missed = flow.steps.iter().filter(|step| !walked.contains(&(flow.id.clone(), step.id.clone())));
-                let missing: Vec<MissingStep> =
-                    missed.map(|step| MissingStep { step: step.id.to_string(), line: step.place.line }).collect();
+                let steps = flow.steps.iter();
+                let missing = steps.filter(|step| !executed.contains(&(flow.id.clone(), step.id.clone())));
+                let uncovered: Vec<UncoveredStep> =
+                    missing.map(|step| UncoveredStep { step: step.id.to_string(), line: step.place.line }).collect();
                 FlowCoverage {
                     flow: flow.id.to_string(),
                     file: flow.place.file.to_string(),
                     steps: flow.steps.len(),
-                    walked: flow.steps.len() - missing.len(),
-                    missing,
+                    covered: flow.steps.len() - uncovered.len(),
+                    uncovered,
                 }
             })
             .collect();
@@ -91,31 +95,31 @@ impl Part {
         for (kind, count) in cases.iter().flat_map(|case| &case.commands) {
             *commands.entry(kind.clone()).or_default() += count;
         }
-        let (steps, walked) =
-            flows.iter().fold((0, 0), |(steps, walked), flow| (steps + flow.steps, walked + flow.walked));
-        Self { cases: cases.len(), steps, walked, flows, commands }
+        let (steps, covered) =
+            flows.iter().fold((0, 0), |(steps, covered), flow| (steps + flow.steps, covered + flow.covered));
+        Self { cases: cases.len(), steps, covered, flows, commands }
     }
 
-    /// A table for people.
+    /// The coverage as a text table.
     pub fn text(&self) -> String {
         let width = self.flows.iter().map(|flow| flow.flow.chars().count()).max().unwrap_or(0).max(4);
-        let mut out = format!("{:<width$}  steps  walked   share  not walked\n", "flow");
+        let mut out = format!("{:<width$}  steps  covered   share  not covered\n", "flow");
         for flow in &self.flows {
-            let missing: Vec<String> =
-                flow.missing.iter().map(|step| format!("{} (line {})", step.step, step.line)).collect();
-            let share = share(flow.walked, flow.steps);
+            let uncovered: Vec<String> =
+                flow.uncovered.iter().map(|step| format!("{} (line {})", step.step, step.line)).collect();
+            let share = share(flow.covered, flow.steps);
             let row = format!(
-                "{:<width$}  {:>5}  {:>6}  {share:>5.1}%  {}",
+                "{:<width$}  {:>5}  {:>7}  {share:>5.1}%  {}",
                 flow.flow,
                 flow.steps,
-                flow.walked,
-                missing.join(", ")
+                flow.covered,
+                uncovered.join(", ")
             );
             out.push_str(row.trim_end());
             out.push('\n');
         }
-        let share = share(self.walked, self.steps);
-        out.push_str(&format!("{:<width$}  {:>5}  {:>6}  {share:>5.1}%\n", "all", self.steps, self.walked));
+        let share = share(self.covered, self.steps);
+        out.push_str(&format!("{:<width$}  {:>5}  {:>7}  {share:>5.1}%\n", "all", self.steps, self.covered));
         for (kind, count) in &self.commands {
             out.push_str(&format!("command {kind}: {count}\n"));
         }
@@ -123,6 +127,7 @@ impl Part {
     }
 }
 
+/// A share in percent; 100 of nothing.
 fn share(part: usize, whole: usize) -> f64 {
     if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }
 }

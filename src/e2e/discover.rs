@@ -1,4 +1,4 @@
-//! Which case files there are: paths as people give them, folders walked, the `conftest.yml` above each file.
+//! Finding test files: the paths of the command line, the files in folders, and the `conftest.yml` files that apply to them.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +15,14 @@ use walkdir::{DirEntry, WalkDir};
 
 use crate::project::read_bounded;
 
-/// Folders that hold cases where neither the command line nor `config.yml` names one.
-const USUAL: [&str; 3] = ["tests", "e2e_tests", "e2e"];
+/// The folders that are searched if neither the command line nor `tests` of `config.yml` names a path.
+const DEFAULT_FOLDERS: [&str; 3] = ["tests", "e2e_tests", "e2e"];
 
-/// The cases that were asked for.
+/// The selected test files, read and checked.
 #[derive(Debug, Default)]
 pub struct Selection {
-    pub(super) files: Vec<Selected>,
-    /// `conftest.yml` by the folder it stands in.
+    pub(super) files: Vec<SelectedFile>,
+    /// The `conftest.yml` of each folder.
     pub(super) conftests: BTreeMap<PathBuf, Arc<TestFile>>,
     findings: Findings,
     texts: Sources,
@@ -30,60 +30,61 @@ pub struct Selection {
     pub(super) root: PathBuf,
 }
 
-/// One file, and which of its cases are wanted.
+/// A test file and the cases selected in it.
 #[derive(Debug)]
-pub(super) struct Selected {
+pub(super) struct SelectedFile {
     pub(super) path: PathBuf,
     pub(super) file: TestFile,
-    /// The one case that was asked for.
+    /// The name of the only selected case; none selects all cases.
     pub(super) only: Option<String>,
 }
 
 impl Selection {
-    /// Finds and reads cases. A path is a file, a folder, or `file::case`; without paths it is what `configured` names
-    /// (`tests` of `config.yml`), else the usual folders of the project at `root`.
+    /// Finds and reads test files. Each path is a file, a folder or `file::case`, relative to the current directory. Without paths,
+    /// `configured` is used (`tests` of `config.yml`, relative to `root`), or else `tests`, `e2e_tests` and `e2e` of the project at
+    /// `root`. Errors are among the [`findings`](Self::findings).
     pub fn read(root: &Path, paths: &[String], configured: Option<&[Arc<str>]>) -> Self {
         let mut selection = Self { root: root.to_path_buf(), ..Self::default() };
         if paths.is_empty() {
             match configured {
                 Some(named) => {
                     for name in named {
-                        selection.path(&root.join(&**name), None);
+                        selection.add_path(&root.join(&**name), None);
                     }
                 }
                 None => {
-                    for folder in USUAL.map(|name| root.join(name)).iter().filter(|folder| folder.is_dir()) {
-                        selection.path(folder, None);
+                    for folder in DEFAULT_FOLDERS.map(|name| root.join(name)).iter().filter(|folder| folder.is_dir()) {
+                        selection.add_path(folder, None);
                     }
                 }
             }
         }
         for path in paths {
             match path.split_once("::") {
-                Some((file, case)) => selection.path(Path::new(file), Some(case)),
-                None => selection.path(Path::new(path), None),
+                Some((file, case)) => selection.add_path(Path::new(file), Some(case)),
+                None => selection.add_path(Path::new(path), None),
             }
         }
         selection
     }
 
-    /// Whether nothing was found.
+    /// Whether no case was found.
     pub fn is_empty(&self) -> bool {
         self.files.iter().all(|selected| selected.file.cases.is_empty())
     }
 
-    /// Everything that was found about the files, and their texts for showing lines of them.
+    /// The findings about the files, and the texts of the files for showing their lines.
     pub fn findings(&self) -> (&[Finding], &Sources) {
         (self.findings.as_slice(), &self.texts)
     }
 
-    fn path(&mut self, path: &Path, only: Option<&str>) {
+    fn add_path(&mut self, path: &Path, only: Option<&str>) {
         if path.is_dir() {
-            self.folder(path);
+            self.add_folder(path);
         } else if path.is_file() {
-            self.file(path, only, true);
+            self.add_file(path, only, true);
         } else {
-            self.trouble(
+            self.add_error(
                 path,
                 "there is no such file or folder",
                 "Name a file, a folder, or `file.yml::name of a case`.",
@@ -91,44 +92,44 @@ impl Selection {
         }
     }
 
-    fn folder(&mut self, folder: &Path) {
-        let is_wanted = |entry: &DirEntry| {
+    fn add_folder(&mut self, folder: &Path) {
+        let is_searched = |entry: &DirEntry| {
             let name = entry.file_name().to_str().unwrap_or(".");
             entry.depth() == 0 || !(name.starts_with('.') || matches!(name, "target" | "node_modules"))
         };
-        for entry in WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter().filter_entry(is_wanted) {
+        for entry in WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter().filter_entry(is_searched) {
             match entry {
                 Ok(entry) if entry.file_type().is_dir() => {}
                 Ok(entry) => {
                     if entry.path().extension().is_some_and(|extension| extension == "yml" || extension == "yaml") {
-                        self.file(entry.path(), None, false);
+                        self.add_file(entry.path(), None, false);
                     }
                 }
-                // What a link leads back to is read anyway, and one that leads nowhere is no file.
-                Err(error) if error.loop_ancestor().is_some() || is_gone(&error) => {}
+                // The target of a symbolic link to a parent folder is searched anyway; a dangling link has no file.
+                Err(error) if error.loop_ancestor().is_some() || is_not_found(&error) => {}
                 Err(error) => {
                     let path = error.path().unwrap_or(folder);
-                    self.trouble(path, &format!("the folder cannot be read: {error}"), "Check its rights.");
+                    self.add_error(path, &format!("the folder cannot be read: {error}"), "Check its permissions.");
                 }
             }
         }
     }
 
-    /// Reads one file; one that a folder holds only if it has cases.
-    fn file(&mut self, path: &Path, only: Option<&str>, named: bool) {
+    /// Reads one file. If it is not `named` but found in a folder, it is skipped unless a line starts with `test_cases`.
+    fn add_file(&mut self, path: &Path, only: Option<&str>, named: bool) {
         if is_conftest(path) || self.files.len() >= PROJECT_FILES {
             return;
         }
-        if let (Some(only), Some(known)) = (only, self.files.iter().find(|known| known.path == path)) {
-            // The same file once more, for another of its cases.
-            let again = TestFile {
-                path: known.file.path.clone(),
-                shared: known.file.shared.clone(),
-                cases: known.file.cases.clone(),
+        if let (Some(only), Some(selected)) = (only, self.files.iter().find(|selected| selected.path == path)) {
+            // Another case of a file that was read before.
+            let file = TestFile {
+                path: selected.file.path.clone(),
+                shared: selected.file.shared.clone(),
+                cases: selected.file.cases.clone(),
             };
-            return self.keep(path, again, Some(only));
+            return self.select(path, file, Some(only));
         }
-        let Some(source) = self.source(path) else { return };
+        let Some(source) = self.read_source(path) else { return };
         if !named && !source.text.lines().any(|line| line.trim_start_matches('\u{feff}').starts_with("test_cases")) {
             return;
         }
@@ -137,34 +138,34 @@ impl Selection {
         self.texts.texts.insert(source.path.to_string(), source.text);
         self.conftests_above(path);
         if let Some(file) = file {
-            self.keep(path, file, only);
+            self.select(path, file, only);
         }
     }
 
-    fn keep(&mut self, path: &Path, file: TestFile, only: Option<&str>) {
+    fn select(&mut self, path: &Path, file: TestFile, only: Option<&str>) {
         if let Some(only) = only
             && !file.cases.iter().any(|case| &*case.name == only)
         {
             let names = file.cases.iter().map(|case| &*case.name);
             let help = match segue_engine::finding::did_you_mean(only, names) {
                 Some(near) => format!("Did you mean `{near}`?"),
-                None => "Name a case as it stands after `test_case:`.".to_owned(),
+                None => "Write the name of a case as in its `test_case` key.".to_owned(),
             };
             let message = format!("the file has no case `{only}` that can be run");
-            return self.trouble(path, &message, &help);
+            return self.add_error(path, &message, &help);
         }
-        self.files.push(Selected { path: path.to_path_buf(), file, only: only.map(str::to_owned) });
+        self.files.push(SelectedFile { path: path.to_path_buf(), file, only: only.map(str::to_owned) });
     }
 
-    /// Reads every `conftest.yml` from the folder of the file up to the project's folder.
+    /// Reads the `conftest.yml` files that apply to the file at `path`, each once.
     fn conftests_above(&mut self, path: &Path) {
         for folder in folders_above(&self.root, path) {
             if self.conftests.contains_key(&folder) {
                 continue;
             }
-            let found = ["conftest.yml", "conftest.yaml"].map(|name| folder.join(name));
-            let Some(path) = found.iter().find(|path| path.is_file()) else { continue };
-            let Some(source) = self.source(path) else { continue };
+            let candidates = ["conftest.yml", "conftest.yaml"].map(|name| folder.join(name));
+            let Some(path) = candidates.iter().find(|path| path.is_file()) else { continue };
+            let Some(source) = self.read_source(path) else { continue };
             let (file, findings) = TestFile::read_conftest(&source);
             findings.into_iter().for_each(|finding| self.findings.push(finding));
             self.texts.texts.insert(source.path.to_string(), source.text);
@@ -174,27 +175,27 @@ impl Selection {
         }
     }
 
-    fn source(&mut self, path: &Path) -> Option<SourceFile> {
+    fn read_source(&mut self, path: &Path) -> Option<SourceFile> {
         match read_bounded(path, YAML_FILE) {
-            Ok(text) => Some(SourceFile { path: shown(path).into(), text: text.into() }),
+            Ok(text) => Some(SourceFile { path: display_path(path).into(), text: text.into() }),
             Err(error) => {
-                self.trouble(
+                self.add_error(
                     path,
                     &format!("the file cannot be read: {error}"),
-                    "Check the path and the rights of the file.",
+                    "Check the path and the permissions of the file.",
                 );
                 None
             }
         }
     }
 
-    fn trouble(&mut self, path: &Path, message: &str, help: &str) {
-        let place = SourceLocation { file: shown(path).into(), line: 0, column: 0, width: 1 };
+    fn add_error(&mut self, path: &Path, message: &str, help: &str) {
+        let place = SourceLocation { file: display_path(path).into(), line: 0, column: 0, width: 1 };
         self.findings.error("E0101", &place, message, help);
     }
 }
 
-fn is_gone(error: &walkdir::Error) -> bool {
+fn is_not_found(error: &walkdir::Error) -> bool {
     error.io_error().is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
@@ -202,20 +203,23 @@ fn is_conftest(path: &Path) -> bool {
     path.file_stem().is_some_and(|stem| stem == "conftest")
 }
 
-/// The folder of a file and those above it up to the project's, nearest first. For a file outside of the project only its own.
+/// The folder of a file and the folders above it up to the folder of the project, nearest first. For a file outside the project only
+/// its own folder.
 pub(super) fn folders_above(root: &Path, path: &Path) -> Vec<PathBuf> {
     let own = path.parent().map(Path::to_path_buf).unwrap_or_default();
-    let (Ok(real_root), Ok(real)) = (root.canonicalize(), own_or_here(&own).canonicalize()) else { return vec![own] };
+    let (Ok(real_root), Ok(real)) = (root.canonicalize(), current_dir_if_empty(&own).canonicalize()) else {
+        return vec![own];
+    };
     let Ok(inside) = real.strip_prefix(&real_root) else { return vec![own] };
     inside.ancestors().map(|folder| root.join(folder)).collect()
 }
 
-fn own_or_here(path: &Path) -> &Path {
+fn current_dir_if_empty(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
-/// A path as people write it, with `/` and without a leading `./`.
-pub(super) fn shown(path: &Path) -> String {
+/// A path for display: with `/` as the separator and without `.` components.
+pub(super) fn display_path(path: &Path) -> String {
     let mut parts = Vec::new();
     for part in path.components() {
         match part {

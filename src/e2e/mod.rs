@@ -1,29 +1,32 @@
-//! End-to-end cases: what a user says, and what must come of it.
+//! End-to-end test cases: the messages of a user and the expectations about the assistant.
 //!
-//! *For*: `segue test`, and programs that run cases themselves. *Entry*: [`Selection::read`] finds and reads case files, a
-//! [`Runner`] runs them, and the [`Results`] are written by [`report`]. *Never*: a case touches the stores of the project; two
-//! cases share a conversation, a clock or a stub; a replay lets anything leave. This room judges what happened, it never
-//! helps it along: a case goes through the same door as a user.
+//! `segue test` is built on this module; a program can run cases itself. [`Selection::read`] finds and reads the files, a [`Runner`]
+//! runs the cases, and [`report`] formats the [`Results`].
 //!
-//! | file | holds |
+//! Each case has its own assistant, conversation, store in memory, clock and stubs; it never uses the stores of the project. A
+//! message of a case is processed like a message of a channel. A replay of a recording calls no model, tool,
+//! action or agent.
+//!
+//! | file | contains |
 //! | --- | --- |
-//! | `discover`, `plan` | which files there are, and what each case gets from its file and the `conftest.yml` above it |
-//! | `run`, `talk`, `clock`, `stub`, `tape` | one case: its assistant, its conversation, its time, what stands in for the world, its recording |
-//! | `look`, `seen`, `judge` | what was expected against what was seen; texts that a model judges |
-//! | `coverage`, [`report`] | which steps were walked; results for people and programs |
+//! | `discover`, `resolve` | finding the files; merging a case with the fixtures, metadata and stubs of its file and of the `conftest.yml` files above it |
+//! | `run`, `conversation` | running one case: its assistant, and its conversation turn by turn |
+//! | `clock`, `stub`, `recording` | the clock, the stubs and the recording of a case |
+//! | `observed`, `assertions`, `judge` | the events of a turn; checking assertions against them; texts that a model judges |
+//! | `coverage`, [`report`] | which steps of the flows were executed; the results for people and for programs |
 
+mod assertions;
 mod clock;
+mod conversation;
 mod coverage;
 mod discover;
 mod judge;
-mod look;
-mod plan;
+mod observed;
+mod recording;
 pub mod report;
+mod resolve;
 mod run;
-mod seen;
 mod stub;
-mod talk;
-mod tape;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,158 +43,159 @@ use segue_engine::{
 };
 
 pub use self::{
-    coverage::{Coverage, FlowCoverage},
+    coverage::{Coverage, CoverageSummary, FlowCoverage, UncoveredStep},
     discover::Selection,
+    resolve::ResolvedCase,
     run::{RunError, Runner},
 };
 
-/// How cases are run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Cases that run at the same time; at least one.
+    /// The number of cases that run at the same time. It is clamped to 1 ..= [`TEST_JOBS_MAX`](crate::limits::TEST_JOBS_MAX).
     pub jobs: usize,
-    /// Whether nothing is begun after a failure.
+    /// Whether the run stops after the first case that does not pass.
     pub fail_fast: bool,
-    /// What becomes of answers of the world.
-    pub tape: RecordingMode,
-    /// How often each case runs; at least once.
+    /// Whether responses are recorded or replayed.
+    pub recording: RecordingMode,
+    /// How often each case runs. 0 means 1.
     pub repeat: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { jobs: crate::limits::TEST_JOBS, fail_fast: false, tape: RecordingMode::Live, repeat: 1 }
+        Self { jobs: crate::limits::TEST_JOBS, fail_fast: false, recording: RecordingMode::Live, repeat: 1 }
     }
 }
 
-/// What becomes of the answers of models, tools, actions and agents.
+/// Whether the responses of models, tools, actions and agents are recorded or replayed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RecordingMode {
-    /// The world is asked, nothing is kept.
+    /// Call them, without a recording.
     #[default]
     Live,
-    /// The world is asked, and its answers are written into this folder.
+    /// Call them, and write their responses into this folder.
     Record(PathBuf),
-    /// This folder answers; nothing is asked.
+    /// Use the responses in this folder; call nothing.
     Replay(PathBuf),
 }
 
-/// How a case ended.
+/// The outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Everything held.
+pub enum CaseOutcome {
+    /// All expectations are met.
     Passed,
-    /// Something did not.
+    /// An expectation is not met, or a turn has an error: for example, a stub is missing.
     Failed,
-    /// It could not run: a model cannot be opened, a recording is not there.
-    NotRun,
+    /// The case could not run: for example, a model cannot be opened or the recording is missing.
+    Error,
 }
 
-/// What came of one run of one case.
+/// The result of one run of a case.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
-    /// The file, as it was named or found.
+    /// The path of the file, as passed by the caller or found in a folder.
     pub file: String,
-    /// The case.
+    /// The name of the case.
     pub name: String,
-    /// Where it stands.
+    /// The location of the case in the file.
     pub place: SourceLocation,
-    /// Which run of it this is, from 1.
-    pub round: usize,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// What did not hold, in order.
-    pub misses: Vec<AssertionFailure>,
-    /// What was said, turn by turn.
+    /// The number of this run of the case, from 1.
+    pub run: usize,
+    /// The outcome.
+    pub outcome: CaseOutcome,
+    /// The expectations that are not met, in order. The conversation ends after the first turn that has one.
+    pub failures: Vec<AssertionFailure>,
+    /// The conversation, turn by turn.
     pub turns: Vec<TurnTranscript>,
-    /// Assertions by kind: how many held, how many did not. What was not reached is not counted.
-    pub tally: BTreeMap<&'static str, Tally>,
-    /// The steps that were entered.
-    pub visited: BTreeSet<(FlowId, StepId)>,
-    /// Commands by kind.
+    /// How many assertions of each kind passed and failed. Assertions of turns that did not run are not counted.
+    pub assertion_counts: BTreeMap<&'static str, AssertionCounts>,
+    /// The executed steps; of turns that passed only if coverage is collected.
+    pub executed_steps: BTreeSet<(FlowId, StepId)>,
+    /// The number of commands of each kind.
     pub commands: BTreeMap<String, u64>,
-    /// How long it took.
-    pub took: Duration,
-    /// The case itself, for writing it again.
-    pub case: Arc<plan::Planned>,
+    /// The duration of the run.
+    pub duration: Duration,
+    /// The case with its fixtures and stubs, for [`report::failed_files`].
+    pub case: Arc<ResolvedCase>,
 }
 
 impl CaseResult {
-    /// `file::case`, by which it can be run alone.
+    /// `file::case`: the argument of `segue test` that runs this case alone.
     pub fn address(&self) -> String {
         format!("{}::{}", self.file, self.name)
     }
-    /// The case as it was read.
-    pub fn written(&self) -> &TestCase {
+    /// The case as defined in its file.
+    pub fn definition(&self) -> &TestCase {
         &self.case.case
     }
 }
 
-/// How often assertions of a kind held.
+/// The numbers of assertions of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// They held.
-    pub held: u64,
-    /// They did not.
+pub struct AssertionCounts {
+    /// Assertions that passed.
+    pub passed: u64,
+    /// Assertions that failed.
     pub failed: u64,
 }
 
-/// One turn as people read it.
+/// One turn as text, for reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TurnTranscript {
-    /// What the user said.
+    /// The message of the user.
     pub user: String,
-    /// What happened, one line each.
-    pub happened: Vec<String>,
+    /// The events of the turn, one line each.
+    pub events: Vec<String>,
 }
 
-/// Something that did not hold.
+/// An expectation that is not met, or an error of the case.
 #[derive(Clone, Debug)]
 pub struct AssertionFailure {
-    /// Where it is demanded.
+    /// The location of the assertion, step or case.
     pub place: SourceLocation,
-    /// The turn, from 1; 0 before the first.
+    /// The number of the turn, from 1; 0 if no turn ran.
     pub turn: usize,
-    /// What the user had said.
+    /// The message of the user in this turn.
     pub user: String,
-    /// The kind: the key of the assertion or step, or a code for what went wrong beside them.
-    pub what: &'static str,
-    /// What was expected.
+    /// The key of the assertion or step; for an error its code.
+    pub kind: &'static str,
+    /// The expectation, one line for each part.
     pub expected: Vec<String>,
-    /// What was seen instead.
-    pub seen: Vec<String>,
-    /// Why the turn went as it did.
-    pub why: Vec<Reason>,
-    /// What went wrong on our side in this turn, for operators: code and reason.
-    pub failures: Vec<(String, String)>,
+    /// The events of the same kind that were observed, one line each; for an error its message.
+    pub actual: Vec<String>,
+    /// The reasons for the decisions in this turn, as in a trace.
+    pub reasons: Vec<Reason>,
+    /// The errors that the assistant handled in this turn: code and message.
+    pub errors: Vec<(String, String)>,
 }
 
-/// Everything that came of a run, in the order of the files.
+/// The results of a run, in the order of the files.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// One for each run of each case that was begun.
+    /// One result for each run of a case.
     pub cases: Vec<CaseResult>,
-    /// Runs of cases that were not begun, because an earlier one failed.
-    pub skipped: Vec<Arc<plan::Planned>>,
+    /// Runs of cases that were skipped because an earlier one did not pass; see [`Options::fail_fast`].
+    pub skipped: Vec<Arc<ResolvedCase>>,
 }
 
 impl Results {
-    /// How many ended so.
-    pub fn count(&self, outcome: Outcome) -> usize {
+    /// The number of results with this outcome.
+    pub fn count(&self, outcome: CaseOutcome) -> usize {
         self.cases.iter().filter(|case| case.outcome == outcome).count()
     }
-    /// Whether everything held.
-    pub fn is_fine(&self) -> bool {
-        self.cases.iter().all(|case| case.outcome == Outcome::Passed)
+    /// Whether all cases that ran passed.
+    pub fn all_passed(&self) -> bool {
+        self.cases.iter().all(|case| case.outcome == CaseOutcome::Passed)
     }
-    /// Assertions by kind over all cases.
-    pub fn tally(&self) -> BTreeMap<&'static str, Tally> {
-        let mut sum: BTreeMap<&'static str, Tally> = BTreeMap::new();
-        for (kind, tally) in self.cases.iter().flat_map(|case| &case.tally) {
-            let entry = sum.entry(kind).or_default();
-            entry.held += tally.held;
-            entry.failed += tally.failed;
+    /// How many assertions of each kind passed and failed, over all cases.
+    pub fn assertion_counts(&self) -> BTreeMap<&'static str, AssertionCounts> {
+        let mut sums: BTreeMap<&'static str, AssertionCounts> = BTreeMap::new();
+        for (kind, counts) in self.cases.iter().flat_map(|case| &case.assertion_counts) {
+            let sum = sums.entry(kind).or_default();
+            sum.passed += counts.passed;
+            sum.failed += counts.failed;
         }
-        sum
+        sums
     }
 }

@@ -1,6 +1,6 @@
-//! Results for people and programs: text, one JSON object, a result file, a file of the cases that failed, and JUnit's XML.
+//! Formats of the results: text, one JSON object, a result file, files of failed cases, and JUnit XML.
 //!
-//! Nothing here but the XML holds a time or a random name, so two runs that went the same way write the same bytes.
+//! Only the XML contains durations, and nothing contains a random name: two runs with the same results have the same text.
 
 mod failed;
 mod xml;
@@ -12,94 +12,94 @@ use segue_engine::finding::Finding;
 use serde_json::{Map, Value as Json, json};
 
 pub use self::{failed::failed_files, xml::junit};
-use super::{AssertionFailure, CaseResult, Coverage, Outcome, Results, TurnTranscript, seen::cut};
+use super::{AssertionFailure, CaseOutcome, CaseResult, Coverage, Results, TurnTranscript, observed::truncate};
 
-/// Lines of why a turn went as it did that one failure shows.
-const WHY: usize = 60;
+/// The maximum number of reasons that are shown for a failed case.
+const MAX_REASONS: usize = 60;
 
-/// One case for people: a line when it passed, everything that helps when it did not.
+/// The result of one case as text: one line if it passed, otherwise with failures, reasons and transcript.
 pub fn text(result: &CaseResult) -> String {
-    let round = if result.round > 1 { format!(" (run {})", result.round) } else { String::new() };
+    let run = if result.run > 1 { format!(" (run {})", result.run) } else { String::new() };
     let word = match result.outcome {
-        Outcome::Passed => return format!("ok    {}{round}\n", result.address()),
-        Outcome::Failed => "FAIL ",
-        Outcome::NotRun => "ERROR",
+        CaseOutcome::Passed => return format!("ok    {}{run}\n", result.address()),
+        CaseOutcome::Failed => "FAIL ",
+        CaseOutcome::Error => "ERROR",
     };
-    let mut out = format!("{word} {}{round}\n", result.address());
-    for miss in &result.misses {
-        one(&mut out, miss);
+    let mut out = format!("{word} {}{run}\n", result.address());
+    for failure in &result.failures {
+        write_failure(&mut out, failure);
     }
-    if let Some(miss) = result.misses.last() {
-        because(&mut out, miss);
+    if let Some(failure) = result.failures.last() {
+        write_reasons(&mut out, failure);
     }
-    talk(&mut out, &result.turns);
+    write_transcript(&mut out, &result.turns);
     out
 }
 
-fn one(out: &mut String, miss: &AssertionFailure) {
-    let place = &miss.place;
-    let turn = match miss.turn {
+fn write_failure(out: &mut String, failure: &AssertionFailure) {
+    let place = &failure.place;
+    let turn = match failure.turn {
         0 => String::new(),
-        turn => format!(", turn {turn}, after {}", cut(&Json::from(miss.user.as_str()).to_string())),
+        turn => format!(", turn {turn}, after {}", truncate(&Json::from(failure.user.as_str()).to_string())),
     };
-    let what = if is_code(miss.what) { format!("error[{}]", miss.what) } else { miss.what.to_owned() };
-    let _ = writeln!(out, "  {}:{}:{}: {what}{turn}", place.file, place.line, place.column);
-    for line in &miss.expected {
+    let kind = if is_code(failure.kind) { format!("error[{}]", failure.kind) } else { failure.kind.to_owned() };
+    let _ = writeln!(out, "  {}:{}:{}: {kind}{turn}", place.file, place.line, place.column);
+    for line in &failure.expected {
         let _ = writeln!(out, "    - {line}");
     }
-    for line in &miss.seen {
-        let _ = writeln!(out, "    + {}", cut(line));
+    for line in &failure.actual {
+        let _ = writeln!(out, "    + {}", truncate(line));
     }
-    if miss.seen.is_empty() {
-        let _ = writeln!(out, "    + nothing of the kind");
-    }
-}
-
-/// A code that `segue explain` knows, and no key of a case.
-fn is_code(what: &str) -> bool {
-    what.len() == 5 && what.starts_with(|c: char| c.is_ascii_uppercase())
-}
-
-fn because(out: &mut String, miss: &AssertionFailure) {
-    if !miss.why.is_empty() {
-        out.push_str("  why\n");
-    }
-    for reason in miss.why.iter().take(WHY) {
-        let _ = writeln!(out, "    {}", cut(&reason.to_string()));
-    }
-    if miss.why.len() > WHY {
-        let _ = writeln!(out, "    and {} more", miss.why.len() - WHY);
-    }
-    for (code, reason) in &miss.failures {
-        let _ = writeln!(out, "  failure {} [{code}]", cut(reason));
+    if failure.actual.is_empty() {
+        let _ = writeln!(out, "    + (no such event)");
     }
 }
 
-fn talk(out: &mut String, turns: &[TurnTranscript]) {
+/// Whether the kind of a failure is an error code, such as `E0501`, and not a key of an assertion or step.
+fn is_code(kind: &str) -> bool {
+    kind.len() == 5 && kind.starts_with(|c: char| c.is_ascii_uppercase())
+}
+
+fn write_reasons(out: &mut String, failure: &AssertionFailure) {
+    if !failure.reasons.is_empty() {
+        out.push_str("  reasons\n");
+    }
+    for reason in failure.reasons.iter().take(MAX_REASONS) {
+        let _ = writeln!(out, "    {}", truncate(&reason.to_string()));
+    }
+    if failure.reasons.len() > MAX_REASONS {
+        let _ = writeln!(out, "    and {} more", failure.reasons.len() - MAX_REASONS);
+    }
+    for (code, message) in &failure.errors {
+        let _ = writeln!(out, "  error {} [{code}]", truncate(message));
+    }
+}
+
+fn write_transcript(out: &mut String, turns: &[TurnTranscript]) {
     if !turns.is_empty() {
-        out.push_str("  what happened\n");
+        out.push_str("  transcript\n");
     }
     for turn in turns {
-        let _ = writeln!(out, "    user: {}", cut(&Json::from(turn.user.as_str()).to_string()));
-        for line in &turn.happened {
+        let _ = writeln!(out, "    user: {}", truncate(&Json::from(turn.user.as_str()).to_string()));
+        for line in &turn.events {
             let _ = writeln!(out, "      {line}");
         }
     }
 }
 
-/// The sums at the end.
+/// The last lines of the text output: assertions by kind, cases that ran several times, and the number of cases by outcome.
 pub fn summary(results: &Results) -> String {
     let mut out = String::new();
-    for (kind, tally) in results.tally() {
-        let all = tally.held + tally.failed;
-        let share = 100.0 * tally.held as f64 / all.max(1) as f64;
-        let _ = writeln!(out, "{kind}: {} of {all} held ({share:.0}%)", tally.held);
+    for (kind, counts) in results.assertion_counts() {
+        let all = counts.passed + counts.failed;
+        let share = 100.0 * counts.passed as f64 / all.max(1) as f64;
+        let _ = writeln!(out, "{kind}: {} of {all} passed ({share:.0}%)", counts.passed);
     }
     for (address, passed, runs) in rates(results) {
         let _ = writeln!(out, "{address}: {passed} of {runs} runs passed");
     }
-    let _ = write!(out, "{} passed, {} failed", results.count(Outcome::Passed), results.count(Outcome::Failed));
-    for (count, word) in [(results.count(Outcome::NotRun), "could not run"), (results.skipped.len(), "not begun")] {
+    let _ = write!(out, "{} passed, {} failed", results.count(CaseOutcome::Passed), results.count(CaseOutcome::Failed));
+    for (count, word) in [(results.count(CaseOutcome::Error), "could not run"), (results.skipped.len(), "skipped")] {
         if count > 0 {
             let _ = write!(out, ", {count} {word}");
         }
@@ -108,11 +108,11 @@ pub fn summary(results: &Results) -> String {
     out
 }
 
-/// How often each case passed, where cases ran more than once.
+/// For each case that ran more than once: its address, how often it passed, and the number of its runs.
 fn rates(results: &Results) -> Vec<(String, usize, usize)> {
     let mut rates: Vec<(String, usize, usize)> = Vec::new();
     for case in &results.cases {
-        let (address, passed) = (case.address(), usize::from(case.outcome == Outcome::Passed));
+        let (address, passed) = (case.address(), usize::from(case.outcome == CaseOutcome::Passed));
         match rates.iter_mut().find(|(known, ..)| *known == address) {
             Some((_, sum, runs)) => (*sum, *runs) = (*sum + passed, *runs + 1),
             None => rates.push((address, passed, 1)),
@@ -122,72 +122,73 @@ fn rates(results: &Results) -> Vec<(String, usize, usize)> {
     rates
 }
 
-/// Everything as one object.
+/// The results as one JSON object.
 pub fn json(results: &Results, findings: &[Finding], coverage: Option<&Coverage>) -> Json {
-    let tally: Map<String, Json> = results
-        .tally()
+    let counts: Map<String, Json> = results
+        .assertion_counts()
         .into_iter()
-        .map(|(kind, tally)| (kind.to_owned(), json!({"held": tally.held, "failed": tally.failed})))
+        .map(|(kind, counts)| (kind.to_owned(), json!({"held": counts.passed, "failed": counts.failed})))
         .collect();
-    let mut whole = json!({
+    let mut report = json!({
         "cases": results.cases.iter().map(case_json).collect::<Vec<_>>(),
-        "assertions": tally,
+        "assertions": counts,
         "findings": segue_engine::project::findings_report::json(findings).get("findings"),
         "summary": {
-            "passed": results.count(Outcome::Passed),
-            "failed": results.count(Outcome::Failed),
-            "not_run": results.count(Outcome::NotRun),
+            "passed": results.count(CaseOutcome::Passed),
+            "failed": results.count(CaseOutcome::Failed),
+            "not_run": results.count(CaseOutcome::Error),
             "skipped": results.skipped.len(),
         },
     });
-    if let (Some(coverage), Some(fields)) = (coverage, whole.as_object_mut()) {
+    if let (Some(coverage), Some(fields)) = (coverage, report.as_object_mut()) {
         fields.insert("coverage".to_owned(), serde_json::to_value(coverage).unwrap_or_default());
     }
-    whole
+    report
 }
 
 fn case_json(case: &CaseResult) -> Json {
     let outcome = match case.outcome {
-        Outcome::Passed => "passed",
-        Outcome::Failed => "failed",
-        Outcome::NotRun => "not_run",
+        CaseOutcome::Passed => "passed",
+        CaseOutcome::Failed => "failed",
+        CaseOutcome::Error => "not_run",
     };
-    let turns = case.turns.iter().map(|turn| json!({"user": turn.user, "happened": turn.happened}));
+    let turns = case.turns.iter().map(|turn| json!({"user": turn.user, "happened": turn.events}));
     json!({
         "file": case.file,
         "name": case.name,
         "line": case.place.line,
-        "run": case.round,
+        "run": case.run,
         "outcome": outcome,
-        "misses": case.misses.iter().map(miss_json).collect::<Vec<_>>(),
+        "misses": case.failures.iter().map(failure_json).collect::<Vec<_>>(),
         "turns": turns.collect::<Vec<_>>(),
     })
 }
 
-fn miss_json(miss: &AssertionFailure) -> Json {
-    let failures = miss.failures.iter().map(|(code, reason)| json!({"code": code, "reason": reason}));
+fn failure_json(failure: &AssertionFailure) -> Json {
+    let errors = failure.errors.iter().map(|(code, message)| json!({"code": code, "reason": message}));
     json!({
-        "file": &*miss.place.file,
-        "line": miss.place.line,
-        "column": miss.place.column,
-        "turn": miss.turn,
-        "user": miss.user,
-        "what": miss.what,
-        "expected": miss.expected,
-        "seen": miss.seen,
-        "why": miss.why.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "failures": failures.collect::<Vec<_>>(),
+        "file": &*failure.place.file,
+        "line": failure.place.line,
+        "column": failure.place.column,
+        "turn": failure.turn,
+        "user": failure.user,
+        "what": failure.kind,
+        "expected": failure.expected,
+        "seen": failure.actual,
+        "why": failure.reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "failures": errors.collect::<Vec<_>>(),
     })
 }
 
-/// The result file: every case with its verdict, its steps and, when it failed, the difference.
+/// The text of the result file in YAML, similar to that of Rasa: each case with its outcome, steps, events and, if it did not pass,
+/// the differences.
 pub fn result_file(results: &Results) -> String {
-    let of = |passed: bool| -> Vec<Json> {
-        let cases = results.cases.iter().filter(|case| (case.outcome == Outcome::Passed) == passed);
+    let entries = |passed: bool| -> Vec<Json> {
+        let cases = results.cases.iter().filter(|case| (case.outcome == CaseOutcome::Passed) == passed);
         cases.map(entry).collect()
     };
     let mut sections = Map::new();
-    for (name, entries) in [("passed", of(true)), ("failed", of(false))] {
+    for (name, entries) in [("passed", entries(true)), ("failed", entries(false))] {
         sections.insert(name.to_owned(), Json::Array(entries));
     }
     yaml::write(&Json::Object(sections))
@@ -198,21 +199,22 @@ fn entry(case: &CaseResult) -> Json {
     fields.insert("name".into(), Json::from(case.name.as_str()));
     fields.insert("file".into(), Json::from(case.file.as_str()));
     fields.insert("line".into(), Json::from(case.place.line));
-    if case.round > 1 {
-        fields.insert("run".into(), Json::from(case.round));
+    if case.run > 1 {
+        fields.insert("run".into(), Json::from(case.run));
     }
-    fields.insert("pass_status".into(), Json::from(case.outcome == Outcome::Passed));
-    fields.insert("expected_steps".into(), case.written().written.get("steps").cloned().unwrap_or_default());
+    fields.insert("pass_status".into(), Json::from(case.outcome == CaseOutcome::Passed));
+    fields.insert("expected_steps".into(), case.definition().written.get("steps").cloned().unwrap_or_default());
     let mut difference = Vec::new();
-    for miss in &case.misses {
-        difference.push(format!("{}:{}: {}, turn {}", miss.place.file, miss.place.line, miss.what, miss.turn));
-        difference.extend(miss.expected.iter().map(|line| format!("- {line}")));
-        difference.extend(miss.seen.iter().map(|line| format!("+ {}", cut(line))));
+    for failure in &case.failures {
+        difference
+            .push(format!("{}:{}: {}, turn {}", failure.place.file, failure.place.line, failure.kind, failure.turn));
+        difference.extend(failure.expected.iter().map(|line| format!("- {line}")));
+        difference.extend(failure.actual.iter().map(|line| format!("+ {}", truncate(line))));
     }
     if !difference.is_empty() {
         fields.insert("difference".into(), Json::from(difference));
     }
-    let turns = case.turns.iter().map(|turn| json!({"user": turn.user, "happened": turn.happened}));
+    let turns = case.turns.iter().map(|turn| json!({"user": turn.user, "happened": turn.events}));
     fields.insert("actual_events".into(), Json::Array(turns.collect()));
     Json::Object(fields)
 }

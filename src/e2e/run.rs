@@ -1,4 +1,4 @@
-//! Running cases: each with an assistant, a store, a clock and stand-ins of its own.
+//! Running cases. Each has its own assistant, store in memory, clock and stubs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,13 +22,13 @@ use segue_engine::{
 use serde_json::{Map, Value as Json};
 
 use super::{
-    AssertionFailure, CaseResult, Coverage, Options, Outcome, RecordingMode, Results, Selection,
+    AssertionFailure, CaseOutcome, CaseResult, Coverage, Options, RecordingMode, Results, Selection,
     clock::CaseClock,
+    conversation::run_conversation,
     judge::Judge,
-    plan::{self, Planned},
-    stub::{self, Problems},
-    talk::talk,
-    tape::{Tape, TapedJournal},
+    recording::{Recording, RecordingJournal},
+    resolve::{self, ResolvedCase},
+    stub::{self, CaseErrors},
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -40,18 +40,18 @@ use crate::{
     store::{AcceptOutcome, InboxMessage, MemoryStore, Store, TurnCommit, Version},
 };
 
-/// The channel that responses and conditions see.
+/// The input channel of test messages, as responses and conditions see it.
 pub(super) const CHANNEL: &str = "test";
-/// Chance in a case is always the same; a case that runs several times meets another one each time.
-const SEED: u64 = 7;
+/// The seed of the first run of a case. Each further run has the next seed, so that a repeated run is random and reproducible.
+const FIRST_SEED: u64 = 7;
 
-/// Why cases cannot be run.
+/// Why the cases cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The project with the endpoints of some cases has errors.
+    /// The project has errors when it is loaded with the endpoints file of a case.
     #[error("the project has errors")]
     Findings(Vec<Finding>, Box<Sources>),
-    /// Its folder cannot be read.
+    /// The folder of the project cannot be read.
     #[error("the project's folder cannot be read: {0}")]
     Folder(String),
 }
@@ -61,277 +61,298 @@ pub struct Runner {
     root: PathBuf,
     places: Places,
     project: Arc<Project>,
-    /// The project with other endpoints, by their file.
-    others: BTreeMap<PathBuf, Arc<Project>>,
-    began: Timestamp,
+    /// The project loaded with the endpoints file of a case, by the path of that file.
+    projects_by_endpoints: BTreeMap<PathBuf, Arc<Project>>,
+    started_at: Timestamp,
 }
 
-/// What one case is run with.
-pub(super) struct Setting<'a> {
-    pub(super) planned: &'a Planned,
+/// What one run of a case needs.
+pub(super) struct CaseContext<'a> {
+    pub(super) case: &'a ResolvedCase,
     pub(super) project: Arc<Project>,
-    pub(super) problems: Problems,
+    pub(super) errors: CaseErrors,
     pub(super) clock: Arc<CaseClock>,
-    pub(super) tape: Option<Arc<Tape>>,
-    pub(super) id: ConversationId,
-    pub(super) began: Timestamp,
-    /// How long each turn took when it was recorded.
-    pub(super) took: Option<Vec<u64>>,
-    pub(super) coverage: bool,
+    pub(super) recording: Option<Arc<Recording>>,
+    pub(super) conversation: ConversationId,
+    pub(super) started_at: Timestamp,
+    /// In a replay: the duration of each recorded turn in milliseconds.
+    pub(super) recorded_durations_ms: Option<Vec<u64>>,
+    /// Whether executed steps are collected for every turn.
+    pub(super) collect_coverage: bool,
     pub(super) seed: u64,
 }
 
 impl Runner {
-    /// For a loaded project in this folder; `places` are those it was loaded from.
+    /// A runner for a loaded project. `root` is its folder, `places` the paths that it was loaded from.
     pub fn new(project: Arc<Project>, root: PathBuf, places: Places) -> Self {
-        Self { root, places, project, others: BTreeMap::new(), began: SystemClock.now() }
+        Self { root, places, project, projects_by_endpoints: BTreeMap::new(), started_at: SystemClock.now() }
     }
 
-    /// Joins each case with its fixtures, metadata and stubs, and loads the project again for cases with endpoints of their own.
-    /// `part` keeps only cases whose name holds it.
+    /// Resolves the selected cases: merges each with its fixtures, metadata and stubs, and loads the project again for cases with
+    /// their own endpoints file. If `name_contains` is set, cases whose name does not contain it are omitted. A case with an error is
+    /// omitted as well; the error is among the findings.
     ///
     /// # Errors
-    /// [`RunError`] when the project cannot be loaded with such endpoints.
-    pub fn plan(
+    /// [`RunError`] if the project cannot be loaded with the endpoints file of a case.
+    pub fn resolve(
         &mut self,
         selection: &Selection,
-        part: Option<&str>,
-    ) -> Result<(Vec<Arc<Planned>>, Vec<Finding>), RunError> {
+        name_contains: Option<&str>,
+    ) -> Result<(Vec<Arc<ResolvedCase>>, Vec<Finding>), RunError> {
         let mut findings = Findings::default();
-        let planned = plan::plan(selection, part, &mut findings);
-        for case in &planned {
+        let cases = resolve::resolve_cases(selection, name_contains, &mut findings);
+        for case in &cases {
             if let Some(endpoints) = self.endpoints_of(case)
-                && !self.others.contains_key(&endpoints)
+                && !self.projects_by_endpoints.contains_key(&endpoints)
             {
                 let project = self.load(&endpoints)?;
-                self.others.insert(endpoints, project);
+                self.projects_by_endpoints.insert(endpoints, project);
             }
-            plan::check_names(case, self.project_of(case), &mut findings);
+            resolve::check_names(case, self.project_of(case), &mut findings);
         }
-        // What is left of a case with an error would pass for less than it says.
-        let whole = planned.into_iter().filter(|case| case.case.whole).collect();
-        Ok((whole, findings.sorted()))
+        // A case without its invalid parts could pass although what its author wrote would fail.
+        let valid = cases.into_iter().filter(|case| case.case.whole).collect();
+        Ok((valid, findings.sorted()))
     }
 
     fn load(&self, endpoints: &Path) -> Result<Arc<Project>, RunError> {
-        // Paths of places begin in the project's folder; this one begins where the program was started.
-        let here = endpoints.canonicalize().unwrap_or_else(|_| endpoints.to_path_buf());
-        let places = Places { endpoints: Some(here), ..self.places.clone() };
+        // Paths in `Places` are relative to the folder of the project, this one is relative to the current directory.
+        let absolute = endpoints.canonicalize().unwrap_or_else(|_| endpoints.to_path_buf());
+        let places = Places { endpoints: Some(absolute), ..self.places.clone() };
         let loaded = crate::project::load(&self.root, &places).map_err(|error| RunError::Folder(error.to_string()))?;
-        let broken = loaded.findings.iter().any(|finding| finding.severity == Severity::Error);
+        let has_errors = loaded.findings.iter().any(|finding| finding.severity == Severity::Error);
         match loaded.project {
-            Some(project) if !broken => Ok(Arc::new(project)),
+            Some(project) if !has_errors => Ok(Arc::new(project)),
             _ => Err(RunError::Findings(loaded.findings, Box::new(loaded.texts))),
         }
     }
 
-    fn project_of(&self, planned: &Planned) -> &Arc<Project> {
-        let own = self.endpoints_of(planned).and_then(|endpoints| self.others.get(&endpoints));
+    fn project_of(&self, case: &ResolvedCase) -> &Arc<Project> {
+        let own = self.endpoints_of(case).and_then(|endpoints| self.projects_by_endpoints.get(&endpoints));
         own.unwrap_or(&self.project)
     }
 
-    /// The endpoints file of a case; what the operator names stands above it.
-    fn endpoints_of(&self, planned: &Planned) -> Option<PathBuf> {
-        planned.shared.endpoints.as_ref().filter(|_| self.places.endpoints.is_none()).map(Planned::beside)
+    /// The endpoints file of a case; none if the caller chose an endpoints file, which takes precedence.
+    fn endpoints_of(&self, case: &ResolvedCase) -> Option<PathBuf> {
+        let endpoints = case.shared.endpoints.as_ref().filter(|_| self.places.endpoints.is_none());
+        endpoints.map(ResolvedCase::path_of)
     }
 
-    /// Runs the cases, several at a time, and tells each result in the order of the cases.
+    /// Runs the cases, several at a time. `on_result` gets each result, in the order of the cases.
     ///
     /// # Cancellation
-    /// Dropping the future leaves cases that run; nothing of them is kept.
+    /// Dropping the future stops the running cases. They write no recording.
     pub async fn run(
         &self,
-        cases: &[Arc<Planned>],
+        cases: &[Arc<ResolvedCase>],
         options: &Options,
-        coverage: bool,
-        mut told: impl FnMut(&CaseResult),
+        collect_coverage: bool,
+        mut on_result: impl FnMut(&CaseResult),
     ) -> Results {
-        let rounds = options.repeat.max(1);
-        let all: Vec<(Arc<Planned>, usize)> =
-            cases.iter().flat_map(|case| (1..=rounds).map(move |round| (case.clone(), round))).collect();
-        let mut running = futures::stream::iter(all.clone())
-            .map(|(case, round)| self.case(case, round, options, coverage))
-            .buffered(jobs(options.jobs));
+        let repeat = options.repeat.max(1);
+        let runs: Vec<(Arc<ResolvedCase>, usize)> =
+            cases.iter().flat_map(|case| (1..=repeat).map(move |run| (case.clone(), run))).collect();
+        let mut running = futures::stream::iter(runs.clone())
+            .map(|(case, run)| self.run_case(case, run, options, collect_coverage))
+            .buffered(clamp_jobs(options.jobs));
         let mut results = Results::default();
         while let Some(result) = running.next().await {
-            told(&result);
-            let failed = result.outcome != Outcome::Passed;
+            on_result(&result);
+            let failed = result.outcome != CaseOutcome::Passed;
             results.cases.push(result);
             if failed && options.fail_fast {
                 break;
             }
         }
-        results.skipped = all.into_iter().skip(results.cases.len()).map(|(case, _)| case).collect();
+        results.skipped = runs.into_iter().skip(results.cases.len()).map(|(case, _)| case).collect();
         results
     }
 
-    /// The steps of the project's flows that the cases walked.
+    /// Which steps of the project's flows were executed. The run must have collected coverage.
     pub fn coverage(&self, results: &Results) -> Coverage {
         Coverage::of(&self.project, results)
     }
 
-    async fn case(&self, planned: Arc<Planned>, round: usize, options: &Options, coverage: bool) -> CaseResult {
-        let begun = SystemClock.elapsed();
+    async fn run_case(
+        &self,
+        case: Arc<ResolvedCase>,
+        run: usize,
+        options: &Options,
+        collect_coverage: bool,
+    ) -> CaseResult {
+        let start = SystemClock.elapsed();
         let mut result = CaseResult {
-            file: planned.file.clone(),
-            name: planned.case.name.to_string(),
-            place: planned.case.place.clone(),
-            round,
-            outcome: Outcome::Passed,
-            misses: Vec::new(),
+            file: case.file.clone(),
+            name: case.case.name.to_string(),
+            place: case.case.place.clone(),
+            run,
+            outcome: CaseOutcome::Passed,
+            failures: Vec::new(),
             turns: Vec::new(),
-            tally: BTreeMap::new(),
-            visited: BTreeSet::new(),
+            assertion_counts: BTreeMap::new(),
+            executed_steps: BTreeSet::new(),
             commands: BTreeMap::new(),
-            took: Duration::ZERO,
-            case: planned.clone(),
+            duration: Duration::ZERO,
+            case: case.clone(),
         };
-        if let Err((code, reason)) = self.whole(&planned, round, options, coverage, &mut result).await {
-            result.outcome = Outcome::NotRun;
-            result.misses.push(AssertionFailure::beside(&planned.case.place, code, reason));
+        if let Err((code, message)) = self.try_run_case(&case, run, options, collect_coverage, &mut result).await {
+            result.outcome = CaseOutcome::Error;
+            result.failures.push(AssertionFailure::error(&case.case.place, code, message));
         }
-        if result.outcome == Outcome::Passed && !result.misses.is_empty() {
-            result.outcome = Outcome::Failed;
+        if result.outcome == CaseOutcome::Passed && !result.failures.is_empty() {
+            result.outcome = CaseOutcome::Failed;
         }
-        result.took = SystemClock.elapsed().saturating_sub(begun);
+        result.duration = SystemClock.elapsed().saturating_sub(start);
         result
     }
 
-    /// One case from beginning to end; `Err` is why it could not run.
-    async fn whole(
+    /// Runs a case and adds to its result. `Err` has the code and the message of an error because of which it could not run.
+    async fn try_run_case(
         &self,
-        planned: &Planned,
-        round: usize,
+        case: &ResolvedCase,
+        run: usize,
         options: &Options,
-        coverage: bool,
+        collect_coverage: bool,
         result: &mut CaseResult,
     ) -> Result<(), (&'static str, String)> {
-        let project = self.project_of(planned).clone();
-        let setting = self.setting(planned, project, round, options, coverage)?;
-        let replays = matches!(options.tape, RecordingMode::Replay(_));
-        let mut builder = AssistantBuilder::new(setting.project.clone(), self.root.clone());
+        let project = self.project_of(case).clone();
+        let context = self.case_context(case, project, run, options, collect_coverage)?;
+        let is_replay = matches!(options.recording, RecordingMode::Replay(_));
+        let mut builder = AssistantBuilder::new(context.project.clone(), self.root.clone());
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let seed = setting.seed;
-        builder = builder.store(store.clone()).clock(setting.clock.clone()).seeds(move || seed);
-        if let Some(named) = planned.shared.llm.as_ref().filter(|_| !replays) {
-            builder = builder.model(Arc::new(script(&Planned::beside(named), seed)?));
+        let seed = context.seed;
+        builder = builder.store(store.clone()).clock(context.clock.clone()).seeds(move || seed);
+        if let Some(script) = case.shared.llm.as_ref().filter(|_| !is_replay) {
+            builder = builder.model(Arc::new(open_script(&ResolvedCase::path_of(script), seed)?));
         }
-        let judge = self.judge(&builder, &setting, replays)?;
-        builder = stub::install(builder, planned, &setting.project, &setting.problems);
-        if let Some(tape) = setting.tape.clone() {
-            builder = builder.journal(move |inner| Arc::new(TapedJournal { inner, tape: tape.clone() }));
+        let judge = self.open_judge(&builder, &context, is_replay)?;
+        builder = stub::install_stubs(builder, case, &context.project, &context.errors);
+        if let Some(recording) = context.recording.clone() {
+            builder = builder.journal(move |inner| Arc::new(RecordingJournal { inner, recording: recording.clone() }));
         }
-        if replays {
+        if is_replay {
             builder = builder.offline();
         }
         let assistant = builder.build().map_err(|error| ("E0503", error.to_string()))?;
-        seed_fixtures(&setting, &store).await.map_err(|error| ("E0503", error))?;
-        let took = talk(&assistant, &setting, &judge, result).await;
+        seed_fixtures(&context, &store).await.map_err(|error| ("E0503", error))?;
+        let durations_ms = run_conversation(&assistant, &context, &judge, result).await;
         assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
-        if let Some(tape) = &setting.tape {
-            let written = tape.write(planned, setting.id.as_str(), setting.began, took);
+        if let Some(recording) = &context.recording {
+            let written = recording.write(case, context.conversation.as_str(), context.started_at, durations_ms);
             written.map_err(|error| ("E0503", format!("the recording cannot be written: {error}")))?;
         }
         Ok(())
     }
 
-    fn setting<'a>(
+    fn case_context<'a>(
         &self,
-        planned: &'a Planned,
+        case: &'a ResolvedCase,
         project: Arc<Project>,
-        round: usize,
+        run: usize,
         options: &Options,
-        coverage: bool,
-    ) -> Result<Setting<'a>, (&'static str, String)> {
-        let problems = Problems::default();
-        let scripted = planned.shared.llm.is_some() || is_scripted(&project);
-        let fresh = || format!("test-{}", uuid::Uuid::new_v4().simple());
-        let seed = SEED + round as u64 - 1;
-        let hurries = scripted || matches!(options.tape, RecordingMode::Replay(_));
-        let at = |began: Timestamp| Arc::new(CaseClock::new(began, hurries));
-        let usual = planned.began.unwrap_or(self.began);
-        let (clock, tape, id, began, took) = match &options.tape {
-            RecordingMode::Live => (at(usual), None, fresh(), usual, None),
+        collect_coverage: bool,
+    ) -> Result<CaseContext<'a>, (&'static str, String)> {
+        let errors = CaseErrors::default();
+        let new_id = || format!("test-{}", uuid::Uuid::new_v4().simple());
+        let seed = FIRST_SEED + run as u64 - 1;
+        let is_replay = matches!(options.recording, RecordingMode::Replay(_));
+        let skips_short_waits = is_replay || case.shared.llm.is_some() || is_scripted(&project);
+        let clock_at = |started_at: Timestamp| Arc::new(CaseClock::new(started_at, skips_short_waits));
+        let start = case.started_at.unwrap_or(self.started_at);
+        let (clock, recording, conversation, started_at, recorded_durations_ms) = match &options.recording {
+            RecordingMode::Live => (clock_at(start), None, new_id(), start, None),
             RecordingMode::Record(folder) => {
-                let clock = at(usual);
-                let tape = Tape::record(folder, planned, clock.clone(), problems.clone());
-                (clock, Some(Arc::new(tape)), fresh(), usual, None)
+                let clock = clock_at(start);
+                let recording = Recording::record(folder, case, clock.clone(), errors.clone());
+                (clock, Some(Arc::new(recording)), new_id(), start, None)
             }
             RecordingMode::Replay(folder) => {
-                let (head, text) = Tape::head(folder, planned).map_err(|error| ("E0502", error))?;
-                let began = planned.began.unwrap_or(head.began);
-                let clock = at(began);
-                let tape = Tape::play(folder, planned, &text, clock.clone(), problems.clone());
-                let tape = tape.map_err(|error| ("E0502", error))?;
-                (clock, Some(Arc::new(tape)), head.conversation, began, Some(head.took))
+                let unusable = |error: super::recording::RecordingError| ("E0502", error.to_string());
+                let (header, text) = Recording::read_header(folder, case).map_err(unusable)?;
+                let start = case.started_at.unwrap_or(header.started_at);
+                let clock = clock_at(start);
+                let recording = Recording::replay(folder, case, &text, clock.clone(), errors.clone());
+                let recording = Some(Arc::new(recording.map_err(unusable)?));
+                (clock, recording, header.conversation, start, Some(header.turn_durations_ms))
             }
         };
-        Ok(Setting { planned, project, problems, clock, tape, id: id.into(), began, took, coverage, seed })
+        Ok(CaseContext {
+            case,
+            project,
+            errors,
+            clock,
+            recording,
+            conversation: conversation.into(),
+            started_at,
+            recorded_durations_ms,
+            collect_coverage,
+            seed,
+        })
     }
 
-    /// The judge, where the case has anything to judge.
-    fn judge(
+    /// The judge model, if the case has an assertion that needs one.
+    fn open_judge(
         &self,
         builder: &AssistantBuilder,
-        setting: &Setting<'_>,
-        replays: bool,
+        context: &CaseContext<'_>,
+        is_replay: bool,
     ) -> Result<Option<Judge>, (&'static str, String)> {
-        let judged = |step: &TestStep| match &step.kind {
+        let needs_judge = |step: &TestStep| match &step.kind {
             TestStepKind::User(user) => user
                 .assertions
                 .iter()
                 .any(|assertion| matches!(assertion.kind, AssertionKind::Relevant(_) | AssertionKind::Grounded(_))),
             _ => false,
         };
-        if !setting.planned.case.steps.iter().any(judged) {
+        if !context.case.case.steps.iter().any(needs_judge) {
             return Ok(None);
         }
-        let mut own: Map<String, Json> = setting.planned.shared.judge.clone().unwrap_or_default();
-        let group = own.shift_remove("model_group").and_then(|group| group.as_str().map(str::to_owned));
-        let llm = match replays {
+        let mut settings: Map<String, Json> = context.case.shared.judge.clone().unwrap_or_default();
+        let group = settings.shift_remove("model_group").and_then(|group| group.as_str().map(str::to_owned));
+        let llm = match is_replay {
             true => None,
             false => {
-                let opened = builder.open_model(group.as_deref(), &own);
-                Some(opened.map_err(|error| ("E0503", format!("the judge: {error}")))?)
+                let opened = builder.open_model(group.as_deref(), &settings);
+                Some(opened.map_err(|error| ("E0503", format!("the judge model cannot be opened: {error}")))?)
             }
         };
-        let own_text = |name: &str| setting.project.prompts.get(&format!("prompts/{name}")).cloned();
-        let prompts = PromptSet::new(own_text).map_err(|error| ("E0503", error.to_string()))?;
-        let clock: Arc<dyn Clock> = setting.clock.clone();
-        Ok(Some(Judge { llm, prompts: Arc::new(prompts), tape: setting.tape.clone(), clock }))
+        let project_prompt = |name: &str| context.project.prompts.get(&format!("prompts/{name}")).cloned();
+        let prompts = PromptSet::new(project_prompt).map_err(|error| ("E0503", error.to_string()))?;
+        let clock: Arc<dyn Clock> = context.clock.clone();
+        Ok(Some(Judge { llm, prompts: Arc::new(prompts), recording: context.recording.clone(), clock }))
     }
 }
 
-/// How many cases run at once.
-fn jobs(asked: usize) -> usize {
-    asked.clamp(1, limits::TEST_JOBS_MAX)
+/// The number of cases that run at the same time, within its limits.
+fn clamp_jobs(requested: usize) -> usize {
+    requested.clamp(1, limits::TEST_JOBS_MAX)
 }
 
-fn script(path: &Path, seed: u64) -> Result<ScriptedLlm, (&'static str, String)> {
+fn open_script(path: &Path, seed: u64) -> Result<ScriptedLlm, (&'static str, String)> {
     let name = path.display().to_string();
     let text = read_bounded(path, limits::PROJECT_TEXT).map_err(|error| ("E0503", format!("{name}: {error}")))?;
     ScriptedLlm::from_text(&name, &text, seed).map_err(|error| ("E0503", format!("{name}: {error}")))
 }
 
-/// Whether no model of the project lives outside of this process.
+/// Whether all models of the project run in this process: scripted models and cassettes.
 fn is_scripted(project: &Project) -> bool {
-    let inside = |provider: &str| matches!(provider, "scripted" | "cassette");
-    let own =
-        |llm: &Map<String, Json>| llm.is_empty() || llm.get("provider").and_then(Json::as_str).is_some_and(inside);
+    let is_local = |provider: &str| matches!(provider, "scripted" | "cassette");
+    let is_local_or_unset =
+        |llm: &Map<String, Json>| llm.is_empty() || llm.get("provider").and_then(Json::as_str).is_some_and(is_local);
     let groups = &project.endpoints.model_groups;
     !groups.is_empty()
-        && groups.values().flat_map(|group| &group.models).all(|model| inside(&model.provider))
-        && project.config.generator.as_ref().is_none_or(|generator| own(&generator.llm))
-        && project.agents.values().all(|agent| own(&agent.llm))
+        && groups.values().flat_map(|group| &group.models).all(|model| is_local(&model.provider))
+        && project.config.generator.as_ref().is_none_or(|generator| is_local_or_unset(&generator.llm))
+        && project.agents.values().all(|agent| is_local_or_unset(&agent.llm))
 }
 
-/// Begins the session and sets the slots of the fixtures, so that the first message meets them.
-async fn seed_fixtures(setting: &Setting<'_>, store: &Arc<dyn Store>) -> Result<(), String> {
-    let slots = &setting.planned.slots;
+/// Stores the start of the session and the slots of the fixtures before the first message. Does nothing if no fixture sets a slot.
+async fn seed_fixtures(context: &CaseContext<'_>, store: &Arc<dyn Store>) -> Result<(), String> {
+    let slots = &context.case.slots;
     if slots.is_empty() {
         return Ok(());
     }
-    let at = setting.began;
+    let at = context.started_at;
     let event = |kind| Event { at, kind, location: FlowLocation::default() };
     let mut events = vec![
         event(EventKind::Action { name: ActionName::from("action_session_start") }),
@@ -341,13 +362,13 @@ async fn seed_fixtures(setting: &Setting<'_>, store: &Arc<dyn Store>) -> Result<
         let name = SlotName::from(name);
         events.push(event(EventKind::Slot { name, value, filled_by: Some(FilledBy::Custom), reset: false }));
     };
-    if let Some(metadata) = &setting.planned.case.metadata
-        && let Some(values) = setting.planned.shared.metadata.get(&metadata.name)
+    if let Some(metadata) = &context.case.case.metadata
+        && let Some(values) = context.case.shared.metadata.get(&metadata.name)
     {
         set("session_started_metadata", Json::Object(values.clone()));
     }
     for (slot, value) in slots {
-        let kind = setting.project.slot(&slot.name).map(|slot| &slot.kind);
+        let kind = context.project.slot(&slot.name).map(|slot| &slot.kind);
         set(&slot.name, kind.map_or(value.clone(), |kind| dialogue::coerce(kind, value.clone())));
     }
     events.push(event(EventKind::Action { name: ActionName::from("action_listen") }));
@@ -357,12 +378,12 @@ async fn seed_fixtures(setting: &Setting<'_>, store: &Arc<dyn Store>) -> Result<
         input_channel: CHANNEL.into(),
         metadata: Map::new(),
     };
-    let conversation = setting.id.clone();
-    let inbound = InboxMessage { tenant: "".into(), account: "".into(), conversation, message, at, seed: setting.seed };
+    let conversation = context.conversation.clone();
+    let inbound = InboxMessage { tenant: "".into(), account: "".into(), conversation, message, at, seed: context.seed };
     let accepted = store.accept(inbound).await.map_err(|error| error.to_string())?;
-    let AcceptOutcome::New(turn) = accepted else { return Err("the store holds this conversation already".to_owned()) };
+    let AcceptOutcome::New(turn) = accepted else { return Err("the conversation exists already".to_owned()) };
     let batch = TurnCommit { turn, events, ..TurnCommit::default() };
-    store.append(&setting.id, Version(0), batch).await.map(drop).map_err(|error| error.to_string())
+    store.append(&context.conversation, Version(0), batch).await.map(drop).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ fn check_asks_the_tool_servers_when_told_to() {
     assert_eq!(run_in(folder.path(), &["check"], "").code, 0);
     let down = run_in(folder.path(), &["check", "--online"], "");
     assert_eq!(down.code, 1, "{}", down.out);
-    assert!(down.out.contains("error[T0101]: the tool server `depot` does not answer"), "{}", down.out);
+    assert!(down.out.contains("error[T0101]: the MCP server `depot` does not answer"), "{}", down.out);
 }
 
 #[test]
@@ -261,10 +261,10 @@ fn levels_of_the_log_have_the_names_of_python_too_and_others_are_refused() {
         let (code, said) = log(level, &run);
         assert_eq!((code, said.contains("WARN")), (3, is_logged), "{level}: {said}");
         // What ends the program is told in words.
-        assert!(said.contains("the tool server depot does not answer") && !said.contains("Down {"), "{said}");
+        assert!(said.contains("the MCP server depot does not answer") && !said.contains("Down {"), "{said}");
     }
     let (code, said) = log("verbose", &["chat", &project("courier")]);
-    assert!(code == 3 && said.contains("`verbose` is no level") && said.contains("warning"), "{said}");
+    assert!(code == 3 && said.contains("`verbose` is not a level") && said.contains("warning"), "{said}");
 }
 
 #[test]

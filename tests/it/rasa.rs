@@ -16,7 +16,7 @@ fn train_and_data_validate_check_and_say_so() {
     };
     let (code, said) = with_key(&["train", &fine, "--fixed-model-name", "x", "--out", "models", "--debug", "-vv"]);
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("nothing has to be trained") && said.contains("LOG_LEVEL"), "{said}");
+    assert!(said.contains("no training is needed") && said.contains("LOG_LEVEL"), "{said}");
     assert_eq!(with_key(&["train", &fine, "--fail-on-validation-warnings"]).0, 1);
     assert_eq!(with_key(&["data", "validate", &fine]).0, 0);
     assert_eq!(run(&["train", &project("broken")], "").code, 1);
@@ -46,9 +46,9 @@ fn a_connector_that_is_not_spoken_and_commands_of_others_are_answered() {
     for (arguments, said) in [
         (vec!["run", "actions"], "rasa run actions"),
         (vec!["visualize"], "segue graph"),
-        (vec!["studio", "upload"], "not part of this program"),
+        (vec!["studio", "upload"], "not part of Segue"),
         (vec!["chekc"], "did you mean `segue check`?"),
-        (vec!["quite-strange"], "there is no command"),
+        (vec!["quite-strange"], "unknown command"),
     ] {
         let ran = run(&arguments, "");
         assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.err);
@@ -79,7 +79,7 @@ fn the_database_of_another_program_is_left_as_it_is_and_a_file_beside_it_is_used
     let text = std::fs::read_to_string(&endpoints).unwrap().replace("command: segue", "command: no-such-program");
     std::fs::write(&endpoints, text).unwrap();
     let ran = run_in(folder.path(), &["run", "--port", "0", "--strict"], "");
-    assert!(ran.code == 3 && ran.err.contains("tool server depot"), "{}", ran.err);
+    assert!(ran.code == 3 && ran.err.contains("MCP server depot"), "{}", ran.err);
     assert!(ran.err.contains("rasa.segue.db") && ran.err.contains("segue import"), "{}", ran.err);
     let import = run_in(folder.path(), &["import", "--from", "sqlite:///rasa.db"], "");
     assert_eq!(import.code, 0, "{}", import.err);

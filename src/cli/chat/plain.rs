@@ -1,4 +1,4 @@
-//! Replies for programs: one line of text, one line of output, with a prefix that tells what it is.
+//! Replies as plain text for programs: each line of a text is one line of output, with the prefix `bot: ` or `filler: `.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use segue::{
 
 use crate::cli::output;
 
-/// Writes each message when it is complete: what it is for is not known before.
+/// Writes each message when it is complete. Its kind, and so its prefix, is not known before.
 pub(super) struct PlainTextSink;
 
 impl ReplySink for PlainTextSink {
@@ -22,22 +22,23 @@ impl ReplySink for PlainTextSink {
         true
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        let done = match &piece {
+        let result = match &piece {
             ReplyEvent::Message { message, kind, .. } | ReplyEvent::End { message, kind, .. } => {
-                output::print(&lines(message, *kind)).map(|()| Receipt::Delivered)
+                output::print(&format_lines(message, *kind)).map(|()| Receipt::Delivered)
             }
             ReplyEvent::Start { .. } | ReplyEvent::Delta { .. } | ReplyEvent::Activity { .. } => Ok(Receipt::Skipped),
         };
-        Box::pin(std::future::ready(done.map_err(output_closed)))
+        Box::pin(std::future::ready(result.map_err(output_error)))
     }
 }
 
-pub(super) fn output_closed(error: io::Error) -> DeliveryError {
+/// An error of writing to standard output. It is permanent: the output is closed.
+pub(super) fn output_error(error: io::Error) -> DeliveryError {
     DeliveryError::Permanent(error.to_string())
 }
 
-/// A reply as lines. Buttons are for people, and left out.
-fn lines(reply: &Reply, kind: BotKind) -> String {
+/// A reply as lines. Buttons are omitted.
+fn format_lines(reply: &Reply, kind: BotKind) -> String {
     let prefix = if kind == BotKind::Filler { "filler: " } else { "bot: " };
     let texts = encode::plain_texts(reply);
     let lines = texts.iter().flat_map(|text| text.lines()).filter(|line| !line.trim().is_empty());
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_has_its_prefix_and_buttons_are_left_out() {
+    fn every_line_has_a_prefix_and_buttons_are_omitted() {
         let mut reply = Reply::text("One\ntwo\n\nthree\u{1b}[2J");
         reply.image = Some("https://x/y.png".to_owned());
         reply.buttons = vec![segue::conversation::Button {
@@ -58,10 +59,10 @@ mod tests {
             extra: serde_json::Map::new(),
         }];
         assert_eq!(
-            lines(&reply, BotKind::Response),
+            format_lines(&reply, BotKind::Response),
             "bot: One\nbot: two\nbot: three[2J\nbot: Image: https://x/y.png\n"
         );
-        assert_eq!(lines(&Reply::text("wait"), BotKind::Filler), "filler: wait\n");
-        assert_eq!(lines(&Reply::default(), BotKind::Response), "");
+        assert_eq!(format_lines(&Reply::text("wait"), BotKind::Filler), "filler: wait\n");
+        assert_eq!(format_lines(&Reply::default(), BotKind::Response), "");
     }
 }

@@ -1,4 +1,4 @@
-//! Replies for people who look on: text as it streams, fillers marked, buttons with numbers.
+//! Replies for a terminal: streamed text, marked fillers, numbered buttons.
 
 use std::{io, sync::Arc};
 
@@ -9,27 +9,27 @@ use segue::{
     conversation::{BotKind, Button, DeliveryError, Receipt, Reply, ReplyEvent, ReplySink},
 };
 
-use super::plain::output_closed;
+use super::plain::output_error;
 use crate::cli::output;
 
-/// Asks for the next message.
-pub(super) fn prompt() -> io::Result<()> {
+/// Prints the prompt for the next message.
+pub(super) fn print_prompt() -> io::Result<()> {
     output::print("you> ")
 }
 
-/// The buttons under the newest replies.
-pub(super) fn buttons(buttons: &[Button]) -> io::Result<()> {
+/// Prints the buttons of the last replies with their numbers.
+pub(super) fn print_buttons(buttons: &[Button]) -> io::Result<()> {
     for (index, button) in buttons.iter().enumerate() {
         output::println(&format!("  {}: {}", index + 1, output::strip_control_characters(&button.title)))?;
     }
     Ok(())
 }
 
-/// Writes text as it comes.
+/// Writes text as it is streamed.
 #[derive(Default)]
 pub(super) struct TerminalSink {
-    /// The message that stands on an unfinished line, and its text so far.
-    open: Option<(Arc<str>, String)>,
+    /// The id and the text so far of a message that is being streamed.
+    streaming: Option<(Arc<str>, String)>,
 }
 
 impl ReplySink for TerminalSink {
@@ -41,44 +41,47 @@ impl ReplySink for TerminalSink {
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         let text = self.text(&piece);
-        let done =
+        let result =
             if text.is_empty() { Ok(Receipt::Delivered) } else { output::print(&text).map(|()| Receipt::Delivered) };
-        Box::pin(std::future::ready(done.map_err(output_closed)))
+        Box::pin(std::future::ready(result.map_err(output_error)))
     }
 }
 
 impl TerminalSink {
-    /// What a piece adds to the screen.
+    /// The text to print for an event.
     fn text(&mut self, piece: &ReplyEvent) -> String {
         match piece {
             ReplyEvent::Start { id, .. } => {
-                self.open = Some((id.clone(), String::new()));
+                self.streaming = Some((id.clone(), String::new()));
                 "bot> ".to_owned()
             }
             ReplyEvent::Delta { text, .. } => {
-                if let Some((_, so_far)) = &mut self.open {
+                if let Some((_, so_far)) = &mut self.streaming {
                     so_far.push_str(text);
                 }
                 output::strip_control_characters(text).into_owned()
             }
             ReplyEvent::End { id, message, kind, interrupted } => {
-                let streamed = self.open.take().filter(|(open, _)| open == id).map(|(_, text)| text);
-                let is_whole = streamed.is_some_and(|text| message.text.as_deref().map(str::trim) == Some(text.trim()));
-                let mark = if *interrupted { " [cut]" } else { mark(*kind) };
-                // What counts is the message at the end; it is shown again where it is another one.
-                if is_whole { format!("{mark}\n") } else { format!("\n{}", whole(message, *kind)) }
+                let streamed = self.streaming.take().filter(|(streamed, _)| streamed == id).map(|(_, text)| text);
+                let is_unchanged =
+                    streamed.is_some_and(|text| message.text.as_deref().map(str::trim) == Some(text.trim()));
+                let mark = if *interrupted { " [interrupted]" } else { mark(*kind) };
+                // The complete message is authoritative; if it differs from the streamed text, it is printed again.
+                if is_unchanged { format!("{mark}\n") } else { format!("\n{}", format_message(message, *kind)) }
             }
-            ReplyEvent::Message { message, kind, .. } => whole(message, *kind),
+            ReplyEvent::Message { message, kind, .. } => format_message(message, *kind),
             ReplyEvent::Activity { .. } => String::new(),
         }
     }
 }
 
+/// The mark after a message.
 fn mark(kind: BotKind) -> &'static str {
     if kind == BotKind::Filler { "  [working on it]" } else { "" }
 }
 
-fn whole(reply: &Reply, kind: BotKind) -> String {
+/// A complete message as it is printed.
+fn format_message(reply: &Reply, kind: BotKind) -> String {
     let texts = encode::plain_texts(reply);
     texts.iter().map(|text| format!("bot> {}{}\n", output::strip_control_characters(text), mark(kind))).collect()
 }
@@ -89,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(pieces: &[ReplyEvent]) -> String {
+    fn printed(pieces: &[ReplyEvent]) -> String {
         let mut sink = TerminalSink::default();
         pieces.iter().map(|piece| sink.text(piece)).collect()
     }
@@ -99,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn streamed_text_is_shown_once_and_replaced_where_it_changed() {
+    fn streamed_text_is_printed_once_and_again_if_it_changed() {
         let start = ReplyEvent::Start { id: "m".into(), source: "agent:a".into(), kind: ReplyKind::Pending };
         let delta = |text: &str| ReplyEvent::Delta { id: "m".into(), text: text.into() };
         let pieces = [start.clone(), delta("Hel"), delta("lo"), end("Hello", BotKind::FinalResponse)];
-        assert_eq!(shown(&pieces), "bot> Hello\n");
+        assert_eq!(printed(&pieces), "bot> Hello\n");
         let pieces = [start.clone(), delta("One moment"), end("One moment", BotKind::Filler)];
-        assert_eq!(shown(&pieces), "bot> One moment  [working on it]\n");
-        assert_eq!(shown(&[start, delta("Hel"), end("Other", BotKind::Response)]), "bot> Hel\nbot> Other\n");
+        assert_eq!(printed(&pieces), "bot> One moment  [working on it]\n");
+        assert_eq!(printed(&[start, delta("Hel"), end("Other", BotKind::Response)]), "bot> Hel\nbot> Other\n");
     }
 }

@@ -15,12 +15,12 @@ fn server(folder: &tempfile::TempDir) -> Ferries {
     Ferries::new(options, Arc::new(SystemClock))
 }
 
-async fn call(server: &Ferries, tool: &str, arguments: Value) -> Answer {
-    server.answer(tool, arguments.as_object().unwrap().clone()).await.unwrap()
+async fn call(server: &Ferries, tool: &str, arguments: Value) -> ToolResult {
+    server.call(tool, arguments.as_object().unwrap().clone()).await.unwrap()
 }
 
 #[tokio::test]
-async fn crossings_are_found_with_local_times() {
+async fn search_returns_local_times() {
     let folder = tempfile::tempdir().unwrap();
     let found =
         call(&server(&folder), "search_crossings", json!({"from": "arnvik", "to": "Skelby", "date": "2026-11-22"}))
@@ -34,7 +34,7 @@ async fn crossings_are_found_with_local_times() {
 }
 
 #[tokio::test]
-async fn a_search_without_result_says_where_to_go_on() {
+async fn a_search_without_results_suggests_another_day_or_port() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(&folder);
     let monday = call(&server, "search_crossings", json!({"from": "Northhaven", "to": "Torsay", "date": "2026-11-23"}))
@@ -43,18 +43,18 @@ async fn a_search_without_result_says_where_to_go_on() {
     assert_eq!((&monday["crossings"], &monday["next_date"]), (&json!([]), &json!("2026-11-24")));
     let nowhere = call(&server, "search_crossings", json!({"from": "Arnvik", "to": "Torsay"})).await.unwrap();
     assert!(nowhere["hint"].as_str().unwrap().contains("Direct boats from Arnvik: Skelby, Northhaven"));
-    for (wrong, says) in [
+    for (wrong, expected) in [
         (json!({"from": "Bergen"}), "The ports are"),
         (json!({"date": "2026-11-20"}), "is over; today is 2026-11-21"),
         (json!({"from": "Arnvik", "to": "ARN"}), "same port"),
     ] {
-        let problem = call(&server, "search_crossings", wrong).await.unwrap_err();
-        assert!(problem.contains(says), "{problem}");
+        let error = call(&server, "search_crossings", wrong).await.unwrap_err();
+        assert!(error.contains(expected), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_booking_is_made_changed_and_refunded() {
+async fn bookings_can_be_changed_and_refunded() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(&folder);
     let wanted = json!({"crossing_id": "ARN-SKE-20261123-0740", "passengers": 2.0});
@@ -80,11 +80,11 @@ async fn a_booking_is_made_changed_and_refunded() {
     assert!(call(&server, "refund_booking", json!({"reference": reference})).await.unwrap_err().contains("already"));
     assert_eq!(call(&server, "get_booking", json!({"reference": "NW-00000"})).await.unwrap()["found"], json!(false));
     let again = call(&server, "book_crossing", wanted).await.unwrap();
-    assert_ne!(again["reference"], json!(reference), "the same call again is another booking");
+    assert_ne!(again["reference"], json!(reference), "the same call twice makes two bookings");
 }
 
 #[tokio::test]
-async fn seats_run_out() {
+async fn a_full_or_departed_crossing_cannot_be_booked() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(&folder);
     let id = "NOR-TOR-20261124-0915";
@@ -103,15 +103,16 @@ async fn seats_run_out() {
 }
 
 #[tokio::test]
-async fn clients_see_hints_and_get_structured_results() {
+async fn clients_get_annotations_and_structured_results() {
     let folder = tempfile::tempdir().unwrap();
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let serving = tokio::spawn(server(&folder).serve(far));
-    let client = ().serve(near).await.unwrap();
+    let (client_end, server_end) = tokio::io::duplex(1 << 16);
+    let serving = tokio::spawn(server(&folder).serve(server_end));
+    let client = ().serve(client_end).await.unwrap();
     let tools = client.list_all_tools().await.unwrap();
     let hints = |name: &str| {
-        let hints = tools.iter().find(|tool| tool.name == name).unwrap().annotations.clone().unwrap();
-        (hints.read_only_hint.unwrap(), hints.destructive_hint.unwrap(), hints.idempotent_hint.unwrap())
+        let annotations = tools.iter().find(|tool| tool.name == name).unwrap().annotations.clone().unwrap();
+        let (read_only, destructive) = (annotations.read_only_hint.unwrap(), annotations.destructive_hint.unwrap());
+        (read_only, destructive, annotations.idempotent_hint.unwrap())
     };
     assert_eq!(tools.len(), 7);
     assert_eq!(hints("search_crossings"), (true, false, true));

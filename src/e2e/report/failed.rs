@@ -1,4 +1,4 @@
-//! The cases that failed as files that can be run.
+//! Test files with only the cases that did not pass, to run them again.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use segue_engine::project::test_cases::{LocatedName, SharedFixtures, StubAgent, 
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    super::{CaseResult, Outcome, Results, plan::Planned},
+    super::{CaseOutcome, CaseResult, Results, resolve::ResolvedCase},
     yaml,
 };
 
-/// One text for each file that has a case that failed, in order: those cases, with what they take from the file and from the
-/// `conftest.yml` above it. Paths in it are absolute, so that the file may stand anywhere.
+/// The text of one test file for each file with a case that did not pass, in order. It contains these cases and the fixtures, metadata
+/// and stubs of the file and of the `conftest.yml` files above it. Its paths are absolute, so that it can be stored anywhere.
 pub fn failed_files(results: &Results) -> Vec<String> {
-    let failed: Vec<&CaseResult> = results.cases.iter().filter(|case| case.outcome != Outcome::Passed).collect();
+    let failed: Vec<&CaseResult> = results.cases.iter().filter(|case| case.outcome != CaseOutcome::Passed).collect();
     let mut files: Vec<&str> = Vec::new();
     for case in &failed {
         if !files.contains(&case.file.as_str()) {
@@ -22,24 +22,24 @@ pub fn failed_files(results: &Results) -> Vec<String> {
     }
     files
         .into_iter()
-        .map(|file| one(&failed.iter().copied().filter(|case| case.file == file).collect::<Vec<_>>()))
+        .map(|file| test_file(&failed.iter().copied().filter(|case| case.file == file).collect::<Vec<_>>()))
         .collect()
 }
 
-fn one(cases: &[&CaseResult]) -> String {
+fn test_file(cases: &[&CaseResult]) -> String {
     let mut file = Map::new();
     if let Some(first) = cases.first() {
-        file.extend(shared(&first.case.shared));
+        file.extend(shared_definitions(&first.case.shared));
     }
-    let mut written: Vec<Json> = Vec::new();
+    let mut definitions: Vec<Json> = Vec::new();
     for case in cases {
-        let case = &case.written().written;
+        let definition = &case.definition().written;
         // A case that ran several times is written once.
-        if !written.contains(case) {
-            written.push(case.clone());
+        if !definitions.contains(definition) {
+            definitions.push(definition.clone());
         }
     }
-    file.insert("test_cases".to_owned(), Json::Array(written));
+    file.insert("test_cases".to_owned(), Json::Array(definitions));
     yaml::write(&Json::Object(file))
 }
 
@@ -47,7 +47,7 @@ fn single(key: &str, value: Json) -> Json {
     Json::Object(Map::from_iter([(key.to_owned(), value)]))
 }
 
-fn shared(shared: &SharedFixtures) -> Map<String, Json> {
+fn shared_definitions(shared: &SharedFixtures) -> Map<String, Json> {
     let mut out = Map::new();
     let mut add = |key: &str, value: Json| {
         let empty = value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
@@ -77,8 +77,9 @@ fn shared(shared: &SharedFixtures) -> Map<String, Json> {
         .iter()
         .map(|(name, stub)| (name.to_string(), Json::Array(stub.answers.iter().map(agent).collect())));
     add("stub_agents", Json::Object(agents.collect()));
-    let path =
-        |named: &Option<LocatedName>| named.as_ref().map_or(Json::Null, |named| absolute(&Planned::beside(named)));
+    let path = |named: &Option<LocatedName>| {
+        named.as_ref().map_or(Json::Null, |named| absolute(&ResolvedCase::path_of(named)))
+    };
     add("stub_llm", path(&shared.llm));
     add("endpoints", path(&shared.endpoints));
     add("llm_judge", shared.judge.as_ref().map_or(Json::Null, |judge| json!({"llm": judge})));

@@ -3,13 +3,13 @@
 use super::*;
 
 #[test]
-fn codes_and_keys_are_told_apart() {
+fn error_codes_are_distinguished_from_keys() {
     assert!(is_code("E0501") && is_code("R0102"));
     assert!(!is_code("utter") && !is_code("bot_uttered"));
 }
 
 #[test]
-fn nothing_came_of_no_cases() {
+fn empty_results_have_empty_reports() {
     let results = Results::default();
     assert_eq!(summary(&results), "0 passed, 0 failed\n");
     assert_eq!(result_file(&results), "passed: []\nfailed: []\n");

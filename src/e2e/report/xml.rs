@@ -1,4 +1,4 @@
-//! JUnit's XML, as build servers read it: one suite for each file.
+//! JUnit XML for CI servers: one test suite for each file.
 
 use std::time::Duration;
 
@@ -6,49 +6,49 @@ use indexmap::IndexMap;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::{
-    super::{CaseResult, Outcome, Results, plan::Planned},
+    super::{CaseOutcome, CaseResult, Results, resolve::ResolvedCase},
     text,
 };
 
-/// The results as XML; times in seconds. Cases that were not begun count as skipped.
+/// The results as JUnit XML. Times are in seconds.
 pub fn junit(results: &Results) -> String {
-    let ran = results.cases.iter().map(|case| (case.file.as_str(), ran(case)));
+    let finished = results.cases.iter().map(|case| (case.file.as_str(), finished_case(case)));
     let skipped = results.skipped.iter().map(|case| (case.file.as_str(), entry(case, TestCaseStatus::skipped())));
     let mut suites: IndexMap<&str, TestSuite> = IndexMap::new();
-    for (file, case) in ran.chain(skipped) {
+    for (file, case) in finished.chain(skipped) {
         suites.entry(file).or_insert_with(|| TestSuite::new(file)).add_test_case(case);
     }
     let mut report = Report::new("segue test");
-    report.set_time(results.cases.iter().map(|case| case.took).sum());
+    report.set_time(results.cases.iter().map(|case| case.duration).sum());
     for mut suite in suites.into_values() {
         let time: Duration = suite.test_cases.iter().filter_map(|case| case.time).sum();
         suite.set_time(time);
         report.add_test_suite(suite);
     }
-    // Only a writer can fail, and a text is none that does.
+    // Writing to a string cannot fail.
     report.to_string().unwrap_or_default()
 }
 
-fn ran(case: &CaseResult) -> TestCase {
+fn finished_case(case: &CaseResult) -> TestCase {
     let kind = match case.outcome {
-        Outcome::Passed => None,
-        Outcome::Failed => Some(NonSuccessKind::Failure),
-        Outcome::NotRun => Some(NonSuccessKind::Error),
+        CaseOutcome::Passed => None,
+        CaseOutcome::Failed => Some(NonSuccessKind::Failure),
+        CaseOutcome::Error => Some(NonSuccessKind::Error),
     };
     let status = kind.map_or_else(TestCaseStatus::success, |kind| {
         let mut status = TestCaseStatus::non_success(kind);
-        if let Some(miss) = case.misses.first() {
-            status.set_type(miss.what).set_message(miss.expected.join(", "));
+        if let Some(failure) = case.failures.first() {
+            status.set_type(failure.kind).set_message(failure.expected.join(", "));
         }
         status.set_description(text(case));
         status
     });
     let mut entry = entry(&case.case, status);
-    entry.set_time(case.took);
+    entry.set_time(case.duration);
     entry
 }
 
-fn entry(case: &Planned, status: TestCaseStatus) -> TestCase {
+fn entry(case: &ResolvedCase, status: TestCaseStatus) -> TestCase {
     let mut entry = TestCase::new(&*case.case.name, status);
     entry.set_classname(case.file.trim_end_matches(".yml").replace('/', "."));
     entry.extra.insert("file".into(), case.file.as_str().into());

@@ -1,11 +1,11 @@
-//! Result files as YAML. Texts are quoted, so that no reader takes them for anything else.
+//! Writing YAML files. All strings are quoted, so that no parser reads one as a number or a boolean.
 
 use serde_json::Value as Json;
 
 /// The data as a YAML file.
 pub(super) fn write(value: &Json) -> String {
     let options = serde_yaml::ser_options! { quote_all: true, compact_list_indent: false };
-    // Plain JSON has nothing that YAML cannot say.
+    // Every JSON value can be written as YAML.
     serde_yaml::to_string_with_options(value, options).unwrap_or_default()
 }
 
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_as_it_was() {
+    fn written_yaml_is_read_back_unchanged() {
         for value in [
             json!({"a": [{"b": 1, "c": [[1, [2]], {}, [], null]}, "x: y # z\n\u{1}ü"], "yes": {"": true, "d e": 1.5}}),
             json!([]),

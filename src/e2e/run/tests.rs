@@ -3,13 +3,13 @@
 use super::*;
 
 #[test]
-fn no_more_cases_run_at_once_than_the_table_of_limits_says() {
+fn the_number_of_parallel_cases_is_limited() {
     assert_eq!(Options::default().jobs, limits::TEST_JOBS);
-    assert_eq!((jobs(0), jobs(3), jobs(usize::MAX)), (1, 3, limits::TEST_JOBS_MAX));
+    assert_eq!((clamp_jobs(0), clamp_jobs(3), clamp_jobs(usize::MAX)), (1, 3, limits::TEST_JOBS_MAX));
 }
 
 #[test]
-fn only_a_project_without_a_real_model_may_hurry() {
+fn a_project_is_scripted_only_if_all_its_models_are() {
     let project = |endpoints: &str, config: &str| {
         let config = format!(
             "recipe: default.v1\npipeline: [{{name: CompactLLMCommandGenerator{config}}}]\npolicies: [{{name: FlowPolicy}}]\n"

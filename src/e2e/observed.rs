@@ -1,4 +1,4 @@
-//! What a turn showed, and how its events read on one line each.
+//! The observed events of a turn, and their summaries for reports: one line each.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,26 +10,26 @@ use serde_json::Value as Json;
 
 use crate::limits::TEST_LINE;
 
-/// What one turn showed.
+/// The observable results of one turn.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    /// What the user said.
+pub(super) struct ObservedTurn {
+    /// The message of the user.
     pub(super) user: Arc<str>,
     /// The events after the user's message.
     pub(super) events: Vec<Event>,
-    /// Calls of models.
+    /// The number of model calls.
     pub(super) llm_calls: u64,
-    /// How long it took.
-    pub(super) took: Duration,
+    /// The duration of the turn; in a replay the recorded one.
+    pub(super) duration: Duration,
 }
 
-impl Seen {
-    /// Events of interest on one line each, in order.
-    pub(super) fn lines(&self) -> Vec<String> {
-        self.events.iter().filter_map(line).collect()
+impl ObservedTurn {
+    /// The summaries of the events that have one, in order.
+    pub(super) fn event_summaries(&self) -> Vec<String> {
+        self.events.iter().filter_map(event_summary).collect()
     }
 
-    /// Bot messages with the position of their events.
+    /// The bot messages and the indexes of their events.
     pub(super) fn messages(&self) -> impl Iterator<Item = (usize, &BotMessage)> {
         self.events.iter().enumerate().filter_map(|(at, event)| match &event.kind {
             EventKind::Bot(bot) => Some((at, &**bot)),
@@ -37,7 +37,7 @@ impl Seen {
         })
     }
 
-    /// Who said the message at this position: its agent, else the last action before it.
+    /// The source of the message at this index: its agent, or else the last action before it.
     pub(super) fn source(&self, at: usize) -> Option<String> {
         let event = self.events.get(at)?;
         if let EventKind::Bot(bot) = &event.kind
@@ -51,24 +51,24 @@ impl Seen {
         })
     }
 
-    /// Commands by kind.
+    /// The number of commands of each kind.
     pub(super) fn commands(&self) -> BTreeMap<String, u64> {
         let mut kinds = BTreeMap::new();
         for event in &self.events {
             let EventKind::Understood { commands, .. } = &event.kind else { continue };
             for command in commands {
-                let written = serde_json::to_value(command).unwrap_or_default();
-                let kind = written.get("command").and_then(Json::as_str).unwrap_or("unknown");
+                let json = serde_json::to_value(command).unwrap_or_default();
+                let kind = json.get("command").and_then(Json::as_str).unwrap_or("unknown");
                 *kinds.entry(kind.to_owned()).or_default() += 1;
             }
         }
         kinds
     }
 
-    /// What the user was asked to choose from in this turn: ids, and readable names.
-    pub(super) fn options(&self, project: &Project) -> Vec<(String, String)> {
+    /// The flows that clarification questions offered, in the events from the index `from` on: id and name.
+    pub(super) fn clarification_options(&self, from: usize, project: &Project) -> Vec<(String, String)> {
         let mut options = Vec::new();
-        for event in &self.events {
+        for event in self.events.iter().skip(from) {
             let EventKind::FlowStarted { flow_id, context, .. } = &event.kind else { continue };
             if *flow_id != *"pattern_clarification" {
                 continue;
@@ -82,10 +82,10 @@ impl Seen {
     }
 }
 
-/// An event on one line; nothing for those that only keep the books.
-pub(super) fn line(event: &Event) -> Option<String> {
+/// The summary of an event on one line. None for internal events, and for the action of a response: its message has a summary.
+pub(super) fn event_summary(event: &Event) -> Option<String> {
     let line = match &event.kind {
-        EventKind::Bot(bot) => bot_line(bot),
+        EventKind::Bot(bot) => message_summary(bot),
         EventKind::Slot { name, value, .. } => format!("slot {name} = {value}"),
         EventKind::ResetSlots => "all slots are reset".to_owned(),
         EventKind::Action { name } if *name == *"action_listen" || is_response(name.as_str()) => return None,
@@ -109,30 +109,29 @@ pub(super) fn line(event: &Event) -> Option<String> {
         EventKind::Restart => "restart".to_owned(),
         _ => return None,
     };
-    Some(cut(&line))
+    Some(truncate(&line))
 }
 
-/// Saying a response shows as its message.
 fn is_response(action: &str) -> bool {
     action.starts_with("utter_")
 }
 
-/// A message on one line.
-pub(super) fn bot_line(bot: &BotMessage) -> String {
-    let who = match (&bot.utter_action, &bot.agent) {
+/// The summary of a message on one line.
+pub(super) fn message_summary(bot: &BotMessage) -> String {
+    let sender = match (&bot.utter_action, &bot.agent) {
         (Some(utter), _) => format!("bot {utter}"),
         (None, Some(agent)) => format!("bot {agent}"),
         (None, None) => "bot".to_owned(),
     };
-    let mut line = format!("{who}: {}", Json::from(bot.reply.text.as_deref().unwrap_or_default()));
+    let mut line = format!("{sender}: {}", Json::from(bot.reply.text.as_deref().unwrap_or_default()));
     for button in &bot.reply.buttons {
         line.push_str(&format!(" [{} -> {}]", button.title, button.payload));
     }
     line
 }
 
-/// A line of a report: within its limit, without what moves a cursor.
-pub(super) fn cut(line: &str) -> String {
+/// Truncates a line of a report to [`TEST_LINE`] characters and replaces control characters, which could move the cursor of a terminal.
+pub(super) fn truncate(line: &str) -> String {
     let mut short: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(TEST_LINE).collect();
     if line.chars().nth(TEST_LINE).is_some() {
         short.push('…');
@@ -145,10 +144,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_a_report_has_an_end() {
-        assert_eq!(cut("a\u{1b}[2Jb\nc"), "a [2Jb c");
-        let long = cut(&"ü".repeat(TEST_LINE + 1));
+    fn report_lines_are_truncated_and_have_no_control_characters() {
+        assert_eq!(truncate("a\u{1b}[2Jb\nc"), "a [2Jb c");
+        let long = truncate(&"ü".repeat(TEST_LINE + 1));
         assert_eq!((long.chars().count(), long.ends_with('…')), (TEST_LINE + 1, true));
-        assert_eq!(cut(&"ü".repeat(TEST_LINE)).chars().count(), TEST_LINE);
+        assert_eq!(truncate(&"ü".repeat(TEST_LINE)).chars().count(), TEST_LINE);
     }
 }

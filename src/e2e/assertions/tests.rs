@@ -6,14 +6,14 @@ use serde_json::json;
 use super::*;
 
 /// The events of one turn, as they are stored.
-fn seen(events: Json) -> Seen {
+fn observed(events: Json) -> ObservedTurn {
     let with_time = |event: &Json| {
         let mut event = event.clone();
         event["timestamp"] = json!(0.0);
         serde_json::from_value(event).unwrap()
     };
     let events = events.as_array().unwrap().iter().map(with_time).collect();
-    Seen { user: "hi".into(), events, llm_calls: 2, took: std::time::Duration::from_millis(300) }
+    ObservedTurn { user: "hi".into(), events, llm_calls: 2, duration: std::time::Duration::from_millis(300) }
 }
 
 fn project() -> Project {
@@ -24,31 +24,31 @@ fn project() -> Project {
     crate::project::from_texts(files).project.unwrap()
 }
 
-/// Which of these assertions hold for the turn, each alone.
-fn hold(events: &Json, assertions: &str) -> Vec<bool> {
-    verdicts(events, assertions, false).iter().map(|verdict| matches!(verdict, Verdict::Held(_))).collect()
+/// Which of these assertions pass for the turn, each checked alone.
+fn which_pass(events: &Json, assertions: &str) -> Vec<bool> {
+    check(events, assertions, false).iter().map(|result| matches!(result, AssertionResult::Passed(_))).collect()
 }
 
-fn verdicts(events: &Json, assertions: &str, ordered: bool) -> Vec<Verdict> {
+fn check(events: &Json, assertions: &str, ordered: bool) -> Vec<AssertionResult> {
     let text = format!("test_cases:\n- test_case: a\n  steps:\n  - user: hi\n    assertions:\n{assertions}");
     let (file, findings) = TestFile::read(&SourceFile { path: "a.yml".into(), text: text.into() });
     assert!(findings.is_empty(), "{findings:?}");
     let file = file.unwrap();
     let TestStepKind::User(user) = &file.cases[0].steps[0].kind else { panic!() };
-    let (seen, project) = (seen(events.clone()), project());
+    let (observed, project) = (observed(events.clone()), project());
     let mut from = 0;
-    let one = |assertion: &segue_engine::project::test_cases::Assertion| {
-        let verdict = Look { seen: &seen, from, project: &project }.assertion(&assertion.kind);
-        if let (true, Verdict::Held(Some(at))) = (ordered, &verdict) {
+    let check_one = |assertion: &segue_engine::project::test_cases::Assertion| {
+        let result = AssertionCheck { observed: &observed, from, project: &project }.assertion(&assertion.kind);
+        if let (true, AssertionResult::Passed(Some(at))) = (ordered, &result) {
             from = at + 1;
         }
-        verdict
+        result
     };
-    user.assertions.iter().map(one).collect()
+    user.assertions.iter().map(check_one).collect()
 }
 
 #[test]
-fn slots_are_compared_by_what_they_mean() {
+fn slot_values_are_compared_by_type_and_numbers_by_value() {
     let events = json!([
         {"event": "slot", "name": "amount", "value": 2.0},
         {"event": "slot", "name": "city", "value": "Rome"},
@@ -56,7 +56,7 @@ fn slots_are_compared_by_what_they_mean() {
         {"event": "slot", "name": "gone", "value": null},
         {"event": "slot", "name": "list", "value": [1, {"a": 2.0}]},
     ]);
-    let held = hold(
+    let passed = which_pass(
         &events,
         "
     - slot_was_set: [{name: amount, value: 2}]
@@ -76,18 +76,18 @@ fn slots_are_compared_by_what_they_mean() {
 ",
     );
     let expected = [true, false, false, true, false, false, false, true, true, true, false, true, false, false];
-    assert_eq!(held, expected);
+    assert_eq!(passed, expected);
     let all = json!([{"event": "reset_slots"}]);
-    assert_eq!(hold(&all, "    - slot_was_set: [{name: amount, value: null}]\n"), [true]);
+    assert_eq!(which_pass(&all, "    - slot_was_set: [{name: amount, value: null}]\n"), [true]);
 }
 
 #[test]
-fn all_that_is_said_of_a_message_must_be_true_of_one_message() {
+fn bot_uttered_needs_one_message_that_has_all_properties() {
     let events = json!([
         {"event": "bot", "text": "Which of them?", "utter_action": "utter_ask", "buttons": [{"title": "A", "payload": "/a"}]},
         {"event": "bot", "text": "You have 20 dollars.\nGood."},
     ]);
-    let held = hold(
+    let passed = which_pass(
         &events,
         r#"
     - bot_uttered: {utter_name: utter_ask}
@@ -104,11 +104,11 @@ fn all_that_is_said_of_a_message_must_be_true_of_one_message() {
     - action_executed: utter_other
 "#,
     );
-    assert_eq!(held, [true, true, false, true, true, true, false, false, true, false, true, false]);
+    assert_eq!(passed, [true, true, false, true, true, true, false, false, true, false, true, false]);
 }
 
 #[test]
-fn flows_agents_and_tools_are_found_among_the_events() {
+fn flow_agent_and_tool_assertions_find_their_events() {
     let events = json!([
         {"event": "flow_started", "flow_id": "pay"},
         {"event": "flow_started", "flow_id": "pattern_clarification", "context": {"options": ["pay", "get"], "names": ["paying", "getting"]}},
@@ -119,7 +119,7 @@ fn flows_agents_and_tools_are_found_among_the_events() {
         {"event": "agent_cancelled", "flow_id": "pay", "agent_id": "clerk"},
         {"event": "flow_completed", "flow_id": "pay", "step_id": "pay_0_noop"},
     ]);
-    let held = hold(
+    let passed = which_pass(
         &events,
         r"
     - flow_started: pay
@@ -153,36 +153,43 @@ fn flows_agents_and_tools_are_found_among_the_events() {
         true, false, true, true, false, false, true, true, false, true, true, true, false, true, true, true, false,
         true, false, true, false, true, false, true, false,
     ];
-    assert_eq!(held, expected);
+    assert_eq!(passed, expected);
 }
 
 #[test]
-fn in_order_each_match_uses_up_what_stands_before_it() {
+fn with_assertion_order_each_match_must_follow_the_previous_one() {
     let events = json!([
         {"event": "slot", "name": "a", "value": 1},
         {"event": "bot", "text": "one"},
         {"event": "slot", "name": "a", "value": 2},
     ]);
-    let held = |assertions: &str| -> Vec<bool> {
-        verdicts(&events, assertions, true).iter().map(|verdict| matches!(verdict, Verdict::Held(_))).collect()
+    let passed = |assertions: &str| -> Vec<bool> {
+        check(&events, assertions, true).iter().map(|result| matches!(result, AssertionResult::Passed(_))).collect()
     };
     assert_eq!(
-        held("    - bot_uttered: {text_matches: one}\n    - slot_was_set: [{name: a, value: 2}]\n"),
+        passed("    - bot_uttered: {text_matches: one}\n    - slot_was_set: [{name: a, value: 2}]\n"),
         [true, true]
     );
     assert_eq!(
-        held("    - bot_uttered: {text_matches: one}\n    - slot_was_set: [{name: a, value: 1}]\n"),
+        passed("    - bot_uttered: {text_matches: one}\n    - slot_was_set: [{name: a, value: 1}]\n"),
         [true, false]
     );
     assert_eq!(
-        held(
+        passed(
             "    - slot_was_set: [{name: a, value: 2}, {name: a, value: 1}]\n    - bot_uttered: {text_matches: one}\n"
         ),
         [true, false],
-        "several slots of one assertion use up everything to the last of them"
+        "after an assertion with several slots, the next one starts after the last of them"
     );
     assert_eq!(
-        held("    - bot_did_not_utter: {text_matches: two}\n    - slot_was_set: [{name: a, value: 1}]\n"),
+        passed("    - bot_did_not_utter: {text_matches: two}\n    - slot_was_set: [{name: a, value: 1}]\n"),
         [true, true]
     );
+    let events = json!([
+        {"event": "flow_started", "flow_id": "pattern_clarification", "context": {"options": ["pay"]}},
+        {"event": "bot", "text": "one"},
+    ]);
+    let results =
+        check(&events, "    - bot_uttered: {text_matches: one}\n    - pattern_clarification_contains: [pay]\n", true);
+    assert!(matches!(results[..], [AssertionResult::Passed(_), AssertionResult::Failed { .. }]), "{results:?}");
 }

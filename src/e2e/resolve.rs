@@ -1,4 +1,5 @@
-//! What each case gets: from itself, from its file, and from every `conftest.yml` above it, the nearest first.
+//! Resolving cases: merging each case with the fixtures, metadata and stubs of its file and of every `conftest.yml` in its folder and
+//! the folders above. The nearest definition of a name wins.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,84 +21,97 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::discover::{Selection, folders_above, shown};
+use super::discover::{Selection, display_path, folders_above};
 
-/// The slot of a fixture that sets the clock.
+/// The slot that sets the start time of a case when a fixture contains it; the same name as in Rasa.
 pub(super) const CLOCK_SLOT: &str = "mocked_datetime";
 
-/// A case with everything it runs with.
+/// A case with the fixtures, metadata and stubs that apply to it.
 #[derive(Debug)]
-pub struct Planned {
-    /// The file, as people write it.
+pub struct ResolvedCase {
+    /// The path of the file, as passed by the caller or found in a folder.
     pub(super) file: String,
-    /// The file from the project's folder, where it lies in it: the same wherever the program is started.
-    pub(super) inside: String,
+    /// The path of the file relative to the project's folder, which does not depend on the current directory. For a file outside the
+    /// project its name.
+    pub(super) path_in_project: String,
+    /// The case. `whole` is false if it has an error, or refers to a fixture or metadata that does not exist.
     pub(crate) case: TestCase,
-    /// Stubs, judge, endpoints; those of the file before those of the folders.
+    /// The merged definitions of its file and of the `conftest.yml` files.
     pub(super) shared: SharedFixtures,
-    /// Slot values of its fixtures, in order.
+    /// The slot values of its fixtures, in order.
     pub(super) slots: Vec<(LocatedName, Json)>,
-    /// When it begins, where a fixture says so.
-    pub(super) began: Option<Timestamp>,
+    /// The start time, if a fixture sets [`CLOCK_SLOT`].
+    pub(super) started_at: Option<Timestamp>,
 }
 
-/// Joins each case of the selection with what stands around it. What does not fit is a finding, and the case no longer whole.
-pub(super) fn plan(selection: &Selection, only_matching: Option<&str>, findings: &mut Findings) -> Vec<Arc<Planned>> {
-    let mut planned: Vec<Arc<Planned>> = Vec::new();
+/// Resolves each selected case whose name contains `name_contains`. A reference to something undefined is a finding, and the case is
+/// marked as not `whole`.
+pub(super) fn resolve_cases(
+    selection: &Selection,
+    name_contains: Option<&str>,
+    findings: &mut Findings,
+) -> Vec<Arc<ResolvedCase>> {
+    let mut resolved: Vec<Arc<ResolvedCase>> = Vec::new();
     for selected in &selection.files {
         let mut shared = selected.file.shared.clone();
         for folder in folders_above(&selection.root, &selected.path) {
             if let Some(conftest) = selection.conftests.get(&folder) {
-                add(&mut shared, &conftest.shared);
+                merge_missing(&mut shared, &conftest.shared);
             }
         }
-        let inside = inside(&selection.root, &selected.path);
+        let path_in_project = path_in_project(&selection.root, &selected.path);
         for case in &selected.file.cases {
-            let wanted = selected.only.as_deref().is_none_or(|only| *case.name == *only);
-            let matches = only_matching.is_none_or(|part| case.name.contains(part));
+            let is_selected = selected.only.as_deref().is_none_or(|only| *case.name == *only);
+            let matches = name_contains.is_none_or(|part| case.name.contains(part));
             let file = selected.file.path.to_string();
-            // Two paths on the command line may lead to one case.
-            let known = planned.iter().any(|other| other.file == file && other.case.name == case.name);
-            if wanted && matches && !known {
-                planned.push(Arc::new(one((file, inside.clone()), case, &shared, findings)));
+            // Two arguments of the command line may select the same case.
+            let is_duplicate = resolved.iter().any(|other| other.file == file && other.case.name == case.name);
+            if is_selected && matches && !is_duplicate {
+                resolved.push(Arc::new(resolve_case((file, path_in_project.clone()), case, &shared, findings)));
             }
         }
     }
-    planned
+    resolved
 }
 
-fn inside(root: &Path, path: &Path) -> String {
-    let real = |path: &Path| path.canonicalize().ok();
-    let inside = real(root).zip(real(path)).and_then(|(root, path)| Some(path.strip_prefix(root).ok()?.to_path_buf()));
-    shown(&inside.unwrap_or_else(|| path.file_name().map(PathBuf::from).unwrap_or_default()))
+fn path_in_project(root: &Path, path: &Path) -> String {
+    let absolute = |path: &Path| path.canonicalize().ok();
+    let relative =
+        absolute(root).zip(absolute(path)).and_then(|(root, path)| Some(path.strip_prefix(root).ok()?.to_path_buf()));
+    display_path(&relative.unwrap_or_else(|| path.file_name().map(PathBuf::from).unwrap_or_default()))
 }
 
-/// Adds what is not there yet: the nearer definition wins.
-fn add(into: &mut SharedFixtures, from: &SharedFixtures) {
-    fn missing<T: Clone>(into: &mut IndexMap<Arc<str>, T>, from: &IndexMap<Arc<str>, T>) {
+/// Adds the definitions whose names are missing: the nearer definition wins.
+fn merge_missing(into: &mut SharedFixtures, from: &SharedFixtures) {
+    fn merge<T: Clone>(into: &mut IndexMap<Arc<str>, T>, from: &IndexMap<Arc<str>, T>) {
         for (name, value) in from {
             into.entry(name.clone()).or_insert_with(|| value.clone());
         }
     }
-    missing(&mut into.fixtures, &from.fixtures);
-    missing(&mut into.metadata, &from.metadata);
-    missing(&mut into.actions, &from.actions);
-    missing(&mut into.tools, &from.tools);
-    missing(&mut into.agents, &from.agents);
+    merge(&mut into.fixtures, &from.fixtures);
+    merge(&mut into.metadata, &from.metadata);
+    merge(&mut into.actions, &from.actions);
+    merge(&mut into.tools, &from.tools);
+    merge(&mut into.agents, &from.agents);
     into.llm = into.llm.take().or_else(|| from.llm.clone());
     into.judge = into.judge.take().or_else(|| from.judge.clone());
     into.endpoints = into.endpoints.take().or_else(|| from.endpoints.clone());
 }
 
-fn one((file, inside): (String, String), case: &TestCase, shared: &SharedFixtures, findings: &mut Findings) -> Planned {
+fn resolve_case(
+    (file, path_in_project): (String, String),
+    case: &TestCase,
+    shared: &SharedFixtures,
+    findings: &mut Findings,
+) -> ResolvedCase {
     let mut slots = Vec::new();
-    let mut fine = true;
+    let mut is_valid = true;
     for fixture in &case.fixtures {
         match shared.fixtures.get(&fixture.name) {
-            Some(found) => slots.extend(found.slots.iter().cloned()),
+            Some(definition) => slots.extend(definition.slots.iter().cloned()),
             None => {
-                fine = false;
-                unknown(findings, "fixture", fixture, shared.fixtures.keys());
+                is_valid = false;
+                unknown_name(findings, "fixture", fixture, shared.fixtures.keys());
             }
         }
     }
@@ -107,29 +121,35 @@ fn one((file, inside): (String, String), case: &TestCase, shared: &SharedFixture
     });
     for named in case.metadata.iter().chain(of_steps) {
         if !shared.metadata.contains_key(&named.name) {
-            fine = false;
-            unknown(findings, "metadata", named, shared.metadata.keys());
+            is_valid = false;
+            unknown_name(findings, "metadata", named, shared.metadata.keys());
         }
     }
-    let mut began = None;
+    let mut started_at = None;
     for (slot, value) in slots.iter().filter(|(slot, _)| *slot.name == *CLOCK_SLOT) {
-        began = value.as_str().and_then(point_in_time);
-        if began.is_none() && !value.is_null() {
-            fine = false;
+        started_at = value.as_str().and_then(parse_time);
+        if started_at.is_none() && !value.is_null() {
+            is_valid = false;
             let help = "Write for example `\"2026-06-15T10:00:00+00:00\"`.";
             findings.error(
                 "E0105",
                 &slot.place,
-                format!("`{CLOCK_SLOT}` is a point in time, but this is {value}"),
+                format!("`{CLOCK_SLOT}` must be an ISO 8601 time, found {value}"),
                 help,
             );
         }
     }
-    let case = TestCase { whole: case.whole && fine, ..case.clone() };
-    Planned { file, inside, case, shared: shared.clone(), slots, began }
+    let case = TestCase { whole: case.whole && is_valid, ..case.clone() };
+    ResolvedCase { file, path_in_project, case, shared: shared.clone(), slots, started_at }
 }
 
-fn unknown<'a>(findings: &mut Findings, what: &str, named: &LocatedName, known: impl Iterator<Item = &'a Arc<str>>) {
+/// Adds the finding for a fixture or metadata that is not defined; `what` is one of these words.
+fn unknown_name<'a>(
+    findings: &mut Findings,
+    what: &str,
+    named: &LocatedName,
+    known: impl Iterator<Item = &'a Arc<str>>,
+) {
     let help = match did_you_mean(&named.name, known.map(|name| &**name)) {
         Some(near) => format!("Did you mean `{near}`?"),
         None => format!("Define it under `{what}` of this file, or in the `conftest.yml` of its folder."),
@@ -139,8 +159,8 @@ fn unknown<'a>(findings: &mut Findings, what: &str, named: &LocatedName, known: 
     findings.error("E0103", &named.place, format!("there is no {what} `{}`", named.name), help);
 }
 
-/// ISO 8601; a time without a zone is UTC.
-fn point_in_time(text: &str) -> Option<Timestamp> {
+/// Parses an ISO 8601 time. A time without an offset is UTC.
+fn parse_time(text: &str) -> Option<Timestamp> {
     let micros = match DateTime::parse_from_rfc3339(text) {
         Ok(at) => at.timestamp_micros(),
         Err(_) => text.parse::<NaiveDateTime>().ok()?.and_utc().timestamp_micros(),
@@ -148,14 +168,14 @@ fn point_in_time(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros(micros))
 }
 
-impl Planned {
-    /// The stub of a name: the one for this case, else the one for all.
+impl ResolvedCase {
+    /// The stub of a name: the one for this case, or else the one for all cases.
     pub(super) fn stub<'a, T>(&self, stubs: &'a IndexMap<Arc<str>, T>, name: &str) -> Option<&'a T> {
         stubs.get(format!("{}::{name}", self.case.name).as_str()).or_else(|| stubs.get(name))
     }
 
-    /// The names that are stubbed here, each once.
-    pub(super) fn stubbed<'a, T>(&'a self, stubs: &'a IndexMap<Arc<str>, T>) -> Vec<&'a str> {
+    /// The names that have a stub in this case, without duplicates.
+    pub(super) fn stubbed_names<'a, T>(&'a self, stubs: &'a IndexMap<Arc<str>, T>) -> Vec<&'a str> {
         let mut names: Vec<&str> = Vec::new();
         for key in stubs.keys() {
             let name = match key.rsplit_once("::") {
@@ -170,7 +190,7 @@ impl Planned {
         names
     }
 
-    /// Metadata of a message: that of the case, and over it that of the step.
+    /// The metadata of a message: that of the case, overridden by that of the step.
     pub(super) fn metadata(&self, user: &UserStep) -> Map<String, Json> {
         let named = self.case.metadata.iter().chain(&user.metadata);
         named
@@ -180,20 +200,20 @@ impl Planned {
             .collect()
     }
 
-    /// A file that this case names, from the folder that the name stands in.
-    pub(super) fn beside(named: &LocatedName) -> PathBuf {
+    /// The path of a file that a test file refers to, relative to the folder of that test file.
+    pub(super) fn path_of(named: &LocatedName) -> PathBuf {
         let folder = named.place.file.rsplit_once('/').map_or("", |(folder, _)| folder);
         PathBuf::from(folder).join(&*named.name)
     }
 }
 
-/// Names that the project does not have: what is expected of them can never hold, so it is a warning.
-pub(super) fn check_names(planned: &Planned, project: &Project, findings: &mut Findings) {
-    let mut names = Names { project, findings };
-    for (slot, _) in &planned.slots {
+/// Adds a warning for each name that the project does not have: an expectation about it cannot be met.
+pub(super) fn check_names(case: &ResolvedCase, project: &Project, findings: &mut Findings) {
+    let mut names = NameCheck { project, findings };
+    for (slot, _) in &case.slots {
         names.slot(&slot.name, &slot.place);
     }
-    for step in &planned.case.steps {
+    for step in &case.case.steps {
         match &step.kind {
             TestStepKind::Utter(name) => names.response(name, &step.place),
             TestStepKind::SlotWasSet(slots) | TestStepKind::SlotWasNotSet(slots) => names.slots(slots, &step.place),
@@ -205,23 +225,24 @@ pub(super) fn check_names(planned: &Planned, project: &Project, findings: &mut F
             TestStepKind::Bot(_) | TestStepKind::Commands(_) => {}
         }
     }
-    for (name, stub) in &planned.shared.actions {
+    for (name, stub) in &case.shared.actions {
         let action = name.rsplit("::").next().unwrap_or(name);
         if !project.lists_action(action) {
-            names.tell("custom action", action, &stub.place, project.domain.actions.keys().map(|name| name.as_str()));
+            names.warn("custom action", action, &stub.place, project.domain.actions.keys().map(|name| name.as_str()));
         }
     }
-    for (name, stub) in &planned.shared.agents {
+    for (name, stub) in &case.shared.agents {
         names.agent(name.rsplit("::").next().unwrap_or(name), &stub.place);
     }
 }
 
-struct Names<'a> {
+/// Checks names against a project.
+struct NameCheck<'a> {
     project: &'a Project,
     findings: &'a mut Findings,
 }
 
-impl Names<'_> {
+impl NameCheck<'_> {
     fn assertion(&mut self, kind: &AssertionKind, place: &SourceLocation) {
         match kind {
             AssertionKind::FlowStarted(Flows { flows, .. }) => {
@@ -251,42 +272,42 @@ impl Names<'_> {
     fn slot(&mut self, name: &str, place: &SourceLocation) {
         if self.project.slot(name).is_none() {
             let known = self.project.domain.slots.keys().map(|name| name.as_str());
-            self.tell("slot", name, place, known);
+            self.warn("slot", name, place, known);
         }
     }
 
     fn flow(&mut self, name: &str, place: &SourceLocation) {
         if self.project.flow(name).is_none() {
             let known = self.project.flows.keys().map(|name| name.as_str());
-            self.tell("flow", name, place, known);
+            self.warn("flow", name, place, known);
         }
     }
 
     fn response(&mut self, name: &str, place: &SourceLocation) {
-        // Actions may bring responses of their own making.
+        // A custom action may name responses that are not in the domain.
         if self.project.response(name).is_none() && name.starts_with("utter_") {
             let known = self.project.domain.responses.keys().map(|name| name.as_str());
-            self.tell("response", name, place, known);
+            self.warn("response", name, place, known);
         }
     }
 
     fn agent(&mut self, name: &str, place: &SourceLocation) {
         if self.project.agent(name).is_none() {
             let known = self.project.agents.keys().map(|name| name.as_str());
-            self.tell("agent", name, place, known);
+            self.warn("agent", name, place, known);
         }
     }
 
-    fn tell<'n>(&mut self, what: &str, name: &str, place: &SourceLocation, known: impl Iterator<Item = &'n str>) {
+    fn warn<'n>(&mut self, what: &str, name: &str, place: &SourceLocation, known: impl Iterator<Item = &'n str>) {
         let help = match did_you_mean(name, known) {
             Some(near) => format!("Did you mean `{near}`?"),
             None => "Correct the name, or add it to the project.".to_owned(),
         };
         let message = format!("the project has no {what} `{name}`");
-        // Several cases of a file share stubs and fixtures: each name is told once.
-        let told =
+        // Cases share stubs and fixtures; each name is reported once.
+        let is_reported =
             self.findings.as_slice().iter().any(|f| f.code == "E0106" && f.place == *place && f.message == message);
-        if !told {
+        if !is_reported {
             self.findings.warning("E0106", place, message, help);
         }
     }
