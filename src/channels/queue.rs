@@ -93,13 +93,13 @@ pub(super) fn queue(recipient: Arc<str>, form: Form) -> (QueueSink, mpsc::Receiv
 }
 
 impl ReplySink for QueueSink {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         true
     }
-    fn takes_earlier(&self) -> bool {
+    fn accepts_earlier_replies(&self) -> bool {
         true
     }
-    fn accepted(&mut self) {
+    fn on_accepted(&mut self) {
         if let Some(tell) = self.accepted.take() {
             let _ = tell.send(());
         }

@@ -41,7 +41,7 @@ pub type Outlet<'a> = dyn Fn(&ConversationId, &str) -> Box<dyn ReplySink> + Send
 pub struct Outbox;
 
 impl ReplySink for Outbox {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         false
     }
     fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

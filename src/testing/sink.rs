@@ -57,7 +57,7 @@ impl CollectingSink {
 }
 
 impl ReplySink for CollectingSink {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         self.streams
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

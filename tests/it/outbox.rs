@@ -45,7 +45,7 @@ fn assistant(store: Arc<dyn Store>) -> Assistant {
 struct Answers(Receipt, Arc<Mutex<Vec<String>>>);
 
 impl ReplySink for Answers {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         true
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
@@ -101,10 +101,10 @@ struct Carries {
 }
 
 impl ReplySink for Carries {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         false
     }
-    fn takes_earlier(&self) -> bool {
+    fn accepts_earlier_replies(&self) -> bool {
         true
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

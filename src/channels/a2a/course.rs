@@ -173,7 +173,7 @@ pub(super) struct Teller {
 }
 
 impl ReplySink for Teller {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         true
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

@@ -86,7 +86,7 @@ impl Inner {
             Ok(AcceptOutcome::Answered(turn, replies)) => {
                 // Nothing is left to do, so it waits for no turn.
                 drop(accept_lock);
-                sink.accepted();
+                sink.on_accepted();
                 return self.resend_replies(&inbound.conversation, turn, replies, &mut *sink).await;
             }
             Ok(accepted) => accepted,
@@ -96,7 +96,7 @@ impl Inner {
                 return Err(error.into());
             }
         };
-        sink.accepted();
+        sink.on_accepted();
         let epoch = mailbox.epoch.load(Ordering::SeqCst);
         let mut queue = pin!(mailbox.turn_lock.clone().lock_owned());
         // One poll takes the place in the queue; only then may the next message be accepted.
@@ -141,7 +141,7 @@ impl Inner {
     ) -> Result<TurnReport, ReceiveError> {
         let id = &accepted.inbound.conversation;
         let mut earlier = Vec::new();
-        if sink.takes_earlier() && state.as_ref().is_none_or(|cached| cached.waits) {
+        if sink.accepts_earlier_replies() && state.as_ref().is_none_or(|cached| cached.waits) {
             let (sent, has_all) = Box::pin(self.send_earlier(id, sink)).await;
             earlier = sent;
             if let (true, Some(cached)) = (has_all, state.as_mut()) {

@@ -72,7 +72,7 @@ impl<'a> TurnSink<'a> {
 
     /// Whether the channel shows pieces.
     pub(in crate::runtime) fn shows(&self) -> bool {
-        self.inner.streams()
+        self.inner.wants_deltas()
     }
 
     /// From here on whoever speaks does so as then, whatever this channel shows: what was recorded depends on it.
@@ -83,7 +83,7 @@ impl<'a> TurnSink<'a> {
     /// Sends what was said so far, before something that may take long. Only where the channel shows pieces; elsewhere a
     /// reply leaves after it is stored.
     pub(in crate::runtime) async fn send_early(&mut self, replies: &[StoredReply], cx: &CallContext) {
-        if !self.inner.streams() {
+        if !self.inner.wants_deltas() {
             return;
         }
         for reply in replies {
@@ -107,7 +107,7 @@ impl<'a> TurnSink<'a> {
     }
 
     async fn forward(&mut self, piece: ReplyEvent, cx: &CallContext) -> Result<Receipt, DeliveryError> {
-        if !self.inner.streams() {
+        if !self.inner.wants_deltas() {
             return Ok(Receipt::Skipped);
         }
         let piece = match self.left_to_send(piece) {
@@ -169,8 +169,8 @@ fn whole(reply: &StoredReply) -> ReplyEvent {
 }
 
 impl ReplySink for TurnSink<'_> {
-    fn streams(&self) -> bool {
-        self.as_recorded.unwrap_or_else(|| self.inner.streams())
+    fn wants_deltas(&self) -> bool {
+        self.as_recorded.unwrap_or_else(|| self.inner.wants_deltas())
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         // The many pieces of a text take the short way: only beginnings and ends concern the journal.
@@ -178,7 +178,7 @@ impl ReplySink for TurnSink<'_> {
             ReplyEvent::Delta { ref id, .. }
                 if self.announced.contains(id)
                     && !self.delivered.contains_key(id)
-                    && self.inner.streams()
+                    && self.inner.wants_deltas()
                     && !failpoint::is_armed("C09") =>
             {
                 self.inner.send(piece, cx)
