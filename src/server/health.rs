@@ -1,6 +1,6 @@
-//! The three answers about health. `GET /livez`: the process serves requests; a supervisor restarts one that does not answer.
-//! `GET /readyz`: messages can be answered; a load balancer sends none to one that says no. `GET /health`: the second answer with
-//! details: which tool sources answer, whether the action server does. None says causes: those are in the log.
+//! The health routes. `GET /livez`: the process serves requests; a supervisor restarts a process that does not respond. `GET /readyz`:
+//! the assistant can answer messages; a load balancer sends none while the status is 503. `GET /health`: readiness with details: the
+//! state of tool sources, remote agents and the action server. The responses contain no causes; those are in the log.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,34 +15,34 @@ use serde_json::{Value, json};
 
 use crate::{context::CallContext, health::Health, limits, runtime::Assistant};
 
-/// What is known about the store, for all who ask.
+/// The readiness of the assistant. Clones share the last result.
 #[derive(Clone)]
 struct Readiness {
     assistant: Assistant,
-    /// When the store was asked last, and whether it answered. Locked while it is asked, so that many who ask cost one question.
-    last: Arc<tokio::sync::Mutex<Option<(Duration, bool)>>>,
+    /// The time and result of the last check of the store. Locked during a check, so that concurrent requests cause only one.
+    last_check: Arc<tokio::sync::Mutex<Option<(Duration, bool)>>>,
 }
 
 impl Readiness {
-    /// Whether the store answers; a good answer is kept for [`limits::READY_CACHE`].
-    async fn store_is_up(&self) -> bool {
+    /// Whether the store responds. A positive result is cached for [`limits::READY_CACHE`].
+    async fn is_store_up(&self) -> bool {
         let clock = self.assistant.clock();
-        let mut last = self.last.lock().await;
-        if let Some((at, true)) = *last
-            && clock.elapsed().saturating_sub(at) < limits::READY_CACHE
+        let mut last_check = self.last_check.lock().await;
+        if let Some((checked_at, true)) = *last_check
+            && clock.elapsed().saturating_sub(checked_at) < limits::READY_CACHE
         {
             return true;
         }
         let cx = CallContext::new(clock.clone(), limits::HEALTH_TIMEOUT);
         let is_up = matches!(cx.wait(self.assistant.store().ping()).await, Ok(Ok(())));
-        *last = Some((clock.elapsed(), is_up));
+        *last_check = Some((clock.elapsed(), is_up));
         is_up
     }
 }
 
-/// The routes of all three.
+/// The three routes.
 pub(super) fn routes(assistant: &Assistant) -> Router {
-    let readiness = Readiness { assistant: assistant.clone(), last: Arc::default() };
+    let readiness = Readiness { assistant: assistant.clone(), last_check: Arc::default() };
     let alive = || async { Json(json!({"status": "alive"})) };
     Router::new()
         .route("/livez", get(alive))
@@ -51,11 +51,11 @@ pub(super) fn routes(assistant: &Assistant) -> Router {
         .with_state(readiness)
 }
 
-/// 200 while messages can be answered; 503 when the store does not answer, or the server is shutting down.
+/// `/readyz`: status 200; 503 when the store does not respond or the server is shutting down.
 async fn ready(State(readiness): State<Readiness>) -> Response {
     let status = if readiness.assistant.is_closing() {
         "closing"
-    } else if readiness.store_is_up().await {
+    } else if readiness.is_store_up().await {
         return Json(json!({"status": "ready"})).into_response();
     } else {
         "store down"
@@ -68,23 +68,23 @@ fn unavailable(body: Value) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, retry, Json(body)).into_response()
 }
 
-/// The same, with details.
+/// `/health`: as `/readyz`, with details. Its `status` is `degraded` when the store is up but another service is down.
 async fn details(State(readiness): State<Readiness>) -> Response {
-    let store_is_up = readiness.store_is_up().await;
+    let is_store_up = readiness.is_store_up().await;
     let assistant = readiness.assistant;
-    let is_ready = store_is_up && !assistant.is_closing();
-    let words = |all: BTreeMap<String, Health>| -> BTreeMap<String, &'static str> {
+    let is_ready = is_store_up && !assistant.is_closing();
+    let names = |all: BTreeMap<String, Health>| -> BTreeMap<String, &'static str> {
         all.into_iter().map(|(name, health)| (name, health.as_str())).collect()
     };
-    let sources = words(assistant.sources());
+    let sources = names(assistant.sources());
     let actions = assistant.action_server().map(|health| health.as_str());
-    let agents = words(assistant.remote_agents());
+    let agents = names(assistant.remote_agents());
     let all = sources.values().chain(&actions).chain(agents.values());
-    let is_whole = store_is_up && all.into_iter().all(|status| *status != "down");
+    let is_complete = is_store_up && all.into_iter().all(|status| *status != "down");
     let mut body = json!({
-        "status": if !is_ready { "down" } else if is_whole { "ok" } else { "degraded" },
+        "status": if !is_ready { "down" } else if is_complete { "ok" } else { "degraded" },
         "version": env!("CARGO_PKG_VERSION"),
-        "store": if store_is_up { "up" } else { "down" },
+        "store": if is_store_up { "up" } else { "down" },
         "recovering": assistant.recovering(),
         "sources": sources,
     });
