@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use segue::{
     actions, environment, limits,
-    project::{Finding, Severity, SourceLocation as At, Texts, findings_report},
+    project::{Finding, Severity, SourceLocation as At, Sources, findings_report},
     runtime::{Assistant, AssistantBuilder, LoadError},
 };
 
@@ -59,7 +59,7 @@ pub(super) fn check(args: &Args) -> CommandResult {
             Err(error) => findings.push(model_finding(&error)),
         }
     }
-    show(&findings, &loaded.texts, args.format)?;
+    show(&findings, &loaded.sources, args.format)?;
     let fails = |finding: &&Finding| {
         finding.severity == Severity::Error || (args.strict && finding.severity == Severity::Warning)
     };
@@ -168,7 +168,7 @@ fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
     })
 }
 
-fn show(findings: &[Finding], texts: &Texts, format: Format) -> std::io::Result<()> {
+fn show(findings: &[Finding], texts: &Sources, format: Format) -> std::io::Result<()> {
     match format {
         Format::Text => output::print(&findings_report::all(findings, texts)),
         Format::Json => output::println(&findings_report::json(findings).to_string()),

@@ -13,7 +13,7 @@ use segue_engine::{
 };
 use walkdir::{DirEntry, WalkDir};
 
-use crate::project::read_bounded;
+use crate::project::read_limited;
 
 /// Folders that hold cases where neither the command line nor `config.yml` names one.
 const USUAL: [&str; 3] = ["tests", "e2e_tests", "e2e"];
@@ -175,7 +175,7 @@ impl Selection {
     }
 
     fn source(&mut self, path: &Path) -> Option<SourceFile> {
-        match read_bounded(path, YAML_FILE) {
+        match read_limited(path, YAML_FILE) {
             Ok(text) => Some(SourceFile { path: shown(path).into(), text: text.into() }),
             Err(error) => {
                 self.trouble(

@@ -34,7 +34,7 @@ use crate::{
     clock::{Clock, SystemClock},
     limits,
     llm::scripted::ScriptedLlm,
-    project::{Places, read_bounded},
+    project::{LoadOptions, read_limited},
     prompts::PromptSet,
     runtime::AssistantBuilder,
     store::{AcceptOutcome, InboxMessage, MemoryStore, Store, TurnCommit, Version},
@@ -59,7 +59,7 @@ pub enum RunError {
 /// Runs cases against a project.
 pub struct Runner {
     root: PathBuf,
-    places: Places,
+    places: LoadOptions,
     project: Arc<Project>,
     /// The project with other endpoints, by their file.
     others: BTreeMap<PathBuf, Arc<Project>>,
@@ -83,7 +83,7 @@ pub(super) struct Setting<'a> {
 
 impl Runner {
     /// For a loaded project in this folder; `places` are those it was loaded from.
-    pub fn new(project: Arc<Project>, root: PathBuf, places: Places) -> Self {
+    pub fn new(project: Arc<Project>, root: PathBuf, places: LoadOptions) -> Self {
         Self { root, places, project, others: BTreeMap::new(), began: SystemClock.now() }
     }
 
@@ -116,12 +116,12 @@ impl Runner {
     fn load(&self, endpoints: &Path) -> Result<Arc<Project>, RunError> {
         // Paths of places begin in the project's folder; this one begins where the program was started.
         let here = endpoints.canonicalize().unwrap_or_else(|_| endpoints.to_path_buf());
-        let places = Places { endpoints: Some(here), ..self.places.clone() };
+        let places = LoadOptions { endpoints: Some(here), ..self.places.clone() };
         let loaded = crate::project::load(&self.root, &places).map_err(|error| RunError::Folder(error.to_string()))?;
         let broken = loaded.findings.iter().any(|finding| finding.severity == Severity::Error);
         match loaded.project {
             Some(project) if !broken => Ok(Arc::new(project)),
-            _ => Err(RunError::Findings(loaded.findings, Box::new(loaded.texts))),
+            _ => Err(RunError::Findings(loaded.findings, Box::new(loaded.sources))),
         }
     }
 
@@ -309,7 +309,7 @@ fn jobs(asked: usize) -> usize {
 
 fn script(path: &Path, seed: u64) -> Result<ScriptedLlm, (&'static str, String)> {
     let name = path.display().to_string();
-    let text = read_bounded(path, limits::PROJECT_TEXT).map_err(|error| ("E0503", format!("{name}: {error}")))?;
+    let text = read_limited(path, limits::PROJECT_TEXT).map_err(|error| ("E0503", format!("{name}: {error}")))?;
     ScriptedLlm::from_text(&name, &text, seed).map_err(|error| ("E0503", format!("{name}: {error}")))
 }
 

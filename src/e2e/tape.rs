@@ -27,7 +27,7 @@ use crate::{
     context::StepKey,
     journal::{Journal, Step, StepStart, StepStatus},
     limits::TEST_RECORDING,
-    project::read_bounded,
+    project::read_limited,
     store::StoreError,
 };
 
@@ -101,7 +101,7 @@ impl Tape {
     /// The head of a recording, before it is played.
     pub(super) fn head(folder: &Path, planned: &Planned) -> Result<(Head, String), Unplayable> {
         let path = path(folder, planned);
-        let text = read_bounded(&path, TEST_RECORDING).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = read_limited(&path, TEST_RECORDING).map_err(|error| format!("{}: {error}", path.display()))?;
         let first = text.lines().next().unwrap_or_default();
         let head: Head = serde_json::from_str(first).map_err(|error| format!("{}, line 1: {error}", path.display()))?;
         if head.recording > VERSION {
@@ -233,7 +233,7 @@ fn stubs(planned: &Planned) -> String {
         written.push_str(&format!("{name}{stub:?}"));
     }
     if let Some(named) = &shared.llm {
-        written.push_str(&read_bounded(&Planned::beside(named), TEST_RECORDING).unwrap_or_default());
+        written.push_str(&read_limited(&Planned::beside(named), TEST_RECORDING).unwrap_or_default());
     }
     Sha256::digest(written).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
