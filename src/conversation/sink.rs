@@ -1,4 +1,4 @@
-//! The way of replies to a user: a turn sends [`ReplyEvent`]s to a [`ReplySink`], which every channel implements.
+//! How replies reach a user: a turn sends [`ReplyEvent`]s to a [`ReplySink`], which every channel implements.
 
 use std::sync::Arc;
 

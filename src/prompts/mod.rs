@@ -79,7 +79,7 @@ prompts! {
     agent_slot_results = "agent_slot_results.j2",
     /// The results of calls that reached no tool.
     agent_tool_results = "agent_tool_results.j2",
-    /// The results of calls that a policy of the project refused, and the user's answers to confirmations.
+    /// The results of calls that a policy of the project refused or that need a confirmation, and the user's answers to confirmations.
     agent_gate = "agent_gate.j2",
     /// Agent: the retry after a claim without grounds in tool results.
     agent_unproven = "agent_unproven.j2",

@@ -123,17 +123,17 @@ impl ConnectionState {
     fn is_overdue(&self, now: Duration, shutdown_since: Option<Duration>) -> bool {
         let exceeds = |since: Duration, limit: Duration| now.saturating_sub(since) >= limit;
         let has_slow_stop = failpoint::is_armed("defect:slow-stop");
-        let in_phase = match self.phase {
+        let exceeds_phase_limit = match self.phase {
             Phase::Idle => exceeds(self.since, limits::CONNECTION_IDLE),
             Phase::Head if failpoint::is_armed("defect:no-head-timeout") || has_slow_stop => false,
             Phase::Head => exceeds(self.since, limits::HTTP_HEAD_TIMEOUT),
             Phase::Request => false,
         };
-        let in_shutdown = !has_slow_stop
+        let exceeds_shutdown_limit = !has_slow_stop
             && self.phase != Phase::Request
             && shutdown_since.is_some_and(|since| exceeds(since, limits::CLOSING_GRACE));
-        let in_write = self.stalled_since.is_some_and(|since| exceeds(since, limits::WRITE_TIMEOUT));
-        in_phase || in_shutdown || in_write
+        let exceeds_write_limit = self.stalled_since.is_some_and(|since| exceeds(since, limits::WRITE_TIMEOUT));
+        exceeds_phase_limit || exceeds_shutdown_limit || exceeds_write_limit
     }
 }
 
