@@ -13,36 +13,51 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use crate::{context::CallContext, health::Health, limits, runtime::Assistant};
+use crate::{clock::Clock, context::CallContext, health::Health, limits, runtime::Assistant};
 
-/// The readiness of the assistant. Clones share the last result.
+/// The readiness of the assistant. Clones share the last check of the store.
 #[derive(Clone)]
 struct Readiness {
     assistant: Assistant,
-    /// The time and result of the last check of the store. Locked during a check, so that concurrent requests cause only one.
-    last_check: Arc<tokio::sync::Mutex<Option<(Duration, bool)>>>,
+    store_check: Arc<StoreCheck>,
 }
 
 impl Readiness {
-    /// Whether the store responds. A positive result is cached for [`limits::READY_CACHE`].
     async fn is_store_up(&self) -> bool {
         let clock = self.assistant.clock();
-        let mut last_check = self.last_check.lock().await;
-        if let Some((checked_at, true)) = *last_check
-            && clock.elapsed().saturating_sub(checked_at) < limits::READY_CACHE
-        {
-            return true;
+        let ping = async {
+            let cx = CallContext::new(clock.clone(), limits::HEALTH_TIMEOUT);
+            matches!(cx.wait(self.assistant.store().ping()).await, Ok(Ok(())))
+        };
+        self.store_check.is_up(clock, ping).await
+    }
+}
+
+/// The time and result of the last check of the store. Locked during a check.
+#[derive(Default)]
+struct StoreCheck(tokio::sync::Mutex<Option<(Duration, bool)>>);
+
+impl StoreCheck {
+    /// Whether the store responds, by `ping` or an earlier check. A positive result is cached for [`limits::READY_CACHE`]. A negative one
+    /// counts only for requests that waited for it: they would otherwise wait for a timeout each, one after the other.
+    async fn is_up(&self, clock: &Arc<dyn Clock>, ping: impl Future<Output = bool>) -> bool {
+        let requested_at = clock.elapsed();
+        let mut last = self.0.lock().await;
+        if let Some((checked_at, is_up)) = *last {
+            let is_cached = is_up && clock.elapsed().saturating_sub(checked_at) < limits::READY_CACHE;
+            if is_cached || checked_at > requested_at {
+                return is_up;
+            }
         }
-        let cx = CallContext::new(clock.clone(), limits::HEALTH_TIMEOUT);
-        let is_up = matches!(cx.wait(self.assistant.store().ping()).await, Ok(Ok(())));
-        *last_check = Some((clock.elapsed(), is_up));
+        let is_up = ping.await;
+        *last = Some((clock.elapsed(), is_up));
         is_up
     }
 }
 
 /// The three routes.
 pub(super) fn routes(assistant: &Assistant) -> Router {
-    let readiness = Readiness { assistant: assistant.clone(), last_check: Arc::default() };
+    let readiness = Readiness { assistant: assistant.clone(), store_check: Arc::default() };
     let alive = || async { Json(json!({"status": "alive"})) };
     Router::new()
         .route("/livez", get(alive))
@@ -95,4 +110,31 @@ async fn details(State(readiness): State<Readiness>) -> Response {
         body.insert("agents".into(), json!(agents));
     }
     if is_ready { Json(body).into_response() } else { unavailable(body) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::testing::ManualClock;
+
+    #[tokio::test]
+    async fn requests_that_wait_for_a_failing_check_share_its_result() {
+        let (check, manual) = (StoreCheck::default(), ManualClock::new());
+        let clock: Arc<dyn Clock> = Arc::new(manual.clone());
+        let pings = AtomicUsize::new(0);
+        let request = || {
+            check.is_up(&clock, async {
+                pings.fetch_add(1, Ordering::SeqCst);
+                clock.sleep(clock.deadline(limits::HEALTH_TIMEOUT)).await;
+                false
+            })
+        };
+        let timeout = async { manual.advance(limits::HEALTH_TIMEOUT) };
+        assert_eq!(tokio::join!(request(), request(), timeout), (false, false, ()));
+        assert_eq!(pings.load(Ordering::SeqCst), 1);
+        assert_eq!(tokio::join!(request(), async { manual.advance(limits::HEALTH_TIMEOUT) }), (false, ()));
+        assert_eq!(pings.load(Ordering::SeqCst), 2, "a later request checks again");
+    }
 }
