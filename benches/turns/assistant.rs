@@ -92,7 +92,7 @@ pub(crate) struct Shown {
 struct Channel(Arc<Mutex<Shown>>);
 
 impl ReplySink for Channel {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         true
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

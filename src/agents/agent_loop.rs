@@ -102,7 +102,7 @@ impl<'a> AgentLoop<'a> {
         let offered = if self.state.closing { ToolList::default() } else { self.offered.clone() };
         let mut chat_request = ChatRequest::new(Purpose::AGENT, messages).with_tools(offered);
         chat_request.max_tokens = self.state.max_tokens;
-        chat_request.streamed_to_user = out.streams();
+        chat_request.streamed_to_user = out.wants_deltas();
         let turn = {
             let (check, effects) = (self.grounding, self.policy.effects());
             let is_grounded = |sentence: &str| check.is_none_or(|check| check.is_grounded(sentence, effects));

@@ -151,7 +151,7 @@ impl StreamedText {
         cx: &CallContext,
     ) {
         forwarded.push_str(&text);
-        if !out.streams() {
+        if !out.wants_deltas() {
             return;
         }
         let text = if self.started { text } else { forwarded.trim_start().into() };

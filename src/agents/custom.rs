@@ -191,7 +191,7 @@ impl<'a> AgentRun<'a> {
     /// The model gave no complete response. The part that the user saw is recorded as a message.
     pub async fn say_answer(&mut self, mut chat_request: ChatRequest) -> Result<Arc<ChatResponse>, AgentError> {
         let (cx, _under_way) = self.begin("llm").await;
-        chat_request.streamed_to_user = self.out.streams();
+        chat_request.streamed_to_user = self.out.wants_deltas();
         let (answer, streamed) =
             match answer_stream::stream_answer(self.request, chat_request, None, self.out, &cx).await {
                 ModelTurn::Answer(answer, streamed) => (Ok(answer), streamed),

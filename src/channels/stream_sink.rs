@@ -96,13 +96,13 @@ pub(super) fn stream_sink(recipient: Arc<str>, format: StreamFormat) -> (StreamS
 }
 
 impl ReplySink for StreamSink {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         true
     }
-    fn takes_earlier(&self) -> bool {
+    fn accepts_earlier_replies(&self) -> bool {
         true
     }
-    fn accepted(&mut self) {
+    fn on_accepted(&mut self) {
         if let Some(sender) = self.accepted.take() {
             let _ = sender.send(());
         }

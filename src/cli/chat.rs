@@ -251,7 +251,7 @@ mod tests {
 
     use segue::{
         Assistant,
-        server::{guarded, router},
+        server::{check_exposure, router},
         testing::ScriptedLlm,
     };
     use tower::ServiceExt as _;
@@ -268,7 +268,7 @@ mod tests {
             has_failed: AtomicBool::new(false),
         };
         let channels: [Arc<dyn Channel>; 1] = [Arc::new(terminal)];
-        assert!(guarded(&channels, "0.0.0.0".parse().unwrap()).is_ok());
+        assert!(check_exposure(&channels, "0.0.0.0".parse().unwrap()).is_ok());
         assert!(channels[0].sink(&"u".into()).is_some());
         let model = Arc::new(ScriptedLlm::strict([""; 0]));
         let files = [("config.yml", "recipe: default.v1\npolicies: [{name: FlowPolicy}]\n")];

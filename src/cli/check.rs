@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use segue::{
     actions, environment, limits,
-    project::{Finding, Severity, SourceLocation, Texts, did_you_mean, findings_report, named_files},
+    project::{Finding, Severity, SourceLocation, Sources, did_you_mean, findings_report, named_files},
     prompts::PromptSet,
     runtime::{Assistant, AssistantBuilder, LoadError},
 };
@@ -43,7 +43,7 @@ pub(super) struct Args {
 pub(super) fn check(args: &Args) -> CommandResult {
     let loaded = args.project.check()?;
     let mut findings = loaded.findings;
-    findings.extend(unused_templates(&loaded.texts));
+    findings.extend(unused_templates(&loaded.sources));
     if let Some(project) = loaded.project {
         findings.extend(args.project.replacement_of_foreign_store(&project).map(|(foreign, own)| Finding {
             code: "S0106",
@@ -60,7 +60,7 @@ pub(super) fn check(args: &Args) -> CommandResult {
             Err(error) => findings.push(model_finding(&error)),
         }
     }
-    show(&findings, &loaded.texts, args.format)?;
+    show(&findings, &loaded.sources, args.format)?;
     let fails = |finding: &&Finding| {
         finding.severity == Severity::Error || (args.strict && finding.severity == Severity::Warning)
     };
@@ -84,13 +84,13 @@ fn model_finding(error: &LoadError) -> Finding {
 }
 
 /// Templates in `prompts/` that replace no built-in prompt and that no configuration names.
-fn unused_templates(texts: &Texts) -> Vec<Finding> {
-    let single = [&texts.config, &texts.endpoints, &texts.credentials];
-    let named: Vec<String> = single.into_iter().flatten().chain(&texts.agents).flat_map(named_files).collect();
+fn unused_templates(sources: &Sources) -> Vec<Finding> {
+    let single = [&sources.config, &sources.endpoints, &sources.credentials];
+    let named: Vec<String> = single.into_iter().flatten().chain(&sources.agents).flat_map(named_files).collect();
     let is_used =
         |path: &str, name: &str| PromptSet::FILES.contains(&name) || named.iter().any(|one| one.ends_with(path));
     let is_template = |name: &str| [".j2", ".jinja", ".jinja2"].iter().any(|ending| name.ends_with(ending));
-    let templates = texts.texts.keys().filter_map(|path| Some((path, path.strip_prefix("prompts/")?)));
+    let templates = sources.texts.keys().filter_map(|path| Some((path, path.strip_prefix("prompts/")?)));
     let unused = templates.filter(|(path, name)| is_template(name) && !is_used(path, name));
     unused
         .map(|(path, name)| Finding {
@@ -197,7 +197,7 @@ fn check_services(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
     })
 }
 
-fn show(findings: &[Finding], texts: &Texts, format: Format) -> std::io::Result<()> {
+fn show(findings: &[Finding], texts: &Sources, format: Format) -> std::io::Result<()> {
     match format {
         Format::Text => output::print(&findings_report::all(findings, texts)),
         Format::Json => output::println(&findings_report::json(findings).to_string()),

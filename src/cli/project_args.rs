@@ -8,7 +8,7 @@ use std::{
 use anyhow::anyhow;
 use clap::{ArgMatches, FromArgMatches};
 use segue::{
-    project::{self, Finding, LoadedProject, Places, Project, Severity, Texts, findings_report},
+    project::{self, Finding, LoadOptions, LoadedProject, Project, Severity, Sources, findings_report},
     runtime::{AssistantBuilder, LoadError},
     store::{self, Store, StoreError, StoreLocation},
 };
@@ -110,9 +110,9 @@ impl ProjectArgs {
     }
 
     /// The paths of the project files.
-    pub(super) fn places(&self) -> Places {
+    pub(super) fn places(&self) -> LoadOptions {
         let paths = &self.paths;
-        Places {
+        LoadOptions {
             config: paths.config.clone(),
             domain: paths.domain.clone(),
             data: paths.data.clone(),
@@ -136,12 +136,12 @@ impl ProjectArgs {
     }
 
     /// Like [`open`](Self::open), but returns the errors instead of printing them.
-    pub(super) fn try_open(&self) -> anyhow::Result<Result<OpenProject, (Vec<Finding>, Texts)>> {
+    pub(super) fn try_open(&self) -> anyhow::Result<Result<OpenProject, (Vec<Finding>, Sources)>> {
         let loaded = self.load()?;
         let findings = &loaded.findings;
         let errors: Vec<_> = findings.iter().filter(|f| f.severity == Severity::Error).cloned().collect();
         let Some(project) = loaded.project.filter(|_| errors.is_empty()) else {
-            return Ok(Err((errors, loaded.texts)));
+            return Ok(Err((errors, loaded.sources)));
         };
         self.report_warnings();
         let project = Arc::new(project);

@@ -93,7 +93,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         .token(token.as_deref().and_then(BearerToken::new))
         .local(args.host.is_loopback());
     let Some((channels, errors)) = open_channels(&opened.project, &options) else { return Ok(EXIT_USAGE) };
-    match server::guarded(&channels, args.host) {
+    match server::check_exposure(&channels, args.host) {
         Err(error) if !args.insecure => {
             output::status(&format!("{error} [{}]", error.code()));
             return Ok(EXIT_USAGE);
@@ -110,7 +110,11 @@ pub(super) async fn serve(args: Args) -> CommandResult {
         Ok(listener) => listener,
         Err(error) => {
             output::status(&format!("{error} [{}]", error.code()));
-            return Ok(if matches!(error, server::ServeError::Unguarded(_)) { EXIT_USAGE } else { EXIT_ERROR });
+            return Ok(if matches!(error, server::ServeError::UnauthenticatedApi(_)) {
+                EXIT_USAGE
+            } else {
+                EXIT_ERROR
+            });
         }
     };
     let project = opened.project.clone();

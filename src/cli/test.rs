@@ -10,7 +10,7 @@ use segue::{
     clock::{Clock, SystemClock},
     e2e::{self, CaseOutcome, Options, RecordingMode, Results, RunError, Runner, Selection, report},
     limits,
-    project::{Finding, Severity, Texts, findings_report},
+    project::{Finding, Severity, Sources, findings_report},
 };
 
 use super::{
@@ -206,7 +206,7 @@ fn options(args: &Args) -> Options {
     Options { jobs: args.jobs, fail_fast: args.fail_fast, recording, repeat: args.repeat }
 }
 
-fn show_findings(findings: &[Finding], texts: &Texts, args: &Args) -> std::io::Result<()> {
+fn show_findings(findings: &[Finding], texts: &Sources, args: &Args) -> std::io::Result<()> {
     match args.format {
         Format::Text => {
             output::eprint(&findings_report::all(findings, texts));

@@ -1,6 +1,6 @@
-//! What happened, and where replies go. The events and their fold live in the engine; this room adds the way out.
+//! Conversations: the engine's events and state, and the sink for replies.
 //!
-//! Entry: [`ReplySink`]. This room never renders, stores or decides.
+//! Entry: [`ReplySink`]. This module never renders, stores or decides.
 
 pub mod sink;
 

@@ -1,4 +1,4 @@
-//! Where the pieces of a reply go; every channel implements [`ReplySink`].
+//! How replies reach a user: a turn sends [`ReplyEvent`]s to a [`ReplySink`], which every channel implements.
 
 use std::sync::Arc;
 
@@ -9,49 +9,49 @@ use tokio_util::sync::CancellationToken;
 use super::{BotKind, Reply};
 use crate::context::CallContext;
 
-/// What a piece belongs to, as far as it is known: while a text streams its kind is pending.
+/// The kind of a streamed message, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyKind {
-    /// Not known yet; told by [`ReplyEvent::End`].
+    /// Not known before [`ReplyEvent::End`].
     Pending,
-    /// Known.
+    /// The kind.
     #[serde(untagged)]
     Known(BotKind),
 }
 
-/// One piece of a reply.
+/// A message to the user, a part of one, or an activity. The JSON form is that of the REST channel's event stream.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ReplyEvent {
     /// A streamed message begins.
     #[serde(rename = "message_start")]
     Start {
-        /// Its id; the pieces that follow carry it.
+        /// Its id; the events that follow name it.
         id: Arc<str>,
-        /// Who speaks: `agent:<name>`, `response:<name>`.
+        /// Its source: `agent:<name>` or `response:<name>`.
         source: Arc<str>,
-        /// What it is for, if known.
+        /// Its kind, if known.
         kind: ReplyKind,
     },
-    /// More text of it. Provisional until [`ReplyEvent::End`].
+    /// More text of a streamed message. Provisional until [`ReplyEvent::End`].
     #[serde(rename = "message_delta")]
     Delta {
-        /// The message.
+        /// The id of the message.
         id: Arc<str>,
         /// The text to add.
         text: Arc<str>,
     },
-    /// It is complete; `message` is what counts, whatever was streamed.
+    /// A streamed message is complete. `message` is authoritative; it may differ from the streamed text.
     #[serde(rename = "message_end")]
     End {
-        /// The message.
+        /// The id of the message.
         id: Arc<str>,
-        /// The whole of it. Boxed, for the many pieces of a text are moved with the room for it.
+        /// The complete message. Boxed, so that the far more frequent deltas stay small.
         message: Box<Reply>,
-        /// What it was for.
+        /// Its kind.
         kind: BotKind,
-        /// Whether it was cut.
+        /// Whether it was cut off, by an interruption or a failure.
         interrupted: bool,
     },
     /// A message that was not streamed.
@@ -59,69 +59,72 @@ pub enum ReplyEvent {
     Message {
         /// Its id.
         id: Arc<str>,
-        /// The whole of it.
+        /// The complete message.
         message: Box<Reply>,
-        /// What it was for.
+        /// Its kind.
         kind: BotKind,
     },
-    /// Something began or ended that a channel may show.
+    /// An activity that a channel may show, for example as "is typing".
     Activity {
         /// `agent_started`, `tool_started`, `tool_finished`.
         kind: &'static str,
-        /// Of what.
+        /// The name of the agent or tool.
         name: Arc<str>,
     },
 }
 
-/// What became of a piece.
+/// What a channel has done with an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt {
-    /// The channel has it.
+    /// The channel has taken it.
     Delivered,
-    /// The channel does not show this piece; the whole message will come when its turn is stored.
+    /// The channel does not show this event.
     Skipped,
 }
 
-/// Why a piece could not be delivered. The turn goes on: what was said is stored, and delivery is tried again.
+/// A delivery that failed. The turn continues: replies are stored with it, and a [temporary](Self::Temporary) failure is retried later.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DeliveryError {
-    /// May work later.
+    /// A later attempt may succeed.
     #[error("the channel did not take the message: {0}")]
     Temporary(String),
-    /// Will never work.
+    /// No attempt will succeed.
     #[error("the channel refuses the message: {0}")]
     Permanent(String),
 }
 
-/// Where pieces of a reply go.
+/// Delivers the replies of a turn to a user.
 pub trait ReplySink: Send {
-    /// Whether it shows text while it streams. When false, pieces are not sent, only whole messages.
-    fn streams(&self) -> bool;
-    /// Takes one piece. A whole message, or the end of one, that is [`Receipt::Delivered`] is never offered again, not even after
-    /// a crash. *Cancellation*: a piece whose future is dropped may or may not have been shown.
-    fn send<'a>(&'a mut self, piece: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>>;
-    /// Whether replies of earlier turns that nobody could be given yet go out here before those of this turn: reminders on a channel that
-    /// cannot reach its users, or what was said after a client had left. A channel that takes them shows what the sink was sent, or
-    /// [`TurnReport::earlier_replies`](crate::runtime::TurnReport::earlier_replies) before the replies of the report.
-    fn takes_earlier(&self) -> bool {
+    /// Whether the sink wants the text of a message while it is generated. When false, only complete messages are sent.
+    fn wants_deltas(&self) -> bool;
+    /// Delivers one event. A complete message, or the end of a streamed one, for which this returns [`Receipt::Delivered`] is not sent
+    /// again, not even after a crash. *Cancellation*: an event whose future is dropped may or may not have been shown.
+    ///
+    /// # Errors
+    /// [`DeliveryError`]; the turn continues.
+    fn send<'a>(&'a mut self, event: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>>;
+    /// Whether undelivered replies of earlier turns are sent to this sink before those of this turn: replies to reminders on a channel
+    /// that cannot reach its users, or replies to a client that had disconnected. A channel that accepts them shows what the sink was
+    /// sent, or [`TurnReport::earlier_replies`](crate::runtime::TurnReport::earlier_replies) before the replies of the report.
+    fn accepts_earlier_replies(&self) -> bool {
         false
     }
-    /// The message is stored: it gets its turn, whatever happens to this process. Called once, before the first piece; not where the
-    /// message is refused.
-    fn accepted(&mut self) {}
-    /// Fires when the caller wants no more of the turn: it then ends before its next model, agent or search, and what
-    /// happened is kept. `None` where nobody can stop a turn.
-    fn stop(&self) -> Option<CancellationToken> {
+    /// Called when the message is stored: it will be answered even if this process ends. Called once, before the first event; not called
+    /// for a message that is rejected.
+    fn on_accepted(&mut self) {}
+    /// A token that the caller cancels to interrupt the turn. The turn then ends before its next call of a model, an agent or a search, and
+    /// what has happened is stored. `None` if the turn cannot be interrupted this way.
+    fn cancellation(&self) -> Option<CancellationToken> {
         None
     }
 }
 
-/// A sink that shows nothing; the replies are in the events.
+/// A sink that shows nothing. The replies are in the conversation's events and in the turn's report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiscardReplies;
 
 impl ReplySink for DiscardReplies {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         false
     }
     fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
@@ -129,14 +132,14 @@ impl ReplySink for DiscardReplies {
     }
 }
 
-/// Takes whole messages as delivered: whoever waits for the turn shows those of its report.
+/// Counts every event as delivered: the caller shows the replies of the turn's report.
 pub(crate) struct AcceptAllSink;
 
 impl ReplySink for AcceptAllSink {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         false
     }
-    fn takes_earlier(&self) -> bool {
+    fn accepts_earlier_replies(&self) -> bool {
         true
     }
     fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

@@ -13,7 +13,7 @@ use segue_engine::{
 };
 use walkdir::{DirEntry, WalkDir};
 
-use crate::project::read_bounded;
+use crate::project::read_limited;
 
 /// The folders that are searched if neither the command line nor `tests` of `config.yml` names a path.
 const DEFAULT_FOLDERS: [&str; 3] = ["tests", "e2e_tests", "e2e"];
@@ -176,7 +176,7 @@ impl Selection {
     }
 
     fn read_source(&mut self, path: &Path) -> Option<SourceFile> {
-        match read_bounded(path, YAML_FILE) {
+        match read_limited(path, YAML_FILE) {
             Ok(text) => Some(SourceFile { path: display_path(path).into(), text: text.into() }),
             Err(error) => {
                 self.add_error(

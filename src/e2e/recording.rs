@@ -27,7 +27,7 @@ use crate::{
     context::StepKey,
     journal::{Journal, Step, StepStart, StepStatus},
     limits::TEST_RECORDING,
-    project::read_bounded,
+    project::read_limited,
     store::StoreError,
 };
 
@@ -120,7 +120,7 @@ impl Recording {
     /// [`replay`](Self::replay).
     pub(super) fn read_header(folder: &Path, case: &ResolvedCase) -> Result<(RecordingHeader, String), RecordingError> {
         let path = recording_path(folder, case);
-        let text = match read_bounded(&path, TEST_RECORDING) {
+        let text = match read_limited(&path, TEST_RECORDING) {
             Ok(text) => text,
             Err(error) => return Err(RecordingError::Read { path, error }),
         };
@@ -263,7 +263,7 @@ fn hash_stubs(case: &ResolvedCase) -> String {
         text.push_str(&format!("{name}{stub:?}"));
     }
     if let Some(script) = &shared.llm {
-        text.push_str(&read_bounded(&ResolvedCase::path_of(script), TEST_RECORDING).unwrap_or_default());
+        text.push_str(&read_limited(&ResolvedCase::path_of(script), TEST_RECORDING).unwrap_or_default());
     }
     Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -34,7 +34,7 @@ use crate::{
     clock::{Clock, SystemClock},
     limits,
     llm::scripted::ScriptedLlm,
-    project::{Places, read_bounded},
+    project::{LoadOptions, read_limited},
     prompts::PromptSet,
     runtime::AssistantBuilder,
     store::{AcceptOutcome, InboxMessage, MemoryStore, Store, TurnCommit, Version},
@@ -59,7 +59,7 @@ pub enum RunError {
 /// Runs cases against a project.
 pub struct Runner {
     root: PathBuf,
-    places: Places,
+    places: LoadOptions,
     project: Arc<Project>,
     /// The project loaded with the endpoints file of a case, by the path of that file.
     projects_by_endpoints: BTreeMap<PathBuf, Arc<Project>>,
@@ -84,7 +84,7 @@ pub(super) struct CaseContext<'a> {
 
 impl Runner {
     /// A runner for a loaded project. `root` is its folder, `places` the paths that it was loaded from.
-    pub fn new(project: Arc<Project>, root: PathBuf, places: Places) -> Self {
+    pub fn new(project: Arc<Project>, root: PathBuf, places: LoadOptions) -> Self {
         Self { root, places, project, projects_by_endpoints: BTreeMap::new(), started_at: SystemClock.now() }
     }
 
@@ -118,12 +118,12 @@ impl Runner {
     fn load(&self, endpoints: &Path) -> Result<Arc<Project>, RunError> {
         // Paths in `Places` are relative to the folder of the project, this one is relative to the current directory.
         let absolute = endpoints.canonicalize().unwrap_or_else(|_| endpoints.to_path_buf());
-        let places = Places { endpoints: Some(absolute), ..self.places.clone() };
+        let places = LoadOptions { endpoints: Some(absolute), ..self.places.clone() };
         let loaded = crate::project::load(&self.root, &places).map_err(|error| RunError::Folder(error.to_string()))?;
         let has_errors = loaded.findings.iter().any(|finding| finding.severity == Severity::Error);
         match loaded.project {
             Some(project) if !has_errors => Ok(Arc::new(project)),
-            _ => Err(RunError::Findings(loaded.findings, Box::new(loaded.texts))),
+            _ => Err(RunError::Findings(loaded.findings, Box::new(loaded.sources))),
         }
     }
 
@@ -330,7 +330,7 @@ fn clamp_jobs(requested: usize) -> usize {
 
 fn open_script(path: &Path, seed: u64) -> Result<ScriptedLlm, (&'static str, String)> {
     let name = path.display().to_string();
-    let text = read_bounded(path, limits::PROJECT_TEXT).map_err(|error| ("E0503", format!("{name}: {error}")))?;
+    let text = read_limited(path, limits::PROJECT_TEXT).map_err(|error| ("E0503", format!("{name}: {error}")))?;
     ScriptedLlm::from_text(&name, &text, seed).map_err(|error| ("E0503", format!("{name}: {error}")))
 }
 

@@ -59,7 +59,7 @@ async fn stream_answer(
     out: &mut dyn ReplySink,
     cx: &CallContext,
 ) -> SearchOutcome {
-    let mut answer = AnswerStream::new(cx.key.as_str().into(), !task.config.check_relevancy && out.streams());
+    let mut answer = AnswerStream::new(cx.key.as_str().into(), !task.config.check_relevancy && out.wants_deltas());
     let mut citations = Citations::new(if task.config.citations { result.passages.len() } else { 0 });
     request.streamed_to_user = answer.streams;
     // In the answer to a template of the project, `[1]` may mean something other than a citation.

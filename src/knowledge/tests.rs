@@ -189,7 +189,7 @@ async fn an_answer_streams_unless_its_relevancy_is_checked() {
     let collected = sink.collected();
     let (outcome, _) = test.answer(vec!["Dogs travel free [1]".into()], &mut sink).await;
     let SearchOutcome::Answered { message } = outcome else { panic!("{outcome:?}") };
-    let events = collected.pieces();
+    let events = collected.events();
     assert!(matches!(&events[0], ReplyEvent::Start { id, .. } if Some(id) == message.reply_id.as_ref()));
     let streamed: String = events
         .iter()
@@ -205,7 +205,7 @@ async fn an_answer_streams_unless_its_relevancy_is_checked() {
     let mut sink = CollectingSink::streaming();
     let collected = sink.collected();
     let (outcome, requests) = checked.answer(vec!["They travel free.".into()], &mut sink).await;
-    assert!(matches!(outcome, SearchOutcome::Answered { .. }) && collected.pieces().is_empty());
+    assert!(matches!(outcome, SearchOutcome::Answered { .. }) && collected.events().is_empty());
     assert!(requests[0].messages[0].text().contains("[NO_ANSWER]"));
 }
 
@@ -239,7 +239,7 @@ async fn failures_have_a_reason_and_the_visible_part_of_the_answer() {
         test.answer(vec![ScriptedCall::failing_after("Dogs travel", LlmErrorKind::Truncated)], &mut sink).await;
     let SearchOutcome::Failed { partial: Some(said), .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!(said.reply.text.as_deref(), Some("Dogs travel"));
-    assert!(matches!(collected.pieces().last(), Some(ReplyEvent::End { interrupted: true, .. })));
+    assert!(matches!(collected.events().last(), Some(ReplyEvent::End { interrupted: true, .. })));
     let empty = TestSearch::with("", "", &[]).user("dogs?");
     assert!(empty.search().await.unwrap_err().to_string().contains("vector_store.source"));
 }

@@ -1,4 +1,4 @@
-//! The built-in conversation patterns: the files of `flows/patterns/`, part of the binary.
+//! The built-in patterns: the files of `flows/patterns/`, embedded in the binary.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use segue_engine::project::SourceFile;
 #[allow_missing = true]
 struct Patterns;
 
-/// The files, by name; the paths say that they are no files of the project.
+/// The files, sorted by name. Their paths begin with `(built in)/`, unlike those of the project.
 pub(super) fn patterns() -> Vec<SourceFile> {
     let mut names: Vec<_> = Patterns::iter().filter(|name| name.ends_with(".yml")).collect();
     names.sort_unstable();

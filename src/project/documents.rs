@@ -1,4 +1,5 @@
-//! The folder of documents that a project searches: whether it is there. What stands in it is read when it is searched.
+//! Checks that the folder of documents to search exists and is in the project. The documents themselves are read when they are
+//! searched.
 
 use std::path::Path;
 
@@ -7,15 +8,15 @@ use segue_engine::{
     project::{DocumentStore, Project},
 };
 
-/// A folder that is not there, or that lies outside of the project.
+/// The findings about the folder: it does not exist, or is outside the project.
 pub(super) fn check(root: &Path, project: &Project) -> Vec<Finding> {
     let mut findings = Findings::default();
     if let Some(search) = &project.config.search
         && let DocumentStore::Folder { path, named } = &search.store
     {
         let folder = root.join(&**path).canonicalize().ok().filter(|folder| folder.is_dir());
-        let inside = folder.as_ref().zip(root.canonicalize().ok()).map(|(folder, root)| folder.starts_with(root));
-        match inside {
+        let is_inside = folder.as_ref().zip(root.canonicalize().ok()).map(|(folder, root)| folder.starts_with(root));
+        match is_inside {
             None => {
                 let message = format!("there is no folder `{path}` with documents to search");
                 let help = if *named {
@@ -26,8 +27,8 @@ pub(super) fn check(root: &Path, project: &Project) -> Vec<Finding> {
                 findings.warning("F0725", &search.place, message, help);
             }
             Some(false) => {
-                let message = format!("the folder `{path}` lies outside of the project, so nothing of it is read");
-                findings.error("F0725", &search.place, message, "Put the documents into a folder of the project.");
+                let message = format!("the folder `{path}` is outside the project, so it is not read");
+                findings.error("F0725", &search.place, message, "Move the documents into a folder of the project.");
             }
             Some(true) => {}
         }

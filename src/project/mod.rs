@@ -1,13 +1,13 @@
 //! Projects on disk.
 //!
-//! Entry: [`load`], which reads a folder and gives the project, every finding about it, and the texts that findings point
-//! into. This room reads files and hands their texts to [`segue_engine::project`]; it never judges what stands in them.
-//! No file outside the project's folder is read, whatever links lead out of it, unless the operator names it in [`Places`].
+//! Entry: [`load`] reads a project folder and returns the project, all findings about it, and the files that were read. This module
+//! reads files and passes their texts to [`segue_engine::project`]; it does not judge their contents. A file outside the project
+//! folder is read only if [`LoadOptions`] name it, even if a symbolic link in the folder leads to it.
 
 mod builtin;
 mod documents;
 mod files;
-mod given;
+mod in_memory;
 
 use std::{io, path::Path};
 
@@ -16,63 +16,63 @@ pub use segue_engine::{
     project::*,
 };
 
-pub use self::files::Places;
-pub(crate) use self::files::bounded as read_bounded;
+pub use self::files::LoadOptions;
+pub(crate) use self::files::read_limited;
 
-/// All texts that were read; [`findings_report`] shows lines of them.
-pub type Texts = Sources;
-
-/// A project that was read from disk.
+/// The result of loading a project.
 #[derive(Debug)]
 pub struct LoadedProject {
-    /// The project; absent when a finding is an error.
+    /// The project; `None` when a finding is an error.
     pub project: Option<Project>,
-    /// Everything that was found, by file and line.
+    /// All findings.
     pub findings: Vec<Finding>,
-    /// What was read.
-    pub texts: Texts,
+    /// The files that were read; [`findings_report`] quotes lines of them.
+    pub sources: Sources,
 }
 
-/// Reads the project in `root`, with everything that single lines and names show to be wrong.
+/// Loads the project in the folder `root`, without analysing its flows.
 ///
 /// # Errors
 /// The folder itself cannot be read. A file that cannot be read is a finding with the code `F0101`.
-pub fn load(root: &Path, places: &Places) -> io::Result<LoadedProject> {
-    read(root, places, Project::load)
+pub fn load(root: &Path, options: &LoadOptions) -> io::Result<LoadedProject> {
+    read(root, options, Project::load)
 }
 
-/// The same, and looks at how flows run and what their conditions can come to: everything that `segue check` shows.
+/// Loads the project as [`load`], and analyses how its flows run and which values their conditions can have: all findings of `segue
+/// check`.
 ///
 /// # Errors
 /// As [`load`].
-pub fn check(root: &Path, places: &Places) -> io::Result<LoadedProject> {
-    read(root, places, Project::load_and_analyse)
+pub fn check(root: &Path, options: &LoadOptions) -> io::Result<LoadedProject> {
+    read(root, options, Project::load_and_analyse)
 }
 
-fn read(root: &Path, places: &Places, load: fn(&Texts) -> LoadResult) -> io::Result<LoadedProject> {
-    let (texts, mut findings) = files::read(root, places)?;
-    let loaded = load(&texts);
-    let readable = !findings.iter().any(|finding| finding.severity == Severity::Error);
-    findings.extend(loaded.findings.into_iter().filter(concerns_us));
-    let mut project = loaded.project.filter(|_| readable);
-    let documents = project.as_ref().map(|project| documents::check(root, project)).unwrap_or_default();
-    if documents.iter().any(|finding| finding.severity == Severity::Error) {
+fn read(root: &Path, options: &LoadOptions, load: fn(&Sources) -> LoadResult) -> io::Result<LoadedProject> {
+    let (sources, mut findings) = files::read(root, options)?;
+    let loaded = load(&sources);
+    let is_readable = !findings.iter().any(|finding| finding.severity == Severity::Error);
+    findings.extend(loaded.findings.into_iter().filter(applies_to_this_build));
+    let mut project = loaded.project.filter(|_| is_readable);
+    let document_findings = project.as_ref().map(|project| documents::check(root, project)).unwrap_or_default();
+    if document_findings.iter().any(|finding| finding.severity == Severity::Error) {
         project = None;
     }
-    findings.extend(documents);
-    Ok(LoadedProject { project, findings, texts })
+    findings.extend(document_findings);
+    Ok(LoadedProject { project, findings, sources })
 }
 
-/// Checks a project whose files are handed in, as (path from the project's folder, text). The environment is not read.
+/// Loads a project whose files are given as (path in the project folder, text). No environment variable is read, so `${NAME}` has no
+/// value.
 pub fn from_texts<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> LoadedProject {
-    let texts = given::sources(files);
-    let loaded = Project::load(&texts);
-    let findings = loaded.findings.into_iter().filter(concerns_us).collect();
-    LoadedProject { project: loaded.project, findings, texts }
+    let sources = in_memory::sources(files);
+    let loaded = Project::load(&sources);
+    let findings = loaded.findings.into_iter().filter(applies_to_this_build).collect();
+    LoadedProject { project: loaded.project, findings, sources }
 }
 
-/// The engine does not know what this program was built with, and finds what the smallest build lacks.
-fn concerns_us(finding: &Finding) -> bool {
+/// The engine does not know the features of this build, and reports what needs the feature `grpc` (F0622). With the feature, this
+/// finding does not apply.
+fn applies_to_this_build(finding: &Finding) -> bool {
     cfg!(not(feature = "grpc")) || finding.code != "F0622"
 }
 

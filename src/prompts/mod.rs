@@ -1,8 +1,8 @@
-//! Every text a model reads: the files of `prompts/`, compiled once.
+//! The prompt templates: the files `prompts/*.j2`, compiled once.
 //!
-//! Entry: [`PromptSet::new`]. A project replaces any of them by a file of the same name in its own `prompts/` folder. Our
-//! texts are compiled strictly: a variable that is missing is an error of ours, found by a test, never a gap in a prompt.
-//! This room holds no logic about when a text is used.
+//! Entry: [`PromptSet::new`]. A project replaces a built-in template with a file of the same name in its own `prompts/` folder. In built-in
+//! templates a missing variable is an error; in those of a project it renders as nothing. This module does not decide when a prompt is
+//! used.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use segue_engine::template::{Template, TemplateEngine, TemplateError, TemplateSo
 
 macro_rules! prompts {
     ($($(#[$doc:meta])* $field:ident = $file:literal),* $(,)?) => {
-        /// The compiled texts.
+        /// The compiled templates.
         #[derive(Debug)]
         pub struct PromptSet {
             engine: TemplateEngine,
@@ -19,10 +19,10 @@ macro_rules! prompts {
         }
 
         impl PromptSet {
-            /// Compiles all texts; `replacement` may give another text for a file name.
+            /// Compiles all templates. `replacement` returns the project's own text for a file name, if it has one.
             ///
             /// # Errors
-            /// [`TemplateError`] when a replacement has a syntax error; it names the file and line.
+            /// [`TemplateError`] with file and line when a replacement has a syntax error.
             pub fn new(replacement: impl Fn(&str) -> Option<Arc<str>>) -> Result<Self, TemplateError> {
                 let engine = TemplateEngine::new();
                 $(let $field = match replacement($file) {
@@ -34,66 +34,66 @@ macro_rules! prompts {
                 };)*
                 Ok(Self { engine, $($field,)* })
             }
-            /// The names of the files.
+            /// The file names of all templates.
             pub const FILES: &'static [&'static str] = &[$($file,)*];
         }
     };
 }
 
 prompts! {
-    /// The command generator: task, grammar and rules; stable for a project.
+    /// Command generator: task, grammar and rules; constant for a project.
     commands = "commands.j2",
-    /// The command generator: state, history and message; new at every turn.
+    /// Command generator: state, history and message; rendered at every turn.
     commands_turn = "commands_turn.j2",
-    /// The command generator: what was wrong with its answer.
+    /// Command generator: the problems of its answer.
     commands_repair = "commands_repair.j2",
-    /// The command generator: after an empty answer.
+    /// Command generator: the retry after an empty answer.
     commands_retry_empty = "commands_retry_empty.j2",
-    /// The rephraser: task and rules; stable for a language.
+    /// Rephraser: task and rules; constant for a language.
     rephrase = "rephrase.j2",
-    /// The rephraser: history, message and text; new at every response.
+    /// Rephraser: history, message and text; rendered for every response.
     rephrase_turn = "rephrase_turn.j2",
-    /// Answers from documents: task and rules; stable for a project.
+    /// Answers from documents: task and rules; constant for a project.
     knowledge = "knowledge.j2",
-    /// Answers from documents: passages, history and question; new at every question.
+    /// Answers from documents: passages, history and question; rendered for every question.
     knowledge_turn = "knowledge_turn.j2",
-    /// An open agent: stable for the agent.
+    /// Open agent: the system prompt; constant for an agent.
     agent_open = "agent_open.j2",
-    /// A task agent: stable for the agent.
+    /// Task agent: the system prompt; constant for an agent.
     agent_task = "agent_task.j2",
-    /// Both kinds: time, values, resume and restart; new at every turn.
+    /// Both kinds of agent: time, values, resume and restart; rendered at every turn.
     agent_context = "agent_context.j2",
-    /// Asks for the closing line.
+    /// Agent: asks for the closing message.
     agent_closing = "agent_closing.j2",
-    /// The two lines around an earlier run.
+    /// Agent: the lines before and after an earlier run.
     agent_markers = "agent_markers.j2",
-    /// After a reply that a crash cut off.
+    /// Agent: the note after a reply that a crash truncated.
     agent_interrupted = "agent_interrupted.j2",
-    /// After an empty answer.
+    /// Agent: the retry after an empty answer.
     agent_retry_empty = "agent_retry_empty.j2",
-    /// Description of `task_completed`.
+    /// The description of the tool `task_completed`.
     tool_task_completed = "tool_task_completed.j2",
-    /// Description of `set_slot_<name>`.
+    /// The description of the tools `set_slot_<name>`.
     tool_set_slot = "tool_set_slot.j2",
-    /// What `set_slot_<name>` answers.
+    /// The results of `set_slot_<name>`.
     agent_slot_results = "agent_slot_results.j2",
-    /// What a call answers that reached no tool.
+    /// The results of calls that reached no tool.
     agent_tool_results = "agent_tool_results.j2",
-    /// What a call answers that the author's rules stopped, and what the user said to calls they were shown.
+    /// The results of calls that a policy of the project refused or that need a confirmation, and the user's answers to confirmations.
     agent_gate = "agent_gate.j2",
-    /// After a claim that nothing proves.
+    /// Agent: the retry after a claim without grounds in tool results.
     agent_unproven = "agent_unproven.j2",
-    /// Tests: is everything that a text says supported?
+    /// End-to-end tests: whether a text is supported by its sources.
     judge_grounded = "judge_grounded.j2",
-    /// Tests: does a text answer what was said?
+    /// End-to-end tests: whether a text answers the user's message.
     judge_relevant = "judge_relevant.j2",
 }
 
 impl PromptSet {
-    /// Renders one text.
+    /// Renders one template of this set.
     ///
     /// # Errors
-    /// [`TemplateError`] when a variable is missing or a limit is passed.
+    /// [`TemplateError`] when a variable of a built-in template is missing or a limit is exceeded.
     pub fn render(&self, prompt: &Template, context: Value) -> Result<String, TemplateError> {
         self.engine.render(prompt, context)
     }

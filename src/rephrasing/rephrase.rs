@@ -38,7 +38,7 @@ pub(super) async fn rephrase(
         limits::REPHRASE_TEMPERATURE,
         limits::REPHRASE_TOKENS,
     );
-    chat_request.streamed_to_user = out.streams();
+    chat_request.streamed_to_user = out.wants_deltas();
     let cx = if is_set(&settings, &["timeout", "request_timeout"]) {
         cx.clone()
     } else {
@@ -108,7 +108,7 @@ impl RephraseStream<'_, '_> {
     /// Adds a delta and sends it; the reply starts with its first visible character.
     async fn push(&mut self, text: &str, cx: &CallContext) {
         self.received.push_str(text);
-        if !self.out.streams() {
+        if !self.out.wants_deltas() {
             return;
         }
         let text = if self.has_started { text } else { self.received.trim_start() };

@@ -104,7 +104,7 @@ async fn the_rephraser_is_called_once_with_the_default_settings() {
 async fn a_rephrased_response_streams_after_the_replies_before_it() {
     let (test, _) = assistant_with(REPHRASE, vec!["Hi you there".into()]);
     let (report, collected) = test.send("u", "/greet").await.unwrap();
-    let events = collected.pieces();
+    let events = collected.events();
     let plain = events.iter().position(|event| matches!(event, ReplyEvent::Message { message, .. } if message.text.as_deref() == Some("Exactly this."))).unwrap();
     let start = events.iter().position(|event| matches!(event, ReplyEvent::Start { .. })).unwrap();
     assert!(plain < start, "{events:#?}");
@@ -169,7 +169,7 @@ async fn the_original_text_is_sent_when_the_rephraser_fails_or_times_out() {
     // The end event replaces the streamed part of a failed answer by the original text.
     let (test, _) = assistant_with(REPHRASE, vec![broken()]);
     let (_, collected) = test.send("u", "/ask").await.unwrap();
-    let ended = collected.pieces().into_iter().find_map(|event| match event {
+    let ended = collected.events().into_iter().find_map(|event| match event {
         ReplyEvent::End { message, .. } => message.text,
         _ => None,
     });

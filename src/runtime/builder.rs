@@ -53,7 +53,7 @@ use crate::{
 pub enum LoadError {
     /// The project has errors. Contains all findings, and the texts of the files to show them.
     #[error("the project has {} findings; run `segue check` to see them", .0.len())]
-    Findings(Vec<Finding>, Box<crate::project::Texts>),
+    Findings(Vec<Finding>, Box<crate::project::Sources>),
     /// The project folder cannot be read.
     #[error("{0}")]
     Folder(String),
@@ -116,7 +116,7 @@ impl Assistant {
     /// [`LoadError`] if the project has errors.
     pub fn builder(folder: impl AsRef<Path>) -> Result<AssistantBuilder, LoadError> {
         let root = folder.as_ref().to_path_buf();
-        let loaded = crate::project::load(&root, &crate::project::Places::default())
+        let loaded = crate::project::load(&root, &crate::project::LoadOptions::default())
             .map_err(|error| LoadError::Folder(error.to_string()))?;
         Self::builder_for(loaded, root)
     }
@@ -136,7 +136,7 @@ impl Assistant {
         let errors = loaded.findings.iter().any(|f| f.severity == segue_engine::finding::Severity::Error);
         match loaded.project {
             Some(project) if !errors => Ok(AssistantBuilder::new(Arc::new(project), root)),
-            _ => Err(LoadError::Findings(loaded.findings, Box::new(loaded.texts))),
+            _ => Err(LoadError::Findings(loaded.findings, Box::new(loaded.sources))),
         }
     }
 }

@@ -40,7 +40,7 @@ pub type ReminderSinks<'a> = dyn Fn(&ConversationId, &str) -> Box<dyn ReplySink>
 pub struct OutboxSink;
 
 impl ReplySink for OutboxSink {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         false
     }
     fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

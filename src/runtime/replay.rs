@@ -193,7 +193,7 @@ struct DiscardingSink {
 }
 
 impl ReplySink for DiscardingSink {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         self.streams
     }
     fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

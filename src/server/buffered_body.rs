@@ -1,4 +1,4 @@
-//! A channel as a service of the server: it checks the head of a request, reads the body within limits, and hands both on.
+//! The service around a channel: it checks the head of a request, reads its body within limits, and calls the channel with both.
 
 use std::{
     convert::Infallible,
@@ -27,109 +27,114 @@ use crate::{
     runtime::Assistant,
 };
 
-/// The service of one channel. Cheap to clone.
+/// The service around one channel. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct BufferedBody {
+pub(super) struct BufferedChannelService {
     channel: Arc<dyn Channel>,
     service: ChannelService,
     clock: Arc<dyn Clock>,
-    /// Where no server has one for all its routes.
-    bodies: Bodies,
+    /// The budget in a server that embeds the routes; [`super::serve`] has one for all channels, in the extensions of requests.
+    own_budget: BodyBudget,
 }
 
-impl BufferedBody {
+impl BufferedChannelService {
     pub(super) fn new(channel: &Arc<dyn Channel>, assistant: &Assistant) -> Self {
         let service = channel.service(Inbox::new(assistant.clone(), channel.name()));
-        Self { channel: channel.clone(), service, clock: assistant.clock().clone(), bodies: Bodies::default() }
+        Self { channel: channel.clone(), service, clock: assistant.clock().clone(), own_budget: BodyBudget::default() }
     }
 }
 
-impl Service<Request<Body>> for BufferedBody {
+impl Service<Request<Body>> for BufferedChannelService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // The copy that takes the request is made ready in `call`.
+        // `oneshot` in `call` waits until the clone of the service is ready.
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Self { channel, service, clock, bodies } = self.clone();
+        let Self { channel, service, clock, own_budget } = self.clone();
         Box::pin(async move {
             let (mut head, body) = request.into_parts();
-            // A caller without a proof does not make the server read.
-            if let Err(answer) = channel.check(&mut head, &clock).await {
-                return Ok(answer);
+            // The body of a caller that is not authenticated is not read.
+            if let Err(response) = channel.check(&mut head, &clock).await {
+                return Ok(response);
             }
-            let bodies = head.extensions.remove::<Bodies>().unwrap_or(bodies);
+            let budget = head.extensions.remove::<BodyBudget>().unwrap_or(own_budget);
             let cx = CallContext::new(clock, limits::HTTP_BODY_TIMEOUT);
-            let (bytes, room) = match cx.wait(bodies.read(&head, body)).await {
+            let (bytes, permit) = match cx.wait(budget.read(&head, body)).await {
                 Ok(Ok(read)) => read,
-                Ok(Err(answer)) => return Ok(answer),
-                Err(_) => return Ok(problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+                Ok(Err(response)) => return Ok(response),
+                Err(_) => return Ok(problem(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
             };
-            let answer = service.oneshot(Request::from_parts(head, bytes)).await;
-            drop(room);
-            answer
+            let response = service.oneshot(Request::from_parts(head, bytes)).await;
+            drop(permit);
+            response
         })
     }
 }
 
-/// The budget for bodies of requests that are in memory. Clones share it.
+/// The memory budget for request bodies: [`limits::BODIES`] bytes in all. Clones share it.
 #[derive(Clone)]
-pub(super) struct Bodies(Arc<Semaphore>);
+pub(super) struct BodyBudget(Arc<Semaphore>);
 
-/// What is counted: bodies are small, and a permit for each byte would allow only 4 GiB.
+/// Bytes of one permit: the number of permits that can be acquired at once is a `u32`.
 const UNIT: usize = 1024;
 
-impl Default for Bodies {
+impl Default for BodyBudget {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(limits::BODIES / UNIT)))
     }
 }
 
-impl Bodies {
-    /// Reads a body. Room is taken as the bytes come, so that a client who only says that it will send much takes none.
+impl BodyBudget {
+    /// Reads a body of at most [`limits::HTTP_BODY`] bytes. Permits are acquired as the bytes arrive: a client that announces a large body
+    /// and sends nothing uses none of the budget.
+    ///
+    /// # Errors
+    /// The response that refuses the request: the body is too large or incomplete, or the budget is exhausted.
     async fn read(&self, head: &Parts, body: Body) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Response<Body>> {
         let too_large = || problem(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
-        let said = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if said.is_some_and(|said| said > limits::HTTP_BODY as u64) {
+        let announced = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if announced.is_some_and(|length| length > limits::HTTP_BODY as u64) {
             return Err(too_large());
         }
-        let mut pieces = body.into_data_stream();
-        let mut whole = Bytes::new();
-        let mut room: Option<OwnedSemaphorePermit> = None;
-        while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|_| problem(StatusCode::BAD_REQUEST, "the body was cut short"))?;
-            let length = whole.len() + piece.len();
+        let mut chunks = body.into_data_stream();
+        let mut bytes = Bytes::new();
+        let mut permit: Option<OwnedSemaphorePermit> = None;
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|_| problem(StatusCode::BAD_REQUEST, "the body is incomplete"))?;
+            let length = bytes.len() + chunk.len();
             if length > limits::HTTP_BODY {
                 return Err(too_large());
             }
-            let wanted = length.div_ceil(UNIT).saturating_sub(room.as_ref().map_or(0, |room| room.num_permits()));
-            let more = self.0.clone().try_acquire_many_owned(u32::try_from(wanted).unwrap_or(u32::MAX));
-            let Ok(more) = more else { return Err(no_room()) };
-            match &mut room {
-                Some(room) => room.merge(more),
-                None => room = Some(more),
+            let acquired = permit.as_ref().map_or(0, |permit| permit.num_permits());
+            let missing = length.div_ceil(UNIT).saturating_sub(acquired);
+            let more = self.0.clone().try_acquire_many_owned(u32::try_from(missing).unwrap_or(u32::MAX));
+            let Ok(more) = more else { return Err(budget_exhausted()) };
+            match &mut permit {
+                Some(permit) => permit.merge(more),
+                None => permit = Some(more),
             }
-            whole = if whole.is_empty() { piece } else { joined(whole, &piece) };
+            bytes = if bytes.is_empty() { chunk } else { append(bytes, &chunk) };
         }
-        Ok((whole, room))
+        Ok((bytes, permit))
     }
 }
 
-fn joined(whole: Bytes, piece: &[u8]) -> Bytes {
-    // What was joined before is nobody else's: it grows in place.
-    let mut whole = whole.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared));
-    whole.extend_from_slice(piece);
-    whole.freeze()
+fn append(bytes: Bytes, chunk: &[u8]) -> Bytes {
+    // A buffer that was appended to before is not shared: it grows in place.
+    let mut buffer = bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared));
+    buffer.extend_from_slice(chunk);
+    buffer.freeze()
 }
 
-fn no_room() -> Response<Body> {
-    let mut answer = problem(StatusCode::SERVICE_UNAVAILABLE, "too many requests are being read; try again later");
-    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    answer
+fn budget_exhausted() -> Response<Body> {
+    let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "too many requests are being read; try again later");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 #[cfg(test)]
@@ -142,38 +147,38 @@ mod tests {
 
     use super::*;
 
-    async fn read(bodies: &Bodies, pieces: Vec<io::Result<Vec<u8>>>) -> Result<usize, StatusCode> {
-        let (head, body) = Request::new(Body::from_stream(stream::iter(pieces))).into_parts();
-        bodies.read(&head, body).await.map(|(bytes, _)| bytes.len()).map_err(|answer| answer.status())
+    async fn read(budget: &BodyBudget, chunks: Vec<io::Result<Vec<u8>>>) -> Result<usize, StatusCode> {
+        let (head, body) = Request::new(Body::from_stream(stream::iter(chunks))).into_parts();
+        budget.read(&head, body).await.map(|(bytes, _)| bytes.len()).map_err(|response| response.status())
     }
 
     #[tokio::test]
-    async fn all_bodies_in_memory_share_one_budget() {
-        let bodies = Bodies(Arc::new(Semaphore::new(3)));
-        assert_eq!(read(&bodies, vec![Ok(vec![0; 2 * UNIT]), Ok(vec![0; UNIT])]).await, Ok(3 * UNIT));
+    async fn bodies_in_memory_share_one_budget() {
+        let budget = BodyBudget(Arc::new(Semaphore::new(3)));
+        assert_eq!(read(&budget, vec![Ok(vec![0; 2 * UNIT]), Ok(vec![0; UNIT])]).await, Ok(3 * UNIT));
         assert_eq!(
-            read(&bodies, vec![Ok(vec![0; 3 * UNIT]), Ok(vec![0; 1])]).await,
+            read(&budget, vec![Ok(vec![0; 3 * UNIT]), Ok(vec![0; 1])]).await,
             Err(StatusCode::SERVICE_UNAVAILABLE)
         );
         let (head, body) = Request::new(Body::from(vec![0; 2 * UNIT])).into_parts();
-        let held = bodies.read(&head, body).await.unwrap();
-        assert_eq!(read(&bodies, vec![Ok(vec![0; UNIT + 1])]).await, Err(StatusCode::SERVICE_UNAVAILABLE));
+        let held = budget.read(&head, body).await.unwrap();
+        assert_eq!(read(&budget, vec![Ok(vec![0; UNIT + 1])]).await, Err(StatusCode::SERVICE_UNAVAILABLE));
         drop(held);
-        assert_eq!(read(&bodies, vec![Ok(vec![0; UNIT + 1])]).await, Ok(UNIT + 1));
-        assert_eq!(bodies.0.available_permits(), 3, "everything is given back");
+        assert_eq!(read(&budget, vec![Ok(vec![0; UNIT + 1])]).await, Ok(UNIT + 1));
+        assert_eq!(budget.0.available_permits(), 3, "every permit is released");
     }
 
     #[tokio::test]
-    async fn a_body_that_breaks_off_is_no_body_that_is_too_large() {
-        let bodies = Bodies::default();
+    async fn incomplete_body_and_too_large_body_have_different_statuses() {
+        let budget = BodyBudget::default();
         let broken = || Err(io::Error::from(io::ErrorKind::ConnectionReset));
-        assert_eq!(read(&bodies, vec![Ok(vec![0; 9]), broken()]).await, Err(StatusCode::BAD_REQUEST));
-        assert_eq!(read(&bodies, vec![Ok(vec![0; limits::HTTP_BODY])]).await, Ok(limits::HTTP_BODY));
+        assert_eq!(read(&budget, vec![Ok(vec![0; 9]), broken()]).await, Err(StatusCode::BAD_REQUEST));
+        assert_eq!(read(&budget, vec![Ok(vec![0; limits::HTTP_BODY])]).await, Ok(limits::HTTP_BODY));
         let too_large = vec![Ok(vec![0; limits::HTTP_BODY]), Ok(vec![0; 1])];
-        assert_eq!(read(&bodies, too_large).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
-        // What says so itself is not read at all.
+        assert_eq!(read(&budget, too_large).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+        // A body that announces a larger length is not read at all.
         let head = Request::builder().header(CONTENT_LENGTH, limits::HTTP_BODY + 1).body(()).unwrap().into_parts().0;
-        let never = Body::from_stream(stream::pending::<io::Result<Vec<u8>>>());
-        assert_eq!(bodies.read(&head, never).await.unwrap_err().status(), StatusCode::PAYLOAD_TOO_LARGE);
+        let pending = Body::from_stream(stream::pending::<io::Result<Vec<u8>>>());
+        assert_eq!(budget.read(&head, pending).await.unwrap_err().status(), StatusCode::PAYLOAD_TOO_LARGE);
     }
 }

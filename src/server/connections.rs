@@ -1,8 +1,8 @@
-//! Connections: taken within caps, closed when their clients are slow or idle, and ended in order when the server ends.
+//! Connections: accepted within limits, closed when the client is slow or idle, and closed gracefully at shutdown.
 //!
-//! Each has a phase, which its socket and its requests move on. One task looks at all of them now and then and closes those that are
-//! in a phase for too long. When all places are taken, a new connection takes the place of the one that has waited longest for a
-//! request. Never: the listener ends because the process has no file left, or because one connection failed.
+//! Each connection has a phase, which its stream and its requests change. One task regularly checks all connections and closes those
+//! that are in a phase for too long. At the limit, a new connection replaces the one that has waited longest for a request. The server
+//! continues to listen when the process has no file descriptor left, and when a connection fails.
 
 use std::{
     collections::HashMap,
@@ -30,15 +30,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::buffered_body::Bodies;
+use super::buffered_body::BodyBudget;
 use crate::{clock::Clock, failpoint, limits};
 
-/// How many connections a server takes.
+/// The limits of open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Open at once.
+    /// Of the server.
     pub total: usize,
-    /// Open at once from one address; 0 is no limit. Addresses of this machine have none.
+    /// From one address; 0 means no limit. Loopback addresses have no limit.
     pub per_address: usize,
 }
 
@@ -52,52 +52,54 @@ impl Default for ConnectionLimits {
 struct Connections {
     clock: Arc<dyn Clock>,
     limits: ConnectionLimits,
-    open: Mutex<Open>,
-    /// Rings when one has ended.
-    ended: Notify,
-    /// The server ends.
-    closing: CancellationToken,
+    open: Mutex<OpenConnections>,
+    /// Notified when a connection has ended.
+    connection_ended: Notify,
+    /// Cancelled at shutdown.
+    shutdown: CancellationToken,
 }
 
 #[derive(Default)]
-struct Open {
-    next: u64,
-    all: HashMap<u64, Arc<Connection>>,
-    addresses: HashMap<IpAddr, usize>,
-    /// When the server began to end.
-    closing: Option<Duration>,
-    /// Connections that were turned away since the log said so, and when it did.
+struct OpenConnections {
+    last_id: u64,
+    by_id: HashMap<u64, Arc<Connection>>,
+    count_by_address: HashMap<IpAddr, usize>,
+    /// When the shutdown began.
+    shutdown_since: Option<Duration>,
+    /// Connections that were refused since the last log entry about them.
     refused: u64,
-    told: Option<Duration>,
+    /// The time of the last log entry about connections that were not accepted.
+    last_logged: Option<Duration>,
 }
 
 struct Connection {
     clock: Arc<dyn Clock>,
     address: IpAddr,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     close: CancellationToken,
 }
 
 #[derive(Clone, Copy)]
-struct State {
+struct ConnectionState {
     phase: Phase,
+    /// The beginning of the phase.
     since: Duration,
-    /// Since when bytes wait for the client to read others.
-    stalled: Option<Duration>,
+    /// Since when the client does not read, so that nothing more can be written.
+    stalled_since: Option<Duration>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Between requests.
     Idle,
-    /// The head of a request has begun to come.
+    /// The head of a request has begun to arrive.
     Head,
-    /// A request is being answered.
+    /// A request is handled, or its response is sent.
     Request,
 }
 
 impl Connection {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
     fn enter(&self, phase: Phase) {
@@ -105,35 +107,37 @@ impl Connection {
         let mut state = self.state();
         (state.phase, state.since) = (phase, since);
     }
-    fn has_read(&self) {
+    fn on_read(&self) {
         if self.state().phase == Phase::Idle {
             self.enter(Phase::Head);
         }
     }
-    fn has_written(&self, is_stalled: bool) {
+    fn on_write(&self, is_stalled: bool) {
         let mut state = self.state();
-        state.stalled = is_stalled.then(|| state.stalled.unwrap_or_else(|| self.clock.elapsed()));
+        state.stalled_since = is_stalled.then(|| state.stalled_since.unwrap_or_else(|| self.clock.elapsed()));
     }
 }
 
-impl State {
-    /// Whether its time is over.
-    fn is_overdue(&self, now: Duration, closing: Option<Duration>) -> bool {
-        let past = |since: Duration, most: Duration| now.saturating_sub(since) >= most;
-        let waits = failpoint::is_armed("defect:slow-stop");
-        let phase = match self.phase {
-            Phase::Idle => past(self.since, limits::CONNECTION_IDLE),
-            Phase::Head if failpoint::is_armed("defect:no-head-timeout") || waits => false,
-            Phase::Head => past(self.since, limits::HTTP_HEAD_TIMEOUT),
+impl ConnectionState {
+    /// Whether the connection has exceeded the time limit of its phase, of the shutdown or of a write.
+    fn is_overdue(&self, now: Duration, shutdown_since: Option<Duration>) -> bool {
+        let exceeds = |since: Duration, limit: Duration| now.saturating_sub(since) >= limit;
+        let has_slow_stop = failpoint::is_armed("defect:slow-stop");
+        let exceeds_phase_limit = match self.phase {
+            Phase::Idle => exceeds(self.since, limits::CONNECTION_IDLE),
+            Phase::Head if failpoint::is_armed("defect:no-head-timeout") || has_slow_stop => false,
+            Phase::Head => exceeds(self.since, limits::HTTP_HEAD_TIMEOUT),
             Phase::Request => false,
         };
-        let ends = self.phase != Phase::Request && closing.is_some_and(|since| past(since, limits::CLOSING_GRACE));
-        let ends = ends && !waits;
-        phase || ends || self.stalled.is_some_and(|since| past(since, limits::WRITE_TIMEOUT))
+        let exceeds_shutdown_limit = !has_slow_stop
+            && self.phase != Phase::Request
+            && shutdown_since.is_some_and(|since| exceeds(since, limits::CLOSING_GRACE));
+        let exceeds_write_limit = self.stalled_since.is_some_and(|since| exceeds(since, limits::WRITE_TIMEOUT));
+        exceeds_phase_limit || exceeds_shutdown_limit || exceeds_write_limit
     }
 }
 
-/// Serves until `stop` completes; then takes no more connections, and returns when those that are open have ended.
+/// Serves until `stop` completes. Then it accepts no more connections, and returns when the open ones have ended.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -141,45 +145,45 @@ pub(super) async fn serve(
     clock: Arc<dyn Clock>,
     stop: impl Future<Output = ()>,
 ) {
-    let router = router.layer(Extension(Bodies::default()));
-    let all = Arc::new(Connections {
+    let router = router.layer(Extension(BodyBudget::default()));
+    let connections = Arc::new(Connections {
         clock,
         limits,
         open: Mutex::default(),
-        ended: Notify::new(),
-        closing: CancellationToken::new(),
+        connection_ended: Notify::new(),
+        shutdown: CancellationToken::new(),
     });
-    let mut looking = pin!(all.look());
+    let mut checking = pin!(connections.close_overdue());
     {
-        let mut taking = pin!(all.take_all(&listener, &router));
+        let mut accepting = pin!(connections.accept_all(&listener, &router));
         let mut stop = pin!(stop);
         tokio::select! {
             biased;
             () = &mut stop => {}
-            () = &mut looking => {}
-            () = &mut taking => {}
+            () = &mut checking => {}
+            () = &mut accepting => {}
         }
     }
     drop(listener);
-    all.open().closing = Some(all.clock.elapsed());
-    all.closing.cancel();
+    connections.open().shutdown_since = Some(connections.clock.elapsed());
+    connections.shutdown.cancel();
     tokio::select! {
-        () = all.none_left() => {}
-        () = looking => {}
+        () = connections.all_ended() => {}
+        () = checking => {}
     }
 }
 
 impl Connections {
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes connections; never ends.
-    async fn take_all(self: &Arc<Self>, listener: &TcpListener, router: &Router) {
+    /// Accepts connections; never returns.
+    async fn accept_all(self: &Arc<Self>, listener: &TcpListener, router: &Router) {
         loop {
             match listener.accept().await {
-                Ok((stream, peer)) => self.take(stream, peer, router),
-                // These concern one connection, which is gone already.
+                Ok((stream, peer)) => self.start(stream, peer, router),
+                // An error of one connection, which no longer exists.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -189,16 +193,13 @@ impl Connections {
                             | io::ErrorKind::Interrupted
                     ) => {}
                 Err(error) => {
-                    // The process has no file left, as a rule. A connection that waits for nothing gives its own back.
-                    let frees = !failpoint::is_armed("defect:no-head-timeout");
-                    let closed =
-                        (0..limits::CONNECTIONS_FREED).take_while(|_| frees && self.close_longest_waiting()).count();
-                    if self.tells() {
-                        tracing::error!(
-                            code = "V0201",
-                            closed,
-                            "no connection can be taken: {error}; it is tried again"
-                        );
+                    // Usually the process has no file descriptor left. Closing idle connections frees some.
+                    let may_close = !failpoint::is_armed("defect:no-head-timeout");
+                    let closed = (0..limits::CONNECTIONS_FREED)
+                        .take_while(|_| may_close && self.close_longest_waiting())
+                        .count();
+                    if self.may_log() {
+                        tracing::error!(code = "V0201", closed, "no connection can be accepted: {error}; trying again");
                     }
                     self.clock.sleep(self.clock.deadline(limits::ACCEPT_PAUSE)).await;
                 }
@@ -206,33 +207,34 @@ impl Connections {
         }
     }
 
-    /// Whether a problem may be told in the log now.
-    fn tells(&self) -> bool {
+    /// Whether the last log entry is at least [`limits::OVERLOAD_LOG_INTERVAL`] ago. If so, the interval starts again.
+    fn may_log(&self) -> bool {
         let now = self.clock.elapsed();
         let mut open = self.open();
-        let tells = open.told.is_none_or(|told| now.saturating_sub(told) >= limits::OVERLOAD_LOG_INTERVAL);
-        if tells {
-            open.told = Some(now);
+        let may_log = open.last_logged.is_none_or(|last| now.saturating_sub(last) >= limits::OVERLOAD_LOG_INTERVAL);
+        if may_log {
+            open.last_logged = Some(now);
         }
-        tells
+        may_log
     }
 
-    fn take(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, router: &Router) {
+    /// Serves an accepted connection in a task of its own, or refuses it.
+    fn start(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, router: &Router) {
         let address = peer.ip().to_canonical();
-        let full = {
+        let is_full = {
             let open = self.open();
-            let from_there = open.addresses.get(&address).copied().unwrap_or_default();
-            let most = self.limits.per_address;
-            if most > 0 && !address.is_loopback() && from_there >= most {
+            let count = open.count_by_address.get(&address).copied().unwrap_or_default();
+            let limit = self.limits.per_address;
+            if limit > 0 && !address.is_loopback() && count >= limit {
                 drop(open);
-                return self.refuse(&stream, "429 Too Many Requests", "one address has too many");
+                return self.refuse(&stream, "429 Too Many Requests", "too many from one address");
             }
-            open.all.len() >= self.limits.total
+            open.by_id.len() >= self.limits.total
         };
-        if full && !self.close_longest_waiting() {
-            return self.refuse(&stream, "503 Service Unavailable", "all are in use");
+        if is_full && !self.close_longest_waiting() {
+            return self.refuse(&stream, "503 Service Unavailable", "too many are active");
         }
-        let state = State { phase: Phase::Idle, since: self.clock.elapsed(), stalled: None };
+        let state = ConnectionState { phase: Phase::Idle, since: self.clock.elapsed(), stalled_since: None };
         let connection = Arc::new(Connection {
             clock: self.clock.clone(),
             address,
@@ -241,35 +243,35 @@ impl Connections {
         });
         let id = {
             let mut open = self.open();
-            open.next += 1;
-            let id = open.next;
-            open.all.insert(id, connection.clone());
-            *open.addresses.entry(address).or_default() += 1;
+            open.last_id += 1;
+            let id = open.last_id;
+            open.by_id.insert(id, connection.clone());
+            *open.count_by_address.entry(address).or_default() += 1;
             id
         };
-        let place = Place { all: self.clone(), id };
+        let guard = ConnectionGuard { connections: self.clone(), id };
         let router = router.clone();
         tokio::spawn(async move {
-            place.all.run(&connection, stream, router).await;
-            drop(place);
+            guard.connections.run(&connection, stream, router).await;
+            drop(guard);
         });
     }
 
-    /// Turns a connection away, with a word where its socket takes one at once.
-    fn refuse(&self, stream: &TcpStream, status: &str, why: &str) {
-        let answer = format!("HTTP/1.1 {status}\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
-        let _ = stream.try_write(answer.as_bytes());
+    /// Closes a connection, after a response if it can be written without waiting.
+    fn refuse(&self, stream: &TcpStream, status: &str, reason: &str) {
+        let response = format!("HTTP/1.1 {status}\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        let _ = stream.try_write(response.as_bytes());
         self.open().refused += 1;
-        if self.tells() {
+        if self.may_log() {
             let refused = std::mem::take(&mut self.open().refused);
-            tracing::warn!(code = "V0202", refused, "connections are turned away: {why}");
+            tracing::warn!(code = "V0202", refused, "connections are refused: {reason}");
         }
     }
 
-    /// Closes the connection that has waited longest for a request; whether there was one.
+    /// Closes the connection that has waited longest for a request. False if there is none.
     fn close_longest_waiting(&self) -> bool {
         let open = self.open();
-        let waiting = open.all.values().filter(|one| !one.close.is_cancelled()).filter_map(|one| {
+        let waiting = open.by_id.values().filter(|one| !one.close.is_cancelled()).filter_map(|one| {
             let state = *one.state();
             (state.phase != Phase::Request).then_some((state.since, one))
         });
@@ -281,30 +283,30 @@ impl Connections {
     }
 
     async fn run(&self, connection: &Arc<Connection>, stream: TcpStream, router: Router) {
-        // What is written are whole answers, or pieces that a person waits for.
+        // Writes are whole responses, or deltas that must not be delayed.
         let _ = stream.set_nodelay(true);
-        let answer = service_fn(|request: Request<Incoming>| {
+        let service = service_fn(|request: Request<Incoming>| {
             connection.enter(Phase::Request);
-            let answered = router.clone().oneshot(request.map(Body::new));
+            let response = router.clone().oneshot(request.map(Body::new));
             let connection = connection.clone();
-            async move { answered.await.map(|answer| answer.map(|body| Answering { body, connection })) }
+            async move { response.await.map(|response| response.map(|body| ResponseBody { body, connection })) }
         });
         let mut http = http1::Builder::new();
         http.header_read_timeout(None).max_buf_size(limits::HTTP_HEAD);
-        let watched = Watched { stream, connection: connection.clone() };
-        let mut serving = pin!(http.serve_connection(TokioIo::new(watched), answer).with_upgrades());
-        let mut is_told = false;
+        let observed = ObservedStream { stream, connection: connection.clone() };
+        let mut serving = pin!(http.serve_connection(TokioIo::new(observed), service).with_upgrades());
+        let mut is_shutting_down = false;
         loop {
             tokio::select! {
                 biased;
                 () = connection.close.cancelled() => return,
-                () = self.closing.cancelled(), if !is_told => {
-                    is_told = true;
+                () = self.shutdown.cancelled(), if !is_shutting_down => {
+                    is_shutting_down = true;
                     serving.as_mut().graceful_shutdown();
                 }
-                served = &mut serving => {
-                    if let Err(error) = served {
-                        tracing::debug!("a connection ended: {error}");
+                result = &mut serving => {
+                    if let Err(error) = result {
+                        tracing::debug!("a connection failed: {error}");
                     }
                     return;
                 }
@@ -312,25 +314,26 @@ impl Connections {
         }
     }
 
-    /// Closes what is overdue, now and then; never ends.
-    async fn look(&self) {
+    /// Closes overdue connections, every [`limits::CONNECTION_CHECK_INTERVAL`]; never returns.
+    async fn close_overdue(&self) {
         loop {
             self.clock.sleep(self.clock.deadline(limits::CONNECTION_CHECK_INTERVAL)).await;
             let now = self.clock.elapsed();
             let open = self.open();
-            for connection in open.all.values() {
+            for connection in open.by_id.values() {
                 let state = *connection.state();
-                if state.is_overdue(now, open.closing) {
+                if state.is_overdue(now, open.shutdown_since) {
                     connection.close.cancel();
                 }
             }
         }
     }
 
-    async fn none_left(&self) {
+    /// Completes when no connection is open.
+    async fn all_ended(&self) {
         loop {
-            let ended = self.ended.notified();
-            if self.open().all.is_empty() {
+            let ended = self.connection_ended.notified();
+            if self.open().by_id.is_empty() {
                 return;
             }
             ended.await;
@@ -338,50 +341,50 @@ impl Connections {
     }
 }
 
-/// The place of one connection; free again when its task has ended, however that was.
-struct Place {
-    all: Arc<Connections>,
+/// Counts one connection as open until it is dropped, also if the connection's task panics.
+struct ConnectionGuard {
+    connections: Arc<Connections>,
     id: u64,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let mut open = self.all.open();
-        if let Some(connection) = open.all.remove(&self.id) {
+        let mut open = self.connections.open();
+        if let Some(connection) = open.by_id.remove(&self.id) {
             let address = connection.address;
-            if let Some(count) = open.addresses.get_mut(&address) {
+            if let Some(count) = open.count_by_address.get_mut(&address) {
                 *count -= 1;
                 if *count == 0 {
-                    open.addresses.remove(&address);
+                    open.count_by_address.remove(&address);
                 }
             }
         }
         drop(open);
-        self.all.ended.notify_one();
+        self.connections.connection_ended.notify_one();
     }
 }
 
-/// A socket that tells its connection what it does.
-struct Watched {
+/// A TCP stream that updates the state of its connection.
+struct ObservedStream {
     stream: TcpStream,
     connection: Arc<Connection>,
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for ObservedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if read.is_ready() && buffer.filled().len() > before {
-            self.connection.has_read();
+            self.connection.on_read();
         }
         read
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for ObservedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.connection.has_written(written.is_pending());
+        self.connection.on_write(written.is_pending());
         written
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -399,18 +402,18 @@ impl AsyncWrite for Watched {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.connection.has_written(written.is_pending());
+        self.connection.on_write(written.is_pending());
         written
     }
 }
 
-/// The body of an answer; with its end the connection waits for the next request.
-struct Answering {
+/// The body of a response. When it is dropped, the connection waits for the next request.
+struct ResponseBody {
     body: Body,
     connection: Arc<Connection>,
 }
 
-impl hyper::body::Body for Answering {
+impl hyper::body::Body for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -425,7 +428,7 @@ impl hyper::body::Body for Answering {
     }
 }
 
-impl Drop for Answering {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
         self.connection.enter(Phase::Idle);
     }
@@ -445,48 +448,48 @@ mod tests {
             clock: Arc::new(ManualClock::new()),
             limits: ConnectionLimits { per_address, ..ConnectionLimits::default() },
             open: Mutex::default(),
-            ended: Notify::new(),
-            closing: CancellationToken::new(),
+            connection_ended: Notify::new(),
+            shutdown: CancellationToken::new(),
         })
     }
 
-    /// How many of the connections from these addresses are taken.
-    async fn taken(all: &Arc<Connections>, addresses: &[&str]) -> usize {
+    /// Connects from these addresses. Returns the number of accepted connections; the others must get status 429.
+    async fn count_accepted(connections: &Arc<Connections>, addresses: &[&str]) -> usize {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut clients = Vec::new();
         for address in addresses {
             let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let (stream, _) = listener.accept().await.unwrap();
-            all.take(stream, SocketAddr::new(address.parse().unwrap(), 9), &Router::new());
+            connections.start(stream, SocketAddr::new(address.parse().unwrap(), 9), &Router::new());
             clients.push(client);
         }
-        let taken = all.open().all.len();
-        let mut told = String::new();
-        for mut client in clients.into_iter().skip(taken) {
-            client.read_to_string(&mut told).await.unwrap();
+        let accepted = connections.open().by_id.len();
+        let mut responses = String::new();
+        for mut client in clients.into_iter().skip(accepted) {
+            client.read_to_string(&mut responses).await.unwrap();
         }
-        assert_eq!(told.matches("HTTP/1.1 429 ").count(), addresses.len() - taken, "{told}");
-        taken
+        assert_eq!(responses.matches("HTTP/1.1 429 ").count(), addresses.len() - accepted, "{responses}");
+        accepted
     }
 
     #[tokio::test]
-    async fn one_address_has_only_so_many_connections_and_this_machine_any_number() {
-        assert_eq!(taken(&connections(3), &["192.0.2.1"; 5]).await, 3);
-        assert_eq!(taken(&connections(0), &["192.0.2.1"; 5]).await, 5, "0 is no limit");
-        for here in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
-            assert_eq!(taken(&connections(3), &[here; 5]).await, 5, "{here}");
+    async fn connections_per_address_are_limited_except_for_loopback() {
+        assert_eq!(count_accepted(&connections(3), &["192.0.2.1"; 5]).await, 3);
+        assert_eq!(count_accepted(&connections(0), &["192.0.2.1"; 5]).await, 5, "0 means no limit");
+        for loopback in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            assert_eq!(count_accepted(&connections(3), &[loopback; 5]).await, 5, "{loopback}");
         }
-        let one = ["::ffff:192.0.2.1", "192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1"];
-        assert_eq!(taken(&connections(3), &one).await, 3, "both are one address");
+        let mapped = ["::ffff:192.0.2.1", "192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1"];
+        assert_eq!(count_accepted(&connections(3), &mapped).await, 3, "the IPv4-mapped address is the same address");
     }
 
     #[tokio::test]
-    async fn a_place_is_free_again_when_its_connection_has_ended() {
-        let all = connections(3);
-        assert_eq!(taken(&all, &["192.0.2.1"; 3]).await, 3);
-        all.open().all.values().for_each(|connection| connection.close.cancel());
-        all.none_left().await;
-        assert!(all.open().addresses.is_empty());
-        assert_eq!(taken(&all, &["192.0.2.1"; 3]).await, 3);
+    async fn ended_connection_no_longer_counts() {
+        let connections = connections(3);
+        assert_eq!(count_accepted(&connections, &["192.0.2.1"; 3]).await, 3);
+        connections.open().by_id.values().for_each(|connection| connection.close.cancel());
+        connections.all_ended().await;
+        assert!(connections.open().count_by_address.is_empty());
+        assert_eq!(count_accepted(&connections, &["192.0.2.1"; 3]).await, 3);
     }
 }

@@ -1,6 +1,6 @@
-//! The three answers about health. `GET /livez`: the process serves requests; a supervisor restarts one that does not answer.
-//! `GET /readyz`: messages can be answered; a load balancer sends none to one that says no. `GET /health`: the second answer with
-//! details: which tool sources answer, whether the action server does. None says causes: those are in the log.
+//! The health routes. `GET /livez`: the process serves requests; a supervisor restarts a process that does not respond. `GET /readyz`:
+//! the assistant can answer messages; a load balancer sends none while the status is 503. `GET /health`: readiness with details: the
+//! state of tool sources, remote agents and the action server. The responses contain no causes; those are in the log.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,36 +13,51 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use crate::{context::CallContext, health::Health, limits, runtime::Assistant};
+use crate::{clock::Clock, context::CallContext, health::Health, limits, runtime::Assistant};
 
-/// What is known about the store, for all who ask.
+/// The readiness of the assistant. Clones share the last check of the store.
 #[derive(Clone)]
 struct Readiness {
     assistant: Assistant,
-    /// When the store was asked last, and whether it answered. Locked while it is asked, so that many who ask cost one question.
-    last: Arc<tokio::sync::Mutex<Option<(Duration, bool)>>>,
+    store_check: Arc<StoreCheck>,
 }
 
 impl Readiness {
-    /// Whether the store answers; a good answer is kept for [`limits::READY_CACHE`].
-    async fn store_is_up(&self) -> bool {
+    async fn is_store_up(&self) -> bool {
         let clock = self.assistant.clock();
-        let mut last = self.last.lock().await;
-        if let Some((at, true)) = *last
-            && clock.elapsed().saturating_sub(at) < limits::READY_CACHE
-        {
-            return true;
+        let ping = async {
+            let cx = CallContext::new(clock.clone(), limits::HEALTH_TIMEOUT);
+            matches!(cx.wait(self.assistant.store().ping()).await, Ok(Ok(())))
+        };
+        self.store_check.is_up(clock, ping).await
+    }
+}
+
+/// The time and result of the last check of the store. Locked during a check.
+#[derive(Default)]
+struct StoreCheck(tokio::sync::Mutex<Option<(Duration, bool)>>);
+
+impl StoreCheck {
+    /// Whether the store responds, by `ping` or an earlier check. A positive result is cached for [`limits::READY_CACHE`]. A negative one
+    /// counts only for requests that waited for it: they would otherwise wait for a timeout each, one after the other.
+    async fn is_up(&self, clock: &Arc<dyn Clock>, ping: impl Future<Output = bool>) -> bool {
+        let requested_at = clock.elapsed();
+        let mut last = self.0.lock().await;
+        if let Some((checked_at, is_up)) = *last {
+            let is_cached = is_up && clock.elapsed().saturating_sub(checked_at) < limits::READY_CACHE;
+            if is_cached || checked_at > requested_at {
+                return is_up;
+            }
         }
-        let cx = CallContext::new(clock.clone(), limits::HEALTH_TIMEOUT);
-        let is_up = matches!(cx.wait(self.assistant.store().ping()).await, Ok(Ok(())));
+        let is_up = ping.await;
         *last = Some((clock.elapsed(), is_up));
         is_up
     }
 }
 
-/// The routes of all three.
+/// The three routes.
 pub(super) fn routes(assistant: &Assistant) -> Router {
-    let readiness = Readiness { assistant: assistant.clone(), last: Arc::default() };
+    let readiness = Readiness { assistant: assistant.clone(), store_check: Arc::default() };
     let alive = || async { Json(json!({"status": "alive"})) };
     Router::new()
         .route("/livez", get(alive))
@@ -51,11 +66,11 @@ pub(super) fn routes(assistant: &Assistant) -> Router {
         .with_state(readiness)
 }
 
-/// 200 while messages can be answered; 503 when the store does not answer, or the server is shutting down.
+/// `/readyz`: status 200; 503 when the store does not respond or the server is shutting down.
 async fn ready(State(readiness): State<Readiness>) -> Response {
     let status = if readiness.assistant.is_shutting_down() {
         "closing"
-    } else if readiness.store_is_up().await {
+    } else if readiness.is_store_up().await {
         return Json(json!({"status": "ready"})).into_response();
     } else {
         "store down"
@@ -68,23 +83,23 @@ fn unavailable(body: Value) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, retry, Json(body)).into_response()
 }
 
-/// The same, with details.
+/// `/health`: as `/readyz`, with details. Its `status` is `degraded` when the store is up but another service is down.
 async fn details(State(readiness): State<Readiness>) -> Response {
-    let store_is_up = readiness.store_is_up().await;
+    let is_store_up = readiness.is_store_up().await;
     let assistant = readiness.assistant;
-    let is_ready = store_is_up && !assistant.is_shutting_down();
-    let words = |all: BTreeMap<String, Health>| -> BTreeMap<String, &'static str> {
+    let is_ready = is_store_up && !assistant.is_shutting_down();
+    let names = |all: BTreeMap<String, Health>| -> BTreeMap<String, &'static str> {
         all.into_iter().map(|(name, health)| (name, health.as_str())).collect()
     };
-    let sources = words(assistant.tool_source_status());
+    let sources = names(assistant.tool_source_status());
     let actions = assistant.action_server_status().map(|health| health.as_str());
-    let agents = words(assistant.remote_agent_status());
+    let agents = names(assistant.remote_agent_status());
     let all = sources.values().chain(&actions).chain(agents.values());
-    let is_whole = store_is_up && all.into_iter().all(|status| *status != "down");
+    let is_complete = is_store_up && all.into_iter().all(|status| *status != "down");
     let mut body = json!({
-        "status": if !is_ready { "down" } else if is_whole { "ok" } else { "degraded" },
+        "status": if !is_ready { "down" } else if is_complete { "ok" } else { "degraded" },
         "version": env!("CARGO_PKG_VERSION"),
-        "store": if store_is_up { "up" } else { "down" },
+        "store": if is_store_up { "up" } else { "down" },
         "recovering": assistant.recovering(),
         "sources": sources,
     });
@@ -95,4 +110,31 @@ async fn details(State(readiness): State<Readiness>) -> Response {
         body.insert("agents".into(), json!(agents));
     }
     if is_ready { Json(body).into_response() } else { unavailable(body) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::testing::ManualClock;
+
+    #[tokio::test]
+    async fn requests_that_wait_for_a_failing_check_share_its_result() {
+        let (check, manual) = (StoreCheck::default(), ManualClock::new());
+        let clock: Arc<dyn Clock> = Arc::new(manual.clone());
+        let pings = AtomicUsize::new(0);
+        let request = || {
+            check.is_up(&clock, async {
+                pings.fetch_add(1, Ordering::SeqCst);
+                clock.sleep(clock.deadline(limits::HEALTH_TIMEOUT)).await;
+                false
+            })
+        };
+        let timeout = async { manual.advance(limits::HEALTH_TIMEOUT) };
+        assert_eq!(tokio::join!(request(), request(), timeout), (false, false, ()));
+        assert_eq!(pings.load(Ordering::SeqCst), 1);
+        assert_eq!(tokio::join!(request(), async { manual.advance(limits::HEALTH_TIMEOUT) }), (false, ()));
+        assert_eq!(pings.load(Ordering::SeqCst), 2, "a later request checks again");
+    }
 }

@@ -1,9 +1,8 @@
 //! One HTTP server for all channels.
 //!
-//! Entry: [`router`] puts the routes together, for this server or for another one that embeds it; [`serve`] runs it until it
-//! is told to stop, and lets running turns end. Never: no route reads a body without a limit, of a web page that no channel allows,
-//! or of a caller who lacks the proof that its channel asks for; no channel is served off loopback without such a proof, unless
-//! the operator insists ([`guarded`]).
+//! Entry: [`router`] builds the routes, for this server or for another one that embeds them; [`serve`] runs the server until shutdown
+//! and waits for running turns. No route reads a body beyond its limit, nor the body of a request whose `Origin` is not allowed or
+//! whose caller is not authenticated. [`check_exposure`] prevents that a channel without authentication listens on a public address.
 
 mod buffered_body;
 mod connections;
@@ -22,7 +21,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use self::buffered_body::BufferedBody;
+use self::buffered_body::BufferedChannelService;
 pub use self::connections::ConnectionLimits;
 use crate::{
     channels::{self, Channel, ChannelOptions, Inbox, Routes, ServerAddress},
@@ -30,17 +29,17 @@ use crate::{
     runtime::Assistant,
 };
 
-/// Where a server listens and what it offers beside its channels.
+/// Where a server listens, and whether it serves the HTTP API besides its channels.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ServerSettings {
-    /// The address; loopback unless the operator says otherwise.
+    /// The address; loopback by default.
     pub host: IpAddr,
-    /// The port; 0 takes a free one.
+    /// The port, by default 5005; 0 chooses a free one.
     pub port: u16,
-    /// Whether the HTTP API over conversations is wanted.
+    /// Whether the HTTP API over conversations is enabled.
     pub api: bool,
-    /// Whether callers of the API must show a token.
+    /// Whether the API requires a token.
     pub api_has_token: bool,
 }
 
@@ -51,23 +50,23 @@ impl Default for ServerSettings {
 }
 
 impl ServerSettings {
-    /// Port 5005 of this machine, for channels alone.
+    /// Port 5005 on loopback, without the HTTP API.
     pub fn new() -> Self {
         Self::default()
     }
-    /// Another address.
+    /// Sets the address.
     #[must_use]
     pub fn host(mut self, host: impl Into<IpAddr>) -> Self {
         self.host = host.into();
         self
     }
-    /// Another port; 0 takes a free one.
+    /// Sets the port; 0 chooses a free one.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
-    /// The HTTP API over conversations too, and whether its callers must show a token.
+    /// Enables the HTTP API over conversations. `has_token`: whether it requires a token.
     #[must_use]
     pub fn api(mut self, has_token: bool) -> Self {
         (self.api, self.api_has_token) = (true, has_token);
@@ -75,68 +74,69 @@ impl ServerSettings {
     }
 }
 
-/// Why a server does not start.
+/// A server that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The API would be open to the network.
+    /// The HTTP API has no token, and the address is not a loopback address.
     #[error(
-        "the HTTP API would be open to everybody who reaches {0}: set a token with `--auth-token` or leave `--host` away"
+        "the HTTP API would be open to anyone who reaches {0}: set a token with `--auth-token`, or remove `--host`"
     )]
-    Unguarded(IpAddr),
-    /// A channel would be open to everybody.
+    UnauthenticatedApi(IpAddr),
+    /// A channel has no authentication, and the address is not a loopback address.
     #[error(
-        "the channel `{channel}` would be open to everybody who reaches {host}: {advice}, or leave `--host` away, or say `--insecure`"
+        "the channel `{channel}` would be open to anyone who reaches {host}: {advice}, or remove `--host`, or add `--insecure`"
     )]
-    OpenChannel {
-        /// The channel.
+    UnauthenticatedChannel {
+        /// The name of the channel.
         channel: String,
-        /// Where it would listen.
+        /// The address.
         host: IpAddr,
-        /// How callers are made to prove something.
+        /// How to set up its authentication.
         advice: String,
     },
-    /// The address cannot be had.
+    /// The address is in use, or not one of this machine.
     #[error("cannot listen on {address}: {problem}; choose another port with `--port`")]
     Address {
-        /// What was asked for.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         problem: std::io::Error,
     },
 }
 
 impl ServeError {
-    /// The code that `segue explain` knows.
+    /// The error code, as `segue explain` takes it.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Unguarded(_) => "V0101",
+            Self::UnauthenticatedApi(_) => "V0101",
             Self::Address { .. } => "V0102",
-            Self::OpenChannel { .. } => "V0105",
+            Self::UnauthenticatedChannel { .. } => "V0105",
         }
     }
 }
 
-/// Looks whether channels ask their callers for something before the network reaches them.
+/// Checks that every channel with routes authenticates its callers, if `host` is not a loopback address.
 ///
 /// # Errors
-/// [`ServeError::OpenChannel`]: one does not, and `host` is no address of this machine alone.
-pub fn guarded(channels: &[Arc<dyn Channel>], host: IpAddr) -> Result<(), ServeError> {
-    let is_open = |channel: &&Arc<dyn Channel>| channel.routes() != Routes::None && !channel.requires_authentication();
-    match channels.iter().find(is_open) {
-        Some(open) if !host.is_loopback() => {
-            Err(ServeError::OpenChannel { channel: open.name().to_owned(), host, advice: open.authentication_advice() })
+/// [`ServeError::UnauthenticatedChannel`] for the first that does not.
+pub fn check_exposure(channels: &[Arc<dyn Channel>], host: IpAddr) -> Result<(), ServeError> {
+    let is_unauthenticated = |channel: &&Arc<dyn Channel>| channel.routes() != Routes::None && !channel.requires_authentication();
+    match channels.iter().find(is_unauthenticated) {
+        Some(channel) if !host.is_loopback() => {
+            let (name, advice) = (channel.name().to_owned(), channel.authentication_advice());
+            Err(ServeError::UnauthenticatedChannel { channel: name, host, advice })
         }
         _ => Ok(()),
     }
 }
 
-/// All routes: `/livez`, `/readyz` and `/health`, and those of the channels. Every request passes the same stack: `Host` and `Origin`,
-/// the channel's own check, the limits of bodies. Of channels with the same route the first has it.
+/// All routes: `/livez`, `/readyz`, `/health` and those of the channels. Every request to a channel passes the same checks: `Host` and
+/// `Origin`, the channel's own check, the limits of bodies. If two channels have the same route, the first one serves it.
 pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
     let mut router = health::routes(assistant);
     let mut taken = HashSet::new();
     for channel in channels {
-        let service = BufferedBody::new(channel, assistant);
+        let service = BufferedChannelService::new(channel, assistant);
         let routes = match channel.routes() {
             Routes::Webhooks => vec![format!("/webhooks/{}", channel.name())],
             Routes::Paths(paths) => paths,
@@ -152,14 +152,13 @@ pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
             }
         }
     }
-    // A panic in a route is one failed request; turns are tasks of their own and do not reach this.
-    requests::checked(router, assistant.project(), channels).layer(CatchPanicLayer::new())
+    // A panic in a handler fails its request only. Turns run in tasks of their own; their panics do not arrive here.
+    requests::with_checks(router, assistant.project(), channels).layer(CatchPanicLayer::new())
 }
 
-/// The routes of an assistant for a server of your own: as [`router`], with everything that the project configures. What cannot be
-/// opened is left out and named in the log. A web page that calls them must be listed under `allowed_origins` of the channel, unless
-/// server and page are both of this machine. What channels do besides answering requests is not begun here: for that there is
-/// [`run_channels`].
+/// The routes of an assistant for a server of your own: those of [`router`], with every channel that the project configures. A channel
+/// that cannot be opened is left out and logged. A web page that calls the routes must be listed under `allowed_origins` of the
+/// channel, unless server and page are both on this machine. Channels that do more than answer requests need [`run_channels`] too.
 pub fn axum_router(assistant: &Assistant) -> Router {
     let (channels, errors) = channels::open(assistant.project(), &ChannelOptions::new());
     for error in errors {
@@ -168,20 +167,20 @@ pub fn axum_router(assistant: &Assistant) -> Router {
     router(assistant, &channels)
 }
 
-/// Does what channels do besides answering requests, such as ending their sessions when `stop` is cancelled; returns when all have
-/// ended. A channel that fails is named in the log, and the others go on.
+/// Runs what channels do besides answering requests, for example ending sessions when `stop` is cancelled. Returns when every channel
+/// has returned. A channel that fails is logged, and the others continue.
 pub async fn run_channels(assistant: &Assistant, channels: &[Arc<dyn Channel>], stop: &CancellationToken) {
     let mut running = JoinSet::new();
     for channel in channels {
         let (channel, stop) = (channel.clone(), stop.clone());
         let inbox = Inbox::new(assistant.clone(), channel.name());
         running.spawn(async move {
-            let ended = channel.run(inbox, stop).await;
-            ended.map_err(|error| format!("the channel `{}` stopped: {error}", channel.name()))
+            let result = channel.run(inbox, stop).await;
+            result.map_err(|error| format!("the channel `{}` stopped: {error}", channel.name()))
         });
     }
-    while let Some(ended) = running.join_next().await {
-        let problem = match ended {
+    while let Some(result) = running.join_next().await {
+        let problem = match result {
             Ok(Ok(())) => continue,
             Ok(Err(problem)) => problem,
             Err(error) => format!("a channel stopped: {error}"),
@@ -190,66 +189,65 @@ pub async fn run_channels(assistant: &Assistant, channels: &[Arc<dyn Channel>], 
     }
 }
 
-/// Takes the address.
+/// Binds the address.
 ///
 /// # Errors
-/// [`ServeError`]: the API would be open to the network, or the address cannot be had.
+/// [`ServeError::UnauthenticatedApi`] and [`ServeError::Address`].
 pub async fn listen(settings: &ServerSettings) -> Result<TcpListener, ServeError> {
     if settings.api && !settings.api_has_token && !settings.host.is_loopback() {
-        return Err(ServeError::Unguarded(settings.host));
+        return Err(ServeError::UnauthenticatedApi(settings.host));
     }
     let address = SocketAddr::new(settings.host, settings.port);
     TcpListener::bind(address).await.map_err(|problem| ServeError::Address { address, problem })
 }
 
-/// Serves until `stop` completes; then takes no more connections, lets requests and turns under way end within
-/// [`limits::DRAIN_TIMEOUT`], and closes the assistant. Requests of web pages that no channel allows, and those under names that are not
-/// ours, are refused on every route, before their bodies are read. Connections are limited as `server` of the project's
-/// endpoints.yml says.
+/// Serves until `stop` completes. Then it accepts no more connections, waits for running requests and turns, at most
+/// [`limits::DRAIN_TIMEOUT`] each, and closes the assistant. On every route a request whose `Origin` or `Host` is not allowed is refused
+/// before its body is read. The limits of connections are those of `server` in the project's endpoints.yml.
 ///
 /// # Errors
-/// None today: what fails with one connection concerns that one alone, and a process without files takes the next connection when it
-/// has some again.
+/// The listener has no local address. An error of one connection ends that connection only; when the process has no file descriptor
+/// left, the server retries.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     assistant: &Assistant,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    // Routes that are none of a channel are checked here; those of `router` once more, by their own settings.
+    // This checks the routes that belong to no channel. Routes of channels are checked twice: `router` has their settings.
     let address = ServerAddress(listener.local_addr()?);
-    let router = requests::checked(router, assistant.project(), &[]).layer(Extension(address));
+    let router = requests::with_checks(router, assistant.project(), &[]).layer(Extension(address));
     let clock = assistant.clock().clone();
-    let (stopped, mut told) = tokio::sync::watch::channel(false);
+    let (stop_sender, mut stop_receiver) = tokio::sync::watch::channel(false);
     let closing = assistant.clone();
     let stop = async move {
         stop.await;
         closing.begin_shutdown();
-        let _ = stopped.send(true);
+        let _ = stop_sender.send(true);
     };
     let def = &assistant.project().endpoints.server;
-    let usual = ConnectionLimits::default();
+    let default_limits = ConnectionLimits::default();
     let limits = ConnectionLimits {
-        total: def.connections.unwrap_or(usual.total),
-        per_address: def.connections_per_address.unwrap_or(usual.per_address),
+        total: def.connections.unwrap_or(default_limits.total),
+        per_address: def.connections_per_address.unwrap_or(default_limits.per_address),
     };
     let serving = connections::serve(listener, router, limits, clock.clone(), stop);
-    let drained = async {
-        // An error says that the server itself has ended: then `serving` is ready and wins.
-        if told.wait_for(|stopped| *stopped).await.is_err() {
+    let drain_timeout = async {
+        // On an error the sender is gone, because the server has ended: then `serving` is ready and is selected.
+        if stop_receiver.wait_for(|stopped| *stopped).await.is_err() {
             std::future::pending::<()>().await;
         }
         clock.sleep(clock.deadline(limits::DRAIN_TIMEOUT)).await;
     };
     tokio::select! {
         () = serving => {}
-        () = drained => {}
+        () = drain_timeout => {}
     }
     assistant.close(limits::DRAIN_TIMEOUT).await;
     Ok(())
 }
 
-/// Completes when the process is asked to end: Ctrl-C, and SIGTERM where there is one.
+/// Completes when the process is asked to stop: by Ctrl-C, and on Unix by SIGTERM.
 pub async fn shutdown_signal() {
     let interrupt = async {
         if tokio::signal::ctrl_c().await.is_err() {

@@ -1,8 +1,8 @@
-//! The check of every request before anything of it is read: which web page sends it (`Origin`), and under which name the server
-//! is called (`Host`).
+//! The checks of `Origin` and `Host`, before a request's body is read.
 //!
-//! A browser lets any page send requests to any address, a program on the developer's machine included, and a page of others may
-//! point a name of its own at that address. Programs send no `Origin` and are served.
+//! A browser lets any web page send requests to any address, including a server on the developer's machine; `Origin` names the page.
+//! A page can also make its own host name resolve to that address (DNS rebinding); `Host` has that name then. Programs send no `Origin`,
+//! and are served.
 
 use std::sync::Arc;
 
@@ -23,35 +23,36 @@ use crate::{
     channels::{
         Channel, Routes, ServerAddress,
         origin_policy::{OriginPolicy, authority_of, host_matches, is_loopback_host, origin_matches},
-        problem,
+        problem as error_response,
     },
     failpoint,
 };
 
-/// The code of a request that is refused.
+/// The error code of a refused request.
 const CODE: &str = "V0106";
-/// Pages of this machine.
-const HERE: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
-/// Characters of a header that an answer repeats.
-const SHOWN: usize = 200;
+/// The origins of pages on this machine.
+const LOOPBACK_ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
+/// Characters of a header value that a response quotes.
+const QUOTED_CHARS: usize = 200;
 
-/// What is allowed.
+/// The origins and hosts that are allowed.
 #[derive(Debug)]
 struct RequestCheck {
-    /// The beginning of the paths of each channel, and its settings.
+    /// The path prefix of each channel, and its settings.
     routes: Vec<(String, OriginPolicy)>,
-    /// Names under which the project says that it is called.
-    names: Vec<String>,
+    /// Host names that the project's files contain: `allowed_hosts` of all channels, and the public URLs for A2A.
+    host_names: Vec<String>,
 }
 
-/// The routes, with the check in front of each. Paths of no channel among these admit what any channel admits.
-pub(super) fn checked(router: Router, project: &Project, channels: &[Arc<dyn Channel>]) -> Router {
+/// Adds the checks to all routes. A path that belongs to none of these channels, nor to an entry of credentials.yml, allows the origins
+/// of all channels.
+pub(super) fn with_checks(router: Router, project: &Project, channels: &[Arc<dyn Channel>]) -> Router {
     let check = Arc::new(RequestCheck::new(project, channels));
-    router.layer(middleware::from_fn_with_state(check, answer))
+    router.layer(middleware::from_fn_with_state(check, check_request))
 }
 
-/// The paths of a channel, without what stands for everything below.
-pub(super) fn bases(channel: &dyn Channel) -> Vec<String> {
+/// The path prefixes of a channel: its routes without wildcards.
+fn path_prefixes(channel: &dyn Channel) -> Vec<String> {
     match channel.routes() {
         Routes::Webhooks => vec![format!("/webhooks/{}", channel.name())],
         Routes::Paths(paths) => {
@@ -61,45 +62,45 @@ pub(super) fn bases(channel: &dyn Channel) -> Vec<String> {
     }
 }
 
-async fn answer(State(check): State<Arc<RequestCheck>>, request: Request, next: Next) -> Response<Body> {
+async fn check_request(State(check): State<Arc<RequestCheck>>, request: Request, next: Next) -> Response<Body> {
     let is_local = request.extensions().get::<ServerAddress>().map(|ServerAddress(address)| address.ip().is_loopback());
-    let wrong = check.problem(request.uri().path(), request.uri().authority(), request.headers(), is_local);
-    let wrong = wrong.filter(|_| !failpoint::is_armed("defect:any-origin"));
-    let Some(wrong) = wrong else { return next.run(request).await };
-    tracing::info!(code = CODE, path = request.uri().path(), "a request was refused: {wrong}");
-    problem(StatusCode::FORBIDDEN, &format!("{wrong} [{CODE}]"))
+    let problem = check.problem(request.uri().path(), request.uri().authority(), request.headers(), is_local);
+    let problem = problem.filter(|_| !failpoint::is_armed("defect:any-origin"));
+    let Some(problem) = problem else { return next.run(request).await };
+    tracing::info!(code = CODE, path = request.uri().path(), "a request was refused: {problem}");
+    error_response(StatusCode::FORBIDDEN, &format!("{problem} [{CODE}]"))
 }
 
 impl RequestCheck {
     fn new(project: &Project, channels: &[Arc<dyn Channel>]) -> Self {
-        // Settings that cannot be read admit nobody; opening the channel says what is wrong with them. A channel without an entry
-        // admits no pages but those of this machine.
+        // Wrong settings allow no page; opening the channel reports them. A channel without an entry allows pages on this machine only.
         let pages = |name: &str| {
             let entry =
                 project.credentials.get(name).map(|entry| OriginPolicy::from_channel(entry).unwrap_or_default());
             entry.unwrap_or_default()
         };
-        let open =
-            channels.iter().flat_map(|channel| bases(&**channel).into_iter().map(move |base| (base, channel.name())));
+        let open = channels
+            .iter()
+            .flat_map(|channel| path_prefixes(&**channel).into_iter().map(move |prefix| (prefix, channel.name())));
         let listed = project.credentials.keys().map(|name| (format!("/webhooks/{name}"), &**name));
-        let routes: Vec<_> = open.chain(listed).map(|(base, name)| (base, pages(name))).collect();
-        let offered = project.endpoints.a2a_server.as_ref().and_then(|offer| offer.url.as_deref());
-        let reports =
+        let routes: Vec<_> = open.chain(listed).map(|(prefix, name)| (prefix, pages(name))).collect();
+        let a2a_url = project.endpoints.a2a_server.as_ref().and_then(|server| server.url.as_deref());
+        let push_urls =
             project.agents.values().filter_map(|agent| agent.remote.as_ref()?.push_notification_url.as_deref());
         let listed = routes.iter().flat_map(|(_, pages)| pages.hosts.iter().cloned());
-        let names = listed.chain(offered.into_iter().chain(reports).filter_map(authority_of)).collect();
-        Self { routes, names }
+        let host_names = listed.chain(a2a_url.into_iter().chain(push_urls).filter_map(authority_of)).collect();
+        Self { routes, host_names }
     }
 
     /// The settings of the channel that a path belongs to.
     fn pages(&self, path: &str) -> Option<&OriginPolicy> {
         let is_below =
-            |base: &str| path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        self.routes.iter().find(|(base, _)| is_below(base)).map(|(_, pages)| pages)
+            |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        self.routes.iter().find(|(prefix, _)| is_below(prefix)).map(|(_, pages)| pages)
     }
 
-    /// Why a request is refused, if it is. `is_local`: whether only this machine reaches the server; in a server of others, which does
-    /// not say, a request that calls it by a name of this machine comes from this machine.
+    /// The reason to refuse a request; `None` if it is allowed. `is_local`: whether the server listens on loopback. It is `None` in a server
+    /// that embeds the routes; then a request is local if its `Host` is a name of this machine.
     fn problem(
         &self,
         path: &str,
@@ -108,53 +109,56 @@ impl RequestCheck {
         is_local: Option<bool>,
     ) -> Option<String> {
         let pages = self.pages(path);
-        let host = match only(headers, &HOST) {
+        let host = match single_value(headers, &HOST) {
             Ok(host) => host.or(authority.map(Authority::as_str)),
             Err(problem) => return Some(problem),
         };
         let is_local = is_local.unwrap_or_else(|| host.is_some_and(is_loopback_host));
         if let Some(host) = host {
-            let is_known = if is_local {
-                is_loopback_host(host) || self.names.iter().any(|name| host_matches(name, host))
+            let is_allowed = if is_local {
+                is_loopback_host(host) || self.host_names.iter().any(|name| host_matches(name, host))
             } else {
                 pages.is_none_or(|pages| {
                     pages.hosts.is_empty() || pages.hosts.iter().any(|name| host_matches(name, host))
                 })
             };
-            if !is_known {
-                let host: String = host.chars().take(SHOWN).collect();
+            if !is_allowed {
+                let host: String = host.chars().take(QUOTED_CHARS).collect();
                 return Some(format!(
-                    "this server is not called `{host}`; list the name under `allowed_hosts` of the channel in credentials.yml"
+                    "the host `{host}` is not allowed; list it under `allowed_hosts` of the channel in credentials.yml"
                 ));
             }
         }
-        let origin = match only(headers, &ORIGIN) {
+        let origin = match single_value(headers, &ORIGIN) {
             Ok(origin) => origin?,
             Err(problem) => return Some(problem),
         };
         let mut listed = match pages {
             Some(pages) => pages.origins.iter().collect::<Vec<_>>(),
-            // Of no channel: what any of them admits.
+            // The path belongs to no channel: the origins of all channels.
             None => self.routes.iter().flat_map(|(_, pages)| &pages.origins).collect(),
         }
         .into_iter();
-        let is_known = listed.any(|one| origin_matches(one, origin))
-            || is_local && HERE.iter().any(|one| origin_matches(one, origin));
-        (!is_known).then(|| {
-            let origin: String = origin.chars().take(SHOWN).collect();
+        let is_allowed = listed.any(|one| origin_matches(one, origin))
+            || is_local && LOOPBACK_ORIGINS.iter().any(|one| origin_matches(one, origin));
+        (!is_allowed).then(|| {
+            let origin: String = origin.chars().take(QUOTED_CHARS).collect();
             format!(
-                "pages of `{origin}` may not call this server; list them under `allowed_origins` of the channel in credentials.yml"
+                "the origin `{origin}` is not allowed; list it under `allowed_origins` of the channel in credentials.yml"
             )
         })
     }
 }
 
-/// The value of a header that may come once at most. Two could be read as either.
-fn only<'a>(headers: &'a HeaderMap, name: &axum::http::HeaderName) -> Result<Option<&'a str>, String> {
+/// The value of a header that may occur once at most: of two, another program could read the other one.
+///
+/// # Errors
+/// The header occurs twice, or its value is not visible ASCII.
+fn single_value<'a>(headers: &'a HeaderMap, name: &axum::http::HeaderName) -> Result<Option<&'a str>, String> {
     let mut all = headers.get_all(name).iter();
     match (all.next(), all.next()) {
         (None, _) => Ok(None),
         (Some(one), None) => one.to_str().map(Some).map_err(|_| format!("the header `{name}` cannot be read")),
-        _ => Err(format!("the header `{name}` comes twice")),
+        _ => Err(format!("the header `{name}` occurs more than once")),
     }
 }

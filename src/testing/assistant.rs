@@ -1,4 +1,4 @@
-//! An assistant in which nothing is left to chance: scripted model, time by hand, memory store, fixed seeds.
+//! A deterministic assistant for tests.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -7,9 +7,10 @@ use crate::{
     runtime::{Assistant, AssistantBuilder, IncomingMessage, LoadError, ReceiveError, TurnReport},
 };
 
-use super::{Collected, CollectingSink, ManualClock};
+use super::{CollectedReplies, CollectingSink, ManualClock};
 
-/// An assistant for a test, in which nothing is left to chance: a scripted model, time by hand, a store in memory, fixed seeds.
+/// A deterministic assistant for tests: with the model that the test passes, usually a scripted one, a manual clock, fixed seeds, and a
+/// store in memory unless the builder has another.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -27,15 +28,15 @@ use super::{Collected, CollectingSink, ManualClock};
 pub struct TestAssistant {
     /// The assistant.
     pub assistant: Assistant,
-    /// Its time.
+    /// Its clock, which advances by itself while the assistant waits for a time.
     pub clock: ManualClock,
 }
 
-/// The name of the channel that messages of a test come from.
+/// The name of the channel of test messages.
 pub const CHANNEL: &str = "test";
 
 impl TestAssistant {
-    /// The project in a folder. `model` answers everything, whatever the project names.
+    /// Loads the project in a folder. `model` answers all model calls, whichever models the project names.
     ///
     /// # Errors
     /// [`LoadError`] when the project has errors.
@@ -43,7 +44,7 @@ impl TestAssistant {
         Self::build(Assistant::builder(folder)?.model(model))
     }
 
-    /// The project in these files, as (path, text).
+    /// Loads a project from files, as (path, text). `model` answers all model calls.
     ///
     /// # Errors
     /// [`LoadError`] when the project has errors.
@@ -54,7 +55,7 @@ impl TestAssistant {
         Self::build(Assistant::builder_from_texts(files)?.model(model))
     }
 
-    /// Whatever the builder has, with the time and the seeds of a test.
+    /// Builds an assistant with a manual clock and fixed seeds.
     ///
     /// # Errors
     /// [`LoadError`] as [`AssistantBuilder::build`].
@@ -64,27 +65,27 @@ impl TestAssistant {
         Ok(Self { assistant, clock })
     }
 
-    /// Says something in the conversation `u` and gives the texts of the answer.
+    /// Sends a message in the conversation `u` and returns the texts of the replies.
     ///
     /// # Errors
-    /// [`ReceiveError`] when the message got no turn.
+    /// [`ReceiveError`] when the message was not answered.
     pub async fn say(&self, text: &str) -> Result<Vec<String>, ReceiveError> {
         let (_, collected) = self.send("u", text).await?;
         Ok(collected.texts())
     }
 
-    /// Says something in a conversation: the report, and every piece that the channel was given.
+    /// Sends a message in a conversation and returns the report, and every event that the channel was sent.
     ///
     /// # Errors
-    /// [`ReceiveError`] when the message got no turn.
-    pub async fn send(&self, conversation: &str, text: &str) -> Result<(TurnReport, Collected), ReceiveError> {
+    /// [`ReceiveError`] when the message was not answered.
+    pub async fn send(&self, conversation: &str, text: &str) -> Result<(TurnReport, CollectedReplies), ReceiveError> {
         let sink = CollectingSink::streaming();
         let collected = sink.collected();
         let report = self.assistant.receive(IncomingMessage::text(conversation, text, CHANNEL), Box::new(sink)).await?;
         Ok((report, collected))
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&self, time: Duration) {
         self.clock.advance(time);
     }

@@ -1,14 +1,14 @@
-//! The test kit, for our tests and yours: an assistant in which nothing is left to chance, time by hand, and a channel that keeps what
-//! it is given.
+//! The test kit, for this repository and for users: a deterministic assistant, a manual clock, a scripted model and a sink that records
+//! replies.
 //!
-//! Entry: [`TestAssistant`]. This module may see every other one, and no other sees it.
+//! Entry: [`TestAssistant`]. This module may import every other module; none imports it.
 
 mod assistant;
 mod sink;
 
 pub use self::{
     assistant::{CHANNEL, TestAssistant},
-    sink::{Collected, CollectingSink},
+    sink::{CollectedReplies, CollectingSink},
 };
 pub use segue_base::manual_clock::ManualClock;
 

@@ -1,4 +1,4 @@
-//! A channel that keeps what it is given.
+//! A sink that records what it is sent.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,59 +9,60 @@ use crate::{
     conversation::{BotKind, DeliveryError, Receipt, ReplyEvent, ReplySink},
 };
 
-/// What a [`CollectingSink`] was given. Clones see the same.
+/// The events that a [`CollectingSink`] was sent. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Collected(Arc<Mutex<Vec<ReplyEvent>>>);
+pub struct CollectedReplies(Arc<Mutex<Vec<ReplyEvent>>>);
 
-impl Collected {
-    /// All pieces, in order.
-    pub fn pieces(&self) -> Vec<ReplyEvent> {
+impl CollectedReplies {
+    /// All events, in order.
+    pub fn events(&self) -> Vec<ReplyEvent> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-    /// The texts of complete messages with their kinds, in order.
+    /// The texts of complete messages with their kinds, in order; empty for a message without a text.
     pub fn messages(&self) -> Vec<(String, BotKind)> {
-        let text = |piece: ReplyEvent| match piece {
+        let text = |event: ReplyEvent| match event {
             ReplyEvent::End { message, kind, .. } | ReplyEvent::Message { message, kind, .. } => {
                 Some((message.text.as_deref().unwrap_or_default().to_owned(), kind))
             }
             ReplyEvent::Start { .. } | ReplyEvent::Delta { .. } | ReplyEvent::Activity { .. } => None,
         };
-        self.pieces().into_iter().filter_map(text).collect()
+        self.events().into_iter().filter_map(text).collect()
     }
-    /// The texts alone.
+    /// The texts of complete messages, in order.
     pub fn texts(&self) -> Vec<String> {
         self.messages().into_iter().map(|(text, _)| text).collect()
     }
 }
 
-/// Keeps what it is given; [`CollectingSink::collected`] shows it, also after the sink went into a turn.
+/// A sink that records every event and counts it as delivered. [`CollectingSink::collected`] gives access to the events, also after
+/// the sink was moved into a turn.
 #[derive(Clone, Debug, Default)]
 pub struct CollectingSink {
-    streams: bool,
-    collected: Collected,
+    wants_deltas: bool,
+    collected: CollectedReplies,
 }
 
 impl CollectingSink {
-    /// One that is given whole messages, after they are stored.
-    pub fn whole() -> Self {
+    /// A sink that is sent complete messages only, after they are stored.
+    pub fn without_streaming() -> Self {
         Self::default()
     }
-    /// One that is given pieces as they come.
+    /// A sink that is sent deltas while a message is generated.
     pub fn streaming() -> Self {
-        Self { streams: true, ..Self::default() }
+        Self { wants_deltas: true, ..Self::default() }
     }
-    /// What it was given, now and later.
-    pub fn collected(&self) -> Collected {
+    /// The recorded events, including later ones.
+    pub fn collected(&self) -> CollectedReplies {
         self.collected.clone()
     }
 }
 
 impl ReplySink for CollectingSink {
-    fn streams(&self) -> bool {
-        self.streams
+    fn wants_deltas(&self) -> bool {
+        self.wants_deltas
     }
-    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        self.collected.0.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
+    fn send<'a>(&'a mut self, event: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        self.collected.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
     }
 }

@@ -7,7 +7,7 @@ use segue::{
     actions::{self, ActionEnvironment, Health},
     clock::SystemClock,
     http::HttpClients,
-    project::{ActionEndpointDef, Places, Project, TrackerEvents},
+    project::{ActionEndpointDef, LoadOptions, Project, TrackerEvents},
 };
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
@@ -38,7 +38,7 @@ struct Ground {
 }
 
 fn project(folder: &Path, change: impl FnOnce(&mut ActionEndpointDef)) -> Project {
-    let mut loaded = segue::project::load(folder, &Places::default()).unwrap();
+    let mut loaded = segue::project::load(folder, &LoadOptions::default()).unwrap();
     let endpoint = loaded.project.as_mut().unwrap().endpoints.action_endpoint.as_mut().unwrap();
     change(endpoint);
     loaded.project.unwrap()

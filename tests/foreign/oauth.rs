@@ -205,7 +205,7 @@ async fn the_token_of_a_conversation_runs_out_between_two_turns_and_nobody_notic
     assert!(page.contains("You are logged in"), "{page}");
     login.line_with("logged in at far (tools:read)");
 
-    let places = segue::project::Places { data: vec!["flows.yml".into()], ..Default::default() };
+    let places = segue::project::LoadOptions { data: vec!["flows.yml".into()], ..Default::default() };
     let loaded = segue::project::load(folder.path(), &places).unwrap();
     assert!(
         loaded.findings.iter().all(|finding| finding.severity != segue::project::Severity::Error),

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use segue::{
     Assistant, AssistantBuilder, DiscardReplies, IncomingMessage, TurnReport,
-    project::{Places, Severity, TrackerEvents},
+    project::{LoadOptions, Severity, TrackerEvents},
 };
 use serde_json::{Value as Json, json};
 
@@ -13,7 +13,7 @@ use crate::action_server::{ActionServer, sets};
 /// The clerk with this action server.
 fn clerk(actions: &ActionServer, change: impl FnOnce(&mut segue::project::ActionEndpointDef)) -> Assistant {
     let root = crate::project("clerk");
-    let mut loaded = segue::project::load(Path::new(&root), &Places::default()).unwrap();
+    let mut loaded = segue::project::load(Path::new(&root), &LoadOptions::default()).unwrap();
     assert!(loaded.findings.iter().all(|finding| finding.severity == Severity::Note), "{:?}", loaded.findings);
     let endpoint = loaded.project.as_mut().unwrap().endpoints.action_endpoint.as_mut().unwrap();
     endpoint.url = Some(format!("http://{}/webhook", actions.address));

@@ -11,7 +11,7 @@ use segue::{
     conversation::{BotKind, ReplyEvent},
     http::HttpClients,
     llm::scripted::ScriptedLlm,
-    project::{McpTransport, Places},
+    project::{LoadOptions, McpTransport},
     runtime::{Assistant, AssistantBuilder, IncomingMessage},
     testing::CollectingSink,
     tools::mcp::{McpEnvironment, McpServer},
@@ -103,7 +103,7 @@ fn files() -> Vec<(String, File)> {
 }
 
 fn assistant(weather: Weather, now: &str, bookings: &Path) -> Assistant {
-    let mut loaded = segue::project::check(Path::new(ROOT), &Places::default()).unwrap();
+    let mut loaded = segue::project::check(Path::new(ROOT), &LoadOptions::default()).unwrap();
     assert!(loaded.findings.is_empty(), "{:?}", loaded.findings);
     let project = loaded.project.as_mut().unwrap();
     project.config.shortcuts = weather != Weather::NoShortcuts;
@@ -158,7 +158,7 @@ async fn say(place: &Place<'_>, text: &str) -> Shown {
     let report = place.assistant.receive(incoming, Box::new(sink)).await.unwrap();
     let lines = report.replies.iter().filter(|reply| reply.kind != BotKind::Filler);
     let said: Vec<&str> = lines.filter_map(|reply| reply.reply.text.as_deref()).collect();
-    Shown { said: said.join("\n"), pieces: collected.pieces() }
+    Shown { said: said.join("\n"), pieces: collected.events() }
 }
 
 async fn run(weather: Weather, place: &Place<'_>, case: &Case) -> Result<(), String> {

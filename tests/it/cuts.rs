@@ -39,13 +39,13 @@ const FILES: [(&str, &str); 4] = [
 struct Stoppable(CancellationToken);
 
 impl ReplySink for Stoppable {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         false
     }
     fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
     }
-    fn stop(&self) -> Option<CancellationToken> {
+    fn cancellation(&self) -> Option<CancellationToken> {
         Some(self.0.clone())
     }
 }

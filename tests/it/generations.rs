@@ -8,7 +8,7 @@ use segue::{
     conversation::{ActionOutcome, Conversation},
     effect::EffectClass,
     llm::scripted::ScriptedLlm,
-    project::{Places, Project, SCHEMAS, Severity, Support},
+    project::{LoadOptions, Project, SCHEMAS, Severity, Support},
     runtime::{Action, AssistantBuilder},
     testing::TestAssistant,
     tools::{Tool, ToolInfo, ToolOutcome, ToolOutput, Toolbox},
@@ -31,8 +31,8 @@ fn folder(generation: &str) -> String {
 }
 
 fn loaded(generation: &str) -> Project {
-    let read = segue::project::load(Path::new(&folder(generation)), &Places::default()).unwrap();
-    let mut texts = read.texts;
+    let read = segue::project::load(Path::new(&folder(generation)), &LoadOptions::default()).unwrap();
+    let mut texts = read.sources;
     texts.environment.insert("LIBRARY_SECRET".into(), "s".into());
     let loaded = Project::load(&texts);
     // An author is told of Python that is not run, of parts of the older engine, and of what looks like a slip; nothing of

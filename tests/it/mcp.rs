@@ -85,7 +85,7 @@ fn project_with(entry: &str, agent: &str) -> Project {
         ("endpoints.yml", &endpoints),
         ("sub_agents/clerk/config.yml", &clerk),
     ];
-    let mut sources = segue::project::from_texts(files).texts;
+    let mut sources = segue::project::from_texts(files).sources;
     sources.environment.insert("FAR_SECRET".into(), "s3cret".into());
     let loaded = Project::load(&sources);
     loaded.project.unwrap_or_else(|| panic!("{:?}", loaded.findings))

@@ -45,7 +45,7 @@ fn assistant(store: Arc<dyn Store>) -> Assistant {
 struct Answers(Receipt, Arc<Mutex<Vec<String>>>);
 
 impl ReplySink for Answers {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         true
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
@@ -87,7 +87,7 @@ async fn what_is_said_in_a_turn_that_is_finished_after_a_crash_waits_for_its_cha
     let assistant = assistant(store);
     assert_eq!(assistant.recover().await.unwrap(), 1);
     assert_eq!(assistant.store().pending_replies(&"u".into()).await.unwrap().len(), 1, "nobody was there to take it");
-    let mut sink = CollectingSink::whole();
+    let mut sink = CollectingSink::without_streaming();
     assert_eq!(assistant.deliver_pending(&"u".into(), &mut sink).await.unwrap(), 1);
     assert_eq!(sink.collected().texts(), ["Hi."]);
     assert_eq!(assistant.deliver_pending(&"u".into(), &mut sink).await.unwrap(), 0);
@@ -101,10 +101,10 @@ struct Carries {
 }
 
 impl ReplySink for Carries {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         false
     }
-    fn takes_earlier(&self) -> bool {
+    fn accepts_earlier_replies(&self) -> bool {
         true
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
@@ -178,7 +178,7 @@ async fn what_waits_is_kept_where_the_channel_breaks_or_takes_no_earlier_replies
     remind(&assistant).await;
     hello(&assistant, &Carries { breaks: true, ..Carries::default() }).await;
     assert_eq!(waiting(&assistant).await, 2, "its own reply waits too");
-    let plain = CollectingSink::whole();
+    let plain = CollectingSink::without_streaming();
     let collected = plain.collected();
     assistant.receive(IncomingMessage::text("u", "hello", "test"), Box::new(plain)).await.unwrap();
     assert_eq!((collected.texts(), waiting(&assistant).await), (vec!["Hi.".to_owned()], 2));
@@ -209,7 +209,10 @@ async fn replies_that_nobody_asks_for_are_given_up() {
 async fn a_channel_that_reaches_its_users_is_given_what_waits_at_once() {
     let (assistant, clock) = reminding();
     let sink = Carries::default();
-    assistant.receive(IncomingMessage::text("u", "hello", "push"), Box::new(CollectingSink::whole())).await.unwrap();
+    assistant
+        .receive(IncomingMessage::text("u", "hello", "push"), Box::new(CollectingSink::without_streaming()))
+        .await
+        .unwrap();
     let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let reach = |_: &segue::ids::ConversationId, channel: &str| -> Option<Box<dyn ReplySink>> {
         // The channel of a trigger is none that anybody reads.

@@ -181,7 +181,7 @@ async fn more_reminders_than_there_are_places_are_left_out() {
 struct Keeps(tokio::sync::mpsc::UnboundedSender<String>);
 
 impl ReplySink for Keeps {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         false
     }
     fn send<'a>(

@@ -20,7 +20,7 @@ use segue::{
         AcceptOutcome, InboxMessage, JournalRecord, StoredConversation, StoredReply, StoredTurn, TurnCommit,
         TurnNumber, UnfinishedTurn, Version,
     },
-    testing::{Collected, CollectingSink, ManualClock, ScriptedCall, ScriptedLlm, StrictLlm},
+    testing::{CollectedReplies, CollectingSink, ManualClock, ScriptedCall, ScriptedLlm, StrictLlm},
 };
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
@@ -213,7 +213,7 @@ impl Process {
         let builder = builder.store(store.clone()).clock(Arc::new(clock.clone())).seeds(|| 7).source(boats.source());
         Self { assistant: builder.model(model.clone()).build().unwrap(), model, boats }
     }
-    async fn say(&self, text: &str, id: &str) -> Result<(TurnReport, Collected), segue::ReceiveError> {
+    async fn say(&self, text: &str, id: &str) -> Result<(TurnReport, CollectedReplies), segue::ReceiveError> {
         let sink = CollectingSink::streaming();
         let collected = sink.collected();
         let mut incoming = IncomingMessage::text("u", text, "test");
@@ -285,7 +285,7 @@ async fn an_outcome_that_could_not_be_stored_is_known_to_the_next_try() {
     assert_eq!(texts(&report), ["I am booking it.", "It is booked."]);
     assert_eq!(seen.texts(), ["I am booking it.", "It is booked."]);
     assert_eq!((process.boats.booked(), process.model.requests().len()), (1, 3), "nothing is asked twice");
-    let starts = seen.pieces().iter().filter(|piece| matches!(piece, ReplyEvent::Start { .. })).count();
+    let starts = seen.events().iter().filter(|piece| matches!(piece, ReplyEvent::Start { .. })).count();
     assert_eq!(starts, 2, "what the client has is not streamed again");
     let events = serde_json::to_string(&store.turns(&"u".into()).await.unwrap()[0].events).unwrap();
     assert!(!events.contains("reply_interrupted"), "nothing was interrupted");
@@ -326,7 +326,7 @@ async fn nothing_is_shown_of_a_reply_that_could_not_be_announced() {
         ReplyEvent::Start { id, .. } | ReplyEvent::Delta { id, .. } | ReplyEvent::End { id, .. } => *id == first,
         _ => false,
     };
-    assert!(!seen.pieces().iter().any(of_it), "{:?}", seen.pieces());
+    assert!(!seen.events().iter().any(of_it), "{:?}", seen.events());
     assert!(seen.texts().contains(&"I am booking it.".to_owned()), "it comes when it is stored");
 }
 

@@ -6,7 +6,8 @@ use std::{
 };
 
 use segue::project::{
-    Finding, MapSchema, Places, ProjectFile, SourceFile, UnknownKeys, ValueType, json_schema, key, test_cases::TestFile,
+    Finding, LoadOptions, MapSchema, ProjectFile, SourceFile, UnknownKeys, ValueType, json_schema, key,
+    test_cases::TestFile,
 };
 use serde_json::Value as Json;
 
@@ -43,8 +44,8 @@ fn is_about(findings: &[Finding], file: &SourceFile) -> bool {
 fn every_file_that_loads_without_a_finding_is_valid() {
     let (mut checked, mut wrong) = (0, Vec::new());
     for folder in projects() {
-        let loaded = segue::project::load(&folder, &Places::default()).unwrap();
-        let texts = &loaded.texts;
+        let loaded = segue::project::load(&folder, &LoadOptions::default()).unwrap();
+        let texts = &loaded.sources;
         let single = |file: &Option<SourceFile>, kind| file.clone().map(|file| (kind, file));
         let mut files: Vec<(ProjectFile, SourceFile)> = [
             single(&texts.config, ProjectFile::Config),
@@ -145,7 +146,7 @@ fn a_channel_from_outside_hands_its_schema_to_the_loader() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("config.yml"), "").unwrap();
         fs::write(folder.path().join("credentials.yml"), format!("pigeon: {settings}\n")).unwrap();
-        segue::project::load(folder.path(), &Places { channels: vec![&PIGEON], ..Places::default() }).unwrap()
+        segue::project::load(folder.path(), &LoadOptions { channels: vec![&PIGEON], ..LoadOptions::default() }).unwrap()
     };
     let loaded = load("{loft: 7, speed: 80, allowed_hosts: [loft.example]}");
     assert!(loaded.findings.is_empty(), "{:?}", loaded.findings);

@@ -58,7 +58,7 @@ fn project() -> Arc<Project> {
             "mcp_servers: [{name: far, type: stdio, command: far}, {name: near, type: stdio, command: near}]",
         ),
     ];
-    let loaded = Project::load(&segue::project::from_texts(files).texts);
+    let loaded = Project::load(&segue::project::from_texts(files).sources);
     Arc::new(loaded.project.unwrap_or_else(|| panic!("{:?}", loaded.findings)))
 }
 

@@ -18,7 +18,7 @@ use segue::{
     clock::{Clock, Deadline, SystemClock, Timestamp},
     http::HttpClients,
     llm::Llm,
-    project::{McpTransport, Places},
+    project::{LoadOptions, McpTransport},
     runtime::{Assistant, AssistantBuilder, IncomingMessage},
     testing::CollectingSink,
     tools::mcp::{McpEnvironment, McpServer},
@@ -70,7 +70,7 @@ fn cassette(name: &str) -> PathBuf {
 }
 
 fn assistant(file: &File, folder: &Path, model: Arc<dyn Llm>) -> Assistant {
-    let mut loaded = segue::project::load(Path::new(ROOT), &Places::default()).unwrap();
+    let mut loaded = segue::project::load(Path::new(ROOT), &LoadOptions::default()).unwrap();
     assert!(loaded.findings.is_empty(), "{:?}", loaded.findings);
     let project = loaded.project.as_mut().unwrap();
     let server = project.endpoints.mcp_servers.get_mut("ferries").unwrap();

@@ -94,7 +94,7 @@ struct RecordingSink {
 }
 
 impl ReplySink for RecordingSink {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         true
     }
     fn send<'a>(

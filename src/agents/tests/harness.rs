@@ -134,7 +134,7 @@ pub(super) struct RecordingSink {
 }
 
 impl ReplySink for RecordingSink {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         !self.whole
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

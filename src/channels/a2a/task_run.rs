@@ -189,7 +189,7 @@ pub(super) struct TaskSink {
 }
 
 impl ReplySink for TaskSink {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         true
     }
     fn send<'a>(&'a mut self, event: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

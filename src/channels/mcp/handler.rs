@@ -1,4 +1,4 @@
-//! The methods of the protocol: what there is, in pages, and what is done with it.
+//! The methods of MCP: lists, in pages, and requests for one tool, prompt or resource.
 
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -15,15 +15,15 @@ use rmcp::{
 use segue_engine::{ids::ConversationId, project::McpResourceDef};
 
 use super::{
-    authored::{self, Values},
+    custom_content::{self, TextValues},
+    notifications::{SetLogLevel, requested_level, with_logging},
     session::Session,
+    texts::text,
     transcript,
-    watch::{SetLevel, with_logging},
-    words::say,
 };
 use crate::limits;
 
-const PLAIN: &str = "text/plain";
+const TEXT_PLAIN: &str = "text/plain";
 
 impl ServerHandler for Session {
     fn get_info(&self) -> ServerConfig {
@@ -36,7 +36,7 @@ impl ServerHandler for Session {
         self.config(with_logging(capabilities.build()))
     }
 
-    /// Without a session nobody is told of anything after an answer.
+    /// As [`Self::get_info`] without subscriptions: without a session nothing can be sent after the response.
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
         let versions = self.supported_protocol_versions().into_owned();
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_prompts();
@@ -44,8 +44,8 @@ impl ServerHandler for Session {
         Ok(DiscoverResult::from_server_info(versions, config))
     }
 
-    async fn set_level(&self, request: SetLevel, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        self.heed(&request);
+    async fn set_level(&self, request: SetLogLevel, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        self.set_log_level(requested_level(&request));
         Ok(())
     }
 
@@ -54,7 +54,7 @@ impl ServerHandler for Session {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.watch(&request.uri, &context)
+        self.subscribe_to(&request.uri, &context)
     }
 
     async fn unsubscribe(
@@ -62,7 +62,7 @@ impl ServerHandler for Session {
         request: UnsubscribeRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.shared.watchers.forget(self.scope, Some(&request.uri));
+        self.shared.subscriptions.remove(self.id, Some(&request.uri));
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl ServerHandler for Session {
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         let all = self.prompts();
-        let (prompts, next) = paged(&all, page)?;
+        let (prompts, next) = page_of(&all, page)?;
         let mut list = ListPromptsResult::with_all_items(prompts.to_vec());
         list.next_cursor = next;
         Ok(list)
@@ -91,7 +91,7 @@ impl ServerHandler for Session {
         request: CompleteRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        Ok(CompleteResult::new(self.completed(&request.r#ref, &request.argument)))
+        Ok(CompleteResult::new(self.completions(&request.r#ref, &request.argument)))
     }
 
     async fn list_tools(
@@ -99,14 +99,14 @@ impl ServerHandler for Session {
         page: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let (tools, next) = paged(&self.shared.offers.tools, page)?;
+        let (tools, next) = page_of(&self.shared.tools.list, page)?;
         let mut list = ListToolsResult::with_all_items(tools.to_vec());
         list.next_cursor = next;
         Ok(list)
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.shared.offers.tools.iter().find(|tool| tool.name == name).cloned()
+        self.shared.tools.list.iter().find(|tool| tool.name == name).cloned()
     }
 
     async fn call_tool(
@@ -122,20 +122,20 @@ impl ServerHandler for Session {
         page: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let fixed = self.shared.settings.resources.iter().filter(|one| !authored::is_template(one));
-        let fixed = fixed.map(|one| {
-            let resource = Resource::new(&*one.uri, one.name.as_deref().unwrap_or(&one.uri));
-            let resource = one.description.iter().fold(resource, |told, about| told.with_description(about));
-            one.mime_type.iter().fold(resource, |told, kind| told.with_mime_type(kind))
+        let custom = self.shared.settings.resources.iter().filter(|def| !custom_content::is_template(def));
+        let custom = custom.map(|def| {
+            let resource = Resource::new(&*def.uri, def.name.as_deref().unwrap_or(&def.uri));
+            let resource = def.description.iter().fold(resource, |resource, text| resource.with_description(text));
+            def.mime_type.iter().fold(resource, |resource, mime_type| resource.with_mime_type(mime_type))
         });
         let transcript = |id: &ConversationId| {
-            Resource::new(transcript::address(id), id.as_str())
+            Resource::new(transcript::uri(id), id.as_str())
                 .with_title("Transcript")
-                .with_description("What was said in this talk so far.")
-                .with_mime_type(PLAIN)
+                .with_description("The messages of this conversation.")
+                .with_mime_type(TEXT_PLAIN)
         };
-        let all: Vec<Resource> = fixed.chain(self.began().iter().map(transcript)).collect();
-        let (resources, next) = paged(&all, page)?;
+        let all: Vec<Resource> = custom.chain(self.own_conversations().iter().map(transcript)).collect();
+        let (resources, next) = page_of(&all, page)?;
         let mut list = ListResourcesResult::with_all_items(resources.to_vec());
         list.next_cursor = next;
         Ok(list)
@@ -146,16 +146,16 @@ impl ServerHandler for Session {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let template = ResourceTemplate::new(transcript::TEMPLATE, "transcript")
-            .with_description("What was said in a talk that this session began.")
-            .with_mime_type(PLAIN);
-        let authored = self.shared.settings.resources.iter().filter(|one| authored::is_template(one));
-        let authored = authored.map(|one| {
-            let template = ResourceTemplate::new(&*one.uri, one.name.as_deref().unwrap_or(&one.uri));
-            let template = one.description.iter().fold(template, |told, about| told.with_description(about));
-            one.mime_type.iter().fold(template, |told, kind| told.with_mime_type(kind))
+        let template = ResourceTemplate::new(transcript::URI_TEMPLATE, "transcript")
+            .with_description("The messages of a conversation that this session started.")
+            .with_mime_type(TEXT_PLAIN);
+        let custom = self.shared.settings.resources.iter().filter(|def| custom_content::is_template(def));
+        let custom = custom.map(|def| {
+            let template = ResourceTemplate::new(&*def.uri, def.name.as_deref().unwrap_or(&def.uri));
+            let template = def.description.iter().fold(template, |template, text| template.with_description(text));
+            def.mime_type.iter().fold(template, |template, mime_type| template.with_mime_type(mime_type))
         });
-        Ok(ListResourceTemplatesResult::with_all_items([template].into_iter().chain(authored).collect()))
+        Ok(ListResourceTemplatesResult::with_all_items([template].into_iter().chain(custom).collect()))
     }
 
     async fn read_resource(
@@ -163,18 +163,19 @@ impl ServerHandler for Session {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        if let Some((one, values)) = self.authored_at(&request.uri) {
-            let contents = authored::contents(self.shared.assistant.project(), one, &request.uri, &values);
+        if let Some((def, values)) = self.custom_resource(&request.uri) {
+            let project = self.shared.assistant.project();
+            let contents = custom_content::resource_contents(project, def, &request.uri, &values);
             return Ok(ReadResourceResult::new(contents).into());
         }
-        // Whether a talk of somebody else is there is not told either.
-        let mine = transcript::talk(&request.uri).filter(|id| self.began().contains(id));
-        let Some(id) = mine else { return Err(no_resource(&request.uri)) };
-        let text = transcript::written(&self.shared.assistant, &id).await.map_err(|error| {
+        // The error is the same whether a conversation of another session exists or not.
+        let own = transcript::conversation_of(&request.uri).filter(|id| self.own_conversations().contains(id));
+        let Some(id) = own else { return Err(resource_not_found(&request.uri)) };
+        let text = transcript::text(&self.shared.assistant, &id).await.map_err(|error| {
             tracing::error!(channel = super::NAME, code = error.code(), "{error}");
-            ErrorData::internal_error("the transcript cannot be read now", None)
+            ErrorData::internal_error("the transcript cannot be read at present", None)
         })?;
-        let contents = ResourceContents::text(text, request.uri).with_mime_type(PLAIN);
+        let contents = ResourceContents::text(text, request.uri).with_mime_type(TEXT_PLAIN);
         Ok(ReadResourceResult::new(vec![contents]).into())
     }
 }
@@ -184,41 +185,40 @@ impl Session {
         let name = &*self.shared.assistant.project().config.assistant_id;
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("segue", env!("CARGO_PKG_VERSION")).with_title(name))
-            .with_instructions(say("instructions", &[("name", name)]))
+            .with_instructions(text("instructions", &[("name", name)]))
     }
 
-    fn authored_at(&self, address: &str) -> Option<(&McpResourceDef, Values)> {
+    /// The resource of the project with this URI, and the values in it.
+    fn custom_resource(&self, uri: &str) -> Option<(&McpResourceDef, TextValues)> {
         let mut all = self.shared.settings.resources.iter();
-        all.find_map(|one| Some((one, authored::matched(one, address)?)))
+        all.find_map(|def| Some((def, custom_content::match_uri(def, uri)?)))
     }
 
-    /// Whether this session may read what stands at an address.
-    pub(super) fn may_read(&self, address: &str) -> bool {
-        self.authored_at(address).is_some() || transcript::talk(address).is_some_and(|id| self.began().contains(&id))
+    /// Whether this session may read the resource of a URI.
+    pub(super) fn may_read(&self, uri: &str) -> bool {
+        self.custom_resource(uri).is_some()
+            || transcript::conversation_of(uri).is_some_and(|id| self.own_conversations().contains(&id))
     }
 }
 
-/// There is nothing at this address for this session.
-pub(super) fn no_resource(address: &str) -> ErrorData {
-    ErrorData::resource_not_found(
-        "there is no such resource for this session",
-        Some(serde_json::json!({"uri": address})),
-    )
+/// The error for a URI that this session may not read, or that has no resource.
+pub(super) fn resource_not_found(uri: &str) -> ErrorData {
+    ErrorData::resource_not_found("there is no such resource for this session", Some(serde_json::json!({"uri": uri})))
 }
 
-/// One page of a list that does not change while it is read: the cursor is the place where the next begins.
-fn paged<T>(all: &[T], page: Option<PaginatedRequestParams>) -> Result<(&[T], Option<String>), ErrorData> {
+/// One page of a list, and the cursor of the next page: the index of its first item.
+fn page_of<T>(all: &[T], page: Option<PaginatedRequestParams>) -> Result<(&[T], Option<String>), ErrorData> {
     let cursor = page.and_then(|page| page.cursor);
-    let from = match &cursor {
+    let start = match &cursor {
         None => 0,
         Some(cursor) => cursor
             .parse::<usize>()
             .ok()
-            .filter(|from| *from < all.len())
-            .ok_or_else(|| ErrorData::invalid_params("this cursor is none of ours", None))?,
+            .filter(|start| *start < all.len())
+            .ok_or_else(|| ErrorData::invalid_params("this server did not issue this cursor", None))?,
     };
-    let to = all.len().min(from + limits::MCP_SERVED_PAGE);
-    Ok((all.get(from..to).unwrap_or_default(), (to < all.len()).then(|| to.to_string())))
+    let end = all.len().min(start.saturating_add(limits::MCP_SERVED_PAGE));
+    Ok((all.get(start..end).unwrap_or_default(), (end < all.len()).then(|| end.to_string())))
 }
 
 #[cfg(test)]
@@ -228,15 +228,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_follow_each_other_and_a_strange_cursor_is_refused() {
+    fn pagination_returns_all_items_and_refuses_an_unknown_cursor() {
         let all: Vec<usize> = (0..limits::MCP_SERVED_PAGE + 3).collect();
-        let (first, next) = paged(&all, None).unwrap();
+        let (first, next) = page_of(&all, None).unwrap();
         assert_eq!(first.len(), limits::MCP_SERVED_PAGE);
-        let (rest, none) = paged(&all, Some(PaginatedRequestParams::default().with_cursor(next))).unwrap();
+        let (rest, none) = page_of(&all, Some(PaginatedRequestParams::default().with_cursor(next))).unwrap();
         assert_eq!((rest.len(), none), (3, None));
-        for strange in ["x", "-1", "9999"] {
-            assert!(paged(&all, Some(PaginatedRequestParams::default().with_cursor(Some(strange.into())))).is_err());
+        for unknown in ["x", "-1", "9999"] {
+            assert!(page_of(&all, Some(PaginatedRequestParams::default().with_cursor(Some(unknown.into())))).is_err());
         }
-        assert!(paged(&[0_u8; 0], None).is_ok());
+        assert!(page_of(&[0_u8; 0], None).is_ok());
     }
 }

@@ -1,4 +1,5 @@
-//! Streamable HTTP: the proof of the caller, how many sessions there may be, and the way to the protocol's own server.
+//! The Streamable HTTP transport: authenticates callers, limits the number of sessions, and protects a session against other callers.
+//! rmcp's service does the rest.
 
 use std::{
     collections::HashMap,
@@ -22,17 +23,18 @@ use super::{
 };
 use crate::{clock::Clock, limits};
 
-/// What stands in front of the protocol's own server.
+/// Checks requests before rmcp's service handles them.
 struct HttpGateway {
     shared: Arc<McpServerState>,
     sessions: Arc<LocalSessionManager>,
     inner: StreamableHttpService<Session, LocalSessionManager>,
     owners: SessionOwners,
-    /// Held while a session begins: of many that come at once, no more begin than there is room for.
-    beginning: tokio::sync::Mutex<()>,
+    /// Held while a session is created, so that concurrent requests cannot exceed the limit.
+    creating: tokio::sync::Mutex<()>,
 }
 
-/// Who began which session: it is nobody else's, whatever its id is worth. Those who cannot be told apart count as one.
+/// The caller that created each session. Another caller cannot use the session, even with its id. Callers without an identity of their
+/// own count as one.
 #[derive(Default)]
 struct SessionOwners(Mutex<HashMap<Arc<str>, Caller>>);
 
@@ -42,35 +44,36 @@ impl SessionOwners {
     }
 }
 
-const SESSION: &str = "mcp-session-id";
+const SESSION_HEADER: &str = "mcp-session-id";
 
-/// The session that a request names, read as the protocol's own server reads it.
-pub(super) fn session(headers: &HeaderMap) -> Option<&str> {
-    headers.get(SESSION)?.to_str().ok()
+/// The session id of a request, read in the same way as rmcp reads it.
+pub(super) fn session_id(headers: &HeaderMap) -> Option<&str> {
+    headers.get(SESSION_HEADER)?.to_str().ok()
 }
 
 pub(super) fn service(shared: &Arc<McpServerState>) -> ChannelService {
-    let mut keeping = SessionConfig::default();
-    keeping.keep_alive = Some(limits::MCP_SERVED_IDLE);
+    let mut session_config = SessionConfig::default();
+    session_config.keep_alive = Some(limits::MCP_SERVED_IDLE);
     let mut sessions = LocalSessionManager::default();
-    sessions.session_config = keeping;
+    sessions.session_config = session_config;
     let sessions = Arc::new(sessions);
-    let makes = shared.clone();
-    let inner = StreamableHttpService::new(move || Ok(Session::new(makes.clone())), sessions.clone(), config(shared));
-    let gate = Arc::new(HttpGateway {
+    let state = shared.clone();
+    let new_session = move || Ok(Session::new(state.clone()));
+    let inner = StreamableHttpService::new(new_session, sessions.clone(), config(shared));
+    let gateway = Arc::new(HttpGateway {
         shared: shared.clone(),
         sessions,
         inner,
         owners: SessionOwners::default(),
-        beginning: tokio::sync::Mutex::default(),
+        creating: tokio::sync::Mutex::default(),
     });
     ChannelService::new(tower::service_fn(move |request| {
-        let gate = gate.clone();
-        async move { Ok::<_, Infallible>(gate.answer(request).await) }
+        let gateway = gateway.clone();
+        async move { Ok::<_, Infallible>(gateway.respond(request).await) }
     }))
 }
 
-/// `Host` and `Origin` were looked at before, by the server and for all channels.
+/// rmcp does not check `Host`: `src/server/requests.rs` checks `Host` and `Origin` for all channels.
 fn config(shared: &McpServerState) -> StreamableHttpServerConfig {
     StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
@@ -80,54 +83,57 @@ fn config(shared: &McpServerState) -> StreamableHttpServerConfig {
 }
 
 impl HttpGateway {
-    async fn answer(&self, mut request: Request<Bytes>) -> Response<Body> {
-        // Found out when the head was checked, where the server does that.
+    async fn respond(&self, mut request: Request<Bytes>) -> Response<Body> {
+        // `Channel::check` has stored the caller; a server that does not call it leaves this to the gateway.
         let caller = match request.extensions_mut().remove::<Caller>() {
             Some(caller) => caller,
             None => match caller(&self.shared.settings.auth, request.headers(), self.shared.assistant.clock()).await {
                 Ok(caller) => caller,
-                Err(refused) => return refused,
+                Err(response) => return response,
             },
         };
-        if let Some(session) = session(request.headers())
-            && !self.admits(session, &caller).await
+        if let Some(session) = session_id(request.headers())
+            && !self.may_use(session, &caller).await
         {
             return problem(StatusCode::NOT_FOUND, "there is no such session");
         }
-        // Kept for the answer: where there is no session, nothing else says whose a key is.
+        // Without a session, the session code separates the idempotency keys of callers by this.
         request.extensions_mut().insert(caller.clone());
-        if begins(&request) { self.begin(request, caller).await } else { self.pass(request).await }
+        if creates_session(&request) { self.create_session(request, caller).await } else { self.forward(request).await }
     }
 
-    /// Whether a caller may name a session. One that is not open is let through: the protocol's own server refuses it, or
-    /// overlooks it where the revision knows none.
-    async fn admits(&self, session: &str, caller: &Caller) -> bool {
+    /// Whether a caller may use a session. True for the id of a session that is not open: rmcp refuses it, or ignores it where the
+    /// revision has no sessions.
+    async fn may_use(&self, session: &str, caller: &Caller) -> bool {
         !self.sessions.sessions.read().await.contains_key(session) || self.owners.all().get(session) == Some(caller)
     }
 
-    async fn begin(&self, request: Request<Bytes>, caller: Caller) -> Response<Body> {
-        let _one = self.beginning.lock().await;
+    async fn create_session(&self, request: Request<Bytes>, caller: Caller) -> Response<Body> {
+        let _guard = self.creating.lock().await;
         if self.sessions.sessions.read().await.len() >= limits::MCP_SERVED_SESSIONS {
-            let mut answer = problem(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open");
-            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("60"));
-            return answer;
+            let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open");
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("60"));
+            return response;
         }
-        let answer = self.pass(request).await;
-        if let Some(session) = session(answer.headers()) {
+        let response = self.forward(request).await;
+        if let Some(session) = session_id(response.headers()) {
             let open = self.sessions.sessions.read().await;
             let mut owners = self.owners.all();
             owners.retain(|session, _| open.contains_key(session));
             owners.insert(session.into(), caller);
         }
-        answer
+        response
     }
 
-    async fn pass(&self, request: Request<Bytes>) -> Response<Body> {
+    async fn forward(&self, request: Request<Bytes>) -> Response<Body> {
         self.inner.handle(request.map(Body::from)).await.map(Body::new)
     }
 }
 
-/// Whose request it is, or the answer that refuses it.
+/// The authenticated caller of a request.
+///
+/// # Errors
+/// The response that refuses the request.
 pub(super) async fn caller(
     auth: &Authenticator,
     headers: &HeaderMap,
@@ -136,14 +142,14 @@ pub(super) async fn caller(
     auth.authenticate(headers, clock).await.map_err(|error| error.response("this server"))
 }
 
-/// Whether a request begins a session, read as the protocol's own server reads it: what both may read differently would be a way
-/// round the limit.
-fn begins(request: &Request<Bytes>) -> bool {
+/// Whether a request creates a session. It is parsed with rmcp's own types: a request that both read differently could bypass the
+/// limit.
+fn creates_session(request: &Request<Bytes>) -> bool {
     let initializes = |message: ClientJsonRpcMessage| match message {
         ClientJsonRpcMessage::Request(call) => matches!(call.request, ClientRequest::InitializeRequest(_)),
         _ => false,
     };
     request.method() == Method::POST
-        && session(request.headers()).is_none()
+        && session_id(request.headers()).is_none()
         && serde_json::from_slice(request.body()).is_ok_and(initializes)
 }

@@ -1,24 +1,24 @@
-//! The assistant as an MCP server, for hosts whose own model hands a conversation to it.
+//! The assistant as an MCP server: hosts send it messages and start its flows by tool calls.
 //!
-//! Entry: [`McpServerChannel`]; it serves one host on standard input and output, or many over HTTP. Never: a conversation that began
-//! on another channel is reached from here, nor the transcript of one that another session began.
+//! Entry: [`McpServerChannel`]; it serves one host on standard input and output, or many over Streamable HTTP. A call cannot reach a
+//! conversation of another channel, nor read the transcript of a conversation that another session started.
 
-mod answer;
-mod authored;
-mod exchange;
+mod call_result;
+mod custom_content;
 mod form;
 mod handler;
 mod http;
-mod lines;
-mod offers;
+mod notifications;
 mod prompts;
 mod question;
+mod request_state;
+mod served_tools;
 mod session;
 mod sink;
-mod state;
+mod stdio;
+mod texts;
+mod tool_call;
 mod transcript;
-mod watch;
-mod words;
 
 use std::{fmt, sync::Arc};
 
@@ -28,16 +28,16 @@ use segue_engine::project::{ChannelDef, ChannelSettings, McpPromptDef, McpResour
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::{offers::Offers, session::Session, watch::Watchers};
+use self::{notifications::Subscriptions, served_tools::ServedTools, session::Session};
 use super::{
     Authenticator, Body, Capabilities, Channel, ChannelService, Inbox, Markup, Routes, RunError,
     registry::{self, ChannelFactory, ChannelSource},
 };
 use crate::{clock::Clock, context::CallContext, limits, runtime::Assistant};
 
-/// The name of this channel in conversations, and of its entry in `credentials.yml`.
+/// The name of this channel in conversations, and its key in `credentials.yml`.
 pub const NAME: &str = "mcp";
-/// Where it is served over HTTP.
+/// Its path over HTTP.
 pub const PATH: &str = "/mcp";
 
 pub(super) const FACTORY: ChannelFactory = ChannelFactory {
@@ -56,30 +56,30 @@ fn open(source: &ChannelSource<'_>) -> Result<Arc<dyn Channel>, String> {
     Ok(Arc::new(McpServerChannel::new(settings)))
 }
 
-/// How the assistant is offered.
+/// The settings of the MCP server, by default without authentication, elicitation, prompts and resources.
 #[derive(Clone, Debug, Default)]
 pub struct McpServerSettings {
-    /// Whether questions for a slot are put to the person behind a host that can do so, in place of ending the call.
+    /// Whether the user is asked for slots by elicitation, if the host supports it. Otherwise the call ends with the question.
     pub elicits: bool,
-    /// Prompts of the author.
+    /// Prompts of the project.
     prompts: Vec<McpPromptDef>,
-    /// Resources of the author.
+    /// Resources of the project.
     resources: Vec<McpResourceDef>,
-    /// HTTP: what callers must show.
+    /// HTTP: the authentication of callers.
     pub auth: Authenticator,
-    /// Whether messages such as `/SetSlots(…)` count as words.
+    /// Whether structured messages such as `/SetSlots(…)` are read as plain text.
     pub refuses_payloads: bool,
 }
 
 impl McpServerSettings {
-    /// Those of `credentials.yml`.
+    /// The settings of an entry in `credentials.yml`.
     ///
     /// # Errors
-    /// What is wrong with a setting, and the fix.
+    /// Which setting is wrong, and the fix.
     pub fn new(channel: &ChannelDef, project: &Project) -> Result<Self, String> {
         let ChannelSettings::Mcp(settings) = &channel.settings else { return Ok(Self::default()) };
         channel.check_spelling()?;
-        authored::check(project, &settings.prompts, &settings.resources)?;
+        custom_content::check(project, &settings.prompts, &settings.resources)?;
         Ok(Self {
             elicits: settings.elicitation,
             prompts: settings.prompts.clone(),
@@ -98,30 +98,30 @@ pub struct McpServerChannel {
     is_stdio: bool,
 }
 
-/// What all sessions share.
+/// The state that all sessions share.
 struct McpServerState {
     assistant: Assistant,
-    offers: Offers,
+    tools: ServedTools,
     settings: McpServerSettings,
-    watchers: Watchers,
-    /// Calls of all sessions that are under way.
+    subscriptions: Subscriptions,
+    /// Permits for the active calls of all sessions.
     calls: Arc<Semaphore>,
-    /// Ends every session.
+    /// Cancelled to end every session.
     closed: CancellationToken,
 }
 
-/// Calls that may be under way at once; as many as turns.
-const CALLS: u32 = limits::TURNS_IN_FLIGHT as u32;
+/// Active calls at once; as many as turns.
+const MAX_CALLS: u32 = limits::TURNS_IN_FLIGHT as u32;
 
 impl McpServerChannel {
-    /// Over HTTP, for many hosts.
+    /// A server over HTTP, for many hosts.
     pub fn new(settings: McpServerSettings) -> Self {
         let calls = Arc::new(Semaphore::new(limits::TURNS_IN_FLIGHT));
         Self { settings, calls, closed: CancellationToken::new(), is_stdio: false }
     }
 
-    /// On standard input and output in place of HTTP, for the one host that started the process. It runs until the host hangs up; turns
-    /// under way then go on until the assistant is closed.
+    /// The server on standard input and output in place of HTTP, for the one host that started the process. It runs until the host
+    /// closes the connection; turns that are running then continue until the assistant is closed.
     #[must_use]
     pub fn over_stdio(mut self) -> Self {
         self.is_stdio = true;
@@ -131,18 +131,19 @@ impl McpServerChannel {
     fn state(&self, assistant: &Assistant) -> Arc<McpServerState> {
         Arc::new(McpServerState {
             assistant: assistant.clone(),
-            offers: Offers::of(assistant.project()),
+            tools: ServedTools::new(assistant.project()),
             settings: self.settings.clone(),
-            watchers: Watchers::default(),
+            subscriptions: Subscriptions::default(),
             calls: self.calls.clone(),
             closed: self.closed.clone(),
         })
     }
 
-    /// Lets calls under way end within [`limits::DRAIN_TIMEOUT`], then ends every session: a server would wait for every host that listens.
+    /// Waits for active calls, at most [`limits::DRAIN_TIMEOUT`], then ends every session. Otherwise the server would wait for every host
+    /// that has an event stream open.
     async fn close(&self, clock: &Arc<dyn Clock>) {
         let cx = CallContext::new(clock.clone(), limits::DRAIN_TIMEOUT);
-        let _ = cx.wait(self.calls.acquire_many(CALLS)).await;
+        let _ = cx.wait(self.calls.acquire_many(MAX_CALLS)).await;
         self.closed.cancel();
     }
 }
@@ -187,19 +188,22 @@ impl Channel for McpServerChannel {
 }
 
 impl McpServerState {
-    /// Serves one host on pipes until it hangs up, or `stop` is cancelled.
+    /// Serves one host on two pipes until it closes them or `stop` is cancelled.
+    ///
+    /// # Errors
+    /// The handshake failed, or a task of the server panicked.
     async fn serve<R, W>(self: &Arc<Self>, (read, write): (R, W), stop: CancellationToken) -> Result<(), String>
     where
         R: tokio::io::AsyncRead + Send + Unpin + 'static,
         W: tokio::io::AsyncWrite + Send + Unpin + 'static,
     {
-        let begun = Box::pin(Session::new(self.clone()).serve(lines::transport(read, write)));
+        let handshake = Box::pin(Session::new(self.clone()).serve(stdio::transport(read, write)));
         let running = tokio::select! {
-            begun = begun => begun.map_err(|error| format!("the MCP handshake failed: {error}"))?,
+            result = handshake => result.map_err(|error| format!("the MCP handshake failed: {error}"))?,
             () = stop.cancelled() => return Ok(()),
         };
         tokio::select! {
-            ended = running.waiting() => ended.map(drop).map_err(|error| format!("the MCP server ended badly: {error}")),
+            result = running.waiting() => result.map(drop).map_err(|error| format!("the MCP server failed: {error}")),
             () = stop.cancelled() => Ok(()),
         }
     }

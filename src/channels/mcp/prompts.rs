@@ -1,5 +1,5 @@
-//! Prompts, which a person picks in the host: one for each flow, as an errand for the host's model, and those of the author. And
-//! the values that a host may suggest while somebody writes an argument.
+//! MCP prompts: one for each flow, which asks the host's model to run it, and those of the project. Also completion: suggested
+//! values for the arguments of prompts, and for the id in the URI of a transcript.
 
 use rmcp::{
     ErrorData, RoleServer,
@@ -14,47 +14,50 @@ use segue_engine::project::{McpArgumentDef, McpPromptDef};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    answer::blocks,
-    authored::{self, Values},
-    form::{self, Filled},
-    session::{Session, is_newer},
+    call_result::content_blocks,
+    custom_content::{self, TextValues},
+    form::{self, FormResponse},
+    session::{Session, is_sessionless_revision},
+    texts::text,
     transcript,
-    words::say,
 };
 use crate::limits;
 
-/// The key of the question for arguments that are missing.
+/// The key of the input request for missing arguments.
 const ARGUMENTS: &str = "arguments";
 
 impl Session {
-    /// All prompts: those of the author, then the flows that have no namesake among them.
+    /// All prompts: those of the project, then one for each flow, except where a prompt of the project has its name.
     pub(super) fn prompts(&self) -> Vec<Prompt> {
-        let authored = &self.shared.settings.prompts;
-        let of_author = authored
+        let custom = &self.shared.settings.prompts;
+        let custom_prompts = custom
             .iter()
-            .map(|one| Prompt::new(&*one.name, one.description.as_deref(), Some(authored::arguments(one))));
-        let flows = self.shared.offers.tools.iter().skip(1);
-        let of_flows = flows.filter(|tool| !authored.iter().any(|one| one.name == tool.name)).map(|tool| {
-            let told = |(name, schema): (&String, &Json)| {
-                let told = PromptArgument::new(name).with_required(false);
-                let about = schema.get("description").and_then(Json::as_str);
-                about.into_iter().fold(told, |told, about| told.with_description(about))
+            .map(|def| Prompt::new(&*def.name, def.description.as_deref(), Some(custom_content::arguments(def))));
+        let flows = self.shared.tools.flow_tools().filter(|tool| !custom.iter().any(|def| def.name == tool.name));
+        let flow_prompts = flows.map(|tool| {
+            let argument = |(name, schema): (&String, &Json)| {
+                let argument = PromptArgument::new(name).with_required(false);
+                let description = schema.get("description").and_then(Json::as_str);
+                description.into_iter().fold(argument, |argument, text| argument.with_description(text))
             };
-            let prompt =
-                Prompt::new(&*tool.name, tool.description.as_deref(), Some(self.slots(tool).map(told).collect()));
+            let arguments = self.slot_arguments(tool).map(argument).collect();
+            let prompt = Prompt::new(&*tool.name, tool.description.as_deref(), Some(arguments));
             tool.title.iter().fold(prompt, |prompt, title| prompt.with_title(title))
         });
-        of_author.chain(of_flows).collect()
+        custom_prompts.chain(flow_prompts).collect()
     }
 
     /// The arguments of a flow's tool that are slots, with their schemas.
-    fn slots<'a>(&'a self, tool: &'a Tool) -> impl Iterator<Item = (&'a String, &'a Json)> {
-        let offered = self.shared.offers.get(&tool.name);
+    fn slot_arguments<'a>(&'a self, tool: &'a Tool) -> impl Iterator<Item = (&'a String, &'a Json)> {
+        let served = self.shared.tools.get(&tool.name);
         let all = tool.input_schema.get("properties").and_then(Json::as_object).into_iter().flatten();
-        all.filter(move |(name, _)| offered.is_some_and(|offered| offered.takes(name)))
+        all.filter(move |(name, _)| served.is_some_and(|served| served.accepts_slot(name)))
     }
 
-    /// One prompt with its arguments.
+    /// The messages of a prompt with the given arguments.
+    ///
+    /// # Errors
+    /// There is no such prompt, or a required argument is missing and the user cannot be asked for it.
     pub(super) fn prompt(
         &self,
         request: GetPromptRequestParams,
@@ -62,29 +65,31 @@ impl Session {
     ) -> Result<GetPromptResponse, ErrorData> {
         let name = request.name.clone();
         let mut given = request.arguments.unwrap_or_default();
-        if let Some(authored) = self.shared.settings.prompts.iter().find(|one| one.name == name) {
-            if let Some(answer) = request.input_responses.as_ref().and_then(|all| all.get(ARGUMENTS)) {
-                match form::filled(answer) {
-                    Filled::Values(values) => given.extend(values),
-                    Filled::Declined => return Err(ErrorData::invalid_params("the arguments were not given", None)),
+        if let Some(def) = self.shared.settings.prompts.iter().find(|def| def.name == name) {
+            if let Some(response) = request.input_responses.as_ref().and_then(|all| all.get(ARGUMENTS)) {
+                match form::parse_response(response) {
+                    FormResponse::Accepted(values) => given.extend(values),
+                    FormResponse::Declined => {
+                        return Err(ErrorData::invalid_params("the arguments were not given", None));
+                    }
                 }
             }
-            return self.authored(authored, &given, context);
+            return self.custom_prompt(def, &given, context);
         }
-        let tool = self.shared.offers.tools.iter().skip(1).find(|tool| tool.name == name);
+        let tool = self.shared.tools.flow_tools().find(|tool| tool.name == name);
         let tool = tool.ok_or_else(|| ErrorData::invalid_params(format!("there is no prompt {name:?}"), None))?;
-        let known = self.slots(tool).filter_map(|(slot, _)| Some(format!("{slot} = {}", given.get(slot)?)));
-        let known: Vec<String> = known.collect();
-        let known = match known.is_empty() {
+        let values = self.slot_arguments(tool).filter_map(|(slot, _)| Some(format!("{slot} = {}", given.get(slot)?)));
+        let values: Vec<String> = values.collect();
+        let known = match values.is_empty() {
             true => String::new(),
-            false => say("errand_known", &[("values", &known.join(", "))]),
+            false => text("errand_known", &[("values", &values.join(", "))]),
         };
         let about = tool.title.as_deref().unwrap_or_default();
-        let text = say("errand", &[("tool", &name), ("about", about), ("known", &known)]);
-        Ok(GetPromptResult::new(vec![PromptMessage::new_text(Role::User, text)]).into())
+        let message = text("errand", &[("tool", &name), ("about", about), ("known", &known)]);
+        Ok(GetPromptResult::new(vec![PromptMessage::new_text(Role::User, message)]).into())
     }
 
-    fn authored(
+    fn custom_prompt(
         &self,
         prompt: &McpPromptDef,
         given: &Map<String, Json>,
@@ -95,43 +100,46 @@ impl Session {
         let missing: Vec<&McpArgumentDef> =
             prompt.arguments.iter().filter(|one| one.required && value(&one.name).is_none()).collect();
         if let Some(first) = missing.first() {
-            let can_ask = self.shared.settings.elicits && is_newer(context) && form::can_be_shown(context);
-            let form = can_ask.then(|| asks_for(prompt, &missing)).flatten();
+            let can_ask =
+                self.shared.settings.elicits && is_sessionless_revision(context) && form::is_supported(context);
+            let form = can_ask.then(|| arguments_form(prompt, &missing)).flatten();
             let problem =
                 || ErrorData::invalid_params(format!("the argument `{}` is missing or too long", first.name), None);
-            let asked = [(ARGUMENTS.to_owned(), form.ok_or_else(problem)?)].into();
-            return Ok(InputRequiredResult::from_input_requests(asked).into());
+            let requests = [(ARGUMENTS.to_owned(), form.ok_or_else(problem)?)].into();
+            return Ok(InputRequiredResult::from_input_requests(requests).into());
         }
-        let values: Values = prompt
+        let values: TextValues = prompt
             .arguments
             .iter()
             .map(|one| (one.name.clone(), value(&one.name).unwrap_or_default().into()))
             .collect();
-        let said = blocks(&authored::prompt(self.shared.assistant.project(), prompt, &values));
-        let messages = said.into_iter().map(|block| PromptMessage::new(Role::User, block)).collect();
+        let reply = custom_content::prompt_content(self.shared.assistant.project(), prompt, &values);
+        let messages = content_blocks(&reply).into_iter().map(|block| PromptMessage::new(Role::User, block)).collect();
         Ok(GetPromptResult::new(messages).into())
     }
 
-    /// The values of an argument that begin so: of a slot with values of its own, or of the id of a talk.
-    pub(super) fn completed(&self, of: &Reference, argument: &ArgumentInfo) -> CompletionInfo {
+    /// The values of an argument that begin with what the user has typed: of a flow's slot that has fixed values, or the ids of this
+    /// session's conversations. Case does not matter. At most [`CompletionInfo::MAX_VALUES`].
+    pub(super) fn completions(&self, of: &Reference, argument: &ArgumentInfo) -> CompletionInfo {
         let all: Vec<String> = match of {
             Reference::Prompt(prompt) => {
-                let tool = self.shared.offers.tools.iter().skip(1).find(|tool| tool.name == prompt.name);
-                let schema = tool.and_then(|tool| self.slots(tool).find(|(name, _)| **name == argument.name));
-                schema.map(|(_, schema)| choices(schema)).unwrap_or_default()
+                let tool = self.shared.tools.flow_tools().find(|tool| tool.name == prompt.name);
+                let slot = tool.and_then(|tool| self.slot_arguments(tool).find(|(name, _)| **name == argument.name));
+                slot.map(|(_, schema)| fixed_values(schema)).unwrap_or_default()
             }
-            Reference::Resource(template) if template.uri == transcript::TEMPLATE => {
-                self.began().iter().rev().map(ToString::to_string).collect()
+            Reference::Resource(template) if template.uri == transcript::URI_TEMPLATE => {
+                self.own_conversations().iter().rev().map(ToString::to_string).collect()
             }
             _ => Vec::new(),
         };
-        let wanted = argument.value.to_lowercase();
-        let fits = all.into_iter().filter(|value| value.to_lowercase().starts_with(&wanted));
-        CompletionInfo::new(fits.take(CompletionInfo::MAX_VALUES).collect()).unwrap_or_default()
+        let typed = argument.value.to_lowercase();
+        let matching = all.into_iter().filter(|value| value.to_lowercase().starts_with(&typed));
+        CompletionInfo::new(matching.take(CompletionInfo::MAX_VALUES).collect()).unwrap_or_default()
     }
 }
 
-fn choices(schema: &Json) -> Vec<String> {
+/// The values that a schema allows, if it lists them.
+fn fixed_values(schema: &Json) -> Vec<String> {
     let texts = |list: &Vec<Json>| list.iter().filter_map(Json::as_str).map(str::to_owned).collect();
     match (schema.get("enum").and_then(Json::as_array), schema.get("type").and_then(Json::as_str)) {
         (Some(values), _) => texts(values),
@@ -140,14 +148,14 @@ fn choices(schema: &Json) -> Vec<String> {
     }
 }
 
-/// A form for the arguments that are missing.
-fn asks_for(prompt: &McpPromptDef, missing: &[&McpArgumentDef]) -> Option<InputRequest> {
-    let field = |one: &&McpArgumentDef| {
-        let schema = match &one.description {
-            Some(about) => json!({"type": "string", "description": about}),
+/// An input request for missing arguments, each a required text field. `None` when their schema is none that a form may have.
+fn arguments_form(prompt: &McpPromptDef, missing: &[&McpArgumentDef]) -> Option<InputRequest> {
+    let field = |def: &&McpArgumentDef| {
+        let schema = match &def.description {
+            Some(description) => json!({"type": "string", "description": description}),
             None => json!({"type": "string"}),
         };
-        (one.name.clone(), schema)
+        (def.name.clone(), schema)
     };
     let fields: Map<String, Json> = missing.iter().map(field).collect();
     let required: Vec<&String> = fields.keys().collect();

@@ -1,4 +1,4 @@
-//! One session of a host: what it asks for becomes a turn, and what it began it may look at.
+//! One session of an MCP host: its tool calls become turns, and it may read the transcripts of the conversations that it started.
 
 use std::{
     collections::VecDeque,
@@ -21,53 +21,50 @@ use uuid::Uuid;
 
 use super::{
     super::{Caller, inbox::strip_payload_slash},
-    McpServerState, NAME,
-    exchange::{self, Answers},
-    http,
-    offers::Offered,
+    McpServerState, NAME, http,
+    notifications::LogLevel,
+    served_tools::ServedTool,
     sink::ProgressSink,
-    watch::Level,
-    words::say,
+    texts::text,
+    tool_call::{self, FormAnswers},
 };
 use crate::{
     limits,
     runtime::{IncomingMessage, ReceiveError, TurnReport},
 };
 
-/// The key in `_meta` by which a repeated call is known; our own client sends it under the same name.
+/// The key in `_meta` of a tool call that identifies a repeated call. Segue's MCP client sends the same key.
 pub(super) const IDEMPOTENCY_KEY: &str = "segue/idempotencyKey";
-/// What the id of every talk begins with, so that none of another channel can be meant.
-pub(super) const PREFIX: &str = "mcp-";
+/// The prefix of the ids of all conversations of this channel: a call cannot name a conversation of another channel.
+pub(super) const CONVERSATION_PREFIX: &str = "mcp-";
 
-/// One session.
+/// One session. In MCP 2026-07-28, which has no sessions, one request over HTTP.
 pub(super) struct Session {
     pub(super) shared: Arc<McpServerState>,
-    /// Tells this session, and its keys, from others.
-    pub(super) scope: Uuid,
-    /// From which level on it wishes to be told what happens.
-    level: Mutex<Option<Level>>,
-    /// The talks it began, the newest last.
-    began: Mutex<VecDeque<ConversationId>>,
-    /// Calls of this session.
+    /// Separates the idempotency keys and subscriptions of this session from those of others.
+    pub(super) id: Uuid,
+    /// The lowest level of log messages that the host wants; `None` before it sets one.
+    log_level: Mutex<Option<LogLevel>>,
+    /// The conversations that this session started, the newest last.
+    own_conversations: Mutex<VecDeque<ConversationId>>,
+    /// Permits for the active calls of this session.
     calls: Semaphore,
 }
 
-/// What a call wants.
-pub(super) enum Wish {
-    /// To say something.
-    Say(String),
-    /// To begin a flow with these values.
-    Begin(FlowId, Map<String, Json>),
+/// What a tool call asks for.
+pub(super) enum ToolRequest {
+    /// A message of the user.
+    SendMessage(String),
+    /// The start of a flow with these slot values.
+    StartFlow(FlowId, Map<String, Json>),
 }
 
-/// A call on its way.
-pub(super) struct Call<'a> {
-    /// The talk.
-    pub(super) id: ConversationId,
-    /// The tool, and what stands behind it.
-    pub(super) tool: &'a str,
-    pub(super) offered: &'a Offered,
-    /// By which a repetition is known; empty when it is not.
+/// A tool call whose arguments are valid.
+pub(super) struct IncomingToolCall<'a> {
+    pub(super) conversation: ConversationId,
+    pub(super) tool_name: &'a str,
+    pub(super) tool: &'a ServedTool,
+    /// The deduplication key; empty when the call has none.
     pub(super) key: String,
     pub(super) context: &'a RequestContext<RoleServer>,
 }
@@ -75,200 +72,214 @@ pub(super) struct Call<'a> {
 impl Session {
     pub(super) fn new(shared: Arc<McpServerState>) -> Self {
         let calls = Semaphore::new(limits::MCP_SERVED_CALLS);
-        Self { shared, scope: Uuid::new_v4(), level: Mutex::default(), began: Mutex::default(), calls }
+        Self { shared, id: Uuid::new_v4(), log_level: Mutex::default(), own_conversations: Mutex::default(), calls }
     }
 
-    /// From which level on it wishes to be told what happens.
-    pub(super) fn level(&self) -> Option<Level> {
-        *self.level.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The lowest level of log messages that the host wants; `None` before it sets one.
+    pub(super) fn log_level(&self) -> Option<LogLevel> {
+        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_level(&self, level: Level) {
-        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+    pub(super) fn set_log_level(&self, level: LogLevel) {
+        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
-    /// The talks that this session began, oldest first.
-    pub(super) fn began(&self) -> Vec<ConversationId> {
-        self.began.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    /// The conversations that this session started, oldest first; at most [`limits::MCP_SERVED_CONVERSATIONS`].
+    pub(super) fn own_conversations(&self) -> Vec<ConversationId> {
+        self.own_conversations.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// Calls a tool. An error of the protocol is for what breaks it; whatever else goes wrong, the model reads.
+    /// Runs a tool call. A request that violates the protocol is a protocol error; every other failure is a tool result with
+    /// `isError`, which the host's model reads.
     pub(super) async fn call(
         &self,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let tool = &*request.name;
-        let Some(offered) = self.shared.offers.get(tool) else {
-            return Err(ErrorData::invalid_params(format!("there is no tool {tool:?}"), None));
+        let tool_name = &*request.name;
+        let Some(tool) = self.shared.tools.get(tool_name) else {
+            return Err(ErrorData::invalid_params(format!("there is no tool {tool_name:?}"), None));
         };
-        let answers = Answers::new(request.input_responses)?;
-        let waiting = exchange::waiting(request.request_state.as_deref(), tool)?;
-        let (Ok(_mine), Ok(_all)) = (self.calls.try_acquire(), self.shared.calls.try_acquire()) else {
-            return Ok(refusal(say("busy", &[])).into());
+        let answers = FormAnswers::new(request.input_responses)?;
+        let state = tool_call::request_state(request.request_state.as_deref(), tool_name)?;
+        let (Ok(_session_permit), Ok(_server_permit)) = (self.calls.try_acquire(), self.shared.calls.try_acquire())
+        else {
+            return Ok(error_result(text("busy", &[])).into());
         };
-        let done = match waiting {
-            Some(waiting) => {
-                let id = waiting.talk.clone();
-                if !self.is_there(&id).await {
-                    return Err(ErrorData::invalid_params("the talk of this requestState is not there any more", None));
+        let result = match state {
+            Some(state) => {
+                let conversation = state.conversation.clone();
+                if !self.exists(&conversation).await {
+                    let problem = "the conversation of this requestState does not exist any more";
+                    return Err(ErrorData::invalid_params(problem, None));
                 }
-                let key = waiting.written(tool);
-                self.resume(&Call { id, tool, offered, key, context }, &waiting, answers).await
+                let key = state.encode(tool_name);
+                let call = IncomingToolCall { conversation, tool_name, tool, key, context };
+                self.resume(&call, &state, answers).await
             }
-            None => match self.wish(offered, request.arguments.unwrap_or_default(), context).await {
-                Ok((id, key, wish)) => self.perform(&Call { id, tool, offered, key, context }, wish, answers).await,
-                Err(problem) => return Ok(refusal(problem).into()),
+            None => match self.parse_request(tool, request.arguments.unwrap_or_default(), context).await {
+                Ok((conversation, key, request)) => {
+                    let call = IncomingToolCall { conversation, tool_name, tool, key, context };
+                    self.start(&call, request, answers).await
+                }
+                Err(problem) => return Ok(error_result(problem).into()),
             },
         };
-        Ok(done.unwrap_or_else(|error| {
+        Ok(result.unwrap_or_else(|error| {
             tracing::error!(channel = NAME, code = error.code(), "{error}");
             let reason = match error {
-                ReceiveError::Busy(why) => format!("the talk is busy: {why}"),
+                ReceiveError::Busy(reason) => format!("the conversation is busy: {reason}"),
                 ReceiveError::Overloaded(overload) => overload.to_string(),
-                _ => "something went wrong on our side".to_owned(),
+                _ => "an internal error occurred".to_owned(),
             };
-            refusal(say("no_turn", &[("reason", &reason)])).into()
+            error_result(text("no_turn", &[("reason", &reason)])).into()
         }))
     }
 
-    /// What the arguments of a call wish for, in which talk, under which key; or what is wrong with them.
-    async fn wish(
+    /// The conversation, the deduplication key and the request of a call.
+    ///
+    /// # Errors
+    /// What is wrong with the arguments, as a text for the model.
+    async fn parse_request(
         &self,
-        offered: &Offered,
+        tool: &ServedTool,
         arguments: JsonObject,
         context: &RequestContext<RoleServer>,
-    ) -> Result<(ConversationId, String, Wish), String> {
+    ) -> Result<(ConversationId, String, ToolRequest), String> {
         let arguments = Json::Object(arguments);
-        let problems = offered.problems(&arguments);
+        let problems = tool.problems(&arguments);
         let Json::Object(mut arguments) = arguments else { return Err(String::new()) };
         if !problems.is_empty() {
-            return Err(say("wrong_arguments", &[("problems", &problems.join(" "))]));
+            return Err(text("wrong_arguments", &[("problems", &problems.join(" "))]));
         }
-        let given = arguments.shift_remove(&offered.conversation);
+        let named = arguments.shift_remove(&tool.conversation_argument);
         let key = context.meta.get(IDEMPOTENCY_KEY).and_then(Json::as_str).unwrap_or_default().to_owned();
-        let id = self.talk(given.as_ref().and_then(Json::as_str), &key, context).await?;
-        let wish = match &offered.flow {
-            Some(flow) => Wish::Begin(flow.clone(), arguments),
+        let conversation = self.conversation_for(named.as_ref().and_then(Json::as_str), &key, context).await?;
+        let request = match &tool.flow {
+            Some(flow) => ToolRequest::StartFlow(flow.clone(), arguments),
             None => {
-                let text = arguments.get("message").and_then(Json::as_str).unwrap_or_default();
-                Wish::Say(
-                    if self.shared.settings.refuses_payloads { strip_payload_slash(text) } else { text }.to_owned(),
-                )
+                let message = arguments.get("message").and_then(Json::as_str).unwrap_or_default();
+                let message = if self.shared.settings.refuses_payloads { strip_payload_slash(message) } else { message };
+                ToolRequest::SendMessage(message.to_owned())
             }
         };
-        Ok((id, key, wish))
+        Ok((conversation, key, request))
     }
 
-    /// Whether a talk of this channel is stored under an id.
-    async fn is_there(&self, id: &ConversationId) -> bool {
-        id.as_str().starts_with(PREFIX)
-            && self.shared.assistant.conversation(id).await.is_ok_and(|talk| talk.events > 0)
+    /// Whether the store has a conversation of this channel with this id.
+    async fn exists(&self, id: &ConversationId) -> bool {
+        id.as_str().starts_with(CONVERSATION_PREFIX)
+            && self.shared.assistant.conversation(id).await.is_ok_and(|conversation| conversation.events > 0)
     }
 
-    /// The talk that is meant: an earlier one of this channel, or a new one.
-    async fn talk(
+    /// The conversation that a call names, or a new one. A repeated call that names none gets the conversation of the first, by its
+    /// idempotency key: the id of the new conversation is computed from it.
+    ///
+    /// # Errors
+    /// The named conversation does not exist, or the key is too short or too long; as a text for the model.
+    async fn conversation_for(
         &self,
-        given: Option<&str>,
+        named: Option<&str>,
         key: &str,
         context: &RequestContext<RoleServer>,
     ) -> Result<ConversationId, String> {
         if key.len() > limits::WIRE_ID {
             let problem = format!("`_meta.{IDEMPOTENCY_KEY}` is longer than {} bytes", limits::WIRE_ID);
-            return Err(say("wrong_arguments", &[("problems", &problem)]));
+            return Err(text("wrong_arguments", &[("problems", &problem)]));
         }
-        if let Some(given) = given.filter(|given| !given.is_empty()) {
-            let id = ConversationId::from(given);
-            return if self.is_there(&id).await { Ok(id) } else { Err(say("no_conversation", &[("id", given)])) };
+        if let Some(named) = named.filter(|named| !named.is_empty()) {
+            let id = ConversationId::from(named);
+            return if self.exists(&id).await { Ok(id) } else { Err(text("no_conversation", &[("id", named)])) };
         }
-        let id = match (key, alone(context)) {
+        let id = match (key, sessionless_caller(context)) {
             ("", _) => Uuid::new_v4().simple().to_string(),
-            // Where nothing tells two callers apart but the key, it must be one that nobody guesses or happens to use.
+            // Without a session, and where callers have no identity, the key alone separates two callers: it must not be guessable, nor
+            // be used by two of them by chance.
             (key, Some(_)) if key.len() < limits::MCP_SERVED_KEY => {
-                return Err(say("short_key", &[("least", &limits::MCP_SERVED_KEY.to_string())]));
+                return Err(text("short_key", &[("least", &limits::MCP_SERVED_KEY.to_string())]));
             }
-            (key, Some(mark)) => digest(&format!("{mark}\n{key}")),
-            (key, None) => digest(&format!("{}\n{key}", self.scope)),
+            (key, Some(caller)) => digest(&format!("{caller}\n{key}")),
+            (key, None) => digest(&format!("{}\n{key}", self.id)),
         };
-        let id = ConversationId::from(format!("{PREFIX}{id}"));
-        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
-        if !began.contains(&id) {
-            if began.len() >= limits::MCP_SERVED_CONVERSATIONS {
-                began.pop_front();
+        let id = ConversationId::from(format!("{CONVERSATION_PREFIX}{id}"));
+        let mut own = self.own_conversations.lock().unwrap_or_else(PoisonError::into_inner);
+        if !own.contains(&id) {
+            if own.len() >= limits::MCP_SERVED_CONVERSATIONS {
+                own.pop_front();
             }
-            began.push_back(id.clone());
+            own.push_back(id.clone());
         }
         Ok(id)
     }
 
-    /// One turn. Rounds of one call have keys of their own.
-    /// What is said in a `silent` one is no progress.
-    pub(super) async fn turn(
+    /// Runs one turn of a call, then notifies subscribers. `round` numbers the turns of the call from 0: each has a deduplication key of
+    /// its own. The replies of a silent turn are not sent as progress.
+    pub(super) async fn run_turn(
         &self,
-        call: &Call<'_>,
-        wish: Wish,
+        call: &IncomingToolCall<'_>,
+        request: ToolRequest,
         round: usize,
-        silent: bool,
+        is_silent: bool,
     ) -> Result<TurnReport, ReceiveError> {
         let key = match (call.key.as_str(), round) {
             ("", _) => String::new(),
             (key, 0) => key.to_owned(),
             (key, round) => format!("{key}/{round}"),
         };
-        let sink = Box::new(ProgressSink::new(call.context, silent));
+        let sink = Box::new(ProgressSink::new(call.context, is_silent));
         let assistant = &self.shared.assistant;
-        let report = match wish {
-            Wish::Say(text) => {
+        let report = match request {
+            ToolRequest::SendMessage(message) => {
                 let message = UserMessage {
-                    text: text.trim().into(),
+                    text: message.trim().into(),
                     message_id: MessageId::from(key),
                     input_channel: NAME.into(),
                     metadata: Map::new(),
                 };
                 let (tenant, account) = ("".into(), "".into());
-                let incoming = IncomingMessage { conversation: call.id.clone(), message, tenant, account };
-                assistant.receive_for(caller(call.context), incoming, sink).await
+                let incoming = IncomingMessage { conversation: call.conversation.clone(), message, tenant, account };
+                assistant.receive_for(caller_id(call.context), incoming, sink).await
             }
-            Wish::Begin(flow, values) => {
+            ToolRequest::StartFlow(flow, values) => {
                 let trigger = ExternalTrigger { action: TriggerAction::StartIfAllowed(flow), values, reminder: None };
-                assistant.trigger(call.id.clone(), trigger, MessageId::from(key), sink).await
+                assistant.trigger(call.conversation.clone(), trigger, MessageId::from(key), sink).await
             }
         };
-        self.tell(&call.id, call.context).await;
+        self.notify_after_turn(&call.conversation, call.context).await;
         report
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.shared.watchers.forget(self.scope, None);
+        self.shared.subscriptions.remove(self.id, None);
     }
 }
 
-/// The mark of the caller of a request, where callers can be told apart.
-fn caller(context: &RequestContext<RoleServer>) -> Option<&str> {
+/// The identity of the caller of a request, where its credentials contain one.
+fn caller_id(context: &RequestContext<RoleServer>) -> Option<&str> {
     let head = context.extensions.get::<axum::http::request::Parts>()?;
     head.extensions.get::<Caller>().and_then(|caller| caller.id.as_deref())
 }
 
-/// The mark of the caller of a request that belongs to no session, empty where callers cannot be told apart: nothing but the
-/// request itself says who calls.
-fn alone(context: &RequestContext<RoleServer>) -> Option<&str> {
+/// The identity of the caller of an HTTP request that names no session; empty where callers have no identity. `None` for a request
+/// of a session, and on stdio.
+fn sessionless_caller(context: &RequestContext<RoleServer>) -> Option<&str> {
     let head = context.extensions.get::<axum::http::request::Parts>()?;
-    http::session(&head.headers).is_none().then(|| caller(context).unwrap_or_default())
+    http::session_id(&head.headers).is_none().then(|| caller_id(context).unwrap_or_default())
 }
 
-/// Whether the host speaks a revision that asks a person in another way than we do.
-pub(super) fn is_newer(context: &RequestContext<RoleServer>) -> bool {
+/// Whether the host speaks MCP 2026-07-28 or newer: no sessions, and elicitation by `requestState` between two calls.
+pub(super) fn is_sessionless_revision(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
-/// A short digest.
+/// The first 16 bytes of the SHA-256 digest, in hexadecimal.
 pub(super) fn digest(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An answer that says what was wrong.
-pub(super) fn refusal(problem: String) -> CallToolResult {
+/// A tool result with `isError`, whose text says what was wrong.
+pub(super) fn error_result(problem: String) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(problem)])
 }

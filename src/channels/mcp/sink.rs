@@ -1,4 +1,4 @@
-//! What is said during a turn, as progress of the call; and the way a host stops a turn.
+//! The sink of a tool call: replies become progress notifications, and a cancelled call interrupts its turn.
 
 use futures::future::BoxFuture;
 use rmcp::{
@@ -15,49 +15,50 @@ use crate::{
     limits,
 };
 
-/// Tells a host how a call is coming on, if it asked for that. Everything that is said stands in the answer as well.
+/// Sends replies as progress, if the call has a progress token. The result of the call contains the same replies.
 pub(super) struct ProgressSink {
-    told: Option<(ProgressToken, Peer<RoleServer>)>,
-    /// How many pieces were told: progress must grow.
-    count: f64,
-    silent: bool,
-    stop: CancellationToken,
+    /// The token and the host; `None` when the host wants no progress, or does not read it.
+    receiver: Option<(ProgressToken, Peer<RoleServer>)>,
+    /// Number of notifications sent: MCP requires that `progress` grows.
+    sent: f64,
+    is_silent: bool,
+    cancellation: CancellationToken,
 }
 
 impl ProgressSink {
-    /// A `silent` one tells nothing.
-    pub(super) fn new(context: &RequestContext<RoleServer>, silent: bool) -> Self {
-        let token = context.meta.get_progress_token().filter(|_| !silent);
-        let told = token.map(|token| (token, context.peer.clone()));
-        Self { told, count: 0.0, silent, stop: context.ct.clone() }
+    /// The sink of one turn. A silent one sends nothing.
+    pub(super) fn new(context: &RequestContext<RoleServer>, is_silent: bool) -> Self {
+        let token = context.meta.get_progress_token().filter(|_| !is_silent);
+        let receiver = token.map(|token| (token, context.peer.clone()));
+        Self { receiver, sent: 0.0, is_silent, cancellation: context.ct.clone() }
     }
 
-    async fn tell(&mut self, words: String, cx: &CallContext) {
-        let Some((token, peer)) = &self.told else { return };
-        self.count += 1.0;
-        let news = ProgressNotificationParam::new(token.clone(), self.count).with_message(words);
-        // A host that does not read must not hold the turn: the answer has everything.
-        let told = cx.with_timeout(limits::CHANNEL_SEND_TIMEOUT).wait(peer.notify_progress(news)).await;
-        if !matches!(told, Ok(Ok(()))) {
-            self.told = None;
+    async fn notify(&mut self, message: String, cx: &CallContext) {
+        let Some((token, peer)) = &self.receiver else { return };
+        self.sent += 1.0;
+        let progress = ProgressNotificationParam::new(token.clone(), self.sent).with_message(message);
+        // A host that does not read must not block the turn; the result contains everything.
+        let sent = cx.with_timeout(limits::CHANNEL_SEND_TIMEOUT).wait(peer.notify_progress(progress)).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            self.receiver = None;
         }
     }
 }
 
 impl ReplySink for ProgressSink {
-    fn streams(&self) -> bool {
-        self.told.is_some()
+    fn wants_deltas(&self) -> bool {
+        self.receiver.is_some()
     }
-    fn takes_earlier(&self) -> bool {
-        !self.silent
+    fn accepts_earlier_replies(&self) -> bool {
+        !self.is_silent
     }
-    fn send<'a>(&'a mut self, piece: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, event: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(async move {
-            match piece {
+            match event {
                 ReplyEvent::Message { message, .. } | ReplyEvent::End { message, .. } => {
-                    let words = encode::plain_texts(&message).join("\n\n");
-                    if !words.is_empty() {
-                        self.tell(words, cx).await;
+                    let text = encode::plain_texts(&message).join("\n\n");
+                    if !text.is_empty() {
+                        self.notify(text, cx).await;
                     }
                 }
                 ReplyEvent::Start { .. } | ReplyEvent::Delta { .. } | ReplyEvent::Activity { .. } => {}
@@ -65,7 +66,7 @@ impl ReplySink for ProgressSink {
             Ok(Receipt::Delivered)
         })
     }
-    fn stop(&self) -> Option<CancellationToken> {
-        Some(self.stop.clone())
+    fn cancellation(&self) -> Option<CancellationToken> {
+        Some(self.cancellation.clone())
     }
 }

@@ -1,10 +1,10 @@
 #![allow(deprecated, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod bounds;
-mod extras;
-mod forms;
-mod over_http;
-mod stopping;
+mod cancellation;
+mod elicitation;
+mod http;
+mod limits;
+mod prompts_and_resources;
 
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     McpServerChannel, McpServerSettings, McpServerState, NAME,
-    session::{IDEMPOTENCY_KEY, PREFIX},
+    session::{CONVERSATION_PREFIX, IDEMPOTENCY_KEY},
 };
 use crate::{
     context::CallContext,
@@ -86,10 +86,10 @@ flows:
 const CONFIG: &str =
     "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n";
 
-/// Does nothing, or fails.
-struct Act(ActionOutcome);
+/// An action with a fixed outcome.
+struct FixedAction(ActionOutcome);
 
-impl Action for Act {
+impl Action for FixedAction {
     fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> futures::future::BoxFuture<'a, ActionOutcome> {
         Box::pin(std::future::ready(self.0.clone()))
     }
@@ -102,41 +102,42 @@ fn builder(model: Arc<dyn Llm>) -> AssistantBuilder {
         .unwrap()
         .model(model)
         .store(Arc::new(MemoryStore::default()))
-        .action("action_send", Arc::new(Act(done)))
-        .action("action_break", Arc::new(Act(ActionOutcome::failed("it broke".to_owned()))))
+        .action("action_send", Arc::new(FixedAction(done)))
+        .action("action_break", Arc::new(FixedAction(ActionOutcome::failed("it broke".to_owned()))))
 }
 
 fn assistant(lines: &[&str]) -> Assistant {
     builder(Arc::new(ScriptedLlm::strict(lines.iter().copied()))).build().unwrap()
 }
 
-/// A host: what it was told of progress and asked, and what the person answers.
+/// A host that records notifications and elicitation requests, and answers the latter with `answers`; it declines when none is left.
 #[derive(Clone, Default)]
 struct Host {
     progress: Arc<Mutex<Vec<String>>>,
-    asked: Arc<Mutex<Vec<(String, Json)>>>,
+    /// Message and schema of each elicitation request.
+    forms: Arc<Mutex<Vec<(String, Json)>>>,
     answers: Arc<Mutex<Vec<Json>>>,
     updated: Arc<Mutex<Vec<String>>>,
     logged: Arc<Mutex<Vec<Json>>>,
-    cannot_ask: bool,
+    has_no_elicitation: bool,
 }
 
 impl ClientHandler for Host {
     fn get_info(&self) -> ClientConfig {
-        let capabilities = match self.cannot_ask {
+        let capabilities = match self.has_no_elicitation {
             true => ClientCapabilities::default(),
             false => ClientCapabilities::builder().enable_elicitation().build(),
         };
         ClientConfig::new(capabilities, Implementation::new("host", "1"))
     }
-    async fn on_progress(&self, news: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        self.progress.lock().unwrap().push(news.message.unwrap());
+    async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.progress.lock().unwrap().push(progress.message.unwrap());
     }
-    async fn on_resource_updated(&self, news: ResourceUpdatedNotificationParam, _: NotificationContext<RoleClient>) {
-        self.updated.lock().unwrap().push(news.uri);
+    async fn on_resource_updated(&self, update: ResourceUpdatedNotificationParam, _: NotificationContext<RoleClient>) {
+        self.updated.lock().unwrap().push(update.uri);
     }
-    async fn on_logging_message(&self, news: LoggingMessageNotificationParam, _: NotificationContext<RoleClient>) {
-        self.logged.lock().unwrap().push(news.data);
+    async fn on_logging_message(&self, message: LoggingMessageNotificationParam, _: NotificationContext<RoleClient>) {
+        self.logged.lock().unwrap().push(message.data);
     }
     async fn create_elicitation(
         &self,
@@ -145,7 +146,7 @@ impl ClientHandler for Host {
     ) -> Result<ElicitResult, rmcp::ErrorData> {
         let ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } = request else { panic!() };
         let schema = serde_json::to_value(requested_schema).unwrap();
-        self.asked.lock().unwrap().push((message, schema));
+        self.forms.lock().unwrap().push((message, schema));
         let mut answers = self.answers.lock().unwrap();
         if answers.is_empty() {
             return Ok(ElicitResult::new(ElicitationAction::Decline));
@@ -156,21 +157,21 @@ impl ClientHandler for Host {
 
 type Client = RunningService<RoleClient, Host>;
 
-/// A server of this assistant.
-fn serving(assistant: &Assistant, settings: McpServerSettings) -> Arc<McpServerState> {
+/// An MCP server for this assistant.
+fn mcp_server(assistant: &Assistant, settings: McpServerSettings) -> Arc<McpServerState> {
     McpServerChannel::new(settings).state(assistant)
 }
 
-/// A host of a server.
-async fn at(server: &Arc<McpServerState>, host: Host) -> Client {
-    let (here, there) = tokio::io::duplex(64 * 1024);
+/// A session of this host with a server.
+async fn connect(server: &Arc<McpServerState>, host: Host) -> Client {
+    let (client_end, server_end) = tokio::io::duplex(64 * 1024);
     let server = server.clone();
-    tokio::spawn(async move { Box::pin(server.serve(tokio::io::split(there), CancellationToken::new())).await });
-    host.serve(here).await.unwrap()
+    tokio::spawn(async move { Box::pin(server.serve(tokio::io::split(server_end), CancellationToken::new())).await });
+    host.serve(client_end).await.unwrap()
 }
 
-async fn client(assistant: &Assistant, offer: McpServerSettings) -> Client {
-    at(&serving(assistant, offer), Host::default()).await
+async fn client(assistant: &Assistant, settings: McpServerSettings) -> Client {
+    connect(&mcp_server(assistant, settings), Host::default()).await
 }
 
 fn params(tool: &str, arguments: Json, key: &str) -> CallToolRequestParams {
@@ -201,42 +202,51 @@ fn data(result: &CallToolResult) -> &Json {
     result.structured_content.as_ref().unwrap()
 }
 
-fn talk(result: &CallToolResult) -> &str {
+fn conversation_id(result: &CallToolResult) -> &str {
     data(result)["conversation_id"].as_str().unwrap()
 }
 
 #[tokio::test]
-async fn flows_are_tools_with_the_values_they_take() {
+async fn each_user_flow_is_a_tool_with_its_slots_as_arguments() {
     let client = client(&assistant(&["x"]), McpServerSettings::default()).await;
     let tools = client.list_all_tools().await.unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
-    assert_eq!(names, ["converse", "greet", "order", "notes", "club", "broken"], "not those that only others reach");
+    assert_eq!(
+        names,
+        ["converse", "greet", "order", "notes", "club", "broken"],
+        "a flow that only other flows start is no tool"
+    );
     let schema = Json::Object((*tools[2].input_schema).clone());
     let size = json!({"type": "string", "enum": ["small", "large"], "description": "the size"});
     assert_eq!(schema["properties"]["size"], size);
     assert_eq!(schema["properties"]["count"]["type"], "number");
-    assert!(schema["properties"].get("sure").is_none(), "a confirmation is the person's: {schema}");
-    let reads = |at: usize| tools[at].annotations.as_ref().unwrap().read_only_hint;
-    assert_eq!((reads(0), reads(1), reads(2)), (Some(false), Some(true), Some(false)));
+    assert!(schema["properties"].get("sure").is_none(), "a confirmation is no argument: {schema}");
+    let read_only = |index: usize| tools[index].annotations.as_ref().unwrap().read_only_hint;
+    assert_eq!((read_only(0), read_only(1), read_only(2)), (Some(false), Some(true), Some(false)));
     assert!(tools[1].description.as_ref().unwrap().starts_with("Greets somebody."));
 }
 
 #[tokio::test]
-async fn a_talk_goes_on_under_its_id() {
+async fn conversation_id_continues_the_conversation() {
     let client = client(&assistant(&["start flow greet", "set slot name Ada"]), McpServerSettings::default()).await;
     let first = call(&client, "converse", json!({"message": "hello"})).await;
     assert!(texts(&first).starts_with("Who are you?"), "{first:?}");
     assert_eq!(data(&first)["waiting_for_input"], true);
     assert_eq!(data(&first)["question"], json!({"slot": "name", "schema": {"type": "string"}}));
-    assert!(texts(&first).contains(talk(&first)), "a model sees the texts alone");
-    let second = call(&client, "converse", json!({"message": "I am Ada", "conversation_id": talk(&first)})).await;
+    assert!(texts(&first).contains(conversation_id(&first)), "the id is in the text too: a model may see nothing else");
+    let second =
+        call(&client, "converse", json!({"message": "I am Ada", "conversation_id": conversation_id(&first)})).await;
     assert!(texts(&second).starts_with("Hello Ada!"), "{second:?}");
-    assert_eq!((talk(&second), &data(&second)["waiting_for_input"]), (talk(&first), &json!(false)));
+    assert_eq!(
+        (conversation_id(&second), &data(&second)["waiting_for_input"]),
+        (conversation_id(&first), &json!(false))
+    );
 }
 
 #[tokio::test]
-async fn a_talk_of_another_channel_is_not_reached() {
-    assert!(crate::channels::RESERVED_PREFIXES.contains(&PREFIX), "nor is one of this channel from another");
+async fn conversation_of_another_channel_cannot_be_continued() {
+    let is_reserved = crate::channels::RESERVED_PREFIXES.contains(&CONVERSATION_PREFIX);
+    assert!(is_reserved, "nor can another channel continue one of this channel");
     let assistant = assistant(&["start flow greet"]);
     assistant.receive(IncomingMessage::text("mine", "hello", "rest"), Box::new(crate::DiscardReplies)).await.unwrap();
     let client = client(&assistant, McpServerSettings::default()).await;
@@ -248,18 +258,19 @@ async fn a_talk_of_another_channel_is_not_reached() {
 }
 
 #[tokio::test]
-async fn a_flow_begins_with_what_is_known_and_asks_for_the_rest() {
+async fn flow_tool_fills_slots_from_its_arguments_and_asks_for_the_others() {
     let client = client(&assistant(&[]), McpServerSettings::default()).await;
     let first = call(&client, "order", json!({"size": "large"})).await;
     assert!(texts(&first).starts_with("How many?"), "{first:?}");
     let second =
-        call(&client, "converse", json!({"message": "/SetSlots(count=3)", "conversation_id": talk(&first)})).await;
+        call(&client, "converse", json!({"message": "/SetSlots(count=3)", "conversation_id": conversation_id(&first)}))
+            .await;
     assert!(
         texts(&second).starts_with("Send 3.0 large ones?") || texts(&second).starts_with("Send 3 large ones?"),
         "{second:?}"
     );
     assert_eq!(data(&second)["question"]["slot"], "sure");
-    let third = call(&client, "converse", json!({"message": "yes", "conversation_id": talk(&first)})).await;
+    let third = call(&client, "converse", json!({"message": "yes", "conversation_id": conversation_id(&first)})).await;
     assert!(texts(&third).starts_with("Sent."), "{third:?}");
     let wrong = call(&client, "order", json!({"size": "huge", "sure": true})).await;
     assert_eq!(wrong.is_error, Some(true));
@@ -267,43 +278,43 @@ async fn a_flow_begins_with_what_is_known_and_asks_for_the_rest() {
 }
 
 #[tokio::test]
-async fn a_guard_holds_for_those_who_ask() {
+async fn flow_whose_guard_is_false_is_refused() {
     let client = client(&assistant(&[]), McpServerSettings::default()).await;
     let refused = call(&client, "club", json!({})).await;
     assert_eq!(refused.is_error, Some(true));
     assert!(texts(&refused).contains("club"), "{refused:?}");
     let unknown = client.call_tool(params("inner", json!({}), "")).await;
-    assert!(unknown.is_err(), "a flow for others is no tool: {unknown:?}");
+    assert!(unknown.is_err(), "a flow that no user may start is no tool: {unknown:?}");
 }
 
 #[tokio::test]
-async fn what_breaks_is_an_error_with_an_honest_word() {
+async fn failed_action_is_an_error_result_without_its_cause() {
     let client = client(&assistant(&[]), McpServerSettings::default()).await;
     let broken = call(&client, "broken", json!({})).await;
     assert_eq!(broken.is_error, Some(true));
-    assert!(!texts(&broken).contains("it broke") && broken.content.len() > 1, "causes are for operators: {broken:?}");
+    assert!(!texts(&broken).contains("it broke") && broken.content.len() > 1, "{broken:?}");
 }
 
 #[tokio::test]
-async fn a_repeated_call_is_answered_once() {
+async fn repeated_call_with_the_same_idempotency_key_runs_no_second_turn() {
     let assistant = assistant(&["start flow greet", "start flow greet"]);
-    let server = serving(&assistant, McpServerSettings::default());
-    let client = at(&server, Host::default()).await;
-    let said = params("converse", json!({"message": "hello"}), "k-1");
-    let first = client.call_tool(said.clone()).await.unwrap();
-    let again = client.call_tool(said.clone()).await.unwrap();
-    assert_eq!((talk(&again), &data(&again)["repeated"]), (talk(&first), &json!(true)));
+    let server = mcp_server(&assistant, McpServerSettings::default());
+    let client = connect(&server, Host::default()).await;
+    let message = params("converse", json!({"message": "hello"}), "k-1");
+    let first = client.call_tool(message.clone()).await.unwrap();
+    let again = client.call_tool(message.clone()).await.unwrap();
+    assert_eq!((conversation_id(&again), &data(&again)["repeated"]), (conversation_id(&first), &json!(true)));
     assert_eq!(texts(&again), texts(&first));
-    let begun = params("order", json!({"size": "small"}), "k-2");
-    let order = client.call_tool(begun.clone()).await.unwrap();
-    assert_eq!(texts(&client.call_tool(begun).await.unwrap()), texts(&order));
-    let other = at(&server, Host::default()).await;
-    let theirs = other.call_tool(said).await.unwrap();
-    assert_ne!(talk(&theirs), talk(&first), "the same key in another session is another call");
+    let start = params("order", json!({"size": "small"}), "k-2");
+    let order = client.call_tool(start.clone()).await.unwrap();
+    assert_eq!(texts(&client.call_tool(start).await.unwrap()), texts(&order));
+    let other = connect(&server, Host::default()).await;
+    let separate = other.call_tool(message).await.unwrap();
+    assert_ne!(conversation_id(&separate), conversation_id(&first), "the same key in another session is another call");
 }
 
-async fn read(client: &Client, address: &str) -> Option<String> {
-    let read = client.read_resource(ReadResourceRequestParams::new(address)).await.ok()?;
+async fn read(client: &Client, uri: &str) -> Option<String> {
+    let read = client.read_resource(ReadResourceRequestParams::new(uri)).await.ok()?;
     match &read.contents[0] {
         ResourceContents::TextResourceContents { text, .. } => Some(text.clone()),
         other => panic!("{other:?}"),
@@ -311,32 +322,34 @@ async fn read(client: &Client, address: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_transcript_is_for_the_session_that_began_the_talk() {
+async fn transcript_is_readable_only_by_the_session_that_started_the_conversation() {
     let assistant = assistant(&["start flow greet"]);
-    let server = serving(&assistant, McpServerSettings::default());
-    let (mine, other) = (at(&server, Host::default()).await, at(&server, Host::default()).await);
-    let first = call(&mine, "converse", json!({"message": "hello"})).await;
-    let address = mine.list_all_resources().await.unwrap()[0].uri.clone();
-    assert_eq!(read(&mine, &address).await.as_deref(), Some("user: hello\nassistant: Who are you?"));
+    let server = mcp_server(&assistant, McpServerSettings::default());
+    let (owner, other) = (connect(&server, Host::default()).await, connect(&server, Host::default()).await);
+    let first = call(&owner, "converse", json!({"message": "hello"})).await;
+    let uri = owner.list_all_resources().await.unwrap()[0].uri.clone();
+    assert_eq!(read(&owner, &uri).await.as_deref(), Some("user: hello\nassistant: Who are you?"));
     assert!(other.list_all_resources().await.unwrap().is_empty());
-    call(&other, "converse", json!({"message": "/SetSlots(name=Eve)", "conversation_id": talk(&first)})).await;
-    assert_eq!(read(&other, &address).await, None, "not even with its id");
-    assert!(read(&mine, &address).await.unwrap().ends_with("assistant: Hello Eve!"));
+    call(&other, "converse", json!({"message": "/SetSlots(name=Eve)", "conversation_id": conversation_id(&first)}))
+        .await;
+    assert_eq!(read(&other, &uri).await, None, "not even with its id");
+    assert!(read(&owner, &uri).await.unwrap().ends_with("assistant: Hello Eve!"));
 }
 
 #[tokio::test]
-async fn nobody_is_asked_unless_it_was_wished_for() {
+async fn no_elicitation_unless_the_settings_enable_it() {
     let host = Host::default();
-    let client = at(&serving(&assistant(&[]), McpServerSettings::default()), host.clone()).await;
+    let client = connect(&mcp_server(&assistant(&[]), McpServerSettings::default()), host.clone()).await;
     assert_eq!(data(&call(&client, "order", json!({})).await)["question"]["slot"], "size");
-    assert!(host.asked.lock().unwrap().is_empty());
+    assert!(host.forms.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn what_is_said_on_the_way_is_progress() {
+async fn replies_are_sent_as_progress() {
     let host = Host::default();
-    let client = at(&serving(&assistant(&["start flow greet"]), McpServerSettings::default()), host.clone()).await;
-    // The SDK's client puts a token for progress into every request.
+    let client =
+        connect(&mcp_server(&assistant(&["start flow greet"]), McpServerSettings::default()), host.clone()).await;
+    // rmcp's client puts a progress token into every request.
     call(&client, "converse", json!({"message": "hello"})).await;
     assert_eq!(*host.progress.lock().unwrap(), ["Who are you?"]);
 }

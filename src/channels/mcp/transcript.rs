@@ -1,4 +1,4 @@
-//! What was said in a talk, as a text for whoever began it.
+//! Transcripts as MCP resources: a conversation as text, for the session that started it.
 
 use segue_engine::{
     conversation::{BotKind, Event, EventKind},
@@ -9,41 +9,42 @@ use segue_engine::{
 use super::super::encode;
 use crate::{limits, runtime::Assistant, store::StoreError};
 
-/// What the address of every transcript begins with.
-const SCHEME: &str = "segue://conversation/";
+/// The beginning of every transcript's URI.
+const URI_PREFIX: &str = "segue://conversation/";
 
-/// The address of any transcript, as a template.
-pub(super) const TEMPLATE: &str = "segue://conversation/{conversation_id}";
+/// The URI template of transcripts.
+pub(super) const URI_TEMPLATE: &str = "segue://conversation/{conversation_id}";
 
-/// The address of a transcript.
-pub(super) fn address(id: &ConversationId) -> String {
-    format!("{SCHEME}{id}")
+/// The URI of a conversation's transcript.
+pub(super) fn uri(id: &ConversationId) -> String {
+    format!("{URI_PREFIX}{id}")
 }
 
-/// The talk that an address is about.
-pub(super) fn talk(address: &str) -> Option<ConversationId> {
-    address.strip_prefix(SCHEME).map(ConversationId::from)
+/// The conversation of a transcript's URI.
+pub(super) fn conversation_of(uri: &str) -> Option<ConversationId> {
+    uri.strip_prefix(URI_PREFIX).map(ConversationId::from)
 }
 
-/// The newest [`limits::MCP_SERVED_EVENTS`] events of a talk as lines, at most [`limits::TOOL_RESULT`] bytes of them.
+/// The messages of a conversation's newest [`limits::MCP_SERVED_EVENTS`] events as lines, and of these the newest that fit into
+/// [`limits::TOOL_RESULT`] bytes. If not all fit, the first line is an ellipsis.
 ///
 /// # Errors
-/// [`StoreError`] when it cannot be read.
-pub(super) async fn written(assistant: &Assistant, id: &ConversationId) -> Result<String, StoreError> {
+/// [`StoreError`] when the events cannot be read.
+pub(super) async fn text(assistant: &Assistant, id: &ConversationId) -> Result<String, StoreError> {
     let events = assistant.store().latest_events(id, limits::MCP_SERVED_EVENTS).await?;
     let lines: Vec<String> = events.iter().flat_map(lines).collect();
-    let mut room = limits::TOOL_RESULT;
+    let mut bytes_left = limits::TOOL_RESULT;
     let fits = |line: &&String| {
-        let fits = line.len() < room;
-        room = room.saturating_sub(line.len() + 1);
+        let fits = line.len() < bytes_left;
+        bytes_left = bytes_left.saturating_sub(line.len() + 1);
         fits
     };
-    let mut kept: Vec<&str> = lines.iter().rev().take_while(fits).map(String::as_str).collect();
-    if kept.len() < lines.len() {
-        kept.push("…");
+    let mut newest: Vec<&str> = lines.iter().rev().take_while(fits).map(String::as_str).collect();
+    if newest.len() < lines.len() {
+        newest.push("…");
     }
-    kept.reverse();
-    Ok(kept.join("\n"))
+    newest.reverse();
+    Ok(newest.join("\n"))
 }
 
 fn lines(event: &Event) -> Vec<String> {
@@ -54,8 +55,8 @@ fn lines(event: &Event) -> Vec<String> {
             _ => Vec::new(),
         },
         EventKind::Bot(bot) => {
-            let who = if bot.kind == BotKind::Filler { "filler" } else { "assistant" };
-            encode::plain_texts(&bot.reply).iter().map(|text| format!("{who}: {}", escape_hidden(text))).collect()
+            let speaker = if bot.kind == BotKind::Filler { "filler" } else { "assistant" };
+            encode::plain_texts(&bot.reply).iter().map(|text| format!("{speaker}: {}", escape_hidden(text))).collect()
         }
         _ => Vec::new(),
     }

@@ -15,10 +15,10 @@ use crate::cli::output;
 pub(super) struct PlainTextSink;
 
 impl ReplySink for PlainTextSink {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         true
     }
-    fn takes_earlier(&self) -> bool {
+    fn accepts_earlier_replies(&self) -> bool {
         true
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

@@ -33,10 +33,10 @@ pub(super) struct TerminalSink {
 }
 
 impl ReplySink for TerminalSink {
-    fn streams(&self) -> bool {
+    fn wants_deltas(&self) -> bool {
         true
     }
-    fn takes_earlier(&self) -> bool {
+    fn accepts_earlier_replies(&self) -> bool {
         true
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {

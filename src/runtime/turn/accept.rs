@@ -86,7 +86,7 @@ impl Inner {
             Ok(AcceptOutcome::Answered(turn, replies)) => {
                 // Nothing to run, so it does not wait for the turn lock.
                 drop(accept_lock);
-                sink.accepted();
+                sink.on_accepted();
                 return self.resend_replies(&inbound.conversation, turn, replies, &mut *sink).await;
             }
             Ok(accepted) => accepted,
@@ -96,7 +96,7 @@ impl Inner {
                 return Err(error.into());
             }
         };
-        sink.accepted();
+        sink.on_accepted();
         let epoch = mailbox.epoch.load(Ordering::SeqCst);
         let mut queue = pin!(mailbox.turn_lock.clone().lock_owned());
         // The first poll enters the queue of the lock; only after it the next message may be accepted.
@@ -141,7 +141,7 @@ impl Inner {
     ) -> Result<TurnReport, ReceiveError> {
         let id = &accepted.inbound.conversation;
         let mut earlier = Vec::new();
-        if sink.takes_earlier() && state.as_ref().is_none_or(|cached| cached.may_have_pending_replies) {
+        if sink.accepts_earlier_replies() && state.as_ref().is_none_or(|cached| cached.may_have_pending_replies) {
             let (sent, has_all) = Box::pin(self.send_pending(id, sink)).await;
             earlier = sent;
             if let (true, Some(cached)) = (has_all, state.as_mut()) {

@@ -72,7 +72,7 @@ impl<'a> TurnSink<'a> {
 
     /// Whether the channel shows deltas.
     pub(in crate::runtime) fn streams_to_channel(&self) -> bool {
-        self.inner.streams()
+        self.inner.wants_deltas()
     }
 
     /// Sets whether models stream from here on as the record has it, whatever the channel does: recorded requests depend on it.
@@ -83,7 +83,7 @@ impl<'a> TurnSink<'a> {
     /// Sends the replies so far, before an effect that may take long. Only if the channel shows deltas; other channels get replies
     /// after the commit.
     pub(in crate::runtime) async fn send_early(&mut self, replies: &[StoredReply], cx: &CallContext) {
-        if !self.inner.streams() {
+        if !self.inner.wants_deltas() {
             return;
         }
         for reply in replies {
@@ -107,7 +107,7 @@ impl<'a> TurnSink<'a> {
     }
 
     async fn forward(&mut self, event: ReplyEvent, cx: &CallContext) -> Result<Receipt, DeliveryError> {
-        if !self.inner.streams() {
+        if !self.inner.wants_deltas() {
             return Ok(Receipt::Skipped);
         }
         let event = match self.remaining(event) {
@@ -170,8 +170,8 @@ pub(in crate::runtime) fn full_message(reply: &StoredReply) -> ReplyEvent {
 }
 
 impl ReplySink for TurnSink<'_> {
-    fn streams(&self) -> bool {
-        self.recorded_streaming.unwrap_or_else(|| self.inner.streams())
+    fn wants_deltas(&self) -> bool {
+        self.recorded_streaming.unwrap_or_else(|| self.inner.wants_deltas())
     }
     fn send<'a>(&'a mut self, event: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         // Short path for deltas: only starts and ends concern the journal.
@@ -179,7 +179,7 @@ impl ReplySink for TurnSink<'_> {
             ReplyEvent::Delta { ref id, .. }
                 if self.announced.contains(id)
                     && !self.delivered.contains_key(id)
-                    && self.inner.streams()
+                    && self.inner.wants_deltas()
                     && !failpoint::is_armed("C09") =>
             {
                 self.inner.send(event, cx)

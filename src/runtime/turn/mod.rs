@@ -69,7 +69,7 @@ impl Inner {
         accepted: AcceptedMessage<'_>,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
-        let turn = OpenTurn::new(self, accepted, None, sink.stop());
+        let turn = OpenTurn::new(self, accepted, None, sink.cancellation());
         let mut sink = TurnSink::new(sink, turn.wrapped_journal.clone());
         turn.run_until_stored(state, 0, None, &mut sink).await
     }
@@ -81,7 +81,7 @@ impl Inner {
         UnfinishedTurn { turn, inbound, journal }: UnfinishedTurn,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
-        let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), sink.stop());
+        let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), sink.cancellation());
         let attempts_made = store::attempts(&turn.journal.records());
         let mut sink = TurnSink::new(sink, turn.wrapped_journal.clone());
         turn.run_until_stored(state, attempts_made, Some(RetryReason::FoundOpen), &mut sink).await

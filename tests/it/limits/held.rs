@@ -203,7 +203,7 @@ async fn a_body_that_does_not_come_is_waited_for_only_so_long() {
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert!(answer.contains("the body did not come in time"), "{answer}");
+    assert!(answer.contains("the body did not arrive in time"), "{answer}");
 }
 
 #[tokio::test]

@@ -1,12 +1,13 @@
-//! Everything here has a limit.
+//! The limits of the MCP server.
 
 use super::*;
 use crate::limits;
 
 #[tokio::test]
-async fn a_session_has_so_many_calls_under_way() {
-    struct Silent;
-    impl Action for Silent {
+async fn too_many_active_calls_of_a_session_are_refused() {
+    /// An action that never finishes.
+    struct PendingAction;
+    impl Action for PendingAction {
         fn run<'a>(
             &'a self,
             _: &'a Conversation,
@@ -18,8 +19,10 @@ async fn a_session_has_so_many_calls_under_way() {
             })
         }
     }
-    let assistant =
-        builder(Arc::new(ScriptedLlm::strict([""; 0]))).action("action_break", Arc::new(Silent)).build().unwrap();
+    let assistant = builder(Arc::new(ScriptedLlm::strict([""; 0])))
+        .action("action_break", Arc::new(PendingAction))
+        .build()
+        .unwrap();
     let client = Arc::new(client(&assistant, McpServerSettings::default()).await);
     let calls = (0..=limits::MCP_SERVED_CALLS).map(|_| {
         let client = client.clone();
@@ -31,9 +34,9 @@ async fn a_session_has_so_many_calls_under_way() {
 }
 
 #[tokio::test]
-async fn only_the_newest_talks_are_listed_and_each_page_is_bounded() {
+async fn only_the_newest_conversations_are_listed_and_pages_are_limited() {
     let client = client(&assistant(&[]), McpServerSettings::default()).await;
-    let first = talk(&call(&client, "order", json!({})).await).to_owned();
+    let first = conversation_id(&call(&client, "order", json!({})).await).to_owned();
     for _ in 0..limits::MCP_SERVED_CONVERSATIONS {
         call(&client, "order", json!({})).await;
     }
@@ -45,19 +48,19 @@ async fn only_the_newest_talks_are_listed_and_each_page_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_call_puts_so_many_questions() {
+async fn number_of_elicitation_requests_per_call_is_limited() {
     let host = Host::default();
-    // What is refused is asked again.
+    // A refused value is asked for again.
     *host.answers.lock().unwrap() = vec![json!({"size": "none of them"}); 3 * limits::MCP_SERVED_QUESTIONS];
-    let server = serving(&assistant(&[]), McpServerSettings { elicits: true, ..McpServerSettings::default() });
-    let client = at(&server, host.clone()).await;
+    let server = mcp_server(&assistant(&[]), McpServerSettings { elicits: true, ..McpServerSettings::default() });
+    let client = connect(&server, host.clone()).await;
     let open = call(&client, "order", json!({})).await;
     assert_eq!(data(&open)["question"]["slot"], "size");
-    assert_eq!(host.asked.lock().unwrap().len(), limits::MCP_SERVED_QUESTIONS);
+    assert_eq!(host.forms.lock().unwrap().len(), limits::MCP_SERVED_QUESTIONS);
 }
 
 #[tokio::test]
-async fn a_form_has_so_many_fields() {
+async fn number_of_form_fields_is_limited() {
     let many = limits::MCP_SERVED_FIELDS + 2;
     let lines = |line: fn(usize) -> String| (0..many).map(line).collect::<String>();
     let slots = lines(|n| format!("  s{n}: {{type: text, mappings: [{{type: from_llm}}]}}\n"));
@@ -76,27 +79,27 @@ async fn a_form_has_so_many_fields() {
     let host = Host::default();
     let all: serde_json::Map<String, Json> = (0..many).map(|n| (format!("s{n}"), json!(format!("v{n}")))).collect();
     *host.answers.lock().unwrap() = vec![Json::Object(all.clone()), Json::Object(all)];
-    let server = serving(&assistant, McpServerSettings { elicits: true, ..McpServerSettings::default() });
-    let done = call(&at(&server, host.clone()).await, "all", json!({})).await;
+    let server = mcp_server(&assistant, McpServerSettings { elicits: true, ..McpServerSettings::default() });
+    let done = call(&connect(&server, host.clone()).await, "all", json!({})).await;
     assert_eq!(data(&done)["waiting_for_input"], false);
-    let asked = host.asked.lock().unwrap().clone();
-    let fields: Vec<usize> = asked.iter().map(|(_, schema)| schema["properties"].as_object().unwrap().len()).collect();
+    let forms = host.forms.lock().unwrap().clone();
+    let fields: Vec<usize> = forms.iter().map(|(_, schema)| schema["properties"].as_object().unwrap().len()).collect();
     assert_eq!(fields, [limits::MCP_SERVED_FIELDS, 2]);
 }
 
 #[tokio::test]
-async fn a_transcript_holds_the_newest() {
+async fn long_transcript_keeps_the_newest_lines() {
     let assistant = assistant(&[]);
     let client = client(&assistant, McpServerSettings::default()).await;
     let first = call(&client, "order", json!({})).await;
-    let id = talk(&first).to_owned();
+    let id = conversation_id(&first).to_owned();
     let long = "é".repeat(1_500);
     for _ in 0..60 {
         call(&client, "converse", json!({"message": format!("/{long}"), "conversation_id": &id})).await;
     }
     call(&client, "converse", json!({"message": "/the_last", "conversation_id": &id})).await;
-    let address = client.list_all_resources().await.unwrap()[0].uri.clone();
-    let text = read(&client, &address).await.unwrap();
+    let uri = client.list_all_resources().await.unwrap()[0].uri.clone();
+    let text = read(&client, &uri).await.unwrap();
     assert!(
         text.len() <= limits::TOOL_RESULT + 8 && text.starts_with('…') && text.contains("/the_last"),
         "{}",
@@ -105,10 +108,10 @@ async fn a_transcript_holds_the_newest() {
 }
 
 #[tokio::test]
-async fn a_person_who_does_not_answer_is_waited_for_so_long() {
-    /// A host that shows the form and hears nothing.
-    struct Patient;
-    impl ClientHandler for Patient {
+async fn elicitation_ends_after_its_timeout() {
+    /// A host that never responds to an elicitation request.
+    struct UnansweredHost;
+    impl ClientHandler for UnansweredHost {
         fn get_info(&self) -> ClientConfig {
             let capabilities = ClientCapabilities::builder().enable_elicitation().build();
             ClientConfig::new(capabilities, Implementation::new("host", "1"))
@@ -124,17 +127,17 @@ async fn a_person_who_does_not_answer_is_waited_for_so_long() {
     let clock = crate::testing::ManualClock::auto_advancing();
     let model = Arc::new(ScriptedLlm::strict([""; 0]));
     let assistant = builder(model).clock(Arc::new(clock.clone())).build().unwrap();
-    let server = serving(&assistant, McpServerSettings { elicits: true, ..McpServerSettings::default() });
-    let (here, there) = tokio::io::duplex(64 * 1024);
-    tokio::spawn(async move { Box::pin(server.serve(tokio::io::split(there), CancellationToken::new())).await });
-    let client = Patient.serve(here).await.unwrap();
+    let server = mcp_server(&assistant, McpServerSettings { elicits: true, ..McpServerSettings::default() });
+    let (client_end, server_end) = tokio::io::duplex(64 * 1024);
+    tokio::spawn(async move { Box::pin(server.serve(tokio::io::split(server_end), CancellationToken::new())).await });
+    let client = UnansweredHost.serve(client_end).await.unwrap();
     let open = client.call_tool(params("order", json!({}), "")).await.unwrap();
     assert_eq!(data(&open)["question"]["slot"], "size");
     assert!(clock.slept().contains(&limits::MCP_SERVED_ANSWER), "{:?}", clock.slept());
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_long_ends_the_session() {
+async fn message_longer_than_the_limit_ends_the_session() {
     let client = client(&assistant(&["start flow greet"]), McpServerSettings::default()).await;
     let long = "x".repeat(limits::MCP_SERVED_LINE);
     assert!(client.call_tool(params("converse", json!({"message": long}), "")).await.is_err());

@@ -1,4 +1,5 @@
-//! Messages on pipes, one a line. A line longer than [`limits::MCP_SERVED_LINE`] ends the session: it is not kept in memory.
+//! The stdio transport: one JSON-RPC message per line. A line longer than [`limits::MCP_SERVED_LINE`] ends the session before it is
+//! in memory as a whole.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::StreamExt;
@@ -11,7 +12,7 @@ use tokio_util::{
 
 use crate::limits;
 
-/// The transport over both directions of a pipe.
+/// The transport of a server that reads messages from `read` and writes them to `write`.
 pub(super) fn transport<R, W>(read: R, write: W) -> AsyncRwTransport<RoleServer, impl AsyncRead + Send + Unpin, W>
 where
     R: AsyncRead + Send + Unpin,
@@ -20,12 +21,13 @@ where
     let codec = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), b"\n".to_vec(), limits::MCP_SERVED_LINE);
     let lines = FramedRead::new(read, codec).map(|line| match line {
         Ok(line) => {
-            let mut whole = BytesMut::from(line);
-            whole.put_u8(b'\n');
-            Ok(Bytes::from(whole))
+            let mut terminated = BytesMut::from(line);
+            terminated.put_u8(b'\n');
+            Ok(Bytes::from(terminated))
         }
         Err(error) => {
-            tracing::warn!(channel = super::NAME, most = limits::MCP_SERVED_LINE, "the session ends: {error}");
+            let limit = limits::MCP_SERVED_LINE;
+            tracing::warn!(channel = super::NAME, limit, "the MCP session ends: a message cannot be read: {error}");
             Err(std::io::Error::other(error))
         }
     });

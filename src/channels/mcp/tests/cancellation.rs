@@ -1,4 +1,4 @@
-//! A host stops a call: the turn ends at the next safe point, and what happened is kept.
+//! Cancellation of a call: the turn ends at the next safe point, and its events are stored.
 
 use futures::future::BoxFuture;
 use rmcp::{
@@ -10,43 +10,43 @@ use tokio::sync::Notify;
 use super::*;
 use crate::llm::{ChatRequest, ChatStream, LlmError, LlmErrorKind, ModelProfile};
 
-/// Never answers the first request; the others by a script.
-struct Stuck {
-    asked: Arc<Notify>,
+/// A model that never answers its first request, and the others by a script.
+struct StuckModel {
+    requested: Arc<Notify>,
     is_first: std::sync::atomic::AtomicBool,
-    rest: Arc<dyn Llm>,
+    scripted: Arc<dyn Llm>,
 }
 
-impl Llm for Stuck {
+impl Llm for StuckModel {
     fn profile(&self) -> &ModelProfile {
-        self.rest.profile()
+        self.scripted.profile()
     }
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         if !self.is_first.swap(false, std::sync::atomic::Ordering::SeqCst) {
-            return self.rest.chat(request, cx);
+            return self.scripted.chat(request, cx);
         }
-        self.asked.notify_one();
+        self.requested.notify_one();
         Box::pin(async move {
-            let stopped = cx.wait(std::future::pending::<()>()).await.unwrap_err();
-            Err(LlmError::new(LlmErrorKind::Cancelled).with_detail(stopped))
+            let interrupted = cx.wait(std::future::pending::<()>()).await.unwrap_err();
+            Err(LlmError::new(LlmErrorKind::Cancelled).with_detail(interrupted))
         })
     }
 }
 
 #[tokio::test]
-async fn a_stopped_call_leaves_the_talk_where_it_was() {
-    let asked = Arc::new(Notify::new());
-    let rest = Arc::new(ScriptedLlm::strict(["set slot name Ada"]));
-    let model = Stuck { asked: asked.clone(), is_first: true.into(), rest };
+async fn cancelled_call_keeps_its_message_and_the_conversation_continues() {
+    let requested = Arc::new(Notify::new());
+    let scripted = Arc::new(ScriptedLlm::strict(["set slot name Ada"]));
+    let model = StuckModel { requested: requested.clone(), is_first: true.into(), scripted };
     let assistant = builder(Arc::new(model)).build().unwrap();
     let client = client(&assistant, McpServerSettings::default()).await;
-    let id = talk(&call(&client, "greet", json!({})).await).to_owned();
-    let said = params("converse", json!({"message": "I am, well, Bob", "conversation_id": &id}), "");
-    let request = ClientRequest::CallToolRequest(CallToolRequest::new(said));
+    let id = conversation_id(&call(&client, "greet", json!({})).await).to_owned();
+    let message = params("converse", json!({"message": "I am, well, Bob", "conversation_id": &id}), "");
+    let request = ClientRequest::CallToolRequest(CallToolRequest::new(message));
     let handle = client.send_cancellable_request(request, PeerRequestOptions::no_options()).await.unwrap();
-    asked.notified().await;
+    requested.notified().await;
     handle.cancel(Some("changed my mind".to_owned())).await.unwrap();
-    // The next message waits for the end of the stopped turn.
+    // The next message waits until the cancelled turn has ended.
     let next = call(&client, "converse", json!({"message": "Ada", "conversation_id": &id})).await;
     assert!(texts(&next).starts_with("Hello Ada!"), "{next:?}");
     let id = id.as_str().into();
@@ -54,5 +54,5 @@ async fn a_stopped_call_leaves_the_talk_where_it_was() {
     assert_eq!(turns.len(), 3);
     assert!(turns[1].replies.is_empty() && turns[1].events.iter().any(|event| format!("{event:?}").contains("Bob")));
     let difference = assistant.replay(&id).await.unwrap();
-    assert!(difference.is_none(), "a replay stops where the turn did: {difference:?}");
+    assert!(difference.is_none(), "a replay ends where the turn ended: {difference:?}");
 }

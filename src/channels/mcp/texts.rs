@@ -1,9 +1,10 @@
-//! The words that models of others read; they stand in `prompts/mcp_server.txt`.
+//! The texts that models of MCP hosts read: the keys of `prompts/mcp_server.txt`.
 
 const FILE: &str = include_str!("../../../prompts/mcp_server.txt");
 
-/// The text of a key with its values in. A value is data: braces inside it stay as they are.
-pub(super) fn say(key: &str, values: &[(&str, &str)]) -> String {
+/// The text of a key, with `{name}` replaced by the value of that name, and by nothing where there is none. Values are data: braces
+/// inside them stay. A key that the file does not have is returned itself.
+pub(super) fn text(key: &str, values: &[(&str, &str)]) -> String {
     let found = FILE.lines().find_map(|line| line.split_once(" = ").filter(|(name, _)| *name == key));
     let mut rest = found.map_or(key, |(_, text)| text);
     let mut out = String::with_capacity(rest.len() + 32);
@@ -23,8 +24,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_data() {
-        assert_eq!(say("no_conversation", &[("id", "{id}")]).matches("{id}").count(), 1);
-        assert!(say("waits", &[("id", "mcp-1")]).contains("mcp-1"));
+    fn braces_inside_a_value_are_not_replaced() {
+        assert_eq!(text("no_conversation", &[("id", "{id}")]).matches("{id}").count(), 1);
+        assert!(text("waits", &[("id", "mcp-1")]).contains("mcp-1"));
     }
 }

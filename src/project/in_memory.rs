@@ -1,10 +1,10 @@
-//! A project whose files are handed in as texts.
+//! Projects whose files are given as texts.
 
 use segue_engine::project::{SourceFile, Sources};
 
 use super::builtin;
 
-/// Sorts files by their paths, as on disk. Nothing is taken out of the environment.
+/// Assigns each file its role by its path, as on disk. No environment variable is read.
 pub(super) fn sources<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Sources {
     let mut sources = Sources { patterns: builtin::patterns(), ..Sources::default() };
     for (path, text) in files {
