@@ -61,11 +61,16 @@ use segue_base::child;
 #[cfg(feature = "grpc")]
 pub use segue_base::grpc;
 pub use segue_base::{clock, context, effect, environment, failpoint, health, http, limits, outbound_auth, secret};
+// `cli` names the library as its users do.
+extern crate self as segue;
+
 pub use {segue_a2a as a2a, segue_llm as llm, segue_store as store, segue_tools as tools};
 
 pub mod actions;
 pub mod agents;
 pub mod channels;
+#[doc(hidden)]
+pub mod cli;
 pub mod conversation;
 #[cfg(feature = "mcp")]
 pub mod demo;

@@ -31,7 +31,7 @@ mod trace;
 
 use std::{io, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use segue::{runtime::ReplayError, server, store::StoreError};
 use tokio_util::sync::CancellationToken;
 
@@ -98,10 +98,29 @@ enum Command {
 }
 
 /// Deeply nested conditions and templates are walked on the stack; the main thread of some systems has 1 MiB.
-pub(crate) const STACK_SIZE: usize = 16 * 1024 * 1024;
+const STACK_SIZE: usize = 16 * 1024 * 1024;
+
+/// The command line, as the reference page and the tests of the pages read it.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// The program: does what the command line says, on a thread with a stack that is large enough.
+pub fn main() -> ExitCode {
+    let program = std::thread::Builder::new().name("segue".into()).stack_size(STACK_SIZE).spawn(run);
+    match program.map(std::thread::JoinHandle::join) {
+        Ok(Ok(code)) => code,
+        // The panic has said what happened.
+        Ok(Err(_)) => ExitCode::from(EXIT_ERROR),
+        Err(error) => {
+            output::status(&format!("no thread could be started: {error}"));
+            ExitCode::from(EXIT_ERROR)
+        }
+    }
+}
 
 /// Reads the command line and does it.
-pub(crate) fn run() -> ExitCode {
+fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -182,10 +201,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     #[test]
     fn the_command_line_makes_sense() {
-        super::Cli::command().debug_assert();
+        super::command().debug_assert();
     }
 }
