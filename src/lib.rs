@@ -24,7 +24,7 @@
 //! ```
 //!
 //! Parts of your own: a [`Tool`], an [`Agent`], the [`AgentHooks`] of an agent of ours, a [`Channel`], an [`Llm`], a [`Store`]; and the
-//! whole inside another server by [`axum_router`]. `docs/rust-api.md` has a section on each, and `examples/` a program. Tests of such
+//! whole inside another server by [`axum_router`]. `docs/how-to/rust-api.md` has a section on each, and `examples/` a program. Tests of such
 //! parts have [`testing`].
 //!
 //! # Modules
