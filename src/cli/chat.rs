@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// The store: `memory`, or a file as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
-    /// DemoServer conversation; a new one unless set
+    /// The conversation; a new one unless set
     #[arg(long, alias = "conversation-id", value_name = "ID")]
     conversation: Option<String>,
 }

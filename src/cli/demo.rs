@@ -16,7 +16,7 @@ enum DemoServer {
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// DemoServer one
+    /// Which server
     #[arg(value_enum)]
     which: DemoServer,
     /// The file with the bookings

@@ -56,7 +56,7 @@ enum Command {
     Init(init::Args),
     /// Load a project and report everything that is wrong with it
     Check(check::Args),
-    /// Draw flows as Mermaid, DOT or SVG
+    /// Draw flows as Mermaid or DOT
     Graph(graph::Args),
     /// Chat with the assistant in the terminal; piped input is one message per line
     Chat(chat::Args),

@@ -1,4 +1,4 @@
-//! DemoServer project, and where its parts and its conversations are.
+//! The project of a command, and where its parts and its conversations are.
 
 use std::{
     path::{Path, PathBuf},

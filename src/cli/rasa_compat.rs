@@ -8,19 +8,19 @@ use super::{CommandResult, EXIT_USAGE, chat, check, output, run, wait};
 /// Options that need no meaning here. They are accepted so that scripts go on; each says once that it does nothing.
 #[derive(Default, clap::Args)]
 pub(super) struct IgnoredOptions {
-    /// IgnoredOptions for scripts: there are no trained models
+    /// Accepted for scripts: there are no trained models
     #[arg(short, long, value_name = "FILE", hide = true)]
     model: Option<String>,
-    /// IgnoredOptions for scripts: `LOG_LEVEL` says how much is logged
+    /// Accepted for scripts: `LOG_LEVEL` says how much is logged
     #[arg(long, hide = true)]
     debug: bool,
-    /// IgnoredOptions for scripts: `LOG_LEVEL` says how much is logged
+    /// Accepted for scripts: `LOG_LEVEL` says how much is logged
     #[arg(short, long, action = clap::ArgAction::Count, hide = true)]
     verbose: u8,
-    /// IgnoredOptions for scripts: `LOG_LEVEL` says how much is logged
+    /// Accepted for scripts: `LOG_LEVEL` says how much is logged
     #[arg(long, hide = true)]
     quiet: bool,
-    /// IgnoredOptions for scripts: RUST_LOG and LOG_LEVEL configure logging
+    /// Accepted for scripts: RUST_LOG and LOG_LEVEL configure logging
     #[arg(long, value_name = "FILE", hide = true)]
     logging_config_file: Option<String>,
 }
@@ -46,19 +46,19 @@ pub(super) struct Train {
     check: check::Args,
     #[command(flatten)]
     accepted: IgnoredOptions,
-    /// IgnoredOptions for scripts: nothing is written
+    /// Accepted for scripts: nothing is written
     #[arg(long, value_name = "FOLDER", hide = true)]
     out: Option<String>,
-    /// IgnoredOptions for scripts: nothing is written
+    /// Accepted for scripts: nothing is written
     #[arg(long, value_name = "NAME", hide = true)]
     fixed_model_name: Option<String>,
-    /// IgnoredOptions for scripts: the check takes no time
+    /// Accepted for scripts: the check takes no time
     #[arg(long, hide = true)]
     skip_validation: bool,
     /// Fail on warnings too
     #[arg(long)]
     fail_on_validation_warnings: bool,
-    /// IgnoredOptions for scripts
+    /// Accepted for scripts
     #[arg(long, hide = true)]
     force: bool,
 }

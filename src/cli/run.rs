@@ -33,10 +33,10 @@ pub(super) struct Args {
     /// The address to listen on; 0.0.0.0 is every address of this machine
     #[arg(short = 'i', long, alias = "interface", default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Serve the HTTP API over conversations (not available yet)
+    /// Accepted without effect: there is no HTTP API over conversations
     #[arg(long)]
     enable_api: bool,
-    /// The token that callers of the API must show; `SEGUE_AUTH_TOKEN` unless set
+    /// The token that callers of /mcp must show; `SEGUE_AUTH_TOKEN` unless set
     #[arg(long, value_name = "TOKEN")]
     auth_token: Option<String>,
     /// Serve the assistant over MCP at /mcp, as an entry `mcp:` in credentials.yml does
@@ -55,7 +55,7 @@ pub(super) struct Args {
     /// Listen on other addresses than loopback although a channel does not authenticate its callers
     #[arg(long)]
     insecure: bool,
-    /// IgnoredOptions for scripts: browsers ask from where they are served
+    /// Accepted for scripts: browsers ask from where they are served
     #[arg(long, value_name = "ORIGIN", num_args = 0..=1, hide = true)]
     cors: Option<Option<String>>,
     #[command(flatten)]

@@ -73,10 +73,10 @@ pub(super) struct Args {
     /// Log more
     #[arg(long)]
     debug: bool,
-    /// IgnoredOptions and not needed: projects are not trained
+    /// Accepted and not needed: projects are not trained
     #[arg(short, long, value_name = "PATH", hide = true)]
     model: Option<String>,
-    /// IgnoredOptions and not needed: projects are not trained
+    /// Accepted and not needed: projects are not trained
     #[arg(long, value_name = "NAME", hide = true)]
     remote_storage: Option<String>,
 }

@@ -553,3 +553,43 @@ async fn requests_get_the_answers_that_pages_show() {
     assert!(problems.is_empty(), "{}", problems.join("\n\n"));
     assert!(requests > 5, "{requests}");
 }
+
+/// The rows of the tables of routes: method, path, and whether a token is needed.
+fn routes() -> Vec<(String, String, bool)> {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/http.md")).unwrap();
+    let row = |line: &str| {
+        let (route, rest) = line.strip_prefix("| `")?.split_once("` | ")?;
+        let (method, path) = route.split_once(' ')?;
+        Some((method.to_owned(), path.to_owned(), rest.starts_with("yes |")))
+    };
+    page.lines().filter_map(row).collect()
+}
+
+#[tokio::test]
+async fn routes_of_the_reference_are_served_and_ask_for_tokens_as_it_says() {
+    let mut project = PageProject::new("docs/reference/http.md");
+    let write = |name: &str, text: &str| fs::write(project.folder.path().join(name), text).unwrap();
+    let token = "a token of this test";
+    write("credentials.yml", "rest: { auth_token: \"${TOKEN}\" }\nmcp: { auth_token: \"${TOKEN}\" }\n");
+    let endpoints = fs::read_to_string(project.folder.path().join("endpoints.yml")).unwrap();
+    let a2a = "a2a_server: { description: Hires out bikes., auth: { token: \"${TOKEN}\" } }\n";
+    write("endpoints.yml", &format!("{endpoints}{a2a}"));
+    project.variables.push(("TOKEN".to_owned(), token.to_owned()));
+    let (client, address) = (client(), project.address().to_owned());
+    let routes = routes();
+    assert!(routes.len() > 15, "{routes:?}");
+    for (method, path, needs_token) in routes {
+        let path = path.replace("{id}", "t-1").replace("{config}", "c-1");
+        let ask = |path: &str| client.request(method.parse().unwrap(), format!("{address}{path}"));
+        let answer = ask(&path).send().await.unwrap();
+        assert_eq!(answer.status() == 401, needs_token, "{method} {path}: {}", answer.status());
+        let answer = ask(&path).bearer_auth(token).body("{}").send().await.unwrap();
+        let (status, text) = (answer.status(), answer.text().await.unwrap());
+        // What the page names is there; a task or session may not be.
+        let is_missing =
+            status == 405 || status == 404 && !text.contains("TASK_NOT_FOUND") && !text.contains("no task");
+        assert!(!is_missing, "{method} {path}: {status} {text}");
+        let other = ask(&format!("{path}/nothing-here")).bearer_auth(token).body("{}").send().await.unwrap();
+        assert_ne!(other.status(), 200, "{method} {path}");
+    }
+}

@@ -44,7 +44,7 @@ pub enum TraceEntry {
         /// Text, calls, usage; or the error.
         answer: Json,
     },
-    /// Commands were read out of its answer, and runtime of the answer were left out.
+    /// Commands were read out of its answer, and parts of it were left out.
     #[serde(rename = "read")]
     CommandsRead {
         /// The step.
