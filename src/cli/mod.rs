@@ -1,6 +1,6 @@
-//! The doorway: the commands.
+//! The commands of the program.
 //!
-//! Entry: [`run`], one match. A command reads its arguments, calls the library and says what came of it; it holds nothing
+//! Entry: [`main`]. A command reads its arguments, calls the library and says what came of it; it holds nothing
 //! that a user of the library would miss. Standard output carries results alone, everything else goes to standard error.
 
 mod backup;

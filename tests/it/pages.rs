@@ -6,6 +6,7 @@
 //!   `endpoints.yml mcp_servers.shop`. It is merged into a copy of `tests/projects/pages`, after the blocks above it, and `segue check`
 //!   finds no error. The pages of the tutorial share one folder, which is empty at first, and a whole file replaces the one that is
 //!   there. `try` at the end: the next blocks do not build on it. `run`, of test cases: they pass with the starter.
+//! * `python FILE`: a file; it compiles.
 //! * `sh`: commands; those of `segue` are accepted by the command line. `sh run`: they are run in the page's project.
 //! * `sh serve`, `text serve`: requests (`curl`) to the page's project, which is served. The answer follows in the same block, or in a
 //!   `json` block after it; a comment `# 401` is the status.
@@ -400,6 +401,21 @@ fn yaml_problem(project: &PageProject, block: &Block) -> Option<String> {
     problem
 }
 
+/// Writes a file of Python, and compiles it where there is Python.
+fn python_problem(project: &PageProject, block: &Block) -> Option<String> {
+    let Some(file) = block.marks.first() else {
+        return Some("say which file it is, as in ```python shop.py".to_owned());
+    };
+    project.apply(block).err().or_else(|| {
+        let mut python = Command::new("python3");
+        python
+            .args(["-c", "import ast, sys; ast.parse(open(sys.argv[1]).read())", file])
+            .current_dir(project.folder.path());
+        let done = python.output().ok()?;
+        (!done.status.success()).then(|| String::from_utf8_lossy(&done.stderr).into_owned())
+    })
+}
+
 /// Runs the commands of a block in its project.
 fn run_problem(project: &PageProject, block: &Block) -> Option<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_segue")).parent().unwrap().to_owned();
@@ -431,7 +447,7 @@ fn blocks_of_yaml_and_commands_to_run_work() {
                     yaml += 1;
                     yaml_problem(&project, block)
                 }
-                "python" if !block.marks.is_empty() => project.apply(block).err(),
+                "python" => python_problem(&project, block),
                 "sh" if block.is("run") => {
                     run += 1;
                     run_problem(&project, block)
