@@ -24,7 +24,7 @@
 //! ```
 //!
 //! Custom parts are a [`Tool`], an [`Agent`], [`AgentHooks`] for a built-in agent, a [`Channel`], an [`Llm`], a [`Store`]. [`axum_router`]
-//! serves an assistant in another server. `docs/rust-api.md` has a section on each, and `examples/` a program. [`testing`] has
+//! serves an assistant in another server. `docs/how-to/rust-api.md` has a section on each, and `examples/` a program. [`testing`] has
 //! what tests of such parts need.
 //!
 //! # Modules
@@ -62,11 +62,16 @@ use segue_base::child;
 #[cfg(feature = "grpc")]
 pub use segue_base::grpc;
 pub use segue_base::{clock, context, effect, environment, failpoint, health, http, limits, outbound_auth, secret};
+// `cli` names the library as its users do.
+extern crate self as segue;
+
 pub use {segue_a2a as a2a, segue_llm as llm, segue_store as store, segue_tools as tools};
 
 pub mod actions;
 pub mod agents;
 pub mod channels;
+#[doc(hidden)]
+pub mod cli;
 pub mod conversation;
 #[cfg(feature = "mcp")]
 pub mod demo;

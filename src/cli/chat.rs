@@ -40,7 +40,7 @@ pub(super) struct Args {
     /// The store: `memory`, or a file as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
-    /// The id of the conversation; a new conversation unless set
+    /// The conversation; a new conversation unless set
     #[arg(long, alias = "conversation-id", value_name = "ID")]
     conversation: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! The command line of `segue`.
 //!
-//! [`run`] parses the arguments and calls the command. A command calls the library and prints the results; it contains no logic that
+//! [`main`] parses the arguments and calls the command. A command calls the library and prints the results; it contains no logic that
 //! a user of the library would need. Results go to standard output, everything else to standard error.
 
 mod backup;
@@ -32,7 +32,7 @@ mod trace;
 
 use std::{io, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use segue::{runtime::ReplayError, server, store::StoreError};
 use tokio_util::sync::CancellationToken;
 
@@ -102,10 +102,29 @@ enum Command {
 
 /// The stack size of threads in bytes. Nested conditions and templates are processed recursively, and the main thread of some
 /// systems has a stack of only 1 MiB.
-pub(crate) const STACK_SIZE: usize = 16 * 1024 * 1024;
+const STACK_SIZE: usize = 16 * 1024 * 1024;
+
+/// The definition of the command line, for the generated reference page and the tests of the pages.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Parses the command line and runs the command, on a thread with a large stack.
+pub fn main() -> ExitCode {
+    let program = std::thread::Builder::new().name("segue".into()).stack_size(STACK_SIZE).spawn(run);
+    match program.map(std::thread::JoinHandle::join) {
+        Ok(Ok(code)) => code,
+        // The panic hook has printed the message.
+        Ok(Err(_)) => ExitCode::from(EXIT_ERROR),
+        Err(error) => {
+            output::status(&format!("cannot start a thread: {error}"));
+            ExitCode::from(EXIT_ERROR)
+        }
+    }
+}
 
 /// Parses the command line and runs the command.
-pub(crate) fn run() -> ExitCode {
+fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -187,10 +206,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     #[test]
     fn the_definition_of_the_command_line_is_valid() {
-        super::Cli::command().debug_assert();
+        super::command().debug_assert();
     }
 }

@@ -1,4 +1,4 @@
-//! The arguments that select a project, the paths of its files, and its store.
+//! The arguments that select a project of a command, the paths of its files, and its store.
 
 use std::{
     path::{Path, PathBuf},

@@ -33,10 +33,10 @@ pub(super) struct Args {
     /// The address to listen on; 0.0.0.0 is every address of this machine
     #[arg(short = 'i', long, alias = "interface", default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Accepted for scripts: this version has no HTTP API over conversations
+    /// Accepted without effect: there is no HTTP API over conversations
     #[arg(long, hide = true)]
     enable_api: bool,
-    /// The token that callers of channels must send; `SEGUE_AUTH_TOKEN` unless set
+    /// The token that callers of /mcp must send; `SEGUE_AUTH_TOKEN` unless set
     #[arg(long, value_name = "TOKEN")]
     auth_token: Option<String>,
     /// Serve the assistant over MCP at /mcp, as an entry `mcp:` in credentials.yml does
@@ -55,7 +55,7 @@ pub(super) struct Args {
     /// Listen on other addresses than loopback although a channel does not authenticate its callers
     #[arg(long)]
     insecure: bool,
-    /// Ignored: pages of other origins is not allowed
+    /// Accepted for scripts: pages of other origins are not allowed
     #[arg(long, value_name = "ORIGIN", num_args = 0..=1, hide = true)]
     cors: Option<Option<String>>,
     #[command(flatten)]

@@ -120,7 +120,8 @@ impl ServeError {
 /// # Errors
 /// [`ServeError::UnauthenticatedChannel`] for the first that does not.
 pub fn check_exposure(channels: &[Arc<dyn Channel>], host: IpAddr) -> Result<(), ServeError> {
-    let is_unauthenticated = |channel: &&Arc<dyn Channel>| channel.routes() != Routes::None && !channel.requires_authentication();
+    let is_unauthenticated =
+        |channel: &&Arc<dyn Channel>| channel.routes() != Routes::None && !channel.requires_authentication();
     match channels.iter().find(is_unauthenticated) {
         Some(channel) if !host.is_loopback() => {
             let (name, advice) = (channel.name().to_owned(), channel.authentication_advice());

@@ -1,7 +1,7 @@
 //! Faults of models, at the boundary of the runtime: what the user is told, what an operator finds, and what was asked.
 //!
 //! Each row is a world of its own: a group of models that answer or fail as the row says, a flow that asks an agent, and a
-//! turn. How a wire's bytes become these failures is shown by the grid of `crates/llm/src/conformance.rs`; `docs/faults.md` ties both to
+//! turn. How a wire's bytes become these failures is shown by the grid of `crates/llm/src/conformance.rs`; `docs/reference/failure-handling.md` ties both to
 //! the rows of the matrix.
 
 use std::{

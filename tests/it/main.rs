@@ -22,6 +22,7 @@ mod limits;
 mod mcp;
 mod outbox;
 mod owner;
+mod pages;
 mod program;
 mod rasa;
 mod reminders;

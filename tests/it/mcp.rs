@@ -1,4 +1,4 @@
-//! MCP servers at the boundary of the runtime: what a fault of theirs does to a conversation (the rows of `docs/faults.md`),
+//! MCP servers at the boundary of the runtime: what a fault of theirs does to a conversation (the rows of `docs/reference/failure-handling.md`),
 //! and what they may ask and offer. Each row: what the user hears, once and honestly, and what the operator is told.
 
 mod asks;

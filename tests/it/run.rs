@@ -35,10 +35,10 @@ fn started_on(project: &str, folder: &std::path::Path, arguments: &[&str]) -> (S
     (server, address)
 }
 
-type Log = std::io::Lines<BufReader<std::process::ChildStderr>>;
+pub(crate) type Log = std::io::Lines<BufReader<std::process::ChildStderr>>;
 
 /// The server that a command starts, its address once it listens, and the rest of its log.
-fn listening(mut command: std::process::Command) -> (Server, String, Log) {
+pub(crate) fn listening(mut command: std::process::Command) -> (Server, String, Log) {
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut server = Server(child);
     let mut lines = BufReader::new(server.0.stderr.take().unwrap()).lines();

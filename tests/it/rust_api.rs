@@ -5,7 +5,9 @@ use std::{fs, path::Path};
 #[test]
 fn code_on_pages_is_code_of_the_examples() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for page in ["rust-api.md", "concepts/agents.md", "how-to/hooks-in-python.md"] {
+    for page in
+        ["how-to/rust-api.md", "concepts/agents.md", "how-to/custom-agent-in-rust.md", "how-to/hooks-in-python.md"]
+    {
         let text = fs::read_to_string(root.join("docs").join(page)).unwrap();
         let mut blocks = 0;
         for part in text.split("<!-- examples/").skip(1) {

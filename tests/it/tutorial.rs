@@ -3,39 +3,14 @@
 
 use std::{fs, path::Path, process::Command};
 
-use crate::program::{Ran, run_in};
+use crate::{
+    pages::{Block, blocks},
+    program::{Ran, run_in},
+};
 
-/// A block of code of a page, and the paragraph before it.
-struct Block<'a> {
-    before: &'a str,
-    language: &'a str,
-    text: &'a str,
-}
-
-fn blocks(page: &str) -> Vec<Block<'_>> {
-    let mut parts = page.split("\n```");
-    let mut before = parts.next().unwrap();
-    let mut blocks = Vec::new();
-    while let (Some(block), Some(after)) = (parts.next(), parts.next()) {
-        let (language, text) = block.split_once('\n').unwrap();
-        let before = std::mem::replace(&mut before, after).trim_end();
-        blocks.push(Block { before: before.rsplit("\n\n").next().unwrap(), language, text });
-    }
-    blocks
-}
-
-impl Block<'_> {
-    /// The file that the block is the whole of: the first file that the paragraph before it names.
-    fn file(&self) -> Option<&str> {
-        let is_file = |name: &&str| name.ends_with(".yml") || name.ends_with(".py");
-        let whole = ["yaml", "python"].contains(&self.language) && !self.text.starts_with(' ');
-        whole.then(|| self.before.split('`').skip(1).step_by(2).find(is_file)).flatten()
-    }
-
-    /// What the block shows of this command.
-    fn shown(&self, command: &str) -> Option<&str> {
-        (self.language == "text").then(|| self.text.strip_prefix(&format!("$ {command}\n"))).flatten()
-    }
+/// What the block shows of this command.
+fn shown<'a>(block: &'a Block, command: &str) -> Option<&'a str> {
+    (block.language == "text").then(|| block.text.strip_prefix(&format!("$ {command}\n"))).flatten()
 }
 
 /// What the assistant said, in the lines of a terminal and of a pipe.
@@ -61,13 +36,13 @@ fn every_step_of_the_tutorial_works_as_shown() {
     let (mut files, mut chats, mut tests) = (0, 0, 0);
     for name in steps {
         let page = fs::read_to_string(pages.join(name)).unwrap();
-        for block in blocks(&page) {
+        for block in &blocks(name, &page) {
             if let Some(file) = block.file() {
                 let file = folder.path().join(file);
                 fs::create_dir_all(file.parent().unwrap()).unwrap();
-                fs::write(file, format!("{}\n", block.text)).unwrap();
+                fs::write(file, &block.text).unwrap();
                 files += 1;
-            } else if let Some(shown) = block.shown("segue chat") {
+            } else if let Some(shown) = shown(block, "segue chat") {
                 let typed: String = shown
                     .lines()
                     .filter_map(|line| line.strip_prefix("you> "))
@@ -76,7 +51,7 @@ fn every_step_of_the_tutorial_works_as_shown() {
                 let ran = run_in(folder.path(), &["chat"], &typed);
                 assert_eq!(said(ran.out.lines()), said(shown.lines()), "{name}: {}", ran.err);
                 chats += 1;
-            } else if let Some(shown) = block.shown("segue test").filter(|shown| !shown.starts_with('…')) {
+            } else if let Some(shown) = shown(block, "segue test").filter(|shown| !shown.starts_with('…')) {
                 let ran = run_in(folder.path(), &["test"], "");
                 let printed: Vec<_> = shown.lines().filter(|line| !line.starts_with("segue: ")).collect();
                 assert_eq!(ran.lines(), printed, "{name}: {}", ran.err);

@@ -17,7 +17,7 @@ enum Verb {
     Tidy,
     /// Lists every public error code with the title of its page.
     Codes,
-    /// Writes the pages that are made from the source: `docs/reference/keys.md`, `docs/limits.md`, `docs/errors/README.md`.
+    /// Writes the pages that are made from the source: most of `docs/reference`, `docs/errors/README.md` and `llms.txt`.
     Docs,
     /// Installs the parts from npm and PyPI, then runs the tests against them.
     Foreign {

@@ -1,5 +1,5 @@
 //! Every size, count and time limit of the running parts, with its default. `segue-engine` has the limits of loading and of the
-//! dialogue, `segue-lang` those of conditions and templates. `docs/limits.md` is generated from all three.
+//! dialogue, `segue-lang` those of conditions and templates. `docs/reference/limits.md` is generated from all three.
 
 use std::time::Duration;
 

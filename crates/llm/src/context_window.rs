@@ -1,4 +1,4 @@
-//! Shortens a request that exceeds a model's context window (`docs/faults.md`).
+//! Shortens a request that exceeds a model's context window (`docs/reference/failure-handling.md`).
 //!
 //! System messages, tools and the newest user message stay unchanged. First the older half of the conversation before that
 //! message is removed, with tool calls and their results together. Without such a conversation, earlier tool results are cut.

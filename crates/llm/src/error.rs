@@ -153,7 +153,7 @@ impl LlmError {
                         | InvalidResponse::MissingToolName
                 )
             }
-            // A timeout: another model is more likely to answer than the same one (`docs/faults.md`).
+            // A timeout: another model is more likely to answer than the same one (`docs/reference/failure-handling.md`).
             K::FirstTokenTimeout | K::IdleTimeout | K::CallTimeout => false,
             K::QuotaExhausted | K::ContextLengthExceeded | K::BadRequest | K::Unauthorised | K::NotFound => false,
             K::DeadlineExceeded | K::CallLimit | K::ContentFilter | K::Cancelled | K::NotInScript => false,

@@ -197,7 +197,9 @@ impl HookServer {
             Err(stopped) => return Err(HookError(format!("{hook}: {stopped}"))),
         };
         serde_json::from_slice(&bytes).map_err(|error| {
-            HookError(format!("{hook}: its response does not follow the protocol (docs/hooks.md): {error}"))
+            HookError(format!(
+                "{hook}: its response does not follow the protocol (docs/how-to/hooks-in-python.md): {error}"
+            ))
         })
     }
 
@@ -427,7 +429,10 @@ impl ToolHandler for HookTool {
 
 fn answer(bytes: &[u8], effect: EffectClass) -> ToolOutcome {
     let Ok(answer) = serde_json::from_slice::<ToolResponse>(bytes) else {
-        return ToolOutcome::unusable(effect, "the tool returned no JSON that follows the protocol (docs/hooks.md)");
+        return ToolOutcome::unusable(
+            effect,
+            "the tool returned no JSON that follows the protocol (docs/how-to/hooks-in-python.md)",
+        );
     };
     match (answer.error, answer.result) {
         (Some(message), _) => {

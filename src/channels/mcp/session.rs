@@ -159,7 +159,8 @@ impl Session {
             Some(flow) => ToolRequest::StartFlow(flow.clone(), arguments),
             None => {
                 let message = arguments.get("message").and_then(Json::as_str).unwrap_or_default();
-                let message = if self.shared.settings.refuses_payloads { strip_payload_slash(message) } else { message };
+                let message =
+                    if self.shared.settings.refuses_payloads { strip_payload_slash(message) } else { message };
                 ToolRequest::SendMessage(message.to_owned())
             }
         };

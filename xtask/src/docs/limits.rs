@@ -15,7 +15,7 @@ const HEAD: &str = "\
 # Limits
 
 Every buffer and every wait has a limit. This page is written by `cargo xtask docs` from the files `limits.rs` of the packages
-`lang`, `engine` and `base`. Values that can be configured have a key in [the reference](reference/keys.md); the others are changed in the source.
+`lang`, `engine` and `base`. Values that can be configured have a key in [the reference](keys.md); the others are changed in the source.
 ";
 
 /// The text of the page.

@@ -1,6 +1,9 @@
 //! The pages that are made from the source: `cargo xtask docs` writes them, `tidy` reports one that is stale.
 
+mod cli;
+pub mod environment;
 pub mod errors;
+mod events;
 mod limits;
 mod llms;
 
@@ -21,9 +24,12 @@ pub struct Page {
 }
 
 /// All of them.
-pub const PAGES: [Page; 3] = [
+pub const PAGES: [Page; 6] = [
     Page { path: "docs/reference/keys.md", sources: &[], make: |_| Ok(segue_engine::project::reference()) },
-    Page { path: "docs/limits.md", sources: &limits::SOURCES, make: limits::page },
+    Page { path: "docs/reference/limits.md", sources: &limits::SOURCES, make: limits::page },
+    Page { path: "docs/reference/cli.md", sources: &[], make: |_| Ok(cli::page()) },
+    Page { path: "docs/reference/environment.md", sources: &[], make: |_| Ok(environment::page()) },
+    Page { path: "docs/reference/events.md", sources: &events::SOURCES, make: events::page },
     Page { path: "llms.txt", sources: &llms::SOURCES, make: llms::page },
 ];
 

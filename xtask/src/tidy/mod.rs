@@ -5,6 +5,7 @@ mod codes;
 mod conventions;
 mod dependencies;
 mod docs;
+mod environment;
 mod layers;
 mod links;
 mod paths;
@@ -133,6 +134,7 @@ const RULES: &[fn(&Tree) -> Vec<Breach>] = &[
     paths::check,
     dependencies::check,
     docs::check,
+    environment::check,
     words::check,
 ];
 

@@ -1,5 +1,5 @@
 //! Recall of the analysis: generates valid projects by seed, puts one mistake into each, and counts the mistakes that
-//! are reported at the right place. The generator shares no code with the checks; `docs/checks.md` has the results.
+//! are reported at the right place. The generator shares no code with the checks.
 //!
 //! `SEGUE_SEED` sets the seed, `SEGUE_FULL=1` runs the full counts, `SEGUE_MISTAKE=<part of a kind's name>` shows
 //! single kinds.

@@ -1,4 +1,4 @@
-//! Health of a group's members: a circuit breaker, the current load and the latency of each (`docs/faults.md`).
+//! Health of a group's members: a circuit breaker, the current load and the latency of each (`docs/reference/failure-handling.md`).
 //!
 //! A circuit is closed (calls pass), open (no calls until a time), or half open (one call probes the member, the others skip
 //! it). Times come from the clock of the calls, so that tests control them.

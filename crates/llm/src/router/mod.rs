@@ -239,7 +239,7 @@ impl RoutedCall {
             let (until, why) = self.group.health.next_available(now).unwrap_or((now, OpenReason::Failing));
             let wait = until.saturating_sub(now);
             let time_left = self.group.policy.budget.min(self.cx.remaining());
-            // The call waits once for a rate-limited member, but never for a failing one (`docs/faults.md`).
+            // The call waits once for a rate-limited member, but never for a failing one (`docs/reference/failure-handling.md`).
             if why == OpenReason::Failing || self.has_waited || wait >= time_left {
                 let after = Some(wait);
                 let kind = match why {

@@ -4,7 +4,7 @@
 //! double. A rule depends on the request only, so the same request gets the same response. Responses are encoded as a stream of the
 //! Chat Completions API and decoded like those of a provider.
 //!
-//! `docs/scripted-model.md` describes the format. An example:
+//! `docs/reference/scripted-model.md` describes the format. An example:
 //!
 //! ```yaml
 //! tables:

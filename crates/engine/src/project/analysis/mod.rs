@@ -6,7 +6,7 @@
 //!
 //! It never reports a defect twice and never reports what may be intended: where a custom action may change a slot, there is no
 //! finding. All findings are warnings or notes, because a project that runs in Rasa must load. `crates/engine/tests/analysis_recall`
-//! measures missed defects and false alarms; `docs/checks.md` has the results.
+//! measures missed defects and false alarms.
 
 mod assignments;
 mod branches;

@@ -8,6 +8,7 @@ mod channels;
 mod config;
 mod domain;
 mod endpoints;
+mod examples;
 mod flows;
 pub(super) mod json_schema;
 mod reference;
