@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use crate::program::{Ran, run_in};
+use crate::program::{ProgramOutput, run_in};
 
 /// A block of code of a page, and the paragraph before it.
 struct Block<'a> {
@@ -44,7 +44,7 @@ fn said<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     lines.filter_map(text).map(|line| line.trim_end_matches("  [working on it]")).collect()
 }
 
-fn in_order(ran: &Ran) -> String {
+fn in_order(ran: &ProgramOutput) -> String {
     format!("{}{}", ran.err, ran.out).trim().to_owned()
 }
 

@@ -11,7 +11,7 @@ pub const KINDS: [Mistake; 28] = [
     kind("and beside or without parentheses", mixed),
     kind("half a comparison", half),
     kind("a broken regular expression", broken_regex),
-    kind("a condition reads a slot that is not there", unknown_slot),
+    kind("a condition reads a slot that does not exist", unknown_slot),
     kind("a value that the slot does not have", foreign_value),
     kind("a value in the wrong case", wrong_case),
     kind("a number in quotes", quoted_number),
