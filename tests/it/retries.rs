@@ -3,7 +3,6 @@
 
 use std::{
     collections::VecDeque,
-    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -14,12 +13,8 @@ use std::{
 use segue::{
     Assistant, BoxFuture, ConversationId, IncomingMessage, MemoryStore, ReplyEvent, Store, StoreError, Timestamp, Tool,
     ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnReport,
-    ids::MessageId,
     llm::{ChatResponse, ToolArguments, ToolCall},
-    store::{
-        AcceptOutcome, InboxMessage, JournalRecord, StoredConversation, StoredReply, StoredTurn, TurnCommit,
-        TurnNumber, UnfinishedTurn, Version,
-    },
+    store::{AcceptOutcome, InboxMessage, JournalRecord, TurnCommit, TurnNumber, Version},
     testing::{Collected, CollectingSink, ManualClock, ScriptedCall, ScriptedLlm, StrictLlm},
 };
 use serde_json::{Value as Json, json};
@@ -45,7 +40,7 @@ const FILES: [(&str, &str); 5] = [
     ),
 ];
 
-type Told<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// How a call of the store fails.
 #[derive(Clone, Copy, PartialEq)]
@@ -72,7 +67,10 @@ fn unavailable() -> StoreError {
 }
 
 /// Performs a call, unless its next scripted fault prevents it.
-async fn with_fault<T>(faults: &Mutex<VecDeque<Option<Fault>>>, call: Told<'_, T>) -> Result<T, StoreError> {
+async fn with_fault<T>(
+    faults: &Mutex<VecDeque<Option<Fault>>>,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     let fault = faults.lock().unwrap().pop_front().flatten();
     match fault {
         Some(Fault::NotPerformed) => Err(unavailable()),
@@ -81,74 +79,27 @@ async fn with_fault<T>(faults: &Mutex<VecDeque<Option<Fault>>>, call: Told<'_, T
     }
 }
 
-impl Store for FaultyStore {
-    fn accept(&self, inbound: InboxMessage) -> Told<'_, AcceptOutcome> {
-        Box::pin(with_fault(&self.accepts, Box::pin(async move { self.inner.accept(inbound).await })))
+impl segue::store::ForwardingStore for FaultyStore {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
     }
-    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> Told<'a, Version> {
-        Box::pin(with_fault(&self.appends, Box::pin(async move { self.inner.append(id, after, batch).await })))
+    fn accept(&self, inbound: InboxMessage) -> StoreFuture<'_, AcceptOutcome> {
+        Box::pin(with_fault(&self.accepts, async move { self.inner.accept(inbound).await }))
+    }
+    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> StoreFuture<'a, Version> {
+        Box::pin(with_fault(&self.appends, async move { self.inner.append(id, after, batch).await }))
     }
     fn append_journal<'a>(
         &'a self,
         id: &'a ConversationId,
         turn: TurnNumber,
         records: Vec<JournalRecord>,
-    ) -> Told<'a, ()> {
-        Box::pin(with_fault(
-            &self.journals,
-            Box::pin(async move { self.inner.append_journal(id, turn, records).await }),
-        ))
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(with_fault(&self.journals, async move { self.inner.append_journal(id, turn, records).await }))
     }
-    fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, StoredConversation> {
-        self.inner.load(id)
-    }
-    fn unfinished_turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<UnfinishedTurn>> {
-        self.inner.unfinished_turns(id)
-    }
-    fn unfinished_turns_in<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        turns: Range<TurnNumber>,
-    ) -> Told<'a, Vec<UnfinishedTurn>> {
-        self.inner.unfinished_turns_in(id, turns)
-    }
-    fn replies_of<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber) -> Told<'a, Option<Vec<StoredReply>>> {
-        self.inner.replies_of(id, turn)
-    }
-    fn conversations_with_work(&self) -> Told<'_, Vec<ConversationId>> {
-        self.inner.conversations_with_work()
-    }
-    fn next_reminders(&self, limit: usize) -> Told<'_, Vec<(ConversationId, Timestamp)>> {
-        self.inner.next_reminders(limit)
-    }
-    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredReply>> {
-        self.inner.pending_replies(id)
-    }
-    fn mark_delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> Told<'a, ()> {
-        self.inner.mark_delivered(id, replies)
-    }
-    fn turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredTurn>> {
-        self.inner.turns(id)
-    }
-    fn conversations(&self, limit: usize) -> Told<'_, Vec<ConversationId>> {
-        self.inner.conversations(limit)
-    }
-    fn erase<'a>(&'a self, id: &'a ConversationId) -> Told<'a, ()> {
+    fn erase<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
         self.erases.fetch_add(1, Ordering::SeqCst);
         self.inner.erase(id)
-    }
-    fn purge_expired(&self, now: Timestamp) -> Told<'_, u64> {
-        self.inner.purge_expired(now)
-    }
-    fn replies_to_message<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        message: &'a MessageId,
-    ) -> Told<'a, Option<Vec<StoredReply>>> {
-        self.inner.replies_to_message(id, message)
-    }
-    fn text_by_hash<'a>(&'a self, id: &'a ConversationId, hash: &'a str) -> Told<'a, Option<Arc<str>>> {
-        self.inner.text_by_hash(id, hash)
     }
 }
 

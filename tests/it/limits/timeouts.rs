@@ -1,13 +1,8 @@
 //! Timeouts for stores, tool sources and clients that do not respond.
 
 use segue::{
-    BoxFuture as Boxed, ConversationId, MemoryStore, Store, StoreError, Timestamp, ToolSource,
-    ids::MessageId,
-    limits, server,
-    store::{
-        AcceptOutcome, InboxMessage, JournalRecord, StoredConversation, StoredReply, StoredTurn, TurnCommit,
-        TurnNumber, UnfinishedTurn, Version,
-    },
+    ConversationId, MemoryStore, Store, StoreError, ToolSource, limits, server,
+    store::{AcceptOutcome, ForwardingStore, InboxMessage},
     tools::{SourceError, SourceStatus, ToolCatalog},
 };
 use tokio::{
@@ -19,7 +14,7 @@ use tokio::{
 use super::*;
 use crate::support::server_process::client;
 
-type Told<'a, T> = Boxed<'a, Result<T, StoreError>>;
+type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A store in which accepting a message and listing conversations wait for a permit. Counts these calls.
 struct BlockingStore {
@@ -38,66 +33,25 @@ impl BlockingStore {
     }
 }
 
-impl Store for BlockingStore {
-    fn accept(&self, inbound: InboxMessage) -> Told<'_, AcceptOutcome> {
+impl ForwardingStore for BlockingStore {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
+    fn accept(&self, inbound: InboxMessage) -> StoreFuture<'_, AcceptOutcome> {
         Box::pin(async move {
             self.wait_for_permit().await;
             self.inner.accept(inbound).await
         })
     }
-    fn conversations(&self, limit: usize) -> Told<'_, Vec<ConversationId>> {
+    fn conversations(&self, limit: usize) -> StoreFuture<'_, Vec<ConversationId>> {
         Box::pin(async move {
             self.wait_for_permit().await;
             self.inner.conversations(limit).await
         })
     }
-    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> Told<'a, Version> {
-        self.inner.append(id, after, batch)
-    }
-    fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, StoredConversation> {
-        self.inner.load(id)
-    }
-    fn append_journal<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        turn: TurnNumber,
-        records: Vec<JournalRecord>,
-    ) -> Told<'a, ()> {
-        self.inner.append_journal(id, turn, records)
-    }
-    fn unfinished_turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<UnfinishedTurn>> {
-        self.inner.unfinished_turns(id)
-    }
-    fn conversations_with_work(&self) -> Told<'_, Vec<ConversationId>> {
-        self.inner.conversations_with_work()
-    }
-    fn next_reminders(&self, limit: usize) -> Told<'_, Vec<(ConversationId, Timestamp)>> {
-        self.inner.next_reminders(limit)
-    }
-    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredReply>> {
-        self.inner.pending_replies(id)
-    }
-    fn mark_delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> Told<'a, ()> {
-        self.inner.mark_delivered(id, replies)
-    }
-    fn turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredTurn>> {
-        self.inner.turns(id)
-    }
-    fn erase<'a>(&'a self, id: &'a ConversationId) -> Told<'a, ()> {
-        self.inner.erase(id)
-    }
-    fn purge_expired(&self, now: Timestamp) -> Told<'_, u64> {
-        self.inner.purge_expired(now)
-    }
-    fn replies_to_message<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        message: &'a MessageId,
-    ) -> Told<'a, Option<Vec<StoredReply>>> {
-        self.inner.replies_to_message(id, message)
-    }
-    fn text_by_hash<'a>(&'a self, id: &'a ConversationId, hash: &'a str) -> Told<'a, Option<Arc<str>>> {
-        self.inner.text_by_hash(id, hash)
+    /// Lists conversations, as the default of `Store` does, and therefore waits for a permit.
+    fn ping(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move { ForwardingStore::conversations(self, 1).await.map(drop) })
     }
 }
 
@@ -235,7 +189,7 @@ impl ToolSource for NeverClosingSource {
     fn name(&self) -> &str {
         "depot"
     }
-    fn list<'a>(&'a self, _: &'a CallContext) -> Boxed<'a, Result<ToolCatalog, SourceError>> {
+    fn list<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
         Box::pin(std::future::ready(Ok(ToolCatalog::default())))
     }
     fn changes(&self) -> watch::Receiver<u64> {
@@ -244,7 +198,7 @@ impl ToolSource for NeverClosingSource {
     fn status(&self) -> SourceStatus {
         SourceStatus::Up
     }
-    fn close<'a>(&'a self, _: &'a CallContext) -> Boxed<'a, ()> {
+    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(std::future::pending())
     }
 }
