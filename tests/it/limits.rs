@@ -147,7 +147,7 @@ async fn wait_until(condition: impl Fn() -> bool) {
     panic!("the condition never holds");
 }
 
-/// Lets the other tasks run until they wait.
+/// Yields so often that the other tasks reach their next wait.
 async fn run_other_tasks() {
     for _ in 0..10_000 {
         tokio::task::yield_now().await;

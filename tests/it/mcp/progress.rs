@@ -39,7 +39,7 @@ fn slow_server(seconds: u64, progress: impl Fn(u64) -> u64 + Clone + Send + Sync
     })
 }
 
-/// Lets the other tasks run until they wait.
+/// Yields so often that the other tasks reach their next wait.
 async fn run_other_tasks() {
     for _ in 0..200 {
         tokio::task::yield_now().await;

@@ -105,7 +105,7 @@ fn always_unequal(project: &mut ProjectBuilder) {
 }
 
 fn both_values(project: &mut ProjectBuilder) {
-    let kind = if project.rng.often(50) { Kind::Choice } else { Kind::Text };
+    let kind = if project.rng.percent(50) { Kind::Choice } else { Kind::Text };
     asked(project, kind, "# is \"basic\" and # is \"premium\"");
 }
 
@@ -173,7 +173,7 @@ fn set_and_opposite(project: &mut ProjectBuilder) {
 }
 
 fn null_after_question(project: &mut ProjectBuilder) {
-    let kind = if project.rng.often(50) { Kind::Text } else { Kind::Float };
+    let kind = if project.rng.percent(50) { Kind::Text } else { Kind::Float };
     asked(project, kind, "# is null");
 }
 

@@ -44,7 +44,7 @@ fn rejection_never(project: &mut ProjectBuilder) {
 }
 
 fn rejection_always(project: &mut ProjectBuilder) {
-    if project.rng.often(50) {
+    if project.rng.percent(50) {
         rejecting(project, Kind::Float, &["# < 10 or # > 9"]);
     } else {
         rejecting(project, Kind::Float, &["# > 5", "# <= 5"]);
