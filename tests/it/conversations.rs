@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
 use crate::support::{
-    project_files::json_equal,
+    json::json_equal,
     starter::{ROOT, starter, timestamp},
 };
 

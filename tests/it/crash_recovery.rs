@@ -51,7 +51,7 @@ mod failpoint {
 enum Expected {
     /// The booking was made once, and the user gets its reference.
     Booked,
-    /// The booking was made at most once, and the user is told that the outcome is unknown.
+    /// The booking was made at most once, and the reply says that the outcome is unknown.
     Unknown,
 }
 

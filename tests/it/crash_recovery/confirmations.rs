@@ -46,7 +46,10 @@ async fn crash_at(before_question: Option<&str>, after_yes: Option<&str>, expect
         Expected::Booked => assert_eq!((bookings, is_booked), (1, true), "{replies:?}"),
         Expected::Unknown => {
             assert!(bookings <= 1 && !is_booked, "{bookings} {replies:?}");
-            assert!(replies.iter().any(|reply| reply.contains("cannot tell")), "the user is told: {replies:?}");
+            assert!(
+                replies.iter().any(|reply| reply.contains("cannot tell")),
+                "the reply says that the outcome is unknown: {replies:?}"
+            );
         }
     }
     assert_eq!(project.trace().0.len(), 2, "two messages, two turns");

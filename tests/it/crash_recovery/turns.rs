@@ -107,8 +107,8 @@ async fn streamed_reply_is_not_delivered_again_after_a_crash() {
     }
 }
 
-/// The project changes between the crash and the recovery: nothing is run again, the outcome of the write is unknown, and the user is
-/// told so.
+/// The project changes between the crash and the recovery: nothing runs again, the outcome of the write is unknown, and the reply says
+/// so.
 #[tokio::test(flavor = "multi_thread")]
 async fn recovery_with_a_changed_project_does_not_run_the_turn_again() {
     let project = booking_project();

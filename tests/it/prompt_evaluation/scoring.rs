@@ -5,7 +5,7 @@ use segue_engine::conversation::{BotKind, Command, Event, EventKind, Slots};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
-use crate::support::project_files::json_equal;
+use crate::support::json::json_equal;
 
 /// A turn of `turns.yml` and its expectations.
 #[derive(Deserialize)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod action_server;
 pub(crate) mod interruptible_sink;
+pub(crate) mod json;
 pub(crate) mod program;
 pub(crate) mod project_copy;
 pub(crate) mod project_files;

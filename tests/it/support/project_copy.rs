@@ -55,7 +55,7 @@ impl ProjectCopy {
     pub(crate) fn crashed_at(&self) -> Option<String> {
         fs::read_to_string(self.path("proof")).ok()
     }
-    /// Forgets the crash, so that the next one can be told from it.
+    /// Forgets the crash, so that the next crash can be distinguished from it.
     pub(crate) fn forget_crash(&self) {
         fs::remove_file(self.path("proof")).unwrap();
     }

@@ -23,11 +23,3 @@ pub(crate) fn channels(credentials: &serde_json::Value) -> Vec<std::sync::Arc<dy
     assert!(errors.is_empty(), "{errors:?}");
     channels
 }
-
-/// Whether two JSON values are equal. Numbers are compared as numbers: 2 equals 2.0.
-pub(crate) fn json_equal(expected: &serde_json::Value, actual: &serde_json::Value) -> bool {
-    match (expected.as_f64(), actual.as_f64()) {
-        (Some(expected), Some(actual)) => expected == actual,
-        _ => expected == actual,
-    }
-}

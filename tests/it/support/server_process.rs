@@ -25,8 +25,8 @@ pub(crate) type LogLines = std::io::Lines<BufReader<ChildStderr>>;
 pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl ServerProcess {
-    /// Runs the command until it listens. Returns the process and the rest of its log, which must be read: a process whose log nobody
-    /// reads blocks when the pipe is full. `None` if the process exits before it listens.
+    /// Runs the command until it listens. Returns the process and the rest of its log, which must be read: otherwise the process
+    /// blocks when the pipe is full. `None` if the process exits before it listens.
     pub(crate) fn listening(mut command: Command) -> Option<(Self, LogLines)> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut server = Self { child, address: String::new() };
