@@ -87,7 +87,7 @@ pub mod runtime;
 pub mod search;
 pub mod server;
 #[cfg(test)]
-#[path = "../tests/support/answering.rs"]
+#[path = "../tests/support/test_server.rs"]
 mod test_server;
 pub mod testing;
 pub mod understanding;

@@ -10,7 +10,7 @@ use segue_engine::{
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::test_server::answering;
+use crate::test_server::serve_responses;
 use crate::{
     conversation::{DiscardReplies, ReplyEvent},
     llm::{
@@ -364,7 +364,7 @@ async fn a_template_of_the_project_renders() {
 async fn qdrant_is_searched_by_vectors() {
     let answer = json!({"result": {"points": [
         {"id": 1, "score": 0.8, "payload": {"text": "Dogs travel free.", "metadata": {"source": "pets.md"}}}]}});
-    let (base, requests) = answering(vec![(200, answer.to_string())]).await;
+    let (base, requests) = serve_responses(vec![(200, answer.to_string())]).await;
     let endpoints = format!("vector_store: {{type: qdrant, collection: travel, url: '{base}', api_key: '${{KEY}}'}}\n");
     let policy = "    vector_store: {type: qdrant, threshold: 0.3}\n    embeddings: {provider: scripted, model: s, script: s.yml}\n";
     let test =

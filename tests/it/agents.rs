@@ -1,8 +1,26 @@
-//! Agents from outside, over whole assistants: what no model can make them do, what waits for a yes across a restart, hooks.
+//! Agents in a whole assistant: prompt injection, confirmation of tool calls, pinned tools, hooks, agents in Rust.
 
-mod confirm;
-mod custom;
+mod confirmation;
+mod custom_agents;
 mod hooks;
-mod pins;
+mod prompt_injection;
+mod tool_pins;
 mod vectors;
-mod worst_case;
+
+use segue::llm::{ChatResponse, FinishReason, ToolArguments, ToolCall};
+use serde_json::Value as Json;
+
+/// An answer of a model with a text and tool calls.
+fn tool_calls(text: &str, calls: &[(&str, Json)]) -> ChatResponse {
+    let calls = calls.iter().enumerate().map(|(at, (name, arguments))| ToolCall {
+        id: format!("c{at}").into(),
+        name: (*name).into(),
+        arguments: ToolArguments::json(arguments.clone()),
+    });
+    ChatResponse {
+        text: text.into(),
+        tool_calls: calls.collect(),
+        finish: FinishReason::ToolCalls,
+        ..ChatResponse::default()
+    }
+}

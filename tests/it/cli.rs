@@ -1,59 +1,59 @@
-//! The program by hand: what people and scripts see of each command.
+//! The commands of the program: what they print, and their exit codes.
 
 use crate::{
-    program::{run, run_in},
+    program::{ProgramOutput, run, run_in},
     project,
 };
 
 #[test]
-fn a_piped_talk_prints_replies_and_nothing_else() {
-    let ran = run(&["chat", &project("courier")], "track something\nthe number X7\nsend one\n");
-    assert_eq!(ran.code, 0, "{}", ran.err);
-    let lines = ran.lines();
+fn chat_with_piped_input_prints_only_replies() {
+    let output = run(&["chat", &project("courier")], "track something\nthe number X7\nsend one\n");
+    assert_eq!(output.code, 0, "{}", output.err);
+    let lines = output.lines();
     assert_eq!(
         &lines[..3],
         ["bot: Which parcel?", "bot: The number stands on your receipt.", "bot: Parcel X7 is under way."]
     );
     assert!(lines.contains(&"bot: How fast?"), "{lines:?}");
-    assert!(lines.iter().all(|line| line.starts_with("bot: ")), "buttons are for people: {lines:?}");
-    assert!(ran.err.contains("courier is scripted"), "{}", ran.err);
+    assert!(lines.iter().all(|line| line.starts_with("bot: ")), "buttons are only shown on a terminal: {lines:?}");
+    assert!(output.err.contains("courier is scripted"), "{}", output.err);
 }
 
 #[test]
-fn what_an_agent_says_meanwhile_is_marked_as_filler() {
-    let ran = run(&["chat", &project("courier")], "what is in the depot?\n");
-    assert_eq!(ran.code, 0, "{}", ran.err);
+fn chat_marks_filler_messages() {
+    let output = run(&["chat", &project("courier")], "what is in the depot?\n");
+    assert_eq!(output.code, 0, "{}", output.err);
     assert_eq!(
-        ran.lines(),
+        output.lines(),
         ["filler: One moment, I look into the timetable.", "bot: The depot has ports."],
         "{}",
-        ran.err
+        output.err
     );
 }
 
 #[test]
-fn an_empty_line_is_a_message_too_and_input_without_utf8_ends_nothing() {
-    let ran = run(&["chat", &project("courier")], "\n\u{0}\ntrack it\n");
-    assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(ran.out.contains("bot: Which parcel?"), "{}", ran.out);
+fn chat_accepts_empty_lines_and_control_characters() {
+    let output = run(&["chat", &project("courier")], "\n\u{0}\ntrack it\n");
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(output.out.contains("bot: Which parcel?"), "{}", output.out);
 }
 
 #[test]
-fn events_are_json_lines() {
-    let ran = run(&["chat", &project("courier"), "--events"], "track\n");
+fn chat_events_are_json_lines() {
+    let output = run(&["chat", &project("courier"), "--events"], "track\n");
     let events: Vec<serde_json::Value> =
-        ran.out.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect();
-    let kinds: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
-    assert!(kinds.contains(&"user") && kinds.contains(&"bot") && kinds.contains(&"flow_started"), "{kinds:?}");
+        output.out.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect();
+    let names: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert!(names.contains(&"user") && names.contains(&"bot") && names.contains(&"flow_started"), "{names:?}");
 }
 
 #[test]
-fn a_stored_talk_goes_on_is_traced_and_replays_equal() {
+fn stored_conversation_continues_and_can_be_traced_and_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let courier = project("courier");
-    let talk = ["chat", &courier, "--store", "sqlite:talks.db", "--conversation", "c1"];
-    assert_eq!(run_in(folder.path(), &talk, "track it\n").code, 0);
-    let second = run_in(folder.path(), &talk, "number X7\n");
+    let chat = ["chat", &courier, "--store", "sqlite:talks.db", "--conversation", "c1"];
+    assert_eq!(run_in(folder.path(), &chat, "track it\n").code, 0);
+    let second = run_in(folder.path(), &chat, "number X7\n");
     assert_eq!(second.lines()[0], "bot: Parcel X7 is under way.");
 
     let replay = run_in(folder.path(), &["replay", "c1", &courier, "--store", "talks.db"], "");
@@ -82,12 +82,12 @@ fn a_stored_talk_goes_on_is_traced_and_replays_equal() {
 }
 
 #[test]
-fn a_replay_that_differs_fails() {
+fn replay_with_a_difference_fails() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("courier");
     crate::folder::copy_folder(project("courier").as_ref(), &copy);
-    let talk = ["chat", "courier", "--store", "talks.db", "--conversation", "c1"];
-    run_in(folder.path(), &talk, "track it\nnumber X7\n");
+    let chat = ["chat", "courier", "--store", "talks.db", "--conversation", "c1"];
+    run_in(folder.path(), &chat, "track it\nnumber X7\n");
     let domain = copy.join("domain.yml");
     let text = std::fs::read_to_string(&domain).unwrap();
     std::fs::write(&domain, text.replace("is under way", "got lost")).unwrap();
@@ -97,35 +97,39 @@ fn a_replay_that_differs_fails() {
 }
 
 #[test]
-fn check_shows_every_finding_with_its_line_and_fails() {
-    let ran = run(&["check", &project("broken")], "");
-    assert_eq!(ran.code, 1, "{}", ran.err);
-    assert!(ran.out.contains("flows/flows.yml:6:15: error["), "{}", ran.out);
-    assert!(ran.out.contains("next: don") && ran.out.contains("^^^") && ran.out.contains("= help: "), "{}", ran.out);
-    assert!(ran.out.contains("utter_missing"), "{}", ran.out);
+fn check_reports_every_finding_with_its_line_and_fails() {
+    let output = run(&["check", &project("broken")], "");
+    assert_eq!(output.code, 1, "{}", output.err);
+    assert!(output.out.contains("flows/flows.yml:6:15: error["), "{}", output.out);
+    assert!(
+        output.out.contains("next: don") && output.out.contains("^^^") && output.out.contains("= help: "),
+        "{}",
+        output.out
+    );
+    assert!(output.out.contains("utter_missing"), "{}", output.out);
 
-    let ran = run(&["check", &project("broken"), "--format", "json"], "");
-    assert_eq!(ran.code, 1);
-    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let output = run(&["check", &project("broken"), "--format", "json"], "");
+    assert_eq!(output.code, 1);
+    let json: serde_json::Value = serde_json::from_str(&output.out).unwrap();
     let errors = json["summary"]["errors"].as_u64().unwrap();
     let findings = json["findings"].as_array().unwrap();
-    let counted = findings.iter().filter(|finding| finding["severity"] == "error").count() as u64;
-    assert!(errors >= 2 && errors == counted, "{json}");
-    let place = |finding: &serde_json::Value| finding["file"] == "flows/flows.yml" && finding["line"] == 6;
-    assert!(findings.iter().any(place), "{json}");
+    let listed = findings.iter().filter(|finding| finding["severity"] == "error").count() as u64;
+    assert!(errors >= 2 && errors == listed, "{json}");
+    let is_at_line_6 = |finding: &serde_json::Value| finding["file"] == "flows/flows.yml" && finding["line"] == 6;
+    assert!(findings.iter().any(is_at_line_6), "{json}");
 }
 
 #[test]
-fn a_sound_project_passes_and_a_broken_one_does_not_chat() {
-    let ran = run(&["check", &project("courier"), "--strict"], "");
-    assert_eq!((ran.code, ran.lines().last().copied()), (0, Some("0 errors, 0 warnings")), "{}", ran.out);
-    let ran = run(&["chat", &project("broken")], "hi\n");
-    assert_eq!((ran.code, ran.out.as_str()), (1, ""));
-    assert!(ran.err.contains("flows/flows.yml:6:15: error["), "{}", ran.err);
+fn valid_project_passes_check_and_invalid_project_refuses_to_chat() {
+    let output = run(&["check", &project("courier"), "--strict"], "");
+    assert_eq!((output.code, output.lines().last().copied()), (0, Some("0 errors, 0 warnings")), "{}", output.out);
+    let output = run(&["chat", &project("broken")], "hi\n");
+    assert_eq!((output.code, output.out.as_str()), (1, ""));
+    assert!(output.err.contains("flows/flows.yml:6:15: error["), "{}", output.err);
 }
 
 #[test]
-fn check_warns_of_a_template_that_nothing_uses() {
+fn check_warns_of_an_unused_prompt_template() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(run_in(folder.path(), &["init", "mine"], "").code, 0);
     let prompts = folder.path().join("mine/prompts");
@@ -139,23 +143,23 @@ fn check_warns_of_a_template_that_nothing_uses() {
 }
 
 #[test]
-fn flows_are_drawn() {
-    let map = run(&["graph", &project("courier")], "");
-    assert_eq!(map.code, 0, "{}", map.err);
-    assert!(map.out.starts_with("flowchart TD\n") && map.out.contains("agent clerk"), "{}", map.out);
+fn graph_draws_flows() {
+    let graph = run(&["graph", &project("courier")], "");
+    assert_eq!(graph.code, 0, "{}", graph.err);
+    assert!(graph.out.starts_with("flowchart TD\n") && graph.out.contains("agent clerk"), "{}", graph.out);
     let steps = run(&["graph", "track_parcel", &project("courier"), "--format", "dot"], "");
     assert!(steps.out.contains("label=\"ask parcel\"") && steps.out.ends_with("}\n"), "{}", steps.out);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.mmd");
-    let ran = run(&["graph", &project("courier"), "--all", "-o", file.to_str().unwrap()], "");
-    assert_eq!((ran.code, ran.out.as_str()), (0, ""));
+    let output = run(&["graph", &project("courier"), "--all", "-o", file.to_str().unwrap()], "");
+    assert_eq!((output.code, output.out.as_str()), (0, ""));
     assert!(std::fs::read_to_string(file).unwrap().starts_with("flowchart TD\n"));
-    let wrong = run(&["graph", "track_parcle", &project("courier")], "");
-    assert!(wrong.code == 2 && wrong.err.contains("did you mean `track_parcel`?"), "{}", wrong.err);
+    let unknown = run(&["graph", "track_parcle", &project("courier")], "");
+    assert!(unknown.code == 2 && unknown.err.contains("did you mean `track_parcel`?"), "{}", unknown.err);
 }
 
 #[test]
-fn check_asks_the_tool_servers_when_told_to() {
+fn check_online_connects_to_tool_servers() {
     let up = run(&["check", &project("courier"), "--online"], "");
     assert_eq!(up.code, 0, "{}", up.out);
     let folder = tempfile::tempdir().unwrap();
@@ -170,13 +174,13 @@ fn check_asks_the_tool_servers_when_told_to() {
 }
 
 #[test]
-fn parts_may_stand_elsewhere() {
-    let ran = run(&["check", &project("courier"), "--data", &format!("{}/flows", project("broken"))], "");
-    assert_eq!(ran.code, 1, "{}", ran.out);
+fn data_path_can_be_overridden() {
+    let output = run(&["check", &project("courier"), "--data", &format!("{}/flows", project("broken"))], "");
+    assert_eq!(output.code, 1, "{}", output.out);
 }
 
 #[test]
-fn codes_are_explained() {
+fn explain_prints_error_pages() {
     let list = run(&["explain"], "");
     assert_eq!(list.code, 0);
     assert!(list.lines().iter().any(|line| line.starts_with("R0201: ")), "{}", list.out);
@@ -187,13 +191,13 @@ fn codes_are_explained() {
 }
 
 #[test]
-fn a_new_project_of_every_template_runs_and_passes_its_tests() {
+fn init_templates_run_and_pass_their_tests() {
     for (template, first) in
         [("blank", "send money"), ("agents", "Which ports do you sail from?"), ("ferries", "hello")]
     {
         let folder = tempfile::tempdir().unwrap();
-        let made = run_in(folder.path(), &["init", "mine", "--template", template, "--skill"], "");
-        assert_eq!(made.code, 0, "{template}: {}", made.err);
+        let created = run_in(folder.path(), &["init", "mine", "--template", template, "--skill"], "");
+        assert_eq!(created.code, 0, "{template}: {}", created.err);
         for file in ["README.md", "AGENTS.md", "skills/segue/SKILL.md"] {
             assert!(folder.path().join("mine").join(file).exists(), "{template}: {file}");
         }
@@ -208,7 +212,7 @@ fn a_new_project_of_every_template_runs_and_passes_its_tests() {
 }
 
 #[test]
-fn a_new_project_overwrites_nothing() {
+fn init_overwrites_nothing() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(run_in(folder.path(), &["init", "mine"], "").code, 0);
     let config = folder.path().join("mine/config.yml");
@@ -218,11 +222,11 @@ fn a_new_project_overwrites_nothing() {
     assert_eq!(again.code, 3);
     assert!(again.err.contains("exists already"), "{}", again.err);
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "# mine");
-    assert!(!folder.path().join("mine/domain.yml").exists(), "all files are looked at before the first is written");
+    assert!(!folder.path().join("mine/domain.yml").exists(), "no file is written if one of them exists");
 }
 
 #[test]
-fn exit_codes_tell_usage_from_missing_things() {
+fn exit_codes_distinguish_usage_errors_from_missing_files() {
     assert_eq!(run(&["chat", "--nonsense"], "").code, 2);
     assert_eq!(run(&[], "").code, 2);
     assert_eq!(run(&["--version"], "").code, 0);
@@ -232,43 +236,49 @@ fn exit_codes_tell_usage_from_missing_things() {
 }
 
 #[test]
-fn a_project_behind_an_option_of_several_values_is_the_project() {
+fn project_argument_after_a_multi_value_option_is_recognised() {
     let folder = tempfile::tempdir().unwrap();
     crate::folder::copy_folder(project("courier").as_ref(), &folder.path().join("mine"));
     for arguments in [&["check", "--data", "flows", "mine"] as &[&str], &["check", "-d", "domain.yml", "mine"]] {
-        let ran = run_in(folder.path(), arguments, "");
-        assert_eq!(ran.lines().last().copied(), Some("0 errors, 0 warnings"), "{arguments:?}: {}{}", ran.out, ran.err);
+        let output = run_in(folder.path(), arguments, "");
+        assert_eq!(
+            output.lines().last().copied(),
+            Some("0 errors, 0 warnings"),
+            "{arguments:?}: {}{}",
+            output.out,
+            output.err
+        );
     }
 }
 
 #[test]
-fn levels_of_the_log_have_the_names_of_python_too_and_others_are_refused() {
-    let log = |level: &str, arguments: &[&str]| {
+fn log_level_accepts_python_names_and_refuses_unknown_ones() {
+    let log_of = |level: &str, arguments: &[&str]| {
         let folder = tempfile::tempdir().unwrap();
         let mut command = crate::program::command();
         let command = command.env("LOG_LEVEL", level).current_dir(folder.path()).args(arguments);
-        let done = command.stdin(std::process::Stdio::null()).output().unwrap();
-        (done.status.code().unwrap(), String::from_utf8(done.stderr).unwrap())
+        let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     };
-    let broken_channel = tempfile::tempdir().unwrap();
-    crate::folder::copy_folder(project("courier").as_ref(), broken_channel.path());
-    std::fs::write(broken_channel.path().join("credentials.yml"), "rest:\nslack:\n").unwrap();
-    let endpoints = broken_channel.path().join("endpoints.yml");
+    let project_copy = tempfile::tempdir().unwrap();
+    crate::folder::copy_folder(project("courier").as_ref(), project_copy.path());
+    std::fs::write(project_copy.path().join("credentials.yml"), "rest:\nslack:\n").unwrap();
+    let endpoints = project_copy.path().join("endpoints.yml");
     let text = std::fs::read_to_string(&endpoints).unwrap();
     std::fs::write(&endpoints, text.replace("command: segue", "command: no-such-program")).unwrap();
-    let run = ["run", broken_channel.path().to_str().unwrap(), "--port", "0", "--strict", "--store", "memory"];
+    let run = ["run", project_copy.path().to_str().unwrap(), "--port", "0", "--strict", "--store", "memory"];
     for (level, is_logged) in [("WARNING", true), ("warn", true), ("INFO", true), ("CRITICAL", false)] {
-        let (code, said) = log(level, &run);
-        assert_eq!((code, said.contains("WARN")), (3, is_logged), "{level}: {said}");
-        // What ends the program is told in words.
-        assert!(said.contains("the MCP server depot does not answer") && !said.contains("Down {"), "{said}");
+        let (code, log) = log_of(level, &run);
+        assert_eq!((code, log.contains("WARN")), (3, is_logged), "{level}: {log}");
+        // The reason for the exit is a sentence, not a debug value.
+        assert!(log.contains("the MCP server depot does not answer") && !log.contains("Down {"), "{log}");
     }
-    let (code, said) = log("verbose", &["chat", &project("courier")]);
-    assert!(code == 3 && said.contains("`verbose` is not a level") && said.contains("warning"), "{said}");
+    let (code, log) = log_of("verbose", &["chat", &project("courier")]);
+    assert!(code == 3 && log.contains("`verbose` is not a level") && log.contains("warning"), "{log}");
 }
 
 #[test]
-fn what_stands_in_the_query_of_an_address_is_not_printed() {
+fn url_queries_and_passwords_are_not_printed() {
     let secret = "sk-live-1";
     let address = format!("postgresql://ada:{secret}@db.test/talks?password={secret}");
     let store = run(&["chat", &project("courier"), "--store", &address], "");
@@ -296,10 +306,9 @@ fn what_stands_in_the_query_of_an_address_is_not_printed() {
     let outputs =
         [["check", "--online"].as_slice(), &["run", "--port", "0", "--strict", "--store", "memory"]].map(|line| {
             let mut command = crate::program::command();
-            let done =
-                command.env("KEY", secret).env("LOG_LEVEL", "debug").current_dir(folder.path()).args(line).output();
-            let done = done.unwrap();
-            format!("{}{}", String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
+            let command = command.env("KEY", secret).env("LOG_LEVEL", "debug").current_dir(folder.path()).args(line);
+            let output = ProgramOutput::from(command.output().unwrap());
+            format!("{}{}", output.out, output.err)
         });
     assert!(outputs[0].contains("the card at http://127.0.0.1:1/card?…"), "{}", outputs[0]);
     assert!(outputs[1].contains("does not answer"), "{}", outputs[1]);
@@ -308,7 +317,7 @@ fn what_stands_in_the_query_of_an_address_is_not_printed() {
     }
 }
 
-/// Whether a process is there and has not ended.
+/// Whether a process exists and has not exited.
 #[cfg(target_os = "linux")]
 fn is_alive(process: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -317,37 +326,38 @@ fn is_alive(process: &str) -> bool {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_talk_that_is_interrupted_leaves_no_server_behind() {
+fn interrupted_chat_stops_its_mcp_servers() {
     use std::io::{BufRead as _, Write as _};
     let folder = tempfile::tempdir().unwrap();
     crate::folder::copy_folder(project("courier").as_ref(), folder.path());
     let endpoints = folder.path().join("endpoints.yml");
-    // The server ends with its input, the shell around it does not.
+    // The MCP server exits when its input ends; the shell around it does not.
     let shell = format!("echo $$ > pid; {} demo ferries; exec sleep 600", env!("CARGO_BIN_EXE_segue"));
     let text = std::fs::read_to_string(&endpoints).unwrap().replace("command: segue", "command: sh");
     std::fs::write(&endpoints, text.replace("[demo, ferries]", &format!("[\"-c\", \"{shell}\"]"))).unwrap();
     let mut command = crate::program::command();
     let (stdin, stdout) = (std::process::Stdio::piped(), std::process::Stdio::piped());
     let command = command.current_dir(folder.path()).arg("chat").stdin(stdin).stdout(stdout);
-    let mut talk = command.stderr(std::process::Stdio::null()).spawn().unwrap();
-    talk.stdin.as_mut().unwrap().write_all(b"what is in the depot?\n").unwrap();
-    let lines = std::io::BufReader::new(talk.stdout.as_mut().unwrap()).lines();
+    let mut chat = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    chat.stdin.as_mut().unwrap().write_all(b"what is in the depot?\n").unwrap();
+    let lines = std::io::BufReader::new(chat.stdout.as_mut().unwrap()).lines();
     let answer = lines.map(Result::unwrap).find(|line| line.starts_with("bot: "));
     let server = std::fs::read_to_string(folder.path().join("pid")).unwrap();
     assert!(answer.is_some() && is_alive(server.trim()), "{answer:?}");
-    let signal = |what: &str, process: &str| std::process::Command::new("kill").args([what, process]).output().unwrap();
-    assert!(signal("-INT", &talk.id().to_string()).status.success());
-    let code = talk.wait().unwrap().code();
-    let is_left = is_alive(server.trim());
-    if is_left {
-        signal("-KILL", server.trim());
+    let send_signal =
+        |signal: &str, process: &str| std::process::Command::new("kill").args([signal, process]).output().unwrap();
+    assert!(send_signal("-INT", &chat.id().to_string()).status.success());
+    let code = chat.wait().unwrap().code();
+    let is_server_alive = is_alive(server.trim());
+    if is_server_alive {
+        send_signal("-KILL", server.trim());
     }
-    assert_eq!((code, is_left), (Some(0), false));
+    assert_eq!((code, is_server_alive), (Some(0), false));
 }
 
 #[test]
-fn events_on_a_terminal_are_json_lines_too() {
-    // `script` gives the program a terminal; where it is missing there is nothing to see.
+fn chat_events_on_a_terminal_are_json_lines() {
+    // `script` gives the program a terminal. Without `script` the test checks nothing.
     let folder = tempfile::tempdir().unwrap();
     let line = format!("{} chat {} --events", env!("CARGO_BIN_EXE_segue"), project("courier"));
     let mut command = std::process::Command::new("script");
@@ -359,8 +369,8 @@ fn events_on_a_terminal_are_json_lines_too() {
     assert!(out.contains("{\"timestamp\"") && !out.contains("you> "), "{out}");
 }
 
-/// A project with the demonstration's server, pinned, and an agent whose hooks nobody registered.
-fn pinned() -> tempfile::TempDir {
+/// A project whose MCP server (`segue demo ferries`) is pinned, and whose agent has hooks that are not registered.
+fn project_with_pins() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -382,21 +392,21 @@ fn pinned() -> tempfile::TempDir {
 }
 
 #[test]
-fn pins_are_shown_written_and_held_against_what_a_server_lists() {
-    let folder = pinned();
+fn mcp_pins_lists_writes_and_compares_pins() {
+    let folder = project_with_pins();
     let pins = |more: &[&str]| run_in(folder.path(), &[&["mcp", "pins"], more].concat(), "");
     let first = pins(&[]);
     assert_eq!(first.code, 1, "{}", first.err);
     assert!(first.out.contains("new     ferries.book_crossing\n") && first.err.contains("--write"), "{}", first.out);
     assert!(!folder.path().join("pins.json").exists());
     assert_eq!(pins(&["--write"]).code, 0);
-    let same = pins(&[]);
+    let unchanged = pins(&[]);
     assert_eq!(
-        (same.code, same.out.contains("same    ferries.book_crossing\n")),
+        (unchanged.code, unchanged.out.contains("same    ferries.book_crossing\n")),
         (0, true),
         "{}{}",
-        same.out,
-        same.err
+        unchanged.out,
+        unchanged.err
     );
 
     let file = folder.path().join("pins.json");
@@ -405,29 +415,32 @@ fn pins_are_shown_written_and_held_against_what_a_server_lists() {
     json["ferries"]["book_crossing"] = "0".into();
     json["ferries"]["sink_ferry"] = "0".into();
     std::fs::write(&file, json.to_string()).unwrap();
-    let other = pins(&["--server", "ferries"]);
-    assert_eq!(other.code, 1, "{}", other.err);
+    let changed = pins(&["--server", "ferries"]);
+    assert_eq!(changed.code, 1, "{}", changed.err);
     assert!(
-        other.out.contains("changed ferries.book_crossing\n") && other.out.contains("gone    ferries.sink_ferry\n")
+        changed.out.contains("changed ferries.book_crossing\n") && changed.out.contains("gone    ferries.sink_ferry\n")
     );
     assert_eq!(pins(&["--server", "nobody"]).code, 2);
     assert_eq!(pins(&["--write"]).code, 0);
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "as it was");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "the file has its first content again");
 
     let endpoints = std::fs::read_to_string(folder.path().join("endpoints.yml")).unwrap();
-    let nowhere = endpoints.replace("command: segue", "command: segue-that-is-not-there");
-    std::fs::write(folder.path().join("endpoints.yml"), nowhere).unwrap();
-    let lost = pins(&[]);
-    assert_eq!((lost.code, lost.err.contains("T0101")), (3, true), "{}", lost.err);
+    let missing_command = endpoints.replace("command: segue", "command: segue-that-is-not-there");
+    std::fs::write(folder.path().join("endpoints.yml"), missing_command).unwrap();
+    let unreachable = pins(&[]);
+    assert_eq!((unreachable.code, unreachable.err.contains("T0101")), (3, true), "{}", unreachable.err);
 }
 
 #[test]
-fn hooks_that_nobody_registered_are_found_with_the_cure() {
-    let folder = pinned();
+fn check_reports_unregistered_hooks_and_the_fix() {
+    let folder = project_with_pins();
     let checked = run_in(folder.path(), &["check"], "");
-    let words = format!("{}{}", checked.out, checked.err);
-    assert_eq!(checked.code, 0, "{words}");
-    assert!(words.contains("warning[A0521]") && words.contains("`module: payments` is not registered"), "{words}");
-    assert!(words.contains("AssistantBuilder::hooks") && words.contains("hook server"), "{words}");
+    let printed = format!("{}{}", checked.out, checked.err);
+    assert_eq!(checked.code, 0, "{printed}");
+    assert!(
+        printed.contains("warning[A0521]") && printed.contains("`module: payments` is not registered"),
+        "{printed}"
+    );
+    assert!(printed.contains("AssistantBuilder::hooks") && printed.contains("hook server"), "{printed}");
     assert_eq!(run_in(folder.path(), &["check", "--strict"], "").code, 1);
 }

@@ -1,6 +1,6 @@
-//! Every case of `tests/conversations/` against the assistant at the root of the repository: its scripted model, its real MCP
-//! server, and each conversation replayed byte for byte afterwards. The same cases again without shortcuts, with the model's
-//! deltas cut at random places, and with a model that answers garbage every third time.
+//! The cases of `tests/conversations/`, with the starter assistant at the root of the repository, its scripted model and its real MCP
+//! server. Each conversation is replayed afterwards. The cases also run without shortcuts, with the model's deltas split at random places,
+//! and with a model whose every third answer is invalid.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -9,18 +9,19 @@ use regex::Regex;
 use segue::{
     clock::{Clock, Deadline, SystemClock, Timestamp},
     conversation::{BotKind, ReplyEvent},
-    http::HttpClients,
     llm::scripted::ScriptedLlm,
-    project::{LoadOptions, McpTransport},
-    runtime::{Assistant, AssistantBuilder, IncomingMessage},
+    runtime::{Assistant, IncomingMessage},
     testing::CollectingSink,
-    tools::mcp::{McpEnvironment, McpServer},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+use crate::support::{
+    json::json_equal,
+    starter::{ROOT, starter, timestamp},
+};
 
+/// A file of `tests/conversations/`; the format is in its `README.md`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -53,26 +54,28 @@ struct Step {
     slots: Map<String, Json>,
 }
 
-/// How the world differs from the plain one.
+/// How the model behaves in a run of the cases.
 #[derive(Clone, Copy, PartialEq)]
-enum Weather {
-    Plain,
+enum ModelBehaviour {
+    AsScripted,
+    /// Every message goes to the model, also answers that the engine would understand without it.
     NoShortcuts,
     SplitDeltas,
-    GarbageEveryThird,
+    InvalidEveryThird,
 }
 
-/// Wall time that begins where a file says. Short waits, such as the pace of the scripted model, end at once; long ones are
-/// deadlines and real.
-struct Wall {
-    begins: Timestamp,
-    at: Duration,
+/// A clock whose wall time starts at a given time. Waits of up to a second end at once, for example the pace of the scripted model;
+/// longer waits are real timeouts.
+struct ShiftedClock {
+    start: Timestamp,
+    /// The elapsed time of the system clock at the start.
+    started: Duration,
 }
 
-impl Clock for Wall {
+impl Clock for ShiftedClock {
     fn now(&self) -> Timestamp {
-        let passed = SystemClock.elapsed().saturating_sub(self.at);
-        Timestamp::from_micros(self.begins.as_micros() + passed.as_micros() as i64)
+        let passed = SystemClock.elapsed().saturating_sub(self.started);
+        Timestamp::from_micros(self.start.as_micros() + passed.as_micros() as i64)
     }
     fn elapsed(&self) -> Duration {
         SystemClock.elapsed()
@@ -102,141 +105,121 @@ fn files() -> Vec<(String, File)> {
     paths.iter().map(|path| read(path)).collect()
 }
 
-fn assistant(weather: Weather, now: &str, bookings: &Path) -> Assistant {
-    let mut loaded = segue::project::check(Path::new(ROOT), &LoadOptions::default()).unwrap();
-    assert!(loaded.findings.is_empty(), "{:?}", loaded.findings);
-    let project = loaded.project.as_mut().unwrap();
-    project.config.shortcuts = weather != Weather::NoShortcuts;
-    let server = project.endpoints.mcp_servers.get_mut("ferries").unwrap();
-    let (today, data) = (now[..10].to_owned(), bookings.display().to_string());
-    let args = ["demo", "ferries", "--data", &data, "--today", &today].map(str::to_owned).to_vec();
-    server.transport = McpTransport::Stdio { command: "segue".into(), args, env: Vec::new() };
-    let begins = Timestamp::from_micros(chrono::DateTime::parse_from_rfc3339(now).unwrap().timestamp_micros());
-    let clock: Arc<dyn Clock> = Arc::new(Wall { begins, at: SystemClock.elapsed() });
-    let around = McpEnvironment {
-        clock: clock.clone(),
-        http: HttpClients::new(),
-        program: env!("CARGO_BIN_EXE_segue").into(),
-        directory: None,
-        environment: Arc::from([]),
-        logins: None,
-    };
-    let ferries = Arc::new(McpServer::new(server, around));
+fn assistant(behaviour: ModelBehaviour, now: &str, bookings: &Path) -> Assistant {
+    let clock = Arc::new(ShiftedClock { start: timestamp(now), started: SystemClock.elapsed() });
     let script = fs::read_to_string(Path::new(ROOT).join("flows/ferries/script.yml")).unwrap();
-    let mischief = match weather {
-        Weather::SplitDeltas => "mischief: { split: true }\n",
-        Weather::GarbageEveryThird => "mischief: { garbage_every: 3 }\n",
-        Weather::Plain | Weather::NoShortcuts => "",
+    let mischief = match behaviour {
+        ModelBehaviour::SplitDeltas => "mischief: { split: true }\n",
+        ModelBehaviour::InvalidEveryThird => "mischief: { garbage_every: 3 }\n",
+        ModelBehaviour::AsScripted | ModelBehaviour::NoShortcuts => "",
     };
     let model = ScriptedLlm::from_text("flows/ferries/script.yml", &format!("{mischief}{script}"), 11).unwrap();
-    AssistantBuilder::new(Arc::new(loaded.project.unwrap()), ROOT.into())
-        .clock(clock)
-        .seeds(|| 7)
-        .model(Arc::new(model))
-        .source(ferries)
-        .build()
-        .unwrap()
+    starter(clock, Arc::new(model), (&now[..10], bookings), |project| {
+        project.config.shortcuts = behaviour != ModelBehaviour::NoShortcuts;
+    })
 }
 
-/// What one turn showed.
-struct Shown {
-    pieces: Vec<ReplyEvent>,
-    said: String,
+/// The output of one turn.
+struct TurnOutput {
+    events: Vec<ReplyEvent>,
+    /// The texts of the replies without fillers, one per line.
+    text: String,
 }
 
-/// Which conversation, and what is in the server's file before it.
-struct Place<'a> {
+/// A conversation of a case, and the file in which the server keeps its bookings.
+struct TestConversation<'a> {
     assistant: &'a Assistant,
     id: String,
     bookings: &'a Path,
 }
 
-async fn say(place: &Place<'_>, text: &str) -> Shown {
+async fn say(conversation: &TestConversation<'_>, text: &str) -> TurnOutput {
     let sink = CollectingSink::streaming();
     let collected = sink.collected();
-    let incoming = IncomingMessage::text(place.id.as_str(), text, "test");
-    let report = place.assistant.receive(incoming, Box::new(sink)).await.unwrap();
+    let incoming = IncomingMessage::text(conversation.id.as_str(), text, "test");
+    let report = conversation.assistant.receive(incoming, Box::new(sink)).await.unwrap();
     let lines = report.replies.iter().filter(|reply| reply.kind != BotKind::Filler);
-    let said: Vec<&str> = lines.filter_map(|reply| reply.reply.text.as_deref()).collect();
-    Shown { said: said.join("\n"), pieces: collected.events() }
+    let texts: Vec<&str> = lines.filter_map(|reply| reply.reply.text.as_deref()).collect();
+    TurnOutput { text: texts.join("\n"), events: collected.events() }
 }
 
-async fn run(weather: Weather, place: &Place<'_>, case: &Case) -> Result<(), String> {
-    let before = stored(place.bookings).len();
+/// Runs a case.
+///
+/// # Errors
+/// The first expectation that does not hold.
+async fn run(behaviour: ModelBehaviour, conversation: &TestConversation<'_>, case: &Case) -> Result<(), String> {
+    let earlier_bookings = read_bookings(conversation.bookings).len();
     let reference = Regex::new(r"NW-[2-9A-Z]{5}").unwrap();
-    let mut told = String::new();
+    let mut last_reference = String::new();
     for line in &case.begins_with {
-        let shown = say(place, &line.replace("{reference}", &told)).await;
-        told = reference.find_iter(&shown.said).last().map_or(told, |found| found.as_str().to_owned());
+        let output = say(conversation, &line.replace("{reference}", &last_reference)).await;
+        last_reference =
+            reference.find_iter(&output.text).last().map_or(last_reference, |found| found.as_str().to_owned());
     }
     for step in &case.steps {
-        let shown = say(place, &step.user.replace("{reference}", &told)).await;
-        told = reference.find_iter(&shown.said).last().map_or(told, |found| found.as_str().to_owned());
-        if shown.said.trim().is_empty() {
-            return Err(format!("after {:?} the assistant said nothing", step.user));
+        let output = say(conversation, &step.user.replace("{reference}", &last_reference)).await;
+        last_reference =
+            reference.find_iter(&output.text).last().map_or(last_reference, |found| found.as_str().to_owned());
+        if output.text.trim().is_empty() {
+            return Err(format!("after {:?} there is no reply", step.user));
         }
-        if weather != Weather::GarbageEveryThird {
-            look(place, step, &shown).await?;
+        if behaviour != ModelBehaviour::InvalidEveryThird {
+            check_step(conversation, step, &output).await?;
         }
     }
-    let stored = stored(place.bookings).split_off(before);
+    let bookings = read_bookings(conversation.bookings).split_off(earlier_bookings);
     if let Some(expected) = &case.bookings {
-        match weather {
-            // It recovers or says so: a booking that was asked for may be missing, one too many must not be there.
-            Weather::GarbageEveryThird if stored.len() > expected.len() => {
-                return Err(format!("too many bookings: {stored:?}"));
+        match behaviour {
+            // The assistant recovers or reports an error: a booking may be missing, but none may be made twice.
+            ModelBehaviour::InvalidEveryThird if bookings.len() > expected.len() => {
+                return Err(format!("too many bookings: {bookings:?}"));
             }
-            Weather::GarbageEveryThird => {}
-            _ => same_bookings(expected, &stored)?,
+            ModelBehaviour::InvalidEveryThird => {}
+            _ => check_bookings(expected, &bookings)?,
         }
     }
-    let id = place.id.as_str().into();
-    let difference = place.assistant.replay(&id).await.map_err(|error| error.to_string())?;
+    let id = conversation.id.as_str().into();
+    let difference = conversation.assistant.replay(&id).await.map_err(|error| error.to_string())?;
     difference.map_or(Ok(()), |difference| Err(format!("the replay differs: {difference:#?}")))
 }
 
-async fn look(place: &Place<'_>, step: &Step, shown: &Shown) -> Result<(), String> {
-    let problem = |what: String| Err(format!("after {:?}: {what}\nit said: {}", step.user, shown.said));
-    let fits = |wanted: &str| match wanted.strip_prefix('~') {
-        Some(pattern) => Regex::new(pattern).unwrap().is_match(&shown.said),
-        None => shown.said.contains(wanted),
+/// Checks the expectations of a step.
+async fn check_step(conversation: &TestConversation<'_>, step: &Step, output: &TurnOutput) -> Result<(), String> {
+    let problem = |what: String| Err(format!("after {:?}: {what}\nthe replies: {}", step.user, output.text));
+    let matches = |expected: &str| match expected.strip_prefix('~') {
+        Some(pattern) => Regex::new(pattern).unwrap().is_match(&output.text),
+        None => output.text.contains(expected),
     };
-    if let Some(missing) = step.bot.iter().find(|wanted| !fits(wanted)) {
+    if let Some(missing) = step.bot.iter().find(|expected| !matches(expected)) {
         return problem(format!("{missing:?} is missing"));
     }
-    if let Some(unwanted) = step.not_bot.iter().find(|unwanted| fits(unwanted)) {
+    if let Some(unwanted) = step.not_bot.iter().find(|unwanted| matches(unwanted)) {
         return problem(format!("{unwanted:?} should not be there"));
     }
-    if step.filler && !filler_first(&shown.pieces) {
-        return problem(format!("no filler came first: {:?}", shown.pieces));
+    if step.filler && !filler_is_first(&output.events) {
+        return problem(format!("the first message is not a filler: {:?}", output.events));
     }
-    let conversation = place.assistant.conversation(&place.id.as_str().into()).await.unwrap();
-    for (name, wanted) in &step.slots {
+    let conversation = conversation.assistant.conversation(&conversation.id.as_str().into()).await.unwrap();
+    for (name, expected) in &step.slots {
         let found = conversation.slots.get(name).cloned().unwrap_or(Json::Null);
-        if !same(wanted, &found) {
-            return problem(format!("slot {name} is {found}, not {wanted}"));
+        if !json_equal(expected, &found) {
+            return problem(format!("slot {name} is {found}, not {expected}"));
         }
     }
     Ok(())
 }
 
 /// Whether the first complete message of the turn was a filler.
-fn filler_first(pieces: &[ReplyEvent]) -> bool {
-    let first = pieces.iter().find_map(|piece| match piece {
+fn filler_is_first(events: &[ReplyEvent]) -> bool {
+    let first = events.iter().find_map(|event| match event {
         ReplyEvent::End { kind, .. } | ReplyEvent::Message { kind, .. } => Some(*kind),
         _ => None,
     });
     first == Some(BotKind::Filler)
 }
 
-fn same(wanted: &Json, found: &Json) -> bool {
-    match (wanted.as_f64(), found.as_f64()) {
-        (Some(wanted), Some(found)) => wanted == found,
-        _ => wanted == found,
-    }
-}
-
-fn stored(path: &Path) -> Vec<Json> {
+/// The bookings in the file of the server, oldest first.
+fn read_bookings(path: &Path) -> Vec<Json> {
     let Ok(text) = fs::read_to_string(path) else { return Vec::new() };
     let json: Json = serde_json::from_str(&text).unwrap();
     let list = json.get("bookings").cloned().unwrap_or(json);
@@ -247,24 +230,26 @@ fn stored(path: &Path) -> Vec<Json> {
     }
 }
 
-fn same_bookings(expected: &[Map<String, Json>], stored: &[Json]) -> Result<(), String> {
-    let fits = expected.len() == stored.len()
-        && expected.iter().zip(stored).all(|(expected, stored)| {
-            expected.iter().all(|(key, wanted)| same(wanted, stored.get(key).unwrap_or(&Json::Null)))
+/// Checks the bookings that a case made. Only the given keys are compared.
+fn check_bookings(expected: &[Map<String, Json>], bookings: &[Json]) -> Result<(), String> {
+    let matches = expected.len() == bookings.len()
+        && expected.iter().zip(bookings).all(|(expected, booking)| {
+            expected.iter().all(|(key, value)| json_equal(value, booking.get(key).unwrap_or(&Json::Null)))
         });
-    if fits { Ok(()) } else { Err(format!("bookings are {stored:#?}, not {expected:#?}")) }
+    if matches { Ok(()) } else { Err(format!("bookings are {bookings:#?}, not {expected:#?}")) }
 }
 
-async fn run_all(weather: Weather) {
+async fn run_all(behaviour: ModelBehaviour) {
     let folder = tempfile::tempdir().unwrap();
     let (mut failures, mut cases) = (Vec::new(), 0);
     for (file, content) in files() {
         let bookings = folder.path().join(format!("{file}.json"));
-        let assistant = assistant(weather, &content.now, &bookings);
+        let assistant = assistant(behaviour, &content.now, &bookings);
         for case in &content.cases {
             cases += 1;
-            let place = Place { assistant: &assistant, id: format!("{file}/{}", case.name), bookings: &bookings };
-            if let Err(problem) = run(weather, &place, case).await {
+            let conversation =
+                TestConversation { assistant: &assistant, id: format!("{file}/{}", case.name), bookings: &bookings };
+            if let Err(problem) = run(behaviour, &conversation, case).await {
                 failures.push(format!("{file}: {}: {problem}", case.name));
             }
         }
@@ -275,21 +260,21 @@ async fn run_all(weather: Weather) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_case_ends_in_the_right_slots_and_the_right_booking() {
-    run_all(Weather::Plain).await;
+async fn conversations_end_with_the_expected_slots_and_bookings() {
+    run_all(ModelBehaviour::AsScripted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_case_passes_without_shortcuts() {
-    run_all(Weather::NoShortcuts).await;
+async fn conversations_pass_without_shortcuts() {
+    run_all(ModelBehaviour::NoShortcuts).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_case_passes_with_deltas_cut_at_random_places() {
-    run_all(Weather::SplitDeltas).await;
+async fn conversations_pass_with_split_deltas() {
+    run_all(ModelBehaviour::SplitDeltas).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_answers_garbage_every_third_time_never_silences_the_assistant() {
-    run_all(Weather::GarbageEveryThird).await;
+async fn assistant_always_replies_with_invalid_model_answers() {
+    run_all(ModelBehaviour::InvalidEveryThird).await;
 }

@@ -1,9 +1,9 @@
-//! The limits of a running assistant, each reached, and what is said then.
+//! The limits of a running assistant: each test reaches one and checks what happens then.
 
 mod admission;
 mod connections;
-mod held;
 mod recovery;
+mod timeouts;
 mod turns;
 
 use std::{
@@ -47,12 +47,12 @@ flows:
 ";
 const ENDPOINTS: &str = "mcp_servers: [{name: depot, type: http, url: 'http://127.0.0.1:9/mcp'}]";
 
-/// A project of flows that work, and of an agent with this configuration.
+/// A project with flows that run the action `action_work`, and an agent with this configuration.
 fn builder(agent: &str) -> AssistantBuilder {
     builder_with(agent, "")
 }
 
-/// The same with more in its endpoints.yml.
+/// The same with more lines in `endpoints.yml`.
 fn builder_with(agent: &str, endpoints: &str) -> AssistantBuilder {
     let endpoints = format!("{ENDPOINTS}\n{endpoints}");
     let agent = format!(
@@ -67,7 +67,7 @@ fn builder_with(agent: &str, endpoints: &str) -> AssistantBuilder {
         ("sub_agents/clerk/config.yml", &agent),
     ];
     let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
-    builder.model(Arc::new(Model(AtomicUsize::new(0)))).source(Arc::new(Toolbox::new("depot", [look_up()])))
+    builder.model(Arc::new(FlowAndAgentModel(AtomicUsize::new(0)))).source(Arc::new(Toolbox::new("depot", [look_up()])))
 }
 
 fn look_up() -> Tool {
@@ -79,13 +79,14 @@ fn look_up() -> Tool {
     Tool::from_fn(spec, run)
 }
 
-/// Calls of a model that one run of the clerk takes.
-const CALLS_OF_A_RUN: usize = 11;
+/// The model calls of one run of the agent.
+const MODEL_CALLS_PER_RUN: usize = 11;
 
-/// Starts the flow that the message names; as the clerk it looks up ten times and is done with the eleventh answer.
-struct Model(AtomicUsize);
+/// A model. It starts the flow that the message names. In the agent it calls a tool ten times and completes the task with the eleventh
+/// answer.
+struct FlowAndAgentModel(AtomicUsize);
 
-impl Llm for Model {
+impl Llm for FlowAndAgentModel {
     fn profile(&self) -> &ModelProfile {
         static PROFILE: std::sync::OnceLock<ModelProfile> = std::sync::OnceLock::new();
         PROFILE.get_or_init(|| ModelProfile::of("openai", "gpt-4o"))
@@ -96,7 +97,7 @@ impl Llm for Model {
             let newest = prompt.rsplit("# Newest message of the person\n").next().unwrap();
             ChatResponse::text(format!("start flow {}", newest.lines().next().unwrap().trim_matches('"')))
         } else {
-            let is_last = self.0.fetch_add(1, Ordering::SeqCst) % CALLS_OF_A_RUN == CALLS_OF_A_RUN - 1;
+            let is_last = self.0.fetch_add(1, Ordering::SeqCst) % MODEL_CALLS_PER_RUN == MODEL_CALLS_PER_RUN - 1;
             let (text, name) = if is_last { ("There.", "task_completed") } else { ("", "look_up") };
             let call = ToolCall { id: "c0".into(), name: name.into(), arguments: ToolArguments::json(json!({})) };
             ChatResponse { text: text.into(), finish: FinishReason::ToolCalls, ..ChatResponse::calls(vec![call]) }
@@ -105,48 +106,49 @@ impl Llm for Model {
     }
 }
 
-/// Work that lasts until it is let through.
-struct Work {
-    gate: Semaphore,
-    begun: AtomicUsize,
+/// An action that waits for a permit. It counts its starts.
+struct BlockingAction {
+    permits: Semaphore,
+    started: AtomicUsize,
 }
 
-impl Work {
-    fn new(through: usize) -> Arc<Self> {
-        Arc::new(Self { gate: Semaphore::new(through), begun: AtomicUsize::new(0) })
+impl BlockingAction {
+    fn new(permits: usize) -> Arc<Self> {
+        Arc::new(Self { permits: Semaphore::new(permits), started: AtomicUsize::new(0) })
     }
-    fn begun(&self) -> usize {
-        self.begun.load(Ordering::SeqCst)
+    /// How often the action has started.
+    fn started(&self) -> usize {
+        self.started.load(Ordering::SeqCst)
     }
-    /// Waits until so much work has begun.
-    async fn until(&self, begun: usize) {
-        until(|| self.begun() >= begun).await;
+    /// Waits until the action has started so often.
+    async fn wait_until_started(&self, count: usize) {
+        wait_until(|| self.started() >= count).await;
     }
 }
 
-impl Action for Work {
+impl Action for BlockingAction {
     fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
         Box::pin(async {
-            self.begun.fetch_add(1, Ordering::SeqCst);
-            self.gate.acquire().await.unwrap().forget();
+            self.started.fetch_add(1, Ordering::SeqCst);
+            self.permits.acquire().await.unwrap().forget();
             ActionOutcome::Done { events: Vec::new() }
         })
     }
 }
 
-/// Lets everybody work until something holds.
-async fn until(holds: impl Fn() -> bool) {
+/// Lets the other tasks run until a condition holds.
+async fn wait_until(condition: impl Fn() -> bool) {
     for _ in 0..1_000_000 {
-        if holds() {
+        if condition() {
             return;
         }
         tokio::task::yield_now().await;
     }
-    panic!("it never holds");
+    panic!("the condition never holds");
 }
 
-/// Lets everybody work who can.
-async fn settle() {
+/// Yields so often that the other tasks reach their next wait.
+async fn run_other_tasks() {
     for _ in 0..10_000 {
         tokio::task::yield_now().await;
     }
@@ -166,14 +168,14 @@ fn failures(report: &TurnReport) -> Json {
     report.failures.iter().map(|failure| json!([failure.code, failure.reason])).collect()
 }
 
-/// An assistant whose time stands still, with this work.
-fn still(work: &Arc<Work>) -> (Assistant, ManualClock) {
+/// An assistant with this action and a manual clock.
+fn assistant_with_manual_clock(work: &Arc<BlockingAction>) -> (Assistant, ManualClock) {
     let clock = ManualClock::new();
     let builder = builder("").action("action_work", work.clone()).clock(Arc::new(clock.clone()));
     (builder.build().unwrap(), clock)
 }
 
-/// How often somebody began to wait for so long.
-fn waits(clock: &ManualClock, length: Duration) -> usize {
+/// How often a wait of this length was started.
+fn sleep_count(clock: &ManualClock, length: Duration) -> usize {
     clock.slept().iter().filter(|slept| **slept == length).count()
 }

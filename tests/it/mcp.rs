@@ -1,27 +1,28 @@
-//! MCP servers at the boundary of the runtime: what a fault of theirs does to a conversation (the rows of `docs/reference/failure-handling.md`),
-//! and what they may ask and offer. Each row: what the user hears, once and honestly, and what the operator is told.
+//! MCP servers in a conversation: failures of servers (`docs/reference/failure-handling.md`), authorization, sessions, progress, and requests of servers. The
+//! tests check the replies that the user gets and the failures in the turn report.
 
-mod asks;
-mod auth;
-mod far;
-mod faults;
+mod authorization;
+mod elicitation_and_sampling;
+mod failures;
+mod fake_server;
+mod http_sessions;
 mod progress;
-mod web;
 
 use std::sync::{Arc, Mutex};
 
-use far::Far;
+use fake_server::FakeMcpServer;
 use futures::future::BoxFuture;
 use segue::{
     Assistant, AssistantBuilder, CallContext, ChatRequest, ChatResponse, ChatStream, DiscardReplies, IncomingMessage,
     Llm, LlmError, ModelProfile, TurnReport,
     clock::Clock,
-    http::HttpClients,
     llm::{FinishReason, Purpose, ToolArguments, ToolCall},
     project::Project,
-    tools::mcp::{McpEnvironment, McpServer},
+    tools::mcp::McpServer,
 };
 use serde_json::json;
+
+use crate::support::starter::mcp_environment;
 
 const CONFIG: &str = "
 recipe: default.v1
@@ -50,7 +51,7 @@ flows:
     nlu_trigger: [{intent: work}]
     steps:
       - call: work
-        mcp_server: far
+        mcp_server: remote
         mapping: {input: [], output: [{slot: said, value: result.text}]}
       - action: utter_said
   look:
@@ -58,26 +59,26 @@ flows:
     nlu_trigger: [{intent: look}]
     steps:
       - call: look
-        mcp_server: far
+        mcp_server: remote
         mapping: {input: [], output: [{slot: said, value: result.text}]}
       - action: utter_said
   ask: {description: asks the clerk, nlu_trigger: [{intent: ask}], steps: [{call: clerk}]}
-  pattern_completed: {name: done, description: nothing is said, steps: [{noop: true, next: END}]}
+  pattern_completed: {name: done, description: says nothing, steps: [{noop: true, next: END}]}
 ";
 const CLERK: &str = "
 agent: {name: clerk, protocol: RASA, description: looks things up}
-connections: {mcp_servers: [{name: far}]}
+connections: {mcp_servers: [{name: remote}]}
 ";
 
-/// A project with the server `far`, whose entry says this besides.
+/// A project with the MCP server `remote`; `entry` is the rest of its entry in `endpoints.yml`.
 fn project(entry: &str) -> Project {
     project_with(entry, "")
 }
 
-/// The same, with an agent whose `configuration` holds this.
+/// The same with this `configuration` of the agent.
 fn project_with(entry: &str, agent: &str) -> Project {
     let clerk = format!("{CLERK}configuration: {{{agent}}}\n");
-    let endpoints = format!("mcp_servers: [{{name: far, trust_annotations: true, {entry}}}]");
+    let endpoints = format!("mcp_servers: [{{name: remote, trust_annotations: true, {entry}}}]");
     let files = [
         ("config.yml", CONFIG),
         ("domain.yml", DOMAIN),
@@ -86,7 +87,7 @@ fn project_with(entry: &str, agent: &str) -> Project {
         ("sub_agents/clerk/config.yml", &clerk),
     ];
     let mut sources = segue::project::from_texts(files).sources;
-    sources.environment.insert("FAR_SECRET".into(), "s3cret".into());
+    sources.environment.insert("SERVER_SECRET".into(), "s3cret".into());
     let loaded = Project::load(&sources);
     loaded.project.unwrap_or_else(|| panic!("{:?}", loaded.findings))
 }
@@ -95,31 +96,31 @@ fn builder(entry: &str) -> AssistantBuilder {
     AssistantBuilder::new(Arc::new(project(entry)), ".".into())
 }
 
-/// What the clerk's model was asked.
+/// The model of the tests, which records its requests. In the agent it calls the tool `work` once, or `read_resource` if there is no
+/// `work`, and then replies with the tool result.
 #[derive(Clone, Default)]
-struct Clerk(Arc<Mutex<Vec<ChatRequest>>>);
+struct RecordingModel(Arc<Mutex<Vec<ChatRequest>>>);
 
-impl Clerk {
-    /// What it was told of its calls.
-    fn told(&self) -> Vec<String> {
+impl RecordingModel {
+    /// The tool results in the last request of the agent.
+    fn tool_results(&self) -> Vec<String> {
         let requests = self.0.lock().unwrap();
         let last = requests.iter().rfind(|request| request.purpose == Purpose::AGENT);
-        let tools = last.into_iter().flat_map(|request| &request.messages);
-        tools
+        let messages = last.into_iter().flat_map(|request| &request.messages);
+        messages
             .filter(|message| matches!(***message, segue::llm::ChatMessage::Tool { .. }))
             .map(|m| m.text().to_owned())
             .collect()
     }
-    /// The tools that it was offered.
-    fn offered(&self) -> Vec<(String, String)> {
+    /// The names and descriptions of the tools in the first request of the agent.
+    fn offered_tools(&self) -> Vec<(String, String)> {
         let requests = self.0.lock().unwrap();
         let first = requests.iter().find(|request| request.purpose == Purpose::AGENT).unwrap();
         first.tools.iter().map(|tool| (tool.name.to_string(), tool.description.to_string())).collect()
     }
 }
 
-/// Calls `work` once with the arguments of the newest `call:` of the message, then tells what it was told.
-impl Llm for Clerk {
+impl Llm for RecordingModel {
     fn profile(&self) -> &ModelProfile {
         static PROFILE: std::sync::OnceLock<ModelProfile> = std::sync::OnceLock::new();
         PROFILE.get_or_init(|| ModelProfile::of("openai", "gpt-4o"))
@@ -127,9 +128,9 @@ impl Llm for Clerk {
     fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let answer = match request.purpose.as_str() {
             "agent" => {
-                let told = request.messages.last().filter(|m| matches!(***m, segue::llm::ChatMessage::Tool { .. }));
-                match told {
-                    Some(told) => ChatResponse::text(format!("I was told: {}", told.text())),
+                let result = request.messages.last().filter(|m| matches!(***m, segue::llm::ChatMessage::Tool { .. }));
+                match result {
+                    Some(result) => ChatResponse::text(format!("The result: {}", result.text())),
                     None => {
                         let name = if request.tools.iter().any(|tool| &*tool.name == "work") {
                             "work"
@@ -149,76 +150,66 @@ impl Llm for Clerk {
                 let newest = prompt.rsplit("# Newest message of the person\n").next().unwrap();
                 ChatResponse::text(if newest.contains("never mind") { "cancel flow" } else { "cannot handle" })
             }
-            other => panic!("nobody should ask for {other}"),
+            other => panic!("unexpected purpose {other}"),
         };
         self.0.lock().unwrap().push(request);
         Box::pin(std::future::ready(Ok(ChatStream::of(answer))))
     }
 }
 
-/// An assistant, and what its model heard.
-struct Talk {
+/// An assistant and its model.
+struct TestConversation {
     assistant: Assistant,
-    clerk: Clerk,
+    model: RecordingModel,
 }
 
-impl Talk {
-    /// With this server over pipes, on its time.
-    fn with(far: &Far, entry: &str) -> Self {
-        Self::pacing(far, entry, "")
+impl TestConversation {
+    /// With this server over pipes, and its clock.
+    fn with(server: &FakeMcpServer, entry: &str) -> Self {
+        Self::with_agent(server, entry, "")
     }
-    /// The same, with an agent whose `configuration` holds this.
-    fn pacing(far: &Far, entry: &str, agent: &str) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(far.clock.clone());
-        let project = project_with(&format!("type: stdio, command: far, {entry}"), agent);
-        let def = &project.endpoints.mcp_servers["far"];
-        let server = Arc::new(McpServer::in_process(def, far.pipes(), around(clock.clone())));
+    /// The same with this `configuration` of the agent.
+    fn with_agent(fake: &FakeMcpServer, entry: &str, agent: &str) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(fake.clock.clone());
+        let project = project_with(&format!("type: stdio, command: remote, {entry}"), agent);
+        let def = &project.endpoints.mcp_servers["remote"];
+        let server = Arc::new(McpServer::in_process(def, fake.pipes(), mcp_environment(clock.clone())));
         Self::of(AssistantBuilder::new(Arc::new(project), ".".into()).source(server).clock(clock))
     }
-    /// With whatever the entry names.
+    /// With the servers of the builder's project.
     fn of(builder: AssistantBuilder) -> Self {
-        let clerk = Clerk::default();
-        let assistant = builder.model(Arc::new(clerk.clone())).seeds(|| 7).build().unwrap();
-        Self { assistant, clerk }
+        let model = RecordingModel::default();
+        let assistant = builder.model(Arc::new(model.clone())).seeds(|| 7).build().unwrap();
+        Self { assistant, model }
     }
-    async fn hear(&self, text: &str) -> TurnReport {
-        self.assistant.receive(IncomingMessage::text("u", text, "world"), Box::new(DiscardReplies)).await.unwrap()
+    async fn send(&self, text: &str) -> TurnReport {
+        self.assistant.receive(IncomingMessage::text("u", text, "test"), Box::new(DiscardReplies)).await.unwrap()
     }
-    /// What the user hears, and what the operator is told.
+    /// Says something. Returns the replies, and the failures as lines `code: reason`.
     async fn say(&self, text: &str) -> (Vec<String>, String) {
-        let report = self.hear(text).await;
+        let report = self.send(text).await;
         let replies =
             report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect();
-        let told = report.failures.iter().map(|failure| format!("{}: {}", failure.code, failure.reason));
-        (replies, told.collect::<Vec<_>>().join("\n"))
+        let failures = report.failures.iter().map(|failure| format!("{}: {}", failure.code, failure.reason));
+        (replies, failures.collect::<Vec<_>>().join("\n"))
     }
-    /// The user hears one message that owns up, and the operator hears these words.
-    async fn breaks(&self, text: &str, why: &str) {
-        self.ends(text, "Broken.", why).await;
+    /// The turn fails: the user gets one error response, and the failure contains `reason`.
+    async fn assert_fails(&self, text: &str, reason: &str) {
+        self.assert_reply_and_failure(text, "Broken.", reason).await;
     }
-    /// The user hears once that it may have happened, and the operator hears these words.
-    async fn is_in_doubt(&self, text: &str, why: &str) {
-        self.ends(text, "It may have happened.", why).await;
+    /// The outcome is unknown: the user gets one reply that says so, and the failure contains `reason`.
+    async fn assert_unknown(&self, text: &str, reason: &str) {
+        self.assert_reply_and_failure(text, "It may have happened.", reason).await;
     }
-    async fn ends(&self, text: &str, said: &str, why: &str) {
-        let (replies, told) = self.say(text).await;
-        assert_eq!(replies, [said], "one honest message: {told}");
-        assert!(told.starts_with("T0502: far.") && told.contains(why), "`{why}` is not in: {told}");
+    async fn assert_reply_and_failure(&self, text: &str, reply: &str, reason: &str) {
+        let (replies, failures) = self.say(text).await;
+        assert_eq!(replies, [reply], "one reply: {failures}");
+        let is_expected = failures.starts_with("T0502: remote.") && failures.contains(reason);
+        assert!(is_expected, "`{reason}` is not in: {failures}");
     }
-    /// The tool answers.
-    async fn works(&self, text: &str, said: &str) {
-        let (replies, told) = self.say(text).await;
-        assert_eq!((replies, told), (vec![format!("It said {said}.")], String::new()));
-    }
-}
-
-fn around(clock: Arc<dyn Clock>) -> McpEnvironment {
-    McpEnvironment {
-        clock,
-        http: HttpClients::new(),
-        program: env!("CARGO_BIN_EXE_segue").into(),
-        directory: None,
-        environment: Arc::from([]),
-        logins: None,
+    /// The tool returns `result`.
+    async fn assert_succeeds(&self, text: &str, result: &str) {
+        let (replies, failures) = self.say(text).await;
+        assert_eq!((replies, failures), (vec![format!("It said {result}.")], String::new()));
     }
 }

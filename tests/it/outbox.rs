@@ -1,4 +1,4 @@
-//! What a channel has is not offered to it again, and what it has not waits for it.
+//! The outbox: delivered replies are not sent again, undelivered replies wait for their channel.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,11 +14,10 @@ use segue::{
 };
 use segue_engine::conversation::{ActionOutcome, UserMessage};
 
+use crate::support::project_files::CONFIG;
+
 const FILES: [(&str, &str); 3] = [
-    (
-        "config.yml",
-        "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
-    ),
+    CONFIG,
     ("domain.yml", "actions: [action_work]\nresponses:\n  utter_hi: [{text: Hi.}]\n"),
     (
         "flows/all.yml",
@@ -26,10 +25,10 @@ const FILES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Something that may take long: what was said before it leaves first.
-struct Works;
+/// An action. The replies before it are sent first, because an action may take long.
+struct WorkAction;
 
-impl Action for Works {
+impl Action for WorkAction {
     fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
         Box::pin(ready(ActionOutcome::Done { events: Vec::new() }))
     }
@@ -38,13 +37,13 @@ impl Action for Works {
 fn assistant(store: Arc<dyn Store>) -> Assistant {
     let model = Arc::new(ScriptedLlm::strict(vec!["start flow hello"]));
     let builder = Assistant::builder_from_texts(FILES).unwrap().model(model);
-    builder.action("action_work", Arc::new(Works)).store(store).build().unwrap()
+    builder.action("action_work", Arc::new(WorkAction)).store(store).build().unwrap()
 }
 
-/// Answers every whole message alike, and counts them.
-struct Answers(Receipt, Arc<Mutex<Vec<String>>>);
+/// A sink that returns this receipt for every complete message, and records the texts.
+struct FixedReceiptSink(Receipt, Arc<Mutex<Vec<String>>>);
 
-impl ReplySink for Answers {
+impl ReplySink for FixedReceiptSink {
     fn wants_deltas(&self) -> bool {
         true
     }
@@ -57,18 +56,18 @@ impl ReplySink for Answers {
 }
 
 #[tokio::test]
-async fn what_a_channel_skips_comes_when_its_turn_is_stored() {
+async fn skipped_replies_are_delivered_after_the_commit() {
     for (receipt, expected) in [(Receipt::Delivered, vec!["Hi."]), (Receipt::Skipped, vec!["Hi.", "Hi."])] {
-        let (assistant, seen) = (assistant(Arc::new(MemoryStore::new())), Arc::default());
-        let sink = Box::new(Answers(receipt, Arc::clone(&seen)));
+        let (assistant, sent) = (assistant(Arc::new(MemoryStore::new())), Arc::default());
+        let sink = Box::new(FixedReceiptSink(receipt, Arc::clone(&sent)));
         assistant.receive(IncomingMessage::text("u", "hello", "test"), sink).await.unwrap();
-        assert_eq!(*seen.lock().unwrap(), expected, "{receipt:?}");
+        assert_eq!(*sent.lock().unwrap(), expected, "{receipt:?}");
         assert_eq!(assistant.store().pending_replies(&"u".into()).await.unwrap(), [], "{receipt:?}");
     }
 }
 
 #[tokio::test]
-async fn what_is_said_in_a_turn_that_is_finished_after_a_crash_waits_for_its_channel() {
+async fn replies_of_a_recovered_turn_wait_in_the_outbox() {
     let store = Arc::new(MemoryStore::new());
     let inbound = InboxMessage {
         tenant: "".into(),
@@ -86,21 +85,21 @@ async fn what_is_said_in_a_turn_that_is_finished_after_a_crash_waits_for_its_cha
     store.accept(inbound).await.unwrap();
     let assistant = assistant(store);
     assert_eq!(assistant.recover().await.unwrap(), 1);
-    assert_eq!(assistant.store().pending_replies(&"u".into()).await.unwrap().len(), 1, "nobody was there to take it");
+    assert_eq!(assistant.store().pending_replies(&"u".into()).await.unwrap().len(), 1, "there was no sink");
     let mut sink = CollectingSink::without_streaming();
     assert_eq!(assistant.deliver_pending(&"u".into(), &mut sink).await.unwrap(), 1);
     assert_eq!(sink.collected().texts(), ["Hi."]);
     assert_eq!(assistant.deliver_pending(&"u".into(), &mut sink).await.unwrap(), 0);
 }
 
-/// A channel whose answers carry what waited: the texts that it was sent, unless it breaks.
+/// A sink that also delivers earlier replies (`takes_earlier`). It records the texts, or fails.
 #[derive(Clone, Default)]
-struct Carries {
+struct EarlierRepliesSink {
     sent: Arc<Mutex<Vec<String>>>,
-    breaks: bool,
+    fails: bool,
 }
 
-impl ReplySink for Carries {
+impl ReplySink for EarlierRepliesSink {
     fn wants_deltas(&self) -> bool {
         false
     }
@@ -108,15 +107,15 @@ impl ReplySink for Carries {
         true
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        let taken = match piece {
-            _ if self.breaks => Err(DeliveryError::Temporary("the line is cut".into())),
+        let result = match piece {
+            _ if self.fails => Err(DeliveryError::Temporary("no connection".into())),
             ReplyEvent::Message { message, .. } => {
                 self.sent.lock().unwrap().push(message.text.as_deref().unwrap_or_default().to_owned());
                 Ok(Receipt::Delivered)
             }
             _ => Ok(Receipt::Skipped),
         };
-        Box::pin(ready(taken))
+        Box::pin(ready(result))
     }
 }
 
@@ -125,8 +124,8 @@ const REMINDER: &str = "flows:
   remind: {description: reminds, run_pattern_completed: false, steps: [{action: utter_water}]}
 ";
 
-/// An assistant whose flow `remind` a program starts, and its time.
-fn reminding() -> (Assistant, ManualClock) {
+/// An assistant with a flow `remind` that a trigger starts, and its clock.
+fn assistant_with_trigger() -> (Assistant, ManualClock) {
     let clock = ManualClock::new();
     let files = [
         FILES[0],
@@ -144,21 +143,22 @@ async fn remind(assistant: &Assistant) {
     assistant.trigger("u".into(), trigger, "".into(), Box::new(OutboxSink)).await.unwrap();
 }
 
-async fn waiting(assistant: &Assistant) -> usize {
+/// The number of replies in the outbox.
+async fn pending_count(assistant: &Assistant) -> usize {
     assistant.store().pending_replies(&"u".into()).await.unwrap().len()
 }
 
-async fn hello(assistant: &Assistant, sink: &Carries) -> TurnReport {
+async fn hello(assistant: &Assistant, sink: &EarlierRepliesSink) -> TurnReport {
     assistant.receive(IncomingMessage::text("u", "hello", "test"), Box::new(sink.clone())).await.unwrap()
 }
 
 #[tokio::test]
-async fn what_waits_goes_out_before_the_next_answer_and_once() {
-    let (assistant, _) = reminding();
-    let sink = Carries::default();
+async fn pending_replies_are_delivered_once_before_the_next_reply() {
+    let (assistant, _) = assistant_with_trigger();
+    let sink = EarlierRepliesSink::default();
     hello(&assistant, &sink).await;
     remind(&assistant).await;
-    assert_eq!(waiting(&assistant).await, 1);
+    assert_eq!(pending_count(&assistant).await, 1);
     let report = hello(&assistant, &sink).await;
     assert_eq!(*sink.sent.lock().unwrap(), ["Hi.", "Water it.", "Hi."]);
     let texts = |replies: &[segue::store::StoredReply]| {
@@ -168,69 +168,69 @@ async fn what_waits_goes_out_before_the_next_answer_and_once() {
         (texts(&report.earlier_replies), texts(&report.replies)),
         (vec!["Water it.".into()], vec!["Hi.".into()])
     );
-    assert_eq!(waiting(&assistant).await, 0);
+    assert_eq!(pending_count(&assistant).await, 0);
     assert!(hello(&assistant, &sink).await.earlier_replies.is_empty());
 }
 
 #[tokio::test]
-async fn what_waits_is_kept_where_the_channel_breaks_or_takes_no_earlier_replies() {
-    let (assistant, _) = reminding();
+async fn pending_replies_are_kept_if_delivery_fails_or_the_channel_takes_no_earlier_replies() {
+    let (assistant, _) = assistant_with_trigger();
     remind(&assistant).await;
-    hello(&assistant, &Carries { breaks: true, ..Carries::default() }).await;
-    assert_eq!(waiting(&assistant).await, 2, "its own reply waits too");
+    hello(&assistant, &EarlierRepliesSink { fails: true, ..EarlierRepliesSink::default() }).await;
+    assert_eq!(pending_count(&assistant).await, 2, "the reply of the failed delivery waits too");
     let plain = CollectingSink::without_streaming();
     let collected = plain.collected();
     assistant.receive(IncomingMessage::text("u", "hello", "test"), Box::new(plain)).await.unwrap();
-    assert_eq!((collected.texts(), waiting(&assistant).await), (vec!["Hi.".to_owned()], 2));
-    let sink = Carries::default();
+    assert_eq!((collected.texts(), pending_count(&assistant).await), (vec!["Hi.".to_owned()], 2));
+    let sink = EarlierRepliesSink::default();
     hello(&assistant, &sink).await;
     assert_eq!(*sink.sent.lock().unwrap(), ["Water it.", "Hi.", "Hi."]);
 }
 
 #[tokio::test]
-async fn replies_that_nobody_asks_for_are_given_up() {
+async fn pending_replies_expire() {
     for (age, expected) in [(limits::OUTBOX_AGE / 2, vec!["Water it.", "Hi."]), (limits::OUTBOX_AGE, vec!["Hi."])] {
-        let (assistant, clock) = reminding();
+        let (assistant, clock) = assistant_with_trigger();
         remind(&assistant).await;
         clock.advance(age);
-        let sink = Carries::default();
+        let sink = EarlierRepliesSink::default();
         hello(&assistant, &sink).await;
         assert_eq!(*sink.sent.lock().unwrap(), expected);
-        assert_eq!(waiting(&assistant).await, 0);
-        // The sweep at the start gives them up as well.
+        assert_eq!(pending_count(&assistant).await, 0);
+        // Recovery at start drops expired replies as well.
         remind(&assistant).await;
         clock.advance(age);
         assistant.recover().await.unwrap();
-        assert_eq!(waiting(&assistant).await, usize::from(age < limits::OUTBOX_AGE));
+        assert_eq!(pending_count(&assistant).await, usize::from(age < limits::OUTBOX_AGE));
     }
 }
 
 #[tokio::test]
-async fn a_channel_that_reaches_its_users_is_given_what_waits_at_once() {
-    let (assistant, clock) = reminding();
-    let sink = Carries::default();
+async fn push_channel_gets_pending_replies_at_once_and_after_a_failure() {
+    let (assistant, clock) = assistant_with_trigger();
+    let sink = EarlierRepliesSink::default();
     assistant
         .receive(IncomingMessage::text("u", "hello", "push"), Box::new(CollectingSink::without_streaming()))
         .await
         .unwrap();
-    let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let reach = |_: &segue::ids::ConversationId, channel: &str| -> Option<Box<dyn ReplySink>> {
-        // The channel of a trigger is none that anybody reads.
+    let is_down = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let sink_for = |_: &segue::ids::ConversationId, channel: &str| -> Option<Box<dyn ReplySink>> {
+        // `(trigger)` is the channel name of a turn that a trigger started.
         assert!(matches!(channel, "push" | "(trigger)"), "{channel}");
-        let breaks = broken.load(std::sync::atomic::Ordering::SeqCst);
-        Some(Box::new(Carries { breaks, ..sink.clone() }))
+        let fails = is_down.load(std::sync::atomic::Ordering::SeqCst);
+        Some(Box::new(EarlierRepliesSink { fails, ..sink.clone() }))
     };
-    let mut deliveries = std::pin::pin!(assistant.deliver_outbox(&reach));
+    let mut deliveries = std::pin::pin!(assistant.deliver_outbox(&sink_for));
     assert!(futures::poll!(&mut deliveries).is_pending());
     remind(&assistant).await;
     assert!(futures::poll!(&mut deliveries).is_pending());
-    assert_eq!(waiting(&assistant).await, 1, "the channel does not take it now");
-    broken.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(pending_count(&assistant).await, 1, "the channel cannot deliver it yet");
+    is_down.store(false, std::sync::atomic::Ordering::SeqCst);
     clock.advance(limits::REMINDER_POLL_INTERVAL);
     assert!(futures::poll!(&mut deliveries).is_pending());
     assert_eq!(*sink.sent.lock().unwrap(), ["Water it."]);
-    assert_eq!(waiting(&assistant).await, 0);
+    assert_eq!(pending_count(&assistant).await, 0);
     remind(&assistant).await;
     assert!(futures::poll!(&mut deliveries).is_pending());
-    assert_eq!(waiting(&assistant).await, 0);
+    assert_eq!(pending_count(&assistant).await, 0);
 }

@@ -24,8 +24,8 @@ use serde_json::{Map, Value as Json};
 
 use crate::{
     folder::copy_folder,
-    program::{Ran, command, run_in},
-    run::{Server, client, listening},
+    program::{ProgramOutput, command, run_in},
+    support::server_process::{ServerProcess, client},
 };
 
 /// A block of code of a page.
@@ -241,7 +241,7 @@ struct PageProject {
     /// Variables that the files name.
     variables: Vec<(String, String)>,
     is_tutorial: bool,
-    server: Option<(Server, String)>,
+    server: Option<ServerProcess>,
 }
 
 impl PageProject {
@@ -284,11 +284,11 @@ impl PageProject {
         fs::write(file, serde_json::to_string_pretty(&whole).unwrap()).map_err(|error| error.to_string())
     }
 
-    fn segue(&self, arguments: &[&str]) -> Ran {
+    fn segue(&self, arguments: &[&str]) -> ProgramOutput {
         let mut command = command();
         command.envs(self.variables.iter().cloned()).args(arguments).current_dir(self.folder.path());
         let done = command.output().unwrap();
-        Ran {
+        ProgramOutput {
             code: done.status.code().unwrap_or(-1),
             out: String::from_utf8(done.stdout).unwrap(),
             err: String::from_utf8(done.stderr).unwrap(),
@@ -305,15 +305,13 @@ impl PageProject {
 
     /// The address at which the project is served.
     fn address(&mut self) -> &str {
-        let (_, address) = self.server.get_or_insert_with(|| {
+        let server = self.server.get_or_insert_with(|| {
             let mut command = command();
             command.envs(self.variables.iter().cloned()).current_dir(self.folder.path());
             command.args(["run", "--port", "0", "--store", "memory"]);
-            let (server, address, lines) = listening(command);
-            std::thread::spawn(move || lines.for_each(drop));
-            (server, address)
+            ServerProcess::start(command).expect("the server listens")
         });
-        address
+        &server.address
     }
 }
 

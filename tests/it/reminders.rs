@@ -1,4 +1,4 @@
-//! Reminders and triggers: what happens without a user is fired at its time, once, and survives a restart.
+//! Reminders and triggers: they start turns without a user. A reminder fires once, at its time, also after a restart.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -15,11 +15,10 @@ use segue::{
 use segue_engine::{conversation::ActionOutcome, limits as engine};
 use serde_json::{Value as Json, json};
 
+use crate::support::project_files::CONFIG;
+
 const FILES: [(&str, &str); 3] = [
-    (
-        "config.yml",
-        "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
-    ),
+    CONFIG,
     (
         "domain.yml",
         "intents: [time_is_up]\nactions: [action_remind]\nslots: {plant: {type: text, mappings: [{type: from_entity, entity: plant}]}}\n\
@@ -33,10 +32,10 @@ const FILES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Sets the reminders it is made with.
-struct Reminds(Vec<Json>);
+/// An action that sets these reminders.
+struct SetReminders(Vec<Json>);
 
-impl Action for Reminds {
+impl Action for SetReminders {
     fn run<'a>(&'a self, _: &'a Conversation, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
         let at = cx.clock.now();
         let event = |json: &Json| Event {
@@ -55,83 +54,85 @@ fn reminder(name: &str, second: u32, plant: &str) -> Json {
            "kill_on_user_msg": false, "entities": {"plant": plant}})
 }
 
-fn assistant(store: Arc<dyn Store>, clock: &ManualClock, sets: Vec<Json>) -> Assistant {
+fn assistant(store: Arc<dyn Store>, clock: &ManualClock, reminders: Vec<Json>) -> Assistant {
     let model = Arc::new(ScriptedLlm::strict(vec!["start flow remind"; 4]));
     let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(clock.clone()));
-    builder.action("action_remind", Arc::new(Reminds(sets))).store(store).build().unwrap()
+    builder.action("action_remind", Arc::new(SetReminders(reminders))).store(store).build().unwrap()
 }
 
 async fn say(assistant: &Assistant, id: &str) -> TurnReport {
     assistant.receive(IncomingMessage::text(id, "remind me", "test"), Box::new(DiscardReplies)).await.unwrap()
 }
 
-fn nowhere(_: &segue::ids::ConversationId, _: &str) -> Box<dyn ReplySink> {
+/// A reply sink for every conversation: the outbox.
+fn outbox(_: &segue::ids::ConversationId, _: &str) -> Box<dyn ReplySink> {
     Box::new(OutboxSink)
 }
 
-/// What waits in the outbox of a conversation.
-async fn said(assistant: &Assistant, id: &str) -> Vec<String> {
-    let waiting = assistant.store().pending_replies(&id.into()).await.unwrap();
-    waiting.iter().map(|reply| reply.reply.text.as_deref().unwrap().to_owned()).collect()
+/// The texts in the outbox of a conversation.
+async fn outbox_texts(assistant: &Assistant, id: &str) -> Vec<String> {
+    let pending = assistant.store().pending_replies(&id.into()).await.unwrap();
+    pending.iter().map(|reply| reply.reply.text.as_deref().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
-async fn reminders_come_at_their_times_and_once() {
+async fn reminders_fire_once_at_their_times() {
     let clock = ManualClock::new();
-    let sets = vec![reminder("late", 90, "rose"), reminder("soon", 30, "fern")];
-    let assistant = assistant(Arc::new(MemoryStore::new()), &clock, sets);
+    let reminders = vec![reminder("late", 90, "rose"), reminder("soon", 30, "fern")];
+    let assistant = assistant(Arc::new(MemoryStore::new()), &clock, reminders);
     say(&assistant, "u").await;
-    assert_eq!(assistant.fire_due_reminders(&nowhere).await.unwrap().map(|at| at.as_micros()), Some(30_000_000));
-    assert_eq!(said(&assistant, "u").await, [""; 0]);
+    assert_eq!(assistant.fire_due_reminders(&outbox).await.unwrap().map(|at| at.as_micros()), Some(30_000_000));
+    assert_eq!(outbox_texts(&assistant, "u").await, [""; 0]);
     clock.advance(Duration::from_secs(30));
-    assert_eq!(assistant.fire_due_reminders(&nowhere).await.unwrap().map(|at| at.as_micros()), Some(90_000_000));
-    assert_eq!(said(&assistant, "u").await, ["Water the fern."]);
+    assert_eq!(assistant.fire_due_reminders(&outbox).await.unwrap().map(|at| at.as_micros()), Some(90_000_000));
+    assert_eq!(outbox_texts(&assistant, "u").await, ["Water the fern."]);
     clock.advance(Duration::from_secs(600));
-    assert_eq!(assistant.fire_due_reminders(&nowhere).await.unwrap(), None);
-    assert_eq!(assistant.fire_due_reminders(&nowhere).await.unwrap(), None);
-    assert_eq!(said(&assistant, "u").await, ["Water the fern.", "Water the rose."]);
-    assert!(assistant.replay(&"u".into()).await.unwrap().is_none(), "every event comes out the same");
+    assert_eq!(assistant.fire_due_reminders(&outbox).await.unwrap(), None);
+    assert_eq!(assistant.fire_due_reminders(&outbox).await.unwrap(), None);
+    assert_eq!(outbox_texts(&assistant, "u").await, ["Water the fern.", "Water the rose."]);
+    assert!(assistant.replay(&"u".into()).await.unwrap().is_none(), "a replay gives the same events");
 }
 
 #[tokio::test]
-async fn reminders_survive_a_restart_and_two_who_fire_fire_each_once() {
+async fn reminders_survive_a_restart_and_fire_once_with_two_processes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("talks.db");
     let open = |path: &Path| Arc::new(SqliteStore::open(path, false).unwrap());
     let clock = ManualClock::new();
     say(&assistant(open(&path), &clock, vec![reminder("a", 5, "fern"), reminder("b", 5, "rose")]), "u").await;
-    // Nobody runs while they become due.
+    // No process runs when they become due.
     clock.advance(Duration::from_secs(3600));
     let store = open(&path);
-    let (one, other) = (assistant(store.clone(), &clock, vec![]), assistant(store, &clock, vec![]));
-    let (first, second) = tokio::join!(one.fire_due_reminders(&nowhere), other.fire_due_reminders(&nowhere));
+    let (first_process, second_process) = (assistant(store.clone(), &clock, vec![]), assistant(store, &clock, vec![]));
+    let (first, second) =
+        tokio::join!(first_process.fire_due_reminders(&outbox), second_process.fire_due_reminders(&outbox));
     first.and(second).unwrap();
-    let mut heard = said(&one, "u").await;
-    heard.sort();
-    assert_eq!(heard, ["Water the fern.", "Water the rose."]);
-    assert_eq!(one.store().next_reminders(9).await.unwrap(), []);
+    let mut texts = outbox_texts(&first_process, "u").await;
+    texts.sort();
+    assert_eq!(texts, ["Water the fern.", "Water the rose."]);
+    assert_eq!(first_process.store().next_reminders(9).await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn a_reminder_that_was_set_anew_comes_at_its_new_time() {
+async fn reminder_that_is_set_again_fires_again() {
     let clock = ManualClock::new();
     let assistant = assistant(Arc::new(MemoryStore::new()), &clock, vec![reminder("a", 30, "fern")]);
     say(&assistant, "u").await;
     clock.advance(Duration::from_secs(31));
-    assistant.fire_due_reminders(&nowhere).await.unwrap();
-    // The same name and the same time once more: it is due at once.
+    assistant.fire_due_reminders(&outbox).await.unwrap();
+    // Set again with the same name and time: it is due at once.
     say(&assistant, "u").await;
-    assistant.fire_due_reminders(&nowhere).await.unwrap();
-    assert_eq!(said(&assistant, "u").await, ["Water the fern.", "Water the fern."]);
+    assistant.fire_due_reminders(&outbox).await.unwrap();
+    assert_eq!(outbox_texts(&assistant, "u").await, ["Water the fern.", "Water the fern."]);
 }
 
 #[tokio::test]
-async fn a_turn_that_sets_a_reminder_wakes_who_waits_for_timers() {
+async fn new_reminder_wakes_the_timer_loop() {
     let clock = ManualClock::new();
     let assistant = assistant(Arc::new(MemoryStore::new()), &clock, vec![reminder("a", 3, "fern")]);
-    let mut timers = std::pin::pin!(assistant.run_reminders(&nowhere));
+    let mut timers = std::pin::pin!(assistant.run_reminders(&outbox));
     assert!(futures::poll!(&mut timers).is_pending());
-    assert_eq!(clock.slept().last(), Some(&limits::REMINDER_POLL_INTERVAL), "with nothing to do it looks now and then");
+    assert_eq!(clock.slept().last(), Some(&limits::REMINDER_POLL_INTERVAL), "without reminders it polls");
     say(&assistant, "u").await;
     assert!(futures::poll!(&mut timers).is_pending());
     assert_eq!(clock.slept().last(), Some(&Duration::from_secs(3)));
@@ -140,47 +141,51 @@ async fn a_turn_that_sets_a_reminder_wakes_who_waits_for_timers() {
         assert!(futures::poll!(&mut timers).is_pending());
         tokio::task::yield_now().await;
     }
-    assert_eq!(said(&assistant, "u").await, ["Water the fern."]);
+    assert_eq!(outbox_texts(&assistant, "u").await, ["Water the fern."]);
 }
 
 #[tokio::test]
-async fn many_conversations_are_fired_in_portions() {
+async fn due_reminders_of_many_conversations_fire_in_batches() {
     let clock = ManualClock::new();
     let store = Arc::new(MemoryStore::new());
-    let crowd = limits::REMINDERS_AT_ONCE + 3;
+    let count = limits::REMINDERS_AT_ONCE + 3;
     let assistant = {
-        let model = Arc::new(ScriptedLlm::strict(vec!["start flow remind"; crowd]));
+        let model = Arc::new(ScriptedLlm::strict(vec!["start flow remind"; count]));
         let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(clock.clone()));
-        builder.action("action_remind", Arc::new(Reminds(vec![reminder("a", 1, "fern")]))).store(store).build().unwrap()
+        builder
+            .action("action_remind", Arc::new(SetReminders(vec![reminder("a", 1, "fern")])))
+            .store(store)
+            .build()
+            .unwrap()
     };
-    for n in 0..crowd {
+    for n in 0..count {
         say(&assistant, &format!("u{n}")).await;
     }
     clock.advance(Duration::from_secs(1));
-    assert_eq!(assistant.fire_due_reminders(&nowhere).await.unwrap(), None);
-    for n in 0..crowd {
-        assert_eq!(said(&assistant, &format!("u{n}")).await, ["Water the fern."]);
+    assert_eq!(assistant.fire_due_reminders(&outbox).await.unwrap(), None);
+    for n in 0..count {
+        assert_eq!(outbox_texts(&assistant, &format!("u{n}")).await, ["Water the fern."]);
     }
 }
 
 #[tokio::test]
-async fn more_reminders_than_there_are_places_are_left_out() {
+async fn reminders_beyond_the_limit_are_dropped() {
     let clock = ManualClock::new();
-    let sets = (0..=engine::REMINDERS).map(|n| reminder(&format!("r{n}"), 60, "fern")).collect();
-    let assistant = assistant(Arc::new(MemoryStore::new()), &clock, sets);
+    let reminders = (0..=engine::REMINDERS).map(|n| reminder(&format!("r{n}"), 60, "fern")).collect();
+    let assistant = assistant(Arc::new(MemoryStore::new()), &clock, reminders);
     say(&assistant, "u").await;
     let conversation = assistant.conversation(&"u".into()).await.unwrap();
     assert_eq!(conversation.reminders.iter().count(), engine::REMINDERS);
     assert!(conversation.reminders.get("r0").is_some());
     let trace = assistant.trace(&"u".into(), None).await.unwrap();
-    let why = serde_json::to_string(&trace[0].reasons).unwrap();
-    assert!(why.contains("reminders are pending already: `r32` is ignored"), "{why}");
+    let notes = serde_json::to_string(&trace[0].reasons).unwrap();
+    assert!(notes.contains("reminders are pending already: `r32` is ignored"), "{notes}");
 }
 
-/// Takes every message and keeps its text.
-struct Keeps(tokio::sync::mpsc::UnboundedSender<String>);
+/// A sink that sends the texts of complete messages to a queue.
+struct QueueSink(tokio::sync::mpsc::UnboundedSender<String>);
 
-impl ReplySink for Keeps {
+impl ReplySink for QueueSink {
     fn wants_deltas(&self) -> bool {
         false
     }
@@ -197,20 +202,20 @@ impl ReplySink for Keeps {
 }
 
 #[tokio::test]
-async fn a_program_starts_a_flow_once_for_each_id_and_nobody_writes_to_its_channel() {
+async fn trigger_starts_a_flow_once_per_id_and_messages_cannot_forge_a_trigger() {
     let clock = ManualClock::new();
     let assistant = assistant(Arc::new(MemoryStore::new()), &clock, vec![]);
-    let (texts, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let (texts, mut sent) = tokio::sync::mpsc::unbounded_channel();
     let trigger = ExternalTrigger {
         action: TriggerAction::Flow("water".into()),
         values: json!({"plant": "cactus"}).as_object().cloned().unwrap(),
         reminder: None,
     };
     for repeated in [false, true] {
-        let sink = Box::new(Keeps(texts.clone()));
+        let sink = Box::new(QueueSink(texts.clone()));
         let report = assistant.trigger("u".into(), trigger.clone(), "call-1".into(), sink).await.unwrap();
         assert_eq!(report.is_duplicate, repeated);
-        assert_eq!(heard.try_recv().as_deref(), Ok("Water the cactus."));
+        assert_eq!(sent.try_recv().as_deref(), Ok("Water the cactus."));
     }
     let mut forged = IncomingMessage::text("u", "remind me", "(trigger)");
     forged.message.metadata = json!({"trigger": {"flow": "water"}}).as_object().cloned().unwrap();
@@ -223,35 +228,35 @@ async fn a_program_starts_a_flow_once_for_each_id_and_nobody_writes_to_its_chann
 }
 
 #[tokio::test]
-async fn reminders_that_cannot_be_fired_do_not_keep_others_waiting() {
+async fn reminders_that_fail_do_not_delay_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("talks.db");
     let store = Arc::new(SqliteStore::open(&path, false).unwrap());
     let clock = ManualClock::new();
     let model = Arc::new(ScriptedLlm::strict(vec!["start flow remind"; limits::REMINDERS_AT_ONCE + 2]));
     let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(clock.clone()));
-    let builder = builder.action("action_remind", Arc::new(Reminds(vec![reminder("a", 1, "fern")])));
+    let builder = builder.action("action_remind", Arc::new(SetReminders(vec![reminder("a", 1, "fern")])));
     let assistant = builder.store(store.clone()).build().unwrap();
     for n in 0..=limits::REMINDERS_AT_ONCE {
         say(&assistant, &format!("damaged{n}")).await;
     }
     clock.advance(Duration::from_millis(1));
-    say(&assistant, "sound").await;
-    let other = rusqlite::Connection::open(&path).unwrap();
-    let ours = "WHERE conversation IN (SELECT number FROM conversations WHERE id LIKE 'damaged%')";
-    other.execute_batch("CREATE TEMP TABLE kept AS SELECT id, events FROM batches").unwrap();
-    let damaged = other.execute(&format!("UPDATE batches SET events = X'00' {ours}"), []).unwrap();
+    say(&assistant, "intact").await;
+    let file = rusqlite::Connection::open(&path).unwrap();
+    let of_damaged = "WHERE conversation IN (SELECT number FROM conversations WHERE id LIKE 'damaged%')";
+    file.execute_batch("CREATE TEMP TABLE backup AS SELECT id, events FROM batches").unwrap();
+    let damaged = file.execute(&format!("UPDATE batches SET events = X'00' {of_damaged}"), []).unwrap();
     assert_eq!(damaged, limits::REMINDERS_AT_ONCE + 1);
     clock.advance(Duration::from_secs(1));
-    assistant.fire_due_reminders(&nowhere).await.unwrap();
-    assert_eq!(said(&assistant, "sound").await, ["Water the fern."]);
-    // What is repaired is fired when the pause after the failure is over, and not before.
-    let whole = "(SELECT kept.events FROM kept WHERE kept.id = batches.id)";
-    other.execute(&format!("UPDATE batches SET events = {whole} {ours}"), []).unwrap();
-    assistant.fire_due_reminders(&nowhere).await.unwrap();
-    assert_eq!(said(&assistant, "damaged0").await, [""; 0]);
+    assistant.fire_due_reminders(&outbox).await.unwrap();
+    assert_eq!(outbox_texts(&assistant, "intact").await, ["Water the fern."]);
+    // After a repair, the reminders fire when the pause after the failure is over, not before.
+    let original = "(SELECT backup.events FROM backup WHERE backup.id = batches.id)";
+    file.execute(&format!("UPDATE batches SET events = {original} {of_damaged}"), []).unwrap();
+    assistant.fire_due_reminders(&outbox).await.unwrap();
+    assert_eq!(outbox_texts(&assistant, "damaged0").await, [""; 0]);
     clock.advance(limits::REMINDER_BACKOFF);
-    assistant.fire_due_reminders(&nowhere).await.unwrap();
-    assert_eq!(said(&assistant, "damaged0").await, ["Water the fern."]);
+    assistant.fire_due_reminders(&outbox).await.unwrap();
+    assert_eq!(outbox_texts(&assistant, "damaged0").await, ["Water the fern."]);
     assert_eq!(assistant.store().next_reminders(1).await.unwrap(), []);
 }

@@ -1,9 +1,8 @@
-//! Turns that are tried more than once: the store fails for a moment, or a process ends in the middle. What is known is not asked
-//! again, what was shown is not shown again, no answer of another turn is given, and no turn is tried for ever.
+//! Turns that are tried more than once, because the store fails or a process ends in the middle. Recorded outcomes are reused, shown text is
+//! not sent again, a turn is never answered with the replies of another turn, and the attempts are limited.
 
 use std::{
     collections::VecDeque,
-    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -14,23 +13,18 @@ use std::{
 use segue::{
     Assistant, BoxFuture, ConversationId, IncomingMessage, MemoryStore, ReplyEvent, Store, StoreError, Timestamp, Tool,
     ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnReport,
-    ids::MessageId,
     llm::{ChatResponse, ToolArguments, ToolCall},
-    store::{
-        AcceptOutcome, InboxMessage, JournalRecord, StoredConversation, StoredReply, StoredTurn, TurnCommit,
-        TurnNumber, UnfinishedTurn, Version,
-    },
+    store::{AcceptOutcome, InboxMessage, JournalRecord, TurnCommit, TurnNumber, Version},
     testing::{CollectedReplies, CollectingSink, ManualClock, ScriptedCall, ScriptedLlm, StrictLlm},
 };
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 
+use crate::support::project_files::{BOATS_ENDPOINT, CONFIG};
+
 const FILES: [(&str, &str); 5] = [
-    (
-        "config.yml",
-        "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
-    ),
-    ("endpoints.yml", "mcp_servers: [{name: boats, type: http, url: \"http://127.0.0.1:9/mcp\"}]\n"),
+    CONFIG,
+    BOATS_ENDPOINT,
     (
         "domain.yml",
         "responses:\n  utter_hello: [{text: Hello.}]\n  utter_internal_error_rasa: [{text: Broken.}]\n  utter_turn_given_up: [{text: Perhaps done.}]\n",
@@ -46,172 +40,135 @@ const FILES: [(&str, &str); 5] = [
     ),
 ];
 
-type Told<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// What goes wrong with the next call of a kind.
+/// How a call of the store fails.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
-    /// It is not done.
-    Refused,
-    /// It is done, and the answer is lost.
-    Lost,
+    /// The operation is not performed.
+    NotPerformed,
+    /// The operation is performed, but the caller gets an error.
+    ResultLost,
 }
 
-/// A store whose calls fail when they are told to.
+/// A store whose calls fail as scripted.
 #[derive(Default)]
-struct Flaky {
+struct FaultyStore {
     inner: MemoryStore,
-    /// For calls of `accept`, `append` and `journal`, in order; `None` for one that goes well.
+    /// The faults of the next calls of `accept`, `append` and `append_journal`, in order; `None` for a call that succeeds.
     accepts: Mutex<VecDeque<Option<Fault>>>,
     appends: Mutex<VecDeque<Option<Fault>>>,
     journals: Mutex<VecDeque<Option<Fault>>>,
     erases: AtomicUsize,
 }
 
-fn down() -> StoreError {
+fn unavailable() -> StoreError {
     StoreError::Unavailable("database or disk is full".into())
 }
 
-async fn pass<T>(faults: &Mutex<VecDeque<Option<Fault>>>, done: Told<'_, T>) -> Result<T, StoreError> {
+/// Performs a call, unless its next scripted fault prevents it.
+async fn with_fault<T>(
+    faults: &Mutex<VecDeque<Option<Fault>>>,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     let fault = faults.lock().unwrap().pop_front().flatten();
     match fault {
-        Some(Fault::Refused) => Err(down()),
-        Some(Fault::Lost) => done.await.and(Err(down())),
-        None => done.await,
+        Some(Fault::NotPerformed) => Err(unavailable()),
+        Some(Fault::ResultLost) => call.await.and(Err(unavailable())),
+        None => call.await,
     }
 }
 
-impl Store for Flaky {
-    fn accept(&self, inbound: InboxMessage) -> Told<'_, AcceptOutcome> {
-        Box::pin(pass(&self.accepts, Box::pin(async move { self.inner.accept(inbound).await })))
+impl segue::store::ForwardingStore for FaultyStore {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
     }
-    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> Told<'a, Version> {
-        Box::pin(pass(&self.appends, Box::pin(async move { self.inner.append(id, after, batch).await })))
+    fn accept(&self, inbound: InboxMessage) -> StoreFuture<'_, AcceptOutcome> {
+        Box::pin(with_fault(&self.accepts, async move { self.inner.accept(inbound).await }))
+    }
+    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> StoreFuture<'a, Version> {
+        Box::pin(with_fault(&self.appends, async move { self.inner.append(id, after, batch).await }))
     }
     fn append_journal<'a>(
         &'a self,
         id: &'a ConversationId,
         turn: TurnNumber,
         records: Vec<JournalRecord>,
-    ) -> Told<'a, ()> {
-        Box::pin(pass(&self.journals, Box::pin(async move { self.inner.append_journal(id, turn, records).await })))
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(with_fault(&self.journals, async move { self.inner.append_journal(id, turn, records).await }))
     }
-    fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, StoredConversation> {
-        self.inner.load(id)
-    }
-    fn unfinished_turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<UnfinishedTurn>> {
-        self.inner.unfinished_turns(id)
-    }
-    fn unfinished_turns_in<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        turns: Range<TurnNumber>,
-    ) -> Told<'a, Vec<UnfinishedTurn>> {
-        self.inner.unfinished_turns_in(id, turns)
-    }
-    fn replies_of<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber) -> Told<'a, Option<Vec<StoredReply>>> {
-        self.inner.replies_of(id, turn)
-    }
-    fn conversations_with_work(&self) -> Told<'_, Vec<ConversationId>> {
-        self.inner.conversations_with_work()
-    }
-    fn next_reminders(&self, limit: usize) -> Told<'_, Vec<(ConversationId, Timestamp)>> {
-        self.inner.next_reminders(limit)
-    }
-    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredReply>> {
-        self.inner.pending_replies(id)
-    }
-    fn mark_delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> Told<'a, ()> {
-        self.inner.mark_delivered(id, replies)
-    }
-    fn turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredTurn>> {
-        self.inner.turns(id)
-    }
-    fn conversations(&self, limit: usize) -> Told<'_, Vec<ConversationId>> {
-        self.inner.conversations(limit)
-    }
-    fn erase<'a>(&'a self, id: &'a ConversationId) -> Told<'a, ()> {
+    fn erase<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
         self.erases.fetch_add(1, Ordering::SeqCst);
         self.inner.erase(id)
     }
-    fn purge_expired(&self, now: Timestamp) -> Told<'_, u64> {
-        self.inner.purge_expired(now)
-    }
-    fn replies_to_message<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        message: &'a MessageId,
-    ) -> Told<'a, Option<Vec<StoredReply>>> {
-        self.inner.replies_to_message(id, message)
-    }
-    fn text_by_hash<'a>(&'a self, id: &'a ConversationId, hash: &'a str) -> Told<'a, Option<Arc<str>>> {
-        self.inner.text_by_hash(id, hash)
-    }
 }
 
-/// The tool that books: how often it ran, and whether it waits before it answers.
+/// The tool `book`, which counts its calls.
 #[derive(Clone, Default)]
-struct Boats {
-    booked: Arc<AtomicUsize>,
-    begun: Arc<Notify>,
-    /// Whether it waits until it is let go on.
-    hangs: bool,
-    goes_on: Arc<Notify>,
+struct BookingTool {
+    calls: Arc<AtomicUsize>,
+    /// Notified when a call starts.
+    call_started: Arc<Notify>,
+    /// Whether a call blocks until the test resumes it.
+    blocks: bool,
+    resume: Arc<Notify>,
 }
 
-impl Boats {
-    fn hanging() -> Self {
-        Self { hangs: true, ..Self::default() }
+impl BookingTool {
+    fn blocking() -> Self {
+        Self { blocks: true, ..Self::default() }
     }
     fn source(&self) -> Arc<Toolbox> {
         let spec = ToolInfo::new("book", "books").parameters(json!({"type": "object"})).source("boats");
-        let boats = self.clone();
+        let tool = self.clone();
         let run = move |_: Json, _: ToolCallContext| {
-            let boats = boats.clone();
+            let tool = tool.clone();
             async move {
-                boats.booked.fetch_add(1, Ordering::SeqCst);
-                boats.begun.notify_one();
-                if boats.hangs {
-                    boats.goes_on.notified().await;
+                tool.calls.fetch_add(1, Ordering::SeqCst);
+                tool.call_started.notify_one();
+                if tool.blocks {
+                    tool.resume.notified().await;
                 }
                 ToolOutcome::Done(ToolOutput::text("NW-1"))
             }
         };
         Arc::new(Toolbox::new("boats", [Tool::from_fn(spec, run)]))
     }
-    fn booked(&self) -> usize {
-        self.booked.load(Ordering::SeqCst)
+    /// The number of calls.
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
     }
 }
 
-fn calls(name: &str, text: &str) -> ScriptedCall {
+/// An answer with a text and a call of a tool without arguments.
+fn tool_call(name: &str, text: &str) -> ScriptedCall {
     let call =
         ToolCall { id: format!("c-{name}").into(), name: name.into(), arguments: ToolArguments::json(json!({})) };
     ChatResponse { text: text.into(), ..ChatResponse::calls(vec![call]) }.into()
 }
 
-/// One process: an assistant on a store, with a model that answers these, one after the other, and no more.
+/// A process: an assistant on a store, with a model that gives these answers in order.
 struct Process {
     assistant: Assistant,
     model: Arc<StrictLlm>,
-    boats: Boats,
+    tool: BookingTool,
 }
 
 impl Process {
-    fn new(store: &Arc<Flaky>, clock: &ManualClock, steps: Vec<ScriptedCall>) -> Self {
-        Self::with(store, clock, steps, Boats::default(), &FILES)
+    fn new(store: &Arc<FaultyStore>, clock: &ManualClock, steps: Vec<ScriptedCall>) -> Self {
+        Self::with(store, clock, steps, BookingTool::default(), &FILES)
     }
     fn with(
-        store: &Arc<Flaky>,
+        store: &Arc<FaultyStore>,
         clock: &ManualClock,
         steps: Vec<ScriptedCall>,
-        boats: Boats,
+        tool: BookingTool,
         files: &[(&'static str, &'static str)],
     ) -> Self {
         let model = Arc::new(ScriptedLlm::strict(steps));
         let builder = Assistant::builder_from_texts(files.iter().copied()).unwrap();
-        let builder = builder.store(store.clone()).clock(Arc::new(clock.clone())).seeds(|| 7).source(boats.source());
-        Self { assistant: builder.model(model.clone()).build().unwrap(), model, boats }
+        let builder = builder.store(store.clone()).clock(Arc::new(clock.clone())).seeds(|| 7).source(tool.source());
+        Self { assistant: builder.model(model.clone()).build().unwrap(), model, tool }
     }
     async fn say(&self, text: &str, id: &str) -> Result<(TurnReport, CollectedReplies), segue::ReceiveError> {
         let sink = CollectingSink::streaming();
@@ -220,13 +177,13 @@ impl Process {
         incoming.message.message_id = id.into();
         Ok((self.assistant.receive(incoming, Box::new(sink)).await?, collected))
     }
-    async fn replays(&self) {
+    async fn assert_replays(&self) {
         let difference = self.assistant.replay(&"u".into()).await.unwrap();
         assert!(difference.is_none(), "{difference:?}");
     }
 }
 
-fn world() -> (Arc<Flaky>, ManualClock) {
+fn store_and_clock() -> (Arc<FaultyStore>, ManualClock) {
     (Arc::default(), ManualClock::new())
 }
 
@@ -234,237 +191,242 @@ fn texts(report: &TurnReport) -> Vec<&str> {
     report.replies.iter().map(|reply| reply.reply.text.as_deref().unwrap_or_default()).collect()
 }
 
-fn commands(text: &str) -> ScriptedCall {
+fn text_answer(text: &str) -> ScriptedCall {
     ScriptedCall::from(text)
 }
 
+/// The answers of a turn that books.
 fn booking() -> Vec<ScriptedCall> {
-    vec![commands("start flow book"), calls("book", "I am booking it."), calls("task_completed", "It is booked.")]
+    vec![
+        text_answer("start flow book"),
+        tool_call("book", "I am booking it."),
+        tool_call("task_completed", "It is booked."),
+    ]
 }
 
-/// How often the store is told to fail.
-fn faults(queue: &Mutex<VecDeque<Option<Fault>>>, faults: impl IntoIterator<Item = Option<Fault>>) {
+/// Scripts the faults of the next calls.
+fn script_faults(queue: &Mutex<VecDeque<Option<Fault>>>, faults: impl IntoIterator<Item = Option<Fault>>) {
     *queue.lock().unwrap() = faults.into_iter().collect();
 }
 
 #[tokio::test]
-async fn a_turn_that_was_not_stored_is_not_answered_with_another_one() {
-    for fault in [Fault::Refused, Fault::Lost] {
-        let (store, clock) = world();
-        let steps = [commands("start flow greet")].into_iter().chain(booking()).collect();
+async fn retry_after_a_failed_commit_gives_the_replies_of_its_own_turn() {
+    for fault in [Fault::NotPerformed, Fault::ResultLost] {
+        let (store, clock) = store_and_clock();
+        let steps = [text_answer("start flow greet")].into_iter().chain(booking()).collect();
         let process = Process::new(&store, &clock, steps);
         assert_eq!(texts(&process.say("hello", "").await.unwrap().0), ["Hello."]);
-        faults(&store.appends, [Some(fault)]);
-        let (report, seen) = process.say("book it", "").await.unwrap();
+        script_faults(&store.appends, [Some(fault)]);
+        let (report, shown) = process.say("book it", "").await.unwrap();
         assert_eq!(texts(&report), ["I am booking it.", "It is booked."]);
-        assert!(!report.is_duplicate, "it was not answered before");
-        assert_eq!(seen.texts(), ["I am booking it.", "It is booked."], "each once");
-        assert_eq!(process.boats.booked(), 1);
+        assert!(!report.is_duplicate, "the message was not answered before");
+        assert_eq!(shown.texts(), ["I am booking it.", "It is booked."], "each reply once");
+        assert_eq!(process.tool.calls(), 1);
         assert_eq!(store.pending_replies(&"u".into()).await.unwrap(), []);
-        process.replays().await;
+        process.assert_replays().await;
     }
 }
 
 #[tokio::test]
-async fn a_stored_turn_whose_answer_was_lost_is_still_delivered() {
-    let (store, clock) = world();
-    let process = Process::new(&store, &clock, vec![commands("start flow greet")]);
-    faults(&store.appends, [Some(Fault::Lost)]);
-    let (report, seen) = process.say("hello", "").await.unwrap();
-    assert_eq!((texts(&report), seen.texts()), (vec!["Hello."], vec!["Hello.".to_owned()]));
+async fn committed_turn_is_delivered_if_the_commit_result_was_lost() {
+    let (store, clock) = store_and_clock();
+    let process = Process::new(&store, &clock, vec![text_answer("start flow greet")]);
+    script_faults(&store.appends, [Some(Fault::ResultLost)]);
+    let (report, shown) = process.say("hello", "").await.unwrap();
+    assert_eq!((texts(&report), shown.texts()), (vec!["Hello."], vec!["Hello.".to_owned()]));
     assert_eq!(store.pending_replies(&"u".into()).await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn an_outcome_that_could_not_be_stored_is_known_to_the_next_try() {
-    let (store, clock) = world();
+async fn retry_reuses_an_outcome_that_could_not_be_stored() {
+    let (store, clock) = store_and_clock();
     let process = Process::new(&store, &clock, booking());
-    // The intent is stored, the outcome is not.
-    faults(&store.journals, [None, None, Some(Fault::Refused)]);
-    let (report, seen) = process.say("book it", "m1").await.unwrap();
+    // The intent is stored; storing the outcome fails.
+    script_faults(&store.journals, [None, None, Some(Fault::NotPerformed)]);
+    let (report, shown) = process.say("book it", "m1").await.unwrap();
     assert_eq!(texts(&report), ["I am booking it.", "It is booked."]);
-    assert_eq!(seen.texts(), ["I am booking it.", "It is booked."]);
-    assert_eq!((process.boats.booked(), process.model.requests().len()), (1, 3), "nothing is asked twice");
-    let starts = seen.events().iter().filter(|piece| matches!(piece, ReplyEvent::Start { .. })).count();
-    assert_eq!(starts, 2, "what the client has is not streamed again");
+    assert_eq!(shown.texts(), ["I am booking it.", "It is booked."]);
+    assert_eq!((process.tool.calls(), process.model.requests().len()), (1, 3), "no tool or model is called twice");
+    let starts = shown.events().iter().filter(|piece| matches!(piece, ReplyEvent::Start { .. })).count();
+    assert_eq!(starts, 2, "no reply is streamed again");
     let events = serde_json::to_string(&store.turns(&"u".into()).await.unwrap()[0].events).unwrap();
-    assert!(!events.contains("reply_interrupted"), "nothing was interrupted");
-    process.replays().await;
+    assert!(!events.contains("reply_interrupted"), "no reply was interrupted");
+    process.assert_replays().await;
 }
 
-/// The disk is full while the tool works, and for a while afterwards.
+/// The disk is full while the tool runs, and for some time afterwards.
 #[tokio::test]
-async fn a_full_disk_in_the_middle_of_a_tool_keeps_its_outcome_until_it_has_room() {
-    let (store, clock) = world();
+async fn full_disk_during_a_tool_call_keeps_its_outcome() {
+    let (store, clock) = store_and_clock();
     let process = Process::new(&store, &clock, booking());
-    faults(&store.journals, [None, None].into_iter().chain(vec![Some(Fault::Refused); 2]));
+    script_faults(&store.journals, [None, None].into_iter().chain(vec![Some(Fault::NotPerformed); 2]));
     let error = process.say("book it", "m1").await.unwrap_err();
     assert_eq!(error.code(), "S0103");
     assert_eq!(
         store.unfinished_turns(&"u".into()).await.unwrap()[0].attempts(),
         1,
-        "what cannot be counted is not tried"
+        "an attempt that cannot be counted is not made"
     );
-    // The next message comes when there is room.
+    // There is room again when the next message arrives.
     let (report, _) = process.say("/nothing", "m2").await.unwrap();
     assert!(!report.replies.is_empty());
     let (report, _) = process.say("book it", "m1").await.unwrap();
     assert_eq!(texts(&report), ["I am booking it.", "It is booked."]);
-    assert_eq!((report.is_duplicate, process.boats.booked(), process.model.requests().len()), (true, 1, 3));
-    process.replays().await;
+    assert_eq!((report.is_duplicate, process.tool.calls(), process.model.requests().len()), (true, 1, 3));
+    process.assert_replays().await;
 }
 
 #[tokio::test]
-async fn nothing_is_shown_of_a_reply_that_could_not_be_announced() {
-    let (store, clock) = world();
+async fn reply_is_not_streamed_if_its_announcement_cannot_be_stored() {
+    let (store, clock) = store_and_clock();
     let process = Process::new(&store, &clock, booking());
-    faults(&store.journals, [Some(Fault::Refused)]);
-    let (report, seen) = process.say("book it", "m1").await.unwrap();
+    script_faults(&store.journals, [Some(Fault::NotPerformed)]);
+    let (report, shown) = process.say("book it", "m1").await.unwrap();
     assert_eq!(texts(&report), ["I am booking it.", "It is booked."]);
     let first = report.replies[0].id.clone();
-    let of_it = |piece: &ReplyEvent| match piece {
+    let is_of_first = |piece: &ReplyEvent| match piece {
         ReplyEvent::Start { id, .. } | ReplyEvent::Delta { id, .. } | ReplyEvent::End { id, .. } => *id == first,
         _ => false,
     };
-    assert!(!seen.events().iter().any(of_it), "{:?}", seen.events());
-    assert!(seen.texts().contains(&"I am booking it.".to_owned()), "it comes when it is stored");
+    assert!(!shown.events().iter().any(is_of_first), "{:?}", shown.events());
+    assert!(shown.texts().contains(&"I am booking it.".to_owned()), "the reply is delivered after the commit");
 }
 
-/// A process ends while the tool works; another one takes the turn over minutes later.
+/// A process ends while the tool runs; another one recovers the turn minutes later.
 #[tokio::test]
-async fn a_turn_cut_in_its_tool_is_walked_with_what_the_first_process_had() {
-    let (store, clock) = world();
-    let boats = Boats::hanging();
-    let first = Arc::new(Process::with(&store, &clock, booking(), boats.clone(), &FILES));
+async fn recovery_after_a_crash_in_a_tool_reuses_recorded_outcomes() {
+    let (store, clock) = store_and_clock();
+    let tool = BookingTool::blocking();
+    let first = Arc::new(Process::with(&store, &clock, booking(), tool.clone(), &FILES));
     let running = tokio::spawn(async move { first.say("book it", "m1").await.map(|_| ()) });
-    boats.begun.notified().await;
-    // The first one is dead: no time passes for it any more.
+    tool.call_started.notified().await;
+    // The first process has ended: its clock no longer advances.
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(150));
 
     let second =
-        Process::new(&store, &clock, vec![calls("task_completed", "I cannot tell whether the booking was made.")]);
+        Process::new(&store, &clock, vec![tool_call("task_completed", "I cannot tell whether the booking was made.")]);
     assert_eq!(second.assistant.recover().await.unwrap(), 1);
     let (report, _) = second.say("book it", "m1").await.unwrap();
     assert_eq!(texts(&report), ["I am booking it.", "I cannot tell whether the booking was made."]);
     assert!(second.model.requests()[0].messages.iter().any(|message| message.text().contains("not known")));
-    assert_eq!((boats.booked(), second.boats.booked()), (1, 0));
-    second.replays().await;
+    assert_eq!((tool.calls(), second.tool.calls()), (1, 0));
+    second.assert_replays().await;
     running.abort();
 }
 
-/// The first process was only slow: it finds its turn answered, and tells its client what is stored.
+/// The first process was only slow. Its turn is answered already: it gives its client the stored replies.
 #[tokio::test]
-async fn a_turn_that_another_process_answered_is_answered_with_what_is_stored() {
-    let (store, clock) = world();
-    let boats = Boats::hanging();
-    let first = Arc::new(Process::with(&store, &clock, booking(), boats.clone(), &FILES));
+async fn turn_answered_by_another_process_gives_the_stored_replies() {
+    let (store, clock) = store_and_clock();
+    let tool = BookingTool::blocking();
+    let first = Arc::new(Process::with(&store, &clock, booking(), tool.clone(), &FILES));
     let running = tokio::spawn(async move { first.say("book it", "m1").await });
-    boats.begun.notified().await;
+    tool.call_started.notified().await;
     let second =
-        Process::new(&store, &clock, vec![calls("task_completed", "I cannot tell whether the booking was made.")]);
+        Process::new(&store, &clock, vec![tool_call("task_completed", "I cannot tell whether the booking was made.")]);
     assert_eq!(second.assistant.recover().await.unwrap(), 1);
-    boats.goes_on.notify_one();
-    let (report, seen) = running.await.unwrap().unwrap();
+    tool.resume.notify_one();
+    let (report, shown) = running.await.unwrap().unwrap();
     let stored = ["I am booking it.", "I cannot tell whether the booking was made."];
     assert_eq!((texts(&report), report.turn), (stored.to_vec(), TurnNumber(1)));
-    assert_eq!(seen.texts().last().map(String::as_str), Some(stored[1]), "the last word is what counts");
+    assert_eq!(shown.texts().last().map(String::as_str), Some(stored[1]), "the last reply is the stored one");
     assert_eq!(store.turns(&"u".into()).await.unwrap().len(), 1);
-    second.replays().await;
+    second.assert_replays().await;
 }
 
-/// What the second process would ask is not what the first one asked: nothing is asked again, and the outcomes are kept.
+/// The second process would send other requests than the recorded ones: it sends none, and keeps the recorded outcomes.
 #[tokio::test]
-async fn a_turn_that_asks_for_something_else_when_it_is_walked_again_keeps_its_outcomes() {
-    let (store, clock) = world();
-    let boats = Boats::hanging();
-    let first = Arc::new(Process::with(&store, &clock, booking(), boats.clone(), &FILES));
+async fn recovery_with_different_requests_keeps_recorded_outcomes() {
+    let (store, clock) = store_and_clock();
+    let tool = BookingTool::blocking();
+    let first = Arc::new(Process::with(&store, &clock, booking(), tool.clone(), &FILES));
     let running = tokio::spawn(async move { first.say("book it", "m1").await.map(|_| ()) });
-    boats.begun.notified().await;
+    tool.call_started.notified().await;
     let id = ConversationId::from("u");
     let records = store.unfinished_turns(&id).await.unwrap().remove(0).journal;
-    let mut asked = records.into_iter().find(|record| &*record.kind == "llm").unwrap();
-    asked.request = "something else".into();
-    store.inner.append_journal(&id, TurnNumber(1), vec![asked]).await.unwrap();
+    let mut record = records.into_iter().find(|record| &*record.kind == "llm").unwrap();
+    record.request = "something else".into();
+    store.inner.append_journal(&id, TurnNumber(1), vec![record]).await.unwrap();
 
     let second = Process::new(&store, &clock, Vec::new());
     let (report, _) = second.say("book it", "m1").await.unwrap();
-    assert!(!report.replies.is_empty(), "the user is told");
+    assert!(!report.replies.is_empty(), "the user gets a reply");
     let turns = store.turns(&id).await.unwrap();
     let events = serde_json::to_string(&turns[0].events).unwrap();
     assert!(events.contains("tool_executed") && events.contains("unknown"), "{events}");
-    assert_eq!((boats.booked(), second.boats.booked(), second.model.requests().len()), (1, 0, 0));
-    second.replays().await;
+    assert_eq!((tool.calls(), second.tool.calls(), second.model.requests().len()), (1, 0, 0));
+    second.assert_replays().await;
     running.abort();
 }
 
 #[tokio::test]
-async fn no_turn_is_tried_more_than_three_times() {
-    let (store, clock) = world();
+async fn turn_is_attempted_at_most_three_times() {
+    let (store, clock) = store_and_clock();
     let id = ConversationId::from("u");
-    // Every try comes to its end and is not stored.
+    // Every attempt runs to its end, but its commit fails.
     let process = Process::new(&store, &clock, booking());
-    faults(&store.appends, vec![Some(Fault::Refused); 4]);
+    script_faults(&store.appends, vec![Some(Fault::NotPerformed); 4]);
     assert_eq!(process.say("book it", "m1").await.unwrap_err().code(), "S0103");
     assert_eq!(store.unfinished_turns(&id).await.unwrap()[0].attempts(), 3);
     drop(process);
-    // The count is in the store: the next process does not try again.
-    let process = Process::new(&store, &clock, vec![commands("start flow greet")]);
+    // The number of attempts is stored: the next process does not try again.
+    let process = Process::new(&store, &clock, vec![text_answer("start flow greet")]);
     let (report, _) = process.say("book it", "m1").await.unwrap();
-    assert_eq!(texts(&report), ["Perhaps done."], "some of it was done");
+    assert_eq!(texts(&report), ["Perhaps done."], "the reply says that some of it may have been done");
     assert_eq!(report.failures[0].code, "R0105");
-    assert_eq!((process.boats.booked(), process.model.requests().len()), (0, 0));
-    assert_eq!(texts(&process.say("hello", "m2").await.unwrap().0), ["Hello."], "and the conversation goes on");
-    process.replays().await;
+    assert_eq!((process.tool.calls(), process.model.requests().len()), (0, 0));
+    assert_eq!(texts(&process.say("hello", "m2").await.unwrap().0), ["Hello."], "the conversation continues");
+    process.assert_replays().await;
 }
 
 #[tokio::test]
-async fn a_turn_that_did_nothing_is_given_up_with_the_plain_words() {
-    let (store, clock) = world();
-    let process = Process::new(&store, &clock, vec![commands("start flow greet")]);
-    faults(&store.appends, vec![Some(Fault::Refused); 4]);
+async fn given_up_turn_without_effects_gives_the_plain_error_response() {
+    let (store, clock) = store_and_clock();
+    let process = Process::new(&store, &clock, vec![text_answer("start flow greet")]);
+    script_faults(&store.appends, vec![Some(Fault::NotPerformed); 4]);
     assert!(process.say("hello", "m1").await.is_err());
     assert_eq!(texts(&process.say("hello", "m1").await.unwrap().0), ["Broken."]);
-    process.replays().await;
+    process.assert_replays().await;
 }
 
-/// What was under way when a turn is given up ends with it: an "ok" to the honest message is no answer to an older question.
+/// A turn that is given up ends the active flows and agents. A later "ok" must not answer an older question.
 #[tokio::test]
-async fn nothing_waits_for_an_answer_after_a_turn_that_was_given_up() {
-    let (store, clock) = world();
+async fn given_up_turn_clears_the_stack() {
+    let (store, clock) = store_and_clock();
     let steps = ["start flow book", "Which boat?", "continue agent", "Which one?"];
-    let process = Process::new(&store, &clock, steps.map(commands).into());
+    let process = Process::new(&store, &clock, steps.map(text_answer).into());
     assert_eq!(texts(&process.say("book it", "m1").await.unwrap().0), ["Which boat?"]);
     let id = ConversationId::from("u");
     assert!(!process.assistant.conversation(&id).await.unwrap().stack.is_empty());
-    faults(&store.appends, vec![Some(Fault::Refused); 4]);
+    script_faults(&store.appends, vec![Some(Fault::NotPerformed); 4]);
     assert!(process.say("the blue one", "m2").await.is_err());
     assert_eq!(texts(&process.say("the blue one", "m2").await.unwrap().0), ["Broken."]);
     let conversation = process.assistant.conversation(&id).await.unwrap();
     assert!(conversation.stack.is_empty(), "{:?}", conversation.stack);
-    process.replays().await;
+    process.assert_replays().await;
 }
 
 #[tokio::test]
-async fn an_operator_closes_an_open_turn() {
-    let (store, clock) = world();
-    let boats = Boats::hanging();
-    let first = Arc::new(Process::with(&store, &clock, booking(), boats.clone(), &FILES));
+async fn operator_can_close_an_open_turn() {
+    let (store, clock) = store_and_clock();
+    let tool = BookingTool::blocking();
+    let first = Arc::new(Process::with(&store, &clock, booking(), tool.clone(), &FILES));
     let running = tokio::spawn(async move { first.say("book it", "m1").await.map(|_| ()) });
-    boats.begun.notified().await;
+    tool.call_started.notified().await;
     let (id, second) = (ConversationId::from("u"), Process::new(&store, &clock, Vec::new()));
     let report = second.assistant.close_turn(&id, TurnNumber(1)).await.unwrap();
     assert_eq!((texts(&report), report.is_duplicate), (vec!["Perhaps done."], false));
     assert_eq!(store.pending_replies(&id).await.unwrap().len(), 1, "the message waits in the outbox");
-    assert!(second.assistant.close_turn(&id, TurnNumber(1)).await.unwrap().is_duplicate, "it is closed already");
+    assert!(second.assistant.close_turn(&id, TurnNumber(1)).await.unwrap().is_duplicate, "the turn is closed already");
     assert_eq!(second.assistant.close_turn(&id, TurnNumber(2)).await.unwrap_err().code(), "S0105");
-    second.replays().await;
+    second.assert_replays().await;
     running.abort();
 }
 
 #[tokio::test]
-async fn the_messages_of_two_channels_with_one_id_are_two_turns() {
-    let (store, clock) = world();
+async fn same_message_id_on_two_channels_is_two_turns() {
+    let (store, clock) = store_and_clock();
     let inbound = |channel: &str| {
         let IncomingMessage { conversation, mut message, .. } = IncomingMessage::text("u", "hello", channel);
         message.message_id = "m1".into();
@@ -472,23 +434,23 @@ async fn the_messages_of_two_channels_with_one_id_are_two_turns() {
     };
     store.accept(inbound("other")).await.unwrap();
     store.accept(inbound("test")).await.unwrap();
-    let process = Process::new(&store, &clock, vec![commands("start flow greet"), commands("start flow greet")]);
+    let process = Process::new(&store, &clock, vec![text_answer("start flow greet"), text_answer("start flow greet")]);
     let (report, _) = process.say("hello", "m1").await.unwrap();
     assert_eq!(
         (report.turn, report.is_duplicate),
         (TurnNumber(2), false),
-        "the answer to the other one is none to this one"
+        "the message of another channel is another message"
     );
     assert_eq!(store.turns(&"u".into()).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn a_message_that_was_stored_without_an_answer_comes_before_the_next() {
-    let (store, clock) = world();
-    let greetings = [commands("start flow greet"), commands("start flow greet")];
+async fn message_accepted_with_a_lost_result_runs_before_the_next() {
+    let (store, clock) = store_and_clock();
+    let greetings = [text_answer("start flow greet"), text_answer("start flow greet")];
     let process = Process::new(&store, &clock, greetings.into_iter().chain(booking()).collect());
     process.say("hello", "").await.unwrap();
-    faults(&store.accepts, [Some(Fault::Lost)]);
+    script_faults(&store.accepts, [Some(Fault::ResultLost)]);
     assert_eq!(process.say("hello", "").await.unwrap_err().code(), "S0103");
     let (report, _) = process.say("book it", "").await.unwrap();
     assert_eq!((report.turn, texts(&report)), (TurnNumber(3), vec!["I am booking it.", "It is booked."]));
@@ -497,77 +459,73 @@ async fn a_message_that_was_stored_without_an_answer_comes_before_the_next() {
 }
 
 #[tokio::test]
-async fn an_erased_conversation_begins_empty() {
-    let (store, clock) = world();
-    let process = Process::new(&store, &clock, vec![commands("start flow greet"), commands("start flow greet")]);
+async fn erased_conversation_starts_empty() {
+    let (store, clock) = store_and_clock();
+    let process = Process::new(&store, &clock, vec![text_answer("start flow greet"), text_answer("start flow greet")]);
     process.say("my secret is 4711", "m1").await.unwrap();
     process.assistant.erase(&"u".into()).await.unwrap();
     assert_eq!(store.erases.load(Ordering::SeqCst), 1);
     let (report, _) = process.say("hello", "m1").await.unwrap();
     assert_eq!((report.turn, report.is_duplicate, texts(&report)), (TurnNumber(1), false, vec!["Hello."]));
     let prompt = process.model.requests().pop().unwrap();
-    assert!(prompt.messages.iter().all(|message| !message.text().contains("4711")), "nothing erased leaves");
+    assert!(prompt.messages.iter().all(|message| !message.text().contains("4711")), "no erased text is sent");
     assert_eq!(store.turns(&"u".into()).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn a_conversation_that_was_erased_in_the_store_begins_empty_too() {
-    let (store, clock) = world();
-    let process = Process::new(&store, &clock, vec![commands("start flow greet"), commands("start flow greet")]);
+async fn conversation_erased_directly_in_the_store_starts_empty() {
+    let (store, clock) = store_and_clock();
+    let process = Process::new(&store, &clock, vec![text_answer("start flow greet"), text_answer("start flow greet")]);
     process.say("my secret is 4711", "m1").await.unwrap();
     store.erase(&"u".into()).await.unwrap();
     process.say("hello", "m1").await.unwrap();
     let prompt = process.model.requests().pop().unwrap();
-    assert!(prompt.messages.iter().all(|message| !message.text().contains("4711")), "nothing erased leaves");
+    assert!(prompt.messages.iter().all(|message| !message.text().contains("4711")), "no erased text is sent");
 }
 
-/// A message that was accepted before the conversation was erased and waits behind it has no turn any more.
+/// The message was accepted before the erasure and waits for the running turn: its turn is erased too.
 #[tokio::test]
-async fn a_message_that_waits_while_its_conversation_is_erased_is_refused() {
-    let (store, clock) = world();
-    let boats = Boats::hanging();
-    let process = Arc::new(Process::with(&store, &clock, booking(), boats.clone(), &FILES));
+async fn message_waiting_during_an_erasure_is_refused() {
+    let (store, clock) = store_and_clock();
+    let tool = BookingTool::blocking();
+    let process = Arc::new(Process::with(&store, &clock, booking(), tool.clone(), &FILES));
     let send = |text: &'static str, id: &'static str| {
         let process = process.clone();
         tokio::spawn(async move { process.say(text, id).await.map(|(report, _)| report) })
     };
     let first = send("book it", "m1");
-    boats.begun.notified().await;
-    let other = process.clone();
-    let erasing = tokio::spawn(async move { other.assistant.erase(&"u".into()).await });
+    tool.call_started.notified().await;
+    let second = process.clone();
+    let erasing = tokio::spawn(async move { second.assistant.erase(&"u".into()).await });
     tokio::task::yield_now().await;
-    let second = send("hello", "m2");
+    let waiting = send("hello", "m2");
     while store.unfinished_turns(&"u".into()).await.unwrap().len() < 2 {
         tokio::task::yield_now().await;
     }
-    boats.goes_on.notify_one();
+    tool.resume.notify_one();
     assert_eq!(texts(&first.await.unwrap().unwrap()), ["I am booking it.", "It is booked."]);
     erasing.await.unwrap().unwrap();
-    assert_eq!(second.await.unwrap().unwrap_err().code(), "S0105");
-    assert_eq!(process.model.requests().len(), 3, "nothing was asked for it");
+    assert_eq!(waiting.await.unwrap().unwrap_err().code(), "S0105");
+    assert_eq!(process.model.requests().len(), 3, "no request for the erased message");
     assert_eq!(store.turns(&"u".into()).await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn a_repeated_message_does_not_wait_for_the_running_turn_and_is_marked_as_delivered() {
-    let (store, clock) = world();
-    let boats = Boats::hanging();
-    let steps = [commands("start flow greet")].into_iter().chain(booking()).collect();
-    let process = Arc::new(Process::with(&store, &clock, steps, boats.clone(), &FILES));
+async fn duplicate_message_is_answered_during_a_running_turn_and_marked_as_delivered() {
+    let (store, clock) = store_and_clock();
+    let tool = BookingTool::blocking();
+    let steps = [text_answer("start flow greet")].into_iter().chain(booking()).collect();
+    let process = Arc::new(Process::with(&store, &clock, steps, tool.clone(), &FILES));
     let id = ConversationId::from("u");
     let mut incoming = IncomingMessage::text("u", "hello", "test");
     incoming.message.message_id = "m1".into();
     process.assistant.receive(incoming, Box::new(segue::runtime::OutboxSink)).await.unwrap();
     assert_eq!(store.pending_replies(&id).await.unwrap().len(), 1);
-    let other = process.clone();
-    let running = tokio::spawn(async move { other.say("book it", "m2").await.map(|_| ()) });
-    boats.begun.notified().await;
-    let (report, seen) = process.say("hello", "m1").await.unwrap();
-    assert_eq!((report.is_duplicate, seen.texts()), (true, vec!["Hello.".to_owned()]));
-    assert_eq!(
-        store.pending_replies(&id).await.unwrap(),
-        [],
-        "a channel that calls for what waits does not get it again"
-    );
+    let second = process.clone();
+    let running = tokio::spawn(async move { second.say("book it", "m2").await.map(|_| ()) });
+    tool.call_started.notified().await;
+    let (report, shown) = process.say("hello", "m1").await.unwrap();
+    assert_eq!((report.is_duplicate, shown.texts()), (true, vec!["Hello.".to_owned()]));
+    assert_eq!(store.pending_replies(&id).await.unwrap(), [], "the replies are not in the outbox any more");
     running.abort();
 }

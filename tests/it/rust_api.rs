@@ -1,4 +1,4 @@
-//! The Rust code of the pages is that of the examples, which run.
+//! The Rust code blocks of the documentation are copies of the examples, which compile and run.
 
 use std::{fs, path::Path};
 

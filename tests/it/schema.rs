@@ -1,4 +1,4 @@
-//! JSON Schemas of the project files agree with the loader: what it has nothing to say about is valid.
+//! JSON Schemas of the project files: a file without findings of the loader is valid, and `segue schema` prints the schemas.
 
 use std::{
     fs,
@@ -13,36 +13,37 @@ use serde_json::Value as Json;
 
 use crate::program::{run, run_in};
 
-/// Folders of the repository that hold a project, the starter and its tests among them.
+/// All project folders of the repository.
 fn projects() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut found = vec![root.to_owned(), root.join("benches/project"), root.join("tests/outside/project")];
+    let mut projects = vec![root.to_owned(), root.join("benches/project"), root.join("tests/outside/project")];
     for folder in
         ["examples/projects", "tests/projects", "tests/projects/generations", "crates/engine/tests/dialogue/projects"]
     {
         let folders = fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
-        found.extend(folders.filter(|path| path.is_dir()));
+        projects.extend(folders.filter(|path| path.is_dir()));
     }
-    found
+    projects
 }
 
 fn schema(file: ProjectFile) -> jsonschema::Validator {
     jsonschema::draft202012::new(&json_schema(file)).unwrap()
 }
 
-/// What a schema says about a file that the loader accepts.
+/// The schema errors of a file.
 fn problems(schema: &jsonschema::Validator, file: &SourceFile) -> Vec<String> {
     let json: Json = serde_yaml::from_str(&file.text).unwrap();
     schema.iter_errors(&json).map(|error| format!("{}: {}: {error}", file.path, error.instance_path())).collect()
 }
 
-fn is_about(findings: &[Finding], file: &SourceFile) -> bool {
+/// Whether a finding is about this file.
+fn has_finding(findings: &[Finding], file: &SourceFile) -> bool {
     findings.iter().any(|finding| finding.place.file == file.path)
 }
 
 #[test]
-fn every_file_that_loads_without_a_finding_is_valid() {
-    let (mut checked, mut wrong) = (0, Vec::new());
+fn project_file_without_findings_is_valid() {
+    let (mut checked, mut errors) = (0, Vec::new());
     for folder in projects() {
         let loaded = segue::project::load(&folder, &LoadOptions::default()).unwrap();
         let texts = &loaded.sources;
@@ -57,25 +58,25 @@ fn every_file_that_loads_without_a_finding_is_valid() {
         .collect();
         files.extend(texts.domain.iter().map(|file| (ProjectFile::Domain, file.clone())));
         files.extend(texts.agents.iter().map(|file| (ProjectFile::Agent, file.clone())));
-        for file in texts.data.iter().filter(|file| !is_about(&loaded.findings, file)) {
+        for file in texts.data.iter().filter(|file| !has_finding(&loaded.findings, file)) {
             let json: Json = serde_yaml::from_str(&file.text).unwrap();
             let kind = if json.get("flows").is_some() { ProjectFile::Flows } else { ProjectFile::Domain };
             files.push((kind, file.clone()));
         }
-        for (kind, file) in files.into_iter().filter(|(_, file)| !is_about(&loaded.findings, file)) {
+        for (kind, file) in files.into_iter().filter(|(_, file)| !has_finding(&loaded.findings, file)) {
             checked += 1;
-            wrong.extend(problems(&schema(kind), &file).into_iter().map(|one| format!("{}/{one}", folder.display())));
+            errors.extend(problems(&schema(kind), &file).into_iter().map(|one| format!("{}/{one}", folder.display())));
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(errors.is_empty(), "{errors:#?}");
     assert!(checked > 60, "{checked}");
 }
 
 #[test]
-fn every_test_file_that_reads_without_a_finding_is_valid() {
+fn test_file_without_findings_is_valid() {
     let (cases, conftest) = (schema(ProjectFile::TestCases), schema(ProjectFile::Conftest));
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (mut checked, mut wrong) = (0, Vec::new());
+    let (mut checked, mut errors) = (0, Vec::new());
     for folder in ["flows/ferries/tests", "examples/projects", "tests/projects/e2e", "tests/projects/generations"] {
         for path in yaml_files(&root.join(folder)) {
             let text = fs::read_to_string(&path).unwrap();
@@ -87,11 +88,11 @@ fn every_test_file_that_reads_without_a_finding_is_valid() {
             let (_, findings) = if is_conftest { TestFile::read_conftest(&file) } else { TestFile::read(&file) };
             if findings.is_empty() {
                 checked += 1;
-                wrong.extend(problems(if is_conftest { &conftest } else { &cases }, &file));
+                errors.extend(problems(if is_conftest { &conftest } else { &cases }, &file));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(errors.is_empty(), "{errors:#?}");
     assert!(checked > 10, "{checked}");
 }
 
@@ -109,17 +110,17 @@ fn yaml_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_command_prints_a_schema_and_writes_all() {
-    let ran = run(&["schema", "flows"], "");
-    assert_eq!(ran.code, 0, "{}", ran.err);
-    let schema: Json = serde_json::from_str(&ran.out).unwrap();
+fn schema_command_prints_one_schema_and_writes_all() {
+    let output = run(&["schema", "flows"], "");
+    assert_eq!(output.code, 0, "{}", output.err);
+    let schema: Json = serde_json::from_str(&output.out).unwrap();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(run(&["schema", "flow"], "").code, 2);
     assert_eq!(run(&["schema"], "").code, 2);
 
     let folder = tempfile::tempdir().unwrap();
-    let ran = run_in(folder.path(), &["schema", "--out", "schemas"], "");
-    assert_eq!(ran.code, 0, "{}", ran.err);
+    let output = run_in(folder.path(), &["schema", "--out", "schemas"], "");
+    assert_eq!(output.code, 0, "{}", output.err);
     for file in ProjectFile::ALL {
         let path = folder.path().join(format!("schemas/{}.schema.json", file.name()));
         let written: Json = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
@@ -127,11 +128,11 @@ fn the_command_prints_a_schema_and_writes_all() {
     }
 }
 
-/// Settings of a channel that this program brings, declared as the built-in ones are.
+/// The settings of a custom channel, declared in the same way as those of built-in channels.
 static PIGEON: MapSchema = MapSchema::new("pigeon", "credentials.yml", UnknownKeys::Refused).keys(&[
-    key("loft", ValueType::Text, "Where it starts.").required(),
-    key("speed", ValueType::Integer, "Kilometres an hour.").default("60"),
-    key("token", ValueType::Secret, "What it shows."),
+    key("loft", ValueType::Text, "Where the pigeon starts.").required(),
+    key("speed", ValueType::Integer, "Kilometres per hour.").default("60"),
+    key("token", ValueType::Secret, "The token of the pigeon."),
 ]);
 
 #[derive(Debug, PartialEq, serde::Deserialize)]
@@ -141,7 +142,7 @@ struct Pigeon {
 }
 
 #[test]
-fn a_channel_from_outside_hands_its_schema_to_the_loader() {
+fn loader_checks_settings_against_the_schema_of_a_custom_channel() {
     let load = |settings: &str| {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("config.yml"), "").unwrap();
@@ -153,7 +154,7 @@ fn a_channel_from_outside_hands_its_schema_to_the_loader() {
     let channel = &loaded.project.unwrap().credentials["pigeon"];
     assert_eq!(channel.parse(), Ok(Pigeon { loft: "7".to_owned(), speed: Some(80) }));
     assert_eq!(channel.hosts, ["loft.example"]);
-    for (settings, code, says) in [
+    for (settings, code, key) in [
         ("{loft: a, sped: 80}", "F0107", "`speed`"),
         ("{loft: a, speed: fast}", "F0108", "`speed`"),
         ("{speed: 80}", "F0109", "`loft`"),
@@ -161,6 +162,6 @@ fn a_channel_from_outside_hands_its_schema_to_the_loader() {
     ] {
         let findings = load(settings).findings;
         assert!(findings.len() == 1 && findings[0].code == code, "{settings}: {findings:?}");
-        assert!(format!("{} {}", findings[0].message, findings[0].help).contains(says), "{findings:?}");
+        assert!(format!("{} {}", findings[0].message, findings[0].help).contains(key), "{findings:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command};
 
 use crate::{
     pages::{Block, blocks},
-    program::{Ran, run_in},
+    program::{ProgramOutput, run_in},
 };
 
 /// What the block shows of this command.
@@ -19,7 +19,7 @@ fn said<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     lines.filter_map(text).map(|line| line.trim_end_matches("  [working on it]")).collect()
 }
 
-fn in_order(ran: &Ran) -> String {
+fn in_order(ran: &ProgramOutput) -> String {
     format!("{}{}", ran.err, ran.out).trim().to_owned()
 }
 

@@ -1,8 +1,8 @@
-//! Folders of tests.
+//! Copies of folders, for tests that change a project.
 
 use std::{fs, path::Path};
 
-/// Copies a folder with everything below it.
+/// Copies a folder and everything below it. Creates the target folder if it does not exist.
 pub(crate) fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

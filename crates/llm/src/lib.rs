@@ -44,7 +44,7 @@ pub mod router;
 pub mod scripted;
 pub mod stream;
 #[cfg(test)]
-#[path = "../../../tests/support/answering.rs"]
+#[path = "../../../tests/support/test_server.rs"]
 mod test_server;
 mod transport;
 pub mod warning;

@@ -8,6 +8,7 @@ mod checksum;
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 pub mod contract;
 mod dedup;
+mod forwarding;
 mod location;
 mod memory;
 #[cfg(feature = "sqlite")]
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use self::sqlite::SqliteStore;
 pub use self::turn_records::{ATTEMPTS, REPLY_ANNOUNCED, announce_reply};
 pub use self::{
+    forwarding::ForwardingStore,
     location::{StoreLocation, backup, open, open_read_only},
     memory::MemoryStore,
     turn_records::{announced_replies, attempts},

@@ -1,6 +1,6 @@
 //! The client against answers in the form of the published API description.
 
-use crate::test_server::{Exchange, answering};
+use crate::test_server::{ReceivedRequest, serve_responses};
 use serde_json::{Value as Json, json};
 
 use super::*;
@@ -21,9 +21,9 @@ fn def(url: &str) -> QdrantDef {
 async fn search(
     change: impl Fn(&mut QdrantDef),
     answers: Vec<(u16, Json)>,
-) -> (Result<Vec<ScoredPassage>, QdrantError>, Vec<Exchange>) {
+) -> (Result<Vec<ScoredPassage>, QdrantError>, Vec<ReceivedRequest>) {
     let (base, requests) =
-        answering(answers.into_iter().map(|(status, body)| (status, body.to_string())).collect()).await;
+        serve_responses(answers.into_iter().map(|(status, body)| (status, body.to_string())).collect()).await;
     let mut def = def(&base);
     change(&mut def);
     let qdrant = Qdrant::new(&def, HttpClients::new()).unwrap();
@@ -99,7 +99,7 @@ async fn errors_name_the_setting_to_check() {
         let error = found.unwrap_err().to_string();
         assert!(error.contains(part) && !error.contains("hunter2"), "{error}");
     }
-    let (base, _) = answering(vec![(200, " ".repeat(limits::KNOWLEDGE_ANSWER + 1))]).await;
+    let (base, _) = serve_responses(vec![(200, " ".repeat(limits::KNOWLEDGE_ANSWER + 1))]).await;
     let cx = ManualClock::new().context(Duration::from_secs(60));
     let error = Qdrant::new(&def(&base), HttpClients::new()).unwrap().nearest(&[1.0], 1, 0.0, &cx).await.unwrap_err();
     assert_eq!(error, QdrantError::BadAnswer("it is too long".into()));

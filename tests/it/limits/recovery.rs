@@ -1,4 +1,4 @@
-//! Open turns that an earlier process left: finished beside serving, a few at once, the latest conversations first.
+//! Recovery of the open turns of an earlier process: while the server runs, a few at once, the most recently active conversations first.
 
 use segue::{
     MemoryStore, Store,
@@ -10,7 +10,8 @@ use segue_engine::{conversation::UserMessage, time::Timestamp};
 
 use super::*;
 
-fn left(conversation: &str, second: i64) -> InboxMessage {
+/// A stored message without a reply.
+fn open_message(conversation: &str, second: i64) -> InboxMessage {
     InboxMessage {
         tenant: "".into(),
         account: "".into(),
@@ -26,15 +27,15 @@ fn left(conversation: &str, second: i64) -> InboxMessage {
     }
 }
 
-/// A store in which so many conversations have an open turn, `c0` the oldest.
+/// Stores an open turn in each of so many conversations. `c0` is the oldest.
 pub(super) async fn store_with_open_turns(store: &dyn Store, count: usize) {
     for n in 0..count {
-        let accepted = store.accept(left(&format!("c{n}"), n as i64 + 1)).await.unwrap();
+        let accepted = store.accept(open_message(&format!("c{n}"), n as i64 + 1)).await.unwrap();
         assert!(matches!(accepted, AcceptOutcome::New(_)));
     }
 }
 
-fn assistant(store: Arc<dyn Store>, work: &Arc<Work>) -> Assistant {
+fn assistant(store: Arc<dyn Store>, work: &Arc<BlockingAction>) -> Assistant {
     let builder = builder("").action("action_work", work.clone()).store(store);
     builder.clock(Arc::new(ManualClock::new())).build().unwrap()
 }
@@ -44,8 +45,8 @@ async fn is_answered(store: &MemoryStore, n: usize) -> bool {
 }
 
 #[tokio::test]
-async fn open_turns_are_finished_a_few_at_once_and_the_latest_conversations_first() {
-    let (store, work) = (Arc::new(MemoryStore::new()), Work::new(0));
+async fn recovery_runs_a_few_turns_at_once_the_latest_conversations_first() {
+    let (store, work) = (Arc::new(MemoryStore::new()), BlockingAction::new(0));
     let count = 3 * limits::RECOVERY_AT_ONCE;
     store_with_open_turns(&*store, count).await;
     let assistant = assistant(store.clone(), &work);
@@ -53,74 +54,74 @@ async fn open_turns_are_finished_a_few_at_once_and_the_latest_conversations_firs
         let assistant = assistant.clone();
         async move { assistant.recover().await.unwrap() }
     });
-    work.until(limits::RECOVERY_AT_ONCE).await;
-    settle().await;
-    assert_eq!(work.begun(), limits::RECOVERY_AT_ONCE);
+    work.wait_until_started(limits::RECOVERY_AT_ONCE).await;
+    run_other_tasks().await;
+    assert_eq!(work.started(), limits::RECOVERY_AT_ONCE);
     assert_eq!(assistant.recovering(), count);
-    work.gate.add_permits(1);
-    work.until(limits::RECOVERY_AT_ONCE + 1).await;
-    settle().await;
-    assert!(is_answered(&store, count - 1).await, "the conversation that was active last comes first");
+    work.permits.add_permits(1);
+    work.wait_until_started(limits::RECOVERY_AT_ONCE + 1).await;
+    run_other_tasks().await;
+    assert!(is_answered(&store, count - 1).await, "the most recently active conversation is first");
     assert!(!is_answered(&store, 0).await);
-    work.gate.add_permits(count);
+    work.permits.add_permits(count);
     assert_eq!(recovering.await.unwrap(), count);
     assert_eq!(assistant.recovering(), 0);
 }
 
 #[tokio::test]
-async fn a_message_finishes_the_open_turn_of_its_conversation_at_once() {
-    let (store, work) = (Arc::new(MemoryStore::new()), Work::new(0));
+async fn message_recovers_the_open_turn_of_its_conversation_at_once() {
+    let (store, work) = (Arc::new(MemoryStore::new()), BlockingAction::new(0));
     store_with_open_turns(&*store, limits::RECOVERY_AT_ONCE + 1).await;
     let assistant = assistant(store.clone(), &work);
     let recovering = tokio::spawn({
         let assistant = assistant.clone();
         async move { assistant.recover().await.unwrap() }
     });
-    // The oldest conversation waits for a place in the recovery; its user does not.
-    work.until(limits::RECOVERY_AT_ONCE).await;
-    let said = tokio::spawn(say(&assistant, "c0", "work"));
-    work.until(limits::RECOVERY_AT_ONCE + 1).await;
-    work.gate.add_permits(2 * limits::RECOVERY_AT_ONCE + 2);
-    assert_eq!(texts(&said.await.unwrap().unwrap())[0], "Done.");
+    // The oldest conversation still waits for its recovery; a new message does not wait for it.
+    work.wait_until_started(limits::RECOVERY_AT_ONCE).await;
+    let reply = tokio::spawn(say(&assistant, "c0", "work"));
+    work.wait_until_started(limits::RECOVERY_AT_ONCE + 1).await;
+    work.permits.add_permits(2 * limits::RECOVERY_AT_ONCE + 2);
+    assert_eq!(texts(&reply.await.unwrap().unwrap())[0], "Done.");
     recovering.await.unwrap();
-    assert_eq!(work.begun(), limits::RECOVERY_AT_ONCE + 2, "each turn ran once");
+    assert_eq!(work.started(), limits::RECOVERY_AT_ONCE + 2, "each turn ran once");
 }
 
 #[tokio::test]
-async fn a_message_that_comes_while_its_conversation_is_recovered_runs_once() {
-    let (store, work) = (Arc::new(MemoryStore::new()), Work::new(0));
+async fn message_during_the_recovery_of_its_conversation_runs_once() {
+    let (store, work) = (Arc::new(MemoryStore::new()), BlockingAction::new(0));
     store_with_open_turns(&*store, 1).await;
     let assistant = assistant(store.clone(), &work);
     let recovering = tokio::spawn({
         let assistant = assistant.clone();
         async move { assistant.recover().await.unwrap() }
     });
-    work.until(1).await;
-    let said = tokio::spawn(say(&assistant, "c0", "work"));
-    settle().await;
-    work.gate.add_permits(3);
+    work.wait_until_started(1).await;
+    let reply = tokio::spawn(say(&assistant, "c0", "work"));
+    run_other_tasks().await;
+    work.permits.add_permits(3);
     assert_eq!(recovering.await.unwrap(), 1);
-    let report = said.await.unwrap().unwrap();
+    let report = reply.await.unwrap().unwrap();
     assert_eq!((texts(&report)[0], report.turn.0, report.is_duplicate), ("Done.", 2, false));
-    assert_eq!(work.begun(), 2, "each turn ran once");
+    assert_eq!(work.started(), 2, "each turn ran once");
     assert!(assistant.replay(&"c0".into()).await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn recovery_that_is_stopped_lets_the_turns_that_run_end() {
-    let (store, work) = (Arc::new(MemoryStore::new()), Work::new(0));
+async fn stopped_recovery_finishes_its_running_turns() {
+    let (store, work) = (Arc::new(MemoryStore::new()), BlockingAction::new(0));
     store_with_open_turns(&*store, limits::RECOVERY_AT_ONCE + 1).await;
     let assistant = assistant(store.clone(), &work);
     let recovering = tokio::spawn({
         let assistant = assistant.clone();
         async move { assistant.recover().await.unwrap() }
     });
-    work.until(limits::RECOVERY_AT_ONCE).await;
+    work.wait_until_started(limits::RECOVERY_AT_ONCE).await;
     recovering.abort();
     let closing = tokio::spawn(async move { assistant.close(Duration::from_secs(30)).await });
-    settle().await;
+    run_other_tasks().await;
     assert!(!closing.is_finished());
-    work.gate.add_permits(limits::RECOVERY_AT_ONCE);
+    work.permits.add_permits(limits::RECOVERY_AT_ONCE);
     closing.await.unwrap();
     for n in 0..=limits::RECOVERY_AT_ONCE {
         assert_eq!(is_answered(&store, n).await, n > 0, "c{n}");

@@ -15,6 +15,7 @@
 
 mod kinds;
 mod project_builder;
+#[path = "../support/rng.rs"]
 mod rng;
 mod valid_projects;
 mod yaml;

@@ -54,8 +54,8 @@ pub const CHOICES: [&str; 3] = ["basic", "standard", "premium"];
 impl ProjectBuilder {
     /// `custom`: whether the project may have actions of its own; `None` leaves it to chance.
     pub fn new(seed: u64, custom: Option<bool>) -> Self {
-        let mut rng = Rng::new(seed);
-        let custom = custom.unwrap_or_else(|| rng.often(50));
+        let mut rng = Rng::scrambled(seed);
+        let custom = custom.unwrap_or_else(|| rng.percent(50));
         let generator =
             map([("name", text("CompactLLMCommandGenerator")), ("llm", map([("model_group", text("main_model"))]))]);
         let config = map([
@@ -109,7 +109,7 @@ impl ProjectBuilder {
             Kind::Bool => vec![("type", text("bool"))],
             Kind::Choice => vec![("type", text("categorical")), ("values", list(CHOICES.map(text)))],
         };
-        if self.rng.often(40) {
+        if self.rng.percent(40) {
             pairs.push(("mappings", list([map([("type", text("from_llm"))])])));
         }
         self.slots.push((name.clone(), map(pairs)));
@@ -119,7 +119,7 @@ impl ProjectBuilder {
             Kind::Choice => &CHOICES,
             _ => &[],
         };
-        if !values.is_empty() && self.rng.often(60) {
+        if !values.is_empty() && self.rng.percent(60) {
             let button =
                 |value: &&str| map([("title", text(*value)), ("payload", text(format!("/SetSlots({name}={value})")))]);
             variation.set("buttons", list(values.iter().map(button)));

@@ -26,18 +26,18 @@ pub fn valid_project(seed: u64, custom: Option<bool>) -> ProjectBuilder {
     let mut project = ProjectBuilder::new(seed, custom);
     let mut things = THINGS;
     project.rng.shuffle(&mut things);
-    let flows = project.rng.within(4, 7);
-    if project.rng.often(60) {
+    let flows = project.rng.between(4, 7);
+    if project.rng.percent(60) {
         login(&mut project);
     }
     for thing in things.iter().take(flows) {
         let (deed, says) = *project.rng.pick(&DEEDS.each_ref());
         whole_flow(&mut project, &format!("{deed}_{thing}"), thing, &format!("The user {says} {thing}."));
     }
-    if project.rng.often(50) {
+    if project.rng.percent(50) {
         overrides(&mut project);
     }
-    if project.rng.often(50) {
+    if project.rng.percent(50) {
         let mut links = Vec::new();
         let last = project.flows.iter().rposition(|flow| !flow.id.starts_with("pattern_")).unwrap();
         links.push(map([("link", text(project.flows[last].id.clone()))]));
@@ -50,23 +50,23 @@ pub fn valid_project(seed: u64, custom: Option<bool>) -> ProjectBuilder {
 fn whole_flow(project: &mut ProjectBuilder, id: &str, thing: &str, description: &str) {
     let mut steps = Vec::new();
     let mut shown = Vec::new();
-    let blocks = project.rng.within(2, 4);
+    let blocks = project.rng.between(2, 4);
     for _ in 0..blocks {
         steps.extend(block(project, thing, &mut shown));
     }
     let summary = project.prints(&shown);
     steps.push(act(&summary));
     let flow = project.flow(id, description, steps);
-    if project.rng.often(25) {
+    if project.rng.percent(25) {
         let words = id.replace('_', " ");
         project.flows[flow].keys.insert(0, ("name".into(), text(format!("to {words}"))));
     }
-    if project.rng.often(25) {
+    if project.rng.percent(25) {
         let intent = format!("{id}_intent");
         project.intents.push(text(intent.clone()));
         project.flows[flow].keys.push(("nlu_trigger".into(), list([map([("intent", text(intent))])])));
     }
-    if project.rng.often(20) {
+    if project.rng.percent(20) {
         project.flows[flow].keys.push(("run_pattern_completed".into(), plain(false)));
     }
 }
@@ -93,11 +93,11 @@ fn block(project: &mut ProjectBuilder, thing: &str, shown: &mut Vec<String>) -> 
 fn open_question(project: &mut ProjectBuilder, thing: &str, shown: &mut Vec<String>) -> Vec<Yaml> {
     let slot = project.slot(&format!("{thing}_owner"), Kind::Text);
     let mut step = described(&slot);
-    if project.rng.often(30) {
+    if project.rng.percent(30) {
         let bad = project.says("A name has at least two letters.");
         step.set("rejections", list([rule(&format!("not (slots.{slot} matches \"^[A-Za-z].+\")"), &bad)]));
     }
-    if project.rng.often(20) {
+    if project.rng.percent(20) {
         step.set("ask_before_filling", plain(true));
     }
     shown.push(slot);
@@ -106,11 +106,11 @@ fn open_question(project: &mut ProjectBuilder, thing: &str, shown: &mut Vec<Stri
 
 fn number(project: &mut ProjectBuilder, thing: &str, shown: &mut Vec<String>) -> Vec<Yaml> {
     let slot = project.slot(&format!("{thing}_count"), Kind::Float);
-    let most = project.rng.within(20, 90);
+    let most = project.rng.between(20, 90);
     let bad = project.says("That number is out of range.");
     let many = project.says("That is quite a lot.");
     let mut step = described(&slot);
-    if project.rng.often(70) {
+    if project.rng.percent(70) {
         step.set("rejections", list([rule(&format!("slots.{slot} < 1 or slots.{slot} > {most}"), &bad)]));
     } else {
         project
@@ -118,7 +118,7 @@ fn number(project: &mut ProjectBuilder, thing: &str, shown: &mut Vec<String>) ->
             .set("validation", map([("rejections", list([rule(&format!("not (slots.{slot} > 0)"), &bad)]))]));
     }
     let on = format!("after_{slot}");
-    let limit = project.rng.within(5, 15);
+    let limit = project.rng.between(5, 15);
     step.set(
         "next",
         ways(vec![(text(format!("slots.{slot} > {limit}")), going(vec![act(&many)], &on))], text(on.clone())),
@@ -342,10 +342,10 @@ fn overrides(project: &mut ProjectBuilder) {
         "what happens when something is cancelled",
         vec![act("action_cancel_flow"), act(&stopped)],
     );
-    if project.rng.often(50) {
+    if project.rng.percent(50) {
         project.flow("pattern_chitchat", "small talk", vec![act("utter_free_chitchat_response")]);
     }
-    if project.rng.often(50) {
+    if project.rng.percent(50) {
         let person = project.says("Somebody will call you.");
         project.flow("pattern_human_handoff", "a person takes over", vec![act(&person)]);
     }

@@ -425,10 +425,10 @@ fn converse(project: &Arc<Project>, seed: u64, turns: usize) -> Result<usize, St
     let mut rng = Rng::new(seed);
     let mut driver = Driver::new(project.clone());
     driver.seed = rng.next();
-    let (mut checker, mut told, mut last) = (Checker::default(), String::new(), String::new());
+    let (mut checker, mut transcript, mut last) = (Checker::default(), String::new(), String::new());
     for turn in 0..turns {
         let message = message(&mut rng, &last);
-        writeln!(told, "user: {} {:?}", message.text, message.commands).unwrap();
+        writeln!(transcript, "user: {} {:?}", message.text, message.commands).unwrap();
         checker.on_answer(|write| says_yes(&message, write));
         let mut wrong = None;
         let mut seen = driver.all.len();
@@ -439,7 +439,7 @@ fn converse(project: &Arc<Project>, seed: u64, turns: usize) -> Result<usize, St
             for event in &driver.all[seen..] {
                 if let EventKind::Bot(bot) = &event.kind {
                     let text = bot.reply.text.as_deref().unwrap_or_default();
-                    writeln!(told, "  bot: {text}").unwrap();
+                    writeln!(transcript, "  bot: {text}").unwrap();
                     checker.on_text_shown(text);
                     last = text.to_owned();
                 }
@@ -454,16 +454,16 @@ fn converse(project: &Arc<Project>, seed: u64, turns: usize) -> Result<usize, St
                     InputKind::Commands(message.commands.iter().map(|line| crate::driver::command(line)).collect())
                 }
                 Next::Tool(call) => {
-                    writeln!(told, "  call: {} {}", call.tool, json!(call.arguments)).unwrap();
+                    writeln!(transcript, "  call: {} {}", call.tool, json!(call.arguments)).unwrap();
                     wrong = wrong.or(checker.on_call(&call).err());
                     InputKind::ToolResult(tool(&mut rng, &call))
                 }
                 Next::Agent(call) => {
                     let outcome = agent(&mut rng, call.agent.as_str());
-                    writeln!(told, "  agent: {} {:?}", call.agent, outcome.status).unwrap();
+                    writeln!(transcript, "  agent: {} {:?}", call.agent, outcome.status).unwrap();
                     InputKind::Agent(outcome)
                 }
-                other => return Err(format!("nobody expects {other:?}\n{told}")),
+                other => return Err(format!("unexpected request {other:?}\n{transcript}")),
             };
             driver.input(input);
         }
@@ -471,11 +471,11 @@ fn converse(project: &Arc<Project>, seed: u64, turns: usize) -> Result<usize, St
         let silent = cut.is_none() && driver.texts().is_empty();
         // A payload without slots is not a user message.
         if silent && !message.text.starts_with('/') {
-            wrong = wrong.or_else(|| Some("nobody answers".to_owned()));
+            wrong = wrong.or_else(|| Some("there is no reply".to_owned()));
         }
         if let Some(wrong) = wrong {
             let why = serde_json::to_string_pretty(&driver.reasons).unwrap();
-            return Err(format!("turn {turn} of seed {seed}: {wrong}\n{told}\n{:?}\n{why}", driver.stack()));
+            return Err(format!("turn {turn} of seed {seed}: {wrong}\n{transcript}\n{:?}\n{why}", driver.stack()));
         }
     }
     Ok(checker.writes)

@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    ChatMessage, Delta, InvalidResponse, Purpose, ReasoningEffort, test_server::answering, transport::ResponseDecoder,
+    ChatMessage, Delta, InvalidResponse, Purpose, ReasoningEffort, test_server::serve_responses,
+    transport::ResponseDecoder,
 };
 
 fn entry(base: Option<&str>) -> ModelConfig {
@@ -51,7 +52,7 @@ fn invalid_entries_are_reported_with_a_fix() {
 #[tokio::test]
 async fn a_request_carries_version_beta_and_api_key() {
     let body = json!({"type": "message", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"});
-    let (base, requests) = answering(vec![(200, body.to_string())]).await;
+    let (base, requests) = serve_responses(vec![(200, body.to_string())]).await;
     let extra = json!({"anthropic_beta": ["one", "two"]}).as_object().unwrap().clone();
     let model = Anthropic::new(&ModelConfig { extra, ..entry(Some(&base)) }, &LlmEnvironment::default()).unwrap();
     let cx = ManualClock::new().context(Duration::from_secs(60));
@@ -73,7 +74,7 @@ async fn a_request_carries_version_beta_and_api_key() {
 #[tokio::test]
 async fn the_key_is_masked_in_the_providers_message() {
     let body = json!({"type": "error", "error": {"type": "authentication_error", "message": "wrong key hunter2-long"}});
-    let (base, _requests) = answering(vec![(401, body.to_string())]).await;
+    let (base, _requests) = serve_responses(vec![(401, body.to_string())]).await;
     let model = Anthropic::new(&entry(Some(&base)), &LlmEnvironment::default()).unwrap();
     let cx = ManualClock::new().context(Duration::from_secs(60));
     let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::test_server::answering;
+use crate::test_server::serve_responses;
 
 use super::*;
 use crate::testing::ManualClock;
@@ -23,7 +23,7 @@ fn with_auth(auth: &str) -> AgentDef {
 }
 
 async fn described(answer: (u16, String)) -> Result<HookServerInfo, HookError> {
-    let (address, heard) = answering(vec![answer]).await;
+    let (address, heard) = serve_responses(vec![answer]).await;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
     let server = HookServer::new(&format!("{address}/hooks"), &definition(), HttpClients::new(), &clock)?;
     let result = server.describe(&ManualClock::new().context(Duration::from_secs(60))).await;
@@ -80,8 +80,8 @@ async fn silent_hook_server_times_out() {
 #[tokio::test]
 async fn hook_server_gets_an_oauth_token() {
     let token = |token: &str| http(200, &json!({"access_token": token, "token_type": "Bearer"}).to_string());
-    let (tokens, granted) = answering(vec![token("t1"), token("t2")]).await;
-    let (address, heard) = answering(vec![http(401, "{}"), http(200, "{}"), http(200, "{}")]).await;
+    let (tokens, granted) = serve_responses(vec![token("t1"), token("t2")]).await;
+    let (address, heard) = serve_responses(vec![http(401, "{}"), http(200, "{}"), http(200, "{}")]).await;
     let auth = format!("{{oauth: {{client_id: me, client_secret: \"${{KEY}}\", token_url: \"{tokens}/token\"}}}}");
     let clock = ManualClock::new();
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());

@@ -11,7 +11,7 @@ pub const KINDS: [Mistake; 28] = [
     kind("and beside or without parentheses", mixed),
     kind("half a comparison", half),
     kind("a broken regular expression", broken_regex),
-    kind("a condition reads a slot that is not there", unknown_slot),
+    kind("a condition reads a slot that does not exist", unknown_slot),
     kind("a value that the slot does not have", foreign_value),
     kind("a value in the wrong case", wrong_case),
     kind("a number in quotes", quoted_number),
@@ -105,7 +105,7 @@ fn always_unequal(project: &mut ProjectBuilder) {
 }
 
 fn both_values(project: &mut ProjectBuilder) {
-    let kind = if project.rng.often(50) { Kind::Choice } else { Kind::Text };
+    let kind = if project.rng.percent(50) { Kind::Choice } else { Kind::Text };
     asked(project, kind, "# is \"basic\" and # is \"premium\"");
 }
 
@@ -173,7 +173,7 @@ fn set_and_opposite(project: &mut ProjectBuilder) {
 }
 
 fn null_after_question(project: &mut ProjectBuilder) {
-    let kind = if project.rng.often(50) { Kind::Text } else { Kind::Float };
+    let kind = if project.rng.percent(50) { Kind::Text } else { Kind::Float };
     asked(project, kind, "# is null");
 }
 

@@ -7,12 +7,12 @@ use crate::{
 };
 
 pub const KINDS: [Mistake; 20] = [
-    kind("steps that go round without a question", silent_circle),
+    kind("a loop of steps without a question", silent_circle),
     kind("a retry that never asks again", filled_circle),
-    kind("a tool is tried again for ever", tool_circle),
-    kind("a tool that fails is tried again for ever", error_circle),
+    kind("a tool is retried for ever", tool_circle),
+    kind("a tool that fails is retried for ever", error_circle),
     kind("questions without a way out", no_exit),
-    kind("flows that link in a silent circle", link_circle),
+    kind("flows that link in a cycle without a question", link_circle),
     kind("a slot is asked for twice in a row", asked_twice),
     kind("a branch before the question", branch_before),
     kind("a text prints what is asked for later", printed_before),

@@ -7,11 +7,11 @@ use crate::{
 };
 
 pub const KINDS: [Mistake; 22] = [
-    kind("next names a step that is not there", next_unknown),
+    kind("next names a step that does not exist", next_unknown),
     kind("two steps have one id", id_twice),
     kind("branches without else", no_else),
-    kind("the last step of a branch does not say how it goes on", no_way_on),
-    kind("else stands twice", two_elses),
+    kind("the last step of a branch has no next", no_way_on),
+    kind("two else entries", two_elses),
     kind("a noop without next", noop_alone),
     kind("a branch with an empty list", empty_branch),
     kind("a step with two actions", two_kinds),

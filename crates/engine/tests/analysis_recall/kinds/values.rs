@@ -13,10 +13,10 @@ pub const KINDS: [Mistake; 18] = [
     kind("a rejection on another slot", rejection_elsewhere),
     kind("a slot is set to a value it cannot have", impossible_value),
     kind("a number slot is set to a word", word_for_number),
-    kind("a button fills a slot that is not there", button_slot),
+    kind("a button fills a slot that does not exist", button_slot),
     kind("a button fills a value the slot cannot have", button_value),
     kind("a button fills a number with a word", button_number),
-    kind("a button sends an intent that is not there", button_intent),
+    kind("a button sends an intent that does not exist", button_intent),
     kind("a payload that is never closed", button_open),
     kind("a payload with a small s", button_case),
     kind("an initial value of another type", initial_type),
@@ -44,7 +44,7 @@ fn rejection_never(project: &mut ProjectBuilder) {
 }
 
 fn rejection_always(project: &mut ProjectBuilder) {
-    if project.rng.often(50) {
+    if project.rng.percent(50) {
         rejecting(project, Kind::Float, &["# < 10 or # > 9"]);
     } else {
         rejecting(project, Kind::Float, &["# > 5", "# <= 5"]);

@@ -20,7 +20,7 @@ pub const KINDS: [Mistake; 16] = [
     kind("collecting without listening", pattern_collect),
     kind("a restart that forgets nothing", pattern_restart),
     kind("a pattern that calls a flow", pattern_calls),
-    kind("an id that cannot be one", bad_id),
+    kind("an invalid id", bad_id),
     kind("a description that says nothing", placeholder),
     kind("sessions whose rules contradict each other", sessions),
 ];

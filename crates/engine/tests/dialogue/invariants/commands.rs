@@ -154,7 +154,7 @@ pub(super) fn cancelled_flow_is_removed(_: &mut InvariantChecker, turn: &TurnRec
     if told || base.at == Position::Start || base.at == Position::End {
         return Ok(());
     }
-    Err(format!("`{}` was cancelled, and no event says so", base.flow_id))
+    Err(format!("`{}` was cancelled without an event", base.flow_id))
 }
 
 /// After a digression an interrupted flow resumes only after a question, or when the user starts it.

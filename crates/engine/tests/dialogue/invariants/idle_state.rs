@@ -97,7 +97,7 @@ pub(super) fn open_stack_waits_for_the_user(_: &mut InvariantChecker, turn: &Tur
         // A step of the project that listens.
         FrameKind::Pattern { .. } | FrameKind::Flow { .. } => super::responses::is_at_listen_step(turn.project(), top),
     };
-    if waits { Ok(()) } else { Err(format!("nobody can answer this: {}", shown(turn.rest()))) }
+    if waits { Ok(()) } else { Err(format!("the conversation waits for nothing: {}", shown(turn.rest()))) }
 }
 
 /// Whether the turn was stopped from outside: an action listened itself, or an agent run was cancelled.

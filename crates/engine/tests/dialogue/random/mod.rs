@@ -16,6 +16,7 @@ mod conversation;
 mod outcomes;
 mod plan;
 mod project_files;
+#[path = "../../support/rng.rs"]
 pub(crate) mod rng;
 mod shrink;
 mod users;

@@ -18,7 +18,7 @@ pub(crate) const PATTERNS: &[(&str, &str)] = &[
     ),
     (
         "pattern_continue_interrupted",
-        r#"{"description": "goes on at once", "steps": [
+        r#"{"description": "continues at once", "steps": [
             {"action": "utter_say_1"},
             {"action": "action_continue_interrupted_flow"}]}"#,
     ),
@@ -26,7 +26,10 @@ pub(crate) const PATTERNS: &[(&str, &str)] = &[
         "pattern_chitchat",
         r#"{"description": "small talk", "steps": [{"action": "action_one"}, {"action": "utter_say_1"}]}"#,
     ),
-    ("pattern_search", r#"{"description": "goes on elsewhere", "steps": [{"action": "utter_say_1"}, {"link": "f0"}]}"#),
+    (
+        "pattern_search",
+        r#"{"description": "continues in another flow", "steps": [{"action": "utter_say_1"}, {"link": "f0"}]}"#,
+    ),
     (
         "pattern_skip_question",
         r#"{"description": "asks back", "steps": [{"collect": "more"}, {"action": "utter_skip_question_answer"}]}"#,

@@ -333,7 +333,7 @@ fn nonsense(rng: &mut Rng) -> String {
         "set slot l0 1",
         "set slot k1 9",
         "clarify nowhere",
-        "restart agent nobody",
+        "restart agent unknown",
         "cannot handle",
         "noop",
     ]))

@@ -9,7 +9,7 @@ use crate::{
     LlmEnvironment, LlmErrorKind, ModelConfig,
     embeddings::open,
     error::InvalidResponse,
-    test_server::{Exchange, answering},
+    test_server::{ReceivedRequest, serve_responses},
 };
 
 fn entry(base: &str) -> ModelConfig {
@@ -28,8 +28,11 @@ fn texts(list: &[&str]) -> Vec<Arc<str>> {
     list.iter().map(|text| Arc::from(*text)).collect()
 }
 
-async fn embed(answers: Vec<(u16, String)>, list: &[&str]) -> (Result<Vec<Vec<f32>>, crate::LlmError>, Vec<Exchange>) {
-    let (base, requests) = answering(answers).await;
+async fn embed(
+    answers: Vec<(u16, String)>,
+    list: &[&str],
+) -> (Result<Vec<Vec<f32>>, crate::LlmError>, Vec<ReceivedRequest>) {
+    let (base, requests) = serve_responses(answers).await;
     let model = open(&[entry(&format!("{base}/v1"))], &LlmEnvironment::default()).unwrap();
     let cx = ManualClock::new().context(Duration::from_secs(60));
     let vectors = model.embed(&texts(list), &cx).await;
