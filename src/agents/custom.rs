@@ -23,7 +23,7 @@ use crate::{
     context::{CallContext, WaitError},
     conversation::{ReplyEvent, ReplySink},
     llm::{ChatRequest, ChatResponse, ToolArguments, ToolCall},
-    tools::{ToolOutcome, invoke::CheckedCall, registry::ToolSet, with_causes},
+    tools::{ToolOutcome, invoke::CheckedCall, tool_set::ToolSet, with_causes},
 };
 
 /// An agent written in Rust. A flow calls it by its name, like any other agent.

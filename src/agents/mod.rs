@@ -46,7 +46,7 @@ pub use self::{
     hooks::AgentHooks,
 };
 pub(crate) use self::{custom::run as run_custom, react::ReactAgent};
-use crate::{context::CallContext, llm::Llm, tools::registry::ToolSet};
+use crate::{context::CallContext, llm::Llm, tools::tool_set::ToolSet};
 
 /// The input of one invocation of an agent.
 #[derive(Clone)]

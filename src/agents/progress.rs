@@ -81,13 +81,13 @@ fn allows_messages(request: &AgentRequest<'_>, source: &str) -> bool {
 /// The progress in percent, from 1 to 99; `None` if the numbers are not usable.
 fn percent(feed: &Progress) -> Option<u8> {
     let total = feed.total.filter(|total| total.is_finite() && *total > 0.0)?;
-    let share = feed.done / total * 100.0;
+    let share = feed.current / total * 100.0;
     (1.0..100.0).contains(&share).then_some(share as u8)
 }
 
 fn presentable_message(feed: &Progress) -> Option<String> {
     let links = |line: &str| ["://", "www.", "](", "<"].iter().any(|mark| line.contains(mark));
-    feed.line().filter(|line| !links(line) && !grounding::is_claim(line))
+    feed.message_line().filter(|line| !links(line) && !grounding::is_claim(line))
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn only_usable_numbers_give_a_percentage() {
-        let of = |done, total| percent(&Progress { done, total, message: None });
+        let of = |current, total| percent(&Progress { current, total, message: None });
         assert_eq!(of(2.0, Some(5.0)), Some(40));
         assert_eq!(of(999.0, Some(1000.0)), Some(99));
         for (done, total) in [
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn messages_of_servers_are_one_short_line_without_links_and_claims() {
         let presentable_message =
-            |words: &str| presentable_message(&Progress { done: 1.0, total: None, message: Some(words.to_owned()) });
+            |words: &str| presentable_message(&Progress { current: 1.0, total: None, message: Some(words.to_owned()) });
         assert_eq!(presentable_message(" reading\n page\u{200b} 3 ").as_deref(), Some("reading  page 3"));
         assert_eq!(
             presentable_message(&"x".repeat(900)).unwrap_or_default().chars().count(),

@@ -78,7 +78,7 @@ async fn login(asked: Server) -> CommandResult {
     let login = Box::pin(Login::begin(def, &back, &around));
     let login = cx.with_timeout(limits::MCP_INITIALISE * 3).wait(login).await?.map_err(failed)?;
     output::status("open this address in a browser on this machine, and give your consent:");
-    output::println(login.address())?;
+    output::println(login.authorization_url())?;
     let (send, mut consents) = mpsc::channel(1);
     let stop = CancellationToken::new();
     let serving = axum::serve(listener, callbacks(send)).with_graceful_shutdown(stop.clone().cancelled_owned());
@@ -99,7 +99,7 @@ async fn login(asked: Server) -> CommandResult {
 async fn logout(asked: Server) -> CommandResult {
     let Some(opened) = asked.place.open()? else { return Ok(EXIT_FINDINGS) };
     let Some(def) = found(&opened.project, &asked.server) else { return Ok(EXIT_USAGE) };
-    let there = Login::forget(def, &around(&asked.place, &opened.project))
+    let there = Login::delete(def, &around(&asked.place, &opened.project))
         .await
         .map_err(|reason| anyhow!("{}: {reason}", asked.server))?;
     let words = if there { "the login is forgotten" } else { "there was no login" };
@@ -126,7 +126,7 @@ pub(super) fn around(place: &ProjectArgs, project: &Project) -> McpEnvironment {
         http: HttpClients::with_proxy(proxy.as_deref(), no_proxy.as_deref()),
         program: environment::program(),
         directory: Some(place.project.clone()),
-        environment: environment::all().into(),
+        variables: environment::all().into(),
         logins: Some(place.project.join(LOGINS)),
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn pins(args: Args) -> CommandResult {
         output::status("no server of endpoints.yml has `pin: true`; name one with --server");
         return Ok(0);
     }
-    let pins = PinFile::of(&args.place.project);
+    let pins = PinFile::open(&args.place.project);
     let (mut differs, mut lost) = (false, false);
     for def in defs {
         let name = def.name.as_str();

@@ -61,7 +61,6 @@ use crate::{
     journal::Journal,
     limits,
     store::{Store, StoreError, StoredReply, TurnNumber, Version},
-    tools::SourceStatus,
 };
 
 /// A loaded project and its running runtime. Cheap to clone; clones are the same assistant.
@@ -296,7 +295,7 @@ impl Assistant {
         turn::load(&self.0, id).await.map(|cached| (cached.conversation, cached.version))
     }
     /// Which tool sources answer, for `/health`.
-    pub fn sources(&self) -> BTreeMap<String, SourceStatus> {
+    pub fn sources(&self) -> BTreeMap<String, Health> {
         self.0.runtime.sources.iter().map(|(name, source)| (name.to_string(), source.status())).collect()
     }
     /// Whether the action server answers, for `/health`; `None` when the project has none.

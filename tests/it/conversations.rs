@@ -118,7 +118,7 @@ fn assistant(weather: Weather, now: &str, bookings: &Path) -> Assistant {
         http: HttpClients::new(),
         program: env!("CARGO_BIN_EXE_segue").into(),
         directory: None,
-        environment: Arc::from([]),
+        variables: Arc::from([]),
         logins: None,
     };
     let ferries = Arc::new(McpServer::new(server, around));

@@ -218,7 +218,7 @@ fn around(clock: Arc<dyn Clock>) -> McpEnvironment {
         http: HttpClients::new(),
         program: env!("CARGO_BIN_EXE_segue").into(),
         directory: None,
-        environment: Arc::from([]),
+        variables: Arc::from([]),
         logins: None,
     }
 }

@@ -86,7 +86,7 @@ fn assistant(file: &File, folder: &Path, model: Arc<dyn Llm>) -> Assistant {
         http: HttpClients::new(),
         program: env!("CARGO_BIN_EXE_segue").into(),
         directory: None,
-        environment: Arc::from([]),
+        variables: Arc::from([]),
         logins: None,
     };
     let ferries = Arc::new(McpServer::new(server, around));

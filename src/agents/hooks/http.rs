@@ -167,7 +167,7 @@ impl HookServer {
             return Err(HookError(format!("describe: more than {} tools", limits::HOOK_TOOLS)));
         }
         for tool in &mut info.tools {
-            tool.parameters = crate::tools::schema::completed(std::mem::take(&mut tool.parameters));
+            tool.parameters = crate::tools::schema::with_object_type(std::mem::take(&mut tool.parameters));
         }
         Ok(info)
     }
@@ -421,7 +421,7 @@ impl ToolHandler for HookTool {
             Err(WaitError::DeadlinePassed) => (PostError::after("it did not answer in time"), FailureKind::Timeout),
             Err(WaitError::Cancelled) => (PostError::after("the call was cancelled"), FailureKind::Cancelled),
         };
-        ToolOutcome::unanswered(effect, error.arrival, kind, error.reason)
+        ToolOutcome::without_response(effect, error.arrival, kind, error.reason)
     }
 }
 

@@ -100,7 +100,7 @@ impl Tool {
         if let Some(parameters) = self.parameters {
             // It is not known whether the provider can enforce this schema.
             (tool.parameters, tool.strict) =
-                (Arc::new(crate::tools::schema::completed(Json::Object(parameters))), false);
+                (Arc::new(crate::tools::schema::with_object_type(Json::Object(parameters))), false);
         }
         tool
     }

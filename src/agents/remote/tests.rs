@@ -27,7 +27,7 @@ use crate::{
     clock::Clock,
     llm::scripted::ScriptedLlm,
     testing::ManualClock,
-    tools::registry::ToolSet,
+    tools::tool_set::ToolSet,
 };
 
 /// Progress messages and the end of a task.

@@ -27,7 +27,7 @@ use crate::{
     },
     prompts::PromptSet,
     testing::ManualClock,
-    tools::{EffectClass, Progress, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, registry::ToolSet},
+    tools::{EffectClass, Progress, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, tool_set::ToolSet},
 };
 
 const FLOWS: &str = r#"
@@ -273,7 +273,7 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
             let outcome = match lines.as_ref().or(answer.as_ref()) {
                 Some(answer) => ToolOutcome::Done(ToolOutput::structured(answer.clone())),
                 None if called.lock().unwrap().last().is_some_and(|(_, given)| given["lost"] == json!(true)) => {
-                    ToolOutcome::unanswered(
+                    ToolOutcome::without_response(
                         EffectClass::Write,
                         crate::effect::Arrival::Possible,
                         crate::tools::FailureKind::Unavailable,
@@ -284,7 +284,7 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
             };
             std::future::ready(outcome)
         };
-        set = set.own(Arc::new(Tool::from_fn(spec, run)));
+        set = set.tool(Arc::new(Tool::from_fn(spec, run)));
     }
     let parameters = json!({"type": "object", "properties": {"seconds": {"type": "number"}}});
     let spec = info_of("slow").parameters(parameters);
@@ -298,16 +298,16 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
             let until = cx.cx.clock.deadline(Duration::from_secs(1));
             cx.cx.clock.sleep(until).await;
             let message = arguments["words"].as_str().map(|words| format!("{words} {done}"));
-            cx.progress.as_ref().unwrap()(Progress { done: done as f64 * 10.0, total, message });
+            cx.progress.as_ref().unwrap()(Progress { current: done as f64 * 10.0, total, message });
         }
         cx.cx.clock.sleep(until).await;
         ToolOutcome::Done(ToolOutput::structured(json!({"ok": true})))
     };
     if slow {
-        set = set.own(Arc::new(Tool::from_fn(spec, run)));
+        set = set.tool(Arc::new(Tool::from_fn(spec, run)));
     }
     let rules = &project.agent("finder").unwrap().rules;
-    set.build().classed(|name| rules.tool(name)?.effect.as_deref().and_then(EffectClass::from_name))
+    set.build().with_effects(|name| rules.tool(name)?.effect.as_deref().and_then(EffectClass::from_name))
 }
 
 fn info_of(name: &str) -> ToolInfo {

@@ -112,14 +112,14 @@ impl ToolHandler for ToolWithCallbacks {
     fn info(&self) -> &ToolInfo {
         self.tool.info()
     }
-    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
-        self.tool.arguments()
+    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
+        self.tool.argument_check()
     }
-    fn limit(&self) -> Option<std::time::Duration> {
-        self.tool.limit()
+    fn idle_timeout(&self) -> Option<std::time::Duration> {
+        self.tool.idle_timeout()
     }
-    fn most(&self) -> Option<std::time::Duration> {
-        self.tool.most()
+    fn total_timeout(&self) -> Option<std::time::Duration> {
+        self.tool.total_timeout()
     }
     async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
         let known = Arc::new(CallbackState {
@@ -128,7 +128,8 @@ impl ToolHandler for ToolWithCallbacks {
             record: self.record.clone(),
             samples: Mutex::default(),
         });
-        let outcome = self.tool.call(arguments, &ToolCallContext { inquired: Some(known.clone()), ..cx.clone() }).await;
+        let outcome =
+            self.tool.call(arguments, &ToolCallContext { client_requests: Some(known.clone()), ..cx.clone() }).await;
         if self.llm.is_some() {
             self.record_sampling(&known, &cx.cx.step("samples")).await;
         }
@@ -178,7 +179,7 @@ struct CallbackState {
 impl ClientRequestHandler for CallbackState {
     /// A field is answered by its slot, else by the default that the form gives, else left out where the form allows it. A
     /// form that needs anything else is declined: the server may ask for what its entry names, and for nothing more.
-    fn form(&self, inquiry: &ElicitationRequest) -> ElicitationResponse {
+    fn elicit(&self, inquiry: &ElicitationRequest) -> ElicitationResponse {
         let none = Map::new();
         let asked = inquiry.schema.get("properties").and_then(Json::as_object).unwrap_or(&none);
         let needed = |field: &str| {

@@ -19,7 +19,7 @@ use crate::{
         project_runtime::ProjectRuntime,
     },
     store::{InboxMessage, TurnNumber},
-    tools::registry::ToolSet,
+    tools::tool_set::ToolSet,
 };
 
 /// A message that is stored and has a turn.

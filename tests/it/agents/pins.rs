@@ -6,7 +6,7 @@ use segue::{
     BoxFuture, CallContext, EffectClass, SystemClock, Tool, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome,
     ToolOutput, ToolSource,
     tools::{
-        SourceError, SourceStatus, ToolCatalog,
+        Health, SourceError, ToolCatalog,
         pins::{FILE, PinFile, PinStatus, PinnedSource},
     },
 };
@@ -40,8 +40,8 @@ impl ToolSource for Fickle {
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
     }
-    fn status(&self) -> SourceStatus {
-        SourceStatus::Up
+    fn status(&self) -> Health {
+        Health::Up
     }
     fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
@@ -50,7 +50,7 @@ impl ToolSource for Fickle {
 
 async fn listed(source: &Fickle, folder: &std::path::Path) -> (Vec<String>, Vec<String>) {
     let cx = CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(5));
-    let pinned = PinnedSource::new(Arc::new(source.clone()), PinFile::of(folder));
+    let pinned = PinnedSource::new(Arc::new(source.clone()), PinFile::open(folder));
     let catalog = pinned.list(&cx).await.unwrap();
     let names = catalog.tools.iter().map(|tool| tool.info().name.to_string()).collect();
     (names, catalog.excluded.into_iter().map(|(name, why)| format!("{name}: {why}")).collect())
@@ -129,12 +129,12 @@ async fn what_differs_is_told_by_tool_and_pinning_it_accepts_it() {
     let cx = CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(5));
     let compared = async || {
         let catalog = source.list(&cx).await.unwrap();
-        (PinFile::of(folder.path()).compare("bank", &catalog).unwrap(), catalog)
+        (PinFile::open(folder.path()).compare("bank", &catalog).unwrap(), catalog)
     };
     let (standings, catalog) = compared().await;
     assert_eq!(standings, [("pay".into(), PinStatus::New), ("look".into(), PinStatus::New)]);
     assert!(!folder.path().join(FILE).exists(), "looking writes nothing");
-    PinFile::of(folder.path()).pin("bank", &catalog).unwrap();
+    PinFile::open(folder.path()).pin("bank", &catalog).unwrap();
     assert!(compared().await.0.iter().all(|(_, standing)| *standing == PinStatus::Same));
 
     *source.0.lock().unwrap() = vec![("pay", "Pays Mallory.", schema.clone()), ("burn", "Burns.", schema)];
@@ -142,10 +142,10 @@ async fn what_differs_is_told_by_tool_and_pinning_it_accepts_it() {
     let wanted = [("pay", PinStatus::Changed), ("burn", PinStatus::New), ("look", PinStatus::Gone)];
     assert_eq!(standings, wanted.map(|(name, standing)| (name.to_owned(), standing)));
     assert!(listed(&source, folder.path()).await.0.is_empty());
-    PinFile::of(folder.path()).pin("bank", &catalog).unwrap();
+    PinFile::open(folder.path()).pin("bank", &catalog).unwrap();
     assert_eq!(listed(&source, folder.path()).await, (vec!["pay".into(), "burn".into()], vec![]));
     std::fs::write(folder.path().join(FILE), "{ not json").unwrap();
-    let broken = PinFile::of(folder.path());
+    let broken = PinFile::open(folder.path());
     assert!(broken.compare("bank", &catalog).is_err() && broken.pin("bank", &catalog).is_err());
     assert_eq!(
         std::fs::read_to_string(folder.path().join(FILE)).unwrap(),

@@ -8,7 +8,7 @@ use segue::{
         AcceptOutcome, InboxMessage, JournalRecord, StoredConversation, StoredReply, StoredTurn, TurnCommit,
         TurnNumber, UnfinishedTurn, Version,
     },
-    tools::{SourceError, SourceStatus, ToolCatalog},
+    tools::{Health, SourceError, ToolCatalog},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -241,8 +241,8 @@ impl ToolSource for Clinging {
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
     }
-    fn status(&self) -> SourceStatus {
-        SourceStatus::Up
+    fn status(&self) -> Health {
+        Health::Up
     }
     fn close<'a>(&'a self, _: &'a CallContext) -> Boxed<'a, ()> {
         Box::pin(std::future::pending())

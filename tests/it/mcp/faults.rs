@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use segue::{clock::SystemClock, limits, tools::SourceStatus};
+use segue::{clock::SystemClock, limits, tools::Health};
 use serde_json::{Value as Json, json};
 
 use super::{
@@ -15,7 +15,7 @@ async fn m1_a_server_that_is_not_there_keeps_nobody_from_starting() {
     let talk = Talk::of(builder("type: stdio, command: /nowhere/at-all").clock(Arc::new(SystemClock)));
     talk.breaks("/work", "/nowhere/at-all").await;
     let status = talk.assistant.sources().into_iter().find(|(name, _)| name == "far").unwrap().1;
-    assert!(matches!(status, SourceStatus::Down { .. }), "{status:?}");
+    assert!(matches!(status, Health::Down { .. }), "{status:?}");
     let (replies, told) = talk.say("/ask").await;
     assert_eq!(replies, ["Broken."]);
     assert!(told.starts_with("A0509: agent clerk: none of its MCP servers answers: far:"), "{told}");
@@ -37,7 +37,7 @@ async fn m3_a_server_of_another_time_is_refused_with_its_reason() {
             out.send(&json!({"jsonrpc": "2.0", "id": message["id"], "error": error}));
         }
     });
-    Talk::with(&far, "").breaks("/work", "it refuses the handshake").await;
+    Talk::with(&far, "").breaks("/work", "it rejects the handshake").await;
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn m12_a_bad_schema_leaves_its_tool_out_and_spoils_no_other() {
         let (offered, told) = beside_look(work).await;
         assert_eq!(offered, ["look", "task_completed"], "{what}");
         assert!(
-            told.starts_with("T0502: far.") && told.contains("the tool `work` of `far` is left out"),
+            told.starts_with("T0502: far.") && told.contains("the tool `work` of `far` is excluded"),
             "{what}: {told}"
         );
     }
