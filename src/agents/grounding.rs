@@ -35,7 +35,7 @@ pub(super) struct GroundingCheck<'a> {
 
 impl<'a> GroundingCheck<'a> {
     /// The check of an agent, unless `grounded` is off.
-    pub(super) fn of(rules: &'a AgentRules) -> Option<Self> {
+    pub(super) fn from_rules(rules: &'a AgentRules) -> Option<Self> {
         (rules.grounded != GroundedRule::Off).then_some(Self { rules })
     }
     /// Whether a sentence that is not supported must be withheld.

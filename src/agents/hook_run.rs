@@ -111,7 +111,7 @@ impl<'a> HookRun<'a> {
                     recorder.record(slot_event(&name, value), cx);
                 }
                 HookEvent::Bot { text } => {
-                    let streamed = StreamedText::whole(&cx.step(format!("bot.{at}")), text);
+                    let streamed = StreamedText::complete(&cx.step(format!("bot.{at}")), text);
                     streamed.send_end(BotKind::Intermediate, out, cx).await;
                     recorder.record_text(&streamed, BotKind::Intermediate, false, cx);
                 }
@@ -196,7 +196,7 @@ async fn apply(
                 );
             }
             HookEvent::Bot { text } => {
-                let streamed = StreamedText::whole(&cx.step(format!("bot.{at}")), text);
+                let streamed = StreamedText::complete(&cx.step(format!("bot.{at}")), text);
                 streamed.send_end(BotKind::Intermediate, out, cx).await;
                 recorder.record_text(&streamed, BotKind::Intermediate, false, cx);
             }
@@ -236,7 +236,7 @@ pub(super) fn failed(mut outcome: AgentOutcome, error: &HookError, cx: &CallCont
 /// The input of an agent before any hook.
 fn input(request: &AgentRequest<'_>) -> AgentInput {
     let call = request.call;
-    let always = Profile::of(request).exit_slots;
+    let always = Profile::new(request).exit_slots;
     let slots = RunSlots::new(request.project, request.conversation).snapshot(&always).to_map();
     let mut metadata = (*request.metadata).clone();
     let others = call.metadata.iter().filter(|(key, _)| !ToolPolicy::is_own_key(key));
@@ -330,7 +330,7 @@ pub(super) async fn await_hook<T>(
 }
 
 async fn send_filler(text: Arc<str>, sent: &mut Vec<StreamedText>, out: &mut dyn ReplySink, cx: &CallContext) {
-    let streamed = StreamedText::whole(&cx.step(format!("say.{}", sent.len())), text.trim().into());
+    let streamed = StreamedText::complete(&cx.step(format!("say.{}", sent.len())), text.trim().into());
     streamed.send_end(BotKind::Filler, out, cx).await;
     sent.push(streamed);
 }

@@ -83,9 +83,9 @@ pub(crate) trait AgentHost: Send + Sync {
     /// when it runs again. Returns the result that an earlier attempt recorded at this step; `work` is then not polled. `None`
     /// means that the work was done now, or that it cannot be recorded.
     fn once<'a>(&'a self, cx: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>>;
-    /// The text of a response of the project for this conversation, with these values for its placeholders; `lot` chooses one of
-    /// its variations.
-    fn render_response(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>>;
+    /// The text of a response of the project for this conversation, with these values for its placeholders. `seed` chooses one
+    /// of its variations.
+    fn render_response(&self, response: &str, values: &Map<String, Json>, seed: u64) -> Option<Arc<str>>;
     /// Reports to operators a problem that did not stop the run: a code that `segue explain` knows, and the message.
     fn report_warning(&self, code: &'static str, message: String);
 }

@@ -96,7 +96,7 @@ impl ReactAgent {
         out: &mut dyn ReplySink,
         cx: &CallContext,
     ) -> AgentOutcome {
-        let (prompts, profile) = (&*self.prompts, Profile::of(request));
+        let (prompts, profile) = (&*self.prompts, Profile::new(request));
         let slots = RunSlots::new(request.project, request.conversation).with_view(request.slots.clone());
         let mut recorder = RunRecorder::with_events(request, hook_events);
         let mut asking =
@@ -134,8 +134,8 @@ impl ReactAgent {
             transcript,
             recorder,
             policy: ToolPolicy::new(request),
-            fillers: Fillers::of(request),
-            grounding: GroundingCheck::of(&request.definition.rules),
+            fillers: Fillers::new(request),
+            grounding: GroundingCheck::from_rules(&request.definition.rules),
             state: LoopState::default(),
         };
         let end = run.work(out, cx).await;

@@ -235,7 +235,7 @@ pub(super) fn describe_build_error(error: LoadError) -> anyhow::Error {
 impl ProjectArgs {
     fn configured(&self, project: &Project) -> Result<StoreLocation, StoreError> {
         let location = match &project.endpoints.tracker_store {
-            Some(configured) => StoreLocation::of(configured)?,
+            Some(configured) => StoreLocation::from_config(configured)?,
             None => StoreLocation::parse(StoreLocation::DEFAULT)?,
         };
         Ok(match location {

@@ -181,7 +181,7 @@ fn request(prompts: &PromptSet, task: &AnswerTask<'_>, result: &SearchResult) ->
         }
         None => {
             let rules = context! { cite => config.citations, check => config.check_relevancy };
-            let newest = super::query::SearchQuery::of(task.conversation, 1);
+            let newest = super::query::SearchQuery::new(task.conversation, 1);
             let values = context! {
                 docs => result.passages.iter().enumerate().map(|(at, found)| doc(at + 1, found)).collect::<Vec<_>>().join("\n"),
                 slots => Json::Object(slots(task)).to_string(),

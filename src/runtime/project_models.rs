@@ -189,7 +189,7 @@ pub(super) struct OfflineModel(llm::ModelProfile);
 
 impl Default for OfflineModel {
     fn default() -> Self {
-        Self(llm::ModelProfile::of("nobody", ""))
+        Self(llm::ModelProfile::for_model("nobody", ""))
     }
 }
 
@@ -209,7 +209,7 @@ impl Llm for OfflineModel {
 /// How a group behaves as a whole, as its `router` says.
 fn group_config(router: &RouterDef) -> RouterConfig {
     RouterConfig {
-        strategy: RoutingStrategy::of_router(router.strategy.as_deref()),
+        strategy: RoutingStrategy::from_router_key(router.strategy.as_deref()),
         cooldown: router.cooldown,
         allowed_fails: router.allowed_fails,
         num_retries: router.num_retries,

@@ -122,7 +122,7 @@ impl Clerk {
 impl Llm for Clerk {
     fn profile(&self) -> &ModelProfile {
         static PROFILE: std::sync::OnceLock<ModelProfile> = std::sync::OnceLock::new();
-        PROFILE.get_or_init(|| ModelProfile::of("openai", "gpt-4o"))
+        PROFILE.get_or_init(|| ModelProfile::for_model("openai", "gpt-4o"))
     }
     fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let answer = match request.purpose.as_str() {
@@ -152,7 +152,7 @@ impl Llm for Clerk {
             other => panic!("nobody should ask for {other}"),
         };
         self.0.lock().unwrap().push(request);
-        Box::pin(std::future::ready(Ok(ChatStream::of(answer))))
+        Box::pin(std::future::ready(Ok(ChatStream::from_response(answer))))
     }
 }
 

@@ -268,6 +268,6 @@ impl Task {
     }
     /// Whether the history contains a message with this id.
     pub fn history_contains(&self, message: &str) -> bool {
-        self.history.iter().any(|heard| heard.id == message)
+        self.history.iter().any(|entry| entry.id == message)
     }
 }

@@ -209,7 +209,7 @@ impl HookServer {
         }
         let client = self.http.client().map_err(|error| PostError::before(error.to_string()))?;
         let body = body.to_string();
-        let send_error = |error: reqwest::Error| match Arrival::of_http(&error) {
+        let send_error = |error: reqwest::Error| match Arrival::from_http_error(&error) {
             Arrival::Impossible => PostError::before("the hook server cannot be reached"),
             Arrival::Possible => PostError::after("the connection broke"),
         };
@@ -353,7 +353,7 @@ impl AgentHooks for HttpHooks {
     ) -> Result<Option<llm::ToolSpec>, HookError> {
         let sent = || json!({ "slot": json_types::slot(slot), "tool": json_types::tool(default) });
         let change: ToolChange = self.call_hook("slot_tool", sent, cx).await?;
-        Ok(change.tool.map(|tool| tool.over(default)))
+        Ok(change.tool.map(|tool| tool.apply_to(default)))
     }
     async fn tools(
         &self,
@@ -366,7 +366,7 @@ impl AgentHooks for HttpHooks {
         let change: ToolsChange = self.call_hook("tools", sent, cx).await?;
         let known = |tool: json_types::Tool| {
             let default = default.iter().find(|default| default.name == tool.name)?;
-            Some(tool.over(default))
+            Some(tool.apply_to(default))
         };
         Ok(change.tools.map(|tools| tools.into_iter().filter_map(known).collect()))
     }

@@ -180,7 +180,7 @@ impl HookContext {
         said.push(text);
     }
     /// The messages of this call so far.
-    pub fn said(&self) -> Vec<Arc<str>> {
+    pub fn messages(&self) -> Vec<Arc<str>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -432,7 +432,8 @@ async fn task_with_too_many_exchanges_is_cancelled() {
 fn inline_file_is_kept_only_up_to_the_size_limit() {
     let has_bytes = |bytes: usize| {
         let file = crate::a2a::model::FileData { bytes: Some("x".repeat(bytes)), ..Default::default() };
-        outcome::of_parts(&[crate::a2a::model::Part::File(file)]).to_list("remote")[0]["result"]["bytes"].is_string()
+        outcome::result_parts(&[crate::a2a::model::Part::File(file)]).to_list("remote")[0]["result"]["bytes"]
+            .is_string()
     };
     assert!(has_bytes(limits::A2A_FILE) && !has_bytes(limits::A2A_FILE + 1));
 }

@@ -117,9 +117,9 @@ impl crate::agents::AgentHost for RecordingHost {
             recorded
         })
     }
-    fn render_response(&self, response: &str, values: &Map<String, Json>, variation: u64) -> Option<Arc<str>> {
+    fn render_response(&self, response: &str, values: &Map<String, Json>, seed: u64) -> Option<Arc<str>> {
         let values: String = values.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-        Some(format!("{response} {}{values}", variation % 3).into())
+        Some(format!("{response} {}{values}", seed % 3).into())
     }
     fn report_warning(&self, code: &'static str, message: String) {
         self.warnings.lock().unwrap().push((code, message));

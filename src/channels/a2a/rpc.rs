@@ -52,7 +52,7 @@ async fn answered(
         return Err(invalid("`id` must be a text or a whole number"));
     }
     let method = fields.get("method").and_then(Json::as_str).ok_or_else(|| invalid("`method` is missing"))?;
-    let (operation, generation) = Operation::of(method)
+    let (operation, generation) = Operation::from_method(method)
         .ok_or_else(|| A2aRequestError::new(codes::METHOD_NOT_FOUND, format!("there is no method `{method}`")))?;
     if let Some(refusal) = unknown_version(headers) {
         return Err(refusal);

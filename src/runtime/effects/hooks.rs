@@ -92,7 +92,7 @@ impl JournaledHooks {
         if self.is_absent && self.journal.status(step) == StepStatus::ReplayOnly {
             return work.await;
         }
-        let asked = async { RecordedHookResult { result: work.await.map_err(|error| error.0), said: cx.said() } };
+        let asked = async { RecordedHookResult { result: work.await.map_err(|error| error.0), said: cx.messages() } };
         taken(self.journal.once(step, asked).await.map_err(refused)?, cx)
     }
 
@@ -109,7 +109,7 @@ impl JournaledHooks {
             return Ok(None);
         }
         let asked = async {
-            let (result, said) = (work.await, cx.said());
+            let (result, said) = (work.await, cx.messages());
             match result {
                 Ok(None) if said.is_empty() => Err(Unchanged),
                 result => Ok(RecordedHookResult { result: result.map_err(|error| error.0), said }),

@@ -244,7 +244,7 @@ async fn case(goal: Goal, place: Place, task: Task) -> Result<u32, String> {
         make("stamp", EffectClass::Write),
     ];
     let model = Arc::new(Obedient {
-        profile: ModelProfile::of("self-hosted", "obedient"),
+        profile: ModelProfile::for_model("self-hosted", "obedient"),
         wishes: task.wishes(),
         obeyed: Mutex::default(),
         seen: Mutex::default(),

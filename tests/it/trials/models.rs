@@ -51,7 +51,7 @@ impl Mode {
             Self::Record(address) => Arc::new(Recorder::new(server(address), recorded.clone())),
             Self::Retell => {
                 let left = kept().lines().rev().map(|line| serde_json::from_str(line).unwrap()).collect();
-                let told = Told { left: Mutex::new(left), profile: ModelProfile::of("openai", "scripted") };
+                let told = Told { left: Mutex::new(left), profile: ModelProfile::for_model("openai", "scripted") };
                 Arc::new(Recorder::new(Arc::new(told), recorded.clone()))
             }
         };

@@ -236,11 +236,11 @@ mod tests {
 
     #[test]
     fn data_may_name_public_addresses_by_tls_and_configured_hosts() {
-        let far = guard("https://mcp.example.com/mcp");
+        let remote_guard = guard("https://mcp.example.com/mcp");
         for good in
             ["https://login.example.org/x", "https://1.1.1.1/", "http://mcp.example.com/", "http://sso.corp:8080/"]
         {
-            assert!(admits(&far, good), "{good}");
+            assert!(admits(&remote_guard, good), "{good}");
         }
         for bad in [
             "http://login.example.org/",
@@ -259,9 +259,9 @@ mod tests {
             "https://2130706433/",
             "ftp://login.example.org/",
         ] {
-            assert!(!admits(&far, bad), "{bad}");
+            assert!(!admits(&remote_guard, bad), "{bad}");
         }
-        assert!(admits(&far, "https://[2606:4700::1111]/"));
+        assert!(admits(&remote_guard, "https://[2606:4700::1111]/"));
     }
 
     #[test]
@@ -283,9 +283,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_connection_refuses_a_name_that_resolves_to_loopback() {
-        let far = guard("https://mcp.example.com/mcp");
+        let remote_guard = guard("https://mcp.example.com/mcp");
         let resolve = |guard: &SsrfGuard, name: &str| guard.resolve(name.parse().unwrap());
-        let refused = resolve(&far, "localhost").await.err().unwrap().to_string();
+        let refused = resolve(&remote_guard, "localhost").await.err().unwrap().to_string();
         assert!(refused.contains("no public address"), "{refused}");
         let near = guard("http://127.0.0.1/mcp");
         assert!(resolve(&near, "localhost").await.unwrap().all(|found| found.ip().is_loopback()));

@@ -115,7 +115,7 @@ impl Llm for Router {
             };
             let rest = stream::unfold(call, |mut call| async move { Some((call.next_delta().await?, call)) });
             let stream = ChatStream::new(stream::iter([Ok(first)]).chain(rest));
-            if streamed_to_user { Ok(stream) } else { stream.finish().await.map(ChatStream::of) }
+            if streamed_to_user { Ok(stream) } else { stream.finish().await.map(ChatStream::from_response) }
         })
     }
 }

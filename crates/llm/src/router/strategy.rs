@@ -41,7 +41,7 @@ impl RoutingStrategy {
     ];
 
     /// The strategy of a router's `routing_strategy`; `Shuffle` where it has none or an unknown one.
-    pub fn of_router(name: Option<&str>) -> Self {
+    pub fn from_router_key(name: Option<&str>) -> Self {
         name.and_then(Self::named).unwrap_or(Self::Shuffle)
     }
 
@@ -79,9 +79,9 @@ pub struct MemberLimits {
 
 impl MemberLimits {
     /// The limits of a model entry.
-    pub fn of(config: &ModelConfig) -> Self {
+    pub fn from_config(config: &ModelConfig) -> Self {
         let number = |key: &str| config.extra.get(key).and_then(Value::as_f64).filter(|number| *number > 0.0);
-        Self { weight: number("weight"), rpm: number("rpm"), tpm: number("tpm"), prices: Prices::of(config) }
+        Self { weight: number("weight"), rpm: number("rpm"), tpm: number("tpm"), prices: Prices::from_config(config) }
     }
 
     fn effective_weight(&self) -> f64 {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     fn limits(extra: Value) -> MemberLimits {
-        MemberLimits::of(&ModelConfig { extra: extra.as_object().unwrap().clone(), ..ModelConfig::default() })
+        MemberLimits::from_config(&ModelConfig { extra: extra.as_object().unwrap().clone(), ..ModelConfig::default() })
     }
 
     fn members(list: &[(Value, MemberStats)]) -> Vec<(MemberLimits, MemberStats)> {
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn strategies_are_found_by_name() {
-        assert_eq!(RoutingStrategy::of_router(None), RoutingStrategy::Shuffle);
+        assert_eq!(RoutingStrategy::from_router_key(None), RoutingStrategy::Shuffle);
         for (name, strategy) in RoutingStrategy::NAMES {
-            assert_eq!(RoutingStrategy::of_router(Some(name)), *strategy);
+            assert_eq!(RoutingStrategy::from_router_key(Some(name)), *strategy);
         }
     }
 }

@@ -387,7 +387,7 @@ impl Store for SqliteStore {
         id: &'a ConversationId,
         replies: Vec<Arc<str>>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        // Nobody waits for the result: a lost mark only repeats a reply under the same id.
+        // The result is not waited for: a lost mark only repeats a reply under the same id.
         let work = WriteOperation::Delivered { id: id.clone(), replies };
         Box::pin(async { self.enqueue(work).await.map(drop) })
     }

@@ -340,7 +340,7 @@ impl CallError {
         match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
             Some(StreamableHttpError::SessionExpired) => Self::SessionExpired,
             Some(error) if is_credentials_error(error) => Self::CredentialsRejected(error.to_string()),
-            Some(StreamableHttpError::Client(cause)) if Arrival::of_http(cause) == Arrival::Impossible => {
+            Some(StreamableHttpError::Client(cause)) if Arrival::from_http_error(cause) == Arrival::Impossible => {
                 Self::NotSent(cause.to_string())
             }
             Some(StreamableHttpError::HttpStatus(status)) if status.status == 429 => {
