@@ -302,7 +302,7 @@ impl HookCall {
     }
 }
 
-/// Waits for a hook and sends its messages meanwhile. Their events are recorded after the hook returned, because the record of the
+/// Waits for a hook, and sends its messages while it runs. Their events are recorded after the hook returned, because the record of the
 /// call sets the clock of the turn.
 pub(super) async fn await_hook<T>(
     mut work: BoxFuture<'_, Result<T, HookError>>,

@@ -73,11 +73,11 @@ pub(crate) struct AgentRequest<'a> {
     pub(crate) user_message_changed: bool,
     /// The slots after a hook changed them, `None` if none did. A slot that is missing here does not exist for this run.
     pub(crate) slots: Option<Arc<Map<String, Json>>>,
-    /// Services beside models and tools.
+    /// The services besides models and tools.
     pub(crate) host: &'a dyn AgentHost,
 }
 
-/// Services that a run needs beside models and tools.
+/// Services that a run needs besides models and tools.
 pub(crate) trait AgentHost: Send + Sync {
     /// Does work whose result depends on chance or on the clock, and records the result, so that the same turn gets the same result
     /// when it runs again. Returns the result that an earlier attempt recorded at this step; `work` is then not polled. `None`

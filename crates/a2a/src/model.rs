@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -23,7 +23,7 @@ pub struct Message {
     pub context_id: Option<String>,
     /// The task it belongs to.
     pub task_id: Option<String>,
-    /// Who speaks.
+    /// Its author.
     pub role: Role,
     /// Its content.
     pub parts: Vec<Part>,

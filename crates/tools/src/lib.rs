@@ -151,7 +151,7 @@ pub struct ElicitationRequest {
 pub enum ElicitationResponse {
     /// The completed form.
     Accept(Map<String, Json>),
-    /// Declined: the user is not asked.
+    /// The request is declined.
     Decline,
     /// These fields must be collected from the user first.
     Missing(Vec<String>),
@@ -161,11 +161,12 @@ pub enum ElicitationResponse {
 pub trait ClientRequestHandler: Send + Sync {
     /// Answers an elicitation from known values.
     fn elicit(&self, request: &ElicitationRequest) -> ElicitationResponse;
-    /// Lets the configured model answer a `sampling/createMessage` request; the result is that of the protocol.
+    /// Answers a `sampling/createMessage` request by the configured model; returns the result as the protocol defines it
+    /// (<https://modelcontextprotocol.io/specification/2025-06-18/client/sampling>).
     /// Cancellation: dropping the future cancels the model call.
     ///
     /// # Errors
-    /// A text for the server: there is no answer.
+    /// A text for the server: the model has no response.
     fn sample<'a>(&'a self, params: Json, cx: &'a CallContext) -> BoxFuture<'a, Result<Json, String>>;
 }
 

@@ -41,23 +41,23 @@ impl CodeGrant {
         self.logins.read(&self.url).await.is_ok()
     }
 
-    /// A token other than `refused`: the stored one if it is still valid, otherwise a refreshed one.
+    /// A token other than `rejected`: the stored one if it is still valid, otherwise a refreshed one.
     ///
     /// # Errors
     /// A text for operators: there is no login, it has expired, or it lacks some of the `required` scopes.
     pub(super) async fn token(
         &mut self,
-        refused: Option<&str>,
+        rejected: Option<&str>,
         required: &BTreeSet<String>,
     ) -> Result<IssuedToken, String> {
-        if let Some(token) = self.usable_token(&self.logins.read(&self.url).await?, refused) {
+        if let Some(token) = self.usable_token(&self.logins.read(&self.url).await?, rejected) {
             return Ok(token);
         }
         let cx = CallContext::new(self.clock.clone(), limits::MCP_LOGIN_LOCK);
         let lock = self.logins.lock(&cx).await?;
         // Another process may have refreshed the token in the meantime; the file then contains the new one.
         let mut record = self.logins.read(&self.url).await?;
-        if let Some(token) = self.usable_token(&record, refused) {
+        if let Some(token) = self.usable_token(&record, rejected) {
             return Ok(token);
         }
         let granted = &record.credentials.granted_scopes;
@@ -78,10 +78,10 @@ impl CodeGrant {
         Err(reason)
     }
 
-    /// The token of a login, if it is not `refused` and does not expire soon.
-    fn usable_token(&self, record: &LoginRecord, refused: Option<&str>) -> Option<IssuedToken> {
+    /// The token of a login, if it is not `rejected` and does not expire soon.
+    fn usable_token(&self, record: &LoginRecord, rejected: Option<&str>) -> Option<IssuedToken> {
         let (token, lifetime) = access_token(&record.credentials, self.clock.now().as_micros() / 1_000_000);
-        let token = token.filter(|token| refused != Some(token.as_str()) && !lifetime.is_zero())?;
+        let token = token.filter(|token| rejected != Some(token.as_str()) && !lifetime.is_zero())?;
         Some(IssuedToken { token: Secret::new(token), lifetime })
     }
 

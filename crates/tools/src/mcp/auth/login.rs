@@ -122,8 +122,8 @@ impl Login {
     /// A text for operators: consent was refused, or the response is not for this login.
     pub async fn finish(self, callback: &str) -> Result<Vec<String>, String> {
         let url = reqwest::Url::parse(callback).map_err(|error| format!("the callback is not a valid URL: {error}"))?;
-        let refused = url.query_pairs().find(|(key, _)| key == "error").map(|(_, reason)| reason.into_owned());
-        if let Some(reason) = refused {
+        let error = url.query_pairs().find(|(key, _)| key == "error").map(|(_, reason)| reason.into_owned());
+        if let Some(reason) = error {
             let reason: String = reason.chars().filter(|c| c.is_ascii_graphic()).take(60).collect();
             return Err(format!("consent was not given ({reason})"));
         }

@@ -21,7 +21,7 @@ use segue_base::{context::CallContext, limits};
 /// The pause between two attempts to lock the file.
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// The file of one server. It is read whenever it is needed: a login while an assistant runs takes effect at once.
+/// The login file of one server. It is read at each use, so that a login takes effect in an assistant that is running.
 #[derive(Clone, Debug)]
 pub(super) struct LoginStore {
     name: String,

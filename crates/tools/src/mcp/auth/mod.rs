@@ -57,7 +57,7 @@ enum TokenReason {
     /// There is none yet, or it expires soon.
     First,
     /// The server rejected the previous one.
-    Replacement { refused: Option<String>, refusal: TokenRefusal },
+    Replacement { rejected: Option<String>, refusal: TokenRefusal },
 }
 
 impl Tokens {
@@ -111,17 +111,17 @@ impl Tokens {
         }
     }
 
-    /// A token in place of `refused`, which the server rejected. Concurrent callers share one request.
+    /// A token in place of `rejected`, which the server rejected. Concurrent callers share one request.
     ///
     /// # Errors
     /// As [`Self::token`]; also when more scopes are required, which need a new login.
     pub(super) async fn replacement_for(
         &self,
-        refused: Option<&str>,
+        rejected: Option<&str>,
         refusal: &TokenRefusal,
     ) -> Result<String, TokenError> {
-        let reason = TokenReason::Replacement { refused: refused.map(str::to_owned), refusal: refusal.clone() };
-        self.0.token(refused, &reason).await.map(|token| token.expose().to_owned())
+        let reason = TokenReason::Replacement { rejected: rejected.map(str::to_owned), refusal: refusal.clone() };
+        self.0.token(rejected, &reason).await.map(|token| token.expose().to_owned())
     }
 }
 
@@ -129,19 +129,19 @@ impl TokenSource for OAuthTokenSource {
     type Request = TokenReason;
 
     fn request_token<'a>(&'a mut self, reason: &'a TokenReason) -> BoxFuture<'a, Result<IssuedToken, TokenError>> {
-        let (refused, challenge) = match reason {
+        let (rejected, challenge) = match reason {
             TokenReason::First => (None, None),
-            TokenReason::Replacement { refused, refusal: TokenRefusal::Invalid { challenge } } => {
-                (refused.as_deref(), challenge.as_deref())
+            TokenReason::Replacement { rejected, refusal: TokenRefusal::Invalid { challenge } } => {
+                (rejected.as_deref(), challenge.as_deref())
             }
-            TokenReason::Replacement { refused, refusal: TokenRefusal::InsufficientScope { scopes, challenge } } => {
+            TokenReason::Replacement { rejected, refusal: TokenRefusal::InsufficientScope { scopes, challenge } } => {
                 // A server may name any number of scopes, so they are limited to as many as a login can store.
                 for scope in scopes.split_ascii_whitespace().filter(|scope| scope.len() <= limits::MCP_SCOPE) {
                     if self.required_scopes.len() < limits::MCP_SCOPES {
                         self.required_scopes.insert(scope.to_owned());
                     }
                 }
-                (refused.as_deref(), Some(challenge.as_str()))
+                (rejected.as_deref(), Some(challenge.as_str()))
             }
         };
         Box::pin(async move {
@@ -151,7 +151,7 @@ impl TokenSource for OAuthTokenSource {
                     if matches!(reason, TokenReason::First) && !grant.is_logged_in().await {
                         return Err(TokenError::LoginRequired("no login is stored".to_owned()));
                     }
-                    grant.token(refused, &self.required_scopes).await.map_err(TokenError::ClientUnavailable)
+                    grant.token(rejected, &self.required_scopes).await.map_err(TokenError::ClientUnavailable)
                 }
             }
         })

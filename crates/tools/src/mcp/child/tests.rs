@@ -9,13 +9,13 @@ use segue_base::{clock::SystemClock, http::HttpClients, limits};
 
 fn mcp_environment(variables: &[(&str, &str)]) -> McpEnvironment {
     let path = std::env::var_os("PATH").unwrap().into_string().unwrap();
-    let given = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     McpEnvironment {
         clock: Arc::new(SystemClock),
         http: HttpClients::new(),
         program: "segue".into(),
         directory: Some("/".into()),
-        variables: given.chain([("PATH".to_owned(), path)]).collect(),
+        variables: variables.chain([("PATH".to_owned(), path)]).collect(),
         logins: None,
     }
 }

@@ -46,17 +46,17 @@ async fn serve(router: Router) -> String {
 /// A token server that issues the tokens `t1`, `t2` and so on with this `expires_in`. Returns its URL and the requests.
 async fn token_server(lifetime: Option<u64>) -> (String, Arc<Mutex<Vec<(HeaderMap, String)>>>) {
     let requests: Arc<Mutex<Vec<(HeaderMap, String)>>> = Arc::default();
-    let heard = requests.clone();
-    let give = move |headers: HeaderMap, form: String| {
-        let mut heard = heard.lock().unwrap();
-        heard.push((headers, form));
-        let mut answer = json!({"access_token": format!("t{}", heard.len()), "token_type": "Bearer"});
+    let log = requests.clone();
+    let issue_token = move |headers: HeaderMap, form: String| {
+        let mut log = log.lock().unwrap();
+        log.push((headers, form));
+        let mut response = json!({"access_token": format!("t{}", log.len()), "token_type": "Bearer"});
         if let Some(lifetime) = lifetime {
-            answer["expires_in"] = json!(lifetime);
+            response["expires_in"] = json!(lifetime);
         }
-        std::future::ready(Body(answer))
+        std::future::ready(Body(response))
     };
-    (serve(Router::new().route("/token", routing::post(give))).await, requests)
+    (serve(Router::new().route("/token", routing::post(issue_token))).await, requests)
 }
 
 fn oauth(more: Json) -> OAuthDef {
@@ -67,7 +67,7 @@ fn oauth(more: Json) -> OAuthDef {
 
 fn tokens(url: &str, oauth: &OAuthDef, clock: &Arc<Seconds>) -> Tokens {
     let http = HttpClients::new();
-    Tokens::new(("far", url), oauth, &http, clock.clone(), None).unwrap()
+    Tokens::new(("remote", url), oauth, &http, clock.clone(), None).unwrap()
 }
 
 #[tokio::test]
@@ -126,14 +126,14 @@ async fn the_number_and_length_of_required_scopes_are_limited() {
 async fn client_secret_post_is_used_if_basic_authentication_fails() {
     let tries = Arc::new(AtomicUsize::new(0));
     let count = tries.clone();
-    let give = move |headers: HeaderMap, form: String| {
+    let issue_token = move |headers: HeaderMap, form: String| {
         count.fetch_add(1, Ordering::SeqCst);
         let fine = !headers.contains_key("authorization") && form.contains("client_id=me&client_secret=s3cret");
         let status = if fine { 200 } else { 401 };
         let body = if fine { json!({"access_token": "t"}) } else { json!({"error": "invalid_client"}) };
         std::future::ready((axum::http::StatusCode::from_u16(status).unwrap(), Body(body)))
     };
-    let url = serve(Router::new().route("/token", routing::post(give))).await;
+    let url = serve(Router::new().route("/token", routing::post(issue_token))).await;
     let tokens = tokens(&url, &oauth(json!({"token_url": format!("{url}/token")})), &Arc::default());
     assert_eq!(tokens.token().await.unwrap().as_deref(), Some("t"));
     let refusal = TokenRefusal::Invalid { challenge: None };
@@ -167,7 +167,7 @@ async fn a_secret_is_not_sent_to_a_forbidden_token_endpoint_from_metadata() {
             "issuer": "ISSUER", "token_endpoint": endpoint, "authorization_endpoint": endpoint,
             "response_types_supported": ["code"]
         });
-        let answer = move |request: Request| {
+        let handler = move |request: Request| {
             let host = request.headers()["host"].to_str().unwrap().to_owned();
             let mut metadata = metadata.clone();
             metadata["issuer"] = json!(format!("http://{host}"));
@@ -175,7 +175,7 @@ async fn a_secret_is_not_sent_to_a_forbidden_token_endpoint_from_metadata() {
             let status = if found { 200 } else { 404 };
             std::future::ready((axum::http::StatusCode::from_u16(status).unwrap(), Body(metadata)))
         };
-        let url = serve(Router::new().fallback(answer)).await;
+        let url = serve(Router::new().fallback(handler)).await;
         let error = tokens(&url, &oauth(json!({})), &Arc::default()).token().await.unwrap_err().to_string();
         assert!(error.contains("is not called"), "{endpoint}: {error}");
         assert!(!error.contains("s3cret"), "{error}");

@@ -21,7 +21,7 @@ fn server_with_three_tools(on_call: impl Fn(&Json, &FakeConnection) + Send + Syn
 }
 
 async fn outcome(result: Json) -> ToolOutcome {
-    let (server, _) = server_with_three_tools(move |message, out| out.answer(message, result.clone()));
+    let (server, _) = server_with_three_tools(move |message, out| out.respond(message, result.clone()));
     let cx = ToolCallContext { effect: Some(EffectClass::Read), ..context() };
     tool(&server, "w", &cx).await.call(json!({}), &cx).await
 }
@@ -35,7 +35,7 @@ fn failure(outcome: &ToolOutcome) -> (FailureKind, &str) {
 
 #[tokio::test(start_paused = true)]
 async fn arguments_and_meta_arrive_unchanged() {
-    let (server, log) = server_with_three_tools(|message, out| out.answer(message, json!({"content": []})));
+    let (server, log) = server_with_three_tools(|message, out| out.respond(message, json!({"content": []})));
     let meta = Map::from_iter([("user".to_owned(), json!("u-1")), ("nested".to_owned(), json!({"a": [1]}))]);
     let cx = ToolCallContext { meta: Arc::new(meta), idempotency_key: "key-1".into(), ..context() };
     tool(&server, "w", &cx).await.call(json!({"n": 1, "s": "ü"}), &cx).await;
@@ -63,7 +63,7 @@ async fn a_write_with_an_unusable_result_is_done() {
     for (effect, result) in
         [(EffectClass::Write, invalid.clone()), (EffectClass::Idempotent, json!([1])), (EffectClass::Read, invalid)]
     {
-        let (server, _) = server_with_three_tools(move |message, out| out.answer(message, result.clone()));
+        let (server, _) = server_with_three_tools(move |message, out| out.respond(message, result.clone()));
         let cx = ToolCallContext { effect: Some(effect), ..context() };
         let outcome = tool(&server, "w", &cx).await.call(json!({}), &cx).await;
         match (effect, &outcome) {
@@ -77,7 +77,7 @@ async fn a_write_with_an_unusable_result_is_done() {
     }
     // A result with `isError` is an error even if its content is invalid.
     let result = json!({"isError": true, "content": 7});
-    let (server, _) = server_with_three_tools(move |message, out| out.answer(message, result.clone()));
+    let (server, _) = server_with_three_tools(move |message, out| out.respond(message, result.clone()));
     let outcome = tool(&server, "w", &context()).await.call(json!({}), &context()).await;
     assert_eq!(failure(&outcome).0, FailureKind::ToolError);
 }
@@ -163,7 +163,7 @@ async fn progress_notifications_are_forwarded_with_a_limited_rate() {
         let (message, out) = (message.clone(), out.clone());
         tokio::spawn(async move {
             tokio::time::advance(segue_base::limits::MCP_PROGRESS).await;
-            out.answer(&message, json!({"content": []}));
+            out.respond(&message, json!({"content": []}));
         });
     });
     let received: Arc<Mutex<Vec<Progress>>> = Arc::default();
@@ -185,7 +185,7 @@ async fn concurrent_calls_get_their_own_results() {
         if waiting.len() == 10 {
             for (message, out) in waiting.drain(..).rev() {
                 let n = message["params"]["arguments"]["n"].clone();
-                out.answer(&message, json!({"content": [], "structuredContent": {"n": n}}));
+                out.respond(&message, json!({"content": [], "structuredContent": {"n": n}}));
             }
         }
     });

@@ -32,7 +32,7 @@ pub(super) struct FakeConnection(mpsc::UnboundedSender<Option<Vec<u8>>>);
 
 impl FakeConnection {
     /// Responds to a request with a result.
-    pub(super) fn answer(&self, request: &Json, result: Json) {
+    pub(super) fn respond(&self, request: &Json, result: Json) {
         self.send(&json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
     }
     /// Sends a message.
@@ -171,7 +171,7 @@ fn call_script(message: &Json, script: &Arc<Script>, out: &FakeConnection) {
 /// Responds to the handshake and to pings. Scripts call it first.
 pub(super) fn answer_handshake(message: &Json, out: &FakeConnection) {
     match message["method"].as_str() {
-        Some("on_initialize") => out.answer(
+        Some("on_initialize") => out.respond(
             message,
             json!({
                 "protocolVersion": message["params"]["protocolVersion"],
@@ -179,7 +179,7 @@ pub(super) fn answer_handshake(message: &Json, out: &FakeConnection) {
                 "serverInfo": {"name": "fake", "version": "1"}
             }),
         ),
-        Some("on_ping") => out.answer(message, json!({})),
+        Some("on_ping") => out.respond(message, json!({})),
         _ => {}
     }
 }
@@ -205,7 +205,7 @@ pub(super) fn with_tools(
     move |message, out| {
         answer_handshake(message, out);
         match message["method"].as_str() {
-            Some("tools/list") => out.answer(message, json!({"tools": tools})),
+            Some("tools/list") => out.respond(message, json!({"tools": tools})),
             Some("tools/call") => on_call(message, out),
             _ => {}
         }

@@ -69,8 +69,8 @@ async fn a_timed_out_call_is_cancelled_and_its_late_response_is_ignored() {
         Some(1 | 2) => *hanging.lock().unwrap() = Some(message.clone()),
         _ => {
             let late = hanging.lock().unwrap().take().unwrap();
-            out.answer(&late, text("late"));
-            out.answer(message, text("own"));
+            out.respond(&late, text("late"));
+            out.respond(message, text("own"));
         }
     });
     assert_eq!(
@@ -96,8 +96,8 @@ async fn a_timed_out_call_is_cancelled_and_its_late_response_is_ignored() {
 async fn an_unanswered_ping_after_a_timeout_causes_a_reconnection() {
     let (server, log) = server(|message, out| match message["method"].as_str() {
         Some("on_ping") => {}
-        Some("tools/list") => out.answer(message, json!({"tools": [tool_entry("w")]})),
-        Some("tools/call") if message["params"]["arguments"]["n"] == 2 => out.answer(message, text("alive")),
+        Some("tools/list") => out.respond(message, json!({"tools": [tool_entry("w")]})),
+        Some("tools/call") if message["params"]["arguments"]["n"] == 2 => out.respond(message, text("alive")),
         _ => answer_handshake(message, out),
     });
     assert_eq!(
@@ -115,7 +115,7 @@ async fn a_lost_connection_ends_a_running_write_at_once_and_the_next_call_reconn
     let calls = Arc::new(AtomicUsize::new(0));
     let count = calls.clone();
     let (server, log) = server_with_two_tools(move |message, out| {
-        if count.fetch_add(1, Ordering::SeqCst) == 0 { out.disconnect() } else { out.answer(message, text("again")) }
+        if count.fetch_add(1, Ordering::SeqCst) == 0 { out.disconnect() } else { out.respond(message, text("again")) }
     });
     let cx = context();
     let before = cx.cx.clock.elapsed();
@@ -135,7 +135,7 @@ async fn a_read_is_resent_once_after_a_lost_connection() {
             if count.fetch_add(1, Ordering::SeqCst) < losses {
                 out.disconnect()
             } else {
-                out.answer(message, text("again"))
+                out.respond(message, text("again"))
             }
         });
         let outcome = call(&server, "r", 1, &context()).await;
@@ -150,7 +150,7 @@ async fn a_read_is_resent_once_after_a_lost_connection() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_lost_between_calls_is_noticed_before_the_next_write() {
     let (server, log) = server_with_two_tools(|message, out| {
-        out.answer(message, text("ok"));
+        out.respond(message, text("ok"));
         out.disconnect();
     });
     for n in 1..=3 {
@@ -196,7 +196,7 @@ async fn requests_of_the_server_are_rejected_without_permission() {
             };
             out.send(&json!({"jsonrpc": "2.0", "id": 900 + id, "method": method, "params": params}));
         }
-        out.answer(message, text("ok"));
+        out.respond(message, text("ok"));
     });
     assert_eq!(call(&server, "w", 1, &context()).await, done("ok"));
     let responses = || log.all(|message| message["method"].is_null() && message["id"].as_u64() >= Some(900));
@@ -224,8 +224,8 @@ async fn invalid_lines_are_ignored_up_to_a_limit_that_ends_the_session() {
                 b"a line of a log\n{\"half\": \n[]\n{\"jsonrpc\":\"2.0\",\"id\":\"unknown\",\"result\":{}}\n\xff\xfe\n",
             );
                 out.send(&json!({"jsonrpc": "2.0", "id": 12345, "result": {"content": []}}));
-                out.answer(message, text("ok"));
-                out.answer(message, text("twice"));
+                out.respond(message, text("ok"));
+                out.respond(message, text("twice"));
             }
             2 => out.raw("noise\n".repeat(limits::MCP_INVALID_LINES + 1).as_bytes()),
             _ => {
@@ -277,7 +277,7 @@ async fn the_handshake_times_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_without_time_left_is_not_sent() {
-    let (server, log) = server_with_two_tools(|message, out| out.answer(message, text("ok")));
+    let (server, log) = server_with_two_tools(|message, out| out.respond(message, text("ok")));
     let write = tool(&server, "w", &context()).await;
     let cx = ToolCallContext { cx: context().cx.with_timeout(Duration::ZERO), ..context() };
     assert_eq!(status_and_kind(&write.call(json!({}), &cx).await), ("failed", FailureKind::Timeout));
@@ -286,7 +286,7 @@ async fn a_call_without_time_left_is_not_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closed_server_is_unavailable() {
-    let (server, log) = server_with_two_tools(|message, out| out.answer(message, text("ok")));
+    let (server, log) = server_with_two_tools(|message, out| out.respond(message, text("ok")));
     let cx = context();
     let write = tool(&server, "w", &cx).await;
     server.close(&cx.cx).await;
@@ -305,19 +305,19 @@ async fn a_server_without_initialize_is_sent_server_discover() {
             let error = json!({"code": -32601, "message": "no such method"});
             out.send(&json!({"jsonrpc": "2.0", "id": message["id"], "error": error}));
         }
-        Some("server/discover") => out.answer(
+        Some("server/discover") => out.respond(
             message,
             json!({
                 "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
                 "serverInfo": {"name": "new", "version": "1"}, "ttlMs": 0, "cacheScope": "private"
             }),
         ),
-        Some("tools/list") => out.answer(
+        Some("tools/list") => out.respond(
             message,
             json!({"resultType": "complete", "tools": [tool_entry("w")], "ttlMs": 0, "cacheScope": "private"}),
         ),
         Some("tools/call") => {
-            out.answer(message, json!({"resultType": "complete", "content": [{"type": "text", "text": "new"}]}));
+            out.respond(message, json!({"resultType": "complete", "content": [{"type": "text", "text": "new"}]}));
         }
         _ => {}
     });
@@ -358,7 +358,7 @@ async fn calls_beyond_the_queue_wait_and_time_out_without_being_sent() {
 async fn a_stable_session_resets_the_reconnection_backoff() {
     let sessions_until_failure = async |lifetime: Duration| {
         let (server, _) = server_with_two_tools(|message, out| {
-            out.answer(message, text("ok"));
+            out.respond(message, text("ok"));
             if message["params"]["arguments"]["n"] == 2 {
                 out.disconnect();
             }

@@ -288,9 +288,9 @@ async fn the_outcome_of_a_write_depends_on_the_http_status() {
     assert_eq!(status_and_kind(&status(503, None).await), ("unknown", FailureKind::Unavailable));
     assert_eq!(status_and_kind(&status(429, None).await), ("failed", FailureKind::Unavailable));
     let challenge = Some(("www-authenticate", "Bearer realm=\"x\""));
-    let refused = status(401, challenge).await;
-    assert_eq!(status_and_kind(&refused), ("failed", FailureKind::Unavailable));
-    assert!(refused.for_model().contains("credentials"));
+    let unauthorized = status(401, challenge).await;
+    assert_eq!(status_and_kind(&unauthorized), ("failed", FailureKind::Unavailable));
+    assert!(unauthorized.for_model().contains("credentials"));
 }
 
 #[tokio::test]
@@ -359,11 +359,11 @@ fn delay_first_calls(
 ) -> (Vec<oneshot::Sender<()>>, impl Fn(&Json, usize) -> Response + Send + Sync + 'static) {
     let (release, wait): (Vec<_>, Vec<_>) = (0..n).map(|_| oneshot::channel()).unzip();
     let wait = Mutex::new(wait);
-    let answer = move |request: &Json, number: usize| match wait.lock().unwrap().pop().filter(|_| number < n) {
+    let on_call = move |request: &Json, number: usize| match wait.lock().unwrap().pop().filter(|_| number < n) {
         Some(release) => delayed_response(request, release),
         None => rest(request, number),
     };
-    (release, answer)
+    (release, on_call)
 }
 
 /// Yields to other tasks until the condition is true.
@@ -406,8 +406,8 @@ async fn a_failed_http_request_does_not_affect_others() {
     let failures: [Arc<dyn Fn() -> Response + Send + Sync>; 4] =
         [Arc::new(|| empty_response(500)), Arc::new(|| empty_response(503)), Arc::new(garbage), Arc::new(torn)];
     for fails in failures {
-        let (release, answer) = delay_first_calls(10, move |_, _| fails());
-        let (server, fake) = start_server(|_| {}, answer).await;
+        let (release, on_call) = delay_first_calls(10, move |_, _| fails());
+        let (server, fake) = start_server(|_| {}, on_call).await;
         let server = Arc::new(server);
         let calls = start_calls(&server, &fake, 10).await;
         assert_eq!(status_and_kind(&call(&server, "w").await), ("unknown", FailureKind::Unavailable));
@@ -434,9 +434,9 @@ async fn alternating_failures_do_not_replace_the_session() {
 
 #[tokio::test]
 async fn failed_pings_drop_the_session_and_running_requests_finish() {
-    let (release, answer) = delay_first_calls(2, |request, n| if n == 2 { empty_response(500) } else { ok(request) });
+    let (release, on_call) = delay_first_calls(2, |request, n| if n == 2 { empty_response(500) } else { ok(request) });
     let clock = segue_base::manual_clock::ManualClock::new();
-    let (server, fake) = start_server_with_clock(Arc::new(clock.clone()), |_| {}, answer).await;
+    let (server, fake) = start_server_with_clock(Arc::new(clock.clone()), |_| {}, on_call).await;
     let server = Arc::new(server);
     let calls = start_calls(&server, &fake, 2).await;
     *fake.ping_status.lock().unwrap() = Some(500);
@@ -503,13 +503,13 @@ async fn tools_with_effect(server: &McpServer, effect: EffectClass) -> ToolSet {
 async fn the_overriding_effect_class_decides_whether_a_call_is_resent() {
     let keys: Arc<Mutex<Vec<Json>>> = Arc::default();
     let received = keys.clone();
-    let answer = move |request: &Json, n: usize| {
+    let on_call = move |request: &Json, n: usize| {
         received.lock().unwrap().push(request["params"]["_meta"]["segue/idempotencyKey"].clone());
         if n == 0 { empty_response(500) } else { ok(request) }
     };
     // The entry of the server says `idempotent`, the agent `write`: the call is sent once, and its outcome is unknown.
     let idempotent = |def: &mut McpServerDef| drop(def.effects.insert("w".into(), "idempotent".into()));
-    let (server, fake) = start_server(idempotent, answer.clone()).await;
+    let (server, fake) = start_server(idempotent, on_call.clone()).await;
     let outcome =
         invoke(&tools_with_effect(&server, EffectClass::Write).await, "w", json!({}), &system_context(), None).await;
     assert_eq!(status_and_kind(&outcome), ("unknown", FailureKind::Unavailable));
@@ -517,7 +517,7 @@ async fn the_overriding_effect_class_decides_whether_a_call_is_resent() {
 
     // The reverse: the call is sent again, with the same key.
     keys.lock().unwrap().clear();
-    let (server, _) = start_server(|_| {}, answer).await;
+    let (server, _) = start_server(|_| {}, on_call).await;
     let outcome =
         invoke(&tools_with_effect(&server, EffectClass::Idempotent).await, "w", json!({}), &system_context(), None)
             .await;

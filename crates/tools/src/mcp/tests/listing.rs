@@ -15,9 +15,9 @@ async fn pages_are_read_in_order_and_the_list_is_cached() {
         answer_handshake(message, out);
         if message["method"] == "tools/list" {
             match message["params"]["cursor"].as_str() {
-                None => out.answer(message, json!({"tools": [tool_entry("b"), tool_entry("a")], "nextCursor": "2"})),
-                Some("2") => out.answer(message, json!({"tools": [tool_entry("c")], "nextCursor": "3"})),
-                Some(_) => out.answer(message, json!({"tools": [tool_entry("d")], "nextCursor": ""})),
+                None => out.respond(message, json!({"tools": [tool_entry("b"), tool_entry("a")], "nextCursor": "2"})),
+                Some("2") => out.respond(message, json!({"tools": [tool_entry("c")], "nextCursor": "3"})),
+                Some(_) => out.respond(message, json!({"tools": [tool_entry("d")], "nextCursor": ""})),
             }
         }
     });
@@ -38,7 +38,7 @@ async fn endless_lists_are_truncated() {
             if message["method"] == "tools/list" {
                 let page: usize = message["params"]["cursor"].as_str().map_or(0, |text| text.parse().unwrap());
                 let tools: Vec<_> = (0..tools).map(|n| tool_entry(&format!("t{page}_{n}"))).collect();
-                out.answer(message, json!({"tools": tools, "nextCursor": cursor(page)}));
+                out.respond(message, json!({"tools": tools, "nextCursor": cursor(page)}));
             }
         })
     };
@@ -138,11 +138,11 @@ async fn a_changed_list_is_read_at_the_next_listing() {
             Some("tools/list") => {
                 let grown = message["id"].as_i64().unwrap() > 2;
                 let tools = if grown { json!([tool_entry("new")]) } else { json!([tool_entry("old")]) };
-                out.answer(message, json!({"tools": tools}));
+                out.respond(message, json!({"tools": tools}));
             }
             Some("tools/call") => {
                 out.send(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
-                out.answer(message, json!({"content": [{"type": "text", "text": "done"}]}));
+                out.respond(message, json!({"content": [{"type": "text", "text": "done"}]}));
             }
             _ => {}
         }
@@ -163,16 +163,16 @@ async fn a_changed_list_is_read_at_the_next_listing() {
 async fn an_empty_list_is_valid_and_a_json_rpc_error_is_an_error() {
     let (empty, _) = server(with_tools(json!([]), |_, _| {}));
     assert!(empty.list(&context().cx).await.unwrap().tools.is_empty());
-    let (refusing, log) = server(|message, out| {
+    let (failing, log) = server(|message, out| {
         answer_handshake(message, out);
         if message["method"] == "tools/list" {
             out.send(&json!({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": "no"}}));
         }
     });
-    let error = refusing.list(&context().cx).await.unwrap_err();
+    let error = failing.list(&context().cx).await.unwrap_err();
     assert_eq!(error.source_name, "fake");
     assert!(error.reason.contains("does not list its tools"), "{error}");
-    refusing.list(&context().cx).await.unwrap_err();
+    failing.list(&context().cx).await.unwrap_err();
     assert_eq!(log.sessions(), 1, "a JSON-RPC error does not cause a reconnection");
 }
 
