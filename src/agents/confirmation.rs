@@ -46,7 +46,7 @@ impl AgentLoop<'_> {
                     Ok(NextAction::Finish(status)) => Some(status.into()),
                     Ok(NextAction::AwaitConfirmation) => Some(AgentStatus::AwaitingUser.into()),
                     Ok(NextAction::Continue | NextAction::RequestClosingMessage) => None,
-                    Err(error) => Some(decision::failed(decision::CODE_HOOK_FAILED, error.to_string()).into()),
+                    Err(error) => Some(decision::failed_status(decision::CODE_HOOK_FAILED, error.to_string()).into()),
                 };
             }
             Some(false) => "declined",

@@ -99,8 +99,8 @@ impl LoopState {
             ModelTurn::Failed(error, streamed) => {
                 let status = match error.kind {
                     LlmErrorKind::Cancelled => AgentStatus::Cancelled { reason: error.to_string() },
-                    LlmErrorKind::DeadlineExceeded => failed(CODE_DEADLINE, describe(&error)),
-                    _ => failed(CODE_MODEL_FAILED, describe(&error)),
+                    LlmErrorKind::DeadlineExceeded => failed_status(CODE_DEADLINE, describe(&error)),
+                    _ => failed_status(CODE_MODEL_FAILED, describe(&error)),
                 };
                 return Decision::Finish { status, streamed, kind: BotKind::Intermediate };
             }
@@ -110,9 +110,10 @@ impl LoopState {
             let (status, kind) = match self.closing {
                 // The task is already done.
                 true => (AgentStatus::Finished, BotKind::FinalResponse),
-                false => {
-                    (failed(CODE_MODEL_FAILED, "the vendor's filter stopped the answer".into()), BotKind::Intermediate)
-                }
+                false => (
+                    failed_status(CODE_MODEL_FAILED, "the vendor's filter stopped the answer".into()),
+                    BotKind::Intermediate,
+                ),
             };
             return Decision::Finish { status, streamed: streamed.into_truncated(), kind };
         }
@@ -164,7 +165,10 @@ impl LoopState {
                 Decision::Retry { wait: Some(*wait) }
             }
             None => Decision::Finish {
-                status: failed(CODE_EMPTY_ANSWER, format!("the model gave no text and no call ({:?})", answer.finish)),
+                status: failed_status(
+                    CODE_EMPTY_ANSWER,
+                    format!("the model gave no text and no call ({:?})", answer.finish),
+                ),
                 streamed,
                 kind: BotKind::Intermediate,
             },
@@ -180,13 +184,13 @@ impl LoopState {
         streamed: &StreamedText,
     ) -> NextAction {
         if let Some((tool, reason)) = summary.fatal {
-            return NextAction::Finish(failed(CODE_TOOL_FAILURES, format!("{tool}: {reason}")));
+            return NextAction::Finish(failed_status(CODE_TOOL_FAILURES, format!("{tool}: {reason}")));
         }
         if summary.awaiting_confirmation {
             return NextAction::AwaitConfirmation;
         }
         if summary.failed > 0 && profile.on_tool_error == OnToolError::Fail {
-            return NextAction::Finish(failed(
+            return NextAction::Finish(failed_status(
                 CODE_TOOL_FAILURES,
                 "a tool failed, and `on_tool_error` is `fail`".into(),
             ));
@@ -209,18 +213,18 @@ impl LoopState {
         }
         if self.failed_answers > profile.max_failed_answers {
             let reason = format!("every tool call failed in {} consecutive model responses", self.failed_answers);
-            return NextAction::Finish(failed(CODE_TOOL_FAILURES, reason));
+            return NextAction::Finish(failed_status(CODE_TOOL_FAILURES, reason));
         }
         NextAction::Continue
     }
 }
 
-/// Whether the run must end before the next model call.
-pub(super) fn stopped(cx: &CallContext) -> Option<AgentStatus> {
+/// The status with which the run must end before the next model call; `None` if it may continue.
+pub(super) fn stop_status(cx: &CallContext) -> Option<AgentStatus> {
     if cx.cancel.is_cancelled() {
         return Some(AgentStatus::Cancelled { reason: "cancelled".into() });
     }
-    cx.remaining().is_zero().then(|| failed(CODE_DEADLINE, "the time for this run is over".into()))
+    cx.remaining().is_zero().then(|| failed_status(CODE_DEADLINE, "the time for this run is over".into()))
 }
 
 /// The status of a run: a failure in a cancelled run is a consequence of the cancellation, so that the run counts as cancelled.
@@ -232,7 +236,7 @@ pub(super) fn unless_stopped(status: AgentStatus, cx: &CallContext) -> AgentStat
 }
 
 /// A failed status with its code.
-pub(super) fn failed(code: &str, reason: String) -> AgentStatus {
+pub(super) fn failed_status(code: &str, reason: String) -> AgentStatus {
     AgentStatus::Failed { code: code.into(), reason }
 }
 

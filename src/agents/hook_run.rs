@@ -164,7 +164,7 @@ pub(super) async fn finish(
 
 /// The outcome of a run whose last hook failed. A cancelled run keeps its exchanges, because it may be resumed.
 fn failed_or_stopped(outcome: AgentOutcome, error: &HookError, cx: &CallContext) -> AgentOutcome {
-    let mut outcome = failed(outcome, error, cx);
+    let mut outcome = fail_run(outcome, error, cx);
     if matches!(outcome.status, AgentStatus::Failed { .. }) {
         drop_exchanges(&mut outcome);
     }
@@ -228,8 +228,9 @@ fn slot_event(name: &Arc<str>, value: serde_json::Value) -> EventKind {
 
 /// The outcome of a run whose hook failed; its events are kept. A cancelled run becomes cancelled instead of failed, whatever its
 /// status was: the result of the hook is missing and cannot be replayed.
-pub(super) fn failed(mut outcome: AgentOutcome, error: &HookError, cx: &CallContext) -> AgentOutcome {
-    outcome.status = decision::unless_stopped(decision::failed(decision::CODE_HOOK_FAILED, error.to_string()), cx);
+pub(super) fn fail_run(mut outcome: AgentOutcome, error: &HookError, cx: &CallContext) -> AgentOutcome {
+    outcome.status =
+        decision::unless_stopped(decision::failed_status(decision::CODE_HOOK_FAILED, error.to_string()), cx);
     outcome
 }
 

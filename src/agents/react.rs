@@ -78,7 +78,7 @@ impl ReactAgent {
             Ok(hook_run) => hook_run,
             Err(error) => {
                 let outcome = AgentOutcome { events: hook_events, ..empty_outcome(request, AgentStatus::Finished) };
-                return hook_run::failed(outcome, &error, cx);
+                return hook_run::fail_run(outcome, &error, cx);
             }
         };
         let call = hook_run.call(request);
@@ -151,7 +151,7 @@ fn failed_before_start(
     reason: String,
     cx: &CallContext,
 ) -> AgentOutcome {
-    let empty = empty_outcome(request, decision::unless_stopped(decision::failed(code, reason), cx));
+    let empty = empty_outcome(request, decision::unless_stopped(decision::failed_status(code, reason), cx));
     AgentOutcome { events: recorder.into_events(), ..empty }
 }
 

@@ -93,7 +93,7 @@ impl AgentLoop<'_> {
         let mut pending: Vec<BoxFuture<'_, CallResult>> = Vec::with_capacity(ordinary.len());
         for (at, call) in &ordinary {
             // A call that cannot run does not count towards `max_calls`, and the user is not asked to confirm it.
-            let checked = match checked(call, request) {
+            let checked = match check_call(call, request) {
                 Ok(checked) => checked,
                 Err(outcome) => {
                     pending.push(Box::pin(ready(CallResult::Outcome(outcome))));
@@ -234,7 +234,7 @@ fn is_read_only(call: &ToolCall, request: &AgentRequest<'_>) -> bool {
 
 /// Finds the tool of an ordinary call and checks the arguments.
 #[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
-fn checked(call: &ToolCall, request: &AgentRequest<'_>) -> Result<CheckedCall, ToolOutcome> {
+fn check_call(call: &ToolCall, request: &AgentRequest<'_>) -> Result<CheckedCall, ToolOutcome> {
     match &call.arguments {
         ToolArguments::Json(arguments) => CheckedCall::find(&request.tools, &call.name, arguments.as_ref().clone()),
         ToolArguments::Malformed { .. } if request.tools.get(&call.name).is_none() => {

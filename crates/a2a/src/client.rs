@@ -477,8 +477,9 @@ fn decode_update(json: &Json, format: A2aWireFormat) -> Result<Update, A2aError>
 fn reachable_interfaces(mut card: AgentCard, from: &reqwest::Url) -> Result<AgentCard, String> {
     let guard = SsrfGuard::for_server(from, []);
     let named: Vec<String> = card.interfaces.iter().map(|interface| interface.url.clone()).collect();
-    card.interfaces
-        .retain(|interface| http::parse_endpoint_url(&interface.url).is_ok_and(|url| guard.admits(&url).is_ok()));
+    card.interfaces.retain(|interface| {
+        http::parse_endpoint_url(&interface.url).is_ok_and(|url| guard.check_without_dns(&url).is_ok())
+    });
     if card.interfaces.is_empty() {
         return Err(format!("names only {}, which is neither at its own host nor a public address", named.join(", ")));
     }

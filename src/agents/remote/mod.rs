@@ -138,7 +138,7 @@ pub(crate) async fn run_hooked(
             let status = AgentStatus::Finished;
             let nothing =
                 AgentOutcome { status, events: said, data: Json::Null, metadata: request.call.metadata_if_not_run() };
-            return hook_run::failed(nothing, &error, cx);
+            return hook_run::fail_run(nothing, &error, cx);
         }
     };
     let call = hook_run.call(request);

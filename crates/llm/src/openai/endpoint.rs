@@ -61,11 +61,15 @@ impl ResolvedEndpoint {
         environment: &LlmEnvironment,
         api: ApiKind,
     ) -> Result<Self, ModelConfigError> {
-        if config.provider == "azure" { azure(config, environment, api) } else { plain(config, environment, api) }
+        if config.provider == "azure" {
+            azure_endpoint(config, environment, api)
+        } else {
+            standard_endpoint(config, environment, api)
+        }
     }
 }
 
-fn plain(
+fn standard_endpoint(
     config: &ModelConfig,
     environment: &LlmEnvironment,
     api: ApiKind,
@@ -103,7 +107,7 @@ fn plain(
     Ok(ResolvedEndpoint { url: api_url(config, base, "", api)?, auth_header, key, azure_version: None })
 }
 
-fn azure(
+fn azure_endpoint(
     config: &ModelConfig,
     environment: &LlmEnvironment,
     api: ApiKind,

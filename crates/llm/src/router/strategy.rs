@@ -42,11 +42,11 @@ impl RoutingStrategy {
 
     /// The strategy of a router's `routing_strategy`; `Shuffle` where it has none or an unknown one.
     pub fn from_router_key(name: Option<&str>) -> Self {
-        name.and_then(Self::named).unwrap_or(Self::Shuffle)
+        name.and_then(Self::from_name).unwrap_or(Self::Shuffle)
     }
 
     /// The strategy with this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, strategy)| *strategy)
     }
 }
@@ -100,7 +100,7 @@ pub(super) fn order(strategy: RoutingStrategy, members: &[(MemberLimits, MemberS
     let of = |at: &usize| members.get(*at).copied().unwrap_or_default();
     match strategy {
         RoutingStrategy::InOrder => {}
-        RoutingStrategy::Shuffle => return shuffled(members, call),
+        RoutingStrategy::Shuffle => return weighted_random_order(members, call),
         RoutingStrategy::LeastBusy => order.sort_by_key(|at| of(at).1.active_calls),
         RoutingStrategy::Latency => order.sort_by_key(|at| of(at).1.latency.unwrap_or_default()),
         RoutingStrategy::Cost => {
@@ -119,7 +119,7 @@ fn price(limits: &MemberLimits) -> f64 {
 }
 
 /// Weighted random order: draws without replacement.
-fn shuffled(members: &[(MemberLimits, MemberStats)], call: u64) -> Vec<usize> {
+fn weighted_random_order(members: &[(MemberLimits, MemberStats)], call: u64) -> Vec<usize> {
     let mut left: Vec<(usize, f64)> =
         members.iter().enumerate().map(|(at, (limits, _))| (at, limits.effective_weight())).collect();
     let mut order = Vec::with_capacity(left.len());
