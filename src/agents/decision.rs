@@ -111,7 +111,7 @@ impl LoopState {
                 // The task is already done.
                 true => (AgentStatus::Finished, BotKind::FinalResponse),
                 false => (
-                    failed_status(CODE_MODEL_FAILED, "the vendor's filter stopped the answer".into()),
+                    failed_status(CODE_MODEL_FAILED, "the content filter of the provider stopped the response".into()),
                     BotKind::Intermediate,
                 ),
             };
@@ -167,7 +167,7 @@ impl LoopState {
             None => Decision::Finish {
                 status: failed_status(
                     CODE_EMPTY_ANSWER,
-                    format!("the model gave no text and no call ({:?})", answer.finish),
+                    format!("the model returned neither text nor a tool call ({:?})", answer.finish),
                 ),
                 streamed,
                 kind: BotKind::Intermediate,
@@ -224,7 +224,7 @@ pub(super) fn stop_status(cx: &CallContext) -> Option<AgentStatus> {
     if cx.cancel.is_cancelled() {
         return Some(AgentStatus::Cancelled { reason: "cancelled".into() });
     }
-    cx.remaining().is_zero().then(|| failed_status(CODE_DEADLINE, "the time for this run is over".into()))
+    cx.remaining().is_zero().then(|| failed_status(CODE_DEADLINE, "the deadline of this run has passed".into()))
 }
 
 /// The status of a run: a failure in a cancelled run is a consequence of the cancellation, so that the run counts as cancelled.

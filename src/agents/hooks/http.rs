@@ -211,7 +211,7 @@ impl HookServer {
         let body = body.to_string();
         let send_error = |error: reqwest::Error| match Arrival::from_http_error(&error) {
             Arrival::Impossible => PostError::before("the hook server cannot be reached"),
-            Arrival::Possible => PostError::after("the connection broke"),
+            Arrival::Possible => PostError::after("the connection was lost"),
         };
         let credentials = self.credentials.as_ref().map_err(|why| PostError::before(why.clone()))?;
         let mut refused: Option<Secret> = None;
@@ -237,11 +237,11 @@ impl HookServer {
             }
         };
         if response.status().as_u16() != 200 {
-            return Err(PostError::after(format!("it answers with the status {}", response.status().as_u16())));
+            return Err(PostError::after(format!("it responded with status {}", response.status().as_u16())));
         }
         read_limited(response, limits::HOOK_ANSWER).await.map_err(|error| match error {
-            BodyError::TooLong { limit } => PostError::after(format!("its answer is larger than {limit} bytes")),
-            BodyError::Broken(_) => PostError::after("the connection broke"),
+            BodyError::TooLong { limit } => PostError::after(format!("its response is larger than {limit} bytes")),
+            BodyError::Broken(_) => PostError::after("the connection was lost"),
         })
     }
 }
@@ -418,7 +418,7 @@ impl ToolHandler for HookTool {
         let (error, kind) = match cx.cx.wait(sent).await {
             Ok(Ok(bytes)) => return answer(&bytes, effect),
             Ok(Err(error)) => (error, FailureKind::Unavailable),
-            Err(WaitError::DeadlinePassed) => (PostError::after("it did not answer in time"), FailureKind::Timeout),
+            Err(WaitError::DeadlinePassed) => (PostError::after("it did not respond in time"), FailureKind::Timeout),
             Err(WaitError::Cancelled) => (PostError::after("the call was cancelled"), FailureKind::Cancelled),
         };
         ToolOutcome::without_response(effect, error.arrival, kind, error.reason)

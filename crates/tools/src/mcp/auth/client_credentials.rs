@@ -16,7 +16,7 @@ use segue_base::{
     secret::Secret,
 };
 
-/// Client id and secret, and the token endpoint once it is discover.
+/// Client id and secret, and the token endpoint once it is discovered.
 pub(super) struct DiscoveredClient {
     /// The scopes of the entry.
     configured_scopes: Vec<String>,

@@ -41,7 +41,7 @@ impl OAuthHttp {
     /// # Errors
     /// The reason why not.
     pub(super) async fn check(&self, url: &str) -> Result<Url, String> {
-        let url = Url::parse(url).map_err(|error| format!("metadata names an address that is none: {error}"))?;
+        let url = Url::parse(url).map_err(|error| format!("the metadata contains an invalid URL: {error}"))?;
         self.guard.check(&url).await.map(|()| url)
     }
 
@@ -63,7 +63,7 @@ async fn read(response: reqwest::Response) -> Result<OAuthResponse, String> {
         parsed = parsed.header(name, value);
     }
     let body = read_limited(response, limits::MCP_TOKEN).await.map_err(|error| match error {
-        BodyError::TooLong { .. } => "the parsed of the token server is too large".to_owned(),
+        BodyError::TooLong { .. } => "the response of the authorization server is too large".to_owned(),
         BodyError::Broken(error) => error.to_string(),
     })?;
     parsed.body(body).map_err(|error| error.to_string())
