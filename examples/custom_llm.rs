@@ -33,7 +33,7 @@ impl Llm for Parrot {
         &self.0
     }
     /// The stream: some text, then `Done` with the whole. What comes after an error, or without `Done`, is never acted on. Where
-    /// the answer is there at once, `ChatStream::of` makes the stream of it.
+    /// the answer is there at once, `ChatStream::from_response` makes the stream of it.
     fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let text = answer(&request);
         let words = text.split_inclusive(' ').map(|word| Ok(Delta::Text(word.into())));
@@ -45,7 +45,7 @@ impl Llm for Parrot {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let project = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/desk");
-    let model = Parrot(ModelProfile::of("self-hosted", "parrot"));
+    let model = Parrot(ModelProfile::for_model("self-hosted", "parrot"));
     let assistant = Assistant::builder(project)?.model(Arc::new(model)).build()?;
 
     assert_eq!(assistant.say("ada", "Good morning").await?.text(), "What is your name?");

@@ -177,7 +177,7 @@ impl ActionEndpoint {
     }
 
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<(u16, Vec<u8>), StepError> {
-        let send_error = |error: reqwest::Error| match Arrival::of_http(&error) {
+        let send_error = |error: reqwest::Error| match Arrival::from_http_error(&error) {
             Arrival::Impossible if error.is_builder() => {
                 StepError::new("unsupported", format!("the request cannot be made: {}", root_cause(&error)))
             }

@@ -60,7 +60,7 @@ impl<'a> AgentLoop<'a> {
             return end;
         }
         for iteration in 0..self.profile.max_iterations {
-            if let Some(status) = decision::stopped(cx) {
+            if let Some(status) = decision::stop_status(cx) {
                 return status.into();
             }
             if let Some(end) = self.model_turn(iteration, out, cx).await {
@@ -71,7 +71,7 @@ impl<'a> AgentLoop<'a> {
             "the agent did not complete its task within {} model calls; raise `max_iterations` or narrow the task",
             self.profile.max_iterations
         );
-        decision::failed(decision::CODE_ITERATION_LIMIT, reason).into()
+        decision::failed_status(decision::CODE_ITERATION_LIMIT, reason).into()
     }
 
     /// Builds the outcome.
@@ -91,13 +91,13 @@ impl<'a> AgentLoop<'a> {
         let asking = cx.step(format!("llm.{iteration}"));
         let messages = match self.transcript.messages(self.request, self.profile, &self.slots, self.prompts) {
             Ok(messages) => messages,
-            Err(reason) => return Some(decision::failed(decision::CODE_PROMPT, reason).into()),
+            Err(reason) => return Some(decision::failed_status(decision::CODE_PROMPT, reason).into()),
         };
         let (hooks, recorder) = (self.hooks.as_deref(), &mut self.recorder);
         let mut decorator = HookDecorator { request: self.request, hooks, recorder, out: &mut *out, cx: &asking };
         let messages = match decorator.messages(messages).await {
             Ok(messages) => messages,
-            Err(error) => return Some(decision::failed(decision::CODE_HOOK_FAILED, error.to_string()).into()),
+            Err(error) => return Some(decision::failed_status(decision::CODE_HOOK_FAILED, error.to_string()).into()),
         };
         let offered = if self.state.closing { ToolList::default() } else { self.offered.clone() };
         let mut chat_request = ChatRequest::new(Purpose::AGENT, messages).with_tools(offered);
@@ -154,7 +154,7 @@ impl<'a> AgentLoop<'a> {
         let origin = CallOrigin { confirmed: false, text_shown: !streamed.text.is_empty() };
         let after = match self.call_tools(&answer.tool_calls, origin, &streamed, out, cx).await {
             Ok(after) => after,
-            Err(error) => return Some(decision::failed(decision::CODE_HOOK_FAILED, error.to_string()).into()),
+            Err(error) => return Some(decision::failed_status(decision::CODE_HOOK_FAILED, error.to_string()).into()),
         };
         if streamed.ungrounded.is_none() {
             self.report_ungrounded(&streamed.text);

@@ -120,7 +120,7 @@ impl SentenceBuffer {
 
 impl StreamedText {
     /// A message that is sent as a whole.
-    pub(super) fn whole(cx: &CallContext, text: Arc<str>) -> Self {
+    pub(super) fn complete(cx: &CallContext, text: Arc<str>) -> Self {
         Self { id: cx.key.as_str().into(), text, started: false, ungrounded: None, truncated: false }
     }
     /// Appends a sentence.

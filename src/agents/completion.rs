@@ -105,7 +105,7 @@ impl<'a> RunRecorder<'a> {
         last: Option<(&StreamedText, BotKind)>,
         cx: &CallContext,
     ) -> AgentOutcome {
-        let effect = |tool: &str| self.request.tools.get(tool).map(|entry| entry.spec.effect);
+        let effect = |tool: &str| self.request.tools.get(tool).map(|entry| entry.info.effect);
         let exchanges = transcript.exchanges(|tool| effect(tool).is_some_and(|effect| effect != EffectClass::Read));
         // A cancelled run may be resumed.
         let resumes = matches!(status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. });

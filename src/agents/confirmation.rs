@@ -39,14 +39,14 @@ impl AgentLoop<'_> {
                     ..ChatResponse::default()
                 };
                 self.transcript.push(answer.to_message());
-                let no_text = StreamedText::whole(&cx, "".into());
+                let no_text = StreamedText::complete(&cx, "".into());
                 let origin = CallOrigin { confirmed: true, text_shown: false };
                 // Boxed, like the other rare paths: otherwise its future would enlarge that of every turn.
                 return match Box::pin(self.call_tools(&answer.tool_calls, origin, &no_text, out, &cx)).await {
                     Ok(NextAction::Finish(status)) => Some(status.into()),
                     Ok(NextAction::AwaitConfirmation) => Some(AgentStatus::AwaitingUser.into()),
                     Ok(NextAction::Continue | NextAction::RequestClosingMessage) => None,
-                    Err(error) => Some(decision::failed(decision::CODE_HOOK_FAILED, error.to_string()).into()),
+                    Err(error) => Some(decision::failed_status(decision::CODE_HOOK_FAILED, error.to_string()).into()),
                 };
             }
             Some(false) => "declined",

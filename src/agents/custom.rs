@@ -23,7 +23,7 @@ use crate::{
     context::{CallContext, WaitError},
     conversation::{ReplyEvent, ReplySink},
     llm::{ChatRequest, ChatResponse, ToolArguments, ToolCall},
-    tools::{ToolOutcome, invoke::CheckedCall, registry::ToolSet, with_causes},
+    tools::{ToolOutcome, invoke::CheckedCall, tool_set::ToolSet, with_causes},
 };
 
 /// An agent written in Rust. A flow calls it by its name, like any other agent.
@@ -265,8 +265,8 @@ pub(crate) async fn run(
     let mut run = AgentRun { request, recorder, slots: Map::new(), out, cx, steps: 0, step_lock: step_lock.clone() };
     let status = match until_stopped(agent.run(&mut run), &step_lock, cx).await {
         Ok(Ok(AgentEnd(status))) => status,
-        Ok(Err(error)) => decision::failed(&error.code, error.reason),
-        Err(stopped) => decision::failed(decision::CODE_DEADLINE, stopped.to_string()),
+        Ok(Err(error)) => decision::failed_status(&error.code, error.reason),
+        Err(stopped) => decision::failed_status(decision::CODE_DEADLINE, stopped.to_string()),
     };
     let status = decision::unless_stopped(status, cx);
     let metadata = std::mem::take(&mut run.recorder.metadata);

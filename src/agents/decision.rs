@@ -101,9 +101,9 @@ impl LoopState {
             ModelTurn::Failed(error, streamed) => {
                 let status = match error.kind {
                     LlmErrorKind::Cancelled => AgentStatus::Cancelled { reason: error.to_string() },
-                    LlmErrorKind::DeadlineExceeded => failed(CODE_DEADLINE, describe(&error)),
-                    LlmErrorKind::CallLimit => failed(CODE_CALL_LIMIT, describe(&error)),
-                    _ => failed(CODE_MODEL_FAILED, describe(&error)),
+                    LlmErrorKind::DeadlineExceeded => failed_status(CODE_DEADLINE, describe(&error)),
+                    LlmErrorKind::CallLimit => failed_status(CODE_CALL_LIMIT, describe(&error)),
+                    _ => failed_status(CODE_MODEL_FAILED, describe(&error)),
                 };
                 return Decision::Finish { status, streamed, kind: BotKind::Intermediate };
             }
@@ -113,9 +113,10 @@ impl LoopState {
             let (status, kind) = match self.closing {
                 // The task is already done.
                 true => (AgentStatus::Finished, BotKind::FinalResponse),
-                false => {
-                    (failed(CODE_MODEL_FAILED, "the vendor's filter stopped the answer".into()), BotKind::Intermediate)
-                }
+                false => (
+                    failed_status(CODE_MODEL_FAILED, "the content filter of the provider stopped the response".into()),
+                    BotKind::Intermediate,
+                ),
             };
             return Decision::Finish { status, streamed: streamed.into_truncated(), kind };
         }
@@ -167,7 +168,10 @@ impl LoopState {
                 Decision::Retry { wait: Some(*wait) }
             }
             None => Decision::Finish {
-                status: failed(CODE_EMPTY_ANSWER, format!("the model gave no text and no call ({:?})", answer.finish)),
+                status: failed_status(
+                    CODE_EMPTY_ANSWER,
+                    format!("the model returned neither text nor a tool call ({:?})", answer.finish),
+                ),
                 streamed,
                 kind: BotKind::Intermediate,
             },
@@ -183,13 +187,13 @@ impl LoopState {
         streamed: &StreamedText,
     ) -> NextAction {
         if let Some((tool, reason)) = summary.fatal {
-            return NextAction::Finish(failed(CODE_TOOL_FAILURES, format!("{tool}: {reason}")));
+            return NextAction::Finish(failed_status(CODE_TOOL_FAILURES, format!("{tool}: {reason}")));
         }
         if summary.awaiting_confirmation {
             return NextAction::AwaitConfirmation;
         }
         if summary.failed > 0 && profile.on_tool_error == OnToolError::Fail {
-            return NextAction::Finish(failed(
+            return NextAction::Finish(failed_status(
                 CODE_TOOL_FAILURES,
                 "a tool failed, and `on_tool_error` is `fail`".into(),
             ));
@@ -212,18 +216,18 @@ impl LoopState {
         }
         if self.failed_answers > profile.max_failed_answers {
             let reason = format!("every tool call failed in {} consecutive model responses", self.failed_answers);
-            return NextAction::Finish(failed(CODE_TOOL_FAILURES, reason));
+            return NextAction::Finish(failed_status(CODE_TOOL_FAILURES, reason));
         }
         NextAction::Continue
     }
 }
 
-/// Whether the run must end before the next model call.
-pub(super) fn stopped(cx: &CallContext) -> Option<AgentStatus> {
+/// The status with which the run must end before the next model call; `None` if it may continue.
+pub(super) fn stop_status(cx: &CallContext) -> Option<AgentStatus> {
     if cx.cancel.is_cancelled() {
         return Some(AgentStatus::Cancelled { reason: "cancelled".into() });
     }
-    cx.remaining().is_zero().then(|| failed(CODE_DEADLINE, "the time for this run is over".into()))
+    cx.remaining().is_zero().then(|| failed_status(CODE_DEADLINE, "the deadline of this run has passed".into()))
 }
 
 /// The status of a run: a failure in a cancelled run is a consequence of the cancellation, so that the run counts as cancelled.
@@ -235,7 +239,7 @@ pub(super) fn unless_stopped(status: AgentStatus, cx: &CallContext) -> AgentStat
 }
 
 /// A failed status with its code.
-pub(super) fn failed(code: &str, reason: String) -> AgentStatus {
+pub(super) fn failed_status(code: &str, reason: String) -> AgentStatus {
     AgentStatus::Failed { code: code.into(), reason }
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Fillers<'a> {
 
 impl<'a> Fillers<'a> {
     /// With the delay that `filler_after` sets for the channel of the user's message.
-    pub(super) fn of(request: &'a AgentRequest<'a>) -> Self {
+    pub(super) fn new(request: &'a AgentRequest<'a>) -> Self {
         let message = request.conversation.latest_message.as_ref();
         let channel = message.map_or("", |message| &*message.input_channel);
         let pace = request.definition.rules.filler_after.as_ref();
@@ -111,7 +111,7 @@ impl<'a> Fillers<'a> {
             return Some(progress);
         }
         let texts =
-            (first..first + 8).filter_map(|lot| self.request.host.render_response(FILLER_RESPONSE, &Map::new(), lot));
+            (first..first + 8).filter_map(|seed| self.request.host.render_response(FILLER_RESPONSE, &Map::new(), seed));
         let mut texts = texts.peekable();
         let any = texts.peek().cloned();
         texts.find(|text| Some(text) != self.last.as_ref() && !self.is_latest_filler(text)).or(any)
@@ -134,7 +134,7 @@ impl<'a> Fillers<'a> {
     }
 
     async fn say(&mut self, text: &Arc<str>, at: usize, out: &mut dyn ReplySink, cx: &CallContext) {
-        StreamedText::whole(&cx.step(at), text.clone()).send_end(BotKind::Filler, out, cx).await;
+        StreamedText::complete(&cx.step(at), text.clone()).send_end(BotKind::Filler, out, cx).await;
         self.last = Some(text.clone());
     }
 }
@@ -142,6 +142,6 @@ impl<'a> Fillers<'a> {
 /// Adds the fillers to the events. This happens after they are recorded, because the record sets the clock of the turn.
 fn record_fillers(record: &FillerRecord, recorder: &mut RunRecorder<'_>, cx: &CallContext) {
     for (at, text) in record.sent.iter().enumerate() {
-        recorder.record_text(&StreamedText::whole(&cx.step(at), text.clone()), BotKind::Filler, false, cx);
+        recorder.record_text(&StreamedText::complete(&cx.step(at), text.clone()), BotKind::Filler, false, cx);
     }
 }

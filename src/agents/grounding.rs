@@ -1,6 +1,6 @@
 //! The grounding check: an agent may claim that something was done only if a tool call that succeeded did it.
 //!
-//! A sentence is a claim if it says in the first person, or of something that belongs to the user, that it has been done. Questions,
+//! A sentence is a claim if it states in the first person, or about something that belongs to the user, that it has been done. Questions,
 //! conditions and plans are not claims. The built-in patterns are English; for other languages, and for claims that need a certain
 //! tool, the configuration lists `claims`.
 
@@ -35,7 +35,7 @@ pub(super) struct GroundingCheck<'a> {
 
 impl<'a> GroundingCheck<'a> {
     /// The check of an agent, unless `grounded` is off.
-    pub(super) fn of(rules: &'a AgentRules) -> Option<Self> {
+    pub(super) fn from_rules(rules: &'a AgentRules) -> Option<Self> {
         (rules.grounded != GroundedRule::Off).then_some(Self { rules })
     }
     /// Whether a sentence that is not supported must be withheld.
@@ -153,16 +153,16 @@ const CLAIM_PATTERNS: [&str; 5] = [
     r"^\W*(?:it(?:['’]s| is)|all) {adverb}(?:{beside}{done})\b",
     r"^\W*(?:done|all done|booked|confirmed|cancelled|canceled)\b",
 ];
-/// Words that make a sentence no claim: plans, negations and conditions.
+/// Words by which a sentence is not a claim: plans, negations and conditions.
 const EXCLUDED_PATTERN: &str = r"\?\s*$|\b(?:if|once|when|whether|after|before|until|unless|not|never|cannot|could|would|will|shall|should|may|might|can|no longer|nothing|please)\b|n['’]t\b";
 
-/// Whether a sentence says of something that it has been done.
+/// Whether a sentence claims that something has been done.
 pub(super) fn is_claim(sentence: &str) -> bool {
     static PATTERNS: OnceLock<ClaimPatterns> = OnceLock::new();
     matches_claim(PATTERNS.get_or_init(|| compile_patterns(EFFECT_VERBS, "done|")), sentence)
 }
 
-/// Whether a sentence says that something has been done that is more than recording a value.
+/// Whether a sentence claims more than that a value has been recorded.
 fn claims_effect(sentence: &str) -> bool {
     static PATTERNS: OnceLock<ClaimPatterns> = OnceLock::new();
     let more = || EFFECT_VERBS.split('|').filter(|word| !RECORDING_VERBS.contains(word)).collect::<Vec<_>>().join("|");

@@ -40,7 +40,7 @@ impl HookDecorator<'_, '_> {
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
     ) -> Result<ToolList, HookError> {
-        let own = self.request.tools.specs().map(|spec| ToolSpec {
+        let own = self.request.tools.infos().map(|spec| ToolSpec {
             name: spec.name.clone(),
             description: spec.description.clone(),
             parameters: spec.parameters.clone(),

@@ -111,7 +111,7 @@ impl<'a> HookRun<'a> {
                     recorder.record(slot_event(&name, value), cx);
                 }
                 HookEvent::Bot { text } => {
-                    let streamed = StreamedText::whole(&cx.step(format!("bot.{at}")), text);
+                    let streamed = StreamedText::complete(&cx.step(format!("bot.{at}")), text);
                     streamed.send_end(BotKind::Intermediate, out, cx).await;
                     recorder.record_text(&streamed, BotKind::Intermediate, false, cx);
                 }
@@ -164,7 +164,7 @@ pub(super) async fn finish(
 
 /// The outcome of a run whose last hook failed. A cancelled run keeps its exchanges, because it may be resumed.
 fn failed_or_stopped(outcome: AgentOutcome, error: &HookError, cx: &CallContext) -> AgentOutcome {
-    let mut outcome = failed(outcome, error, cx);
+    let mut outcome = fail_run(outcome, error, cx);
     if matches!(outcome.status, AgentStatus::Failed { .. }) {
         drop_exchanges(&mut outcome);
     }
@@ -196,7 +196,7 @@ async fn apply(
                 );
             }
             HookEvent::Bot { text } => {
-                let streamed = StreamedText::whole(&cx.step(format!("bot.{at}")), text);
+                let streamed = StreamedText::complete(&cx.step(format!("bot.{at}")), text);
                 streamed.send_end(BotKind::Intermediate, out, cx).await;
                 recorder.record_text(&streamed, BotKind::Intermediate, false, cx);
             }
@@ -228,15 +228,16 @@ fn slot_event(name: &Arc<str>, value: serde_json::Value) -> EventKind {
 
 /// The outcome of a run whose hook failed; its events are kept. A cancelled run becomes cancelled instead of failed, whatever its
 /// status was: the result of the hook is missing and cannot be replayed.
-pub(super) fn failed(mut outcome: AgentOutcome, error: &HookError, cx: &CallContext) -> AgentOutcome {
-    outcome.status = decision::unless_stopped(decision::failed(decision::CODE_HOOK_FAILED, error.to_string()), cx);
+pub(super) fn fail_run(mut outcome: AgentOutcome, error: &HookError, cx: &CallContext) -> AgentOutcome {
+    outcome.status =
+        decision::unless_stopped(decision::failed_status(decision::CODE_HOOK_FAILED, error.to_string()), cx);
     outcome
 }
 
 /// The input of an agent before any hook.
 fn input(request: &AgentRequest<'_>) -> AgentInput {
     let call = request.call;
-    let always = Profile::of(request).exit_slots;
+    let always = Profile::new(request).exit_slots;
     let slots = RunSlots::new(request.project, request.conversation).snapshot(&always).to_map();
     let mut metadata = (*request.metadata).clone();
     let others = call.metadata.iter().filter(|(key, _)| !ToolPolicy::is_own_key(key));
@@ -302,7 +303,7 @@ impl HookCall {
     }
 }
 
-/// Waits for a hook and sends its messages meanwhile. Their events are recorded after the hook returned, because the record of the
+/// Waits for a hook, and sends its messages while it runs. Their events are recorded after the hook returned, because the record of the
 /// call sets the clock of the turn.
 pub(super) async fn await_hook<T>(
     mut work: BoxFuture<'_, Result<T, HookError>>,
@@ -330,7 +331,7 @@ pub(super) async fn await_hook<T>(
 }
 
 async fn send_filler(text: Arc<str>, sent: &mut Vec<StreamedText>, out: &mut dyn ReplySink, cx: &CallContext) {
-    let streamed = StreamedText::whole(&cx.step(format!("say.{}", sent.len())), text.trim().into());
+    let streamed = StreamedText::complete(&cx.step(format!("say.{}", sent.len())), text.trim().into());
     streamed.send_end(BotKind::Filler, out, cx).await;
     sent.push(streamed);
 }

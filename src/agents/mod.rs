@@ -46,7 +46,7 @@ pub use self::{
     hooks::AgentHooks,
 };
 pub(crate) use self::{custom::run as run_custom, react::ReactAgent};
-use crate::{context::CallContext, llm::Llm, tools::registry::ToolSet};
+use crate::{context::CallContext, llm::Llm, tools::tool_set::ToolSet};
 
 /// The input of one invocation of an agent.
 #[derive(Clone)]
@@ -73,19 +73,19 @@ pub(crate) struct AgentRequest<'a> {
     pub(crate) user_message_changed: bool,
     /// The slots after a hook changed them, `None` if none did. A slot that is missing here does not exist for this run.
     pub(crate) slots: Option<Arc<Map<String, Json>>>,
-    /// Services beside models and tools.
+    /// The services besides models and tools.
     pub(crate) host: &'a dyn AgentHost,
 }
 
-/// Services that a run needs beside models and tools.
+/// Services that a run needs besides models and tools.
 pub(crate) trait AgentHost: Send + Sync {
     /// Does work whose result depends on chance or on the clock, and records the result, so that the same turn gets the same result
     /// when it runs again. Returns the result that an earlier attempt recorded at this step; `work` is then not polled. `None`
     /// means that the work was done now, or that it cannot be recorded.
     fn once<'a>(&'a self, cx: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>>;
-    /// The text of a response of the project for this conversation, with these values for its placeholders; `lot` chooses one of
-    /// its variations.
-    fn render_response(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>>;
+    /// The text of a response of the project for this conversation, with these values for its placeholders. `seed` chooses one
+    /// of its variations.
+    fn render_response(&self, response: &str, values: &Map<String, Json>, seed: u64) -> Option<Arc<str>>;
     /// Reports to operators a problem that did not stop the run: a code that `segue explain` knows, and the message.
     fn report_warning(&self, code: &'static str, message: String);
 }

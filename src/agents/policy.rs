@@ -139,7 +139,7 @@ pub(super) fn origins<'m>(
 ) -> BTreeMap<String, String> {
     let messages: Vec<_> = messages.map(|message| (message, message.text().to_lowercase())).collect();
     let mut origins = BTreeMap::new();
-    leaves(arguments, String::new(), &mut |path, text| {
+    for_each_leaf(arguments, String::new(), &mut |path, text| {
         if origins.len() < limits::AGENT_ORIGINS {
             origins.insert(path, origin(&text, &messages).to_owned());
         }
@@ -166,12 +166,12 @@ fn origin(text: &str, messages: &[(&crate::llm::ChatMessage, String)]) -> &'stat
     found
 }
 
-fn leaves(value: &Json, path: String, take: &mut dyn FnMut(String, String)) {
+fn for_each_leaf(value: &Json, path: String, take: &mut dyn FnMut(String, String)) {
     let below = |part: &str| if path.is_empty() { part.to_owned() } else { format!("{path}.{part}") };
     match value {
-        Json::Object(map) => map.iter().for_each(|(name, value)| leaves(value, below(name), take)),
+        Json::Object(map) => map.iter().for_each(|(name, value)| for_each_leaf(value, below(name), take)),
         Json::Array(items) => {
-            items.iter().enumerate().for_each(|(at, item)| leaves(item, below(&at.to_string()), take))
+            items.iter().enumerate().for_each(|(at, item)| for_each_leaf(item, below(&at.to_string()), take))
         }
         Json::String(text) => take(path, text.clone()),
         Json::Number(number) => take(path, number.to_string()),

@@ -38,7 +38,7 @@ impl Profile {
         self.exit_slots.iter().map(|name| name.to_string()).collect()
     }
     /// The profile from the calling step and the agent's configuration.
-    pub(super) fn of(request: &AgentRequest<'_>) -> Self {
+    pub(super) fn new(request: &AgentRequest<'_>) -> Self {
         let exit_if = exit_conditions(request.project, request.call);
         let definition: &AgentDef = request.definition;
         Self {

@@ -51,16 +51,16 @@ impl ProgressReporter {
     }
 
     /// The next message, if there is progress that was not sent yet.
-    pub(super) fn next(&mut self, request: &AgentRequest<'_>, lot: u64) -> Option<Arc<str>> {
+    pub(super) fn next(&mut self, request: &AgentRequest<'_>, seed: u64) -> Option<Arc<str>> {
         let (source, update) = self.feed.take()?;
         let message = allows_messages(request, &source).then(|| presentable_message(&update)).flatten();
         if let Some(message) = message {
             let values = [("server", Json::from(&*source)), ("message", Json::from(message))];
-            return render(request, PROGRESS_MESSAGE_RESPONSE, values, lot);
+            return render(request, PROGRESS_MESSAGE_RESPONSE, values, seed);
         }
         let percent = percent(&update).filter(|percent| self.percent.is_none_or(|before| *percent > before))?;
         self.percent = Some(percent);
-        render(request, PROGRESS_RESPONSE, [("percent", Json::from(percent))], lot)
+        render(request, PROGRESS_RESPONSE, [("percent", Json::from(percent))], seed)
     }
 }
 
@@ -68,10 +68,10 @@ fn render<const N: usize>(
     request: &AgentRequest<'_>,
     response: &str,
     values: [(&str, Json); N],
-    lot: u64,
+    seed: u64,
 ) -> Option<Arc<str>> {
     let values: Map<String, Json> = values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    request.host.render_response(response, &values, lot)
+    request.host.render_response(response, &values, seed)
 }
 
 fn allows_messages(request: &AgentRequest<'_>, source: &str) -> bool {
@@ -79,15 +79,15 @@ fn allows_messages(request: &AgentRequest<'_>, source: &str) -> bool {
 }
 
 /// The progress in percent, from 1 to 99; `None` if the numbers are not usable.
-fn percent(feed: &Progress) -> Option<u8> {
-    let total = feed.total.filter(|total| total.is_finite() && *total > 0.0)?;
-    let share = feed.done / total * 100.0;
+fn percent(update: &Progress) -> Option<u8> {
+    let total = update.total.filter(|total| total.is_finite() && *total > 0.0)?;
+    let share = update.current / total * 100.0;
     (1.0..100.0).contains(&share).then_some(share as u8)
 }
 
-fn presentable_message(feed: &Progress) -> Option<String> {
-    let links = |line: &str| ["://", "www.", "](", "<"].iter().any(|mark| line.contains(mark));
-    feed.line().filter(|line| !links(line) && !grounding::is_claim(line))
+fn presentable_message(update: &Progress) -> Option<String> {
+    let has_link = |line: &str| ["://", "www.", "](", "<"].iter().any(|mark| line.contains(mark));
+    update.message_line().filter(|line| !has_link(line) && !grounding::is_claim(line))
 }
 
 #[cfg(test)]
@@ -97,10 +97,10 @@ mod tests {
 
     #[test]
     fn only_usable_numbers_give_a_percentage() {
-        let of = |done, total| percent(&Progress { done, total, message: None });
-        assert_eq!(of(2.0, Some(5.0)), Some(40));
-        assert_eq!(of(999.0, Some(1000.0)), Some(99));
-        for (done, total) in [
+        let percent_of = |current, total| percent(&Progress { current, total, message: None });
+        assert_eq!(percent_of(2.0, Some(5.0)), Some(40));
+        assert_eq!(percent_of(999.0, Some(1000.0)), Some(99));
+        for (current, total) in [
             (2.0, None),
             (0.0, Some(5.0)),
             (5.0, Some(5.0)),
@@ -112,14 +112,14 @@ mod tests {
             (1.0, Some(-3.0)),
             (f64::INFINITY, Some(f64::INFINITY)),
         ] {
-            assert_eq!(of(done, total), None, "{done} of {total:?}");
+            assert_eq!(percent_of(current, total), None, "{current} of {total:?}");
         }
     }
 
     #[test]
     fn messages_of_servers_are_one_short_line_without_links_and_claims() {
         let presentable_message =
-            |words: &str| presentable_message(&Progress { done: 1.0, total: None, message: Some(words.to_owned()) });
+            |words: &str| presentable_message(&Progress { current: 1.0, total: None, message: Some(words.to_owned()) });
         assert_eq!(presentable_message(" reading\n page\u{200b} 3 ").as_deref(), Some("reading  page 3"));
         assert_eq!(
             presentable_message(&"x".repeat(900)).unwrap_or_default().chars().count(),

@@ -78,7 +78,7 @@ impl ReactAgent {
             Ok(hook_run) => hook_run,
             Err(error) => {
                 let outcome = AgentOutcome { events: hook_events, ..empty_outcome(request, AgentStatus::Finished) };
-                return hook_run::failed(outcome, &error, cx);
+                return hook_run::fail_run(outcome, &error, cx);
             }
         };
         let call = hook_run.call(request);
@@ -96,7 +96,7 @@ impl ReactAgent {
         out: &mut dyn ReplySink,
         cx: &CallContext,
     ) -> AgentOutcome {
-        let (prompts, profile) = (&*self.prompts, Profile::of(request));
+        let (prompts, profile) = (&*self.prompts, Profile::new(request));
         let slots = RunSlots::new(request.project, request.conversation).with_view(request.slots.clone());
         let mut recorder = RunRecorder::with_events(request, hook_events);
         let mut asking =
@@ -134,8 +134,8 @@ impl ReactAgent {
             transcript,
             recorder,
             policy: ToolPolicy::new(request),
-            fillers: Fillers::of(request),
-            grounding: GroundingCheck::of(&request.definition.rules),
+            fillers: Fillers::new(request),
+            grounding: GroundingCheck::from_rules(&request.definition.rules),
             state: LoopState::default(),
         };
         let end = run.work(out, cx).await;
@@ -151,7 +151,7 @@ fn failed_before_start(
     reason: String,
     cx: &CallContext,
 ) -> AgentOutcome {
-    let empty = empty_outcome(request, decision::unless_stopped(decision::failed(code, reason), cx));
+    let empty = empty_outcome(request, decision::unless_stopped(decision::failed_status(code, reason), cx));
     AgentOutcome { events: recorder.into_events(), ..empty }
 }
 

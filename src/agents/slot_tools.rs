@@ -160,6 +160,6 @@ fn refusal_text(slots: &RunSlots<'_>, project: &Arc<Project>, utter: &str) -> St
             let view = context! { slots => slots.snapshot(&[]).into_value() };
             project.templates.render(template, view).unwrap_or_else(|_| utter.to_owned())
         }
-        None => format!("the value is refused ({utter})"),
+        None => format!("the value is rejected ({utter})"),
     }
 }

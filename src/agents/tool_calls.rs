@@ -93,14 +93,14 @@ impl AgentLoop<'_> {
         let mut pending: Vec<BoxFuture<'_, CallResult>> = Vec::with_capacity(ordinary.len());
         for (at, call) in &ordinary {
             // A call that cannot run does not count towards `max_calls`, and the user is not asked to confirm it.
-            let checked = match checked(call, request) {
+            let checked = match check_call(call, request) {
                 Ok(checked) => checked,
                 Err(outcome) => {
                     pending.push(Box::pin(ready(CallResult::Outcome(outcome))));
                     continue;
                 }
             };
-            pending.push(match self.policy.decide(call, checked.class(), origin.confirmed, &self.slots, prompts) {
+            pending.push(match self.policy.decide(call, checked.effect(), origin.confirmed, &self.slots, prompts) {
                 PolicyDecision::Allow => {
                     let context = tool_context(*at, call, request, progress.clone(), cx);
                     Box::pin(async move { CallResult::Outcome(checked.send(&context, profile.tool_timeout).await) })
@@ -176,7 +176,7 @@ impl AgentLoop<'_> {
                 (outcome, text)
             }
         };
-        let effect = request.tools.get(&call.name).map(|entry| entry.spec.effect);
+        let effect = request.tools.get(&call.name).map(|entry| entry.info.effect);
         let (status, result) =
             count_outcome(call, &mut outcome, &text, request.hooks.is_some(), &mut self.recorder, summary);
         if let (ToolOutcome::Done(_), Some(effect)) = (&outcome, effect) {
@@ -229,12 +229,12 @@ fn slot_of(call: &ToolCall) -> Option<&str> {
 }
 
 fn is_read_only(call: &ToolCall, request: &AgentRequest<'_>) -> bool {
-    request.tools.get(&call.name).is_none_or(|entry| entry.spec.effect == EffectClass::Read)
+    request.tools.get(&call.name).is_none_or(|entry| entry.info.effect == EffectClass::Read)
 }
 
 /// Finds the tool of an ordinary call and checks the arguments.
 #[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
-fn checked(call: &ToolCall, request: &AgentRequest<'_>) -> Result<CheckedCall, ToolOutcome> {
+fn check_call(call: &ToolCall, request: &AgentRequest<'_>) -> Result<CheckedCall, ToolOutcome> {
     match &call.arguments {
         ToolArguments::Json(arguments) => CheckedCall::find(&request.tools, &call.name, arguments.as_ref().clone()),
         ToolArguments::Malformed { .. } if request.tools.get(&call.name).is_none() => {
@@ -253,7 +253,7 @@ pub(super) fn tool_context(
     cx: &CallContext,
 ) -> ToolCallContext {
     let cx = cx.step(format!("tool.{at}"));
-    let source = request.tools.get(&call.name).map(|entry| entry.spec.source.clone()).unwrap_or_default();
+    let source = request.tools.get(&call.name).map(|entry| entry.info.source.clone()).unwrap_or_default();
     let meta = request.mcp_meta.get(&*source).and_then(Json::as_object).cloned().unwrap_or_default();
     ToolCallContext {
         idempotency_key: invoke::idempotency_key(request.conversation.id.as_str(), request.conversation.turns, &cx),
@@ -266,7 +266,7 @@ pub(super) fn tool_context(
         },
         meta: Arc::new(meta),
         progress: progress.map(|progress| progress.listen(source)),
-        inquired: None,
+        client_requests: None,
         effect: None,
     }
 }

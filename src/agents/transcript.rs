@@ -104,10 +104,10 @@ impl RunTranscript {
     pub(super) fn exchanges(&self, changes: impl Fn(&str) -> bool) -> Vec<Json> {
         let groups = self.groups();
         let mut most = limits::TOOL_RESULT;
-        let (mut kept, mut size) = cut_to(&groups, most);
+        let (mut kept, mut size) = truncate_texts(&groups, most);
         while size > limits::AGENT_EXCHANGES && most > limits::AGENT_EXCHANGE_MIN {
             most = (most / 2).max(limits::AGENT_EXCHANGE_MIN);
-            (kept, size) = cut_to(&groups, most);
+            (kept, size) = truncate_texts(&groups, most);
         }
         let newest = groups.len().saturating_sub(1);
         for (at, (group, kept)) in groups.iter().zip(&mut kept).enumerate() {
@@ -138,7 +138,7 @@ impl RunTranscript {
 }
 
 /// Exchanges with texts of at most `most` bytes, and their total length in bytes.
-fn cut_to(groups: &[&[Arc<ChatMessage>]], most: usize) -> (Vec<Vec<Json>>, usize) {
+fn truncate_texts(groups: &[&[Arc<ChatMessage>]], most: usize) -> (Vec<Vec<Json>>, usize) {
     let text = |text: &Arc<str>| match text.len() > most {
         true => truncate(text, TextLimit::Bytes(most), ELLIPSIS).into(),
         false => text.clone(),

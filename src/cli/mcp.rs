@@ -82,7 +82,7 @@ async fn login(args: Server) -> CommandResult {
     let login = Box::pin(Login::begin(def, &redirect_uri, &environment));
     let login = cx.with_timeout(limits::MCP_INITIALISE * 3).wait(login).await?.map_err(failed)?;
     output::status("open this address in a browser on this machine and grant access:");
-    output::println(login.address())?;
+    output::println(login.authorization_url())?;
     let (callback_sender, mut callbacks) = mpsc::channel(1);
     let stop = CancellationToken::new();
     let server =
@@ -104,7 +104,7 @@ async fn login(args: Server) -> CommandResult {
 async fn logout(args: Server) -> CommandResult {
     let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     let Some(def) = find_server(&opened.project, &args.server) else { return Ok(EXIT_USAGE) };
-    let is_deleted = Login::forget(def, &environment_of(&args.project, &opened.project))
+    let is_deleted = Login::delete(def, &environment_of(&args.project, &opened.project))
         .await
         .map_err(|reason| anyhow!("{}: {reason}", args.server))?;
     let message = if is_deleted { "the login is deleted" } else { "there was no login" };
@@ -131,7 +131,7 @@ pub(super) fn environment_of(args: &ProjectArgs, project: &Project) -> McpEnviro
         http: HttpClients::with_proxy(proxy.as_deref(), no_proxy.as_deref()),
         program: environment::program(),
         directory: Some(args.folder.clone()),
-        environment: environment::all().into(),
+        variables: environment::all().into(),
         logins: Some(args.folder.join(LOGINS)),
     }
 }

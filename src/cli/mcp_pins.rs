@@ -42,7 +42,7 @@ pub(super) async fn pins(args: Args) -> CommandResult {
         output::status("no MCP server in endpoints.yml has `pin: true`; choose one with --server");
         return Ok(0);
     }
-    let pins = PinFile::of(&args.project.folder);
+    let pins = PinFile::open(&args.project.folder);
     let (mut has_differences, mut has_failed) = (false, false);
     for def in defs {
         let name = def.name.as_str();

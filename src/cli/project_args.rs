@@ -239,7 +239,7 @@ impl ProjectArgs {
     /// `tracker_store` of `endpoints.yml`, or the default file; relative to the folder of the project.
     fn configured_location(&self, project: &Project) -> Result<StoreLocation, StoreError> {
         let location = match &project.endpoints.tracker_store {
-            Some(configured) => StoreLocation::of(configured)?,
+            Some(configured) => StoreLocation::from_config(configured)?,
             None => StoreLocation::parse(StoreLocation::DEFAULT)?,
         };
         Ok(match location {

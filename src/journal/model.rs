@@ -91,7 +91,7 @@ impl EffectJournal {
         match recorded {
             RecordedAnswer::Ok(answer) => {
                 self.observer.model_answered(key, Ok(&answer));
-                Ok(ChatStream::of(answer))
+                Ok(ChatStream::from_response(answer))
             }
             RecordedAnswer::Err(error) => {
                 self.observer.model_answered(key, Err(&error));

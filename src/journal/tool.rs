@@ -28,14 +28,14 @@ impl ToolHandler for JournaledTool {
     fn info(&self) -> &ToolInfo {
         &self.spec
     }
-    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
-        self.inner.as_ref()?.arguments()
+    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
+        self.inner.as_ref()?.argument_check()
     }
-    fn limit(&self) -> Option<Duration> {
-        self.inner.as_ref()?.limit()
+    fn idle_timeout(&self) -> Option<Duration> {
+        self.inner.as_ref()?.idle_timeout()
     }
-    fn most(&self) -> Option<Duration> {
-        self.inner.as_ref()?.most()
+    fn total_timeout(&self) -> Option<Duration> {
+        self.inner.as_ref()?.total_timeout()
     }
     async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
         self.run(arguments, cx).await

@@ -56,15 +56,15 @@ impl ProgressRecorder {
     }
     /// Records a notification. Numbers that are not finite are dropped, because JSON cannot represent them.
     pub(super) fn record(&self, reported: &Progress) {
-        if !reported.done.is_finite() {
+        if !reported.current.is_finite() {
             return;
         }
         let after = self.clock.elapsed().saturating_sub(self.began).as_millis();
         let progress = TraceProgress {
             after: u64::try_from(after).unwrap_or(u64::MAX),
-            done: reported.done,
+            done: reported.current,
             total: reported.total.filter(|total| total.is_finite()),
-            message: reported.line(),
+            message: reported.message_line(),
         };
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         if newest.len() >= limits::TOOL_PROGRESS_ENTRIES {
@@ -115,9 +115,9 @@ mod tests {
         for n in 0..100 {
             clock.advance(Duration::from_millis(10));
             let message = Some(format!("{n}\n\u{202e}{}", "x".repeat(1_000)));
-            recorder.record(&Progress { done: f64::from(n), total: Some(f64::INFINITY), message });
+            recorder.record(&Progress { current: f64::from(n), total: Some(f64::INFINITY), message });
         }
-        recorder.record(&Progress { done: f64::NAN, total: None, message: None });
+        recorder.record(&Progress { current: f64::NAN, total: None, message: None });
         let reported = recorder.take();
         assert_eq!(reported.len(), limits::TOOL_PROGRESS_ENTRIES);
         let last = reported.last().unwrap();

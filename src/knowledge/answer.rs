@@ -40,7 +40,7 @@ pub(super) async fn generate_answer(
     if !task.config.generative {
         let answer = result.passages.iter().find_map(|found| found.passage.answer());
         return match answer {
-            Some(answer) => answered(answer, &result.passages, &[1].into(), None),
+            Some(answer) => answered_outcome(answer, &result.passages, &[1].into(), None),
             None => SearchOutcome::NoAnswer { reason: "no passage that was found has an `answer`".to_owned() },
         };
     }
@@ -66,7 +66,7 @@ async fn stream_answer(
     let reads_citations = task.config.citations || task.config.prompt.is_none();
     let mut stream = match task.llm.chat(request, cx).await {
         Ok(stream) => stream,
-        Err(error) => return failed(&error, None),
+        Err(error) => return failed_outcome(&error, None),
     };
     loop {
         match stream.next().await {
@@ -78,11 +78,11 @@ async fn stream_answer(
             Some(Ok(_)) => {}
             Some(Err(error)) => {
                 answer.end(true, out, cx).await;
-                return failed(&error, answer.visible_part());
+                return failed_outcome(&error, answer.visible_part());
             }
             None => {
                 answer.end(true, out, cx).await;
-                return failed(&LlmErrorKind::Truncated.into(), answer.visible_part());
+                return failed_outcome(&LlmErrorKind::Truncated.into(), answer.visible_part());
             }
         }
     }
@@ -97,18 +97,18 @@ async fn stream_answer(
     let sources = sources(&result.passages, citations.cited());
     answer.push(&sources, out, cx).await;
     answer.end(false, out, cx).await;
-    answered(answer.text.trim(), &result.passages, citations.cited(), Some(answer.id))
+    answered_outcome(answer.text.trim(), &result.passages, citations.cited(), Some(answer.id))
 }
 
-fn failed(error: &LlmError, said: Option<Box<BotMessage>>) -> SearchOutcome {
+fn failed_outcome(error: &LlmError, partial: Option<Box<BotMessage>>) -> SearchOutcome {
     let reason = match &error.detail {
         Some(detail) => format!("{}: {error} ({detail})", error.code()),
         None => format!("{}: {error}", error.code()),
     };
-    SearchOutcome::Failed { reason, partial: said }
+    SearchOutcome::Failed { reason, partial }
 }
 
-fn answered(
+fn answered_outcome(
     text: &str,
     found: &[ScoredPassage],
     cited: &std::collections::BTreeSet<usize>,
@@ -181,7 +181,7 @@ fn request(prompts: &PromptSet, task: &AnswerTask<'_>, result: &SearchResult) ->
         }
         None => {
             let rules = context! { cite => config.citations, check => config.check_relevancy };
-            let newest = super::query::SearchQuery::of(task.conversation, 1);
+            let newest = super::query::SearchQuery::new(task.conversation, 1);
             let values = context! {
                 docs => result.passages.iter().enumerate().map(|(at, found)| doc(at + 1, found)).collect::<Vec<_>>().join("\n"),
                 slots => Json::Object(slots(task)).to_string(),

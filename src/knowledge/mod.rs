@@ -125,7 +125,7 @@ impl Knowledge {
         conversation: &Conversation,
         cx: &CallContext,
     ) -> Result<SearchResult, KnowledgeError> {
-        let query = SearchQuery::of(conversation, config.messages_in_query);
+        let query = SearchQuery::new(conversation, config.messages_in_query);
         let mut result = SearchResult { query: query.text(), ..SearchResult::default() };
         match &self.store {
             Store::Folder(index) => index.search(&query, self.embedder.as_ref(), config, &mut result, cx).await?,

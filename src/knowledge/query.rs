@@ -20,7 +20,7 @@ pub(super) struct SearchQuery {
 impl SearchQuery {
     /// The query of the latest `messages` utterances of the user and the assistant. At most [`limits::KNOWLEDGE_QUERY`]
     /// characters.
-    pub(super) fn of(conversation: &Conversation, messages: usize) -> Self {
+    pub(super) fn new(conversation: &Conversation, messages: usize) -> Self {
         let mut remaining = limits::KNOWLEDGE_QUERY;
         let mut parts = Vec::new();
         for (_, text, _) in utterances(conversation).filter(|(.., is_filler)| !is_filler).take(messages.max(1)) {

@@ -164,7 +164,7 @@ async fn the_original_text_is_sent_when_the_rephraser_fails_or_times_out() {
     for step in [ScriptedCall::from(LlmErrorKind::Unreachable), ScriptedCall::from("   "), broken()] {
         keeps_the_original_text(&assistant_with(REPHRASE, vec![step]).0).await;
     }
-    let stuck = Arc::new(Stuck(ModelProfile::of("openai", "gpt-4o")));
+    let stuck = Arc::new(Stuck(ModelProfile::for_model("openai", "gpt-4o")));
     keeps_the_original_text(&TestAssistant::build(builder(REPHRASE).model(stuck)).unwrap()).await;
     // The end event replaces the streamed part of a failed answer by the original text.
     let (test, _) = assistant_with(REPHRASE, vec![broken()]);

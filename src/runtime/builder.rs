@@ -586,10 +586,10 @@ impl AssistantBuilder {
             http: self.outbound.clone(),
             program: crate::environment::program(),
             directory: Some(self.root.clone()),
-            environment: crate::environment::all().into(),
+            variables: crate::environment::all().into(),
             logins: Some(self.root.join(crate::tools::mcp::LOGINS)),
         };
-        let pins = PinFile::of(&self.root);
+        let pins = PinFile::open(&self.root);
         let pinned = |source| Arc::new(PinnedSource::new(source, pins.clone())) as Arc<dyn ToolSource>;
         let mut sources = IndexMap::new();
         for (name, def) in &self.project.endpoints.mcp_servers {

@@ -65,7 +65,6 @@ use crate::{
     journal::Journal,
     limits,
     store::{Store, StoreError, StoredReply, TurnNumber, Version},
-    tools::SourceStatus,
 };
 
 /// A running assistant: a loaded project with its models, tools and store. Cheap to clone; all clones are the same assistant.
@@ -302,7 +301,7 @@ impl Assistant {
         turn::load(&self.0, id).await.map(|cached| (cached.conversation, cached.version))
     }
     /// The status of each tool source, by name; for `/health`.
-    pub fn tool_source_status(&self) -> BTreeMap<String, SourceStatus> {
+    pub fn tool_source_status(&self) -> BTreeMap<String, Health> {
         self.0.runtime.sources.iter().map(|(name, source)| (name.to_string(), source.status())).collect()
     }
     /// The status of the action server; for `/health`. `None` if the project has none.

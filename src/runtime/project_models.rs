@@ -189,7 +189,7 @@ pub(super) struct OfflineModel(llm::ModelProfile);
 
 impl Default for OfflineModel {
     fn default() -> Self {
-        Self(llm::ModelProfile::of("offline", ""))
+        Self(llm::ModelProfile::for_model("offline", ""))
     }
 }
 
@@ -209,7 +209,7 @@ impl Llm for OfflineModel {
 /// The settings of a group's `router`.
 fn router_config(router: &RouterDef) -> RouterConfig {
     RouterConfig {
-        strategy: RoutingStrategy::of_router(router.strategy.as_deref()),
+        strategy: RoutingStrategy::from_router_key(router.strategy.as_deref()),
         cooldown: router.cooldown,
         allowed_fails: router.allowed_fails,
         num_retries: router.num_retries,

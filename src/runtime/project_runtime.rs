@@ -19,7 +19,7 @@ use crate::{
     llm::Llm,
     rephrasing::Rephrasing,
     store::Store,
-    tools::{SourceStatus, ToolHandler, ToolSource},
+    tools::{Health, ToolHandler, ToolSource},
     understanding::CommandGenerator,
 };
 use futures::future::BoxFuture;
@@ -117,7 +117,7 @@ impl ProjectRuntime {
     /// Why a server is unavailable; `None` if it is not.
     pub(super) fn unavailable_reason(&self, server: &ServerName) -> Option<String> {
         match self.sources.get(server).map(|source| source.status()) {
-            Some(SourceStatus::Down { reason }) => Some(format!("{server}: {reason}")),
+            Some(Health::Down { reason }) => Some(format!("{server}: {reason}")),
             Some(_) => None,
             None => Some(format!("{server}: not configured")),
         }

@@ -74,17 +74,17 @@ fn continues_word(c: char) -> bool {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Vec<String> {
+    fn tokens(text: &str) -> Vec<String> {
         terms(text).into_iter().map(|term| term.text).collect()
     }
 
     #[test]
     fn words_of_any_script_are_split() {
-        assert_eq!(of("Transfer_money, now!"), ["~trans", "transfer", "~mone", "~money", "money", "~now", "now"]);
-        assert_eq!(of("don\u{2019}t"), ["~don", "~dont", "dont"]);
-        assert_eq!(of("ÜBER Straße"), ["~übe", "~über", "über", "~straß", "straße"]);
-        assert_eq!(of("退款 a"), ["退", "款", "退款", "a"]);
-        assert_eq!(of(" -- \u{1F600} "), Vec::<String>::new());
+        assert_eq!(tokens("Transfer_money, now!"), ["~trans", "transfer", "~mone", "~money", "money", "~now", "now"]);
+        assert_eq!(tokens("don\u{2019}t"), ["~don", "~dont", "dont"]);
+        assert_eq!(tokens("ÜBER Straße"), ["~übe", "~über", "über", "~straß", "straße"]);
+        assert_eq!(tokens("退款 a"), ["退", "款", "退款", "a"]);
+        assert_eq!(tokens(" -- \u{1F600} "), Vec::<String>::new());
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
             ("booking", "bookings"),
             ("cancel", "cancelling"),
         ] {
-            let (a, b) = (of(a), of(b));
+            let (a, b) = (tokens(a), tokens(b));
             assert!(a.iter().any(|term| b.contains(term)), "{a:?} {b:?}");
         }
     }

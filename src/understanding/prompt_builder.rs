@@ -151,7 +151,8 @@ mod tests {
             prompt_builder.system_messages.lock().unwrap().insert((hash, vec![u64::MAX]), ChatMessage::system("old"));
         }
         let context = GeneratorContext::new(&project, &conversation.0);
-        let request = prompt_builder.request(&context, TURN_TIME, &ModelProfile::of("openai", "gpt-4o")).unwrap();
+        let request =
+            prompt_builder.request(&context, TURN_TIME, &ModelProfile::for_model("openai", "gpt-4o")).unwrap();
         assert!(request.messages.first().unwrap().text().contains("transfer_money"));
         assert_eq!(prompt_builder.system_messages.lock().unwrap().len(), 1, "the old entries are gone");
     }

@@ -280,8 +280,10 @@ async fn model_settings_of_the_project_override_the_defaults() {
     let (_, requests) = run(project, transfer(), vec!["set slot amount 1".into()]).await;
     assert_eq!((requests[0].temperature, requests[0].max_tokens), (None, None));
 
-    let reasoning_model =
-        StrictLlm::with_profile(ScriptedLlm::strict(["set slot amount 1"]), ModelProfile::of("openai", "o4-mini"));
+    let reasoning_model = StrictLlm::with_profile(
+        ScriptedLlm::strict(["set slot amount 1"]),
+        ModelProfile::for_model("openai", "o4-mini"),
+    );
     let reasoning_model = Arc::new(reasoning_model);
     let llm: Arc<dyn Llm> = reasoning_model.clone();
     generator().generate(&Arc::new(bank()), &transfer().0, TURN_TIME, &llm, &cx()).await;

@@ -84,7 +84,7 @@ async fn act_as_client() {
         http: HttpClients::new(),
         program: segue::environment::program(),
         directory: None,
-        environment: Arc::from([]),
+        variables: Arc::from([]),
         logins: Some(folder.path().join("logins")),
     };
     let person = Person { def, around };
@@ -130,7 +130,7 @@ impl Person {
         };
         for (name, arguments) in calls(scenario, given, &tools) {
             let Some(tool) = tools.iter().find(|tool| *tool.info().name == name) else { continue };
-            let cx = ToolCallContext { inquired: Some(Arc::new(Defaults)), ..context() };
+            let cx = ToolCallContext { client_requests: Some(Arc::new(Defaults)), ..context() };
             let mut outcome = tool.call(arguments.clone(), &cx).await;
             while refused(&outcome) && consents < 3 && self.def.oauth.is_some() {
                 consents += 1;
@@ -146,7 +146,7 @@ impl Person {
     async fn consents(&self) {
         let back = "http://127.0.0.1:1/callback";
         let login = Login::begin(&self.def, back, &self.around).await.unwrap();
-        let answer = self.around.http.client().unwrap().get(login.address()).send().await.unwrap();
+        let answer = self.around.http.client().unwrap().get(login.authorization_url()).send().await.unwrap();
         let callback = answer.headers()["location"].to_str().unwrap().to_owned();
         login.finish(&callback).await.unwrap();
     }
@@ -156,7 +156,7 @@ impl Person {
 struct Defaults;
 
 impl ClientRequestHandler for Defaults {
-    fn form(&self, inquiry: &ElicitationRequest) -> ElicitationResponse {
+    fn elicit(&self, inquiry: &ElicitationRequest) -> ElicitationResponse {
         let fields = inquiry.schema["properties"].as_object().unwrap();
         let value = |field: &Json| match (field.get("default"), field["type"].as_str()) {
             (Some(default), _) => default.clone(),

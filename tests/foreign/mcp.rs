@@ -13,7 +13,7 @@ use segue::{
     environment,
     http::HttpClients,
     tools::{
-        FailureKind, Progress, SourceStatus, ToolCallContext, ToolCaller, ToolHandler, ToolOutcome, ToolSource,
+        FailureKind, Health, Progress, ToolCallContext, ToolCaller, ToolHandler, ToolOutcome, ToolSource,
         mcp::{McpEnvironment, McpServer},
     },
 };
@@ -60,7 +60,7 @@ fn client(transport: McpTransport) -> McpServer {
         http: HttpClients::new(),
         program: environment::program(),
         directory: None,
-        environment: environment::all().into(),
+        variables: environment::all().into(),
         logins: None,
     };
     McpServer::new(&def, around)
@@ -100,7 +100,7 @@ pub(crate) fn context() -> ToolCallContext {
         progress: None,
         idempotency_key: "k".into(),
         effect: None,
-        inquired: None,
+        client_requests: None,
     }
 }
 
@@ -138,7 +138,7 @@ async fn everything_works(server: &McpServer) {
     for name in ["echo", "get-sum", "get-structured-content", "get-tiny-image", "trigger-long-running-operation"] {
         assert!(names.iter().any(|found| found == name), "{name} is missing in {names:?}");
     }
-    assert_eq!(server.status(), SourceStatus::Up);
+    assert_eq!(server.status(), Health::Up);
     assert_eq!(call(server, "echo", json!({"message": "grüße"})).await.for_model(), "Echo: grüße");
     let weather = call(server, "get-structured-content", json!({"location": "Chicago"})).await;
     let ToolOutcome::Done(output) = &weather else { panic!("{weather:?}") };
@@ -244,7 +244,7 @@ async fn a_child_that_dies_in_mid_call_is_started_again() {
     let outcome = call(&server, "die", json!({})).await;
     assert_eq!(ended(&outcome), ("unknown", FailureKind::Unavailable));
     assert_eq!(call(&server, "total", json!({"numbers": [7]})).await.for_model(), "7");
-    assert_eq!(server.status(), SourceStatus::Up);
+    assert_eq!(server.status(), Health::Up);
 }
 
 #[tokio::test]
@@ -274,5 +274,5 @@ async fn a_server_that_was_restarted_forgot_our_session() {
     // The reference server says of `echo` that it only reads, so that it may be repeated.
     assert_eq!(echo.info().effect, segue::tools::EffectClass::Read);
     assert_eq!(echo.call(json!({"message": "2"}), &context()).await.for_model(), "Echo: 2");
-    assert_eq!(server.status(), SourceStatus::Up);
+    assert_eq!(server.status(), Health::Up);
 }

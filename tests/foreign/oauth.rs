@@ -40,7 +40,7 @@ fn around(logins: &Path) -> McpEnvironment {
         http: HttpClients::new(),
         program: segue::environment::program(),
         directory: None,
-        environment: Arc::from([]),
+        variables: Arc::from([]),
         logins: Some(logins.to_owned()),
     }
 }
@@ -79,7 +79,7 @@ const BACK: &str = "http://127.0.0.1:9/callback";
 
 async fn logs_in(def: &McpServerDef, around: &McpEnvironment) -> Vec<String> {
     let login = Login::begin(def, BACK, around).await.unwrap();
-    let callback = browse(login.address(), BACK).await;
+    let callback = browse(login.authorization_url(), BACK).await;
     login.finish(&callback).await.unwrap()
 }
 
@@ -118,7 +118,7 @@ async fn a_person_logs_in_once_and_the_login_lasts_until_it_is_taken_back() {
     let (def, around) = (def(&base, &json!({"grant": "authorization_code"})), around(&folder.path().join("mcp")));
     let server = McpServer::new(&def, around.clone());
     let error = server.list(&context().cx).await.unwrap_err();
-    assert!(error.reason.contains("nobody has logged in; run `segue mcp login foreign`"), "{error}");
+    assert!(error.reason.contains("no login is stored; run `segue mcp login foreign`"), "{error}");
 
     assert_eq!(logs_in(&def, &around).await, ["tools:read"]);
     assert_eq!(words(&server, "whoami").await, "person tools:read", "the running server sees the login");
@@ -148,7 +148,7 @@ async fn a_person_logs_in_once_and_the_login_lasts_until_it_is_taken_back() {
     assert!(matches!(&refused, ToolOutcome::Failed(_)), "{refused:?}");
     let fresh = McpServer::new(&def, around.clone()).list(&context().cx).await.unwrap_err();
     assert!(fresh.reason.contains("run out; run `segue mcp login foreign`"), "{fresh}");
-    assert!(Login::forget(&def, &around).await.unwrap() && !file.exists());
+    assert!(Login::delete(&def, &around).await.unwrap() && !file.exists());
 }
 
 /// A project whose flow asks the guarded server who we are.

@@ -89,7 +89,7 @@ struct FlowAndAgentModel(AtomicUsize);
 impl Llm for FlowAndAgentModel {
     fn profile(&self) -> &ModelProfile {
         static PROFILE: std::sync::OnceLock<ModelProfile> = std::sync::OnceLock::new();
-        PROFILE.get_or_init(|| ModelProfile::of("openai", "gpt-4o"))
+        PROFILE.get_or_init(|| ModelProfile::for_model("openai", "gpt-4o"))
     }
     fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let answer = if request.purpose == Purpose::COMMANDS {
@@ -102,7 +102,7 @@ impl Llm for FlowAndAgentModel {
             let call = ToolCall { id: "c0".into(), name: name.into(), arguments: ToolArguments::json(json!({})) };
             ChatResponse { text: text.into(), finish: FinishReason::ToolCalls, ..ChatResponse::calls(vec![call]) }
         };
-        Box::pin(std::future::ready(Ok(ChatStream::of(answer))))
+        Box::pin(std::future::ready(Ok(ChatStream::from_response(answer))))
     }
 }
 

@@ -123,7 +123,7 @@ impl RecordingModel {
 impl Llm for RecordingModel {
     fn profile(&self) -> &ModelProfile {
         static PROFILE: std::sync::OnceLock<ModelProfile> = std::sync::OnceLock::new();
-        PROFILE.get_or_init(|| ModelProfile::of("openai", "gpt-4o"))
+        PROFILE.get_or_init(|| ModelProfile::for_model("openai", "gpt-4o"))
     }
     fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let answer = match request.purpose.as_str() {
@@ -153,7 +153,7 @@ impl Llm for RecordingModel {
             other => panic!("unexpected purpose {other}"),
         };
         self.0.lock().unwrap().push(request);
-        Box::pin(std::future::ready(Ok(ChatStream::of(answer))))
+        Box::pin(std::future::ready(Ok(ChatStream::from_response(answer))))
     }
 }
 

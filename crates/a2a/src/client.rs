@@ -357,13 +357,13 @@ impl RemoteAgent {
             return Err(A2aError::new(A2aErrorKind::InvalidResponse, "a stream where tasks were asked for"));
         };
         let tasks = json.get("tasks").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-        let told = tasks.len();
+        let listed = tasks.len();
         let tasks = tasks.iter().filter_map(|task| decode::task(task, connection.interface.wire_format()).ok());
         let tasks: Vec<Task> = tasks.collect();
-        if let Some(heard) = tasks.iter().find(|task| task.history_contains(&message.id)) {
-            return Ok(Some(heard.clone()));
+        if let Some(task) = tasks.iter().find(|task| task.history_contains(&message.id)) {
+            return Ok(Some(task.clone()));
         }
-        if tasks.len() < told || tasks.iter().any(|task| task.history.is_empty()) {
+        if tasks.len() < listed || tasks.iter().any(|task| task.history.is_empty()) {
             return Err(unknown("the agent returns no history of its tasks"));
         }
         match json.get("nextPageToken").and_then(Json::as_str) {
@@ -477,8 +477,9 @@ fn decode_update(json: &Json, format: A2aWireFormat) -> Result<Update, A2aError>
 fn reachable_interfaces(mut card: AgentCard, from: &reqwest::Url) -> Result<AgentCard, String> {
     let guard = SsrfGuard::for_server(from, []);
     let named: Vec<String> = card.interfaces.iter().map(|interface| interface.url.clone()).collect();
-    card.interfaces
-        .retain(|interface| http::parse_endpoint_url(&interface.url).is_ok_and(|url| guard.admits(&url).is_ok()));
+    card.interfaces.retain(|interface| {
+        http::parse_endpoint_url(&interface.url).is_ok_and(|url| guard.check_without_dns(&url).is_ok())
+    });
     if card.interfaces.is_empty() {
         return Err(format!("names only {}, which is neither at its own host nor a public address", named.join(", ")));
     }

@@ -27,7 +27,7 @@ fn list<'a>(json: &'a Json, key: &str) -> &'a [Json] {
 /// Decodes a response to a message, or an event of a stream.
 ///
 /// # Errors
-/// A text if it is none of the objects that may occur.
+/// A text: it is not a task, a message, or an update of a task.
 pub fn update(json: &Json, format: A2aWireFormat) -> Result<Update, String> {
     // Version 1.0 wraps objects, and so does 0.3 over HTTP+JSON. Some 0.3 servers write `msg` for `message`, as their
     // proto file does.

@@ -57,7 +57,7 @@ impl TaskEventStream {
 
     /// A stream over gRPC messages.
     #[cfg(feature = "grpc")]
-    pub(super) fn over(
+    pub(super) fn from_messages(
         messages: futures::stream::BoxStream<'static, Result<Json, A2aError>>,
         format: A2aWireFormat,
     ) -> Self {

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -23,7 +23,7 @@ pub struct Message {
     pub context_id: Option<String>,
     /// The task it belongs to.
     pub task_id: Option<String>,
-    /// Who speaks.
+    /// Its author.
     pub role: Role,
     /// Its content.
     pub parts: Vec<Part>,
@@ -268,6 +268,6 @@ impl Task {
     }
     /// Whether the history contains a message with this id.
     pub fn history_contains(&self, message: &str) -> bool {
-        self.history.iter().any(|heard| heard.id == message)
+        self.history.iter().any(|entry| entry.id == message)
     }
 }

@@ -175,7 +175,7 @@ async fn send_and_follow(
     (end, texts.0)
 }
 
-fn said(text: &str) -> Json {
+fn agent_message(text: &str) -> Json {
     json!({"kind": "message", "messageId": "a", "role": "agent", "parts": [{"kind": "text", "text": text}]})
 }
 
@@ -186,7 +186,7 @@ async fn requests_carry_the_credentials_header() {
     {
         let agent = TestAgent::new(|url, received, _| match is_card(received) {
             true => (200, JSON, card_v0_3(url, false)),
-            false => (200, JSON, rpc(&said("hi"))),
+            false => (200, JSON, rpc(&agent_message("hi"))),
         })
         .await;
         let clock = Arc::new(FastClock::default());
@@ -219,7 +219,7 @@ async fn an_expired_token_is_renewed_and_the_message_resent() {
     };
     let protected = TestAgent::new(|url, received, _| match received.headers.contains("Bearer t2") {
         _ if is_card(received) => (200, JSON, card_v0_3(url, false)),
-        true => (200, JSON, rpc(&said("hi"))),
+        true => (200, JSON, rpc(&agent_message("hi"))),
         false => (401, JSON, String::new()),
     })
     .await;
@@ -248,7 +248,7 @@ async fn streams_of_version_0_3() {
     let agent = TestAgent::new(|url, received, at| {
         let task = |state: &str| json!({"kind": "task", "id": "t", "contextId": "c", "status": {"state": state}});
         let change = |state: &str, text: &str, last: bool| {
-            json!({"kind": "status-update", "taskId": "t", "contextId": "c", "final": last, "status": {"state": state, "message": said(text)}})
+            json!({"kind": "status-update", "taskId": "t", "contextId": "c", "final": last, "status": {"state": state, "message": agent_message(text)}})
         };
         if is_card(received) {
             return (200, JSON, card_v0_3(url, true));
@@ -335,24 +335,24 @@ async fn a_failed_poll_is_retried() {
 
 #[tokio::test]
 async fn received_messages_are_found_in_the_history() {
-    let said = |id: &str| json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": "x"}]});
+    let user_message = |id: &str| json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": "x"}]});
     let task = |history: Json| json!({"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}, "history": history});
-    let other = task(json!([said("m0")]));
+    let other = task(json!([user_message("m0")]));
     for (answer, named, wanted) in [
-        (json!({"tasks": [task(json!([said("m1")]))]}), false, Ok(true)),
+        (json!({"tasks": [task(json!([user_message("m1")]))]}), false, Ok(true)),
         (json!({"tasks": [other]}), false, Ok(false)),
         (json!({"tasks": []}), false, Ok(false)),
         (json!({"tasks": [task(json!([]))]}), false, Err(A2aErrorKind::OutcomeUnknown)),
         (json!({"tasks": [other], "nextPageToken": "2"}), false, Err(A2aErrorKind::OutcomeUnknown)),
         (json!({"tasks": [{"what": "is this"}]}), false, Err(A2aErrorKind::OutcomeUnknown)),
-        (task(json!([said("m0"), said("m1")])), true, Ok(true)),
-        (task(json!([said("m0")])), true, Ok(false)),
+        (task(json!([user_message("m0"), user_message("m1")])), true, Ok(true)),
+        (task(json!([user_message("m0")])), true, Ok(false)),
         (task(json!([])), true, Err(A2aErrorKind::OutcomeUnknown)),
     ] {
-        let told = answer.clone();
+        let response = answer.clone();
         let agent = TestAgent::new(move |url, received, _| match is_card(received) {
             true => (200, JSON, card_v1_0(url)),
-            false => (200, JSON, rpc(&told)),
+            false => (200, JSON, rpc(&response)),
         })
         .await;
         let clock = Arc::new(FastClock::default());
@@ -493,7 +493,7 @@ async fn a_card_is_fetched_from_both_well_known_paths_with_retries() {
     let agent = TestAgent::new(|url, received, _| match received.line.as_str() {
         "GET /.well-known/agent-card.json" => (404, JSON, String::new()),
         "GET /.well-known/agent.json" => (200, JSON, card_v0_3(url, false)),
-        _ => (200, JSON, rpc(&said("hi"))),
+        _ => (200, JSON, rpc(&agent_message("hi"))),
     })
     .await;
     let clock = Arc::new(FastClock::default());
@@ -515,7 +515,7 @@ async fn a_card_is_cached_and_dropped_when_the_agent_moves() {
     let agent = TestAgent::new(|url, received, at| match is_card(received) {
         true => (200, JSON, card_v0_3(url, false)),
         false if at == 2 => (410, JSON, String::new()),
-        false => (200, JSON, rpc(&said("hi"))),
+        false => (200, JSON, rpc(&agent_message("hi"))),
     })
     .await;
     let clock = Arc::new(FastClock::default());
@@ -575,7 +575,7 @@ async fn task_size_and_status_texts_are_limited() {
             json!({"kind": "artifact-update", "taskId": "t", "contextId": "c", "append": true, "artifact": {"artifactId": "a", "parts": [{"kind": "text", "text": text}]}})
         };
         let chatter = |text: String| {
-            json!({"kind": "status-update", "taskId": "t", "contextId": "c", "status": {"state": "working", "message": said(&text)}})
+            json!({"kind": "status-update", "taskId": "t", "contextId": "c", "status": {"state": "working", "message": agent_message(&text)}})
         };
         let stream: Vec<Json> = match at {
             1 => (0..12).map(|_| piece("x".repeat(limits::A2A_EVENT / 2))).collect(),

@@ -92,7 +92,7 @@ impl A2aConnection {
         match cx.wait(sent.send()).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
-                let kind = match Arrival::of_http(&error) {
+                let kind = match Arrival::from_http_error(&error) {
                     Arrival::Impossible => A2aErrorKind::Unreachable,
                     Arrival::Possible => A2aErrorKind::ConnectionLost,
                 };

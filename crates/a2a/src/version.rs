@@ -78,7 +78,7 @@ impl Operation {
         names.map_or("", |(_, old, new)| if version == A2aVersion::V0_3 { old } else { new })
     }
     /// The operation of a method name, and the version the name belongs to.
-    pub fn of(method: &str) -> Option<(Self, A2aVersion)> {
+    pub fn from_method(method: &str) -> Option<(Self, A2aVersion)> {
         NAMES.iter().find_map(|(operation, old, new)| match method {
             _ if method == *old => Some((*operation, A2aVersion::V0_3)),
             _ if method == *new => Some((*operation, A2aVersion::V1_0)),
@@ -199,12 +199,12 @@ mod tests {
 
     #[test]
     fn method_names_identify_the_version() {
-        assert_eq!(Operation::of("message/send"), Some((Operation::Send, A2aVersion::V0_3)));
-        assert_eq!(Operation::of("SendStreamingMessage"), Some((Operation::Stream, A2aVersion::V1_0)));
-        assert_eq!(Operation::of("tasks/pay"), None);
+        assert_eq!(Operation::from_method("message/send"), Some((Operation::Send, A2aVersion::V0_3)));
+        assert_eq!(Operation::from_method("SendStreamingMessage"), Some((Operation::Stream, A2aVersion::V1_0)));
+        assert_eq!(Operation::from_method("tasks/pay"), None);
         for (operation, ..) in NAMES {
             for version in [A2aVersion::V0_3, A2aVersion::V1_0] {
-                assert_eq!(Operation::of(operation.method(version)), Some((*operation, version)));
+                assert_eq!(Operation::from_method(operation.method(version)), Some((*operation, version)));
             }
         }
     }

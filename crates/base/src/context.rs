@@ -188,7 +188,7 @@ impl CallContext {
                 () = self.cancel.cancelled() => return Err(WaitError::Cancelled),
                 done = &mut work => return Ok(done),
                 () = self.clock.sleep(Deadline(until.0.saturating_add(grace))) => {
-                    // The idle timeout may have been renewed meanwhile.
+                    // The idle timeout may have been renewed during the wait.
                     if self.ends() <= until {
                         return Err(WaitError::DeadlinePassed);
                     }

@@ -50,7 +50,7 @@ pub enum Arrival {
 
 impl Arrival {
     /// The arrival of a failed HTTP request: without a connection it cannot have arrived.
-    pub fn of_http(error: &reqwest::Error) -> Self {
+    pub fn from_http_error(error: &reqwest::Error) -> Self {
         if error.is_connect() || error.is_builder() { Self::Impossible } else { Self::Possible }
     }
 }

@@ -463,7 +463,7 @@ pub const A2A_CANCEL: Duration = Duration::from_secs(5);
 /// Remote agents: time for the first response to a message that is being sent when the turn is interrupted; after that it is
 /// unknown whether the message was received.
 pub const A2A_SEND_GRACE: Duration = Duration::from_secs(5);
-/// Remote agents: consecutive polls of a task that may fail; one more gives the task up.
+/// Remote agents: consecutive polls of a task that may fail; after one more, polling ends.
 pub const A2A_POLL_FAILURES: u32 = 3;
 /// Remote agents: messages exchanged about one task. Each takes a message of the user; more indicate a cycle.
 pub const A2A_EXCHANGES: u64 = 50;

@@ -1,4 +1,4 @@
-//! A clock for tests, advanced by hand.
+//! A clock that only advances when a test advances it.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

@@ -62,7 +62,7 @@ pub enum ExchangeOutcome {
 }
 
 impl RequestSummary {
-    fn of(request: &ChatRequest) -> Self {
+    fn new(request: &ChatRequest) -> Self {
         let last = request.messages.last().map_or("", |message| message.text());
         let skip = last.chars().count().saturating_sub(160);
         Self {
@@ -137,7 +137,7 @@ impl Llm for Recorder {
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(async move {
             let truncated = ExchangeOutcome::Error(LlmErrorKind::Truncated.into());
-            let (hash, summary) = (masked_hash(&request), RequestSummary::of(&request));
+            let (hash, summary) = (masked_hash(&request), RequestSummary::new(&request));
             let mut exchange = Exchange { hash, request: summary, deltas: Vec::new(), outcome: truncated };
             let stream = match self.inner.chat(request, cx).await {
                 Ok(stream) => stream,
@@ -262,7 +262,7 @@ impl Replayer {
             ReplayOrder::Any => state.remaining.iter().position(|exchange| exchange.hash == hash),
         };
         at.and_then(|at| state.remaining.remove(at)).ok_or_else(|| {
-            let summary = RequestSummary::of(request);
+            let summary = RequestSummary::new(request);
             let problem = format!("not in the cassette: {}: …{}", summary.purpose, summary.last);
             state.problems.push(problem.clone());
             LlmError::new(LlmErrorKind::NotInScript).with_detail(problem)

@@ -407,7 +407,7 @@ fn chunk_boundaries_do_not_matter() {
     }
 }
 
-/// A stream that is truncated anywhere gives a complete response or an error: no partial tool call, and only text of the full
+/// A stream that is truncated at any point results in a complete response or an error: no partial tool call, and only text of the full
 /// response.
 #[test]
 fn a_truncated_stream_fails_or_is_complete() {

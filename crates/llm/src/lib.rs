@@ -197,7 +197,7 @@ pub fn open_group(
         members.push(router::GroupMember {
             model: open_one(config, environment)?,
             max_attempts,
-            limits: router::MemberLimits::of(config),
+            limits: router::MemberLimits::from_config(config),
         });
     }
     let mut members = members.into_iter();

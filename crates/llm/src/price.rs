@@ -32,7 +32,7 @@ pub struct Prices {
 
 impl Prices {
     /// The prices of a model entry; `None` where it has neither an input nor an output price.
-    pub fn of(config: &ModelConfig) -> Option<Self> {
+    pub fn from_config(config: &ModelConfig) -> Option<Self> {
         let price = |key: &str| config.extra.get(key).and_then(Value::as_f64).filter(|price| *price >= 0.0);
         if price(INPUT).is_none() && price(OUTPUT).is_none() {
             return None;
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn prices(extra: Value) -> Option<Prices> {
-        Prices::of(&ModelConfig { extra: extra.as_object().unwrap().clone(), ..ModelConfig::default() })
+        Prices::from_config(&ModelConfig { extra: extra.as_object().unwrap().clone(), ..ModelConfig::default() })
     }
 
     #[test]

@@ -84,7 +84,7 @@ const FROM_NONE_TO_XHIGH: &[ReasoningEffort] = &[
 
 impl ModelProfile {
     /// The profile of `model` at `provider`. Unknown models get what every compatible server understands.
-    pub fn of(provider: &str, model: &str) -> Self {
+    pub fn for_model(provider: &str, model: &str) -> Self {
         // Gateways prefix the name with the provider: `openai/gpt-5.1`.
         let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
         let is_openai = matches!(provider, "openai" | "azure") || model.starts_with("openai/");
@@ -167,7 +167,7 @@ mod tests {
             ("self-hosted", "o3-mini", None, Some(0.0)),
             ("openai", "o3000", None, Some(0.0)),
         ] {
-            let profile = ModelProfile::of(provider, model);
+            let profile = ModelProfile::for_model(provider, model);
             let effort = profile.effort(effort);
             assert_eq!(profile.temperature(Some(0.0), effort), sent, "{provider} {model}");
         }
@@ -181,9 +181,9 @@ mod tests {
             ("o4-mini", Some(ReasoningEffort::Low)),
             ("gpt-4.1", None),
         ] {
-            assert_eq!(ModelProfile::of("openai", model).effort(None), lowest, "{model}");
+            assert_eq!(ModelProfile::for_model("openai", model).effort(None), lowest, "{model}");
         }
-        assert_eq!(ModelProfile::of("openai", "gpt-4.1").effort(Some(ReasoningEffort::High)), None);
+        assert_eq!(ModelProfile::for_model("openai", "gpt-4.1").effort(Some(ReasoningEffort::High)), None);
     }
 
     #[test]
@@ -197,14 +197,14 @@ mod tests {
             ("openai", "gpt-4o", Some("high"), false),
         ] {
             let settings = effort.map(|effort| Map::from_iter([("reasoning_effort".to_owned(), Json::from(effort))]));
-            let profile = ModelProfile::of(provider, model);
+            let profile = ModelProfile::for_model(provider, model);
             assert_eq!(profile.uses_reasoning_with(settings.iter()), reasons, "{model} {effort:?}");
         }
     }
 
     #[test]
     fn unknown_servers_get_the_parameters_that_all_accept() {
-        let profile = ModelProfile::of("self-hosted", "llama");
+        let profile = ModelProfile::for_model("self-hosted", "llama");
         assert_eq!(profile.token_limit, TokenLimitParam::MaxTokens);
         assert!(
             !profile.supports_strict_tools

@@ -37,7 +37,7 @@ pub struct ChatRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<ReasoningEffort>,
     /// Whether text deltas are shown to the user as they come. If so, nothing is retried after the first of them. Otherwise the
-    /// text comes as one delta, and a failure may be retried until the end. Not sent, and not part of the hash.
+    /// text is one delta, and a failure may be retried until the end. Not sent, and not part of the hash.
     #[serde(rename = "shown", default, skip_serializing_if = "std::ops::Not::not")]
     pub streamed_to_user: bool,
 }

@@ -21,7 +21,7 @@ impl ChatRequest {
     /// The request as JSON with sorted object keys in schemas and arguments: the input of [`Self::hash`].
     pub fn canonical(&self) -> String {
         let messages: Vec<Value> = self.messages.iter().map(|message| canonical_message(message)).collect();
-        let mut tools = plain(&self.tools);
+        let mut tools = to_json(&self.tools);
         tools.sort_all_objects();
         let settings = json!({
             "purpose": self.purpose,
@@ -37,7 +37,7 @@ impl ChatRequest {
 
 /// A message as JSON. Only messages with tool calls are sorted; the order of the others is part of the stored format.
 fn canonical_message(message: &ChatMessage) -> Value {
-    let mut value = plain(message);
+    let mut value = to_json(message);
     if value.get("tool_calls").is_some() {
         value.sort_all_objects();
     }
@@ -45,7 +45,7 @@ fn canonical_message(message: &ChatMessage) -> Value {
 }
 
 /// Data as JSON. Serialising the types of a request cannot fail.
-fn plain(data: &impl Serialize) -> Value {
+fn to_json(data: &impl Serialize) -> Value {
     serde_json::to_value(data).unwrap_or_default()
 }
 

@@ -61,7 +61,7 @@ pub struct AttemptState {
 }
 
 impl RetryPolicy {
-    /// What to do after `error`. The same `random_number` gives the same wait.
+    /// What to do after `error`. The same `random_number` results in the same wait.
     pub fn decide(&self, error: &LlmError, attempt: AttemptState, random_number: u64) -> RetryDecision {
         let next =
             if attempt.has_next && error.allows_fallback() { RetryDecision::NextModel } else { RetryDecision::Fail };

@@ -47,7 +47,7 @@ impl ChatStream {
     }
 
     /// A stream of a response that is already complete: its text as one delta, then `Done`.
-    pub fn of(answer: impl Into<Arc<ChatResponse>>) -> Self {
+    pub fn from_response(answer: impl Into<Arc<ChatResponse>>) -> Self {
         let answer = answer.into();
         let text = (!answer.text.is_empty()).then(|| Ok(Delta::Text(answer.text.clone())));
         let refusal = answer.refusal.clone().map(|text| Ok(Delta::Refusal(text)));

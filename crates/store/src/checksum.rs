@@ -50,15 +50,15 @@ mod tests {
 
     use super::*;
 
-    fn of(owner: &str, number: u64, body: &[u8]) -> u64 {
+    fn checksum(owner: &str, number: u64, body: &[u8]) -> u64 {
         Checksum::new(owner).number(number).bytes(body).finish()
     }
 
     /// Stored rows and deduplication hashes depend on it.
     #[test]
     fn the_algorithm_is_stable() {
-        assert_eq!(of("", 0, b""), 0x3723_c97e_49fc_7512);
-        assert_eq!(of("anna", 7, b"[{\"event\":\"user\"}]"), 0xd46a_f84e_6146_7c4c);
+        assert_eq!(checksum("", 0, b""), 0x3723_c97e_49fc_7512);
+        assert_eq!(checksum("anna", 7, b"[{\"event\":\"user\"}]"), 0xd46a_f84e_6146_7c4c);
     }
 
     proptest! {
@@ -68,13 +68,13 @@ mod tests {
             at in any::<prop::sample::Index>(),
             bits in 1..=u8::MAX,
         ) {
-            let sum = of("c", 1, &body);
+            let sum = checksum("c", 1, &body);
             let mut changed = body.clone();
             changed[at.index(body.len())] ^= bits;
-            prop_assert_ne!(of("c", 1, &changed), sum);
-            prop_assert_ne!(of("c", 2, &body), sum);
-            prop_assert_ne!(of("d", 1, &body), sum);
-            prop_assert_ne!(of("c", 1, &body[1..]), sum);
+            prop_assert_ne!(checksum("c", 1, &changed), sum);
+            prop_assert_ne!(checksum("c", 2, &body), sum);
+            prop_assert_ne!(checksum("d", 1, &body), sum);
+            prop_assert_ne!(checksum("c", 1, &body[1..]), sum);
         }
     }
 }

@@ -220,9 +220,9 @@ async fn a_refused_commit_stores_nothing(store: &dyn Store) {
     let open = store.unfinished_turns(&id).await.unwrap();
     assert_eq!((open.len(), open[0].journal.len()), (1, 0));
     // A turn that was never accepted.
-    let refused = store.append(&"nobody".into(), Version(0), turn_commit(&inbound, TurnNumber(1))).await;
+    let refused = store.append(&"unknown".into(), Version(0), turn_commit(&inbound, TurnNumber(1))).await;
     assert!(matches!(refused, Err(StoreError::TurnNotOpen { .. })), "{refused:?}");
-    let refused = store.append_journal(&"nobody".into(), TurnNumber(1), vec![record("a", None)]).await;
+    let refused = store.append_journal(&"unknown".into(), TurnNumber(1), vec![record("a", None)]).await;
     assert!(matches!(refused, Err(StoreError::TurnNotOpen { .. })), "{refused:?}");
     assert_eq!(store.conversations(9).await.unwrap(), std::slice::from_ref(&id));
 }
@@ -362,7 +362,7 @@ async fn conversations_with_work(store: &dyn Store) {
     assert_eq!(open.iter().map(|open| open.turn.0).collect::<Vec<_>>(), [2, 3], "oldest first");
     assert_eq!(open[1].inbound, message("b", "m3", 3));
     assert_eq!(store.unfinished_turns(&"a".into()).await.unwrap(), []);
-    assert_eq!(store.unfinished_turns(&"nobody".into()).await.unwrap(), []);
+    assert_eq!(store.unfinished_turns(&"unknown".into()).await.unwrap(), []);
     // An undelivered reply is work, too.
     complete_turn(store, "c", "m2", 4).await;
     assert_eq!(store.conversations_with_work().await.unwrap(), ["c", "b"], "those that were active last come first");
@@ -378,8 +378,8 @@ async fn outbox(store: &dyn Store) {
     assert_eq!(ids(&store.pending_replies(&id).await.unwrap()), ["c-2"]);
     store.mark_delivered(&id, vec!["c-1".into(), "c-2".into()]).await.unwrap();
     assert_eq!(store.pending_replies(&id).await.unwrap(), []);
-    store.mark_delivered(&"nobody".into(), vec!["x".into()]).await.unwrap();
-    assert_eq!(store.pending_replies(&"nobody".into()).await.unwrap(), []);
+    store.mark_delivered(&"unknown".into(), vec!["x".into()]).await.unwrap();
+    assert_eq!(store.pending_replies(&"unknown".into()).await.unwrap(), []);
 }
 
 async fn delivered_replies_do_not_wait(store: &dyn Store) {
@@ -488,7 +488,7 @@ async fn turns_and_lists(store: &dyn Store) {
         let latest = store.latest_events(&id, most).await.unwrap();
         assert_eq!(latest, all[all.len() - most..], "the latest {most} events, oldest first");
     }
-    assert_eq!(store.latest_events(&"nobody".into(), 5).await.unwrap(), []);
+    assert_eq!(store.latest_events(&"unknown".into(), 5).await.unwrap(), []);
     let mut wanted: Vec<_> = store.turns(&id).await.unwrap().into_iter().map(|turn| (turn.turn, turn.events)).collect();
     wanted.reverse();
     let versions = |turns: &[TurnEvents]| turns.iter().map(|turn| turn.version.0).collect::<Vec<_>>();
@@ -503,10 +503,10 @@ async fn turns_and_lists(store: &dyn Store) {
     let latest = store.latest_turns(&id, None, usize::MAX).await.unwrap();
     assert_eq!(versions(&latest), [3, 2, 1]);
     assert_eq!(latest.into_iter().map(|turn| (turn.turn, turn.events)).collect::<Vec<_>>(), wanted);
-    assert_eq!(store.latest_turns(&"nobody".into(), None, 5).await.unwrap(), []);
-    let nothing = store.load(&"nobody".into()).await.unwrap();
+    assert_eq!(store.latest_turns(&"unknown".into(), None, 5).await.unwrap(), []);
+    let nothing = store.load(&"unknown".into()).await.unwrap();
     assert_eq!((nothing.version, nothing.tail.len(), nothing.snapshot), (Version(0), 0, None));
-    assert_eq!(store.turns(&"nobody".into()).await.unwrap(), []);
+    assert_eq!(store.turns(&"unknown".into()).await.unwrap(), []);
 }
 
 async fn erase(store: &dyn Store) {
@@ -560,8 +560,8 @@ async fn private_texts(store: &dyn Store) {
     complete_turn(store, "c", "m1", 1).await;
     assert_eq!(of("a").await, None, "deleted with its conversation");
     // A conversation that does not exist has no private texts.
-    store.set_private_text(&"nobody".into(), "a", Some("x".to_owned()), at(1)).await.unwrap();
-    assert!(!store.conversations(9).await.unwrap().contains(&"nobody".into()));
+    store.set_private_text(&"unknown".into(), "a", Some("x".to_owned()), at(1)).await.unwrap();
+    assert!(!store.conversations(9).await.unwrap().contains(&"unknown".into()));
 }
 
 async fn next_reminders(store: &dyn Store) {

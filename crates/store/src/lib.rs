@@ -310,8 +310,7 @@ pub enum StoreError {
         /// The newest schema version this program supports.
         known: u32,
     },
-    /// The turn is not open: its message was never accepted, or is answered already, or the conversation was erased
-    /// meanwhile.
+    /// The turn is not open: its message was never accepted, or is answered already, or the conversation was erased.
     #[error(
         "turn {turn} of conversation {} is not open: it was answered already, or never accepted, or the conversation was erased meanwhile",
         escape_controls(conversation)

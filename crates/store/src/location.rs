@@ -73,7 +73,7 @@ impl StoreLocation {
     ///
     /// # Errors
     /// [`StoreError::Unsupported`] for a store that this version does not support.
-    pub fn of(store: &TrackerStoreDef) -> Result<Self, StoreError> {
+    pub fn from_config(store: &TrackerStoreDef) -> Result<Self, StoreError> {
         match store {
             TrackerStoreDef::Memory => Ok(Self::Memory),
             TrackerStoreDef::Sqlite { file, full: setting } => {
@@ -201,7 +201,7 @@ mod tests {
             (file(None, None), sqlite(StoreLocation::DEFAULT, true)),
             (TrackerStoreDef::Unsupported("mongod".to_owned()), None),
         ] {
-            assert_eq!(StoreLocation::of(&store).ok(), expected, "{store:?}");
+            assert_eq!(StoreLocation::from_config(&store).ok(), expected, "{store:?}");
         }
     }
 }

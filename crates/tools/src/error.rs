@@ -4,7 +4,7 @@ use std::{error::Error, fmt};
 
 use super::{
     FailureKind, ToolFailure, ToolOutcome,
-    words::{Word, say},
+    messages::{ToolMessage, render_message},
 };
 use segue_base::context::WaitError;
 
@@ -56,10 +56,11 @@ impl ToolError {
         self.failure.fatal = true;
         self
     }
-    /// Slots that must be collected before the tool can run: a `call` step of a flow collects them and calls again.
+    /// Sets the slots that must be collected before the tool can run. A `call` step of a flow collects them and calls the tool
+    /// again.
     #[must_use]
     pub fn needs(mut self, slots: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.failure.wants = slots.into_iter().map(Into::into).collect();
+        self.failure.missing_fields = slots.into_iter().map(Into::into).collect();
         self
     }
 
@@ -81,7 +82,7 @@ impl<E: Error + 'static> From<E> for ToolError {
             Some(WaitError::Cancelled) => FailureKind::Cancelled,
             None => FailureKind::ToolError,
         };
-        Self::new(say(Word::Internal, &[])).kind(kind).detail(with_causes(&error))
+        Self::new(render_message(ToolMessage::InternalError, &[])).kind(kind).detail(with_causes(&error))
     }
 }
 

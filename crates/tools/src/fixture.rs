@@ -1,7 +1,7 @@
 //! Shared fixtures of the tests: a clock that follows tokio's paused time, and a context.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Once},
     time::Duration,
 };
 
@@ -36,7 +36,7 @@ impl Clock for PausedClock {
     }
 }
 
-/// A context with a deadline of one minute.
+/// A context with a timeout of one minute.
 pub(super) fn context() -> ToolCallContext {
     ToolCallContext {
         cx: CallContext::new(PausedClock::shared(), Duration::from_secs(60)),
@@ -44,17 +44,17 @@ pub(super) fn context() -> ToolCallContext {
         caller: ToolCaller { conversation: "c".into(), agent: None, flow: None },
         meta: Arc::new(Map::new()),
         progress: None,
-        inquired: None,
+        client_requests: None,
         idempotency_key: "k".into(),
         effect: None,
     }
 }
 
-/// The log output of a future.
-pub(crate) async fn logged<T>(work: impl Future<Output = T>) -> String {
+/// The log output of a future, which must not move to another thread.
+pub(crate) async fn log_of<T>(work: impl Future<Output = T>) -> String {
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-    impl std::io::Write for Lines {
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -63,12 +63,19 @@ pub(crate) async fn logged<T>(work: impl Future<Output = T>) -> String {
             Ok(())
         }
     }
-    let lines = Lines::default();
-    let writer = lines.clone();
+    let buffer = LogBuffer::default();
+    let writer = buffer.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    // With only one subscriber, tracing caches for a callsite that a thread without subscriber reaches first that it is disabled
+    // (https://docs.rs/tracing-core/latest/tracing_core/callsite/index.html). A global subscriber keeps all of them enabled.
+    static ENABLE_ALL: Once = Once::new();
+    ENABLE_ALL.call_once(|| {
+        let sink = tracing_subscriber::fmt().with_writer(std::io::sink).finish();
+        let _ = tracing::subscriber::set_global_default(sink);
+    });
     let guard = tracing::subscriber::set_default(subscriber);
     work.await;
     drop(guard);
-    let bytes = lines.0.lock().unwrap().clone();
+    let bytes = buffer.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()
 }

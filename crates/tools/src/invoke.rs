@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 
 use super::{
     ArgumentCheck, EffectClass, FailureKind, Progress, ToolCallContext, ToolHandler, ToolOutcome,
-    registry::ToolSet,
-    words::{Word, say},
+    messages::{ToolMessage, render_message},
+    tool_set::ToolSet,
 };
 use segue_base::{
     context::{CallContext, WaitError},
@@ -20,13 +20,12 @@ use segue_base::{
     limits,
 };
 
-/// A call with a known tool and valid arguments, which the rules of the caller may judge before it is sent.
-///
-/// The order is the same for every call: find the tool, check the arguments, apply the rules, count, send.
+/// A call of an existing tool with valid arguments. Before it is sent, the caller may apply rules of its own, such as a
+/// confirmation by the user or a limit of calls.
 pub struct CheckedCall {
     tool: Arc<dyn ToolHandler>,
     arguments: Json,
-    class: EffectClass,
+    effect: EffectClass,
 }
 
 impl CheckedCall {
@@ -38,7 +37,7 @@ impl CheckedCall {
     pub fn find(tools: &ToolSet, name: &str, arguments: Json) -> Result<Self, ToolOutcome> {
         let Some(entry) = tools.get(name) else { return Err(unknown_tool(tools, name)) };
         // The effect class in this run, which may differ from that of the source.
-        Self::check(tools.tool(entry), &entry.check, arguments, entry.spec.effect)
+        Self::check(tools.tool(entry), &entry.check, arguments, entry.info.effect)
     }
 
     /// Checks the arguments for a known tool.
@@ -50,117 +49,123 @@ impl CheckedCall {
         tool: Arc<dyn ToolHandler>,
         check: &ArgumentCheck,
         arguments: Json,
-        class: EffectClass,
+        effect: EffectClass,
     ) -> Result<Self, ToolOutcome> {
         let problems = check.problems(&arguments);
         if !problems.is_empty() {
-            let message = say(Word::Arguments, &[("problems", &problems.join(" "))]);
+            let message = render_message(ToolMessage::InvalidArguments, &[("problems", &problems.join(" "))]);
             return Err(ToolOutcome::failed(FailureKind::BadArguments, message));
         }
-        Ok(Self { tool, arguments, class })
+        Ok(Self { tool, arguments, effect })
     }
 
     /// The effect class.
-    pub fn class(&self) -> EffectClass {
-        self.class
+    pub fn effect(&self) -> EffectClass {
+        self.effect
     }
 
     /// Calls the tool. Every failure is an outcome that the model may see.
     ///
-    /// The call ends after `limit` without progress (else the tool's own idle timeout, else [`limits::TOOL_DEADLINE`]),
-    /// after the total timeout of the tool (else [`limits::TOOL_TOTAL`]), or at the deadline of the context. Only
-    /// progress with an increased amount counts. A running `write` is not cancelled: it runs until its end or its
-    /// deadline, and one whose end was not observed is [`ToolOutcome::Unknown`]. Cancellation: dropping the future
-    /// abandons the call.
-    pub async fn send(self, cx: &ToolCallContext, limit: Option<Duration>) -> ToolOutcome {
-        let limit = limit.or(self.tool.limit()).unwrap_or(limits::TOOL_DEADLINE);
-        let most = self.tool.most().unwrap_or(limits::TOOL_TOTAL).max(limit);
-        let inner = cx.cx.with_idle_timeout(limit, most).for_effect(self.class);
-        let progress = Some(listening(&inner, cx));
-        let inner = ToolCallContext { progress, cx: inner, effect: Some(self.class), ..cx.clone() };
+    /// The call ends after `idle_timeout` without progress (else the tool's own idle timeout, else
+    /// [`limits::TOOL_DEADLINE`]), after the total timeout of the tool (else [`limits::TOOL_TOTAL`]), or at the deadline of
+    /// the context. Only progress with an increased amount counts. A running `write` is not cancelled: it runs until its
+    /// end or its deadline, and one whose end was not observed is [`ToolOutcome::Unknown`]. Cancellation: dropping the
+    /// future abandons the call.
+    pub async fn send(self, cx: &ToolCallContext, idle_timeout: Option<Duration>) -> ToolOutcome {
+        let idle_timeout = idle_timeout.or(self.tool.idle_timeout()).unwrap_or(limits::TOOL_DEADLINE);
+        let total_timeout = self.tool.total_timeout().unwrap_or(limits::TOOL_TOTAL).max(idle_timeout);
+        let inner = cx.cx.with_idle_timeout(idle_timeout, total_timeout).for_effect(self.effect);
+        let progress = Some(forward_progress(&inner, cx));
+        let inner = ToolCallContext { progress, cx: inner, effect: Some(self.effect), ..cx.clone() };
         if cx.cx.cancel.is_cancelled() {
-            return ToolOutcome::failed(FailureKind::Cancelled, say(Word::StoppedBefore, &[]));
+            let message = render_message(ToolMessage::CancelledBeforeSend, &[]);
+            return ToolOutcome::failed(FailureKind::Cancelled, message);
         }
-        let left = inner.cx.remaining();
-        if left.is_zero() {
-            return ToolOutcome::failed(FailureKind::Timeout, say(Word::LateBefore, &[]));
+        let remaining = inner.cx.remaining();
+        if remaining.is_zero() {
+            return ToolOutcome::failed(FailureKind::Timeout, render_message(ToolMessage::TimedOutBeforeSend, &[]));
         }
-        let began = inner.cx.clock.elapsed();
+        let started = inner.cx.clock.elapsed();
         // A little longer than the timeout of the tool, so that its wrapper can record the end.
         match inner.cx.wait_with_grace(limits::TOOL_GRACE, self.tool.call(self.arguments, &inner)).await {
-            Ok(outcome) => within_size(outcome, self.class),
+            Ok(outcome) => limit_size(outcome, self.effect),
             Err(WaitError::DeadlinePassed) => {
-                late(self.class, waited(&inner.cx, began.saturating_add(limits::TOOL_GRACE), left))
+                let started = started.saturating_add(limits::TOOL_GRACE);
+                timed_out(self.effect, waited_time(&inner.cx, started, remaining))
             }
             Err(WaitError::Cancelled) => {
-                let message = say(Word::Stopped, &[]);
-                ToolOutcome::unanswered(self.class, Arrival::Possible, FailureKind::Cancelled, message)
+                let message = render_message(ToolMessage::Cancelled, &[]);
+                ToolOutcome::without_response(self.effect, Arrival::Possible, FailureKind::Cancelled, message)
             }
         }
     }
 }
 
-/// Calls the tool `name` of `tools`: [`CheckedCall::find`], then [`CheckedCall::send`], where no rule stands between.
+/// Calls the tool `name` of `tools`, for callers without rules of their own: [`CheckedCall::find`], then
+/// [`CheckedCall::send`].
 pub async fn invoke(
     tools: &ToolSet,
     name: &str,
     arguments: Json,
     cx: &ToolCallContext,
-    limit: Option<Duration>,
+    idle_timeout: Option<Duration>,
 ) -> ToolOutcome {
     match CheckedCall::find(tools, name, arguments) {
-        Ok(call) => call.send(cx, limit).await,
+        Ok(call) => call.send(cx, idle_timeout).await,
         Err(outcome) => outcome,
     }
 }
 
-/// Receives progress. Progress with an increased amount extends the idle timeout; all of it is forwarded to the
-/// receiver of the caller.
-fn listening(inner: &CallContext, cx: &ToolCallContext) -> Arc<dyn Fn(Progress) + Send + Sync> {
-    let (inner, outer, farthest) = (inner.clone(), cx.progress.clone(), Mutex::new(f64::NEG_INFINITY));
-    Arc::new(move |news| {
-        let mut farthest = farthest.lock().unwrap_or_else(PoisonError::into_inner);
-        if news.done > *farthest {
-            *farthest = news.done;
+/// The receiver of the progress of a call. Progress with an increased amount restarts the idle timeout; all of it is
+/// forwarded to the receiver of the caller.
+fn forward_progress(inner: &CallContext, cx: &ToolCallContext) -> Arc<dyn Fn(Progress) + Send + Sync> {
+    let (inner, outer, highest) = (inner.clone(), cx.progress.clone(), Mutex::new(f64::NEG_INFINITY));
+    Arc::new(move |progress| {
+        let mut highest = highest.lock().unwrap_or_else(PoisonError::into_inner);
+        if progress.current > *highest {
+            *highest = progress.current;
             inner.reset_idle_timeout();
         }
-        drop(farthest);
+        drop(highest);
         if let Some(outer) = &outer {
-            outer(news);
+            outer(progress);
         }
     })
 }
 
-/// The time that a late call was waited for: its limit, or longer if there was progress.
-pub(super) fn waited(cx: &CallContext, began: Duration, limit: Duration) -> Duration {
-    let tenths = cx.clock.elapsed().saturating_sub(began).as_millis() / 100;
-    limit.max(Duration::from_millis(u64::try_from(tenths).unwrap_or_default() * 100))
+/// How long a call that timed out was waited for, since `started`, in whole tenths of a second: `timeout`, or longer if there
+/// was progress.
+pub(super) fn waited_time(cx: &CallContext, started: Duration, timeout: Duration) -> Duration {
+    let tenths = cx.clock.elapsed().saturating_sub(started).as_millis() / 100;
+    timeout.max(Duration::from_millis(u64::try_from(tenths).unwrap_or_default() * 100))
 }
 
-/// The outcome of a call without a result within `limit`.
-pub(super) fn late(effect: EffectClass, limit: Duration) -> ToolOutcome {
-    let seconds = limit.as_millis().div_ceil(100) as f64 / 10.0;
-    let message = say(Word::Late, &[("seconds", &seconds)]);
-    ToolOutcome::unanswered(effect, Arrival::Possible, FailureKind::Timeout, message)
+/// The outcome of a call without a result within `timeout`.
+pub(super) fn timed_out(effect: EffectClass, timeout: Duration) -> ToolOutcome {
+    let seconds = timeout.as_millis().div_ceil(100) as f64 / 10.0;
+    let message = render_message(ToolMessage::TimedOut, &[("seconds", &seconds)]);
+    ToolOutcome::without_response(effect, Arrival::Possible, FailureKind::Timeout, message)
 }
 
-fn within_size(outcome: ToolOutcome, effect: EffectClass) -> ToolOutcome {
+/// The outcome, or an unusable result in its place if it is larger than [`limits::TOOL_RAW_RESULT`].
+fn limit_size(outcome: ToolOutcome, effect: EffectClass) -> ToolOutcome {
     let ToolOutcome::Done(output) = &outcome else { return outcome };
     let bytes = output.bytes();
     if bytes <= limits::TOOL_RAW_RESULT {
         return outcome;
     }
-    let message = say(Word::TooLarge, &[("bytes", &bytes), ("limit", &limits::TOOL_RAW_RESULT)]);
+    let message =
+        render_message(ToolMessage::ResultTooLarge, &[("bytes", &bytes), ("limit", &limits::TOOL_RAW_RESULT)]);
     ToolOutcome::unusable(effect, message)
 }
 
 fn unknown_tool(tools: &ToolSet, name: &str) -> ToolOutcome {
     let name = name.get(..name.floor_char_boundary(limits::TOOL_NAME)).unwrap_or_default();
-    let names = tools.specs().map(|spec| &*spec.name).collect::<Vec<_>>().join(", ");
+    let names = tools.infos().map(|info| &*info.name).collect::<Vec<_>>().join(", ");
     let message = if names.is_empty() {
-        say(Word::NoTools, &[("name", &name)])
+        render_message(ToolMessage::NoToolsAtAll, &[("name", &name)])
     } else {
-        say(Word::NoTool, &[("name", &name), ("tools", &names)])
+        render_message(ToolMessage::UnknownTool, &[("name", &name), ("tools", &names)])
     };
     ToolOutcome::failed(FailureKind::UnknownTool, message)
 }

@@ -1,25 +1,25 @@
 //! Tools for language models, and the sources that list them.
 //!
 //! [`Tool::new`] makes a tool from a closure with typed arguments; [`ToolHandler`] is the trait behind it, and [`ToolSource`] the one
-//! of a source whose tools change. An agent run collects a [`ToolSet`](registry::ToolSet) and calls it through
+//! of a source whose tools change. An agent run collects a [`ToolSet`](tool_set::ToolSet) and calls it through
 //! [`CheckedCall`](invoke::CheckedCall), which checks the arguments against their schema first; a flow's call step goes through
-//! [`call_step`](direct::call_step). The `mcp` feature adds the client of MCP servers, `mcp::McpServer`.
+//! [`run_call_step`](call_step::run_call_step). The `mcp` feature adds the client of MCP servers, `mcp::McpServer`.
 //!
 //! This package never calls a model and never sees a conversation: what a tool may know of its caller is in its
 //! [`ToolCallContext`].
 
-pub mod direct;
+pub mod call_step;
 mod error;
 pub mod invoke;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+mod messages;
 pub mod outcome;
 pub mod pins;
-pub mod registry;
 pub mod schema;
 mod tool;
+pub mod tool_set;
 mod toolbox;
-mod words;
 
 #[cfg(test)]
 mod fixture;
@@ -41,7 +41,7 @@ pub use self::{
     toolbox::Toolbox,
 };
 pub use segue_base::effect::EffectClass;
-pub use segue_base::health::Health as SourceStatus;
+pub use segue_base::health::Health;
 use segue_base::{context::CallContext, limits};
 
 /// The description of a tool: what models see, and the effect class of its calls.
@@ -111,7 +111,7 @@ pub struct ToolCallContext {
     pub idempotency_key: Arc<str>,
     /// Handles requests from the server to the client (MCP elicitation and sampling); `None` unless the server may send
     /// them.
-    pub inquired: Option<Arc<dyn ClientRequestHandler>>,
+    pub client_requests: Option<Arc<dyn ClientRequestHandler>>,
     /// The effect class of this call if the author of an agent overrides it; `None` for that of the tool's
     /// [`info`](ToolHandler::info). It alone decides about retries and about reports of unknown outcomes.
     pub effect: Option<EffectClass>,
@@ -151,7 +151,7 @@ pub struct ElicitationRequest {
 pub enum ElicitationResponse {
     /// The completed form.
     Accept(Map<String, Json>),
-    /// Declined: the user is not asked.
+    /// The request is declined.
     Decline,
     /// These fields must be collected from the user first.
     Missing(Vec<String>),
@@ -160,12 +160,13 @@ pub enum ElicitationResponse {
 /// Handles requests that a server sends to the client during a call (MCP elicitation and sampling).
 pub trait ClientRequestHandler: Send + Sync {
     /// Answers an elicitation from known values.
-    fn form(&self, inquiry: &ElicitationRequest) -> ElicitationResponse;
-    /// Lets the configured model answer a `sampling/createMessage` request; the result is that of the protocol.
+    fn elicit(&self, request: &ElicitationRequest) -> ElicitationResponse;
+    /// Answers a `sampling/createMessage` request by the configured model; returns the result as the protocol defines it
+    /// (<https://modelcontextprotocol.io/specification/2025-06-18/client/sampling>).
     /// Cancellation: dropping the future cancels the model call.
     ///
     /// # Errors
-    /// A text for the server: there is no answer.
+    /// A text for the server: the model has no response.
     fn sample<'a>(&'a self, params: Json, cx: &'a CallContext) -> BoxFuture<'a, Result<Json, String>>;
 }
 
@@ -190,17 +191,17 @@ pub struct ToolCaller {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     /// The current amount. A call whose amount increases may exceed its idle timeout.
-    pub done: f64,
+    pub current: f64,
     /// The total amount, if known.
     pub total: Option<f64>,
-    /// In words.
+    /// A text for the user.
     pub message: Option<String>,
 }
 
 impl Progress {
-    /// The message as one short line without control characters, because it is text of a third party; `None` without a
-    /// message.
-    pub fn line(&self) -> Option<String> {
+    /// The message as one line without control characters, of at most [`limits::TOOL_PROGRESS_TEXT`] characters, because a
+    /// third party wrote it; `None` without a message.
+    pub fn message_line(&self) -> Option<String> {
         let line = strip_hidden(self.message.as_deref()?);
         let line = single_line(&line);
         let line = truncate(line.trim(), TextLimit::Chars(limits::TOOL_PROGRESS_TEXT), ELLIPSIS);
@@ -251,9 +252,9 @@ pub struct ToolFailure {
     /// Whether the agent run must end.
     #[serde(default)]
     pub fatal: bool,
-    /// Fields that the user must fill before the tool can run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub wants: Vec<String>,
+    /// Fields or slots that the user must fill before the tool can run.
+    #[serde(default, rename = "wants", skip_serializing_if = "Vec::is_empty")]
+    pub missing_fields: Vec<String>,
     /// An error code for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
@@ -296,18 +297,18 @@ pub struct TaskRef {
 /// [`Tool::from_handler`] makes a tool from it.
 #[async_trait]
 pub trait ToolHandler: Send + Sync {
-    /// What it is.
+    /// The description of the tool.
     fn info(&self) -> &ToolInfo;
     /// The compiled check of its arguments, if it has one; otherwise the schema is compiled when tools are collected.
-    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
         None
     }
     /// The idle timeout of a call: the longest time without progress, if the source sets one.
-    fn limit(&self) -> Option<Duration> {
+    fn idle_timeout(&self) -> Option<Duration> {
         None
     }
     /// The total timeout of a call that reports progress, if the source sets one.
-    fn most(&self) -> Option<Duration> {
+    fn total_timeout(&self) -> Option<Duration> {
         None
     }
     /// Calls the tool. The arguments match the schema. Cancellation: dropping the future abandons the call; its outcome
@@ -320,14 +321,14 @@ impl<H: ToolHandler + ?Sized> ToolHandler for Arc<H> {
     fn info(&self) -> &ToolInfo {
         (**self).info()
     }
-    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
-        (**self).arguments()
+    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
+        (**self).argument_check()
     }
-    fn limit(&self) -> Option<Duration> {
-        (**self).limit()
+    fn idle_timeout(&self) -> Option<Duration> {
+        (**self).idle_timeout()
     }
-    fn most(&self) -> Option<Duration> {
-        (**self).most()
+    fn total_timeout(&self) -> Option<Duration> {
+        (**self).total_timeout()
     }
     async fn call(&self, arguments: Json, context: &ToolCallContext) -> ToolOutcome {
         (**self).call(arguments, context).await
@@ -346,7 +347,7 @@ pub trait ToolSource: Send + Sync {
     /// The version of the list; it changes when the list may have changed.
     fn changes(&self) -> watch::Receiver<u64>;
     /// Its health, for `/health`.
-    fn status(&self) -> SourceStatus;
+    fn status(&self) -> Health;
     /// Closes the source; waits at most until the deadline of the context.
     fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()>;
 }
@@ -364,7 +365,7 @@ pub struct ToolCatalog {
 
 impl fmt::Debug for ToolCatalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Catalog")
+        f.debug_struct("ToolCatalog")
             .field("version", &self.version)
             .field("tools", &self.tools.iter().map(|tool| tool.info().name.clone()).collect::<Vec<_>>())
             .field("excluded", &self.excluded)

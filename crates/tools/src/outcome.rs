@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     EffectClass, FailureKind, ToolFailure, ToolOutcome, ToolOutput,
-    words::{Word, say},
+    messages::{ToolMessage, render_message},
 };
 use segue_base::{effect::Arrival, failpoint, limits};
 
@@ -28,22 +28,22 @@ impl ToolOutput {
 
     /// The text parts, joined by newlines.
     pub fn joined_text(&self) -> String {
-        let texts = self.content.iter().filter_map(text_of);
+        let texts = self.content.iter().filter_map(part_text);
         texts.collect::<Vec<_>>().join("\n")
     }
 
     /// The size of the result as JSON, without building the JSON.
     pub(super) fn bytes(&self) -> usize {
-        let mut count = Count(0);
+        let mut count = ByteCounter(0);
         // Writing to a counter cannot fail.
         let _ = serde_json::to_writer(&mut count, self);
         count.0
     }
 }
 
-struct Count(usize);
+struct ByteCounter(usize);
 
-impl std::io::Write for Count {
+impl std::io::Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())
@@ -56,7 +56,7 @@ impl std::io::Write for Count {
 impl ToolFailure {
     /// A failure that does not end the agent run.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), fatal: false, wants: Vec::new(), code: None, detail: None }
+        Self { kind, message: message.into(), fatal: false, missing_fields: Vec::new(), code: None, detail: None }
     }
 }
 
@@ -67,9 +67,14 @@ impl ToolOutcome {
     }
 
     /// The outcome of a call without a response: unknown for a `write` that may have arrived, otherwise a failure.
-    pub fn unanswered(class: EffectClass, arrival: Arrival, kind: FailureKind, message: impl Into<String>) -> Self {
+    pub fn without_response(
+        effect: EffectClass,
+        arrival: Arrival,
+        kind: FailureKind,
+        message: impl Into<String>,
+    ) -> Self {
         let failure = ToolFailure::new(kind, message);
-        if class.in_doubt(arrival) && !failpoint::is_armed("defect:unknown-is-failed") {
+        if effect.in_doubt(arrival) && !failpoint::is_armed("defect:unknown-is-failed") {
             Self::Unknown(failure)
         } else {
             Self::Failed(failure)
@@ -97,12 +102,12 @@ impl ToolOutcome {
     /// where it was truncated, and without invisible characters.
     pub fn for_model(&self) -> String {
         let text = match self {
-            Self::Done(output) => answer(output),
-            Self::Failed(failure) => failure_words(Word::Failed, failure),
-            Self::Unknown(failure) => failure_words(Word::Unknown, failure),
-            Self::Pending(task) => say(Word::Pending, &[("id", &task.id)]),
+            Self::Done(output) => output_text(output),
+            Self::Failed(failure) => failure_text(ToolMessage::Failed, failure),
+            Self::Unknown(failure) => failure_text(ToolMessage::UnknownOutcome, failure),
+            Self::Pending(task) => render_message(ToolMessage::Pending, &[("id", &task.id)]),
         };
-        capped(&strip_hidden(&text), limits::TOOL_RESULT)
+        truncated(&strip_hidden(&text), limits::TOOL_RESULT)
     }
 }
 
@@ -122,72 +127,75 @@ impl FailureKind {
     }
 }
 
-fn failure_words(word: Word, failure: &ToolFailure) -> String {
-    say(word, &[("kind", &failure.kind.as_str()), ("message", &failure.message)])
+fn failure_text(message: ToolMessage, failure: &ToolFailure) -> String {
+    render_message(message, &[("kind", &failure.kind.as_str()), ("message", &failure.message)])
 }
 
-fn answer(output: &ToolOutput) -> String {
+fn output_text(output: &ToolOutput) -> String {
     if let Some(message) = &output.unusable {
-        return say(Word::Unusable, &[("message", message)]);
+        return render_message(ToolMessage::UnusableResult, &[("message", message)]);
     }
     let mut parts = Vec::new();
     match &output.structured {
         // Servers repeat structured content as text for old clients: the structured form is enough.
         Some(value) => {
-            parts.push(match unwrapped(value) {
+            parts.push(match unwrap_result(value) {
                 Json::String(text) => text.clone(),
                 other => other.to_string(),
             });
-            parts.extend(output.content.iter().filter(|part| text_of(part).is_none()).map(described));
+            parts.extend(output.content.iter().filter(|part| part_text(part).is_none()).map(part_description));
         }
-        None => {
-            parts.extend(output.content.iter().map(|part| text_of(part).map_or_else(|| described(part), str::to_owned)))
-        }
+        None => parts.extend(
+            output.content.iter().map(|part| part_text(part).map_or_else(|| part_description(part), str::to_owned)),
+        ),
     }
-    if parts.is_empty() { say(Word::Empty, &[]) } else { parts.join("\n") }
+    if parts.is_empty() { render_message(ToolMessage::EmptyResult, &[]) } else { parts.join("\n") }
 }
 
-/// Some servers wrap values that are no objects as `{"result": …}`; the wrapper is removed.
-fn unwrapped(value: &Json) -> &Json {
+/// The value inside `{"result": …}`, which some servers put around values other than objects.
+fn unwrap_result(value: &Json) -> &Json {
     match value {
         Json::Object(map) if map.len() == 1 => map.get("result").unwrap_or(value),
         _ => value,
     }
 }
 
-fn text_of(part: &Json) -> Option<&str> {
+/// The text of a text part.
+fn part_text(part: &Json) -> Option<&str> {
     if part.get("type").and_then(Json::as_str) == Some("text") { part.get("text").and_then(Json::as_str) } else { None }
 }
 
-fn described(part: &Json) -> String {
+/// The text that models see for a part that is not text.
+fn part_description(part: &Json) -> String {
     let field = |name: &str| part.get(name).and_then(Json::as_str).unwrap_or_default().to_owned();
-    let named = |value: &Json| {
-        let of = |name: &str| value.get(name).and_then(Json::as_str).filter(|text| !text.is_empty());
-        of("name").or_else(|| of("uri")).unwrap_or("?").to_owned()
+    let resource_name = |value: &Json| {
+        let text = |name: &str| value.get(name).and_then(Json::as_str).filter(|text| !text.is_empty());
+        text("name").or_else(|| text("uri")).unwrap_or("?").to_owned()
     };
     match part.get("type").and_then(Json::as_str).unwrap_or_default() {
-        "image" => say(Word::Image, &[("kind", &field("mimeType"))]),
-        "audio" => say(Word::Audio, &[("kind", &field("mimeType"))]),
-        "resource_link" => say(Word::Link, &[("name", &named(part))]),
+        "image" => render_message(ToolMessage::Image, &[("kind", &field("mimeType"))]),
+        "audio" => render_message(ToolMessage::Audio, &[("kind", &field("mimeType"))]),
+        "resource_link" => render_message(ToolMessage::ResourceLink, &[("name", &resource_name(part))]),
         "resource" => match part.get("resource") {
             Some(resource) => match resource.get("text").and_then(Json::as_str) {
                 Some(text) => text.to_owned(),
-                None => say(Word::Resource, &[("name", &named(resource))]),
+                None => render_message(ToolMessage::Resource, &[("name", &resource_name(resource))]),
             },
-            None => say(Word::Resource, &[("name", &"?")]),
+            None => render_message(ToolMessage::Resource, &[("name", &"?")]),
         },
-        other => say(Word::Part, &[("kind", &other)]),
+        other => render_message(ToolMessage::OtherPart, &[("kind", &other)]),
     }
 }
 
 /// Truncates a text to `limit` bytes including the mark, never inside a character.
-fn capped(text: &str, limit: usize) -> String {
+fn truncated(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }
-    let mark = |shown: &dyn Display| say(Word::Cut, &[("shown", shown), ("total", &text.len())]);
-    let room = limit.saturating_sub(mark(&text.len()).len() + 1);
-    let end = text.floor_char_boundary(room);
+    let mark =
+        |shown: &dyn Display| render_message(ToolMessage::Truncated, &[("shown", shown), ("total", &text.len())]);
+    let available = limit.saturating_sub(mark(&text.len()).len() + 1);
+    let end = text.floor_char_boundary(available);
     format!("{}\n{}", text.get(..end).unwrap_or_default(), mark(&end))
 }
 
@@ -198,21 +206,24 @@ mod tests {
 
     use super::*;
 
-    fn done(structured: Option<Json>, content: Json) -> String {
+    fn text_for_model(structured: Option<Json>, content: Json) -> String {
         let content = content.as_array().unwrap().clone();
         ToolOutcome::Done(ToolOutput { structured, content, ..ToolOutput::default() }).for_model()
     }
 
     #[test]
-    fn structure_wins_over_its_repetition_as_text() {
+    fn structured_content_replaces_its_text_form() {
         let text = json!([{"type": "text", "text": "{\"a\": 1}"}]);
-        assert_eq!(done(Some(json!({"a": 1, "b": [true, null]})), text.clone()), r#"{"a":1,"b":[true,null]}"#);
-        assert_eq!(done(Some(json!({"result": [1, 2]})), text.clone()), "[1,2]");
-        assert_eq!(done(Some(json!({"result": "plain"})), text), "plain");
+        assert_eq!(
+            text_for_model(Some(json!({"a": 1, "b": [true, null]})), text.clone()),
+            r#"{"a":1,"b":[true,null]}"#
+        );
+        assert_eq!(text_for_model(Some(json!({"result": [1, 2]})), text.clone()), "[1,2]");
+        assert_eq!(text_for_model(Some(json!({"result": "plain"})), text), "plain");
     }
 
     #[test]
-    fn parts_that_are_no_text_are_described() {
+    fn non_text_parts_are_described() {
         let parts = json!([
             {"type": "text", "text": "Here:"},
             {"type": "image", "mimeType": "image/png", "data": "AAAA"},
@@ -220,7 +231,7 @@ mod tests {
             {"type": "resource", "resource": {"uri": "x://y", "text": "inside"}},
             {"type": "hologram"}
         ]);
-        let text = done(None, parts);
+        let text = text_for_model(None, parts);
         assert_eq!(
             text.lines().collect::<Vec<_>>(),
             [
@@ -231,34 +242,38 @@ mod tests {
                 "(a part of kind hologram; not shown)"
             ]
         );
-        assert_eq!(done(None, json!([])), "(The tool answered, with no content.)");
+        assert_eq!(text_for_model(None, json!([])), "(The tool answered, with no content.)");
     }
 
     #[test]
-    fn failures_begin_with_a_prefix_that_programs_can_read() {
+    fn failure_text_has_a_prefix_with_the_kind() {
         assert_eq!(ToolOutcome::failed(FailureKind::Timeout, "Late.").for_model(), "error[timeout]: Late.");
-        let unknown = ToolOutcome::unanswered(EffectClass::Write, Arrival::Possible, FailureKind::Unavailable, "Gone.")
-            .for_model();
+        let unknown =
+            ToolOutcome::without_response(EffectClass::Write, Arrival::Possible, FailureKind::Unavailable, "Gone.")
+                .for_model();
         assert!(unknown.starts_with("unknown[unavailable]: Gone. It may or may not have been done."), "{unknown}");
-        let lost = |class, arrival| ToolOutcome::unanswered(class, arrival, FailureKind::Timeout, "");
+        let lost = |effect, arrival| ToolOutcome::without_response(effect, arrival, FailureKind::Timeout, "");
         assert!(matches!(lost(EffectClass::Read, Arrival::Possible), ToolOutcome::Failed(_)));
         assert!(matches!(lost(EffectClass::Write, Arrival::Impossible), ToolOutcome::Failed(_)));
     }
 
     #[test]
-    fn long_answers_are_cut_with_a_mark_within_the_limit() {
-        let text = done(None, json!([{"type": "text", "text": "é".repeat(limits::TOOL_RESULT)}]));
+    fn long_results_are_truncated_with_a_mark_within_the_limit() {
+        let text = text_for_model(None, json!([{"type": "text", "text": "é".repeat(limits::TOOL_RESULT)}]));
         assert!(text.len() <= limits::TOOL_RESULT && text.len() > limits::TOOL_RESULT - 8, "{}", text.len());
         assert!(text.ends_with("of 131072 bytes are shown]"), "{}", &text[text.len() - 60..]);
     }
 
     #[test]
     fn hidden_characters_do_not_reach_the_model() {
-        assert_eq!(done(None, json!([{"type": "text", "text": "a\u{200b}b\u{202e}c\u{e0041}\td\n"}])), "abc\td\n");
+        assert_eq!(
+            text_for_model(None, json!([{"type": "text", "text": "a\u{200b}b\u{202e}c\u{e0041}\td\n"}])),
+            "abc\td\n"
+        );
     }
 
     #[test]
-    fn the_count_is_the_length_of_the_json() {
+    fn bytes_is_the_length_of_the_json() {
         let output = ToolOutput::text("héllo");
         assert_eq!(output.bytes(), serde_json::to_string(&output).unwrap().len());
     }

@@ -18,7 +18,7 @@ use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::{SourceError, SourceStatus, ToolCatalog, ToolHandler, ToolInfo, ToolSource};
+use super::{Health, SourceError, ToolCatalog, ToolHandler, ToolInfo, ToolSource};
 use segue_base::{context::CallContext, limits};
 
 /// The name of the file in the project folder.
@@ -44,21 +44,22 @@ pub enum PinStatus {
 
 /// The pins of a project. Clones share them.
 #[derive(Clone)]
-pub struct PinFile(Arc<Shared>);
+pub struct PinFile(Arc<PinState>);
 
-struct Shared {
+struct PinState {
     /// The file; `None` for a project without a folder.
     path: Option<PathBuf>,
+    /// Its content, or why it cannot be read.
     pins: Mutex<Result<Pins, String>>,
 }
 
 impl PinFile {
     /// The pins in this folder; empty if there is no file. If the file cannot be read, all tools of pinned servers are
     /// excluded.
-    pub fn of(folder: &Path) -> Self {
+    pub fn open(folder: &Path) -> Self {
         let path = (!folder.as_os_str().is_empty()).then(|| folder.join(FILE));
-        let pins = path.as_deref().map_or_else(|| Ok(Pins::default()), read);
-        Self(Arc::new(Shared { path, pins: Mutex::new(pins) }))
+        let pins = path.as_deref().map_or_else(|| Ok(Pins::default()), read_pins);
+        Self(Arc::new(PinState { path, pins: Mutex::new(pins) }))
     }
 
     /// The pin status of the tools of a server: the listed ones in their order, then the removed ones.
@@ -68,17 +69,17 @@ impl PinFile {
     pub fn compare(&self, server: &str, catalog: &ToolCatalog) -> Result<Vec<(String, PinStatus)>, String> {
         let pins = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let known = pins.as_ref().map_err(Clone::clone)?.0.get(server);
-        let stands = |spec: &ToolInfo| match known.and_then(|known| known.get(&*spec.name)) {
-            Some(pinned) if is_pinned(pinned, spec) => PinStatus::Same,
+        let status_of = |info: &ToolInfo| match known.and_then(|known| known.get(&*info.name)) {
+            Some(pinned) if matches_pin(pinned, info) => PinStatus::Same,
             Some(_) => PinStatus::Changed,
             None => PinStatus::New,
         };
-        let listed = catalog.tools.iter().map(|tool| (tool.info().name.to_string(), stands(tool.info())));
-        let mut standings: Vec<(String, PinStatus)> = listed.collect();
+        let listed = catalog.tools.iter().map(|tool| (tool.info().name.to_string(), status_of(tool.info())));
+        let mut statuses: Vec<(String, PinStatus)> = listed.collect();
         let is_listed = |name: &str| catalog.tools.iter().any(|tool| &*tool.info().name == name);
         let gone = known.into_iter().flatten().map(|(name, _)| name).filter(|name| !is_listed(name));
-        standings.extend(gone.map(|name| (name.clone(), PinStatus::Gone)));
-        Ok(standings)
+        statuses.extend(gone.map(|name| (name.clone(), PinStatus::Gone)));
+        Ok(statuses)
     }
 
     /// Pins the listed tools of a server and replaces its earlier pins.
@@ -86,24 +87,24 @@ impl PinFile {
     /// # Errors
     /// A text: the file cannot be read or written. Nothing is pinned then.
     pub fn pin(&self, server: &str, catalog: &ToolCatalog) -> Result<(), String> {
-        let mut kept = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pins = kept.as_ref().map_err(Clone::clone)?.clone();
+        let mut current = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pins = current.as_ref().map_err(Clone::clone)?.clone();
         pins.0.insert(server.to_owned(), hashes(catalog));
         if let Some(path) = &self.0.path {
-            write(path, &pins).map_err(|error| format!("{FILE} cannot be written: {error}"))?;
+            write_pins(path, &pins).map_err(|error| format!("{FILE} cannot be written: {error}"))?;
         }
-        *kept = Ok(pins);
+        *current = Ok(pins);
         Ok(())
     }
 
-    /// The list without new and changed tools.
-    fn held(&self, server: &str, mut catalog: ToolCatalog) -> ToolCatalog {
+    /// The catalogue without new and changed tools. The first catalogue of a server is pinned as it is.
+    fn filter_catalog(&self, server: &str, mut catalog: ToolCatalog) -> ToolCatalog {
         let mut pins = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let pins = match &mut *pins {
             Ok(pins) => pins,
-            Err(why) => {
-                let why = why.clone();
-                catalog.leave_out(|_| Some(why.clone()));
+            Err(reason) => {
+                let reason = reason.clone();
+                catalog.exclude(|_| Some(reason.clone()));
                 return catalog;
             }
         };
@@ -114,70 +115,73 @@ impl PinFile {
             }
             pins.0.insert(server.to_owned(), hashes(&catalog));
             if let Some(path) = &self.0.path
-                && let Err(error) = write(path, pins)
+                && let Err(error) = write_pins(path, pins)
             {
-                tracing::warn!(server, %error, "the tools of this server are pinned until the program ends: {FILE} cannot be written");
+                tracing::warn!(server, %error, "{FILE} cannot be written: the tools of this server are pinned only until the program ends");
             }
         }
         let known = pins.0.get(server).cloned().unwrap_or_default();
-        catalog.leave_out(|spec| match known.get(&*spec.name) {
-            Some(pinned) if is_pinned(pinned, spec) => None,
-            Some(_) => Some(format!("it is not what it was when it was pinned: look at its description and arguments, then take `{server}` out of {FILE} or run `segue mcp pins --write`")),
-            None => Some(format!("it is new, and the server is pinned: look at it, then take `{server}` out of {FILE} or run `segue mcp pins --write`")),
+        catalog.exclude(|info| match known.get(&*info.name) {
+            Some(pinned) if matches_pin(pinned, info) => None,
+            Some(_) => Some(format!("its description or arguments changed since it was pinned; review them, then run `segue mcp pins --write` or remove `{server}` from {FILE}")),
+            None => Some(format!("it is new, and the server is pinned; review it, then run `segue mcp pins --write` or remove `{server}` from {FILE}")),
         });
         catalog
     }
 }
 
 impl ToolCatalog {
-    fn leave_out(&mut self, why: impl Fn(&ToolInfo) -> Option<String>) {
-        let mut kept: Vec<Arc<dyn ToolHandler>> = Vec::with_capacity(self.tools.len());
+    /// Moves each tool for which there is a reason to the excluded ones.
+    fn exclude(&mut self, reason_for: impl Fn(&ToolInfo) -> Option<String>) {
+        let mut remaining: Vec<Arc<dyn ToolHandler>> = Vec::with_capacity(self.tools.len());
         for tool in self.tools.drain(..) {
-            match why(tool.info()) {
-                None => kept.push(tool),
-                Some(why) => {
-                    tracing::warn!(tool = %tool.info().name, why, "a pinned tool is left out");
-                    self.excluded.push((tool.info().name.to_string(), why));
+            match reason_for(tool.info()) {
+                None => remaining.push(tool),
+                Some(reason) => {
+                    tracing::warn!(tool = %tool.info().name, reason, "a tool of a pinned server is excluded");
+                    self.excluded.push((tool.info().name.to_string(), reason));
                 }
             }
         }
-        self.tools = kept;
+        self.tools = remaining;
     }
 }
 
-fn read(path: &Path) -> Result<Pins, String> {
-    let wrong =
-        |why: String| format!("{FILE} cannot be read ({why}), so no pinned tool is let through: fix or remove it");
+fn read_pins(path: &Path) -> Result<Pins, String> {
+    let unreadable = |reason: String| {
+        format!("{FILE} cannot be read ({reason}), so all tools of pinned servers are excluded; fix or remove the file")
+    };
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Pins::default()),
-        Err(error) => return Err(wrong(error.to_string())),
-        Ok(about) if about.len() > limits::PIN_FILE => return Err(wrong("it is too large".to_owned())),
+        Err(error) => return Err(unreadable(error.to_string())),
+        Ok(metadata) if metadata.len() > limits::PIN_FILE => return Err(unreadable("it is too large".to_owned())),
         Ok(_) => {}
     }
-    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
+    let text = fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))
 }
 
-fn write(path: &Path, pins: &Pins) -> io::Result<()> {
+fn write_pins(path: &Path, pins: &Pins) -> io::Result<()> {
     let text = serde_json::to_string_pretty(pins).map_err(io::Error::other)?;
     // A unique name, because another process may write too.
-    let beside = path.with_extension(format!("json.{}.new", std::process::id()));
-    fs::write(&beside, text + "\n")?;
-    fs::rename(&beside, path)
+    let temporary = path.with_extension(format!("json.{}.new", std::process::id()));
+    fs::write(&temporary, text + "\n")?;
+    fs::rename(&temporary, path)
 }
 
 fn hashes(catalog: &ToolCatalog) -> BTreeMap<String, String> {
     catalog.tools.iter().map(|tool| (tool.info().name.to_string(), hash(tool.info()))).collect()
 }
 
-/// Whether a tool matches its pin. Older pins are hashes of the schema as the server wrote it.
-fn is_pinned(pinned: &str, spec: &ToolInfo) -> bool {
-    pinned == hash(spec) || pinned == hash_of(spec, &spec.parameters)
+/// Whether a tool matches its pin. A pin may also be a hash of the schema with its keys in the order in which the server sent
+/// them, because earlier versions wrote such pins.
+fn matches_pin(pinned: &str, info: &ToolInfo) -> bool {
+    pinned == hash(info) || pinned == hash_of(info, &info.parameters)
 }
 
-/// The hashed content of a tool. The order of keys does not matter, because some servers list them in random order.
-fn hash(spec: &ToolInfo) -> String {
-    hash_of(spec, &sorted(&spec.parameters))
+/// The SHA-256 hash of a tool. The order of keys does not matter, because some servers list them in random order.
+fn hash(info: &ToolInfo) -> String {
+    hash_of(info, &sorted(&info.parameters))
 }
 
 /// A value with all object keys sorted.
@@ -192,9 +196,9 @@ fn sorted(value: &Json) -> Json {
     }
 }
 
-fn hash_of(spec: &ToolInfo, parameters: &Json) -> String {
+fn hash_of(info: &ToolInfo, parameters: &Json) -> String {
     let mut hash = Sha256::new();
-    for part in [&*spec.name, &*spec.description, &parameters.to_string()] {
+    for part in [&*info.name, &*info.description, &parameters.to_string()] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
@@ -219,12 +223,12 @@ impl ToolSource for PinnedSource {
         self.inner.name()
     }
     fn list<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
-        Box::pin(async move { Ok(self.pins.held(self.name(), self.inner.list(cx).await?)) })
+        Box::pin(async move { Ok(self.pins.filter_catalog(self.name(), self.inner.list(cx).await?)) })
     }
     fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes()
     }
-    fn status(&self) -> SourceStatus {
+    fn status(&self) -> Health {
         self.inner.status()
     }
     fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()> {

@@ -6,7 +6,7 @@ use std::fmt;
 use jsonschema::{PatternOptions, Validator, error::ValidationErrorKind};
 use serde_json::{Map, Value as Json, json};
 
-use super::words::{Word, say};
+use super::messages::{ToolMessage, render_message};
 use segue_base::limits;
 
 /// A compiled schema. Compiling is expensive, checking is cheap: keep it with its tool.
@@ -20,11 +20,11 @@ impl fmt::Debug for ArgumentCheck {
     }
 }
 
-/// Why a schema is refused. The texts are for operators.
+/// Why a schema is rejected. The texts are for operators.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     /// It is longer than [`limits::MCP_SCHEMA`].
-    #[error("its schema has {bytes} bytes, more than the {limit} that are read", limit = limits::MCP_SCHEMA)]
+    #[error("its schema has {bytes} bytes; at most {limit} are allowed", limit = limits::MCP_SCHEMA)]
     TooLarge {
         /// Its size in bytes.
         bytes: usize,
@@ -33,22 +33,24 @@ pub enum SchemaError {
     #[error("its schema is nested deeper than {limit} levels", limit = limits::MCP_SCHEMA_DEPTH)]
     TooDeep,
     /// It does not describe an object.
-    #[error("its schema describes no object: arguments are always an object")]
+    #[error("its schema does not describe an object; arguments are always an object")]
     NotAnObject,
     /// It has a reference to another document.
-    #[error("its schema points elsewhere (`{reference}`): only references inside the schema (`#/…`) are followed")]
-    Remote {
+    #[error(
+        "its schema refers to another document (`{reference}`); only references inside the schema (`#/…`) are allowed"
+    )]
+    RemoteReference {
         /// The reference.
         reference: String,
     },
     /// References form a cycle without any other keyword.
-    #[error("its schema turns in a circle at `{reference}`")]
-    Circle {
+    #[error("its schema has a cycle of references at `{reference}`")]
+    ReferenceCycle {
         /// The reference.
         reference: String,
     },
     /// It is not a valid schema.
-    #[error("its schema is not valid: {0}")]
+    #[error("its schema is invalid: {0}")]
     Invalid(String),
 }
 
@@ -76,7 +78,7 @@ impl ArgumentCheck {
         if bytes > limits::MCP_SCHEMA {
             return Err(SchemaError::TooLarge { bytes });
         }
-        survey(schema, schema, 0)?;
+        check_structure(schema, schema, 0)?;
         let patterns = PatternOptions::fancy_regex().backtrack_limit(limits::MCP_PATTERN_STEPS);
         let validator = jsonschema::options()
             .offline()
@@ -91,69 +93,71 @@ impl ArgumentCheck {
     pub fn problems(&self, arguments: &Json) -> Vec<String> {
         let mut errors = self.validator.iter_errors(arguments);
         let mut problems: Vec<String> =
-            errors.by_ref().take(limits::TOOL_PROBLEMS).map(|error| in_words(&error)).collect();
+            errors.by_ref().take(limits::TOOL_PROBLEMS).map(|error| problem_text(&error)).collect();
         let more = errors.count();
         if more > 0 {
-            problems.push(say(Word::More, &[("count", &more)]));
+            problems.push(render_message(ToolMessage::MoreProblems, &[("count", &more)]));
         }
         problems
     }
 }
 
-fn in_words(error: &jsonschema::ValidationError<'_>) -> String {
+fn problem_text(error: &jsonschema::ValidationError<'_>) -> String {
     let path = error.instance_path().to_string();
-    let at = if path.is_empty() { "arguments".to_owned() } else { path };
+    let location = if path.is_empty() { "arguments".to_owned() } else { path };
     match error.kind() {
         ValidationErrorKind::Required { property } => {
             let key = property.as_str().map_or_else(|| property.to_string(), str::to_owned);
-            say(Word::Missing, &[("at", &at), ("key", &key)])
+            render_message(ToolMessage::MissingKey, &[("at", &location), ("key", &key)])
         }
         ValidationErrorKind::AdditionalProperties { unexpected }
         | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
             let keys = unexpected.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
-            say(Word::Surplus, &[("at", &at), ("key", &keys)])
+            render_message(ToolMessage::UnexpectedKey, &[("at", &location), ("key", &keys)])
         }
-        ValidationErrorKind::Enum { options } => say(Word::Choice, &[("at", &at), ("choices", options)]),
-        _ => say(Word::Misfit, &[("at", &at), ("message", &error)]),
+        ValidationErrorKind::Enum { options } => {
+            render_message(ToolMessage::NotInEnum, &[("at", &location), ("choices", options)])
+        }
+        _ => render_message(ToolMessage::InvalidValue, &[("at", &location), ("message", &error)]),
     }
 }
 
 /// Checks the depth of the schema, references to other documents, and cycles of references.
-fn survey(root: &Json, part: &Json, depth: usize) -> Result<(), SchemaError> {
+fn check_structure(root: &Json, part: &Json, depth: usize) -> Result<(), SchemaError> {
     if depth > limits::MCP_SCHEMA_DEPTH {
         return Err(SchemaError::TooDeep);
     }
     match part {
-        Json::Array(items) => items.iter().try_for_each(|item| survey(root, item, depth + 1)),
+        Json::Array(items) => items.iter().try_for_each(|item| check_structure(root, item, depth + 1)),
         Json::Object(map) => {
             for key in ["$ref", "$dynamicRef", "$recursiveRef"] {
                 if let Some(Json::String(reference)) = map.get(key) {
-                    follow(root, reference)?;
+                    check_reference(root, reference)?;
                 }
             }
-            map.values().try_for_each(|value| survey(root, value, depth + 1))
+            map.values().try_for_each(|value| check_structure(root, value, depth + 1))
         }
         _ => Ok(()),
     }
 }
 
 /// Follows a chain of references. A cycle without any other keyword would never end.
-fn follow(root: &Json, first: &str) -> Result<(), SchemaError> {
+fn check_reference(root: &Json, first: &str) -> Result<(), SchemaError> {
     let mut reference = first;
     for _ in 0..=limits::MCP_SCHEMA_DEPTH {
         let Some(pointer) = reference.strip_prefix('#') else {
-            return Err(SchemaError::Remote { reference: first.to_owned() });
+            return Err(SchemaError::RemoteReference { reference: first.to_owned() });
         };
         match root.pointer(pointer).and_then(|target| target.get("$ref")).and_then(Json::as_str) {
             Some(next) => reference = next,
             None => return Ok(()),
         }
     }
-    Err(SchemaError::Circle { reference: first.to_owned() })
+    Err(SchemaError::ReferenceCycle { reference: first.to_owned() })
 }
 
 /// The schema for models: unchanged, but always with `type: object` and `properties`.
-pub fn completed(schema: Json) -> Json {
+pub fn with_object_type(schema: Json) -> Json {
     let mut map = match schema {
         Json::Object(map) => map,
         Json::Null => Map::new(),
@@ -174,15 +178,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_coerced() {
+    fn values_are_not_coerced() {
         let check = check(json!({"type": "object", "properties": {"count": {"type": "integer"}}}));
         assert!(check.problems(&json!({"count": 3})).is_empty());
         assert_eq!(check.problems(&json!({"count": "3"})), ["`/count`: \"3\" is not of type \"integer\""]);
-        assert!(!check.problems(&Json::Null).is_empty(), "absent arguments are not an empty object");
+        assert!(!check.problems(&Json::Null).is_empty(), "null is not an empty object");
     }
 
     #[test]
-    fn problems_name_the_place_and_the_cure() {
+    fn problems_name_the_path_and_the_expected_value() {
         let check = check(json!({
             "type": "object", "required": ["to"], "additionalProperties": false,
             "properties": {"to": {"type": "string"}, "class": {"enum": ["first", "second"]}}
@@ -194,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_problems_is_counted() {
+    fn problems_beyond_the_limit_are_only_counted() {
         let check = check(json!({"type": "object", "properties": {"a": {"items": {"type": "string"}}}}));
         let problems = check.problems(&json!({"a": vec![0; 100]}));
         assert_eq!(problems.len(), limits::TOOL_PROBLEMS + 1);
@@ -202,29 +206,29 @@ mod tests {
     }
 
     #[test]
-    fn schemas_that_could_do_harm_are_refused() {
-        let refused = |schema: Json| ArgumentCheck::compile(&schema).unwrap_err();
-        assert!(matches!(refused(json!({"$ref": "https://example.com/s.json"})), SchemaError::Remote { .. }));
+    fn harmful_schemas_are_rejected() {
+        let error_of = |schema: Json| ArgumentCheck::compile(&schema).unwrap_err();
+        assert!(matches!(error_of(json!({"$ref": "https://example.com/s.json"})), SchemaError::RemoteReference { .. }));
         assert!(matches!(
-            refused(json!({"type": "object", "items": {"$ref": "other.json"}})),
-            SchemaError::Remote { .. }
+            error_of(json!({"type": "object", "items": {"$ref": "other.json"}})),
+            SchemaError::RemoteReference { .. }
         ));
-        assert!(matches!(refused(json!({"type": "string"})), SchemaError::NotAnObject));
-        assert!(matches!(refused(json!({"type": "object", "properties": 7})), SchemaError::Invalid(_)));
-        let circle = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}});
-        assert!(matches!(refused(circle), SchemaError::Circle { .. }));
-        assert!(matches!(refused(json!({"$ref": "#"})), SchemaError::Circle { .. }));
+        assert!(matches!(error_of(json!({"type": "string"})), SchemaError::NotAnObject));
+        assert!(matches!(error_of(json!({"type": "object", "properties": 7})), SchemaError::Invalid(_)));
+        let cycle = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}});
+        assert!(matches!(error_of(cycle), SchemaError::ReferenceCycle { .. }));
+        assert!(matches!(error_of(json!({"$ref": "#"})), SchemaError::ReferenceCycle { .. }));
         let mut deep = json!({"type": "object"});
         for _ in 0..200 {
             deep = json!({"type": "object", "properties": {"x": deep}});
         }
-        assert!(matches!(refused(deep), SchemaError::TooDeep));
+        assert!(matches!(error_of(deep), SchemaError::TooDeep));
         let long = json!({"type": "object", "description": "x".repeat(limits::MCP_SCHEMA)});
-        assert!(matches!(refused(long), SchemaError::TooLarge { .. }));
+        assert!(matches!(error_of(long), SchemaError::TooLarge { .. }));
     }
 
     #[test]
-    fn recursive_schemas_that_say_something_work() {
+    fn recursive_schemas_with_other_keywords_work() {
         let check = check(json!({
             "type": "object", "properties": {"child": {"$ref": "#"}, "name": {"type": "string"}}
         }));
@@ -233,15 +237,15 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_made_to_run_for_ever_ends() {
+    fn catastrophic_backtracking_of_a_pattern_is_limited() {
         let check = check(json!({"type": "object", "properties": {"a": {"pattern": "^(?=x)(x+x+)+y$"}}}));
         assert_eq!(check.problems(&json!({"a": "x".repeat(40)})).len(), 1);
     }
 
     #[test]
-    fn only_what_is_missing_is_added() {
-        assert_eq!(completed(json!({})), json!({"type": "object", "properties": {}}));
+    fn with_object_type_adds_only_missing_keys() {
+        assert_eq!(with_object_type(json!({})), json!({"type": "object", "properties": {}}));
         let odd = json!({"type": "object", "properties": {"a": {"anyOf": [{}]}}, "x": 1});
-        assert_eq!(completed(odd.clone()), odd);
+        assert_eq!(with_object_type(odd.clone()), odd);
     }
 }

@@ -11,11 +11,11 @@ use serde_json::{Map, Value as Json};
 use super::{
     ArgumentCheck, EffectClass, FailureKind, ToolCallContext, ToolError, ToolHandler, ToolInfo, ToolOutcome,
     ToolOutput,
-    schema::completed,
-    words::{Word, say},
+    messages::{ToolMessage, render_message},
+    schema::with_object_type,
 };
 
-type Run = dyn Fn(Json, ToolCallContext) -> BoxFuture<'static, ToolOutcome> + Send + Sync;
+type RunTool = dyn Fn(Json, ToolCallContext) -> BoxFuture<'static, ToolOutcome> + Send + Sync;
 
 /// A tool written in Rust. Cheap to clone; clones are the same tool.
 ///
@@ -42,9 +42,9 @@ pub struct Tool {
     info: ToolInfo,
     /// `None` if the schema cannot be compiled: the tool is then excluded with the reason.
     check: Option<Arc<ArgumentCheck>>,
-    timeout: Option<Duration>,
+    idle_timeout: Option<Duration>,
     total_timeout: Option<Duration>,
-    run: Arc<Run>,
+    run: Arc<RunTool>,
 }
 
 impl Tool {
@@ -64,12 +64,12 @@ impl Tool {
         let tool = info.name.clone();
         Self::from_fn(info, move |arguments, context| {
             let tool = tool.clone();
-            let work = typed(arguments).map(|arguments| run(arguments, context));
+            let call = deserialize_arguments(arguments).map(|arguments| run(arguments, context));
             async move {
-                match work {
-                    Ok(work) => outcome(&tool, work.await),
+                match call {
+                    Ok(call) => outcome_of(&tool, call.await),
                     Err(problem) => {
-                        let message = say(Word::Arguments, &[("problems", &problem)]);
+                        let message = render_message(ToolMessage::InvalidArguments, &[("problems", &problem)]);
                         ToolOutcome::failed(FailureKind::BadArguments, message)
                     }
                 }
@@ -92,8 +92,8 @@ impl Tool {
         let info = ToolInfo::new(name, description).parameters(parameters);
         let tool = info.name.clone();
         Self::from_fn(info, move |arguments, context| {
-            let (tool, work) = (tool.clone(), run(arguments, context));
-            async move { outcome(&tool, work.await) }
+            let (tool, call) = (tool.clone(), run(arguments, context));
+            async move { outcome_of(&tool, call.await) }
         })
     }
 
@@ -107,19 +107,19 @@ impl Tool {
         let run = Arc::new(move |arguments, context| -> BoxFuture<'static, ToolOutcome> {
             Box::pin(run(arguments, context))
         });
-        Self { info, check, timeout: None, total_timeout: None, run }
+        Self { info, check, idle_timeout: None, total_timeout: None, run }
     }
 
     /// A tool from an implementation of [`ToolHandler`].
     pub fn from_handler(handler: impl ToolHandler + 'static) -> Self {
         let handler = Arc::new(handler);
-        let (info, check) = (handler.info().clone(), handler.arguments());
-        let (timeout, total_timeout) = (handler.limit(), handler.most());
+        let (info, check) = (handler.info().clone(), handler.argument_check());
+        let (idle_timeout, total_timeout) = (handler.idle_timeout(), handler.total_timeout());
         let run = Arc::new(move |arguments, context: ToolCallContext| -> BoxFuture<'static, ToolOutcome> {
             let handler = handler.clone();
             Box::pin(async move { handler.call(arguments, &context).await })
         });
-        Self { info, check, timeout, total_timeout, run }
+        Self { info, check, idle_timeout, total_timeout, run }
     }
 
     /// Sets the effect class.
@@ -129,10 +129,10 @@ impl Tool {
         self
     }
 
-    /// Sets the longest time of a call without [progress](ToolCallContext::report), in place of the default.
+    /// Sets the idle timeout: the longest time of a call without [progress](ToolCallContext::report). The default is 10 seconds.
     #[must_use]
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = Some(limit);
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = Some(timeout);
         self
     }
 
@@ -147,13 +147,13 @@ impl ToolHandler for Tool {
     fn info(&self) -> &ToolInfo {
         &self.info
     }
-    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
         self.check.clone()
     }
-    fn limit(&self) -> Option<Duration> {
-        self.timeout
+    fn idle_timeout(&self) -> Option<Duration> {
+        self.idle_timeout
     }
-    fn most(&self) -> Option<Duration> {
+    fn total_timeout(&self) -> Option<Duration> {
         self.total_timeout
     }
     async fn call(&self, arguments: Json, context: &ToolCallContext) -> ToolOutcome {
@@ -178,23 +178,23 @@ fn schema_of<A: JsonSchema>() -> Json {
         settings.meta_schema = None;
     });
     let schema = Json::from(settings.into_generator().into_root_schema_for::<A>());
-    let Json::Object(mut schema) = schema else { return completed(Json::Object(Map::new())) };
+    let Json::Object(mut schema) = schema else { return with_object_type(Json::Object(Map::new())) };
     schema.shift_remove("title");
-    completed(Json::Object(schema))
+    with_object_type(Json::Object(schema))
 }
 
 /// Deserialises the arguments. They match the schema, but a type may be stricter. `Err`: which field is invalid and
 /// why, for the model.
-fn typed<A: DeserializeOwned>(arguments: Json) -> Result<A, String> {
+fn deserialize_arguments<A: DeserializeOwned>(arguments: Json) -> Result<A, String> {
     serde_path_to_error::deserialize(arguments).map_err(|error| {
         let path = error.path().to_string();
-        let at = if path == "." { "arguments" } else { &path };
-        say(Word::Misfit, &[("at", &at), ("message", error.inner())])
+        let location = if path == "." { "arguments" } else { &path };
+        render_message(ToolMessage::InvalidValue, &[("at", &location), ("message", error.inner())])
     })
 }
 
 /// The outcome of a typed result.
-fn outcome<T: Serialize>(tool: &str, result: Result<T, ToolError>) -> ToolOutcome {
+fn outcome_of<T: Serialize>(tool: &str, result: Result<T, ToolError>) -> ToolOutcome {
     let value = match result {
         Ok(value) => serde_json::to_value(value),
         Err(error) => return error.into_outcome(tool),
@@ -214,7 +214,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fixture::{context, logged};
+    use crate::fixture::{context, log_of};
 
     /// A town and a day.
     #[derive(Deserialize, JsonSchema)]
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_of_the_arguments_is_the_schema() {
+    fn the_argument_type_determines_the_schema() {
         let tool = forecast().effect(EffectClass::Read);
         assert_eq!((&*tool.info().name, tool.info().effect), ("forecast", EffectClass::Read));
         let schema = &tool.info().parameters;
@@ -248,17 +248,17 @@ mod tests {
         assert_eq!(schema["description"], "A town and a day.");
         assert_eq!(schema["properties"]["place"], json!({"description": "Name of the town", "type": "string"}));
         assert_eq!(schema["required"], json!(["place"]));
-        assert!(!schema.to_string().contains("$ref"), "models read it in one piece: {schema}");
-        assert!(tool.arguments().unwrap().problems(&json!({"place": "Bergen", "day": "tomorrow"})).is_empty());
-        assert!(!tool.arguments().unwrap().problems(&json!({"place": 7})).is_empty());
+        assert!(!schema.to_string().contains("$ref"), "the schema has no references: {schema}");
+        assert!(tool.argument_check().unwrap().problems(&json!({"place": "Bergen", "day": "tomorrow"})).is_empty());
+        assert!(!tool.argument_check().unwrap().problems(&json!({"place": 7})).is_empty());
         let none = Tool::new("now", "Tells the time", |_: NoArguments, _| async { Ok("noon") });
-        assert!(none.arguments().unwrap().problems(&json!({})).is_empty());
+        assert!(none.argument_check().unwrap().problems(&json!({})).is_empty());
         let any = Tool::new("any", "Takes anything", |args: Json, _| async { Ok(args) });
         assert_eq!(any.info().parameters["type"], "object");
     }
 
     #[tokio::test]
-    async fn a_result_is_structured_a_text_is_a_text_and_nothing_is_nothing() {
+    async fn results_are_structured_text_or_empty() {
         let outcome = forecast().call(json!({"place": "Bergen", "day": "today"}), &context()).await;
         let expected = json!({"place": "Bergen", "day": "today", "sky": 7});
         assert_eq!(outcome, ToolOutcome::Done(ToolOutput::structured(expected)));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_ordinary_error_is_a_failure_whose_cause_no_model_reads() {
+    async fn errors_are_failures_whose_cause_is_hidden_from_the_model() {
         let call = async {
             let outcome = forecast().call(json!({"place": "Oslo"}), &context()).await;
             let ToolOutcome::Failed(failure) = &outcome else { panic!("{outcome:?}") };
@@ -277,27 +277,27 @@ mod tests {
             assert_eq!(failure.detail.as_deref(), Some("invalid digit found in string"));
             assert_eq!(outcome.for_model(), "error[tool_error]: It failed, and the reason is for the operators.");
         };
-        let log = logged(call).await;
+        let log = log_of(call).await;
         assert!(log.contains("a tool failed") && log.contains("tool=\"forecast\""), "{log}");
         assert!(log.contains("invalid digit found in string"), "{log}");
     }
 
     #[tokio::test]
-    async fn arguments_that_only_the_type_refuses_are_refused_by_the_name_of_the_field() {
+    async fn deserialization_errors_name_the_field() {
         #[derive(Deserialize, JsonSchema)]
         struct Payment {
             #[schemars(with = "Vec<String>")]
             amounts: Vec<u64>,
         }
         let pay = Tool::new("pay", "Pays", |payment: Payment, _| async move { Ok(payment.amounts.len()) });
-        assert!(pay.arguments().unwrap().problems(&json!({"amounts": ["much"]})).is_empty());
+        assert!(pay.argument_check().unwrap().problems(&json!({"amounts": ["much"]})).is_empty());
         let outcome = pay.call(json!({"amounts": ["much"]}), &context()).await.for_model();
         let expected = "error[bad_arguments]: The arguments do not fit. `amounts[0]`: invalid type: string \"much\"";
         assert!(outcome.starts_with(expected), "{outcome}");
     }
 
     #[tokio::test]
-    async fn a_call_that_may_have_happened_is_unknown() {
+    async fn may_have_happened_is_an_unknown_outcome() {
         let tool = Tool::new("pay", "Pays", |_: NoArguments, _| async {
             let lost = |error| ToolError::may_have_happened("The bank did not answer.").code("B7").detail(error);
             "x".parse::<i64>().map_err(lost)
@@ -309,10 +309,10 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_cannot_be_used_leaves_the_tool_out_with_its_reason() {
+    fn a_tool_with_an_invalid_schema_is_excluded_with_the_reason() {
         let bad = Tool::with_schema("bad", "", json!({"type": "text"}), |_, _| async { Ok(()) });
-        let set = crate::registry::ToolSet::builder().own(Arc::new(bad)).build();
+        let set = crate::tool_set::ToolSet::builder().tool(Arc::new(bad)).build();
         assert!(set.entries().is_empty());
-        assert!(set.excluded().first().is_some_and(|(name, why)| name == "bad" && why.contains("object")));
+        assert!(set.excluded().first().is_some_and(|(name, reason)| name == "bad" && reason.contains("object")));
     }
 }

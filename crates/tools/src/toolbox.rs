@@ -1,14 +1,14 @@
-//! Tools written in Rust that take the place of a server: agents and call steps use them by its name.
+//! A tool source of tools written in Rust. It replaces an MCP server: agents and call steps use its tools by the server's name.
 
 use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::{SourceError, SourceStatus, Tool, ToolCatalog, ToolHandler, ToolSource};
+use super::{Health, SourceError, Tool, ToolCatalog, ToolHandler, ToolSource};
 use segue_base::context::CallContext;
 
-/// A tool source of tools in this program. Its list never changes, and its health is always up.
+/// A tool source of tools in this process. Its list never changes, and its health is always [`Health::Up`].
 pub struct Toolbox {
     name: String,
     tools: Vec<Arc<dyn ToolHandler>>,
@@ -16,7 +16,7 @@ pub struct Toolbox {
 }
 
 impl Toolbox {
-    /// Takes the place of the server `name` of `endpoints.yml`.
+    /// A source that replaces the server `name` of `endpoints.yml`.
     pub fn new(name: impl Into<String>, tools: impl IntoIterator<Item = Tool>) -> Self {
         let tools = tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn ToolHandler>).collect();
         Self { name: name.into(), tools, changes: watch::Sender::new(0) }
@@ -34,8 +34,8 @@ impl ToolSource for Toolbox {
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
-    fn status(&self) -> SourceStatus {
-        SourceStatus::Up
+    fn status(&self) -> Health {
+        Health::Up
     }
     fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))

@@ -167,7 +167,7 @@ impl HookServer {
             return Err(HookError(format!("describe: more than {} tools", limits::HOOK_TOOLS)));
         }
         for tool in &mut info.tools {
-            tool.parameters = crate::tools::schema::completed(std::mem::take(&mut tool.parameters));
+            tool.parameters = crate::tools::schema::with_object_type(std::mem::take(&mut tool.parameters));
         }
         Ok(info)
     }
@@ -211,9 +211,9 @@ impl HookServer {
         }
         let client = self.http.client().map_err(|error| PostError::before(error.to_string()))?;
         let body = body.to_string();
-        let send_error = |error: reqwest::Error| match Arrival::of_http(&error) {
+        let send_error = |error: reqwest::Error| match Arrival::from_http_error(&error) {
             Arrival::Impossible => PostError::before("the hook server cannot be reached"),
-            Arrival::Possible => PostError::after("the connection broke"),
+            Arrival::Possible => PostError::after("the connection was lost"),
         };
         let credentials = self.credentials.as_ref().map_err(|why| PostError::before(why.clone()))?;
         let mut refused: Option<Secret> = None;
@@ -239,11 +239,11 @@ impl HookServer {
             }
         };
         if response.status().as_u16() != 200 {
-            return Err(PostError::after(format!("it answers with the status {}", response.status().as_u16())));
+            return Err(PostError::after(format!("it responded with status {}", response.status().as_u16())));
         }
         read_limited(response, limits::HOOK_ANSWER).await.map_err(|error| match error {
-            BodyError::TooLong { limit } => PostError::after(format!("its answer is larger than {limit} bytes")),
-            BodyError::Broken(_) => PostError::after("the connection broke"),
+            BodyError::TooLong { limit } => PostError::after(format!("its response is larger than {limit} bytes")),
+            BodyError::Broken(_) => PostError::after("the connection was lost"),
         })
     }
 }
@@ -355,7 +355,7 @@ impl AgentHooks for HttpHooks {
     ) -> Result<Option<llm::ToolSpec>, HookError> {
         let sent = || json!({ "slot": json_types::slot(slot), "tool": json_types::tool(default) });
         let change: ToolChange = self.call_hook("slot_tool", sent, cx).await?;
-        Ok(change.tool.map(|tool| tool.over(default)))
+        Ok(change.tool.map(|tool| tool.apply_to(default)))
     }
     async fn tools(
         &self,
@@ -368,7 +368,7 @@ impl AgentHooks for HttpHooks {
         let change: ToolsChange = self.call_hook("tools", sent, cx).await?;
         let known = |tool: json_types::Tool| {
             let default = default.iter().find(|default| default.name == tool.name)?;
-            Some(tool.over(default))
+            Some(tool.apply_to(default))
         };
         Ok(change.tools.map(|tools| tools.into_iter().filter_map(known).collect()))
     }
@@ -420,10 +420,10 @@ impl ToolHandler for HookTool {
         let (error, kind) = match cx.cx.wait(sent).await {
             Ok(Ok(bytes)) => return answer(&bytes, effect),
             Ok(Err(error)) => (error, FailureKind::Unavailable),
-            Err(WaitError::DeadlinePassed) => (PostError::after("it did not answer in time"), FailureKind::Timeout),
+            Err(WaitError::DeadlinePassed) => (PostError::after("it did not respond in time"), FailureKind::Timeout),
             Err(WaitError::Cancelled) => (PostError::after("the call was cancelled"), FailureKind::Cancelled),
         };
-        ToolOutcome::unanswered(effect, error.arrival, kind, error.reason)
+        ToolOutcome::without_response(effect, error.arrival, kind, error.reason)
     }
 }
 

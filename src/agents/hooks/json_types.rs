@@ -92,7 +92,7 @@ pub(super) struct Tool {
 
 impl Tool {
     /// The default tool with these changes.
-    pub(super) fn over(self, default: &ToolSpec) -> ToolSpec {
+    pub(super) fn apply_to(self, default: &ToolSpec) -> ToolSpec {
         let mut tool = default.clone();
         if let Some(description) = self.description {
             tool.description = description;
@@ -100,7 +100,7 @@ impl Tool {
         if let Some(parameters) = self.parameters {
             // It is not known whether the provider can enforce this schema.
             (tool.parameters, tool.strict) =
-                (Arc::new(crate::tools::schema::completed(Json::Object(parameters))), false);
+                (Arc::new(crate::tools::schema::with_object_type(Json::Object(parameters))), false);
         }
         tool
     }
@@ -214,9 +214,9 @@ mod tests {
     fn a_response_changes_only_the_fields_of_a_tool_that_it_contains() {
         let parameters = Arc::new(json!({"type": "object", "properties": {}}));
         let default = ToolSpec { name: "find".into(), description: "Finds.".into(), parameters, strict: true };
-        let over = |answer: Json| serde_json::from_value::<Tool>(answer).unwrap().over(&default);
-        assert_eq!(over(json!({"name": "find"})), default);
-        let changed = over(json!({"name": "find", "description": "Looks.", "parameters": {"properties": {"a": {}}}}));
+        let apply = |answer: Json| serde_json::from_value::<Tool>(answer).unwrap().apply_to(&default);
+        assert_eq!(apply(json!({"name": "find"})), default);
+        let changed = apply(json!({"name": "find", "description": "Looks.", "parameters": {"properties": {"a": {}}}}));
         assert_eq!((&*changed.description, changed.strict), ("Looks.", false));
         assert_eq!(changed.parameters["type"], "object");
     }

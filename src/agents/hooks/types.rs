@@ -147,8 +147,8 @@ pub struct HookContext {
     pub channel: Arc<str>,
     /// The idempotency key of this call: the same when the same step is tried again.
     pub id: Arc<str>,
-    said: Mutex<Vec<Arc<str>>>,
-    speech: mpsc::Sender<Arc<str>>,
+    sent: Mutex<Vec<Arc<str>>>,
+    outgoing: mpsc::Sender<Arc<str>>,
 }
 
 impl HookContext {
@@ -159,11 +159,11 @@ impl HookContext {
         channel: Arc<str>,
         id: Arc<str>,
     ) -> (Self, mpsc::Receiver<Arc<str>>) {
-        let (speech, receiver) = mpsc::channel(limits::HOOK_MESSAGES);
-        (Self { cx, agent, channel, id, said: Mutex::default(), speech }, receiver)
+        let (outgoing, receiver) = mpsc::channel(limits::HOOK_MESSAGES);
+        (Self { cx, agent, channel, id, sent: Mutex::default(), outgoing }, receiver)
     }
-    /// A context for tests of hooks; their messages are in [`HookContext::said`].
-    pub fn alone(cx: CallContext, agent: impl Into<Arc<str>>, channel: impl Into<Arc<str>>) -> Self {
+    /// A context for tests of hooks; their messages are in [`HookContext::messages`].
+    pub fn for_tests(cx: CallContext, agent: impl Into<Arc<str>>, channel: impl Into<Arc<str>>) -> Self {
         let id = cx.key.as_str().into();
         Self::new(cx, agent.into(), channel.into(), id).0
     }
@@ -171,17 +171,17 @@ impl HookContext {
     /// a hook; further ones are dropped, and so is a text without a visible character.
     pub fn say(&self, text: impl Into<Arc<str>>) {
         let text: Arc<str> = text.into();
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if text.trim().is_empty() || said.len() >= limits::HOOK_MESSAGES {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        if text.trim().is_empty() || sent.len() >= limits::HOOK_MESSAGES {
             return;
         }
-        // The receiver is missing in a test that uses `alone`.
-        let _ = self.speech.try_send(text.clone());
-        said.push(text);
+        // The receiver is missing in a test that uses `for_tests`.
+        let _ = self.outgoing.try_send(text.clone());
+        sent.push(text);
     }
     /// The messages of this call so far.
-    pub fn said(&self) -> Vec<Arc<str>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn messages(&self) -> Vec<Arc<str>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

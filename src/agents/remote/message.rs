@@ -11,7 +11,7 @@ use crate::a2a::model::{Message, Part, Role};
 use segue_engine::project::RemoteDef;
 
 /// The message of one invocation. Its id is set by the recorded client.
-pub(super) fn of(request: &AgentRequest<'_>, remote: &RemoteDef, task_state: &RemoteTaskState) -> Message {
+pub(super) fn build(request: &AgentRequest<'_>, remote: &RemoteDef, task_state: &RemoteTaskState) -> Message {
     let mut parts = vec![Part::Text(text(request, task_state))];
     let slots = slots(request, remote);
     if !slots.is_empty() {

@@ -80,7 +80,7 @@ pub(crate) async fn run(
         let accepted = if task_state.is_working {
             Ok(SendReceipt { first: FirstResponse::Task(task_state.task()), live: None })
         } else {
-            let message = message::of(request, remote, &task_state);
+            let message = message::build(request, remote, &task_state);
             client.send(&SendRequest { message, report_to: None }, &step.step("send")).await
         };
         // After a task was accepted, only the remote agent can allow a retry: a failed status request says nothing about the task.
@@ -138,7 +138,7 @@ pub(crate) async fn run_hooked(
             let status = AgentStatus::Finished;
             let nothing =
                 AgentOutcome { status, events: said, data: Json::Null, metadata: request.call.metadata_if_not_run() };
-            return hook_run::failed(nothing, &error, cx);
+            return hook_run::fail_run(nothing, &error, cx);
         }
     };
     let call = hook_run.call(request);
@@ -197,7 +197,7 @@ async fn result_of(
         Ok(RemoteReply::Message(message)) => {
             task_state.forget_task();
             let text = text_of(&message.parts);
-            let results = outcome::of_parts(&message.parts);
+            let results = outcome::result_parts(&message.parts);
             match remote.message_means {
                 MessageReplyMeaning::InputRequired => RemoteResult { results, ..RemoteResult::input_required(text) },
                 MessageReplyMeaning::Completed => RemoteResult { results, ..RemoteResult::completed(text) },
@@ -208,7 +208,7 @@ async fn result_of(
                 task_state.forget_task();
             }
             task_state.is_working = false;
-            outcome::of_task(&task)
+            outcome::task_result(&task)
         }
         Err(error)
             if error.kind == A2aErrorKind::TimedOut

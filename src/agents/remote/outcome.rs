@@ -121,42 +121,45 @@ impl RemoteResult {
 /// Whether a failed task may be started again: only if the agent marks it as `retryable`.
 pub(super) fn is_repeatable(reply: &RemoteReply) -> bool {
     let RemoteReply::Task(task) = reply else { return false };
-    let says = |metadata: &Map<String, Json>| metadata.get("retryable").and_then(Json::as_bool).unwrap_or_default();
-    let said = task.status.message.as_ref().is_some_and(|message| says(&message.metadata));
-    task.status.state == TaskState::Failed && (said || says(&task.metadata))
+    let is_retryable =
+        |metadata: &Map<String, Json>| metadata.get("retryable").and_then(Json::as_bool).unwrap_or_default();
+    let is_retryable_message = task.status.message.as_ref().is_some_and(|message| is_retryable(&message.metadata));
+    task.status.state == TaskState::Failed && (is_retryable_message || is_retryable(&task.metadata))
 }
 
 /// The result of a task that waits or has ended.
-pub(super) fn of_task(task: &Task) -> RemoteResult {
-    let said = task.status.message.as_ref();
-    let text = said.map(|message| text_of(&message.parts)).unwrap_or_default();
-    let results = ResultParts::of(task);
+pub(super) fn task_result(task: &Task) -> RemoteResult {
+    let message = task.status.message.as_ref();
+    let text = message.map(|message| text_of(&message.parts)).unwrap_or_default();
+    let results = ResultParts::from_task(task);
     match task.status.state {
         TaskState::InputRequired | TaskState::AuthRequired => {
             RemoteResult { results, ..RemoteResult::input_required(text) }
         }
-        TaskState::Completed => RemoteResult { results, ..RemoteResult::completed(whole_text(said, &task.artifacts)) },
+        TaskState::Completed => {
+            RemoteResult { results, ..RemoteResult::completed(joined_text(message, &task.artifacts)) }
+        }
         state => {
-            let words = if text.is_empty() { "it gave no reason" } else { &text };
-            let words: String = words.chars().take(limits::A2A_REASON_TEXT).collect();
-            RemoteResult::failed(CODE_TASK_FAILED, format!("{}: {words}", describe_state(state)))
+            let reason = if text.is_empty() { "it gave no reason" } else { &text };
+            let reason: String = reason.chars().take(limits::A2A_REASON_TEXT).collect();
+            RemoteResult::failed(CODE_TASK_FAILED, format!("{}: {reason}", describe_state(state)))
         }
     }
 }
 
 /// The structured results in the parts of a message.
-pub(super) fn of_parts(parts: &[Part]) -> ResultParts {
+pub(super) fn result_parts(parts: &[Part]) -> ResultParts {
     let mut results = ResultParts::default();
-    results.take(None, None, parts);
+    results.add(None, None, parts);
     results
 }
 
 /// The final message, then the text of every artifact, without duplicates.
-fn whole_text(said: Option<&Message>, artifacts: &[Artifact]) -> String {
-    let said = said.map(|message| text_of(&message.parts));
+fn joined_text(message: Option<&Message>, artifacts: &[Artifact]) -> String {
+    let message_text = message.map(|message| text_of(&message.parts));
     let part = artifacts.iter().map(|artifact| text_of(&artifact.parts));
     let mut texts: Vec<String> = Vec::new();
-    for text in said.into_iter().chain(part) {
+    for text in message_text.into_iter().chain(part) {
         if !text.trim().is_empty() && !texts.contains(&text) {
             texts.push(text);
         }
@@ -165,19 +168,19 @@ fn whole_text(said: Option<&Message>, artifacts: &[Artifact]) -> String {
 }
 
 impl ResultParts {
-    fn of(task: &Task) -> Self {
+    fn from_task(task: &Task) -> Self {
         let mut results = Self::default();
         for (at, artifact) in task.artifacts.iter().enumerate() {
             let artifact_name = artifact.name.clone().unwrap_or_else(|| artifact.id.clone());
-            results.take(Some(at), Some(artifact_name), &artifact.parts);
+            results.add(Some(at), Some(artifact_name), &artifact.parts);
         }
-        if let Some(said) = &task.status.message {
-            results.take(None, None, &said.parts);
+        if let Some(message) = &task.status.message {
+            results.add(None, None, &message.parts);
         }
         results
     }
 
-    fn take(&mut self, artifact: Option<usize>, artifact_name: Option<String>, parts: &[Part]) {
+    fn add(&mut self, artifact: Option<usize>, artifact_name: Option<String>, parts: &[Part]) {
         for (part, content) in parts.iter().enumerate() {
             let (kind, content) = match content {
                 Part::Text(_) => continue,

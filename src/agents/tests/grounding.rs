@@ -28,21 +28,21 @@ async fn slow_tool_gets_alternating_fillers_with_growing_pauses() {
     for seconds in [3, 9, 27] {
         assert!(slept.contains(&Duration::from_secs(seconds)), "{slept:?}");
     }
-    let noted = harness.host.notes.lock().unwrap().clone();
-    assert_eq!(noted.len(), 1, "{noted:?}");
+    let recorded = harness.host.records.lock().unwrap().clone();
+    assert_eq!(recorded.len(), 1, "{recorded:?}");
 }
 
 #[tokio::test]
 async fn replayed_turn_sends_the_same_fillers_without_a_clock() {
     let steps = || vec![calls("", &[("slow", json!({"seconds": 20}))]), text("Here.")];
-    let patient = format!("{SLOW}  tool_timeout: 100\n");
-    let mut first = Harness::new("search", &patient, "go", steps());
-    let told = said(&first.run_slowly().await);
-    assert_eq!(told.len(), 3, "{told:?}");
-    let mut again =
+    let long_timeout = format!("{SLOW}  tool_timeout: 100\n");
+    let mut first = Harness::new("search", &long_timeout, "go", steps());
+    let messages = said(&first.run_slowly().await);
+    assert_eq!(messages.len(), 3, "{messages:?}");
+    let mut replay =
         Harness::new("search", SLOW, "go", vec![calls("", &[("slow", json!({"seconds": 0}))]), text("Here.")]);
-    again.host = first.host.clone();
-    assert_eq!(said(&again.run_slowly().await), told);
+    replay.host = first.host.clone();
+    assert_eq!(said(&replay.run_slowly().await), messages);
 }
 
 fn fillers(outcome: &segue_engine::conversation::AgentOutcome) -> Vec<String> {
@@ -52,20 +52,20 @@ fn fillers(outcome: &segue_engine::conversation::AgentOutcome) -> Vec<String> {
 #[tokio::test]
 async fn progress_of_a_slow_tool_is_sent_at_the_pace_of_fillers_and_replayed() {
     let steps = || {
-        let first = calls("", &[("slow", json!({"tells": 5, "seconds": 30}))]);
-        vec![first, calls("", &[("slow", json!({"tells": 0, "seconds": 4}))]), text("Here.")]
+        let first = calls("", &[("slow", json!({"notifications": 5, "seconds": 30}))]);
+        vec![first, calls("", &[("slow", json!({"notifications": 0, "seconds": 4}))]), text("Here.")]
     };
-    let patient = format!("{SLOW}  tool_timeout: 100\n");
-    let mut first = Harness::new("search", &patient, "go", steps());
-    let heard = fillers(&first.run_slowly().await);
-    assert!(heard[0].starts_with("utter_agent_progress ") && heard[0].ends_with("percent=30"), "{heard:?}");
-    assert!(heard[1].starts_with("utter_agent_progress ") && heard[1].ends_with("percent=50"), "{heard:?}");
-    assert!(heard[2].starts_with("utter_agent_filler"), "the next call told nothing: {heard:?}");
-    assert_eq!(heard.len(), 3);
+    let long_timeout = format!("{SLOW}  tool_timeout: 100\n");
+    let mut first = Harness::new("search", &long_timeout, "go", steps());
+    let sent = fillers(&first.run_slowly().await);
+    assert!(sent[0].starts_with("utter_agent_progress ") && sent[0].ends_with("percent=30"), "{sent:?}");
+    assert!(sent[1].starts_with("utter_agent_progress ") && sent[1].ends_with("percent=50"), "{sent:?}");
+    assert!(sent[2].starts_with("utter_agent_filler"), "the next call reported no progress: {sent:?}");
+    assert_eq!(sent.len(), 3);
     let quick = vec![calls("", &[("slow", json!({}))]), calls("", &[("slow", json!({}))]), text("Here.")];
-    let mut again = Harness::new("search", &patient, "go", quick);
-    again.host = first.host.clone();
-    assert_eq!(fillers(&again.run_slowly().await), heard);
+    let mut replay = Harness::new("search", &long_timeout, "go", quick);
+    replay.host = first.host.clone();
+    assert_eq!(fillers(&replay.run_slowly().await), sent);
 }
 
 #[tokio::test]
@@ -76,20 +76,21 @@ async fn messages_of_a_server_are_sent_only_with_progress_messages() {
         ("look at https://example.org", true, "percent=30"),
         ("Your crossing has been booked,", true, "percent=30"),
     ] {
-        let steps = vec![calls("", &[("slow", json!({"tells": 3, "seconds": 5, "words": words}))]), text("Here.")];
-        let mut harness = Harness::allowing(allowed, &format!("{SLOW}  tool_timeout: 100\n"), steps);
-        let heard = fillers(&harness.run_slowly().await);
-        assert_eq!(heard.len(), 1, "{heard:?}");
-        assert!(expected.split(" server").all(|part| heard[0].contains(part)), "{words} {allowed}: {heard:?}");
+        let steps =
+            vec![calls("", &[("slow", json!({"notifications": 3, "seconds": 5, "words": words}))]), text("Here.")];
+        let mut harness = Harness::with_progress_messages(allowed, &format!("{SLOW}  tool_timeout: 100\n"), steps);
+        let sent = fillers(&harness.run_slowly().await);
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        assert!(expected.split(" server").all(|part| sent[0].contains(part)), "{words} {allowed}: {sent:?}");
     }
 }
 
 #[tokio::test]
 async fn progress_of_parallel_calls_is_not_sent() {
-    let slow = ("slow", json!({"tells": 3, "seconds": 5}));
+    let slow = ("slow", json!({"notifications": 3, "seconds": 5}));
     let mut harness = Harness::new("search", SLOW, "go", vec![calls("", &[slow.clone(), slow]), text("Here.")]);
-    let heard = fillers(&harness.run_slowly().await);
-    assert!(!heard.is_empty() && heard.iter().all(|text| text.starts_with("utter_agent_filler")), "{heard:?}");
+    let sent = fillers(&harness.run_slowly().await);
+    assert!(!sent.is_empty() && sent.iter().all(|text| text.starts_with("utter_agent_filler")), "{sent:?}");
 }
 
 #[tokio::test]
@@ -138,8 +139,8 @@ async fn repair_withholds_a_false_claim_and_calls_the_model_again() {
             (BotKind::InputRequired, "I have not booked it yet. Shall I?".into())
         ]
     );
-    let pieces = format!("{:?}", harness.sink.pieces);
-    assert!(!pieces.contains("I've booked") && !pieces.contains("nice trip"), "{pieces}");
+    let events = format!("{:?}", harness.sink.events);
+    assert!(!events.contains("I've booked") && !events.contains("nice trip"), "{events}");
     assert!(harness.request(1).last().unwrap().1.contains("I've booked NW-1 for you."), "{:?}", harness.request(1));
 }
 
@@ -149,7 +150,7 @@ async fn repeated_false_claim_is_replaced_by_a_response() {
     let mut harness = Harness::new("search", REPAIR, "book it", vec![claim(), claim()]);
     let outcome = harness.run().await;
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "utter_agent_unproven 0".into())]);
-    let ends = harness.sink.pieces.iter().filter(|piece| matches!(piece, ReplyEvent::End { .. })).count();
+    let ends = harness.sink.events.iter().filter(|event| matches!(event, ReplyEvent::End { .. })).count();
     assert_eq!(ends, 1);
 }
 
@@ -161,7 +162,7 @@ async fn claim_of_a_recorded_effect_is_allowed_in_this_and_later_turns() {
         text("As I said, I have booked NW-1."),
     ];
     let mut harness = Harness::new("search", REPAIR, "book it", steps);
-    let outcome = harness.run_more().await;
+    let outcome = harness.run_without_verify().await;
     assert_eq!(said(&outcome).last().unwrap().1, "I've booked NW-1. Anything else?");
     harness.user("sure?");
     harness.call.metadata = outcome.metadata.clone();
@@ -179,7 +180,7 @@ async fn failed_effect_supports_no_claim_and_a_claim_before_its_call_is_withheld
     ];
     let mut harness = Harness::new("search", rules, "cancel it", steps);
     let outcome = harness.run().await;
-    assert_eq!(outcome.status, AgentStatus::AwaitingUser, "nothing is completed beside a call that failed");
+    assert_eq!(outcome.status, AgentStatus::AwaitingUser, "a task is not completed beside a failed call");
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "It did not work.".into())]);
 }
 
@@ -188,8 +189,8 @@ fn stopped(finish: FinishReason, text: &str) -> ScriptedCall {
     ScriptedCall::from(ChatResponse { finish, ..ChatResponse::text(text) })
 }
 
-/// Texts of an outcome, and whether each was truncated.
-fn cuts(outcome: &AgentOutcome) -> Vec<(String, bool)> {
+/// The texts of an outcome, and whether each was truncated.
+fn texts(outcome: &AgentOutcome) -> Vec<(String, bool)> {
     let bot = |event: &Event| match &event.kind {
         EventKind::Bot(bot) => Some((bot.reply.text.as_deref().unwrap_or_default().to_owned(), bot.truncated)),
         _ => None,
@@ -199,20 +200,20 @@ fn cuts(outcome: &AgentOutcome) -> Vec<(String, bool)> {
 
 #[tokio::test]
 async fn content_filter_stop_is_final_for_a_withheld_claim() {
-    for whole in [false, true] {
+    for without_streaming in [false, true] {
         let steps = vec![stopped(FinishReason::ContentFilter, "One moment. I've booked NW-1.")];
         let mut harness = Harness::new("search", REPAIR, "book it", steps);
-        harness.sink.whole = whole;
+        harness.sink.without_streaming = without_streaming;
         let outcome = harness.run().await;
         assert_eq!(code(&outcome), decision::CODE_MODEL_FAILED);
-        let seen = if whole { vec![] } else { vec![("One moment.".to_owned(), true)] };
-        assert_eq!(cuts(&outcome), seen);
+        let expected = if without_streaming { vec![] } else { vec![("One moment.".to_owned(), true)] };
+        assert_eq!(texts(&outcome), expected);
     }
 }
 
 #[tokio::test]
 async fn truncated_closing_message_is_marked_as_truncated() {
-    for (whole, finish, seen) in [
+    for (without_streaming, finish, expected) in [
         (false, FinishReason::ContentFilter, vec![("All is do".to_owned(), true)]),
         (true, FinishReason::ContentFilter, vec![]),
         (false, FinishReason::Length, vec![("All is do".to_owned(), true)]),
@@ -220,9 +221,13 @@ async fn truncated_closing_message_is_marked_as_truncated() {
     ] {
         let steps = vec![calls("", &[("task_completed", json!({}))]), stopped(finish, "All is do")];
         let mut harness = Harness::new("search", "", "go", steps);
-        harness.sink.whole = whole;
+        harness.sink.without_streaming = without_streaming;
         let outcome = harness.run().await;
-        assert_eq!((outcome.status.clone(), cuts(&outcome)), (AgentStatus::Finished, seen), "{whole} {finish:?}");
+        assert_eq!(
+            (outcome.status.clone(), texts(&outcome)),
+            (AgentStatus::Finished, expected),
+            "{without_streaming} {finish:?}"
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! One run of an agent over a small project.
+//! The test harness: one run of an agent in a small project, with a scripted model.
 
 use std::{
     sync::{Arc, Mutex},
@@ -27,7 +27,7 @@ use crate::{
     },
     prompts::PromptSet,
     testing::ManualClock,
-    tools::{EffectClass, Progress, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, registry::ToolSet},
+    tools::{EffectClass, Progress, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, tool_set::ToolSet},
 };
 
 const FLOWS: &str = r#"
@@ -61,12 +61,12 @@ mcp_servers:
   - { name: ferries, url: "http://127.0.0.1:9/mcp", type: http }
 "#;
 
-/// A project with one agent, whose `configuration` is given.
+/// A project with one agent with this `configuration`.
 pub(super) fn project(configuration: &str) -> Arc<Project> {
-    project_on(ENDPOINTS, configuration)
+    project_with_endpoints(ENDPOINTS, configuration)
 }
 
-fn project_on(endpoints: &str, configuration: &str) -> Arc<Project> {
+fn project_with_endpoints(endpoints: &str, configuration: &str) -> Arc<Project> {
     let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
     let agent = format!(
         "agent:\n  name: finder\n  description: Finds crossings.\n{configuration}connections:\n  mcp_servers:\n    - name: ferries\n"
@@ -91,35 +91,35 @@ pub(super) struct Harness {
     pub(super) model: Arc<StrictLlm>,
     pub(super) clock: ManualClock,
     /// Names and arguments of the calls that reached a tool.
-    pub(super) called: Arc<Mutex<Vec<(String, Json)>>>,
+    pub(super) tool_calls: Arc<Mutex<Vec<(String, Json)>>>,
     pub(super) sink: RecordingSink,
     pub(super) hooks: Option<Arc<dyn crate::agents::AgentHooks>>,
     pub(super) host: Arc<RecordingHost>,
-    /// Whether there is a slow tool; the clock is then advanced by hand.
-    slow: bool,
+    /// Whether the agent has a slow tool; the test then advances the clock.
+    has_slow_tool: bool,
 }
 
-/// A host that keeps records and warnings, and renders a response as its name.
+/// A host that stores records and warnings in memory, and renders a response as its name and values.
 #[derive(Default)]
 pub(super) struct RecordingHost {
-    pub(super) notes: Mutex<std::collections::BTreeMap<String, Json>>,
+    pub(super) records: Mutex<std::collections::BTreeMap<String, Json>>,
     pub(super) warnings: Mutex<Vec<(&'static str, String)>>,
 }
 
 impl crate::agents::AgentHost for RecordingHost {
     fn once<'a>(&'a self, cx: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
         Box::pin(async move {
-            let noted = self.notes.lock().unwrap().get(cx.key.as_str()).cloned();
-            if noted.is_none() {
-                let noted = work.await;
-                self.notes.lock().unwrap().insert(cx.key.to_string(), noted);
+            let recorded = self.records.lock().unwrap().get(cx.key.as_str()).cloned();
+            if recorded.is_none() {
+                let recorded = work.await;
+                self.records.lock().unwrap().insert(cx.key.to_string(), recorded);
             }
-            noted
+            recorded
         })
     }
-    fn render_response(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>> {
+    fn render_response(&self, response: &str, values: &Map<String, Json>, seed: u64) -> Option<Arc<str>> {
         let values: String = values.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-        Some(format!("{response} {}{values}", lot % 3).into())
+        Some(format!("{response} {}{values}", seed % 3).into())
     }
     fn report_warning(&self, code: &'static str, message: String) {
         self.warnings.lock().unwrap().push((code, message));
@@ -129,22 +129,22 @@ impl crate::agents::AgentHost for RecordingHost {
 /// A sink that collects its events.
 #[derive(Default)]
 pub(super) struct RecordingSink {
-    pub(super) pieces: Vec<ReplyEvent>,
-    pub(super) whole: bool,
+    pub(super) events: Vec<ReplyEvent>,
+    pub(super) without_streaming: bool,
 }
 
 impl ReplySink for RecordingSink {
     fn wants_deltas(&self) -> bool {
-        !self.whole
+        !self.without_streaming
     }
-    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        self.pieces.push(piece);
+    fn send<'a>(&'a mut self, event: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        self.events.push(event);
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
     }
 }
 
 impl Harness {
-    /// The user says `text` to the agent that `flow` calls; the model answers with `steps`.
+    /// A run in which the user sends `text` to the agent that `flow` calls, and the model responds with `steps`.
     pub(super) fn new(flow: &str, configuration: &str, text: &str, steps: Vec<ScriptedCall>) -> Self {
         let project = project(configuration);
         let step = project.flow(flow).unwrap().first().unwrap().id.clone();
@@ -168,14 +168,14 @@ impl Harness {
             call,
             model: Arc::new(ScriptedLlm::strict(steps)),
             clock: ManualClock::auto_advancing(),
-            called: Arc::default(),
+            tool_calls: Arc::default(),
             sink: RecordingSink::default(),
             hooks: None,
             host: Arc::default(),
-            slow: false,
+            has_slow_tool: false,
         };
         harness.user(text);
-        harness.happened(EventKind::AgentStarted {
+        harness.apply(EventKind::AgentStarted {
             flow_id: flow.into(),
             agent_id: "finder".into(),
             context_id: None,
@@ -183,10 +183,13 @@ impl Harness {
         });
         harness
     }
-    /// A search with or without `progress_messages` for its server.
-    pub(super) fn allowing(words: bool, configuration: &str, steps: Vec<ScriptedCall>) -> Self {
-        let endpoints = ENDPOINTS.replace("type: http", &format!("type: http, progress_messages: {words}"));
-        Self { project: project_on(&endpoints, configuration), ..Self::new("search", configuration, "go", steps) }
+    /// A run of `search` whose server has this value of `progress_messages`.
+    pub(super) fn with_progress_messages(enabled: bool, configuration: &str, steps: Vec<ScriptedCall>) -> Self {
+        let endpoints = ENDPOINTS.replace("type: http", &format!("type: http, progress_messages: {enabled}"));
+        Self {
+            project: project_with_endpoints(&endpoints, configuration),
+            ..Self::new("search", configuration, "go", steps)
+        }
     }
     /// Adds a message of the user.
     pub(super) fn user(&mut self, text: &str) {
@@ -197,22 +200,22 @@ impl Harness {
             metadata: Map::new(),
         };
         self.call.user_message = text.into();
-        self.happened(EventKind::User(message));
+        self.apply(EventKind::User(message));
     }
     /// Applies an event to the conversation.
-    pub(super) fn happened(&mut self, kind: EventKind) {
+    pub(super) fn apply(&mut self, kind: EventKind) {
         let event = Event { at: Timestamp::default(), kind, location: FlowLocation::default() };
         self.conversation.apply(&event);
     }
-    /// Runs once; every step of the script must be used up.
+    /// Runs once, then checks that the model used all steps of its script.
     pub(super) async fn run(&mut self) -> AgentOutcome {
-        let outcome = self.run_more().await;
+        let outcome = self.run_without_verify().await;
         self.model.verify().unwrap();
         outcome
     }
-    /// Runs once with a slow tool and advances the clock second by second.
+    /// Runs once with a slow tool, and advances the clock second by second.
     pub(super) async fn run_slowly(&mut self) -> AgentOutcome {
-        (self.slow, self.clock) = (true, ManualClock::new());
+        (self.has_slow_tool, self.clock) = (true, ManualClock::new());
         let clock = self.clock.clone();
         let seconds = async {
             for _ in 0..200 {
@@ -221,22 +224,22 @@ impl Harness {
                 }
                 clock.advance(Duration::from_secs(1));
             }
-            panic!("the run does not end");
+            panic!("the run does not end within 200 seconds");
         };
-        tokio::select! { biased; outcome = self.run_more() => outcome, () = seconds => unreachable!() }
+        tokio::select! { biased; outcome = self.run_without_verify() => outcome, () = seconds => unreachable!() }
     }
     /// Runs once and applies the events to the conversation.
-    pub(super) async fn run_more(&mut self) -> AgentOutcome {
+    pub(super) async fn run_without_verify(&mut self) -> AgentOutcome {
         let agent = ReactAgent::new(Arc::new(PromptSet::new(|_| None).unwrap()));
         let cx = self.clock.context(Duration::from_secs(120));
         let definition = self.project.agent("finder").unwrap().clone();
-        let task = AgentRequest {
+        let request = AgentRequest {
             project: &self.project,
             conversation: &self.conversation,
             call: &self.call,
             definition: &definition,
             llm: self.model.clone(),
-            tools: tools(&self.called, self.slow, &self.project),
+            tools: tools(&self.tool_calls, self.has_slow_tool, &self.project),
             metadata: Arc::default(),
             mcp_meta: Arc::default(),
             hooks: self.hooks.clone(),
@@ -244,11 +247,11 @@ impl Harness {
             slots: None,
             host: &*self.host,
         };
-        let outcome = agent.run(task, &mut self.sink, &cx).await;
+        let outcome = agent.run(request, &mut self.sink, &cx).await;
         outcome.events.iter().for_each(|event| self.conversation.apply(event));
         outcome
     }
-    /// The texts of the `n`th request, by role.
+    /// The role and text of each message of the `n`th request.
     pub(super) fn request(&self, n: usize) -> Vec<(String, String)> {
         let request = &self.model.requests()[n];
         let role = |message: &Arc<crate::llm::ChatMessage>| {
@@ -259,55 +262,61 @@ impl Harness {
     }
 }
 
-fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project) -> ToolSet {
+/// The tools `find` (returns a crossing), `fail` (fails, or loses its connection), `other`, and if requested `slow`.
+fn tools(tool_calls: &Arc<Mutex<Vec<(String, Json)>>>, has_slow_tool: bool, project: &Project) -> ToolSet {
     let mut set = ToolSet::builder();
     for (name, answer) in
         [("find", Some(json!({"crossings": ["NW-1"]}))), ("fail", None), ("other", Some(json!({"ok": true})))]
     {
-        let spec = info_of(name).parameters(json!({"type": "object", "properties": {"port": {"type": "string"}}}));
-        let called = called.clone();
+        let info = info_of(name).parameters(json!({"type": "object", "properties": {"port": {"type": "string"}}}));
+        let tool_calls = tool_calls.clone();
         let run = move |arguments: Json, _: ToolCallContext| {
-            // A list as long as the model asks for.
+            // With `lines`, the result has this many lines.
             let lines = arguments["lines"].as_u64().map(|lines| json!({"lines": "a line\n".repeat(lines as usize)}));
-            called.lock().unwrap().push((name.to_owned(), arguments));
+            tool_calls.lock().unwrap().push((name.to_owned(), arguments));
             let outcome = match lines.as_ref().or(answer.as_ref()) {
                 Some(answer) => ToolOutcome::Done(ToolOutput::structured(answer.clone())),
-                None if called.lock().unwrap().last().is_some_and(|(_, given)| given["lost"] == json!(true)) => {
-                    ToolOutcome::unanswered(
+                None if tool_calls
+                    .lock()
+                    .unwrap()
+                    .last()
+                    .is_some_and(|(_, arguments)| arguments["lost"] == json!(true)) =>
+                {
+                    ToolOutcome::without_response(
                         EffectClass::Write,
                         crate::effect::Arrival::Possible,
                         crate::tools::FailureKind::Unavailable,
-                        "It went away.",
+                        "The connection was lost.",
                     )
                 }
                 None => ToolOutcome::failed(crate::tools::FailureKind::ToolError, "no such port"),
             };
             std::future::ready(outcome)
         };
-        set = set.own(Arc::new(Tool::from_fn(spec, run)));
+        set = set.tool(Arc::new(Tool::from_fn(info, run)));
     }
     let parameters = json!({"type": "object", "properties": {"seconds": {"type": "number"}}});
-    let spec = info_of("slow").parameters(parameters);
+    let slow = info_of("slow").parameters(parameters);
     let run = |arguments: Json, cx: ToolCallContext| async move {
         let until = cx.cx.clock.deadline(Duration::from_secs(arguments["seconds"].as_u64().unwrap_or(0)));
         if arguments["cancel"] == json!(true) {
             cx.cx.cancel.cancel();
         }
-        let (wants, total) = (arguments["tells"].as_u64().unwrap_or(0), Some(100.0));
-        for done in 1..=wants {
+        let (notifications, total) = (arguments["notifications"].as_u64().unwrap_or(0), Some(100.0));
+        for number in 1..=notifications {
             let until = cx.cx.clock.deadline(Duration::from_secs(1));
             cx.cx.clock.sleep(until).await;
-            let message = arguments["words"].as_str().map(|words| format!("{words} {done}"));
-            cx.progress.as_ref().unwrap()(Progress { done: done as f64 * 10.0, total, message });
+            let message = arguments["words"].as_str().map(|words| format!("{words} {number}"));
+            cx.progress.as_ref().unwrap()(Progress { current: number as f64 * 10.0, total, message });
         }
         cx.cx.clock.sleep(until).await;
         ToolOutcome::Done(ToolOutput::structured(json!({"ok": true})))
     };
-    if slow {
-        set = set.own(Arc::new(Tool::from_fn(spec, run)));
+    if has_slow_tool {
+        set = set.tool(Arc::new(Tool::from_fn(slow, run)));
     }
     let rules = &project.agent("finder").unwrap().rules;
-    set.build().classed(|name| rules.tool(name)?.effect.as_deref().and_then(EffectClass::from_name))
+    set.build().with_effects(|name| rules.tool(name)?.effect.as_deref().and_then(EffectClass::from_name))
 }
 
 fn info_of(name: &str) -> ToolInfo {

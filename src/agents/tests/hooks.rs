@@ -19,15 +19,15 @@ use crate::{
     llm::{ChatMessage, ToolSpec},
 };
 
-/// Implements every hook.
+/// Implements every hook, and records their input.
 #[derive(Default)]
-struct Busy {
+struct AllHooks {
     batches: Mutex<Vec<ToolBatch>>,
     outputs: Mutex<Vec<AgentOutput>>,
 }
 
 #[async_trait]
-impl AgentHooks for Busy {
+impl AgentHooks for AllHooks {
     async fn process_input(&self, input: &mut AgentInput, cx: &HookContext) -> Result<(), HookError> {
         cx.say("Starting on it.");
         input.slots.shift_remove("vehicle");
@@ -75,14 +75,14 @@ impl AgentHooks for Busy {
         _: &AgentInput,
         _: &HookContext,
     ) -> Result<Option<Vec<ToolSpec>>, HookError> {
-        let mut kept: Vec<ToolSpec> = usual.iter().filter(|tool| &*tool.name != "other").cloned().collect();
-        kept.push(ToolSpec {
+        let mut tools: Vec<ToolSpec> = usual.iter().filter(|tool| &*tool.name != "other").cloned().collect();
+        tools.push(ToolSpec {
             name: "made_up".into(),
             description: "".into(),
             parameters: Arc::default(),
             strict: false,
         });
-        Ok(Some(kept))
+        Ok(Some(tools))
     }
     async fn messages(
         &self,
@@ -99,10 +99,10 @@ impl AgentHooks for Busy {
     }
 }
 
-struct Failing(&'static str);
+struct FailingHooks(&'static str);
 
 #[async_trait]
-impl AgentHooks for Failing {
+impl AgentHooks for FailingHooks {
     async fn process_input(&self, _: &mut AgentInput, _: &HookContext) -> Result<(), HookError> {
         if self.0 == "input" { Err(HookError::new("no backend")) } else { Ok(()) }
     }
@@ -122,20 +122,20 @@ async fn every_hook_of_an_open_agent_takes_effect() {
         text("Goodbye."),
     ];
     let mut harness = Harness::new("search", "", "hi", steps);
-    let busy = Arc::new(Busy::default());
-    harness.hooks = Some(busy.clone());
+    let hooks = Arc::new(AllHooks::default());
+    harness.hooks = Some(hooks.clone());
     let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::Finished);
-    let seen = harness.request(0);
-    assert!(seen[0].1.ends_with("You work for \"north\"."), "{}", seen[0].1);
-    assert!(seen.iter().any(|(_, text)| text.contains("Cabin")), "the changed slot is in the prompt: {seen:?}");
-    assert_eq!(seen.last().unwrap().1, "Be brief.");
-    let user: Vec<_> = seen.iter().filter(|(role, _)| role == "user").map(|(_, text)| text.as_str()).collect();
+    let request = harness.request(0);
+    assert!(request[0].1.ends_with("You work for \"north\"."), "{}", request[0].1);
+    assert!(request.iter().any(|(_, text)| text.contains("Cabin")), "the changed slot is in the prompt: {request:?}");
+    assert_eq!(request.last().unwrap().1, "Be brief.");
+    let user: Vec<_> = request.iter().filter(|(role, _)| role == "user").map(|(_, text)| text.as_str()).collect();
     assert_eq!(user, ["from Arnvik, please"]);
     let requests = harness.model.requests();
     let tools: Vec<(&str, &str)> = requests[0].tools.iter().map(|t| (&*t.name, &*t.description)).collect();
     assert_eq!(tools, [("fail", "does"), ("find", "does"), ("task_completed", "Call this at the very end.")]);
-    assert_eq!(harness.called.lock().unwrap().len(), 1, "what was not offered cannot be called");
+    assert_eq!(harness.tool_calls.lock().unwrap().len(), 1, "a tool that was not offered cannot be called");
     let closing = harness.request(2);
     assert!(closing.iter().any(|(_, text)| text == "One formal sentence."), "{closing:?}");
     assert_eq!(
@@ -148,12 +148,12 @@ async fn every_hook_of_an_open_agent_takes_effect() {
     );
     assert_eq!(slots(&outcome), [("crossing".into(), json!("NW-1")), ("vehicle".into(), json!(true))]);
     assert_eq!((outcome.metadata.get("left"), outcome.metadata.get("held_calls")), (Some(&json!(1)), None));
-    let batches = busy.batches.lock().unwrap();
-    assert_eq!(batches.len(), 1, "control tools are no batch");
+    let batches = hooks.batches.lock().unwrap();
+    assert_eq!(batches.len(), 1, "control tools are not passed to the hook");
     let current: Vec<(&str, &str)> = batches[0].current.iter().map(|r| (&*r.tool, &*r.status)).collect();
     assert_eq!(current, [("find", "done"), ("other", "failed")]);
     assert_eq!(batches[0].current[0].result, json!({"crossings": ["NW-1"]}));
-    let outputs = busy.outputs.lock().unwrap();
+    let outputs = hooks.outputs.lock().unwrap();
     assert_eq!((&*outputs[0].status, outputs[0].message.as_deref()), ("completed", Some("Goodbye.")));
     assert!(
         harness.host.warnings.lock().unwrap().iter().any(|(code, text)| *code == "A0521" && text.contains("nowhere"))
@@ -162,11 +162,11 @@ async fn every_hook_of_an_open_agent_takes_effect() {
 
 #[tokio::test]
 async fn slot_set_by_a_hook_can_complete_a_task_and_a_removed_slot_has_no_tool() {
-    struct Hides;
+    struct RemovesSlot;
     #[async_trait]
-    impl AgentHooks for Hides {
+    impl AgentHooks for RemovesSlot {
         async fn process_input(&self, input: &mut AgentInput, _: &HookContext) -> Result<(), HookError> {
-            assert!(input.slots.contains_key("crossing"), "slots to fill are among the input: {:?}", input.slots);
+            assert!(input.slots.contains_key("crossing"), "the input contains the slots to fill: {:?}", input.slots);
             input.slots.shift_remove("passengers");
             Ok(())
         }
@@ -176,7 +176,7 @@ async fn slot_set_by_a_hook_can_complete_a_task_and_a_removed_slot_has_no_tool()
         }
     }
     let mut harness = Harness::new("book", "", "NW-1 for two", vec![calls("", &[("find", json!({}))])]);
-    harness.hooks = Some(Arc::new(Hides));
+    harness.hooks = Some(Arc::new(RemovesSlot));
     let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::Finished);
     let tools: Vec<String> = harness.model.requests()[0].tools.iter().map(|tool| tool.name.to_string()).collect();
@@ -193,7 +193,7 @@ async fn failed_hook_ends_the_run_and_keeps_its_events() {
             _ => vec![text("Where from?")],
         };
         let mut harness = Harness::new("search", "", "hi", steps);
-        harness.hooks = Some(Arc::new(Failing(at)));
+        harness.hooks = Some(Arc::new(FailingHooks(at)));
         let outcome = harness.run().await;
         assert_eq!(code(&outcome), decision::CODE_HOOK_FAILED, "{at}");
         assert_eq!(said(&outcome).len(), said_before, "{at}");
@@ -202,9 +202,9 @@ async fn failed_hook_ends_the_run_and_keeps_its_events() {
 
 #[tokio::test]
 async fn message_of_a_hook_is_sent_at_once_and_recorded() {
-    struct Talks;
+    struct SendsMessages;
     #[async_trait]
-    impl AgentHooks for Talks {
+    impl AgentHooks for SendsMessages {
         async fn process_input(&self, _: &mut AgentInput, cx: &HookContext) -> Result<(), HookError> {
             (0..20).for_each(|n| cx.say(format!("word {n}")));
             cx.say("  ");
@@ -212,11 +212,11 @@ async fn message_of_a_hook_is_sent_at_once_and_recorded() {
         }
     }
     let mut harness = Harness::new("search", "", "hi", vec![text("Where from?")]);
-    harness.hooks = Some(Arc::new(Talks));
+    harness.hooks = Some(Arc::new(SendsMessages));
     let outcome = harness.run().await;
     let fillers = said(&outcome).iter().filter(|(kind, _)| *kind == BotKind::Filler).count();
-    assert_eq!(fillers, crate::limits::HOOK_MESSAGES, "no hook talks for ever");
-    let first = harness.sink.pieces.first().unwrap();
+    assert_eq!(fillers, crate::limits::HOOK_MESSAGES, "the number of messages of a hook is limited");
+    let first = harness.sink.events.first().unwrap();
     assert!(
         matches!(first, ReplyEvent::Message { message, .. } if message.text.as_deref() == Some("word 0")),
         "{first:?}"
@@ -224,11 +224,11 @@ async fn message_of_a_hook_is_sent_at_once_and_recorded() {
     assert!(matches!(&outcome.events[0].kind, EventKind::Bot(_)));
 }
 
-/// Asynchronous hooks.
-struct Waits;
+/// Changes the prompt, the messages and the tools.
+struct ChangesRequest;
 
 #[async_trait]
-impl AgentHooks for Waits {
+impl AgentHooks for ChangesRequest {
     async fn slot_tool(
         &self,
         slot: &SlotDef,
@@ -270,13 +270,13 @@ impl AgentHooks for Waits {
 async fn asynchronous_hooks_change_prompt_messages_and_tools() {
     let steps = vec![calls("", &[("set_slot_crossing", json!({"slot_value": "NW-1"}))]), text("For how many?")];
     let mut harness = Harness::new("book", "", "NW-1", steps);
-    harness.hooks = Some(Arc::new(Waits));
+    harness.hooks = Some(Arc::new(ChangesRequest));
     let outcome = harness.run().await;
     assert_eq!(slots(&outcome), [("crossing".into(), json!("NW-1"))]);
     for n in 0..2 {
-        let seen = harness.request(n);
-        assert!(seen[0].1.ends_with("You are polite."), "{}", seen[0].1);
-        assert_eq!(seen.last().unwrap().1, "Be brief.");
+        let request = harness.request(n);
+        assert!(request[0].1.ends_with("You are polite."), "{}", request[0].1);
+        assert_eq!(request.last().unwrap().1, "Be brief.");
     }
     let tools: Vec<(String, String)> = harness.model.requests()[0]
         .tools
@@ -287,20 +287,20 @@ async fn asynchronous_hooks_change_prompt_messages_and_tools() {
     assert_eq!(names, ["find", "other", "set_slot_crossing", "set_slot_passengers"]);
     assert_eq!(tools[2].1, "Sets it.");
     let fillers = said(&outcome).iter().filter(|(kind, _)| *kind == BotKind::Filler).count();
-    assert_eq!(fillers, 2, "what is said meanwhile is heard: {:?}", said(&outcome));
+    assert_eq!(fillers, 2, "messages of hooks are sent while they run: {:?}", said(&outcome));
 }
 
 /// Optionally keeps a finished run open and excludes `task_completed`.
-struct Keeps {
+struct KeepsRunOpen {
     open: bool,
-    without: &'static str,
+    excluded_tool: &'static str,
 }
 
 #[async_trait]
-impl AgentHooks for Keeps {
+impl AgentHooks for KeepsRunOpen {
     async fn process_output(&self, output: &AgentOutput, _: &HookContext) -> Result<OutputChange, HookError> {
-        let kept = output.events.iter().any(|event| event["event"] == "agent_exchanges");
-        assert!(&*output.status != "completed" || !kept, "they are no business of a hook");
+        let has_exchanges = output.events.iter().any(|event| event["event"] == "agent_exchanges");
+        assert!(&*output.status != "completed" || !has_exchanges, "a hook does not get exchanges");
         let status = (self.open && &*output.status == "completed").then(|| "input_required".to_owned());
         Ok(OutputChange { status: status.map(Into::into), ..OutputChange::default() })
     }
@@ -310,7 +310,7 @@ impl AgentHooks for Keeps {
         _: &AgentInput,
         _: &HookContext,
     ) -> Result<Option<Vec<ToolSpec>>, HookError> {
-        Ok(Some(usual.iter().filter(|tool| &*tool.name != self.without).cloned().collect()))
+        Ok(Some(usual.iter().filter(|tool| &*tool.name != self.excluded_tool).cloned().collect()))
     }
 }
 
@@ -319,11 +319,12 @@ async fn finished_run_that_a_hook_keeps_open_keeps_its_exchanges() {
     for open in [true, false] {
         let steps = vec![calls("", &[("find", json!({}))]), calls("Here.", &[("task_completed", json!({}))])];
         let mut harness = Harness::new("search", "", "hi", steps);
-        harness.hooks = Some(Arc::new(Keeps { open, without: "" }));
+        harness.hooks = Some(Arc::new(KeepsRunOpen { open, excluded_tool: "" }));
         let outcome = harness.run().await;
-        let kept = outcome.events.iter().filter(|event| matches!(event.kind, EventKind::AgentExchanges { .. })).count();
+        let exchanges =
+            outcome.events.iter().filter(|event| matches!(event.kind, EventKind::AgentExchanges { .. })).count();
         let expected = if open { (AgentStatus::AwaitingUser, 1) } else { (AgentStatus::Finished, 0) };
-        assert_eq!((outcome.status, kept), expected);
+        assert_eq!((outcome.status, exchanges), expected);
     }
 }
 
@@ -331,15 +332,15 @@ async fn finished_run_that_a_hook_keeps_open_keeps_its_exchanges() {
 async fn built_in_tool_that_is_not_offered_cannot_be_called() {
     let steps = vec![calls("Done.", &[("task_completed", json!({}))]), text("What else?")];
     let mut harness = Harness::new("search", "", "hi", steps);
-    harness.hooks = Some(Arc::new(Keeps { open: false, without: "task_completed" }));
+    harness.hooks = Some(Arc::new(KeepsRunOpen { open: false, excluded_tool: "task_completed" }));
     let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
-    let told = harness.request(1).last().unwrap().1.clone();
-    assert!(told.starts_with("error: unknown_tool") && !told.contains("task_completed"), "{told}");
+    let result = harness.request(1).last().unwrap().1.clone();
+    assert!(result.starts_with("error: unknown_tool") && !result.contains("task_completed"), "{result}");
 
     let steps = vec![calls("", &[("set_slot_passengers", json!({"slot_value": 2}))]), text("For how many?")];
     let mut harness = Harness::new("book", "", "hi", steps);
-    harness.hooks = Some(Arc::new(Keeps { open: false, without: "set_slot_passengers" }));
+    harness.hooks = Some(Arc::new(KeepsRunOpen { open: false, excluded_tool: "set_slot_passengers" }));
     let outcome = harness.run().await;
     assert!(slots(&outcome).is_empty(), "{:?}", slots(&outcome));
     assert!(harness.request(1).last().unwrap().1.starts_with("error: unknown_tool"));

@@ -15,7 +15,7 @@ async fn text_alone_waits_for_the_user_and_is_sent_once() {
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "Where from?".into())]);
     let ends =
-        harness.sink.pieces.iter().filter(|piece| matches!(piece, ReplyEvent::End { .. } | ReplyEvent::Message { .. }));
+        harness.sink.events.iter().filter(|event| matches!(event, ReplyEvent::End { .. } | ReplyEvent::Message { .. }));
     assert_eq!(ends.count(), 1);
 }
 
@@ -56,7 +56,7 @@ async fn task_completed_without_text_requests_a_closing_message_without_tools() 
     assert_eq!(said(&outcome), [(BotKind::FinalResponse, "Goodbye.".into())]);
     let requests = harness.model.requests();
     assert_eq!((requests[0].tools.len(), requests[1].tools.len()), (4, 0));
-    assert_eq!(harness.called.lock().unwrap().len(), 1, "the other call of the answer ran");
+    assert_eq!(harness.tool_calls.lock().unwrap().len(), 1, "the other call of the response ran");
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn tool_beside_task_completed_runs_in_both_orders() {
         let mut harness = Harness::new("search", "", "thanks", vec![both]);
         let outcome = harness.run().await;
         assert_eq!(outcome.status, AgentStatus::Finished, "{order:?}");
-        assert_eq!(harness.called.lock().unwrap().len(), 1, "{order:?}");
+        assert_eq!(harness.tool_calls.lock().unwrap().len(), 1, "{order:?}");
         assert_eq!(outcome.data, json!([{"name": "find", "result": {"crossings": ["NW-1"]}}]), "{order:?}");
         assert_eq!(said(&outcome), [(BotKind::FinalResponse, "Done.".into())]);
     }
@@ -85,8 +85,11 @@ async fn unknown_tool_is_reported_to_the_model_or_ends_the_run() {
     let mut harness =
         Harness::new("search", "", "hi", vec![calls("", &[("fnd", json!({}))]), text("Sorry, where from?")]);
     assert_eq!(harness.run().await.status, AgentStatus::AwaitingUser);
-    let told = harness.request(1).last().unwrap().1.clone();
-    assert!(told.starts_with("error: unknown_tool") && told.contains("fail, find, other, task_completed"), "{told}");
+    let result = harness.request(1).last().unwrap().1.clone();
+    assert!(
+        result.starts_with("error: unknown_tool") && result.contains("fail, find, other, task_completed"),
+        "{result}"
+    );
 
     let strict = "configuration:\n  on_tool_error: fail\n";
     let mut harness = Harness::new("search", strict, "hi", vec![calls("", &[("fnd", json!({}))])]);
@@ -99,10 +102,10 @@ async fn malformed_arguments_are_corrected_once() {
     let mut harness = Harness::new("search", "", "hi", steps);
     assert_eq!(harness.run().await.status, AgentStatus::AwaitingUser);
     assert_eq!(harness.model.requests().len(), 2);
-    let told = harness.request(1).last().unwrap().clone();
-    assert_eq!(told.0, "tool");
-    assert!(told.1.contains("not valid JSON (EOF while parsing at column 9)"), "{}", told.1);
-    assert!(harness.called.lock().unwrap().is_empty());
+    let result = harness.request(1).last().unwrap().clone();
+    assert_eq!(result.0, "tool");
+    assert!(result.1.contains("not valid JSON (EOF while parsing at column 9)"), "{}", result.1);
+    assert!(harness.tool_calls.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -113,13 +116,13 @@ async fn three_empty_responses_with_pauses_of_one_and_two_seconds_fail() {
     let slept: Vec<Duration> =
         harness.clock.slept().iter().copied().filter(|wait| *wait <= Duration::from_secs(5)).collect();
     assert_eq!(slept, [Duration::from_secs(1), Duration::from_secs(2)]);
-    assert!(said(&outcome).is_empty() && harness.sink.pieces.is_empty(), "no empty bubble");
+    assert!(said(&outcome).is_empty() && harness.sink.events.is_empty(), "no empty message is sent");
 }
 
 #[tokio::test]
 async fn endless_calls_fail_at_the_iteration_limit() {
-    let forever = (0..limits::AGENT_ITERATIONS).map(|_| calls("", &[("find", json!({}))])).collect();
-    let mut harness = Harness::new("search", "", "hi", forever);
+    let calls_without_end = (0..limits::AGENT_ITERATIONS).map(|_| calls("", &[("find", json!({}))])).collect();
+    let mut harness = Harness::new("search", "", "hi", calls_without_end);
     let outcome = harness.run().await;
     assert_eq!(code(&outcome), decision::CODE_ITERATION_LIMIT);
     assert_eq!(harness.model.requests().len(), limits::AGENT_ITERATIONS as usize);
@@ -127,8 +130,8 @@ async fn endless_calls_fail_at_the_iteration_limit() {
 
 #[tokio::test]
 async fn configured_iterations_cannot_exceed_the_loop_limit() {
-    let forever = (0..limits::LOOP_MODEL_CALLS).map(|_| calls("", &[("find", json!({}))])).collect();
-    let mut harness = Harness::new("search", "configuration:\n  max_iterations: 99\n", "hi", forever);
+    let calls_without_end = (0..limits::LOOP_MODEL_CALLS).map(|_| calls("", &[("find", json!({}))])).collect();
+    let mut harness = Harness::new("search", "configuration:\n  max_iterations: 99\n", "hi", calls_without_end);
     assert_eq!(code(&harness.run().await), decision::CODE_ITERATION_LIMIT);
     assert_eq!(harness.model.requests().len(), limits::LOOP_MODEL_CALLS as usize);
 }
@@ -148,46 +151,56 @@ async fn consecutive_failures_end_the_run_and_a_success_resets_the_count() {
 async fn results_of_the_task_are_in_its_next_turn_and_the_filler_only_once() {
     let steps = vec![calls("Let me look.", &[("find", json!({}))]), text("NW-1 or none?"), text("Fine.")];
     let mut harness = Harness::new("search", "", "from Arnvik", steps);
-    assert_eq!(harness.run_more().await.status, AgentStatus::AwaitingUser);
+    assert_eq!(harness.run_without_verify().await.status, AgentStatus::AwaitingUser);
     harness.user("that one");
     harness.run().await;
-    let seen = harness.request(2);
-    assert_eq!(seen.iter().filter(|(_, text)| text == "Let me look.").count(), 1, "{seen:?}");
-    assert!(seen.iter().any(|(role, text)| role == "tool" && text.contains("NW-1")), "{seen:?}");
+    let request = harness.request(2);
+    assert_eq!(request.iter().filter(|(_, text)| text == "Let me look.").count(), 1, "{request:?}");
+    assert!(request.iter().any(|(role, text)| role == "tool" && text.contains("NW-1")), "{request:?}");
 }
 
 #[tokio::test]
 async fn channel_without_streaming_gets_whole_messages() {
     let mut harness =
         Harness::new("search", "", "hi", vec![calls("One moment.", &[("find", json!({}))]), text("Here.")]);
-    harness.sink.whole = true;
+    harness.sink.without_streaming = true;
     harness.run().await;
-    assert!(harness.sink.pieces.iter().all(|piece| matches!(piece, ReplyEvent::Message { .. })));
-    assert_eq!(harness.sink.pieces.len(), 2);
+    assert!(harness.sink.events.iter().all(|event| matches!(event, ReplyEvent::Message { .. })));
+    assert_eq!(harness.sink.events.len(), 2);
 }
 
 #[tokio::test]
 async fn task_is_not_completed_beside_a_failed_call_and_the_model_gets_the_reason() {
     let refused = "configuration:\n  tools:\n    find: { requires: slots.vehicle }\n";
-    for (rules, tool, lost, told) in [
+    for (rules, tool, lost, expected) in [
         ("", "fail", false, "error[tool_error]: no such port"),
         ("", "nothing_such", false, "error: unknown_tool"),
         ("", "fail", true, "unknown[unavailable]"),
         (refused, "find", false, "error: refused"),
     ] {
-        for whole in [true, false] {
+        for without_streaming in [true, false] {
             let both = calls("All booked!", &[("task_completed", json!({})), (tool, json!({"lost": lost}))]);
             let mut harness = Harness::new("search", rules, "book it", vec![both, text("That did not work. Again?")]);
-            harness.sink.whole = whole;
+            harness.sink.without_streaming = without_streaming;
             let outcome = harness.run().await;
             assert_eq!(outcome.status, AgentStatus::AwaitingUser, "{tool}");
-            let heard = said(&outcome);
-            assert_eq!(heard.last().unwrap(), &(BotKind::InputRequired, "That did not work. Again?".into()), "{tool}");
-            assert!(!heard.iter().any(|(kind, _)| *kind == BotKind::FinalResponse), "{tool}: {heard:?}");
-            assert!(!whole || heard.len() == 1, "what nobody saw yet is not said: {heard:?}");
-            let seen = harness.request(1);
-            assert!(seen.iter().any(|(role, text)| role == "tool" && text.starts_with(told)), "{tool}: {seen:?}");
-            assert!(seen.iter().any(|(_, text)| text.contains("the task is not completed")), "{tool}: {seen:?}");
+            let messages = said(&outcome);
+            assert_eq!(
+                messages.last().unwrap(),
+                &(BotKind::InputRequired, "That did not work. Again?".into()),
+                "{tool}"
+            );
+            assert!(!messages.iter().any(|(kind, _)| *kind == BotKind::FinalResponse), "{tool}: {messages:?}");
+            assert!(
+                !without_streaming || messages.len() == 1,
+                "text that was not streamed yet is not sent: {messages:?}"
+            );
+            let request = harness.request(1);
+            assert!(
+                request.iter().any(|(role, text)| role == "tool" && text.starts_with(expected)),
+                "{tool}: {request:?}"
+            );
+            assert!(request.iter().any(|(_, text)| text.contains("the task is not completed")), "{tool}: {request:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The messages of a request: own prompts, restart and resume, and the order that lets providers cache.
+//! The messages of a request: prompt templates of the project, restart, resume, history, and a stable prefix for caching.
 
 use segue_engine::conversation::{BotKind, BotMessage, EventKind, Reply};
 use serde_json::{Value as Json, json};
@@ -18,7 +18,7 @@ async fn templates_of_both_rasa_versions_render() {
     let own = "configuration:\n  prompt_template: prompts/own.jinja2\n  timezone: Europe/Oslo\n";
     let mut harness = Harness::new("book", own, "hi", vec![text("Which crossing?")]);
     let car = EventKind::Slot { name: "vehicle".into(), value: json!(true), filled_by: None, reset: false };
-    harness.happened(car);
+    harness.apply(car);
     harness.run().await;
     let request = harness.request(0);
     assert_eq!(request[0].0, "system");
@@ -26,20 +26,24 @@ async fn templates_of_both_rasa_versions_render() {
         request[0].1,
         "You help with: Finds crossings.\ncrossing=None;passengers=None;vehicle=True;language=en;\nwith a car\n18 November, 2026 CET\nfill crossing, passengers"
     );
-    assert_eq!(request.iter().filter(|(role, _)| role == "system").count(), 1, "our context is not added to theirs");
+    assert_eq!(
+        request.iter().filter(|(role, _)| role == "system").count(),
+        1,
+        "the built-in context is not added to a template of the project"
+    );
 }
 
 #[tokio::test]
 async fn stable_prompt_comes_first_and_does_not_change_between_turns() {
     let steps = vec![text("Which crossing?"), text("How many?")];
     let mut harness = Harness::new("book", "", "hi", steps);
-    harness.run_more().await;
+    harness.run_without_verify().await;
     harness.user("the early one");
     harness.call.at = segue_engine::time::Timestamp::from_seconds(1_795_100_000.0);
     harness.run().await;
     let (first, second) = (harness.request(0), harness.request(1));
     assert_eq!(first[0], second[0]);
-    assert!(second[second.len() - 2].1.contains("- Now: "), "the changing part stands just before the newest message");
+    assert!(second[second.len() - 2].1.contains("- Now: "), "the changing part is just before the newest message");
     assert_eq!(second.last().unwrap(), &("user".into(), "the early one".into()));
 }
 
@@ -50,15 +54,15 @@ async fn earlier_run_is_marked_when_the_task_restarts() {
         let reply = Reply::text(text);
         EventKind::bot(BotMessage { reply, kind: BotKind::FinalResponse, ..BotMessage::default() })
     };
-    harness.happened(said("All set."));
-    harness.happened(EventKind::AgentCompleted {
+    harness.apply(said("All set."));
+    harness.apply(EventKind::AgentCompleted {
         flow_id: "book".into(),
         agent_id: "finder".into(),
         status: "completed".into(),
         context_id: None,
     });
     harness.user("once more");
-    harness.happened(EventKind::AgentStarted {
+    harness.apply(EventKind::AgentStarted {
         flow_id: "book".into(),
         agent_id: "finder".into(),
         context_id: None,
@@ -67,8 +71,9 @@ async fn earlier_run_is_marked_when_the_task_restarts() {
     harness.call.restarted = true;
     harness.run().await;
     let texts: Vec<String> = harness.request(0).into_iter().map(|(_, text)| text).collect();
-    let at =
-        |wanted: &str| texts.iter().position(|text| text == wanted).unwrap_or_else(|| panic!("{wanted}: {texts:#?}"));
+    let at = |expected: &str| {
+        texts.iter().position(|text| text == expected).unwrap_or_else(|| panic!("{expected}: {texts:#?}"))
+    };
     assert!(at("--- Previous run (completed) ---") < at("All set."));
     assert!(at("All set.") < at("--- The previous run ends here ---"));
     assert!(at("--- The previous run ends here ---") < at("once more"));
@@ -111,12 +116,12 @@ async fn only_the_latest_utterances_are_in_the_prompt() {
 }
 
 /// The tool results of earlier turns in the next request.
-async fn results_in_the_next_turn(configuration: &str, asks: &[Vec<(&str, Json)>]) -> Vec<String> {
-    let mut steps: Vec<_> = asks.iter().map(|ask| calls("", ask)).collect();
+async fn results_in_the_next_turn(configuration: &str, tool_calls: &[Vec<(&str, Json)>]) -> Vec<String> {
+    let mut steps: Vec<_> = tool_calls.iter().map(|group| calls("", group)).collect();
     let before = steps.len() + 1;
     steps.extend([text("Which one?"), text("Well.")]);
     let mut harness = Harness::new("search", configuration, "hi", steps);
-    harness.run_more().await;
+    harness.run_without_verify().await;
     harness.user("the second");
     harness.run().await;
     harness.request(before).into_iter().filter(|(role, _)| role == "tool").map(|(_, text)| text).collect()
@@ -125,41 +130,41 @@ async fn results_in_the_next_turn(configuration: &str, asks: &[Vec<(&str, Json)>
 #[tokio::test]
 async fn long_result_does_not_displace_other_exchanges() {
     let list = json!({"lines": limits::TOOL_RESULT / 6});
-    let asks = [("other", json!({})), ("find", list), ("find", json!({}))].map(|ask| vec![ask]);
-    let results = results_in_the_next_turn("", &asks).await;
+    let tool_calls = [("other", json!({})), ("find", list), ("find", json!({}))].map(|call| vec![call]);
+    let results = results_in_the_next_turn("", &tool_calls).await;
     let [first, long, last] = results.as_slice() else { panic!("{results:?}") };
     assert_eq!(
         (first.as_str(), last.as_str()),
         (r#"{"ok":true}"#, r#"{"crossings":["NW-1"]}"#),
-        "short ones stay whole"
+        "short results are complete"
     );
     assert!(long.starts_with(r#"{"lines":"a line"#) && long.ends_with('…') && long.len() < limits::AGENT_EXCHANGES);
 }
 
 #[tokio::test]
-async fn call_that_changed_something_is_kept_after_many_reads() {
+async fn result_of_a_write_is_kept_after_many_reads() {
     let rules = "configuration:\n  max_iterations: 12\n  tools:\n    other: { effect: write }\n";
     let lists = vec![("find", json!({"lines": limits::AGENT_EXCHANGE_MIN})); 10];
-    let mut asks = vec![vec![("other", json!({}))], vec![("find", json!({"port": "oldest"}))]];
-    asks.extend(vec![lists; 9]);
-    let results = results_in_the_next_turn(rules, &asks).await;
+    let mut tool_calls = vec![vec![("other", json!({}))], vec![("find", json!({"port": "oldest"}))]];
+    tool_calls.extend(vec![lists; 9]);
+    let results = results_in_the_next_turn(rules, &tool_calls).await;
     assert_eq!(results.first().unwrap(), r#"{"ok":true}"#);
-    assert!(!results.iter().any(|text| text.contains("NW-1")), "the oldest that only read went first");
+    assert!(!results.iter().any(|text| text.contains("NW-1")), "the oldest reads are dropped first");
     assert!(results.last().unwrap().starts_with(r#"{"lines""#));
 }
 
 #[tokio::test]
 async fn long_exchanges_have_shortened_texts_and_all_calls() {
-    let asks = |mark: &str| calls("", &[("find", json!({"port": mark.repeat(limits::AGENT_EXCHANGES * 2 / 3)}))]);
-    let mut harness = Harness::new("search", "", "hi", vec![asks("a"), asks("b"), text("There is NW-1.")]);
+    let long_call = |mark: &str| calls("", &[("find", json!({"port": mark.repeat(limits::AGENT_EXCHANGES * 2 / 3)}))]);
+    let mut harness = Harness::new("search", "", "hi", vec![long_call("a"), long_call("b"), text("There is NW-1.")]);
     let outcome = harness.run().await;
-    let kept = outcome.events.iter().find_map(|event| match &event.kind {
+    let exchanges = outcome.events.iter().find_map(|event| match &event.kind {
         EventKind::AgentExchanges { exchanges, .. } => Some(exchanges.clone()),
         _ => None,
     });
-    let kept = kept.unwrap();
-    assert_eq!(kept.len(), 4, "both calls and their results");
-    assert!(kept[0].to_string().contains("aaa") && kept[2].to_string().contains("bbb"));
-    let size: usize = kept.iter().map(|message| message.to_string().len()).sum();
+    let exchanges = exchanges.unwrap();
+    assert_eq!(exchanges.len(), 4, "both calls and their results");
+    assert!(exchanges[0].to_string().contains("aaa") && exchanges[2].to_string().contains("bbb"));
+    let size: usize = exchanges.iter().map(|message| message.to_string().len()).sum();
     assert!(size <= limits::AGENT_EXCHANGES, "{size}");
 }

@@ -17,11 +17,16 @@ fn executed(outcome: &AgentOutcome) -> Vec<(String, String)> {
 }
 
 /// The next turn of the same task.
-async fn next(harness: &mut Harness, outcome: &AgentOutcome, words: &str, confirmed: Option<bool>) -> AgentOutcome {
+async fn next_turn(
+    harness: &mut Harness,
+    outcome: &AgentOutcome,
+    words: &str,
+    confirmed: Option<bool>,
+) -> AgentOutcome {
     harness.user(words);
     harness.call.metadata = outcome.metadata.clone();
     harness.call.confirmed = confirmed;
-    harness.run_more().await
+    harness.run_without_verify().await
 }
 
 #[tokio::test]
@@ -31,18 +36,21 @@ async fn confirmed_call_runs_exactly_as_shown() {
         calls("It is done.", &[("task_completed", json!({}))]),
     ];
     let mut harness = Harness::new("search", CONFIRM, "book it", steps);
-    let outcome = harness.run_more().await;
+    let outcome = harness.run_without_verify().await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
-    assert_eq!(executed(&outcome), [("other".into(), "done".into())], "what only reads ran at once");
-    let held = UnconfirmedCall::of(&outcome.metadata);
-    assert_eq!(held, [UnconfirmedCall { tool: "find".into(), arguments: json!({"port": "Arnvik"}) }]);
+    assert_eq!(executed(&outcome), [("other".into(), "done".into())], "the read ran without confirmation");
+    let unconfirmed = UnconfirmedCall::of(&outcome.metadata);
+    assert_eq!(unconfirmed, [UnconfirmedCall { tool: "find".into(), arguments: json!({"port": "Arnvik"}) }]);
 
-    let outcome = next(&mut harness, &outcome, "yes", Some(true)).await;
+    let outcome = next_turn(&mut harness, &outcome, "yes", Some(true)).await;
     assert_eq!(outcome.status, AgentStatus::Finished);
-    assert_eq!(harness.called.lock().unwrap().last().unwrap(), &("find".to_owned(), json!({"port": "Arnvik"})));
-    let seen = harness.request(1);
-    assert_eq!(seen.last().unwrap(), &("tool".into(), r#"{"crossings":["NW-1"]}"#.into()));
-    assert!(seen.iter().any(|(role, text)| role == "tool" && text.contains("Nothing has happened so far")), "{seen:?}");
+    assert_eq!(harness.tool_calls.lock().unwrap().last().unwrap(), &("find".to_owned(), json!({"port": "Arnvik"})));
+    let request = harness.request(1);
+    assert_eq!(request.last().unwrap(), &("tool".into(), r#"{"crossings":["NW-1"]}"#.into()));
+    assert!(
+        request.iter().any(|(role, text)| role == "tool" && text.contains("Nothing has happened so far")),
+        "{request:?}"
+    );
     harness.model.verify().unwrap();
 }
 
@@ -55,10 +63,10 @@ async fn calls_confirmed_in_different_turns_have_different_ids() {
         text("Both are booked."),
     ];
     let mut harness = Harness::new("search", CONFIRM, "book A and B", steps);
-    let outcome = harness.run_more().await;
-    let outcome = next(&mut harness, &outcome, "yes", Some(true)).await;
-    next(&mut harness, &outcome, "yes", Some(true)).await;
-    assert_eq!(harness.called.lock().unwrap().len(), 2);
+    let outcome = harness.run_without_verify().await;
+    let outcome = next_turn(&mut harness, &outcome, "yes", Some(true)).await;
+    next_turn(&mut harness, &outcome, "yes", Some(true)).await;
+    assert_eq!(harness.tool_calls.lock().unwrap().len(), 2);
     let request = harness.model.requests()[2].clone();
     let ids: Vec<&str> = request
         .messages
@@ -76,17 +84,17 @@ async fn calls_confirmed_in_different_turns_have_different_ids() {
 
 #[tokio::test]
 async fn declined_call_does_not_run_and_other_replies_go_to_the_model() {
-    for (words, confirmed, told) in
+    for (words, confirmed, expected) in
         [("no", Some(false), "The user said no"), ("for three please", None, "neither a yes nor a no")]
     {
         let steps = vec![calls("", &[("find", json!({"port": "A"}))]), text("What then?")];
         let mut harness = Harness::new("search", CONFIRM, "book it", steps);
-        let outcome = harness.run_more().await;
-        let outcome = next(&mut harness, &outcome, words, confirmed).await;
+        let outcome = harness.run_without_verify().await;
+        let outcome = next_turn(&mut harness, &outcome, words, confirmed).await;
         assert_eq!(outcome.status, AgentStatus::AwaitingUser);
-        assert!(harness.called.lock().unwrap().is_empty(), "{words}");
-        assert!(UnconfirmedCall::of(&outcome.metadata).is_empty(), "an old call can never be confirmed later");
-        assert!(harness.request(1).iter().any(|(_, text)| text.contains(told)), "{:?}", harness.request(1));
+        assert!(harness.tool_calls.lock().unwrap().is_empty(), "{words}");
+        assert!(UnconfirmedCall::of(&outcome.metadata).is_empty(), "the call cannot be confirmed later");
+        assert!(harness.request(1).iter().any(|(_, text)| text.contains(expected)), "{:?}", harness.request(1));
     }
 }
 
@@ -94,18 +102,18 @@ async fn declined_call_does_not_run_and_other_replies_go_to_the_model() {
 async fn corrected_call_needs_a_new_confirmation() {
     let steps = vec![calls("", &[("find", json!({"n": 2}))]), calls("", &[("find", json!({"n": 3}))]), text("Done.")];
     let mut harness = Harness::new("search", CONFIRM, "book it", steps);
-    let first = harness.run_more().await;
-    let second = next(&mut harness, &first, "three of us", None).await;
+    let first = harness.run_without_verify().await;
+    let second = next_turn(&mut harness, &first, "three of us", None).await;
     assert_eq!(UnconfirmedCall::of(&second.metadata)[0].arguments, json!({"n": 3}));
-    next(&mut harness, &second, "yes", Some(true)).await;
-    assert_eq!(*harness.called.lock().unwrap(), [("find".to_owned(), json!({"n": 3}))]);
+    next_turn(&mut harness, &second, "yes", Some(true)).await;
+    assert_eq!(*harness.tool_calls.lock().unwrap(), [("find".to_owned(), json!({"n": 3}))]);
 }
 
 #[tokio::test]
 async fn closing_message_before_the_confirmation_is_not_sent() {
     let both = calls("All booked!", &[("find", json!({})), ("task_completed", json!({}))]);
     let mut harness = Harness::new("search", CONFIRM, "book it", vec![both]);
-    harness.sink.whole = true;
+    harness.sink.without_streaming = true;
     let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
     assert!(said(&outcome).is_empty(), "{:?}", said(&outcome));
@@ -118,7 +126,7 @@ async fn effects_after_an_unconfirmed_call_are_blocked() {
     let mut harness = Harness::new("search", rules, "go", vec![both]);
     let outcome = harness.run().await;
     assert_eq!(executed(&outcome), [("other".into(), "refused".into())]);
-    assert!(harness.called.lock().unwrap().is_empty());
+    assert!(harness.tool_calls.lock().unwrap().is_empty());
     assert_eq!(UnconfirmedCall::of(&outcome.metadata).len(), 1);
 }
 
@@ -129,13 +137,13 @@ async fn unmet_requirement_refuses_the_call_with_a_reason() {
     let mut harness = Harness::new("search", rules, "go", steps());
     let outcome = harness.run().await;
     assert_eq!(executed(&outcome), [("find".into(), "refused".into())]);
-    let told = harness.request(1).last().unwrap().1.clone();
-    assert_eq!(told, "error: refused: this call is not allowed now. Reason: The user must have a car.");
+    let result = harness.request(1).last().unwrap().1.clone();
+    assert_eq!(result, "error: refused: this call is not allowed now. Reason: The user must have a car.");
 
     let mut harness = Harness::new("search", rules, "go", steps());
     let car =
         EventKind::Slot { name: "vehicle".into(), value: json!(true), filled_by: Some(FilledBy::Llm), reset: false };
-    harness.happened(car);
+    harness.apply(car);
     assert_eq!(executed(&harness.run().await), [("find".into(), "done".into())]);
 }
 
@@ -149,11 +157,11 @@ async fn confirmation_does_not_override_an_unmet_requirement() {
         filled_by: Some(FilledBy::Llm),
         reset: false,
     };
-    harness.happened(vehicle(true));
-    let outcome = harness.run_more().await;
-    harness.happened(vehicle(false));
-    next(&mut harness, &outcome, "yes", Some(true)).await;
-    assert!(harness.called.lock().unwrap().is_empty());
+    harness.apply(vehicle(true));
+    let outcome = harness.run_without_verify().await;
+    harness.apply(vehicle(false));
+    next_turn(&mut harness, &outcome, "yes", Some(true)).await;
+    assert!(harness.tool_calls.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -162,11 +170,11 @@ async fn calls_are_counted_over_the_turns_of_a_task() {
     let find = || calls("", &[("find", json!({}))]);
     let steps = vec![find(), text("More?"), find(), find(), text("That is all.")];
     let mut harness = Harness::new("search", rules, "go", steps);
-    let first = harness.run_more().await;
+    let first = harness.run_without_verify().await;
     assert_eq!(first.metadata["tool_calls"], json!({"find": 1}));
-    let second = next(&mut harness, &first, "more", None).await;
+    let second = next_turn(&mut harness, &first, "more", None).await;
     assert_eq!(executed(&second), [("find".into(), "done".into()), ("find".into(), "refused".into())]);
-    assert_eq!(harness.called.lock().unwrap().len(), 2);
+    assert_eq!(harness.tool_calls.lock().unwrap().len(), 2);
     assert!(harness.request(4).last().unwrap().1.contains("called 2 times"), "{:?}", harness.request(4).last());
 }
 
@@ -191,7 +199,7 @@ async fn event_of_an_effect_names_the_origins_of_its_arguments() {
             _ => None,
         })
         .collect();
-    assert_eq!(origins[0], json!({}), "what only reads is not looked at");
+    assert_eq!(origins[0], json!({}), "origins of a read are not recorded");
     assert_eq!(origins[1], json!({"id": "tool", "list.0.port": "user", "made_up": "model", "port": "user"}),);
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "Well.".into())]);
 }

@@ -13,14 +13,14 @@ fn set(slot: &str, value: Json) -> (String, Json) {
     (format!("set_slot_{slot}"), json!({"slot_value": value}))
 }
 
-fn answer(words: &str, sets: &[(String, Json)]) -> crate::llm::scripted::ScriptedCall {
+fn set_slots(text: &str, sets: &[(String, Json)]) -> crate::llm::scripted::ScriptedCall {
     let sets: Vec<(&str, Json)> = sets.iter().map(|(name, arguments)| (name.as_str(), arguments.clone())).collect();
-    calls(words, &sets)
+    calls(text, &sets)
 }
 
 #[tokio::test]
 async fn task_completes_silently_when_the_last_condition_is_true() {
-    let steps = vec![answer("", &[set("crossing", json!("NW-1"))]), answer("", &[set("passengers", json!(2))])];
+    let steps = vec![set_slots("", &[set("crossing", json!("NW-1"))]), set_slots("", &[set("passengers", json!(2))])];
     let mut harness = Harness::new("book", "", "NW-1 for two", steps);
     let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::Finished);
@@ -30,7 +30,7 @@ async fn task_completes_silently_when_the_last_condition_is_true() {
 
 #[tokio::test]
 async fn all_values_of_one_response_count_before_the_exit_check() {
-    let both = answer("Noted.", &[set("passengers", json!(2)), set("crossing", json!("NW-1"))]);
+    let both = set_slots("Noted.", &[set("passengers", json!(2)), set("crossing", json!("NW-1"))]);
     let mut harness = Harness::new("book", "", "NW-1 for two", vec![both]);
     let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::Finished);
@@ -39,8 +39,8 @@ async fn all_values_of_one_response_count_before_the_exit_check() {
 }
 
 #[tokio::test]
-async fn value_set_before_a_question_is_kept() {
-    let steps = vec![answer("", &[set("passengers", json!(3))]), text("Which crossing?")];
+async fn value_set_before_a_question_is_stored() {
+    let steps = vec![set_slots("", &[set("passengers", json!(3))]), text("Which crossing?")];
     let mut harness = Harness::new("book", "", "three of us", steps);
     let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
@@ -50,20 +50,20 @@ async fn value_set_before_a_question_is_kept() {
 #[tokio::test]
 async fn invalid_number_is_rejected_with_a_reason() {
     let steps = vec![
-        answer("", &[set("crossing", json!("NW-1")), set("passengers", json!("12,5x"))]),
+        set_slots("", &[set("crossing", json!("NW-1")), set("passengers", json!("12,5x"))]),
         text("How many of you?"),
     ];
     let mut harness = Harness::new("book", "", "12,5x", steps);
     let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
     assert_eq!(slots(&outcome), [("crossing".into(), json!("NW-1"))]);
-    let told = harness.request(1).last().unwrap().1.clone();
-    assert_eq!(told, "error: not recorded: expected a number, with a point as decimal mark");
+    let result = harness.request(1).last().unwrap().1.clone();
+    assert_eq!(result, "error: not recorded: expected a number, with a point as decimal mark");
 }
 
 #[tokio::test]
 async fn declared_spelling_of_a_category_is_recorded() {
-    let mut harness = Harness::new("choose", "", "cabin", vec![answer("", &[set("class", json!("cabin"))])]);
+    let mut harness = Harness::new("choose", "", "cabin", vec![set_slots("", &[set("class", json!("cabin"))])]);
     let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::Finished);
     assert_eq!(slots(&outcome), [("class".into(), json!("Cabin"))]);
@@ -74,18 +74,22 @@ async fn text_with_all_slots_filled_completes_the_task() {
     let mut harness = Harness::new("choose", "", "as before", vec![text("Cabin it is.")]);
     let filled =
         EventKind::Slot { name: "class".into(), value: json!("Cabin"), filled_by: Some(FilledBy::Llm), reset: false };
-    harness.happened(filled);
+    harness.apply(filled);
     let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::Finished);
     assert_eq!(said(&outcome), [(BotKind::FinalResponse, "Cabin it is.".into())]);
-    assert_eq!(slots(&outcome), [("class".into(), json!("Cabin"))], "every exit slot is told at the end");
+    assert_eq!(
+        slots(&outcome),
+        [("class".into(), json!("Cabin"))],
+        "every slot of the exit conditions is set at the end"
+    );
 }
 
 #[tokio::test]
-async fn last_value_within_one_run_is_kept() {
+async fn last_value_within_one_run_wins() {
     let steps = vec![
-        answer("", &[set("passengers", json!(2)), set("passengers", json!(3))]),
-        answer("", &[set("crossing", json!("NW-1"))]),
+        set_slots("", &[set("passengers", json!(2)), set("passengers", json!(3))]),
+        set_slots("", &[set("crossing", json!("NW-1"))]),
     ];
     let mut harness = Harness::new("book", "", "two, no, three", steps);
     assert_eq!(slots(&harness.run().await), [("crossing".into(), json!("NW-1")), ("passengers".into(), json!(3.0))]);
@@ -120,10 +124,10 @@ fn values_are_coerced_to_the_slot_type() {
         (&SlotType::Any, json!("plain"), json!("plain")),
         (&float, Json::Null, Json::Null),
     ];
-    for (kind, written, value) in accepted {
-        assert_eq!(slot_tools::coerce(kind, &written), Ok(value), "{kind:?} {written}");
+    for (kind, input, value) in accepted {
+        assert_eq!(slot_tools::coerce(kind, &input), Ok(value), "{kind:?} {input}");
     }
-    let refused = [
+    let rejected = [
         (&SlotType::Bool, json!("maybe")),
         (&category, json!("Cabin")),
         (&float, json!("NaN")),
@@ -132,7 +136,7 @@ fn values_are_coerced_to_the_slot_type() {
         (&SlotType::List, json!({})),
         (&SlotType::Text, json!([])),
     ];
-    for (kind, written) in refused {
-        assert!(slot_tools::coerce(kind, &written).is_err(), "{kind:?} {written}");
+    for (kind, input) in rejected {
+        assert!(slot_tools::coerce(kind, &input).is_err(), "{kind:?} {input}");
     }
 }

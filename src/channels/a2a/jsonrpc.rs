@@ -45,7 +45,7 @@ async fn perform(
         return Err(invalid("`id` must be a text or a whole number"));
     }
     let method = fields.get("method").and_then(Json::as_str).ok_or_else(|| invalid("`method` is missing"))?;
-    let (operation, version) = Operation::of(method)
+    let (operation, version) = Operation::from_method(method)
         .ok_or_else(|| A2aRequestError::new(codes::METHOD_NOT_FOUND, format!("there is no method `{method}`")))?;
     check_version(headers)?;
     let params = match fields.shift_remove("params") {

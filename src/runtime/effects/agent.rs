@@ -19,7 +19,7 @@ use crate::{
         project_runtime::ProjectRuntime,
         turn::{TurnContext, TurnSink},
     },
-    tools::{ToolHandler, registry::ToolSet},
+    tools::{ToolHandler, tool_set::ToolSet},
 };
 
 /// How an agent runs; decided when the assistant is built.

@@ -42,8 +42,8 @@ impl AgentHost for TurnAgentHost<'_> {
             }
         })
     }
-    fn render_response(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>> {
-        let message = dialogue::compose(&self.turn.runtime.project, self.turn.conversation, response, values, lot)?;
+    fn render_response(&self, response: &str, values: &Map<String, Json>, seed: u64) -> Option<Arc<str>> {
+        let message = dialogue::compose(&self.turn.runtime.project, self.turn.conversation, response, values, seed)?;
         message.reply.text.map(|text| text.to_string().into())
     }
     fn report_warning(&self, code: &'static str, message: String) {

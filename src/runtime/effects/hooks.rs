@@ -93,7 +93,8 @@ impl JournaledHooks {
         if self.is_placeholder && self.journal.status(step) == StepStatus::ReplayOnly {
             return work.await;
         }
-        let recording = async { RecordedHookResult { result: work.await.map_err(|error| error.0), texts: cx.said() } };
+        let recording =
+            async { RecordedHookResult { result: work.await.map_err(|error| error.0), texts: cx.messages() } };
         replay_texts(self.journal.once(step, recording).await.map_err(journal_error)?, cx)
     }
 
@@ -110,7 +111,7 @@ impl JournaledHooks {
             return Ok(None);
         }
         let recording = async {
-            let (result, texts) = (work.await, cx.said());
+            let (result, texts) = (work.await, cx.messages());
             match result {
                 Ok(None) if texts.is_empty() => Err(NothingToRecord),
                 result => Ok(RecordedHookResult { result: result.map_err(|error| error.0), texts }),

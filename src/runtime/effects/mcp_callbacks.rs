@@ -116,14 +116,14 @@ impl ToolHandler for ToolWithCallbacks {
     fn info(&self) -> &ToolInfo {
         self.tool.info()
     }
-    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
-        self.tool.arguments()
+    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
+        self.tool.argument_check()
     }
-    fn limit(&self) -> Option<std::time::Duration> {
-        self.tool.limit()
+    fn idle_timeout(&self) -> Option<std::time::Duration> {
+        self.tool.idle_timeout()
     }
-    fn most(&self) -> Option<std::time::Duration> {
-        self.tool.most()
+    fn total_timeout(&self) -> Option<std::time::Duration> {
+        self.tool.total_timeout()
     }
     async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
         let handler = Arc::new(CallbackHandler {
@@ -133,7 +133,7 @@ impl ToolHandler for ToolWithCallbacks {
             samples: Mutex::default(),
         });
         let outcome =
-            self.tool.call(arguments, &ToolCallContext { inquired: Some(handler.clone()), ..cx.clone() }).await;
+            self.tool.call(arguments, &ToolCallContext { client_requests: Some(handler.clone()), ..cx.clone() }).await;
         if self.llm.is_some() {
             self.record_sampling(&handler, &cx.cx.step("samples")).await;
         }
@@ -183,7 +183,7 @@ struct CallbackHandler {
 impl ClientRequestHandler for CallbackHandler {
     /// Fills each field from its slot, else from the default of the form; optional fields may be omitted. A form that requires other
     /// fields is declined: a server gets only the slots that its entry names.
-    fn form(&self, request: &ElicitationRequest) -> ElicitationResponse {
+    fn elicit(&self, request: &ElicitationRequest) -> ElicitationResponse {
         let none = Map::new();
         let properties = request.schema.get("properties").and_then(Json::as_object).unwrap_or(&none);
         let is_required = |field: &str| {

@@ -17,7 +17,7 @@ use crate::{
     effect::EffectClass,
     journal::{EffectJournal, JournalError, JournaledTool, RecordedToolCall, Step, StepResult, request_hash},
     runtime::turn::TurnContext,
-    tools::{ToolCallContext, ToolCaller, ToolHandler, direct, invoke},
+    tools::{ToolCallContext, ToolCaller, ToolHandler, call_step, invoke},
 };
 
 /// Handles [`Next::Tool`](segue_engine::dialogue::Next::Tool).
@@ -70,7 +70,7 @@ async fn call_tool(call: &FlowToolCall, turn: &TurnContext<'_>, cx: &CallContext
         },
         meta: Arc::new(meta.unwrap_or_default()),
         progress: None,
-        inquired: None,
+        client_requests: None,
         effect: None,
     };
     let callbacks = McpCallbacks::new(turn, &runtime.command_model);
@@ -89,7 +89,7 @@ async fn call_tool(call: &FlowToolCall, turn: &TurnContext<'_>, cx: &CallContext
                 mcp_callbacks::replay_sampling(&call.server, turn, &tool_cx.cx).await;
                 result
             }
-            None => direct::call_step(&**source, call, &tool_cx, None, &wrap).await,
+            None => call_step::run_call_step(&**source, call, &tool_cx, None, &wrap).await,
         };
         let result = match result {
             ToolResult::Failed { reason } if is_in_doubt(journal, &tool_cx.cx) => ToolResult::Unknown { reason },
@@ -115,7 +115,7 @@ async fn recorded_result(call: &FlowToolCall, journal: &EffectJournal, cx: &Call
     record.request.strip_prefix(call.tool.as_str())?.strip_prefix(':')?;
     let step = Step { key: &cx.key, kind: "tool", class: EffectClass::Write, request: &record.request };
     let recorded = journal.recorded_outcome::<RecordedToolCall>(step).await?;
-    Some(direct::result_of(recorded.outcome))
+    Some(call_step::tool_result(recorded.outcome))
 }
 
 /// Whether an earlier attempt of this turn began the call and recorded no outcome.

@@ -22,7 +22,7 @@ use crate::{
         turn::{TurnContext, TurnRecord, shared_text},
     },
     store::StoredText,
-    tools::{ToolCatalog, ToolHandler, ToolInfo, registry::ToolSet},
+    tools::{ToolCatalog, ToolHandler, ToolInfo, tool_set::ToolSet},
 };
 
 /// The record of a tool.
@@ -88,12 +88,12 @@ pub(in crate::runtime) async fn tools(
                     let inner = listing.tools.get(&spec.name).map(|entry| listing.tools.tool(entry));
                     wrap(spec, inner)
                 });
-                return tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build();
+                return tools.fold(ToolSet::builder(), |set, tool| set.tool(tool)).build();
             }
         }
         Ok(StepResult::Unknown) | Err(_) => return ToolSet::default(),
     }
-    listing.tools.clone().wrapped(move |entry, tool| wrap(entry.spec.clone(), Some(tool)))
+    listing.tools.clone().with_wrapper(move |entry, tool| wrap(entry.info.clone(), Some(tool)))
 }
 
 /// Reads a recorded list.
@@ -180,15 +180,16 @@ async fn list_tools(
         return listing;
     }
     let mut set = reserved.iter().fold(ToolSet::builder(), |set, name| set.reserve(name.as_str()));
-    set = own.iter().fold(set, |set, tool| set.own(tool.clone()));
+    set = own.iter().fold(set, |set, tool| set.tool(tool.clone()));
     for (connection, catalog) in agent.connections.iter().zip(&catalogs) {
         if let Some(catalog) = catalog {
             set = set.server(connection.server.as_str(), catalog, &connection.include, &connection.exclude);
         }
     }
     // The effect class in the project takes precedence over that of the server.
-    let tools = set.build().classed(|name| agent.rules.tool(name)?.effect.as_deref().and_then(EffectClass::from_name));
-    let listed: Vec<RecordedToolSpec> = tools.specs().map(RecordedToolSpec::from).collect();
+    let tools =
+        set.build().with_effects(|name| agent.rules.tool(name)?.effect.as_deref().and_then(EffectClass::from_name));
+    let listed: Vec<RecordedToolSpec> = tools.infos().map(RecordedToolSpec::from).collect();
     let record = shared_text(serde_json::to_string(&listed).unwrap_or_default().into());
     let listing = Arc::new(ToolListing { tools, record });
     if !has_dynamic_hooks {

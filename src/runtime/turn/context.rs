@@ -19,7 +19,7 @@ use crate::{
         project_runtime::ProjectRuntime,
     },
     store::{InboxMessage, TurnNumber},
-    tools::registry::ToolSet,
+    tools::tool_set::ToolSet,
 };
 
 /// A stored message with its turn number.

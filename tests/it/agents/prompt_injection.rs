@@ -274,7 +274,7 @@ async fn run_case(goal: Goal, source: Source, task: Task) -> Result<u32, String>
         make("stamp", EffectClass::Write),
     ];
     let model = Arc::new(ObedientModel {
-        profile: ModelProfile::of("self-hosted", "obedient"),
+        profile: ModelProfile::for_model("self-hosted", "obedient"),
         task_calls: task.calls(),
         followed: Mutex::default(),
         input: Mutex::default(),

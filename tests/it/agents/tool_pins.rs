@@ -6,7 +6,7 @@ use segue::{
     BoxFuture, CallContext, EffectClass, SystemClock, Tool, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome,
     ToolOutput, ToolSource,
     tools::{
-        SourceError, SourceStatus, ToolCatalog,
+        Health, SourceError, ToolCatalog,
         pins::{FILE, PinFile, PinStatus, PinnedSource},
     },
 };
@@ -40,8 +40,8 @@ impl ToolSource for ChangingToolSource {
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
     }
-    fn status(&self) -> SourceStatus {
-        SourceStatus::Up
+    fn status(&self) -> Health {
+        Health::Up
     }
     fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
@@ -51,7 +51,7 @@ impl ToolSource for ChangingToolSource {
 /// The names of the offered tools, and the excluded ones with the reasons.
 async fn listed(source: &ChangingToolSource, folder: &std::path::Path) -> (Vec<String>, Vec<String>) {
     let cx = CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(5));
-    let pinned = PinnedSource::new(Arc::new(source.clone()), PinFile::of(folder));
+    let pinned = PinnedSource::new(Arc::new(source.clone()), PinFile::open(folder));
     let catalog = pinned.list(&cx).await.unwrap();
     let names = catalog.tools.iter().map(|tool| tool.info().name.to_string()).collect();
     (names, catalog.excluded.into_iter().map(|(name, reason)| format!("{name}: {reason}")).collect())
@@ -99,7 +99,7 @@ async fn changed_pinned_tools_are_excluded() {
             let expected: Vec<String> =
                 if order == 2 { vec!["pay".into(), "look".into()] } else { vec!["look".into()] };
             assert_eq!(names, expected, "{change:?} {order}");
-            assert!(excluded[0].contains(FILE) && excluded[0].contains("take `bank` out"), "{excluded:?}");
+            assert!(excluded[0].contains(FILE) && excluded[0].contains("remove `bank` from"), "{excluded:?}");
             *source.0.lock().unwrap() = pinned_tools.clone();
             assert_eq!(listed(&source, folder.path()).await.0.len(), 2, "the pinned tools are offered again");
             cases += 1;
@@ -134,12 +134,12 @@ async fn comparison_reports_each_tool_and_pinning_accepts_changes() {
     let cx = CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(5));
     let compare = async || {
         let catalog = source.list(&cx).await.unwrap();
-        (PinFile::of(folder.path()).compare("bank", &catalog).unwrap(), catalog)
+        (PinFile::open(folder.path()).compare("bank", &catalog).unwrap(), catalog)
     };
     let (statuses, catalog) = compare().await;
     assert_eq!(statuses, [("pay".into(), PinStatus::New), ("look".into(), PinStatus::New)]);
     assert!(!folder.path().join(FILE).exists(), "a comparison writes nothing");
-    PinFile::of(folder.path()).pin("bank", &catalog).unwrap();
+    PinFile::open(folder.path()).pin("bank", &catalog).unwrap();
     assert!(compare().await.0.iter().all(|(_, status)| *status == PinStatus::Same));
 
     *source.0.lock().unwrap() = vec![("pay", "Pays Mallory.", schema.clone()), ("burn", "Burns.", schema)];
@@ -147,10 +147,10 @@ async fn comparison_reports_each_tool_and_pinning_accepts_changes() {
     let expected = [("pay", PinStatus::Changed), ("burn", PinStatus::New), ("look", PinStatus::Gone)];
     assert_eq!(statuses, expected.map(|(name, status)| (name.to_owned(), status)));
     assert!(listed(&source, folder.path()).await.0.is_empty());
-    PinFile::of(folder.path()).pin("bank", &catalog).unwrap();
+    PinFile::open(folder.path()).pin("bank", &catalog).unwrap();
     assert_eq!(listed(&source, folder.path()).await, (vec!["pay".into(), "burn".into()], vec![]));
     std::fs::write(folder.path().join(FILE), "{ not json").unwrap();
-    let invalid = PinFile::of(folder.path());
+    let invalid = PinFile::open(folder.path());
     assert!(invalid.compare("bank", &catalog).is_err() && invalid.pin("bank", &catalog).is_err());
     assert_eq!(
         std::fs::read_to_string(folder.path().join(FILE)).unwrap(),

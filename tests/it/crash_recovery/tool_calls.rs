@@ -17,7 +17,7 @@ use segue::{
     store::{MemoryStore, Store},
     testing::ManualClock,
     tools::{
-        SourceError, SourceStatus, Tool, ToolCallContext, ToolCatalog, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
+        Health, SourceError, Tool, ToolCallContext, ToolCatalog, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
         ToolSource, Toolbox,
     },
 };
@@ -101,8 +101,8 @@ impl ToolSource for UnreachableSource {
     fn changes(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
     }
-    fn status(&self) -> SourceStatus {
-        SourceStatus::Unknown
+    fn status(&self) -> Health {
+        Health::Unknown
     }
     fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))

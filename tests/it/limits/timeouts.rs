@@ -3,7 +3,7 @@
 use segue::{
     ConversationId, MemoryStore, Store, StoreError, ToolSource, limits, server,
     store::{AcceptOutcome, ForwardingStore, InboxMessage},
-    tools::{SourceError, SourceStatus, ToolCatalog},
+    tools::{Health, SourceError, ToolCatalog},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -195,8 +195,8 @@ impl ToolSource for NeverClosingSource {
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
     }
-    fn status(&self) -> SourceStatus {
-        SourceStatus::Up
+    fn status(&self) -> Health {
+        Health::Up
     }
     fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(std::future::pending())

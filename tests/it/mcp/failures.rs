@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use segue::{clock::SystemClock, limits, tools::SourceStatus};
+use segue::{clock::SystemClock, limits, tools::Health};
 use serde_json::{Value as Json, json};
 
 use super::{
@@ -16,7 +16,7 @@ async fn missing_server_does_not_block_startup() {
         TestConversation::of(builder("type: stdio, command: /nowhere/at-all").clock(Arc::new(SystemClock)));
     conversation.assert_fails("/work", "/nowhere/at-all").await;
     let status = conversation.assistant.tool_source_status().into_iter().find(|(name, _)| name == "remote").unwrap().1;
-    assert!(matches!(status, SourceStatus::Down { .. }), "{status:?}");
+    assert!(matches!(status, Health::Down { .. }), "{status:?}");
     let (replies, failures) = conversation.say("/ask").await;
     assert_eq!(replies, ["Broken."]);
     assert!(failures.starts_with("A0509: agent clerk: none of its MCP servers answers: remote:"), "{failures}");
@@ -38,7 +38,7 @@ async fn unsupported_protocol_version_is_refused() {
             out.send(&json!({"jsonrpc": "2.0", "id": message["id"], "error": error}));
         }
     });
-    TestConversation::with(&server, "").assert_fails("/work", "it refuses the handshake").await;
+    TestConversation::with(&server, "").assert_fails("/work", "it rejects the handshake").await;
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn invalid_schema_excludes_only_its_tool() {
         let (offered, failures) = offered_with_look(work).await;
         assert_eq!(offered, ["look", "task_completed"], "{case}");
         assert!(
-            failures.starts_with("T0502: remote.") && failures.contains("the tool `work` of `remote` is left out"),
+            failures.starts_with("T0502: remote.") && failures.contains("the tool `work` of `remote` is excluded"),
             "{case}: {failures}"
         );
     }

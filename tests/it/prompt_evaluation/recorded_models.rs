@@ -53,7 +53,8 @@ impl Mode {
             Self::Record(address) => Arc::new(Recorder::new(server(address), recorded.clone())),
             Self::ReplayInOrder => {
                 let left = cassette().lines().rev().map(|line| serde_json::from_str(line).unwrap()).collect();
-                let in_order = InOrderModel { left: Mutex::new(left), profile: ModelProfile::of("openai", "scripted") };
+                let in_order =
+                    InOrderModel { left: Mutex::new(left), profile: ModelProfile::for_model("openai", "scripted") };
                 Arc::new(Recorder::new(Arc::new(in_order), recorded.clone()))
             }
         };

@@ -21,7 +21,7 @@ pub(crate) fn mcp_environment(clock: Arc<dyn Clock>) -> McpEnvironment {
         http: HttpClients::new(),
         program: env!("CARGO_BIN_EXE_segue").into(),
         directory: None,
-        environment: Arc::from([]),
+        variables: Arc::from([]),
         logins: None,
     }
 }

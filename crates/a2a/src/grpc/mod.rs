@@ -148,7 +148,7 @@ impl GrpcRequest<'_> {
         let pieces = self.caller.server_streaming::<Q, A>(path, self.message()?, limits::A2A_EVENT, self.cx).await;
         let events: BoxStream<'static, Result<Json, A2aError>> =
             pieces.map_err(call_error)?.map(|piece| json_of(&piece.map_err(stream_error)?)).boxed();
-        Ok(AgentResponse::Stream(TaskEventStream::over(events, self.wire.interface.wire_format())))
+        Ok(AgentResponse::Stream(TaskEventStream::from_messages(events, self.wire.interface.wire_format())))
     }
 }
 

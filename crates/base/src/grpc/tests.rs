@@ -61,7 +61,7 @@ async fn answer(request: tonic::Request<Value>) -> Result<tonic::Response<Value>
 async fn take(request: axum::extract::Request) -> Response<tonic::body::Body> {
     let codec = ProstCodec::<Value, Value>::default();
     let mut server = tonic::server::Grpc::new(codec);
-    // Compresses responses, if the path of the client's address says so.
+    // Compresses responses, if the path of the client's URL requests it.
     if request.uri().path().starts_with("/small") {
         server = server.send_compressed(CompressionEncoding::Gzip);
     }

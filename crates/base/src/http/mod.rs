@@ -145,7 +145,7 @@ impl HttpClients {
     /// connection to the host starts with the next address.
     pub fn try_next_address(&self, url: &reqwest::Url, tried: usize) {
         if let Some(host) = url.host_str() {
-            self.0.resolver.failed(host, tried);
+            self.0.resolver.report_failure(host, tried);
         }
     }
 

@@ -65,7 +65,7 @@ impl Proxies {
 
     /// The hosts of the proxies themselves.
     pub(super) fn hosts(&self) -> impl Iterator<Item = String> {
-        let host = |address: &ProxyAddress| Some(address.parsed().ok()?.host_str()?.to_owned());
+        let host = |address: &ProxyAddress| Some(address.parse_url().ok()?.host_str()?.to_owned());
         [&self.http, &self.https].into_iter().flatten().filter_map(host)
     }
 
@@ -94,7 +94,7 @@ impl Proxies {
 
 impl ProxyAddress {
     /// The parsed address; without a scheme it is `http`.
-    fn parsed(&self) -> Result<reqwest::Url, ClientBuildError> {
+    fn parse_url(&self) -> Result<reqwest::Url, ClientBuildError> {
         let text = self.url.trim();
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let url = reqwest::Url::parse(&whole).ok().filter(|url| SCHEMES.contains(&url.scheme()) && url.has_host());
@@ -106,7 +106,7 @@ impl ProxyAddress {
 
     fn proxy(&self, of: impl FnOnce(reqwest::Url) -> reqwest::Result<Proxy>) -> Result<Proxy, ClientBuildError> {
         let broken = |error: reqwest::Error| ClientBuildError(format!("{}: {}", self.setting, error.without_url()));
-        of(self.parsed()?).map_err(broken)
+        of(self.parse_url()?).map_err(broken)
     }
 }
 

@@ -38,7 +38,7 @@ impl RotatingResolver {
 
     /// Reports a failure of the address that was first when the offset of `host` was `offset`; it is tried last from now on. Several
     /// concurrent requests that fail with the same offset count as one failure.
-    pub(super) fn failed(&self, host: &str, offset: usize) {
+    pub(super) fn report_failure(&self, host: &str, offset: usize) {
         let mut offsets = self.offsets();
         let current = offsets.entry(host.to_ascii_lowercase()).or_insert(0);
         if *current == offset {
@@ -84,12 +84,12 @@ mod tests {
         assert_eq!(order().await, all, "as resolved");
         assert_eq!(order().await, all, "unchanged without a failure");
         let before = resolver.start_offset("models.test");
-        resolver.failed("Models.test", before);
+        resolver.report_failure("Models.test", before);
         assert_eq!(order().await, [all[1], all[2], all[0]]);
-        resolver.failed("models.test", before);
+        resolver.report_failure("models.test", before);
         assert_eq!(order().await, [all[1], all[2], all[0]], "a concurrent failure of the same address counts once");
         for _ in 0..2 {
-            resolver.failed("models.test", resolver.start_offset("models.test"));
+            resolver.report_failure("models.test", resolver.start_offset("models.test"));
         }
         assert_eq!(order().await, all, "after each of them failed");
     }

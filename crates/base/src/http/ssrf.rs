@@ -63,7 +63,7 @@ impl SsrfGuard {
     ///
     /// # Errors
     /// A message that names the address and the reason.
-    pub fn admits(&self, url: &Url) -> Result<(), String> {
+    pub fn check_without_dns(&self, url: &Url) -> Result<(), String> {
         let refused = |reason: &str| Err(format!("{} is not called: {reason}", origin(url)));
         let Some(host) = url.host_str().map(normalized_host) else { return refused("it has no host") };
         if METADATA_HOSTS.contains(&host) {
@@ -72,7 +72,7 @@ impl SsrfGuard {
         if !matches!(url.scheme(), "http" | "https") {
             return refused("it is neither `http` nor `https`");
         }
-        if self.names(host) {
+        if self.is_configured_host(host) {
             return Ok(());
         }
         let local = host.parse().map_or(is_local_name(host), |address| scope(address) == AddressScope::Loopback);
@@ -89,19 +89,19 @@ impl SsrfGuard {
         }
     }
 
-    /// Checks an address as [`admits`](Self::admits) does and, if there is a proxy, also every address to which its host resolves now.
+    /// Checks an address as [`check_without_dns`](Self::check_without_dns) does and, if there is a proxy, also every address to which its host resolves now.
     ///
     /// # Errors
     /// A message that names the address and the reason.
     pub async fn check(&self, url: &Url) -> Result<(), String> {
-        self.admits(url)?;
+        self.check_without_dns(url)?;
         let host = url.host_str().map(normalized_host).unwrap_or_default();
-        if self.proxies.is_empty() || self.names(host) || host.parse::<IpAddr>().is_ok() {
+        if self.proxies.is_empty() || self.is_configured_host(host) || host.parse::<IpAddr>().is_ok() {
             return Ok(());
         }
         let unknown = |error| format!("{} is not called: its host cannot be resolved ({error})", origin(url));
         let mut found = tokio::net::lookup_host((host, 0)).await.map_err(unknown)?;
-        match found.find(|found| !self.allows(host, found.ip())) {
+        match found.find(|found| !self.allows_address(host, found.ip())) {
             Some(_) => Err(format!("{} is not called: an address from a server must be public", origin(url))),
             None => Ok(()),
         }
@@ -124,15 +124,15 @@ impl SsrfGuard {
         build(super::http2(self.proxies.encrypted_only().apply(settings())?).dns_resolver(self.clone()))
     }
 
-    fn names(&self, host: &str) -> bool {
+    fn is_configured_host(&self, host: &str) -> bool {
         self.configured_hosts.iter().any(|configured| configured.eq_ignore_ascii_case(host))
     }
 
-    fn allows(&self, host: &str, address: IpAddr) -> bool {
+    fn allows_address(&self, host: &str, address: IpAddr) -> bool {
         if METADATA_HOSTS.contains(&address.to_string().as_str()) {
             return false;
         }
-        self.names(host)
+        self.is_configured_host(host)
             || match scope(address) {
                 AddressScope::Public => true,
                 AddressScope::Loopback => self.allow_loopback,
@@ -149,7 +149,7 @@ impl Resolve for SsrfGuard {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((host, 0)).await?.collect();
             // The proxy itself may have any address; `check` finds data that names the proxy as its target.
             let is_proxy = guard.proxies.hosts().any(|proxy| proxy.eq_ignore_ascii_case(host));
-            let allows = |found: &SocketAddr| is_proxy || guard.allows(host, found.ip());
+            let allows = |found: &SocketAddr| is_proxy || guard.allows_address(host, found.ip());
             let allowed: Vec<SocketAddr> = found.into_iter().filter(allows).collect();
             if allowed.is_empty() {
                 return Err(format!("the host `{host}` came from a server and has no public address").into());
@@ -231,16 +231,16 @@ mod tests {
     }
 
     fn admits(guard: &SsrfGuard, url: &str) -> bool {
-        guard.admits(&Url::parse(url).unwrap()).is_ok()
+        guard.check_without_dns(&Url::parse(url).unwrap()).is_ok()
     }
 
     #[test]
     fn data_may_name_public_addresses_by_tls_and_configured_hosts() {
-        let far = guard("https://mcp.example.com/mcp");
+        let remote_guard = guard("https://mcp.example.com/mcp");
         for good in
             ["https://login.example.org/x", "https://1.1.1.1/", "http://mcp.example.com/", "http://sso.corp:8080/"]
         {
-            assert!(admits(&far, good), "{good}");
+            assert!(admits(&remote_guard, good), "{good}");
         }
         for bad in [
             "http://login.example.org/",
@@ -259,9 +259,9 @@ mod tests {
             "https://2130706433/",
             "ftp://login.example.org/",
         ] {
-            assert!(!admits(&far, bad), "{bad}");
+            assert!(!admits(&remote_guard, bad), "{bad}");
         }
-        assert!(admits(&far, "https://[2606:4700::1111]/"));
+        assert!(admits(&remote_guard, "https://[2606:4700::1111]/"));
     }
 
     #[test]
@@ -283,9 +283,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_connection_refuses_a_name_that_resolves_to_loopback() {
-        let far = guard("https://mcp.example.com/mcp");
+        let remote_guard = guard("https://mcp.example.com/mcp");
         let resolve = |guard: &SsrfGuard, name: &str| guard.resolve(name.parse().unwrap());
-        let refused = resolve(&far, "localhost").await.err().unwrap().to_string();
+        let refused = resolve(&remote_guard, "localhost").await.err().unwrap().to_string();
         assert!(refused.contains("no public address"), "{refused}");
         let near = guard("http://127.0.0.1/mcp");
         assert!(resolve(&near, "localhost").await.unwrap().all(|found| found.ip().is_loopback()));
@@ -293,7 +293,9 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_address_without_its_path() {
-        let refused = guard("https://a.example/").admits(&Url::parse("http://b.example/s?key=1").unwrap()).unwrap_err();
+        let refused = guard("https://a.example/")
+            .check_without_dns(&Url::parse("http://b.example/s?key=1").unwrap())
+            .unwrap_err();
         assert_eq!(refused, "http://b.example is not called: an address from a server must be `https`");
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct CacheControl(Option<Value>);
 
 impl CacheControl {
     /// Reads `prompt_cache`: `true` (the default), `false`, or `1h`.
-    pub(super) fn of(config: &ModelConfig) -> Result<Self, (&'static str, String)> {
+    pub(super) fn from_config(config: &ModelConfig) -> Result<Self, (&'static str, String)> {
         let value = match config.extra.get("prompt_cache") {
             None | Some(Value::Bool(true)) => Some(json!({"type": "ephemeral"})),
             Some(Value::Bool(false)) => None,

@@ -61,7 +61,7 @@ const ALWAYS: &[ReasoningEffort] = &[
 
 impl Family {
     /// The family of a model, by its name at Anthropic or at a cloud provider (`anthropic.claude-opus-4-6-v1`).
-    pub(super) fn of(model: &str) -> Self {
+    pub(super) fn from_model_name(model: &str) -> Self {
         let name = model.to_ascii_lowercase();
         let (_, rest) = name.split_once("claude-").unwrap_or(("", ""));
         let parts: Vec<&str> = rest.split(['-', '@', '.', ':']).collect();
@@ -179,7 +179,7 @@ mod tests {
             ("claude-mythos-preview", (None, Some(ReasoningEffort::Low)), (None, Some(ReasoningEffort::High))),
             ("some-proxy-name", (None, None), (None, None)),
         ] {
-            let family = Family::of(model);
+            let family = Family::from_model_name(model);
             assert_eq!(family.thinking_params(family.effort(None)), by_default, "{model} by default");
             assert_eq!(family.thinking_params(family.effort(Some(ReasoningEffort::High))), at_high, "{model} at high");
         }
@@ -195,7 +195,7 @@ mod tests {
             ("claude-opus-4-7", ReasoningEffort::Minimal, Some(ReasoningEffort::None)),
             ("claude-3-haiku-20240307", ReasoningEffort::High, None),
         ] {
-            assert_eq!(Family::of(model).effort(Some(asked)), sent, "{model} at {asked:?}");
+            assert_eq!(Family::from_model_name(model).effort(Some(asked)), sent, "{model} at {asked:?}");
         }
     }
 
@@ -212,7 +212,7 @@ mod tests {
             ("claude-mythos-preview", true),
             ("some-proxy-name", false),
         ] {
-            assert_eq!(Family::of(model).supports_strict_tools, strict, "{model}");
+            assert_eq!(Family::from_model_name(model).supports_strict_tools, strict, "{model}");
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
         for (model, supports_sampling) in
             [("claude-sonnet-4-6", true), ("claude-opus-4-7", false), ("claude-haiku-5-5", false), ("mine", true)]
         {
-            assert_eq!(Family::of(model).supports_sampling, supports_sampling, "{model}");
+            assert_eq!(Family::from_model_name(model).supports_sampling, supports_sampling, "{model}");
         }
     }
 }

@@ -56,8 +56,8 @@ impl Anthropic {
     /// # Errors
     /// [`ModelConfigError`] when the entry lacks a key, or has a value that is not valid in a header or URL.
     pub fn new(config: &ModelConfig, environment: &LlmEnvironment) -> Result<Self, ModelConfigError> {
-        let defaults =
-            RequestDefaults::of(config).map_err(|(key, problem)| ModelConfigError::new(config, key, problem))?;
+        let defaults = RequestDefaults::from_config(config)
+            .map_err(|(key, problem)| ModelConfigError::new(config, key, problem))?;
         let filled = |text: Option<&str>| text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
         let given = filled(config.api_base.as_deref()).or(filled(environment.anthropic_base_url.as_deref()));
         let base = given.unwrap_or_else(|| DEFAULT_API_BASE.to_owned());

@@ -69,8 +69,8 @@ impl RequestDefaults {
     ///
     /// # Errors
     /// The invalid key and the problem.
-    pub(super) fn of(config: &ModelConfig) -> Result<Self, (&'static str, String)> {
-        let family = Family::of(&config.model);
+    pub(super) fn from_config(config: &ModelConfig) -> Result<Self, (&'static str, String)> {
+        let family = Family::from_model_name(&config.model);
         let is_sampling = |key: &str| matches!(key, "top_p" | "top_k");
         let passes_through = |key: &str| {
             !OWN_KEYS.contains(&key)
@@ -89,7 +89,7 @@ impl RequestDefaults {
         let has_format = extra.get("output_config").is_some_and(|config| config.get("format").is_some());
         let asked = config.extra.get("strict").and_then(Value::as_bool).unwrap_or(false);
         let allows_strict = family.supports_strict_tools && asked && !has_format;
-        Ok(Self { family, cache: CacheControl::of(config)?, allows_strict, extra })
+        Ok(Self { family, cache: CacheControl::from_config(config)?, allows_strict, extra })
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
 
 /// The decoder of the response of `model` to a request of `message_count` messages and `request_bytes` bytes.
 pub(crate) fn decoder(model: Arc<str>, message_count: usize, request_bytes: usize) -> BodyDecoder<MessageState> {
-    let state = MessageState { blocks: Vec::new(), thinking: ThinkingCollector::of(model), usage: Counts::default() };
+    let state = MessageState { blocks: Vec::new(), thinking: ThinkingCollector::new(model), usage: Counts::default() };
     BodyDecoder::new(state, Assembler::new(message_count, request_bytes))
 }
 

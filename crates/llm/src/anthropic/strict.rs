@@ -117,10 +117,10 @@ mod tests {
     fn tool(properties: Value, required: Value) -> ToolSpec {
         let parameters =
             json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
-        of(parameters)
+        tool_with_schema(parameters)
     }
 
-    fn of(parameters: Value) -> ToolSpec {
+    fn tool_with_schema(parameters: Value) -> ToolSpec {
         ToolSpec { name: "t".into(), description: "".into(), parameters: Arc::new(parameters), strict: true }
     }
 
@@ -140,8 +140,8 @@ mod tests {
         let too_deep =
             (0..MAX_DEPTH).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
         for bad in [
-            of(json!({"type": "object", "properties": {}})),
-            of(json!({"type": "string"})),
+            tool_with_schema(json!({"type": "object", "properties": {}})),
+            tool_with_schema(json!({"type": "string"})),
             tool(json!({"a": {}}), json!(["a"])),
             tool(json!({"a": {"type": "object"}}), json!(["a"])),
             tool(json!({"a": {"type": "number", "minimum": 3}}), json!(["a"])),

@@ -28,7 +28,7 @@ struct PartialBlock {
 
 impl ThinkingCollector {
     /// A collector for a response of `model`.
-    pub(super) fn of(model: Arc<str>) -> Self {
+    pub(super) fn new(model: Arc<str>) -> Self {
         Self { model, blocks: Vec::new(), bytes: 0, has_text: false, calls: 0 }
     }
 

@@ -57,7 +57,7 @@ impl OpenAiEmbedder {
     /// # Errors
     /// [`ModelConfigError`] when the entry lacks what its provider needs.
     pub(crate) fn new(config: &ModelConfig, environment: &LlmEnvironment) -> Result<Self, ModelConfigError> {
-        let endpoint = ResolvedEndpoint::of(config, environment, ApiKind::Embeddings)?;
+        let endpoint = ResolvedEndpoint::from_config(config, environment, ApiKind::Embeddings)?;
         if config.model.is_empty() && config.provider != "azure" {
             return Err(ModelConfigError::new(config, "model", "missing; name the embedding model"));
         }

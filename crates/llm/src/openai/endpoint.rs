@@ -56,16 +56,20 @@ impl ApiKind {
 }
 
 impl ResolvedEndpoint {
-    pub(crate) fn of(
+    pub(crate) fn from_config(
         config: &ModelConfig,
         environment: &LlmEnvironment,
         api: ApiKind,
     ) -> Result<Self, ModelConfigError> {
-        if config.provider == "azure" { azure(config, environment, api) } else { plain(config, environment, api) }
+        if config.provider == "azure" {
+            azure_endpoint(config, environment, api)
+        } else {
+            standard_endpoint(config, environment, api)
+        }
     }
 }
 
-fn plain(
+fn standard_endpoint(
     config: &ModelConfig,
     environment: &LlmEnvironment,
     api: ApiKind,
@@ -103,7 +107,7 @@ fn plain(
     Ok(ResolvedEndpoint { url: api_url(config, base, "", api)?, auth_header, key, azure_version: None })
 }
 
-fn azure(
+fn azure_endpoint(
     config: &ModelConfig,
     environment: &LlmEnvironment,
     api: ApiKind,
@@ -203,7 +207,10 @@ mod tests {
             ("azure", Some("https://x.example/openai/v1/"), &none, "https://x.example/openai/v1/chat/completions"),
         ] {
             assert_eq!(
-                ResolvedEndpoint::of(&config(provider, base), environment, ApiKind::Chat).unwrap().url.as_str(),
+                ResolvedEndpoint::from_config(&config(provider, base), environment, ApiKind::Chat)
+                    .unwrap()
+                    .url
+                    .as_str(),
                 url,
                 "{provider} {base:?}"
             );
@@ -222,7 +229,7 @@ mod tests {
                 "https://x.example/openai/deployments/m/embeddings?api-version=2024-10-21",
             ),
         ] {
-            let endpoint = ResolvedEndpoint::of(&config(provider, base), &none, ApiKind::Embeddings).unwrap();
+            let endpoint = ResolvedEndpoint::from_config(&config(provider, base), &none, ApiKind::Embeddings).unwrap();
             assert_eq!(endpoint.url.as_str(), url, "{provider} {base:?}");
         }
     }
@@ -230,10 +237,12 @@ mod tests {
     #[test]
     fn the_authentication_header_depends_on_the_provider() {
         let none = LlmEnvironment::default();
-        let endpoint = ResolvedEndpoint::of(&config("azure", Some("https://x.example")), &none, ApiKind::Chat).unwrap();
+        let endpoint =
+            ResolvedEndpoint::from_config(&config("azure", Some("https://x.example")), &none, ApiKind::Chat).unwrap();
         let (name, value) = endpoint.auth_header.unwrap();
         assert_eq!((name.as_str(), value.to_str().unwrap(), value.is_sensitive()), ("api-key", "k", true));
-        let endpoint = ResolvedEndpoint::of(&config("self-hosted", Some("http://x")), &none, ApiKind::Chat).unwrap();
+        let endpoint =
+            ResolvedEndpoint::from_config(&config("self-hosted", Some("http://x")), &none, ApiKind::Chat).unwrap();
         assert_eq!(endpoint.auth_header.unwrap().1.to_str().unwrap(), "Bearer k");
     }
 
@@ -247,14 +256,17 @@ mod tests {
             ("self-hosted", "api_base", "http://localhost:8000/v1"),
             ("azure", "api_base", "AZURE_API_BASE"),
         ] {
-            let error = ResolvedEndpoint::of(&bare(provider), &none, ApiKind::Chat).err().unwrap();
+            let error = ResolvedEndpoint::from_config(&bare(provider), &none, ApiKind::Chat).err().unwrap();
             assert_eq!(error.key, key);
             assert!(error.to_string().contains(fix), "{error}");
         }
-        let error =
-            ResolvedEndpoint::of(&config("self-hosted", Some("not an address")), &none, ApiKind::Chat).err().unwrap();
+        let error = ResolvedEndpoint::from_config(&config("self-hosted", Some("not an address")), &none, ApiKind::Chat)
+            .err()
+            .unwrap();
         assert_eq!(error.key, "api_base");
         let newline = ModelConfig { api_key: Some(Secret::new("a\nb")), ..config("openai", None) };
-        assert!(!ResolvedEndpoint::of(&newline, &none, ApiKind::Chat).err().unwrap().to_string().contains("a\nb"));
+        assert!(
+            !ResolvedEndpoint::from_config(&newline, &none, ApiKind::Chat).err().unwrap().to_string().contains("a\nb")
+        );
     }
 }

@@ -38,8 +38,8 @@ impl OpenAi {
     /// # Errors
     /// [`ModelConfigError`] when the entry lacks what its provider needs.
     pub fn new(config: &ModelConfig, environment: &LlmEnvironment) -> Result<Self, ModelConfigError> {
-        let endpoint = ResolvedEndpoint::of(config, environment, ApiKind::Chat)?;
-        let mut profile = ModelProfile::of(&config.provider, &config.model);
+        let endpoint = ResolvedEndpoint::from_config(config, environment, ApiKind::Chat)?;
+        let mut profile = ModelProfile::for_model(&config.provider, &config.model);
         if let Some(version) = &endpoint.azure_version {
             // Azure accepts `stream_options` since API version 2024-09-01 and `max_completion_tokens` since 2024-12-01.
             profile.supports_stream_options &= version.as_str() >= "2024-09-01";

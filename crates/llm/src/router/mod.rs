@@ -86,7 +86,7 @@ impl Llm for Router {
     }
 
     /// With `streamed_to_user`, the stream begins with the first delta of the model that answers. After the first text delta,
-    /// a failure is returned without retries. Without `streamed_to_user`, the text comes as one delta at the end.
+    /// a failure is returned without retries. Without `streamed_to_user`, the text is one delta at the end.
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let mut call = RoutedCall {
             order: self.0.order(&request, cx).into_iter(),
@@ -115,7 +115,7 @@ impl Llm for Router {
             };
             let rest = stream::unfold(call, |mut call| async move { Some((call.next_delta().await?, call)) });
             let stream = ChatStream::new(stream::iter([Ok(first)]).chain(rest));
-            if streamed_to_user { Ok(stream) } else { stream.finish().await.map(ChatStream::of) }
+            if streamed_to_user { Ok(stream) } else { stream.finish().await.map(ChatStream::from_response) }
         })
     }
 }

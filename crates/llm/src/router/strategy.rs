@@ -41,12 +41,12 @@ impl RoutingStrategy {
     ];
 
     /// The strategy of a router's `routing_strategy`; `Shuffle` where it has none or an unknown one.
-    pub fn of_router(name: Option<&str>) -> Self {
-        name.and_then(Self::named).unwrap_or(Self::Shuffle)
+    pub fn from_router_key(name: Option<&str>) -> Self {
+        name.and_then(Self::from_name).unwrap_or(Self::Shuffle)
     }
 
     /// The strategy with this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, strategy)| *strategy)
     }
 }
@@ -79,9 +79,9 @@ pub struct MemberLimits {
 
 impl MemberLimits {
     /// The limits of a model entry.
-    pub fn of(config: &ModelConfig) -> Self {
+    pub fn from_config(config: &ModelConfig) -> Self {
         let number = |key: &str| config.extra.get(key).and_then(Value::as_f64).filter(|number| *number > 0.0);
-        Self { weight: number("weight"), rpm: number("rpm"), tpm: number("tpm"), prices: Prices::of(config) }
+        Self { weight: number("weight"), rpm: number("rpm"), tpm: number("tpm"), prices: Prices::from_config(config) }
     }
 
     fn effective_weight(&self) -> f64 {
@@ -100,7 +100,7 @@ pub(super) fn order(strategy: RoutingStrategy, members: &[(MemberLimits, MemberS
     let of = |at: &usize| members.get(*at).copied().unwrap_or_default();
     match strategy {
         RoutingStrategy::InOrder => {}
-        RoutingStrategy::Shuffle => return shuffled(members, call),
+        RoutingStrategy::Shuffle => return weighted_random_order(members, call),
         RoutingStrategy::LeastBusy => order.sort_by_key(|at| of(at).1.active_calls),
         RoutingStrategy::Latency => order.sort_by_key(|at| of(at).1.latency.unwrap_or_default()),
         RoutingStrategy::Cost => {
@@ -119,7 +119,7 @@ fn price(limits: &MemberLimits) -> f64 {
 }
 
 /// Weighted random order: draws without replacement.
-fn shuffled(members: &[(MemberLimits, MemberStats)], call: u64) -> Vec<usize> {
+fn weighted_random_order(members: &[(MemberLimits, MemberStats)], call: u64) -> Vec<usize> {
     let mut left: Vec<(usize, f64)> =
         members.iter().enumerate().map(|(at, (limits, _))| (at, limits.effective_weight())).collect();
     let mut order = Vec::with_capacity(left.len());
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     fn limits(extra: Value) -> MemberLimits {
-        MemberLimits::of(&ModelConfig { extra: extra.as_object().unwrap().clone(), ..ModelConfig::default() })
+        MemberLimits::from_config(&ModelConfig { extra: extra.as_object().unwrap().clone(), ..ModelConfig::default() })
     }
 
     fn members(list: &[(Value, MemberStats)]) -> Vec<(MemberLimits, MemberStats)> {
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn strategies_are_found_by_name() {
-        assert_eq!(RoutingStrategy::of_router(None), RoutingStrategy::Shuffle);
+        assert_eq!(RoutingStrategy::from_router_key(None), RoutingStrategy::Shuffle);
         for (name, strategy) in RoutingStrategy::NAMES {
-            assert_eq!(RoutingStrategy::of_router(Some(name)), *strategy);
+            assert_eq!(RoutingStrategy::from_router_key(Some(name)), *strategy);
         }
     }
 }

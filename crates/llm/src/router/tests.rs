@@ -315,7 +315,7 @@ async fn a_response_has_routing_and_cost() {
     let priced = |model: Arc<StrictLlm>, input: f64| {
         let extra = serde_json::json!({"input_cost_per_token": input, "output_cost_per_token": 1e-5});
         let config = crate::ModelConfig { extra: extra.as_object().unwrap().clone(), ..Default::default() };
-        GroupMember { limits: MemberLimits::of(&config), ..member(model) }
+        GroupMember { limits: MemberLimits::from_config(&config), ..member(model) }
     };
     let models = [strict(vec![LlmErrorKind::NotFound.into()]), strict(vec![answer().into()])];
     let others = vec![priced(models[1].clone(), 1e-6)];

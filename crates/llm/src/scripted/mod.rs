@@ -88,7 +88,7 @@ impl ScriptedLlm {
     fn respond(&self, request: &ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let faults = &self.script.faults;
-        let mut reply = self.script.reply(&RequestFacts::of(&self.script, request))?;
+        let mut reply = self.script.reply(&RequestFacts::new(&self.script, request))?;
         if faults.garbage_every.is_some_and(|every| call.is_multiple_of(every)) {
             reply.fail = Some(FailureMode::Garbage(GarbageKind::Noise));
         }
@@ -116,7 +116,7 @@ impl Llm for ScriptedLlm {
 /// The profile of scripted models: it allows everything.
 pub(super) fn profile() -> ModelProfile {
     const NONE: &[ReasoningEffort] = &[];
-    ModelProfile { efforts: NONE, ..ModelProfile::of("openai", "scripted") }
+    ModelProfile { efforts: NONE, ..ModelProfile::for_model("openai", "scripted") }
 }
 
 /// The name and text of the script or cassette of a model entry.

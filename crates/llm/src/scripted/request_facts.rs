@@ -84,7 +84,7 @@ impl FactReader {
 }
 
 impl<'a> RequestFacts<'a> {
-    pub(super) fn of(script: &'a Script, request: &'a ChatRequest) -> Self {
+    pub(super) fn new(script: &'a Script, request: &'a ChatRequest) -> Self {
         let mut facts = Self {
             script,
             request,

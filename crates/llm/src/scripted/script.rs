@@ -135,7 +135,7 @@ pub(super) enum FailureMode {
     Cut(usize),
     /// The response is invalid.
     Garbage(GarbageKind),
-    /// No response ever comes.
+    /// There is never a response.
     Silence,
     /// The server returns an error status.
     #[serde(untagged)]

@@ -128,7 +128,7 @@ impl StrictLlm {
             return Err(LlmError::new(LlmErrorKind::NotInScript).with_detail(problem));
         }
         match (call.result, call.text_before_error) {
-            (Ok(answer), _) => Ok(ChatStream::of(answer)),
+            (Ok(answer), _) => Ok(ChatStream::from_response(answer)),
             (Err(error), None) => Err(error),
             (Err(error), Some(text)) => Ok(ChatStream::new(futures::stream::iter([Ok(Delta::Text(text)), Err(error)]))),
         }

@@ -10,7 +10,7 @@ use crate::error::{LlmError, LlmErrorKind};
 
 /// The error of a response with a status other than 2xx.
 pub(crate) fn error_from_status(status: u16, after: Option<Duration>, body: &[u8]) -> LlmError {
-    let vendor = VendorError::of(body);
+    let vendor = VendorError::parse(body);
     let kind = vendor.kind().unwrap_or(match status {
         402 => LlmErrorKind::QuotaExhausted,
         401 | 403 => LlmErrorKind::Unauthorised,
@@ -32,7 +32,7 @@ pub(crate) fn error_from_status(status: u16, after: Option<Duration>, body: &[u8
 
 /// The error of an error object within a stream that began with status 200.
 pub(crate) fn error_from_event(body: &[u8]) -> LlmError {
-    let vendor = VendorError::of(body);
+    let vendor = VendorError::parse(body);
     let status = vendor.code.parse::<u16>().ok().filter(|status| (400..600).contains(status));
     let status = status.or(vendor.code.contains("invalid_request").then_some(400));
     let kind = vendor.kind().or_else(|| status.map(|status| error_from_status(status, None, b"{}").kind));
@@ -48,7 +48,7 @@ struct VendorError {
 }
 
 impl VendorError {
-    fn of(body: &[u8]) -> Self {
+    fn parse(body: &[u8]) -> Self {
         let Ok((value, _)) = json_repair::parse::<Value>(body) else {
             return Self { code: String::new(), message: String::from_utf8_lossy(body).into_owned() };
         };

@@ -110,7 +110,7 @@ impl ModelTransport {
         let waiting = CallContext { deadline: cx.deadline.min(deadlines.first).min(deadlines.total), ..cx.clone() };
         let wait_error = |error| match error {
             WaitError::Cancelled => LlmErrorKind::Cancelled.into(),
-            WaitError::DeadlinePassed => deadlines.passed(deadlines.first, true, &cx).into(),
+            WaitError::DeadlinePassed => deadlines.timeout_error(deadlines.first, true, &cx).into(),
         };
         let response =
             self.endpoint.post(body, &waiting, wait_error).await.map_err(|error| self.endpoint.masked(error))?;

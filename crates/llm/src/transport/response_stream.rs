@@ -75,7 +75,7 @@ pub(crate) struct CallDeadlines {
 impl CallDeadlines {
     /// The error after a wait for an event that was due at `event`. Only the caller's deadline is final; after the other timeouts
     /// another model may be called.
-    pub(crate) fn passed(self, event: Deadline, is_first: bool, cx: &CallContext) -> LlmErrorKind {
+    pub(crate) fn timeout_error(self, event: Deadline, is_first: bool, cx: &CallContext) -> LlmErrorKind {
         if cx.deadline <= event.min(self.total) {
             LlmErrorKind::DeadlineExceeded
         } else if is_first {
@@ -181,7 +181,7 @@ impl<D: ResponseDecoder> ResponseReader<D> {
             }
             Ok(Some(Err(error))) => Err(error),
             Err(WaitError::Cancelled) => Err(LlmErrorKind::Cancelled.into()),
-            Err(WaitError::DeadlinePassed) => Err(self.overdue().into()),
+            Err(WaitError::DeadlinePassed) => Err(self.timeout_error().into()),
         };
         if let Err(error) = outcome {
             self.fail(error);
@@ -193,7 +193,7 @@ impl<D: ResponseDecoder> ResponseReader<D> {
             self.check_rate(self.due.0.saturating_sub(grace));
         } else if self.body.is_some() && self.cx.clock.elapsed() >= self.due.0 {
             // Bytes keep coming without completing an event.
-            if self.decoder.is_finished() { self.body = None } else { self.fail(self.overdue().into()) }
+            if self.decoder.is_finished() { self.body = None } else { self.fail(self.timeout_error().into()) }
         }
     }
 
@@ -222,8 +222,8 @@ impl<D: ResponseDecoder> ResponseReader<D> {
         self.body = None;
     }
 
-    fn overdue(&self) -> LlmErrorKind {
-        self.deadlines.passed(self.due, self.seen == 0, &self.cx)
+    fn timeout_error(&self) -> LlmErrorKind {
+        self.deadlines.timeout_error(self.due, self.seen == 0, &self.cx)
     }
 }
 

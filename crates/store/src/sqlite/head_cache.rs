@@ -121,7 +121,7 @@ impl<'c> HeadCache<'c> {
         })
     }
 
-    /// The head of a conversation; an empty one if nothing of it is stored. The inner error says why its row is
+    /// The head of a conversation; an empty one if the conversation is not stored. The inner error says why its row is
     /// corrupt.
     pub(super) fn get(&mut self, id: &ConversationId) -> rusqlite::Result<Result<&ConversationHead, String>> {
         if !self.heads.contains_key(id) {

@@ -146,7 +146,7 @@ fn copy_before_migration(
     Ok(name(""))
 }
 
-/// The copy takes as much as the file, and new rows exist beside old ones for a while.
+/// Checks that there is enough disk space for a copy of the file, and for the new rows while the old ones still exist.
 fn check_free_space(path: &Path, size: u64, free: u64) -> Result<(), StoreError> {
     let needed = size.saturating_mul(2).saturating_add(RESERVED_BYTES);
     if free >= needed {

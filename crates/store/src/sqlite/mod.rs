@@ -2,7 +2,7 @@
 //!
 //! One thread writes for all conversations: it takes all waiting requests, commits them in one transaction (group
 //! commit) and only then answers them. Reads use their own connections and never wait for the writer. Only one store
-//! may write to a file at a time ([`file_lock`]); others may read it meanwhile.
+//! may write to a file at a time ([`file_lock`]); others may read it at the same time.
 //!
 //! Callers encode their data themselves, so that the shared writer thread does as little as possible.
 
@@ -387,7 +387,7 @@ impl Store for SqliteStore {
         id: &'a ConversationId,
         replies: Vec<Arc<str>>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        // Nobody waits for the result: a lost mark only repeats a reply under the same id.
+        // The result is not waited for: a lost mark only repeats a reply under the same id.
         let work = WriteOperation::Delivered { id: id.clone(), replies };
         Box::pin(async { self.enqueue(work).await.map(drop) })
     }

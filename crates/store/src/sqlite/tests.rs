@@ -160,7 +160,7 @@ fn files_of_newer_versions_and_other_programs_are_refused() {
     Connection::open(files.path("b.db")).unwrap().execute_batch("CREATE TABLE events (id INTEGER)").unwrap();
     let refused = SqliteStore::open(&files.path("b.db"), false).err().unwrap();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
-    std::fs::write(files.path("c.db"), "this is no database, however long it goes on about it".repeat(40)).unwrap();
+    std::fs::write(files.path("c.db"), "this is not a database".repeat(40)).unwrap();
     assert!(SqliteStore::open(&files.path("c.db"), false).is_err());
 }
 
@@ -171,9 +171,9 @@ async fn rows_are_readable_json() {
     let (store, id, inbound) = (files.open("a.db"), ConversationId::from("c"), message("c", "m1", 1));
     store.accept(inbound.clone()).await.unwrap();
     store.append_journal(&id, TurnNumber(1), vec![record("a", Some("{\"b\":2}"))]).await.unwrap();
-    let told = contract::turn_with_two_replies(&inbound, TurnNumber(1));
-    let snapshot = Some(segue_engine::conversation::Conversation::fold(id.clone(), &told.events));
-    store.append(&id, Version(0), TurnCommit { snapshot, ..told }).await.unwrap();
+    let turn = contract::turn_with_two_replies(&inbound, TurnNumber(1));
+    let snapshot = Some(segue_engine::conversation::Conversation::fold(id.clone(), &turn.events));
+    store.append(&id, Version(0), TurnCommit { snapshot, ..turn }).await.unwrap();
     let other = Connection::open(files.path("a.db")).unwrap();
     for (sql, expected) in [
         ("SELECT message ->> '$.message.text' FROM inbox", "hello \u{1f600}"),

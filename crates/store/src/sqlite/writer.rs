@@ -222,8 +222,8 @@ impl<'c> Writer<'c> {
     }
 
     /// Commits the group, or each request alone if one of them is at fault, and answers all. If the file is at fault,
-    /// the requests that arrived meanwhile get its error too, because they have waited as long. Requests that arrive
-    /// after that start a new attempt.
+    /// the requests that arrived during the attempt get its error too, because they have waited as long. Later requests
+    /// start a new attempt.
     fn commit_group(&mut self, group: &mut Vec<WriteRequest>, requests: &mut mpsc::Receiver<WriteRequest>) {
         let purges =
             group.iter().any(|request| matches!(request.work, WriteOperation::Erase { .. } | WriteOperation::Close));

@@ -1,7 +1,7 @@
-//! One MCP call: send it, wait for its result, cancel it when it is late, and convert the result.
+//! One tool call to an MCP server: send it, wait for its result, cancel it after its deadline, and convert the result.
 //!
-//! The effect class decides what happens after a lost call: what certainly did not run may be sent again at once; what
-//! may have run is repeated only if that is harmless.
+//! The effect class decides what happens when a call fails without a result: a call that certainly did not run is sent
+//! again at once; a call that may have run is sent again only if its effect class permits that.
 
 use std::{
     sync::{
@@ -24,17 +24,17 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{
     client_handler::McpClientHandler,
     elicitation::{self, CallInteraction},
-    http_transport::wants_credentials,
+    http_transport::is_credentials_error,
     resource_tools::ResourceTool,
-    server::{Closed, Command, Shared},
+    server::{Command, ServerClosed, ServerState},
     session::{RequestError, SessionHandle, call_request},
     session_manager::SessionHealth,
 };
 use crate::{
     ArgumentCheck, EffectClass, FailureKind, Progress, ToolCallContext, ToolFailure, ToolHandler, ToolInfo,
     ToolOutcome, ToolOutput,
-    invoke::{late, waited},
-    words::{Word, say},
+    invoke::{timed_out, waited_time},
+    messages::{ToolMessage, render_message},
 };
 use segue_base::{
     context::{CallContext, WaitError},
@@ -45,19 +45,19 @@ use segue_base::{
 /// The key of `_meta` that holds the idempotency key.
 const IDEMPOTENCY_KEY: &str = "segue/idempotencyKey";
 
-/// A call for the owner task.
+/// A call, as a command for the [session manager](super::session_manager).
 pub(super) struct CallRequest {
     tool: Arc<str>,
-    /// The resource request, if it is no tool.
-    offer: Option<ResourceTool>,
+    /// The operation on resources or prompts to send in place of `tools/call`.
+    resource_tool: Option<ResourceTool>,
     arguments: Map<String, Json>,
     meta: Map<String, Json>,
     cx: CallContext,
     progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     /// The handler of requests from the server.
-    asked: Option<CallInteraction>,
-    /// Set when the request is sent: before that, it has no effect.
-    left: Arc<AtomicBool>,
+    interaction: Option<CallInteraction>,
+    /// Set when the request is sent. Before that, the call has had no effect.
+    sent: Arc<AtomicBool>,
     pub(super) reply: oneshot::Sender<Result<Json, CallError>>,
 }
 
@@ -65,141 +65,148 @@ pub(super) struct CallRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CallError {
     /// There is no session, and none can be opened now; the reason is for operators.
-    Away(String),
+    Unavailable(String),
     /// The session had ended before the call was sent.
     NotSent(String),
-    /// The server does not know the session any more and refused the call unread.
-    Forgotten,
-    /// The server refused the credentials; the reason is for operators.
-    Credentials(String),
+    /// The server no longer knows the session and rejected the call without reading it.
+    SessionExpired,
+    /// The server rejected the credentials; the reason is for operators.
+    CredentialsRejected(String),
     /// The call was sent, and the session ended.
-    Lost(String),
-    /// The deadline passed.
-    Late,
-    /// The deadline passed before it was sent.
-    LateBefore,
+    ConnectionLost(String),
+    /// The deadline passed after the call was sent.
+    TimedOut,
+    /// The deadline passed before the call was sent.
+    TimedOutBeforeSend,
     /// It was cancelled.
-    Stopped,
+    Cancelled,
     /// The server responded with a JSON-RPC error.
-    Refused { code: i32, message: String },
+    JsonRpcError { code: i32, message: String },
 }
 
 /// A tool of a server.
 pub(super) struct McpTool {
-    spec: ToolInfo,
+    info: ToolInfo,
     check: Arc<ArgumentCheck>,
+    /// The check of structured results, if the tool has a valid `outputSchema`.
     output: Option<ArgumentCheck>,
-    /// The resource request it represents, if it is no tool of the server.
-    offer: Option<ResourceTool>,
-    shared: Arc<Shared>,
+    /// The operation on resources or prompts that it represents; `None` for a tool of the server.
+    resource_tool: Option<ResourceTool>,
+    state: Arc<ServerState>,
 }
 
 impl McpTool {
     pub(super) fn new(
-        spec: ToolInfo,
+        info: ToolInfo,
         check: ArgumentCheck,
         output: Option<ArgumentCheck>,
-        shared: Arc<Shared>,
+        state: Arc<ServerState>,
     ) -> Self {
-        Self { spec, check: Arc::new(check), output, offer: None, shared }
+        Self { info, check: Arc::new(check), output, resource_tool: None, state }
     }
 
-    /// A tool that represents a resource request.
-    pub(super) fn offering(spec: ToolInfo, check: ArgumentCheck, offer: ResourceTool, shared: Arc<Shared>) -> Self {
-        Self { spec, check: Arc::new(check), output: None, offer: Some(offer), shared }
+    /// A tool that represents an operation on resources or prompts.
+    pub(super) fn for_resource(
+        info: ToolInfo,
+        check: ArgumentCheck,
+        resource_tool: ResourceTool,
+        state: Arc<ServerState>,
+    ) -> Self {
+        Self { info, check: Arc::new(check), output: None, resource_tool: Some(resource_tool), state }
     }
 
     async fn run(&self, arguments: Map<String, Json>, cx: &ToolCallContext) -> ToolOutcome {
-        let (began, limit, effect) = (cx.cx.clock.elapsed(), cx.cx.remaining(), cx.effect(&self.spec));
-        let asked = cx.inquired.clone().map(|who| CallInteraction::new(who, cx.cx.clone()));
-        // Retried once; twice if the server forgot the session at the first attempt, because after a restart of a
-        // server the pooled connection fails first, and then the old session is refused.
-        let (mut tries, mut forgotten) = (0, 0);
-        let end = loop {
-            let end = match self.once(arguments.clone(), cx, &asked).await {
-                Ok(raw) => return self.judged(raw, &asked, effect),
-                Err(end) => end,
+        let (started, timeout, effect) = (cx.cx.clock.elapsed(), cx.cx.remaining(), cx.effect(&self.info));
+        let interaction = cx.client_requests.clone().map(|handler| CallInteraction::new(handler, cx.cx.clone()));
+        // Sent again once for any error, and once more for an expired session: after a restart of a server, first the pooled
+        // connection fails, and then the server rejects the old session.
+        let (mut attempts, mut expired_sessions) = (0, 0);
+        let error = loop {
+            let error = match self.attempt(arguments.clone(), cx, &interaction).await {
+                Ok(raw) => return self.outcome_of(raw, &interaction, effect),
+                Err(error) => error,
             };
-            tries += 1;
-            forgotten += u32::from(end == CallError::Forgotten);
-            let is_tried = if end == CallError::Forgotten { forgotten > 1 } else { tries > 1 };
-            if is_tried || !end.may_be_repeated(effect) || cx.cx.remaining().is_zero() {
-                break end;
+            attempts += 1;
+            expired_sessions += u32::from(error == CallError::SessionExpired);
+            let is_last = if error == CallError::SessionExpired { expired_sessions > 1 } else { attempts > 1 };
+            if is_last || !error.may_be_resent(effect) || cx.cx.remaining().is_zero() {
+                break error;
             }
         };
-        tracing::warn!(server = %self.shared.name, tool = %self.spec.name, ?end, "a tool gave no answer");
-        end.outcome(effect, waited(&cx.cx, began, limit))
+        tracing::warn!(server = %self.state.name, tool = %self.info.name, ?error, "an MCP tool call failed without a result");
+        error.outcome(effect, waited_time(&cx.cx, started, timeout))
     }
 
-    async fn once(
+    /// Sends the call to the session manager and waits for its result.
+    async fn attempt(
         &self,
         arguments: Map<String, Json>,
         cx: &ToolCallContext,
-        asked: &Option<CallInteraction>,
+        interaction: &Option<CallInteraction>,
     ) -> Result<Json, CallError> {
-        let (reply, answer) = oneshot::channel();
-        let left = Arc::new(AtomicBool::new(false));
+        let (reply, result) = oneshot::channel();
+        let sent = Arc::new(AtomicBool::new(false));
         let request = CallRequest {
-            tool: self.spec.name.clone(),
-            offer: self.offer,
+            tool: self.info.name.clone(),
+            resource_tool: self.resource_tool,
             arguments,
             meta: self.meta(cx),
             cx: cx.cx.clone(),
             progress: cx.progress.clone(),
-            asked: asked.clone(),
-            left: left.clone(),
+            interaction: interaction.clone(),
+            sent: sent.clone(),
             reply,
         };
-        let asked = async {
-            let closed = |Closed| CallError::Away("the server is closed".to_owned());
-            self.shared.send(Command::Call(Box::new(request))).await.map_err(closed)?;
-            // The owner task drops a call only when the server is closed.
-            answer.await.unwrap_or_else(|_| Err(CallError::Lost("the server was closed".to_owned())))
+        let call = async {
+            let closed = |ServerClosed| CallError::Unavailable("the server is closed".to_owned());
+            self.state.send(Command::Call(Box::new(request))).await.map_err(closed)?;
+            // The session manager drops a call only when the server is closed.
+            result.await.unwrap_or_else(|_| Err(CallError::ConnectionLost("the server was closed".to_owned())))
         };
-        match cx.cx.wait(asked).await {
+        match cx.cx.wait(call).await {
             Ok(result) => result,
-            Err(WaitError::Cancelled) => Err(CallError::Stopped),
-            Err(WaitError::DeadlinePassed) if left.load(Ordering::SeqCst) => Err(CallError::Late),
-            Err(WaitError::DeadlinePassed) => Err(CallError::LateBefore),
+            Err(WaitError::Cancelled) => Err(CallError::Cancelled),
+            Err(WaitError::DeadlinePassed) if sent.load(Ordering::SeqCst) => Err(CallError::TimedOut),
+            Err(WaitError::DeadlinePassed) => Err(CallError::TimedOutBeforeSend),
         }
     }
 
     /// The `_meta` object: the settings of the server, then the values of the caller, then the idempotency key, which
     /// every call with effects has. It is the same for every attempt.
     fn meta(&self, cx: &ToolCallContext) -> Map<String, Json> {
-        let mut meta = self.shared.meta.clone();
+        let mut meta = self.state.meta.clone();
         meta.extend(cx.meta.iter().map(|(key, value)| (key.clone(), value.clone())));
-        if cx.effect(&self.spec) != EffectClass::Read && !failpoint::is_armed("defect:no-key") {
+        if cx.effect(&self.info) != EffectClass::Read && !failpoint::is_armed("defect:no-key") {
             meta.insert(IDEMPOTENCY_KEY.to_owned(), Json::from(&*cx.idempotency_key));
         }
         meta
     }
 
-    /// The outcome of a result. A result means success unless `isError` is set, whatever its form.
-    fn judged(&self, raw: Json, asked: &Option<CallInteraction>, effect: EffectClass) -> ToolOutcome {
+    /// The outcome of a result. A result without `isError` means that the tool was carried out, even if its content is invalid.
+    fn outcome_of(&self, raw: Json, interaction: &Option<CallInteraction>, effect: EffectClass) -> ToolOutcome {
         let is_error = raw.get("isError").and_then(Json::as_bool) == Some(true);
-        let bad = |word, values: &[(&str, &dyn std::fmt::Display)]| match is_error {
-            true => ToolOutcome::failed(FailureKind::ToolError, say(word, values)),
-            false => ToolOutcome::unusable(effect, say(word, values)),
+        let invalid = |message, values: &[(&str, &dyn std::fmt::Display)]| match is_error {
+            true => ToolOutcome::failed(FailureKind::ToolError, render_message(message, values)),
+            false => ToolOutcome::unusable(effect, render_message(message, values)),
         };
-        let Json::Object(mut raw) = raw else { return bad(Word::NoAnswer, &[]) };
+        let Json::Object(mut raw) = raw else { return invalid(ToolMessage::InvalidResult, &[]) };
         match raw.get("resultType").and_then(Json::as_str) {
             None | Some("complete") => {}
-            Some("input_required") => return wanting(asked, ""),
-            Some(_) => return bad(Word::NoAnswer, &[]),
+            Some("input_required") => return input_required(interaction, ""),
+            Some(_) => return invalid(ToolMessage::InvalidResult, &[]),
         }
-        if let Some(offer) = self.offer {
-            return ToolOutcome::Done(offer.output(raw));
+        if let Some(resource_tool) = self.resource_tool {
+            return ToolOutcome::Done(resource_tool.output(raw));
         }
-        let known = ["content", "structuredContent", "isError", "_meta", "resultType"];
-        let known = raw.keys().any(|key| known.contains(&key.as_str())) || raw.is_empty();
+        let keys = ["content", "structuredContent", "isError", "_meta", "resultType"];
+        let is_tool_result = raw.keys().any(|key| keys.contains(&key.as_str())) || raw.is_empty();
         let content = match raw.remove("content") {
             None => Vec::new(),
             Some(Json::Array(parts)) => parts,
-            Some(_) => return bad(Word::NoAnswer, &[]),
+            Some(_) => return invalid(ToolMessage::InvalidResult, &[]),
         };
-        if !known {
-            return bad(Word::NoAnswer, &[]);
+        if !is_tool_result {
+            return invalid(ToolMessage::InvalidResult, &[]);
         }
         let meta = match raw.remove("_meta") {
             Some(Json::Object(meta)) => meta,
@@ -208,55 +215,57 @@ impl McpTool {
         let structured = raw.remove("structuredContent").filter(|value| !value.is_null());
         let output = ToolOutput { structured, content, meta, unusable: None };
         if is_error {
-            // The elicitation could not be answered, and the tool gave up because of it.
-            if asked.as_ref().is_some_and(|asked| !asked.missing().is_empty()) {
-                return wanting(asked, &output.joined_text());
+            // The tool failed because its elicitation could not be answered.
+            if interaction.as_ref().is_some_and(|interaction| !interaction.missing().is_empty()) {
+                return input_required(interaction, &output.joined_text());
             }
-            return refused_by_tool(&output);
+            return tool_error(&output);
         }
         if let (Some(check), Some(value)) = (&self.output, &output.structured) {
             let problems = check.problems(value);
             if !problems.is_empty() {
-                return bad(Word::AgainstSchema, &[("problems", &problems.join(" "))]);
+                return invalid(ToolMessage::ResultAgainstSchema, &[("problems", &problems.join(" "))]);
             }
         }
         ToolOutcome::Done(output)
     }
 }
 
-/// The tool requested unknown values: the user must be asked, if that is allowed.
-fn wanting(asked: &Option<CallInteraction>, message: &str) -> ToolOutcome {
-    let wants = asked.as_ref().map(CallInteraction::missing).unwrap_or_default();
-    if wants.is_empty() {
-        return ToolOutcome::failed(FailureKind::Refused, say(Word::WantsInput, &[]));
+/// The outcome of a call whose tool requires values that are not known. They are collected from the user first, if the server may
+/// request them.
+fn input_required(interaction: &Option<CallInteraction>, message: &str) -> ToolOutcome {
+    let missing_fields = interaction.as_ref().map(CallInteraction::missing).unwrap_or_default();
+    if missing_fields.is_empty() {
+        return ToolOutcome::failed(FailureKind::Refused, render_message(ToolMessage::InputNotAllowed, &[]));
     }
-    let message = say(Word::NeedsInput, &[("fields", &wants.join(", ")), ("message", &message)]);
-    ToolOutcome::Failed(ToolFailure { wants, ..ToolFailure::new(FailureKind::Refused, message) })
+    let message =
+        render_message(ToolMessage::InputRequired, &[("fields", &missing_fields.join(", ")), ("message", &message)]);
+    ToolOutcome::Failed(ToolFailure { missing_fields, ..ToolFailure::new(FailureKind::Refused, message) })
 }
 
-/// The tool reported an error. That is a definite result: nothing is repeated.
-fn refused_by_tool(output: &ToolOutput) -> ToolOutcome {
-    let said = match (output.joined_text(), &output.structured) {
-        (text, _) if !text.trim().is_empty() => say(Word::Said, &[("message", &text.trim())]),
-        (_, Some(value)) => say(Word::Said, &[("message", value)]),
-        _ => say(Word::SaidNothing, &[]),
+/// The outcome of a result with `isError`. It is final: the call is not sent again.
+fn tool_error(output: &ToolOutput) -> ToolOutcome {
+    let message = match (output.joined_text(), &output.structured) {
+        (text, _) if !text.trim().is_empty() => render_message(ToolMessage::ToolError, &[("message", &text.trim())]),
+        (_, Some(value)) => render_message(ToolMessage::ToolError, &[("message", value)]),
+        _ => render_message(ToolMessage::ToolErrorWithoutText, &[]),
     };
-    ToolOutcome::failed(FailureKind::ToolError, said)
+    ToolOutcome::failed(FailureKind::ToolError, message)
 }
 
 #[async_trait]
 impl ToolHandler for McpTool {
     fn info(&self) -> &ToolInfo {
-        &self.spec
+        &self.info
     }
-    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
         Some(self.check.clone())
     }
-    fn limit(&self) -> Option<Duration> {
-        self.shared.tool_timeout
+    fn idle_timeout(&self) -> Option<Duration> {
+        self.state.tool_timeout
     }
-    fn most(&self) -> Option<Duration> {
-        self.shared.tool_timeout_total
+    fn total_timeout(&self) -> Option<Duration> {
+        self.state.tool_timeout_total
     }
     async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
         let arguments = match arguments {
@@ -269,175 +278,193 @@ impl ToolHandler for McpTool {
 
 impl CallError {
     /// Whether the call may be sent again.
-    fn may_be_repeated(&self, effect: EffectClass) -> bool {
+    fn may_be_resent(&self, effect: EffectClass) -> bool {
         match self {
             Self::NotSent(_) => true,
-            Self::Forgotten | Self::Lost(_) => !effect.in_doubt(Arrival::Possible),
+            Self::SessionExpired | Self::ConnectionLost(_) => !effect.in_doubt(Arrival::Possible),
             _ => false,
         }
     }
 
-    /// Whether the call may have arrived. A refused call arrived, and was not performed.
+    /// Whether the call may have had its effect. A call that the server rejected arrived but was not performed, so it counts as
+    /// not arrived.
     fn arrival(&self) -> Arrival {
         match self {
-            Self::Lost(_) | Self::Late | Self::Stopped => Arrival::Possible,
-            Self::Away(_)
+            Self::ConnectionLost(_) | Self::TimedOut | Self::Cancelled => Arrival::Possible,
+            Self::Unavailable(_)
             | Self::NotSent(_)
-            | Self::Forgotten
-            | Self::Credentials(_)
-            | Self::LateBefore
-            | Self::Refused { .. } => Arrival::Impossible,
+            | Self::SessionExpired
+            | Self::CredentialsRejected(_)
+            | Self::TimedOutBeforeSend
+            | Self::JsonRpcError { .. } => Arrival::Impossible,
         }
     }
 
-    fn outcome(self, effect: EffectClass, limit: Duration) -> ToolOutcome {
+    /// The outcome for the model. `waited` is the time that the call was waited for.
+    fn outcome(self, effect: EffectClass, waited: Duration) -> ToolOutcome {
         let (kind, message) = match &self {
-            Self::Late => return late(effect, limit),
-            Self::Away(_) | Self::NotSent(_) => (FailureKind::Unavailable, say(Word::Away, &[])),
-            Self::Forgotten => (FailureKind::Unavailable, say(Word::NotRun, &[])),
-            Self::Credentials(_) => (FailureKind::Unavailable, say(Word::RefusedCredentials, &[])),
-            Self::LateBefore => (FailureKind::Timeout, say(Word::LateBefore, &[])),
-            Self::Lost(_) => (FailureKind::Unavailable, say(Word::Lost, &[])),
-            Self::Stopped => (FailureKind::Cancelled, say(Word::Stopped, &[])),
-            Self::Refused { code, message } => {
-                // -32602: invalid params, as JSON-RPC numbers it.
+            Self::TimedOut => return timed_out(effect, waited),
+            Self::Unavailable(_) | Self::NotSent(_) => {
+                (FailureKind::Unavailable, render_message(ToolMessage::Unavailable, &[]))
+            }
+            Self::SessionExpired => (FailureKind::Unavailable, render_message(ToolMessage::SessionExpired, &[])),
+            Self::CredentialsRejected(_) => {
+                (FailureKind::Unavailable, render_message(ToolMessage::CredentialsRejected, &[]))
+            }
+            Self::TimedOutBeforeSend => (FailureKind::Timeout, render_message(ToolMessage::TimedOutBeforeSend, &[])),
+            Self::ConnectionLost(_) => (FailureKind::Unavailable, render_message(ToolMessage::ConnectionLost, &[])),
+            Self::Cancelled => (FailureKind::Cancelled, render_message(ToolMessage::Cancelled, &[])),
+            Self::JsonRpcError { code, message } => {
+                // -32602: invalid params (https://www.jsonrpc.org/specification#error_object).
                 let kind = if *code == -32602 { FailureKind::BadArguments } else { FailureKind::ToolError };
-                (kind, say(Word::Said, &[("message", message)]))
+                (kind, render_message(ToolMessage::ToolError, &[("message", message)]))
             }
         };
-        ToolOutcome::unanswered(effect, self.arrival(), kind, message)
+        ToolOutcome::without_response(effect, self.arrival(), kind, message)
     }
 
-    fn of(unanswered: RequestError) -> Self {
-        match unanswered {
+    fn from_request_error(error: RequestError) -> Self {
+        match error {
             RequestError::NotSent(reason) => Self::NotSent(reason),
-            RequestError::Gone => Self::Lost("the session ended".to_owned()),
+            RequestError::SessionEnded => Self::ConnectionLost("the session ended".to_owned()),
             RequestError::Failed(ServiceError::McpError(error)) => {
-                Self::Refused { code: error.code.0, message: error.message.into_owned() }
+                Self::JsonRpcError { code: error.code.0, message: error.message.into_owned() }
             }
-            RequestError::Failed(ServiceError::TransportSend(error)) => Self::of_transport(&error),
-            RequestError::Failed(error) => Self::Lost(error.to_string()),
+            RequestError::Failed(ServiceError::TransportSend(error)) => Self::from_transport_error(&error),
+            RequestError::Failed(error) => Self::ConnectionLost(error.to_string()),
         }
     }
 
-    /// Whether the server may have seen a failed HTTP request.
-    fn of_transport(error: &DynamicTransportError) -> Self {
+    /// The error of a failed HTTP request; it depends on whether the server may have performed the call.
+    fn from_transport_error(error: &DynamicTransportError) -> Self {
         match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
-            Some(StreamableHttpError::SessionExpired) => Self::Forgotten,
-            Some(refused) if wants_credentials(refused) => Self::Credentials(refused.to_string()),
-            Some(StreamableHttpError::Client(cause)) if Arrival::of_http(cause) == Arrival::Impossible => {
+            Some(StreamableHttpError::SessionExpired) => Self::SessionExpired,
+            Some(error) if is_credentials_error(error) => Self::CredentialsRejected(error.to_string()),
+            Some(StreamableHttpError::Client(cause)) if Arrival::from_http_error(cause) == Arrival::Impossible => {
                 Self::NotSent(cause.to_string())
             }
-            Some(StreamableHttpError::HttpStatus(status)) if status.status == 429 => Self::Away(status.to_string()),
-            _ => Self::Lost(error.error.to_string()),
+            Some(StreamableHttpError::HttpStatus(status)) if status.status == 429 => {
+                Self::Unavailable(status.to_string())
+            }
+            _ => Self::ConnectionLost(error.error.to_string()),
         }
     }
 
-    fn fate(&self) -> SessionHealth {
+    /// What the error says about the session.
+    fn session_health(&self) -> SessionHealth {
         match self {
-            Self::Forgotten => SessionHealth::Broken,
-            Self::NotSent(_) | Self::Lost(_) => SessionHealth::Lost,
-            Self::Late => SessionHealth::Doubtful,
-            _ => SessionHealth::Good,
+            Self::SessionExpired => SessionHealth::Broken,
+            Self::NotSent(_) | Self::ConnectionLost(_) => SessionHealth::TransportFailed,
+            Self::TimedOut => SessionHealth::Suspect,
+            _ => SessionHealth::Healthy,
         }
     }
 }
 
-/// Performs one call in a session and sends its result to the caller; returns the state of the session.
-pub(super) async fn perform(line: &SessionHandle, request: CallRequest, listener: &McpClientHandler) -> SessionHealth {
-    let CallRequest { tool, offer, arguments, meta, cx, progress, asked, left, mut reply } = request;
-    let _admitted = asked.clone().map(|asked| listener.askable.admit(asked));
-    let other = offer.and_then(|offer| offer.request(&arguments));
+/// Performs one call in a session and sends its result to the caller; returns the health of the session.
+pub(super) async fn perform(
+    session: &SessionHandle,
+    request: CallRequest,
+    handler: &McpClientHandler,
+) -> SessionHealth {
+    let CallRequest { tool, resource_tool, arguments, meta, cx, progress, interaction, sent, mut reply } = request;
+    let _registration = interaction.clone().map(|interaction| handler.interactive_calls.register(interaction));
+    let resource_request = resource_tool.and_then(|resource_tool| resource_tool.request(&arguments));
     let mut params = CallToolRequestParams::new(tool.to_string()).with_arguments(arguments);
-    let (fate, result) = loop {
-        let round = Round { line, meta: &meta, cx: &cx, progress: &progress, left: &left };
-        let request = other.clone().unwrap_or_else(|| call_request(params.clone()));
-        let (fate, result) = round.ask(request, &mut reply, listener).await;
-        let more = match (&result, &asked) {
-            (Ok(result), Some(asked)) if other.is_none() => answers(result, listener, asked, params.clone()).await,
+    let (session_health, result) = loop {
+        let single = SingleRequest { session, meta: &meta, cx: &cx, progress: &progress, sent: &sent };
+        let request = resource_request.clone().unwrap_or_else(|| call_request(params.clone()));
+        let (session_health, result) = single.send(request, &mut reply, handler).await;
+        let next = match (&result, &interaction) {
+            (Ok(result), Some(interaction)) if resource_request.is_none() => {
+                with_input_responses(result, handler, interaction, params.clone()).await
+            }
             _ => None,
         };
-        match more {
+        match next {
             Some(next) => params = next,
-            None => break (fate, result),
+            None => break (session_health, result),
         }
     };
     let _ = reply.send(result);
-    fate
+    session_health
 }
 
-/// The call with the responses to the requests in its result; `None` if there are none, or not all values are known.
-async fn answers(
+/// The parameters for calling the tool again with responses to the input requests in its result; `None` if the result is complete
+/// or not all requests can be answered.
+async fn with_input_responses(
     result: &Json,
-    listener: &McpClientHandler,
-    asked: &CallInteraction,
+    handler: &McpClientHandler,
+    interaction: &CallInteraction,
     params: CallToolRequestParams,
 ) -> Option<CallToolRequestParams> {
     if result.get("resultType").and_then(Json::as_str) != Some("input_required") {
         return None;
     }
-    let none = Map::new();
-    let asks = result.get("inputRequests").and_then(Json::as_object).unwrap_or(&none);
-    let responses = elicitation::responses(&listener.server, listener.allowed, asks, asked).await?;
+    let empty = Map::new();
+    let requests = result.get("inputRequests").and_then(Json::as_object).unwrap_or(&empty);
+    let responses = elicitation::responses(&handler.server, handler.allowed, requests, interaction).await?;
     let mut next = params.with_input_responses(responses);
     next.request_state = result.get("requestState").and_then(Json::as_str).map(str::to_owned);
     Some(next)
 }
 
-/// One request of a call, which may need several.
-struct Round<'a> {
-    line: &'a SessionHandle,
+/// One request of a call. A call needs several if the server requests input.
+struct SingleRequest<'a> {
+    session: &'a SessionHandle,
     meta: &'a Map<String, Json>,
     cx: &'a CallContext,
     progress: &'a Option<Arc<dyn Fn(Progress) + Send + Sync>>,
-    left: &'a AtomicBool,
+    sent: &'a AtomicBool,
 }
 
-impl Round<'_> {
-    async fn ask(
+impl SingleRequest<'_> {
+    /// Sends the request and waits for its result, the end of the session, the deadline or a cancellation.
+    async fn send(
         &self,
         request: ClientRequest,
         reply: &mut oneshot::Sender<Result<Json, CallError>>,
-        listener: &McpClientHandler,
+        handler: &McpClientHandler,
     ) -> (SessionHealth, Result<Json, CallError>) {
-        let (line, cx) = (self.line, self.cx);
+        let (session, cx) = (self.session, self.cx);
         let options = PeerRequestOptions::no_options().with_meta(RequestMetaObject(MetaObject(self.meta.clone())));
-        self.left.store(true, Ordering::SeqCst);
-        let mut handle = match line.call(request, options).await {
+        self.sent.store(true, Ordering::SeqCst);
+        let mut handle = match session.call(request, options).await {
             Ok(handle) => handle,
-            Err(unanswered) => {
-                let end = CallError::of(unanswered);
-                return (end.fate(), Err(end));
+            Err(error) => {
+                let error = CallError::from_request_error(error);
+                return (error.session_health(), Err(error));
             }
         };
-        let _watching =
-            self.progress.clone().map(|report| listener.watchers.watch(handle.progress_token.clone(), report));
+        let _progress =
+            self.progress.clone().map(|sink| handler.progress.register(handle.progress_token.clone(), sink));
         let result = tokio::select! {
             biased;
-            answer = &mut handle.rx => match answer {
+            response = &mut handle.rx => match response {
                 Ok(Ok(result)) => Ok(serde_json::to_value(result).unwrap_or_default()),
-                Ok(Err(error)) => Err(CallError::of(RequestError::Failed(error))),
-                Err(_) => Err(CallError::of(RequestError::Gone)),
+                Ok(Err(error)) => Err(CallError::from_request_error(RequestError::Failed(error))),
+                Err(_) => Err(CallError::from_request_error(RequestError::SessionEnded)),
             },
-            () = line.gone.cancelled() => Err(CallError::of(RequestError::Gone)),
-            () = failpoint::while_waiting("C13", limits::MCP_CANCEL) => Err(CallError::Late),
-            () = reply.closed() => Err(CallError::Stopped),
+            () = session.ended.cancelled() => Err(CallError::from_request_error(RequestError::SessionEnded)),
+            () = failpoint::while_waiting("C13", limits::MCP_CANCEL) => Err(CallError::TimedOut),
+            () = reply.closed() => Err(CallError::Cancelled),
             stopped = cx.wait(std::future::pending::<()>()) => match stopped {
-                Err(WaitError::DeadlinePassed) | Ok(()) => Err(CallError::Late),
-                Err(WaitError::Cancelled) => Err(CallError::Stopped),
+                Err(WaitError::DeadlinePassed) | Ok(()) => Err(CallError::TimedOut),
+                Err(WaitError::Cancelled) => Err(CallError::Cancelled),
             },
         };
         // The caller stopped waiting: its deadline passed, or it was cancelled.
-        let late = matches!(result, Err(CallError::Stopped)) && cx.remaining().is_zero();
-        let result = if late { Err(CallError::Late) } else { result };
-        if let Err(CallError::Late | CallError::Stopped) = result {
-            call_off(handle).await;
+        let is_late = matches!(result, Err(CallError::Cancelled)) && cx.remaining().is_zero();
+        let result = if is_late { Err(CallError::TimedOut) } else { result };
+        if let Err(CallError::TimedOut | CallError::Cancelled) = result {
+            send_cancellation(handle).await;
         }
-        (result.as_ref().map_or_else(CallError::fate, |_| SessionHealth::Good), result)
+        (result.as_ref().map_or_else(CallError::session_health, |_| SessionHealth::Healthy), result)
     }
 }
 
-/// Sends a cancellation to the server. The MCP library forgets the id, so a late response is ignored.
-async fn call_off(handle: RequestHandle<RoleClient>) {
-    let _ = timeout(limits::MCP_CANCEL, handle.cancel(Some("nobody waits for the answer any more".to_owned()))).await;
+/// Sends a cancellation to the server. The MCP library drops the request id, so a late response is ignored.
+async fn send_cancellation(handle: RequestHandle<RoleClient>) {
+    let _ =
+        timeout(limits::MCP_CANCEL, handle.cancel(Some("the caller no longer waits for the result".to_owned()))).await;
 }

@@ -6,8 +6,8 @@ use super::server::McpEnvironment;
 use segue_base::child::{self, ChildCommand};
 pub(super) use segue_base::child::{Child, OutputTail, SpawnedChild};
 
-/// Variables that a child inherits besides those of its entry: what programs need to run and to print, and no secrets
-/// of this process.
+/// The environment variables that a child inherits besides those of its entry: those that programs need to run and to print. They
+/// contain no secrets of this process.
 const INHERITED: &[&str] = &[
     "PATH",
     "HOME",
@@ -34,7 +34,7 @@ const INHERITED: &[&str] = &[
     "COMSPEC",
 ];
 
-/// Starts a server. The command `segue` means this program.
+/// Starts a server. The command `segue` starts the program of this process.
 ///
 /// # Errors
 /// A text for operators: the program cannot be started.
@@ -42,14 +42,14 @@ pub(super) fn start(
     command: &str,
     args: &[String],
     env: &[(String, String)],
-    around: &McpEnvironment,
+    environment: &McpEnvironment,
 ) -> Result<SpawnedChild, String> {
-    let program = if command == "segue" { around.program.as_path() } else { Path::new(command) };
-    let inherited = around.environment.iter().filter(|(name, _)| {
-        INHERITED.iter().any(|known| if cfg!(windows) { known.eq_ignore_ascii_case(name) } else { known == name })
+    let program = if command == "segue" { environment.program.as_path() } else { Path::new(command) };
+    let inherited = environment.variables.iter().filter(|(name, _)| {
+        INHERITED.iter().any(|allowed| if cfg!(windows) { allowed.eq_ignore_ascii_case(name) } else { allowed == name })
     });
-    let environment = inherited.chain(env).cloned().collect();
-    child::spawn(ChildCommand { program, args, environment, directory: around.directory.as_deref() })
+    let variables = inherited.chain(env).cloned().collect();
+    child::spawn(ChildCommand { program, args, environment: variables, directory: environment.directory.as_deref() })
 }
 
 #[cfg(all(test, unix))]

@@ -1,4 +1,4 @@
-//! The client side of a session: it handles notifications (list changes, progress) and requests of the server.
+//! The client handler of a session: it handles notifications (list changes, progress) and requests of the server.
 
 use std::{
     collections::HashMap,
@@ -20,67 +20,69 @@ use super::elicitation::{AllowedRequests, InteractiveCalls};
 use crate::Progress;
 use segue_base::{clock::Clock, limits};
 
-type Report = Arc<dyn Fn(Progress) + Send + Sync>;
+/// Receives the progress of a call.
+type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// The receiver of progress per call, and the time of its last notification.
-type Reports = HashMap<ProgressToken, (Report, Option<Duration>)>;
+/// Per call: the receiver of its progress, and the time of the last notification that was forwarded.
+type ProgressSinks = HashMap<ProgressToken, (ProgressSink, Option<Duration>)>;
 
 /// The receivers of progress of running calls.
 #[derive(Clone, Default)]
-pub(super) struct ProgressRegistry(Arc<Mutex<Reports>>);
+pub(super) struct ProgressRegistry(Arc<Mutex<ProgressSinks>>);
 
 impl ProgressRegistry {
-    /// Sends the progress of one call to `report` until the returned guard is dropped.
-    pub(super) fn watch(&self, token: ProgressToken, report: Report) -> Watching {
-        self.lock().insert(token.clone(), (report, None));
-        Watching { watchers: self.clone(), token }
+    /// Forwards the progress of one call to `sink` until the returned guard is dropped.
+    pub(super) fn register(&self, token: ProgressToken, sink: ProgressSink) -> ProgressGuard {
+        self.lock().insert(token.clone(), (sink, None));
+        ProgressGuard { registry: self.clone(), token }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Reports> {
+    fn lock(&self) -> MutexGuard<'_, ProgressSinks> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The receiver for this call; `None` if the call ended or was notified a moment ago.
-    fn due(&self, token: &ProgressToken, now: Duration) -> Option<Report> {
-        let mut watchers = self.lock();
-        let (report, last) = watchers.get_mut(token)?;
-        if last.is_some_and(|last| now.saturating_sub(last) < limits::MCP_PROGRESS) {
+    /// The receiver for this call; `None` if the call ended, or if less than [`limits::MCP_PROGRESS`] passed since the last
+    /// forwarded notification.
+    fn sink_for(&self, token: &ProgressToken, now: Duration) -> Option<ProgressSink> {
+        let mut sinks = self.lock();
+        let (sink, last_sent) = sinks.get_mut(token)?;
+        if last_sent.is_some_and(|last_sent| now.saturating_sub(last_sent) < limits::MCP_PROGRESS) {
             return None;
         }
-        *last = Some(now);
-        Some(report.clone())
+        *last_sent = Some(now);
+        Some(sink.clone())
     }
 }
 
-/// Ends the progress reports of one call when dropped.
-pub(super) struct Watching {
-    watchers: ProgressRegistry,
+/// Ends the forwarding of progress of one call when dropped.
+pub(super) struct ProgressGuard {
+    registry: ProgressRegistry,
     token: ProgressToken,
 }
 
-impl Drop for Watching {
+impl Drop for ProgressGuard {
     fn drop(&mut self) {
-        self.watchers.lock().remove(&self.token);
+        self.registry.lock().remove(&self.token);
     }
 }
 
-/// The client handler of a session.
+/// The client handler of the sessions of one server.
 #[derive(Clone)]
 pub(super) struct McpClientHandler {
     /// The server's name.
     pub(super) server: Arc<str>,
     /// The version of the tool list, increased when the server reports a change.
     pub(super) version: watch::Sender<u64>,
-    pub(super) watchers: ProgressRegistry,
+    pub(super) progress: ProgressRegistry,
     /// The running calls that accept requests of the server.
-    pub(super) askable: InteractiveCalls,
+    pub(super) interactive_calls: InteractiveCalls,
     pub(super) allowed: AllowedRequests,
     pub(super) clock: Arc<dyn Clock>,
 }
 
 impl McpClientHandler {
-    /// The list may have changed.
-    pub(super) fn changed(&self) {
+    /// Marks the tool list as changed.
+    pub(super) fn list_changed(&self) {
         self.version.send_modify(|version| *version += 1);
     }
 }
@@ -97,12 +99,12 @@ impl ClientHandler for McpClientHandler {
             capabilities.sampling = serde_json::from_value(serde_json::json!({})).ok();
         }
         ClientConfig::new(capabilities, Implementation::new("segue", env!("CARGO_PKG_VERSION")))
-            // The newest protocol version with the handshake; servers without it are asked for their versions instead.
+            // The newest protocol version with the `initialize` handshake; servers without it are sent `server/discover`.
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
     // The library returns an empty list by default; here an undeclared capability is an error.
-    #[allow(deprecated)] // the standard retires roots; servers still ask
+    #[allow(deprecated)] // the newest protocol version deprecates roots; servers still request them
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
         Err(ErrorData::method_not_found::<rmcp::model::ListRootsRequestMethod>())
     }
@@ -116,11 +118,11 @@ impl ClientHandler for McpClientHandler {
             return Err(ErrorData::method_not_found::<ElicitationCreateRequestMethod>());
         }
         let params = serde_json::to_value(request).unwrap_or_default();
-        let answer = self.askable.form(&self.server, &params);
-        serde_json::from_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+        let result = self.interactive_calls.elicit(&self.server, &params);
+        serde_json::from_value(result).map_err(|error| ErrorData::internal_error(error.to_string(), None))
     }
 
-    #[allow(deprecated)] // the standard retires sampling; servers still ask
+    #[allow(deprecated)] // the newest protocol version deprecates sampling; servers still request it
     async fn create_message(
         &self,
         params: rmcp::model::CreateMessageRequestParams,
@@ -130,17 +132,17 @@ impl ClientHandler for McpClientHandler {
             return Err(ErrorData::method_not_found::<rmcp::model::CreateMessageRequestMethod>());
         }
         let params = serde_json::to_value(params).unwrap_or_default();
-        let answer = self.askable.sample(&self.server, params).await?;
-        serde_json::from_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+        let result = self.interactive_calls.sample(&self.server, params).await?;
+        serde_json::from_value(result).map_err(|error| ErrorData::internal_error(error.to_string(), None))
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.changed();
+        self.list_changed();
     }
 
-    async fn on_progress(&self, news: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        if let Some(report) = self.watchers.due(&news.progress_token, self.clock.elapsed()) {
-            report(Progress { done: news.progress, total: news.total, message: news.message });
+    async fn on_progress(&self, notification: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        if let Some(sink) = self.progress.sink_for(&notification.progress_token, self.clock.elapsed()) {
+            sink(Progress { current: notification.progress, total: notification.total, message: notification.message });
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Requests of a server during a call: elicitation (a form for the user) and sampling (a response of the configured
 //! model).
 //!
-//! They are handled only for servers whose entry allows them, and only during a call, whose caller answers them. In a
-//! session nothing says which call a request belongs to, so it is answered only if exactly one call is possible. In the
-//! stateless protocol the request is in the result of the call itself.
+//! They are handled only for servers whose entry allows them, and only during a call, by the handler of that call. A
+//! request within a session does not name the call it belongs to, so it is answered only while exactly one call with a
+//! handler runs. In the newest protocol version, which has no sessions, the requests are in the result of the call.
 
 use std::{
     collections::HashMap,
@@ -22,14 +22,14 @@ use serde_json::{Map, Value as Json, json};
 use crate::{ClientRequestHandler, ElicitationRequest, ElicitationResponse};
 use segue_base::{context::CallContext, limits};
 
-/// The handler of one call, and what it could not answer.
+/// The handler of requests during one call, and what it could not answer.
 #[derive(Clone)]
 pub(super) struct CallInteraction {
-    pub(super) who: Arc<dyn ClientRequestHandler>,
+    pub(super) handler: Arc<dyn ClientRequestHandler>,
     pub(super) cx: CallContext,
     /// Fields that only the user can fill.
     missing: Arc<Mutex<Vec<String>>>,
-    /// The number of requests so far.
+    /// The number of requests so far, at most [`limits::MCP_QUESTIONS`].
     count: Arc<AtomicUsize>,
 }
 
@@ -41,8 +41,8 @@ pub(super) struct AllowedRequests {
 }
 
 impl CallInteraction {
-    pub(super) fn new(who: Arc<dyn ClientRequestHandler>, cx: CallContext) -> Self {
-        Self { who, cx, missing: Arc::default(), count: Arc::default() }
+    pub(super) fn new(handler: Arc<dyn ClientRequestHandler>, cx: CallContext) -> Self {
+        Self { handler, cx, missing: Arc::default(), count: Arc::default() }
     }
 
     /// The fields that the user must fill before the call can succeed.
@@ -50,16 +50,16 @@ impl CallInteraction {
         lock(&self.missing).clone()
     }
 
-    /// Answers an elicitation. `None`: the user must be asked first.
-    fn form(&self, server: &Arc<str>, params: &Json) -> Option<Json> {
+    /// Answers an elicitation; `None` if values must be collected from the user first.
+    fn elicit(&self, server: &Arc<str>, params: &Json) -> Option<Json> {
         let declined = json!({"action": "decline"});
-        // A URL to open cannot be answered in a conversation.
+        // Elicitation by URL is declined: the user would have to open the URL outside of the conversation.
         let schema = params.get("requestedSchema");
         let Some(schema) = schema.filter(|_| params.get("mode").and_then(Json::as_str) != Some("url")) else {
             return Some(declined);
         };
         let message = params.get("message").and_then(Json::as_str).unwrap_or_default().to_owned();
-        match self.who.form(&ElicitationRequest { server: server.clone(), message, schema: schema.clone() }) {
+        match self.handler.elicit(&ElicitationRequest { server: server.clone(), message, schema: schema.clone() }) {
             ElicitationResponse::Accept(content) => Some(json!({"action": "accept", "content": content})),
             ElicitationResponse::Decline => Some(declined),
             ElicitationResponse::Missing(fields) => {
@@ -74,8 +74,8 @@ impl CallInteraction {
         }
     }
 
-    /// Whether one more request is allowed.
-    fn one_more(&self) -> bool {
+    /// Counts a request; returns whether it is within the limit.
+    fn count_request(&self) -> bool {
         self.count.fetch_add(1, Ordering::SeqCst) < limits::MCP_QUESTIONS
     }
 }
@@ -84,81 +84,83 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The running calls of one server that accept requests.
+/// The running calls of one server whose handlers answer requests.
 #[derive(Clone, Default)]
 pub(super) struct InteractiveCalls(Arc<Mutex<HashMap<u64, CallInteraction>>>, Arc<AtomicU64>);
 
 impl InteractiveCalls {
     /// Accepts requests for this call until the returned guard is dropped.
-    pub(super) fn admit(&self, asked: CallInteraction) -> Admitted {
+    pub(super) fn register(&self, interaction: CallInteraction) -> InteractionGuard {
         let number = self.1.fetch_add(1, Ordering::SeqCst);
-        lock(&self.0).insert(number, asked);
-        Admitted { askable: self.clone(), number }
+        lock(&self.0).insert(number, interaction);
+        InteractionGuard { interactive_calls: self.clone(), number }
     }
 
-    /// The only possible call.
-    fn only(&self) -> Option<CallInteraction> {
+    /// The call, if exactly one is registered.
+    fn the_only_call(&self) -> Option<CallInteraction> {
         let calls = lock(&self.0);
         let mut all = calls.values();
         all.next().filter(|_| calls.len() == 1).cloned()
     }
 
-    /// Answers an elicitation that is a request of its own.
-    pub(super) fn form(&self, server: &Arc<str>, params: &Json) -> Json {
-        let Some(asked) = self.only().filter(CallInteraction::one_more) else {
-            tracing::warn!(%server, "a question belongs to no one call: it is declined");
+    /// Answers an elicitation request within a session.
+    pub(super) fn elicit(&self, server: &Arc<str>, params: &Json) -> Json {
+        let Some(interaction) = self.the_only_call().filter(CallInteraction::count_request) else {
+            tracing::warn!(%server, "an elicitation is declined: it cannot be assigned to one call, or the call has too many requests");
             return json!({"action": "decline"});
         };
-        asked.form(server, params).unwrap_or_else(|| json!({"action": "cancel"}))
+        interaction.elicit(server, params).unwrap_or_else(|| json!({"action": "cancel"}))
     }
 
-    /// Lets the configured model answer.
+    /// Answers a sampling request within a session, by the configured model.
     ///
     /// # Errors
-    /// The call is ambiguous, or there is no answer.
+    /// The request cannot be assigned to one call, the call has too many requests, or the model has no answer.
     pub(super) async fn sample(&self, server: &Arc<str>, params: Json) -> Result<Json, ErrorData> {
-        let Some(asked) = self.only().filter(CallInteraction::one_more) else {
-            tracing::warn!(%server, "a request for our model belongs to no one call: it is refused");
+        let Some(interaction) = self.the_only_call().filter(CallInteraction::count_request) else {
+            tracing::warn!(%server, "a sampling request is rejected: it cannot be assigned to one call, or the call has too many requests");
             return Err(ErrorData::method_not_found::<CreateMessageRequestMethod>());
         };
-        let sampled = asked.who.sample(params, &asked.cx).await;
-        sampled.map_err(|reason| ErrorData::internal_error(reason, None))
+        let result = interaction.handler.sample(params, &interaction.cx).await;
+        result.map_err(|reason| ErrorData::internal_error(reason, None))
     }
 }
 
-/// Ends the acceptance when dropped.
-pub(super) struct Admitted {
-    askable: InteractiveCalls,
+/// Removes the registration of a call when dropped.
+pub(super) struct InteractionGuard {
+    interactive_calls: InteractiveCalls,
     number: u64,
 }
 
-impl Drop for Admitted {
+impl Drop for InteractionGuard {
     fn drop(&mut self) {
-        lock(&self.askable.0).remove(&self.number);
+        lock(&self.interactive_calls.0).remove(&self.number);
     }
 }
 
-/// The responses to all requests in an incomplete result. `None`: not all of them can be answered now.
+/// The responses to all input requests in an incomplete result; `None` if not all of them can be answered.
 pub(super) async fn responses(
     server: &Arc<str>,
     allowed: AllowedRequests,
-    asks: &Map<String, Json>,
-    asked: &CallInteraction,
+    requests: &Map<String, Json>,
+    interaction: &CallInteraction,
 ) -> Option<InputResponses> {
     // An incomplete result without requests counts as a request too, so that it cannot repeat without end.
-    if asks.is_empty() && !asked.one_more() {
+    if requests.is_empty() && !interaction.count_request() {
         return None;
     }
     let mut responses = InputResponses::new();
-    let mut whole = true;
-    for (key, ask) in asks {
-        let params = ask.get("params").cloned().unwrap_or_default();
-        if !asked.one_more() {
+    let mut is_complete = true;
+    for (key, request) in requests {
+        let params = request.get("params").cloned().unwrap_or_default();
+        if !interaction.count_request() {
             return None;
         }
-        let response = match ask.get("method").and_then(Json::as_str) {
-            Some("elicitation/create") if allowed.elicitation => asked.form(server, &params),
-            Some("sampling/createMessage") if allowed.sampling => asked.who.sample(params, &asked.cx).await.ok(),
+        let response = match request.get("method").and_then(Json::as_str) {
+            Some("elicitation/create") if allowed.elicitation => interaction.elicit(server, &params),
+            Some("sampling/createMessage") if allowed.sampling => {
+                interaction.handler.sample(params, &interaction.cx).await.ok()
+            }
             Some("elicitation/create") => Some(json!({"action": "decline"})),
             _ => None,
         };
@@ -166,8 +168,8 @@ pub(super) async fn responses(
             Some(response) => {
                 responses.insert(key.clone(), response);
             }
-            None => whole = false,
+            None => is_complete = false,
         }
     }
-    whole.then_some(responses)
+    is_complete.then_some(responses)
 }

@@ -1,9 +1,9 @@
-//! The HTTP client of a session: the pooled client with three corrections.
+//! The HTTP transport of a session: the pooled client with tokens, and with three changes to the MCP library.
 //!
-//! An error response without an id cannot be matched to its request, so the caller would wait forever. Some servers
-//! respond like this to a forgotten session, so it counts as an expired session. The MCP library must not reopen an
-//! expired session, because it would repeat calls without knowing their effect class. Errors do not contain the URL,
-//! which may contain a key.
+//! * A JSON-RPC error without an id cannot be matched to its request, so the caller would wait forever. Some servers
+//!   respond like this to an unknown session, so it counts as an expired session.
+//! * The library does not reopen an expired session, because it would repeat calls without knowing their effect class.
+//! * Errors do not contain the URL, which may contain a key.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -20,11 +20,11 @@ use rmcp::{
     },
 };
 
-use super::auth::{Refusal, Tokens};
+use super::auth::{TokenRefusal, Tokens};
 use segue_base::{limits, outbound_auth::TokenError, secret::Secret};
 
 type Headers = HashMap<HeaderName, HeaderValue>;
-type Failure = StreamableHttpError<reqwest::Error>;
+type HttpError = StreamableHttpError<reqwest::Error>;
 
 /// The pooled client with the tokens of one server.
 #[derive(Clone)]
@@ -43,39 +43,43 @@ pub(super) fn transport(
     headers: &[(String, Secret)],
     tokens: Option<Arc<Tokens>>,
 ) -> Result<StreamableHttpClientTransport<AuthorizedHttpClient>, String> {
-    let mut sent = Headers::new();
+    let mut header_map = Headers::new();
     for (name, value) in headers {
-        let header = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{name}` is no name of a header"))?;
+        let header = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{name}` is not a valid header name"))?;
         let mut value = HeaderValue::try_from(value.expose())
-            .map_err(|_| format!("the value of the header `{name}` holds characters that cannot be sent"))?;
+            .map_err(|_| format!("the value of the header `{name}` contains characters that cannot be sent"))?;
         value.set_sensitive(true);
-        sent.insert(header, value);
+        header_map.insert(header, value);
     }
     let mut config = StreamableHttpClientTransportConfig::with_uri(url)
-        .custom_headers(sent)
+        .custom_headers(header_map)
         .max_sse_event_size(limits::MCP_LINE)
         .max_concurrent_requests(limits::MCP_QUEUE)
         .reinit_on_expired_session(false);
-    let mut again = ExponentialBackoff::default();
-    again.max_times = Some(2);
-    again.base_duration = limits::MCP_CLOSE;
-    config.retry_config = Arc::new(again);
+    let mut retry = ExponentialBackoff::default();
+    retry.max_times = Some(2);
+    retry.base_duration = limits::MCP_CLOSE;
+    config.retry_config = Arc::new(retry);
     Ok(StreamableHttpClientTransport::with_client(AuthorizedHttpClient { client: client.clone(), tokens }, config))
 }
 
 /// Whether a response means that the session has expired: an error without an id, for a request within a session.
-fn forgotten(message: &ClientJsonRpcMessage, session: bool, answer: &StreamableHttpPostResponse) -> bool {
-    let asks = match message {
+fn is_session_expired(
+    message: &ClientJsonRpcMessage,
+    has_session: bool,
+    response: &StreamableHttpPostResponse,
+) -> bool {
+    let is_request = match message {
         JsonRpcMessage::Request(request) => !matches!(request.request, ClientRequest::InitializeRequest(_)),
         _ => false,
     };
-    session
-        && asks
-        && matches!(answer, StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _) if error.id.is_none())
+    has_session
+        && is_request
+        && matches!(response, StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _) if error.id.is_none())
 }
 
-/// Whether a response refuses the credentials.
-pub(super) fn wants_credentials(error: &Failure) -> bool {
+/// Whether the server rejected the credentials (401 or 403).
+pub(super) fn is_credentials_error(error: &HttpError) -> bool {
     match error {
         StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => true,
         // Without a challenge the library keeps only the status as text.
@@ -86,28 +90,28 @@ pub(super) fn wants_credentials(error: &Failure) -> bool {
     }
 }
 
-/// Why a token was refused, if it was.
-fn refusal(error: &Failure) -> Option<Refusal> {
+/// Why the server rejected the token; `None` for other errors.
+fn token_refusal(error: &HttpError) -> Option<TokenRefusal> {
     match error {
-        StreamableHttpError::AuthRequired(refused) => {
-            Some(Refusal::Unknown { challenge: Some(refused.www_authenticate_header.clone()) })
+        StreamableHttpError::AuthRequired(error) => {
+            Some(TokenRefusal::Invalid { challenge: Some(error.www_authenticate_header.clone()) })
         }
-        StreamableHttpError::InsufficientScope(refused) => match &refused.required_scope {
-            Some(wanted) => {
-                let challenge = refused.www_authenticate_header.clone();
-                Some(Refusal::Scope { wanted: wanted.clone(), challenge })
+        StreamableHttpError::InsufficientScope(error) => match &error.required_scope {
+            Some(scopes) => {
+                let challenge = error.www_authenticate_header.clone();
+                Some(TokenRefusal::InsufficientScope { scopes: scopes.clone(), challenge })
             }
             None => None,
         },
         StreamableHttpError::UnexpectedServerResponse(text) if text.starts_with("HTTP 401") => {
-            Some(Refusal::Unknown { challenge: None })
+            Some(TokenRefusal::Invalid { challenge: None })
         }
         _ => None,
     }
 }
 
 /// The error without the URL: errors are logged, stored and shown, and URLs may contain keys.
-fn without_url(error: Failure) -> Failure {
+fn without_url(error: HttpError) -> HttpError {
     match error {
         StreamableHttpError::Client(cause) => StreamableHttpError::Client(cause.without_url()),
         other => other,
@@ -115,27 +119,33 @@ fn without_url(error: Failure) -> Failure {
 }
 
 impl AuthorizedHttpClient {
-    /// Sends a request with a token, if this server wants one. A token may be revoked before it expires, or lack a
-    /// scope: a request refused for that was not performed, and is sent once more with another token.
-    async fn with_token<T, F>(&self, given: Option<String>, send: impl Fn(Option<String>) -> F) -> Result<T, Failure>
+    /// Sends a request with a token, if the server has `oauth` settings. A request that the server rejects because of its
+    /// token, which may be revoked or lack a scope, was not performed; it is sent once more with another token.
+    async fn with_token<T, F>(
+        &self,
+        configured: Option<String>,
+        send: impl Fn(Option<String>) -> F,
+    ) -> Result<T, HttpError>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Result<T, HttpError>>,
     {
-        let Some(tokens) = &self.tokens else { return send(given).await.map_err(without_url) };
-        let none = |error: TokenError| StreamableHttpError::AuthRequired(AuthRequiredError::new(error.to_string()));
-        let mut token = tokens.token().await.map_err(none)?.or(given);
-        let mut seen: Vec<std::mem::Discriminant<Refusal>> = Vec::new();
+        let Some(tokens) = &self.tokens else { return send(configured).await.map_err(without_url) };
+        let no_token = |error: TokenError| StreamableHttpError::AuthRequired(AuthRequiredError::new(error.to_string()));
+        let mut token = tokens.token().await.map_err(no_token)?.or(configured);
+        let mut earlier_refusals: Vec<std::mem::Discriminant<TokenRefusal>> = Vec::new();
         loop {
             let error = match send(token.clone()).await {
-                Ok(answer) => return Ok(answer),
+                Ok(response) => return Ok(response),
                 Err(error) => without_url(error),
             };
-            // Once per reason, so that a server that refuses every token cannot cause endless requests.
-            let Some(why) = refusal(&error).filter(|why| !seen.contains(&std::mem::discriminant(why))) else {
+            // Once per reason, so that a server that rejects every token cannot cause endless requests.
+            let Some(refusal) =
+                token_refusal(&error).filter(|refusal| !earlier_refusals.contains(&std::mem::discriminant(refusal)))
+            else {
                 return Err(error);
             };
-            seen.push(std::mem::discriminant(&why));
-            token = Some(tokens.instead_of(token.as_deref(), &why).await.map_err(none)?);
+            earlier_refusals.push(std::mem::discriminant(&refusal));
+            token = Some(tokens.replacement_for(token.as_deref(), &refusal).await.map_err(no_token)?);
         }
     }
 }
@@ -150,7 +160,7 @@ impl StreamableHttpClient for AuthorizedHttpClient {
         session_id: Option<Arc<str>>,
         auth_header: Option<String>,
         custom_headers: Headers,
-    ) -> Result<StreamableHttpPostResponse, Failure> {
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
         self.post_message_with_max_sse_event_size(
             uri,
             message,
@@ -170,8 +180,8 @@ impl StreamableHttpClient for AuthorizedHttpClient {
         auth_header: Option<String>,
         custom_headers: Headers,
         max_sse_event_size: usize,
-    ) -> Result<StreamableHttpPostResponse, Failure> {
-        let session = session_id.is_some();
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let has_session = session_id.is_some();
         let post = |bearer: Option<String>| {
             let (uri, session_id, headers) = (uri.clone(), session_id.clone(), custom_headers.clone());
             let message = message.clone();
@@ -184,8 +194,12 @@ impl StreamableHttpClient for AuthorizedHttpClient {
                 max_sse_event_size,
             )
         };
-        let answer = self.with_token(auth_header, post).await?;
-        if forgotten(&message, session, &answer) { Err(StreamableHttpError::SessionExpired) } else { Ok(answer) }
+        let response = self.with_token(auth_header, post).await?;
+        if is_session_expired(&message, has_session, &response) {
+            Err(StreamableHttpError::SessionExpired)
+        } else {
+            Ok(response)
+        }
     }
 
     async fn delete_session(
@@ -194,7 +208,7 @@ impl StreamableHttpClient for AuthorizedHttpClient {
         session_id: Arc<str>,
         auth_header: Option<String>,
         custom_headers: Headers,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), HttpError> {
         let delete =
             |bearer| self.client.delete_session(uri.clone(), session_id.clone(), bearer, custom_headers.clone());
         self.with_token(auth_header, delete).await
@@ -207,7 +221,7 @@ impl StreamableHttpClient for AuthorizedHttpClient {
         last_event_id: Option<String>,
         auth_header: Option<String>,
         custom_headers: Headers,
-    ) -> Result<BoxedSseResponse, Failure> {
+    ) -> Result<BoxedSseResponse, HttpError> {
         self.get_stream_with_max_sse_event_size(
             uri,
             session_id,
@@ -227,7 +241,7 @@ impl StreamableHttpClient for AuthorizedHttpClient {
         auth_header: Option<String>,
         custom_headers: Headers,
         max_sse_event_size: usize,
-    ) -> Result<BoxedSseResponse, Failure> {
+    ) -> Result<BoxedSseResponse, HttpError> {
         let get = |bearer| {
             let (uri, session_id, headers) = (uri.clone(), session_id.clone(), custom_headers.clone());
             let last_event_id = last_event_id.clone();

@@ -1,4 +1,4 @@
-//! Resources and prompts of a server as tools, if its entry enables them. All of them are read-only.
+//! Resources and prompts of a server as tools, if `offers` of its entry enables them. All of them only read.
 
 use std::sync::Arc;
 
@@ -8,42 +8,46 @@ use rmcp::model::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{call::McpTool, server::Shared};
+use super::{call::McpTool, server::ServerState};
 use crate::{ArgumentCheck, EffectClass, ToolHandler, ToolInfo, ToolOutput};
 
-/// A resource or prompt operation that is offered as a tool.
+/// An operation on resources or prompts that models call as a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResourceTool {
-    Resources,
-    Resource,
-    Prompts,
-    Prompt,
+    ListResources,
+    ReadResource,
+    ListPrompts,
+    GetPrompt,
 }
 
-/// Their texts for models.
-const WORDS: &str = include_str!("../../prompts/offers.txt");
+/// The descriptions of these tools, one `name = text` per line.
+const DESCRIPTIONS: &str = include_str!("../../prompts/offers.txt");
 
 impl ResourceTool {
-    /// The operations that belong to a value of `offers`.
-    fn of(word: &str) -> [Self; 2] {
-        if word == "prompts" { [Self::Prompts, Self::Prompt] } else { [Self::Resources, Self::Resource] }
+    /// The operations for a value of `offers`: `resources` or `prompts`.
+    fn for_offer(offer: &str) -> [Self; 2] {
+        if offer == "prompts" {
+            [Self::ListPrompts, Self::GetPrompt]
+        } else {
+            [Self::ListResources, Self::ReadResource]
+        }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Self::Resources => "list_resources",
-            Self::Resource => "read_resource",
-            Self::Prompts => "list_prompts",
-            Self::Prompt => "get_prompt",
+            Self::ListResources => "list_resources",
+            Self::ReadResource => "read_resource",
+            Self::ListPrompts => "list_prompts",
+            Self::GetPrompt => "get_prompt",
         }
     }
 
     fn parameters(self) -> Json {
         let text = json!({"type": "string"});
         let (properties, required) = match self {
-            Self::Resources | Self::Prompts => (json!({"cursor": text}), json!([])),
-            Self::Resource => (json!({"uri": text}), json!(["uri"])),
-            Self::Prompt => {
+            Self::ListResources | Self::ListPrompts => (json!({"cursor": text}), json!([])),
+            Self::ReadResource => (json!({"uri": text}), json!(["uri"])),
+            Self::GetPrompt => {
                 let arguments = json!({"type": "object", "additionalProperties": text});
                 (json!({"name": text, "arguments": arguments}), json!(["name"]))
             }
@@ -51,7 +55,7 @@ impl ResourceTool {
         json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
     }
 
-    /// The request with the arguments as its parameters.
+    /// The request with the arguments as its parameters; `None` if they are invalid.
     pub(super) fn request(self, arguments: &Map<String, Json>) -> Option<ClientRequest> {
         let params = Json::Object(arguments.clone());
         let cursor = || {
@@ -59,35 +63,35 @@ impl ResourceTool {
             PaginatedRequestParams::default().with_cursor(cursor)
         };
         Some(match self {
-            Self::Resources => ClientRequest::ListResourcesRequest(ListResourcesRequest::with_param(cursor())),
-            Self::Prompts => ClientRequest::ListPromptsRequest(ListPromptsRequest::with_param(cursor())),
-            Self::Resource => {
+            Self::ListResources => ClientRequest::ListResourcesRequest(ListResourcesRequest::with_param(cursor())),
+            Self::ListPrompts => ClientRequest::ListPromptsRequest(ListPromptsRequest::with_param(cursor())),
+            Self::ReadResource => {
                 ClientRequest::ReadResourceRequest(ReadResourceRequest::new(serde_json::from_value(params).ok()?))
             }
-            Self::Prompt => {
+            Self::GetPrompt => {
                 ClientRequest::GetPromptRequest(GetPromptRequest::new(serde_json::from_value(params).ok()?))
             }
         })
     }
 
-    /// The outcome of a response.
+    /// The output for the result of the request.
     pub(super) fn output(self, mut raw: Map<String, Json>) -> ToolOutput {
         let meta = match raw.remove("_meta") {
             Some(Json::Object(meta)) => meta,
             _ => Map::new(),
         };
-        for of_the_protocol in ["resultType", "ttlMs", "cacheScope"] {
-            raw.remove(of_the_protocol);
+        for protocol_key in ["resultType", "ttlMs", "cacheScope"] {
+            raw.remove(protocol_key);
         }
         let content = match self {
-            Self::Resources | Self::Prompts => {
+            Self::ListResources | Self::ListPrompts => {
                 return ToolOutput { structured: Some(Json::Object(raw)), meta, ..ToolOutput::default() };
             }
-            Self::Resource => {
+            Self::ReadResource => {
                 let contents = raw.get("contents").and_then(Json::as_array).into_iter().flatten();
-                contents.map(|one| json!({"type": "resource", "resource": one})).collect()
+                contents.map(|resource| json!({"type": "resource", "resource": resource})).collect()
             }
-            Self::Prompt => {
+            Self::GetPrompt => {
                 let messages = raw.get("messages").and_then(Json::as_array).into_iter().flatten();
                 messages.filter_map(|message| message.get("content").cloned()).collect()
             }
@@ -96,18 +100,19 @@ impl ResourceTool {
     }
 }
 
-/// The tools for what the entry enables. A tool of the server with the same name has precedence.
-pub(super) fn tools(shared: &Arc<Shared>, taken: impl Fn(&str) -> bool) -> Vec<Arc<dyn ToolHandler>> {
-    let offers = shared.offers.iter().flat_map(|word| ResourceTool::of(word)).filter(|offer| !taken(offer.name()));
-    let made = offers.filter_map(|offer| {
-        let parameters = offer.parameters();
+/// The tools for the operations that the entry enables. A tool of the server with the same name has precedence.
+pub(super) fn tools(state: &Arc<ServerState>, is_taken: impl Fn(&str) -> bool) -> Vec<Arc<dyn ToolHandler>> {
+    let operations = state.offers.iter().flat_map(|offer| ResourceTool::for_offer(offer));
+    let tools = operations.filter(|operation| !is_taken(operation.name())).filter_map(|operation| {
+        let parameters = operation.parameters();
         let check = ArgumentCheck::compile(&parameters).ok()?;
-        let words = WORDS.lines().find_map(|line| line.strip_prefix(offer.name())?.strip_prefix(" = "));
-        let spec = ToolInfo::new(offer.name(), words.unwrap_or_default())
+        let description =
+            DESCRIPTIONS.lines().find_map(|line| line.strip_prefix(operation.name())?.strip_prefix(" = "));
+        let info = ToolInfo::new(operation.name(), description.unwrap_or_default())
             .parameters(parameters)
             .effect(EffectClass::Read)
-            .source(shared.name.clone());
-        Some(Arc::new(McpTool::offering(spec, check, offer, shared.clone())) as Arc<dyn ToolHandler>)
+            .source(state.name.clone());
+        Some(Arc::new(McpTool::for_resource(info, check, operation, state.clone())) as Arc<dyn ToolHandler>)
     });
-    made.collect()
+    tools.collect()
 }

@@ -1,4 +1,4 @@
-//! One server as a tool source: the handle of the task that [`owner`](super::owner) describes.
+//! One MCP server as a tool source. It sends commands to its [session manager](super::session_manager).
 
 use std::{
     path::PathBuf,
@@ -23,10 +23,10 @@ use super::{
     elicitation::{AllowedRequests, InteractiveCalls},
     session_manager::SessionManager,
 };
-use crate::{EffectClass, SourceError, SourceStatus, ToolCatalog, ToolSource};
+use crate::{EffectClass, Health, SourceError, ToolCatalog, ToolSource};
 use segue_base::{clock::Clock, context::CallContext, http::HttpClients, limits, secret::Secret};
 
-/// The dependencies of a server.
+/// What all MCP servers of a process share: clock, HTTP client, and the settings of child processes.
 #[derive(Clone)]
 pub struct McpEnvironment {
     /// The clock.
@@ -37,9 +37,9 @@ pub struct McpEnvironment {
     pub program: PathBuf,
     /// The working directory of child processes: the project folder.
     pub directory: Option<PathBuf>,
-    /// The environment of this process; children get only allowed variables of it.
-    pub environment: Arc<[(String, String)]>,
-    /// The folder of logins; `None`: no login is possible.
+    /// The environment variables of this process; a child gets only those on a list of harmless ones.
+    pub variables: Arc<[(String, String)]>,
+    /// The folder of stored logins; without one, no login is possible.
     pub logins: Option<PathBuf>,
 }
 
@@ -53,13 +53,14 @@ pub(super) enum ServerTransport {
     Pipes(Pipes),
 }
 
-/// The state shared by the handle, its tools and the owner task.
-pub(super) struct Shared {
+/// The state that [`McpServer`], its tools and its session manager share.
+pub(super) struct ServerState {
     pub(super) name: Arc<str>,
-    pub(super) reach: ServerTransport,
+    pub(super) transport: ServerTransport,
     pub(super) headers: Vec<(String, Secret)>,
-    /// The `oauth` settings of the entry, and the token source after the first connection.
+    /// The `oauth` settings of the entry.
     oauth: Option<OAuthDef>,
+    /// The token source, created at the first connection; an error if the settings are incomplete.
     tokens: OnceLock<Result<Arc<Tokens>, String>>,
     /// The `_meta` object of every call.
     pub(super) meta: Map<String, Json>,
@@ -70,54 +71,54 @@ pub(super) struct Shared {
     pub(super) offers: Vec<String>,
     pub(super) trust_annotations: bool,
     pub(super) effects: IndexMap<String, EffectClass>,
-    pub(super) around: McpEnvironment,
-    pub(super) listener: McpClientHandler,
-    pub(super) status: Mutex<SourceStatus>,
-    /// The latest list; valid while its version equals that of the listener.
+    pub(super) environment: McpEnvironment,
+    pub(super) handler: McpClientHandler,
+    pub(super) status: Mutex<Health>,
+    /// The latest catalogue; valid while its version equals that of the handler.
     pub(super) catalog: Mutex<Option<ToolCatalog>>,
     commands: mpsc::Sender<Command>,
-    /// The receiver of commands, until the owner task takes it at the first command.
-    unowned: Mutex<Option<mpsc::Receiver<Command>>>,
+    /// The receiver of commands, until the session manager takes it at the first command.
+    command_receiver: Mutex<Option<mpsc::Receiver<Command>>>,
     /// Cancelled when the server is to be closed.
     pub(super) closing: CancellationToken,
-    /// Cancelled when the owner task has ended.
+    /// Cancelled when the session manager has ended.
     pub(super) closed: CancellationToken,
 }
 
-/// A command for the owner task.
+/// A command for the session manager.
 pub(super) enum Command {
     List { reply: oneshot::Sender<Result<ToolCatalog, SourceError>> },
     Call(Box<CallRequest>),
 }
 
-impl Shared {
-    /// Sends a command to the owner task, which the first command starts. Waits while the queue is full.
+impl ServerState {
+    /// Sends a command to the session manager, which the first command starts. Waits while the queue is full.
     ///
     /// # Errors
     /// The server is closed.
-    pub(super) async fn send(self: &Arc<Self>, command: Command) -> Result<(), Closed> {
-        let unowned = self.unowned.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(commands) = unowned {
+    pub(super) async fn send(self: &Arc<Self>, command: Command) -> Result<(), ServerClosed> {
+        let receiver = self.command_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(commands) = receiver {
             tokio::spawn(SessionManager::new(self.clone()).run(commands));
         }
-        self.commands.send(command).await.map_err(|_| Closed)
+        self.commands.send(command).await.map_err(|_| ServerClosed)
     }
 
-    pub(super) fn set_status(&self, status: SourceStatus) {
+    pub(super) fn set_status(&self, status: Health) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
-    /// The token source of this server, shared by all its sessions.
+    /// The token source of this server, which all its sessions share; `None` without `oauth` settings.
     ///
     /// # Errors
     /// A text for operators: the entry is incomplete.
     pub(super) fn tokens(&self) -> Result<Option<Arc<Tokens>>, String> {
-        let (Some(oauth), ServerTransport::Http { url }) = (&self.oauth, &self.reach) else { return Ok(None) };
-        let made = || {
-            let (clock, logins) = (self.around.clock.clone(), self.around.logins.clone());
-            Tokens::new((&self.name, url), oauth, &self.around.http, clock, logins).map(Arc::new)
+        let (Some(oauth), ServerTransport::Http { url }) = (&self.oauth, &self.transport) else { return Ok(None) };
+        let create = || {
+            let (clock, logins) = (self.environment.clock.clone(), self.environment.logins.clone());
+            Tokens::new((&self.name, url), oauth, &self.environment.http, clock, logins).map(Arc::new)
         };
-        self.tokens.get_or_init(made).clone().map(Some)
+        self.tokens.get_or_init(create).clone().map(Some)
     }
 
     /// An error of this source.
@@ -125,27 +126,28 @@ impl Shared {
         SourceError { source_name: self.name.to_string(), reason: reason.into() }
     }
 
-    fn cached(&self) -> Option<ToolCatalog> {
+    /// The latest catalogue, unless the list may have changed since.
+    fn cached_catalog(&self) -> Option<ToolCatalog> {
         let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
-        let version = *self.listener.version.borrow();
+        let version = *self.handler.version.borrow();
         catalog.as_ref().filter(|catalog| catalog.version == version).cloned()
     }
 }
 
-/// The server was closed permanently.
+/// The server was closed; it cannot be opened again.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Closed;
+pub(super) struct ServerClosed;
 
 /// One MCP server. It connects at the first request; dropping it ends its session and its process.
 pub struct McpServer {
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
 }
 
 impl McpServer {
     /// The server of an entry in `endpoints.yml`.
-    pub fn new(def: &McpServerDef, around: McpEnvironment) -> Self {
+    pub fn new(def: &McpServerDef, environment: McpEnvironment) -> Self {
         let secret = |(name, value): &(String, String)| (name.clone(), Secret::new(value.clone()));
-        let reach = match &def.transport {
+        let transport = match &def.transport {
             McpTransport::Http { url } => ServerTransport::Http { url: url.clone() },
             McpTransport::Stdio { command, args, env } => ServerTransport::Stdio {
                 command: command.clone(),
@@ -153,30 +155,30 @@ impl McpServer {
                 env: env.iter().map(secret).collect(),
             },
         };
-        Self::build(def, reach, around)
+        Self::build(def, transport, environment)
     }
 
-    /// A server in this process, connected by pipes; the entry has its name and settings.
-    pub fn in_process(def: &McpServerDef, pipes: Pipes, around: McpEnvironment) -> Self {
-        Self::build(def, ServerTransport::Pipes(pipes), around)
+    /// A server in this process, connected by pipes. The entry contains its name and settings; its transport is ignored.
+    pub fn in_process(def: &McpServerDef, pipes: Pipes, environment: McpEnvironment) -> Self {
+        Self::build(def, ServerTransport::Pipes(pipes), environment)
     }
 
-    fn build(def: &McpServerDef, reach: ServerTransport, around: McpEnvironment) -> Self {
-        let (commands, unowned) = mpsc::channel(limits::MCP_QUEUE);
+    fn build(def: &McpServerDef, transport: ServerTransport, environment: McpEnvironment) -> Self {
+        let (commands, command_receiver) = mpsc::channel(limits::MCP_QUEUE);
         let effect = |class: &str| EffectClass::from_name(class).unwrap_or_default();
         let allowed = AllowedRequests { elicitation: !def.elicitation.is_empty(), sampling: def.sampling };
-        let listener = McpClientHandler {
+        let handler = McpClientHandler {
             server: def.name.as_str().into(),
             version: watch::Sender::new(0),
-            watchers: ProgressRegistry::default(),
-            askable: InteractiveCalls::default(),
+            progress: ProgressRegistry::default(),
+            interactive_calls: InteractiveCalls::default(),
             allowed,
-            clock: around.clock.clone(),
+            clock: environment.clock.clone(),
         };
         let headers = def.headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.clone())));
-        let shared = Shared {
+        let state = ServerState {
             name: def.name.as_str().into(),
-            reach,
+            transport,
             headers: headers.collect(),
             oauth: def.oauth.clone(),
             tokens: OnceLock::new(),
@@ -188,64 +190,64 @@ impl McpServer {
             offers: def.offers.clone(),
             trust_annotations: def.trust_annotations,
             effects: def.effects.iter().map(|(tool, class)| (tool.clone(), effect(class))).collect(),
-            around,
-            listener,
-            status: Mutex::new(SourceStatus::Unknown),
+            environment,
+            handler,
+            status: Mutex::new(Health::Unknown),
             catalog: Mutex::new(None),
             commands,
-            unowned: Mutex::new(Some(unowned)),
+            command_receiver: Mutex::new(Some(command_receiver)),
             closing: CancellationToken::new(),
             closed: CancellationToken::new(),
         };
-        Self { shared: Arc::new(shared) }
+        Self { state: Arc::new(state) }
     }
 
-    async fn listed(&self, cx: &CallContext) -> Result<ToolCatalog, SourceError> {
-        if let Some(catalog) = self.shared.cached() {
+    async fn list_tools(&self, cx: &CallContext) -> Result<ToolCatalog, SourceError> {
+        if let Some(catalog) = self.state.cached_catalog() {
             return Ok(catalog);
         }
-        let (reply, answer) = oneshot::channel();
-        let asked = async {
-            self.shared.send(Command::List { reply }).await.ok()?;
-            answer.await.ok()
+        let (reply, catalog) = oneshot::channel();
+        let list = async {
+            self.state.send(Command::List { reply }).await.ok()?;
+            catalog.await.ok()
         };
-        match cx.wait(asked).await {
+        match cx.wait(list).await {
             Ok(Some(result)) => result,
-            Ok(None) => Err(self.shared.error("the server is closed")),
-            Err(stopped) => Err(self.shared.error(format!("its tools were not listed in time: {stopped}"))),
+            Ok(None) => Err(self.state.error("the server is closed")),
+            Err(error) => Err(self.state.error(format!("its tools were not listed in time: {error}"))),
         }
     }
 
-    async fn ended(&self, cx: &CallContext) {
-        self.shared.closing.cancel();
-        let never_began = self.shared.unowned.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
-        if !never_began {
-            // After the deadline the owner task continues closing.
-            let _ = cx.wait(self.shared.closed.cancelled()).await;
+    async fn close_session(&self, cx: &CallContext) {
+        self.state.closing.cancel();
+        let is_unused = self.state.command_receiver.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
+        if !is_unused {
+            // After the deadline the session manager continues closing.
+            let _ = cx.wait(self.state.closed.cancelled()).await;
         }
     }
 }
 
 impl ToolSource for McpServer {
     fn name(&self) -> &str {
-        &self.shared.name
+        &self.state.name
     }
     fn list<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
-        Box::pin(self.listed(cx))
+        Box::pin(self.list_tools(cx))
     }
     fn changes(&self) -> watch::Receiver<u64> {
-        self.shared.listener.version.subscribe()
+        self.state.handler.version.subscribe()
     }
-    fn status(&self) -> SourceStatus {
-        self.shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn status(&self) -> Health {
+        self.state.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
     fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()> {
-        Box::pin(self.ended(cx))
+        Box::pin(self.close_session(cx))
     }
 }
 
 impl Drop for McpServer {
     fn drop(&mut self) {
-        self.shared.closing.cancel();
+        self.state.closing.cancel();
     }
 }

@@ -1,4 +1,4 @@
-//! A session with a server: opening it, sending requests, closing it.
+//! A session with an MCP server: opening it, sending requests, closing it.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ use super::{
     child::{self, Child, OutputTail},
     client_handler::McpClientHandler,
     http_transport,
-    lines::LineGuard,
-    server::{ServerTransport, Shared},
+    line_guard::LineGuard,
+    server::{ServerState, ServerTransport},
 };
 use segue_base::{context::CallContext, failpoint, limits};
 
@@ -39,199 +39,211 @@ type Service = RunningService<RoleClient, McpClientHandler>;
 pub(super) struct SessionHandle {
     pub(super) peer: Peer<RoleClient>,
     /// Cancelled when the connection has ended.
-    pub(super) gone: CancellationToken,
+    pub(super) ended: CancellationToken,
     /// The running requests of this session.
     pub(super) requests: TaskTracker,
 }
 
 /// A session, with everything that must be closed at its end.
 pub(super) struct McpSession {
-    pub(super) line: SessionHandle,
-    /// When it was opened.
-    pub(super) since: Duration,
-    stop: RunningServiceCancellationToken,
-    /// Dropped with the session.
-    session: tokio::task::JoinHandle<()>,
+    pub(super) handle: SessionHandle,
+    /// The elapsed time of the clock when it was opened.
+    pub(super) opened_at: Duration,
+    cancel: RunningServiceCancellationToken,
+    /// The task that runs the MCP service of the session.
+    service: tokio::task::JoinHandle<()>,
     child: Option<Child>,
-    errors: OutputTail,
+    /// The latest standard error output of the child.
+    stderr: OutputTail,
     /// Subscribes to changes of lists, if the protocol version requires that.
-    _listening: Option<AbortOnDropHandle<()>>,
+    _subscription: Option<AbortOnDropHandle<()>>,
 }
 
 /// Opens a session. The caller limits the time; dropping the future ends a started child process.
 ///
 /// # Errors
 /// A text for operators, with the latest lines of the child's standard error.
-pub(super) fn connect(shared: &Shared) -> BoxFuture<'_, Result<McpSession, String>> {
-    Box::pin(connected(shared))
+pub(super) fn connect(state: &ServerState) -> BoxFuture<'_, Result<McpSession, String>> {
+    Box::pin(try_handshakes(state))
 }
 
-async fn connected(shared: &Shared) -> Result<McpSession, String> {
-    // A server without the handshake does not get one.
-    let newest = shared.protocol_version.as_deref() == Some(ProtocolVersion::LATEST.as_str());
-    if newest {
+/// Opens a session with the first handshake that the server accepts.
+async fn try_handshakes(state: &ServerState) -> Result<McpSession, String> {
+    // The newest protocol version has no `initialize` handshake. If the entry of the server names it, discovery is tried first.
+    let discovers_first = state.protocol_version.as_deref() == Some(ProtocolVersion::LATEST.as_str());
+    if discovers_first {
         let preferred_versions = vec![ProtocolVersion::LATEST];
-        match open(shared, ClientLifecycleMode::Discover { preferred_versions }).await {
-            Err(Refusal::Handshake(_)) => {}
-            Err(Refusal::Other(reason)) => return Err(reason),
-            Ok(link) => return Ok(link),
+        match open(state, ClientLifecycleMode::Discover { preferred_versions }).await {
+            Err(ConnectError::HandshakeRefused(_)) => {}
+            Err(ConnectError::Other(reason)) => return Err(reason),
+            Ok(session) => return Ok(session),
         }
     }
-    // One round trip that every server understands, except those of the newest protocol version without the handshake.
-    match open(shared, ClientLifecycleMode::Initialize).await {
-        Err(Refusal::Handshake(first)) => {
+    // All servers understand `initialize`, except those that support only the newest protocol version.
+    match open(state, ClientLifecycleMode::Initialize).await {
+        Err(ConnectError::HandshakeRefused(first)) => {
             let preferred_versions = vec![ProtocolVersion::LATEST];
-            open(shared, ClientLifecycleMode::Discover { preferred_versions }).await.map_err(|second| match second {
-                Refusal::Handshake(_) => first,
-                Refusal::Other(reason) => format!("{first}; without a handshake: {reason}"),
+            open(state, ClientLifecycleMode::Discover { preferred_versions }).await.map_err(|second| match second {
+                ConnectError::HandshakeRefused(_) => first,
+                ConnectError::Other(reason) => format!("{first}; without a handshake: {reason}"),
             })
         }
-        Err(Refusal::Other(reason)) => Err(reason),
-        Ok(link) => Ok(link),
+        Err(ConnectError::Other(reason)) => Err(reason),
+        Ok(session) => Ok(session),
     }
 }
 
-enum Refusal {
-    /// The server responds, but not to this handshake.
-    Handshake(String),
+/// Why a session cannot be opened; the texts are for operators.
+enum ConnectError {
+    /// The server responds, but rejects this handshake.
+    HandshakeRefused(String),
+    /// Any other reason.
     Other(String),
 }
 
-async fn open(shared: &Shared, mode: ClientLifecycleMode) -> Result<McpSession, Refusal> {
-    let gone = CancellationToken::new();
-    match &shared.reach {
+/// Opens the transport, then the session with this handshake.
+async fn open(state: &ServerState, mode: ClientLifecycleMode) -> Result<McpSession, ConnectError> {
+    let ended = CancellationToken::new();
+    match &state.transport {
         ServerTransport::Http { url } => {
-            let client = shared.around.http.client().map_err(|error| Refusal::Other(error.to_string()))?;
+            let client = state.environment.http.client().map_err(|error| ConnectError::Other(error.to_string()))?;
             let transport =
-                http_transport::transport(client, url, &shared.headers, shared.tokens().map_err(Refusal::Other)?)
-                    .map_err(Refusal::Other)?;
-            let service = greet(shared, transport, mode).await?;
-            Ok(McpSession::of(shared, service, gone, None, OutputTail::default()))
+                http_transport::transport(client, url, &state.headers, state.tokens().map_err(ConnectError::Other)?)
+                    .map_err(ConnectError::Other)?;
+            let service = initialize(state, transport, mode).await?;
+            Ok(McpSession::new(state, service, ended, None, OutputTail::default()))
         }
         ServerTransport::Stdio { command, args, env } => {
             let env: Vec<_> = env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
-            let started = child::start(command, args, &env, &shared.around).map_err(Refusal::Other)?;
-            let output = LineGuard::new(started.output, gone.clone());
+            let spawned = child::start(command, args, &env, &state.environment).map_err(ConnectError::Other)?;
+            let output = LineGuard::new(spawned.output, ended.clone());
             let transport = AsyncRwTransport::<RoleClient, _, _>::new(
                 output,
-                failpoint::torn_write("C12", "\"tools/call\"", started.input),
+                failpoint::torn_write("C12", "\"tools/call\"", spawned.input),
             );
-            match greet(shared, transport, mode).await {
-                Ok(service) => Ok(McpSession::of(shared, service, gone, Some(started.child), started.errors)),
-                Err(refusal) => {
-                    started.child.terminate().await;
-                    let said = said(&started.errors);
-                    Err(match refusal {
-                        Refusal::Handshake(reason) => Refusal::Handshake(reason + &said),
-                        Refusal::Other(reason) => Refusal::Other(reason + &said),
+            match initialize(state, transport, mode).await {
+                Ok(service) => Ok(McpSession::new(state, service, ended, Some(spawned.child), spawned.errors)),
+                Err(error) => {
+                    spawned.child.terminate().await;
+                    let stderr = stderr_suffix(&spawned.errors);
+                    Err(match error {
+                        ConnectError::HandshakeRefused(reason) => ConnectError::HandshakeRefused(reason + &stderr),
+                        ConnectError::Other(reason) => ConnectError::Other(reason + &stderr),
                     })
                 }
             }
         }
         ServerTransport::Pipes(pipes) => {
             let (output, input) = pipes();
-            let transport = AsyncRwTransport::<RoleClient, _, _>::new(LineGuard::new(output, gone.clone()), input);
-            let service = greet(shared, transport, mode).await?;
-            Ok(McpSession::of(shared, service, gone, None, OutputTail::default()))
+            let transport = AsyncRwTransport::<RoleClient, _, _>::new(LineGuard::new(output, ended.clone()), input);
+            let service = initialize(state, transport, mode).await?;
+            Ok(McpSession::new(state, service, ended, None, OutputTail::default()))
         }
     }
 }
 
-async fn greet<T, E, A>(shared: &Shared, transport: T, mode: ClientLifecycleMode) -> Result<Service, Refusal>
+/// Performs the handshake over a transport.
+async fn initialize<T, E, A>(
+    state: &ServerState,
+    transport: T,
+    mode: ClientLifecycleMode,
+) -> Result<Service, ConnectError>
 where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    shared.listener.clone().serve_with_lifecycle(transport, mode).await.map_err(|error| match &error {
+    state.handler.clone().serve_with_lifecycle(transport, mode).await.map_err(|error| match &error {
         ClientInitializeError::JsonRpcError(_) | ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
-            Refusal::Handshake(format!("it refuses the handshake: {error}"))
+            ConnectError::HandshakeRefused(format!("it rejects the handshake: {error}"))
         }
         ClientInitializeError::TransportError { error, context } => {
-            Refusal::Other(format!("{} ({context})", of_transport(error)))
+            ConnectError::Other(format!("{} ({context})", transport_reason(error)))
         }
-        _ => Refusal::Other(with_causes(&error)),
+        _ => ConnectError::Other(with_causes(&error)),
     })
 }
 
-/// Whether a request failed because the server does not know the session any more.
-pub(super) fn is_forgotten(error: &ServiceError) -> bool {
+/// Whether a request failed because the server no longer knows the session.
+pub(super) fn is_session_expired(error: &ServiceError) -> bool {
     let ServiceError::TransportSend(error) = error else { return false };
     let error = error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
     matches!(error, Some(StreamableHttpError::SessionExpired))
 }
 
-/// The reason of a failed request for operators.
-pub(super) fn why(error: &ServiceError) -> String {
+/// The reason of a failed request, for operators.
+pub(super) fn error_reason(error: &ServiceError) -> String {
     match error {
-        ServiceError::TransportSend(error) => of_transport(error),
+        ServiceError::TransportSend(error) => transport_reason(error),
         other => with_causes(other),
     }
 }
 
-/// The message of the library names its types; the cause is useful for operators.
-fn of_transport(error: &DynamicTransportError) -> String {
+/// The reason of a transport error, for operators. The message of the MCP library names its own types, so the causes below it are
+/// used.
+fn transport_reason(error: &DynamicTransportError) -> String {
     match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
         Some(StreamableHttpError::Client(cause)) => with_causes(cause),
         // The reason for a missing token is in its challenge.
-        Some(StreamableHttpError::AuthRequired(refused)) => refused.www_authenticate_header.clone(),
+        Some(StreamableHttpError::AuthRequired(error)) => error.www_authenticate_header.clone(),
         Some(other) => with_causes(other),
         None => with_causes(error.error.as_ref()),
     }
 }
 
-/// An error with its causes: the outermost message of a transport often says little.
+/// An error with its causes, without those whose text is already part of it.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
-        let words = inner.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
+        let message = inner.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
         }
         cause = inner.source();
     }
     text
 }
 
-/// The latest lines of a child's standard error, for a reason.
-fn said(errors: &OutputTail) -> String {
-    let said = errors.last(400);
-    if said.is_empty() { String::new() } else { format!("; its standard error ends with: {said}") }
+/// The last 400 bytes of a child's standard error, as the end of a reason.
+fn stderr_suffix(output: &OutputTail) -> String {
+    let stderr = output.last(400);
+    if stderr.is_empty() { String::new() } else { format!("; its standard error ends with: {stderr}") }
 }
 
 impl McpSession {
-    fn of(
-        shared: &Shared,
+    fn new(
+        state: &ServerState,
         service: Service,
-        gone: CancellationToken,
+        ended: CancellationToken,
         child: Option<Child>,
-        errors: OutputTail,
+        stderr: OutputTail,
     ) -> Self {
-        let line = SessionHandle { peer: service.peer().clone(), gone, requests: TaskTracker::new() };
-        let stop = service.cancellation_token();
-        let asks = line.peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
-        let _listening =
-            asks.then(|| AbortOnDropHandle::new(tokio::spawn(listen(line.clone(), shared.listener.clone()))));
-        let gone = line.gone.clone();
-        let session = tokio::spawn(async move {
-            let _ = service.waiting().await;
-            gone.cancel();
+        let handle = SessionHandle { peer: service.peer().clone(), ended, requests: TaskTracker::new() };
+        let cancel = service.cancellation_token();
+        let must_subscribe = handle.peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
+        let _subscription = must_subscribe.then(|| {
+            AbortOnDropHandle::new(tokio::spawn(subscribe_to_list_changes(handle.clone(), state.handler.clone())))
         });
-        Self { since: shared.around.clock.elapsed(), line, stop, session, child, errors, _listening }
+        let ended = handle.ended.clone();
+        let service = tokio::spawn(async move {
+            let _ = service.waiting().await;
+            ended.cancel();
+        });
+        Self { opened_at: state.environment.clock.elapsed(), handle, cancel, service, child, stderr, _subscription }
     }
 
     /// Why it ended, for operators.
     pub(super) fn reason(&self) -> String {
-        let over = if self.line.is_alive() { "it no longer answers" } else { "it went away" };
-        format!("{over}{}", said(&self.errors))
+        let reason = if self.handle.is_alive() { "it no longer responds" } else { "it closed the connection" };
+        format!("{reason}{}", stderr_suffix(&self.stderr))
     }
 
     /// Closes the session when its running requests have ended, each within its own limits, or when `closing` is
     /// cancelled.
-    pub(super) async fn retire(self, closing: CancellationToken) {
-        self.line.requests.close();
+    pub(super) async fn close_after_requests(self, closing: CancellationToken) {
+        self.handle.requests.close();
         tokio::select! {
-            () = self.line.requests.wait() => {}
+            () = self.handle.requests.wait() => {}
             () = closing.cancelled() => {}
         }
         self.close().await;
@@ -239,26 +251,26 @@ impl McpSession {
 
     /// Closes the session and ends the child process, within a few times [`limits::MCP_CLOSE`].
     pub(super) async fn close(self) {
-        self.stop.cancel();
-        let session = async {
-            let _ = timeout(limits::MCP_CLOSE, self.session).await;
+        self.cancel.cancel();
+        let service = async {
+            let _ = timeout(limits::MCP_CLOSE, self.service).await;
         };
         let child = async {
             if let Some(child) = self.child {
                 child.terminate().await;
             }
         };
-        // Both concurrently: a child that waits for the end of its input gets it from the session.
-        futures::join!(session, child);
+        // Concurrently, because ending the service closes the child's input, for whose end the child may wait.
+        futures::join!(service, child);
     }
 }
 
-/// Subscribes to changes of the tool list, in sessions without a handshake.
-async fn listen(line: SessionHandle, listener: McpClientHandler) {
+/// Subscribes to changes of the tool list, in sessions without the `initialize` handshake.
+async fn subscribe_to_list_changes(handle: SessionHandle, handler: McpClientHandler) {
     let filter = SubscriptionFilter::builder().tools_list_changed().build();
-    let Ok(mut news) = line.peer.listen(filter).await else { return };
-    while let Ok(Some(_)) = news.next().await {
-        listener.changed();
+    let Ok(mut changes) = handle.peer.listen(filter).await else { return };
+    while let Ok(Some(_)) = changes.next().await {
+        handler.list_changed();
     }
 }
 
@@ -269,17 +281,17 @@ pub(super) enum RequestError {
     NotSent(String),
     /// It was sent, or may have been.
     Failed(ServiceError),
-    /// The session ended meanwhile.
-    Gone,
+    /// It was sent, and the session ended before the response.
+    SessionEnded,
 }
 
 impl SessionHandle {
-    /// Whether the session is open, as far as known.
+    /// Whether the session is open. An ended connection may not have been noticed yet.
     pub(super) fn is_alive(&self) -> bool {
-        !self.gone.is_cancelled() && !self.peer.is_transport_closed()
+        !self.ended.is_cancelled() && !self.peer.is_transport_closed()
     }
 
-    /// Sends a tool call; the response comes through the handle.
+    /// Sends a tool call. The response arrives through the returned handle.
     pub(super) async fn call(
         &self,
         request: ClientRequest,
@@ -290,39 +302,40 @@ impl SessionHandle {
     }
 
     /// One page of the list of tools.
-    pub(super) async fn page(&self, cursor: Option<String>) -> Result<ServerResult, RequestError> {
+    pub(super) async fn list_tools_page(&self, cursor: Option<String>) -> Result<ServerResult, RequestError> {
         let request = match cursor {
             Some(cursor) => ListToolsRequest::with_param(PaginatedRequestParams::default().with_cursor(Some(cursor))),
             None => ListToolsRequest::default(),
         };
-        self.ask(ClientRequest::ListToolsRequest(request)).await
+        self.request(ClientRequest::ListToolsRequest(request)).await
     }
 
     /// Whether the server responds to a ping.
-    pub(super) async fn answers(&self, cx: &CallContext) -> bool {
+    pub(super) async fn ping(&self, cx: &CallContext) -> bool {
         let ping = ClientRequest::PingRequest(PingRequest::default());
         // Any response counts, also an error about an unknown method.
-        match cx.wait(self.ask(ping)).await {
+        match cx.wait(self.request(ping)).await {
             Ok(Ok(_) | Err(RequestError::Failed(ServiceError::McpError(_)))) => true,
             Ok(Err(_)) | Err(_) => false,
         }
     }
 
-    async fn ask(&self, request: ClientRequest) -> Result<ServerResult, RequestError> {
+    /// Sends a request and waits for its response. The caller limits the time.
+    async fn request(&self, request: ClientRequest) -> Result<ServerResult, RequestError> {
         let sent = self.peer.send_request_with_option(request, PeerRequestOptions::no_options());
         let mut handle = sent.await.map_err(|error| RequestError::NotSent(error.to_string()))?;
         tokio::select! {
             biased;
-            answer = &mut handle.rx => match answer {
-                Ok(answer) => answer.map_err(RequestError::Failed),
-                Err(_) => Err(RequestError::Gone),
+            response = &mut handle.rx => match response {
+                Ok(response) => response.map_err(RequestError::Failed),
+                Err(_) => Err(RequestError::SessionEnded),
             },
-            () = self.gone.cancelled() => Err(RequestError::Gone),
+            () = self.ended.cancelled() => Err(RequestError::SessionEnded),
         }
     }
 }
 
-/// A call of a tool.
+/// The `tools/call` request with these parameters.
 pub(super) fn call_request(params: rmcp::model::CallToolRequestParams) -> ClientRequest {
     ClientRequest::CallToolRequest(Request::new(params))
 }

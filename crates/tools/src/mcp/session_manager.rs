@@ -1,4 +1,4 @@
-//! The task that owns the session of one server: only it connects, reconnects and closes.
+//! The session manager: the task that owns the session of one MCP server. Only it connects, reconnects and closes.
 //!
 //! For each command it ensures an open session and runs the request concurrently with the others; the report of the
 //! request says whether the session still works. A session is dropped once, however many requests saw it fail: reports
@@ -6,8 +6,9 @@
 //!
 //! What a failed request says about its session depends on the transport. When a child process ends, all its requests
 //! fail. Over HTTP each request is independent: a failed one says nothing about the others, whose effects the server
-//! may be performing. An HTTP session is dropped when the server has forgotten it, when it does not respond to a ping,
-//! or when several requests in a row fail; its running requests may finish.
+//! may be performing. An HTTP session is dropped when the server no longer knows it, when the server does not respond to
+//! two pings, or, once it is older than [`limits::MCP_STABLE`], when [`limits::MCP_FAILED_REQUESTS`] requests in a row fail;
+//! its running requests may finish.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -16,284 +17,298 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     call::{self, CallError},
-    server::{Command, ServerTransport, Shared},
+    server::{Command, ServerState, ServerTransport},
     session::{self, McpSession, SessionHandle},
     tool_list,
 };
-use crate::SourceStatus;
+use crate::Health;
 use segue_base::{clock::Deadline, context::CallContext, limits};
 
-/// The report of a request about its session.
+/// The health of a session, as a request reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionHealth {
     /// It works.
-    Good,
-    /// A request was late: a ping must check the session.
-    Doubtful,
-    /// A request failed in transport: a pipe is broken then, an HTTP session may work.
-    Lost,
-    /// The server has forgotten it, or does not respond.
+    Healthy,
+    /// A request timed out. A ping checks the session.
+    Suspect,
+    /// A request failed in transport. A pipe is broken then; an HTTP session may still work.
+    TransportFailed,
+    /// The server no longer knows it, or does not respond.
     Broken,
 }
 
+/// The report of a finished request.
 struct RequestReport {
+    /// The number of its session.
     session: u64,
     /// Whether it is the report of a ping, which says nothing about requests.
     is_ping: bool,
-    fate: SessionHealth,
+    health: SessionHealth,
 }
 
+/// The state of the session manager.
 pub(super) struct SessionManager {
-    shared: Arc<Shared>,
-    link: Option<McpSession>,
+    state: Arc<ServerState>,
+    session: Option<McpSession>,
     /// The number of the latest session.
-    session: u64,
-    /// Consecutive requests of it that failed in transport.
-    lost: usize,
+    session_number: u64,
+    /// The number of its consecutive requests that failed in transport.
+    failed_requests: usize,
     /// Whether a ping is running.
-    asking: bool,
+    is_pinging: bool,
     /// The times of the latest connection attempts.
-    tries: VecDeque<Duration>,
-    /// Consecutive failures: connections that failed or were lost soon.
-    failures: usize,
+    attempts: VecDeque<Duration>,
+    /// The number of consecutive connections that failed or were lost soon.
+    consecutive_failures: usize,
     /// The time and the reason of the latest failure.
-    failed: Option<(Duration, String)>,
-    /// Running requests, and sessions that are being closed.
-    running: JoinSet<RequestReport>,
-    leaving: JoinSet<()>,
+    last_failure: Option<(Duration, String)>,
+    /// The running requests, including pings.
+    requests: JoinSet<RequestReport>,
+    closing_sessions: JoinSet<()>,
 }
 
 impl SessionManager {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(state: Arc<ServerState>) -> Self {
         Self {
-            shared,
-            link: None,
-            session: 0,
-            lost: 0,
-            asking: false,
-            tries: VecDeque::new(),
-            failures: 0,
-            failed: None,
-            running: JoinSet::new(),
-            leaving: JoinSet::new(),
+            state,
+            session: None,
+            session_number: 0,
+            failed_requests: 0,
+            is_pinging: false,
+            attempts: VecDeque::new(),
+            consecutive_failures: 0,
+            last_failure: None,
+            requests: JoinSet::new(),
+            closing_sessions: JoinSet::new(),
         }
     }
 
     /// Performs commands until the server is closed.
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
-        let closing = self.shared.closing.clone();
+        let closing = self.state.closing.clone();
         loop {
-            let gone = self.link.as_ref().map_or_else(CancellationToken::new, |link| link.line.gone.clone());
+            let ended =
+                self.session.as_ref().map_or_else(CancellationToken::new, |session| session.handle.ended.clone());
             tokio::select! {
                 biased;
                 () = closing.cancelled() => break,
-                Some(ended) = self.running.join_next() => {
-                    if let Ok(aftermath) = ended {
-                        self.after(aftermath);
+                Some(result) = self.requests.join_next() => {
+                    if let Ok(report) = result {
+                        self.handle_report(report);
                     }
                 }
-                Some(_) = self.leaving.join_next() => {}
-                () = gone.cancelled() => self.give_up(),
-                command = commands.recv(), if self.running.len() < limits::MCP_QUEUE => match command {
-                    Some(command) => self.serve(command).await,
+                Some(_) = self.closing_sessions.join_next() => {}
+                () = ended.cancelled() => self.drop_session(),
+                command = commands.recv(), if self.requests.len() < limits::MCP_QUEUE => match command {
+                    Some(command) => self.handle_command(command).await,
                     None => break,
                 }
             }
         }
         commands.close();
-        self.running.abort_all();
-        if let Some(link) = self.link.take() {
-            link.close().await;
+        self.requests.abort_all();
+        if let Some(session) = self.session.take() {
+            session.close().await;
         }
-        while self.leaving.join_next().await.is_some() {}
-        self.shared.closed.cancel();
+        while self.closing_sessions.join_next().await.is_some() {}
+        self.state.closed.cancel();
     }
 
-    async fn serve(&mut self, command: Command) {
+    async fn handle_command(&mut self, command: Command) {
         // The caller may have stopped waiting while the command was queued.
-        let left = match &command {
+        let is_abandoned = match &command {
             Command::List { reply } => reply.is_closed(),
             Command::Call(request) => request.reply.is_closed(),
         };
-        if left {
+        if is_abandoned {
             return;
         }
-        let session = self.line().await;
-        let number = self.session;
+        let session = self.ensure_session().await;
+        let number = self.session_number;
         match (command, session) {
             (Command::List { reply }, Err(reason)) => {
-                let _ = reply.send(Err(self.shared.error(reason)));
+                let _ = reply.send(Err(self.state.error(reason)));
             }
             (Command::Call(request), Err(reason)) => {
-                let _ = request.reply.send(Err(CallError::Away(reason)));
+                let _ = request.reply.send(Err(CallError::Unavailable(reason)));
             }
-            (Command::List { reply }, Ok(line)) => {
-                let (shared, under_way) = (self.shared.clone(), line.requests.token());
-                self.running.spawn(async move {
-                    let (result, fate) = tool_list::read(&shared, &line).await;
-                    let _ = reply.send(result.map_err(|reason| shared.error(reason)));
-                    drop(under_way);
-                    RequestReport { session: number, is_ping: false, fate }
+            (Command::List { reply }, Ok(handle)) => {
+                let (state, request_token) = (self.state.clone(), handle.requests.token());
+                self.requests.spawn(async move {
+                    let (result, health) = tool_list::list_tools(&state, &handle).await;
+                    let _ = reply.send(result.map_err(|reason| state.error(reason)));
+                    drop(request_token);
+                    RequestReport { session: number, is_ping: false, health }
                 });
             }
-            (Command::Call(request), Ok(line)) => {
-                let (listener, under_way) = (self.shared.listener.clone(), line.requests.token());
-                self.running.spawn(async move {
-                    let fate = call::perform(&line, *request, &listener).await;
-                    drop(under_way);
-                    RequestReport { session: number, is_ping: false, fate }
+            (Command::Call(request), Ok(handle)) => {
+                let (handler, request_token) = (self.state.handler.clone(), handle.requests.token());
+                self.requests.spawn(async move {
+                    let health = call::perform(&handle, *request, &handler).await;
+                    drop(request_token);
+                    RequestReport { session: number, is_ping: false, health }
                 });
             }
         }
     }
 
-    fn after(&mut self, aftermath: RequestReport) {
-        if aftermath.session != self.session {
+    fn handle_report(&mut self, report: RequestReport) {
+        if report.session != self.session_number {
             return;
         }
-        let Some(link) = &self.link else { return };
-        if aftermath.is_ping {
-            self.asking = false;
+        let Some(session) = &self.session else { return };
+        if report.is_ping {
+            self.is_pinging = false;
         }
-        match aftermath.fate {
-            SessionHealth::Good if aftermath.is_ping => {}
-            SessionHealth::Good => self.lost = 0,
-            SessionHealth::Broken => self.give_up(),
-            SessionHealth::Lost if !self.is_http() || !link.line.is_alive() => self.give_up(),
-            SessionHealth::Lost => {
-                self.lost += 1;
-                // Not earlier: provoked failures must not open sessions without limit.
-                let age = self.shared.around.clock.elapsed().saturating_sub(link.since);
-                if self.lost >= limits::MCP_FAILED_REQUESTS && age >= limits::MCP_STABLE {
-                    self.replace()
+        match report.health {
+            SessionHealth::Healthy if report.is_ping => {}
+            SessionHealth::Healthy => self.failed_requests = 0,
+            SessionHealth::Broken => self.drop_session(),
+            SessionHealth::TransportFailed if !self.is_http() || !session.handle.is_alive() => self.drop_session(),
+            SessionHealth::TransportFailed => {
+                self.failed_requests += 1;
+                // A young session is kept, because otherwise provoked failures could open sessions without limit.
+                let age = self.state.environment.clock.elapsed().saturating_sub(session.opened_at);
+                if self.failed_requests >= limits::MCP_FAILED_REQUESTS && age >= limits::MCP_STABLE {
+                    self.replace_session()
                 } else {
-                    self.ask()
+                    self.ping()
                 }
             }
-            SessionHealth::Doubtful => self.ask(),
+            SessionHealth::Suspect => self.ping(),
         }
     }
 
-    /// Pings the session. Over HTTP a single ping may fail, so it is sent twice.
-    fn ask(&mut self) {
-        let Some(link) = self.link.as_ref().filter(|_| !self.asking) else { return };
-        self.asking = true;
-        let (line, session, clock) = (link.line.clone(), self.session, self.shared.around.clock.clone());
-        let tries = if self.is_http() { 2 } else { 1 };
-        self.running.spawn(async move {
-            for attempt in 0..tries {
+    /// Pings the session, unless a ping is running. Over HTTP a single ping may fail, so a second one is sent.
+    fn ping(&mut self) {
+        let Some(session) = self.session.as_ref().filter(|_| !self.is_pinging) else { return };
+        self.is_pinging = true;
+        let (handle, session, clock) =
+            (session.handle.clone(), self.session_number, self.state.environment.clock.clone());
+        let attempts = if self.is_http() { 2 } else { 1 };
+        self.requests.spawn(async move {
+            for attempt in 0..attempts {
                 if attempt > 0 {
                     clock.sleep(clock.deadline(limits::MCP_BACKOFF_WAIT)).await;
                 }
-                if line.answers(&CallContext::new(clock.clone(), limits::MCP_PING)).await {
-                    return RequestReport { session, is_ping: true, fate: SessionHealth::Good };
+                if handle.ping(&CallContext::new(clock.clone(), limits::MCP_PING)).await {
+                    return RequestReport { session, is_ping: true, health: SessionHealth::Healthy };
                 }
             }
-            RequestReport { session, is_ping: true, fate: SessionHealth::Broken }
+            RequestReport { session, is_ping: true, health: SessionHealth::Broken }
         });
     }
 
     fn is_http(&self) -> bool {
-        matches!(self.shared.reach, ServerTransport::Http { .. })
+        matches!(self.state.transport, ServerTransport::Http { .. })
     }
 
-    /// Drops the session, because it has ended.
-    fn give_up(&mut self) {
-        let Some(link) = self.link.take() else { return };
-        let now = self.shared.around.clock.elapsed();
-        if now.saturating_sub(link.since) >= limits::MCP_STABLE {
-            self.failures = 0;
-            self.tries.clear();
+    /// Drops the session, because it has ended or does not work.
+    fn drop_session(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        let now = self.state.environment.clock.elapsed();
+        if now.saturating_sub(session.opened_at) >= limits::MCP_STABLE {
+            self.consecutive_failures = 0;
+            self.attempts.clear();
         }
-        let reason = link.reason();
-        tracing::warn!(server = %self.shared.name, reason, "the MCP session is over");
-        self.fail(now, reason);
-        self.leave(link);
+        let reason = session.reason();
+        tracing::warn!(server = %self.state.name, reason, "the MCP session ended");
+        self.record_failure(now, reason);
+        self.close_in_background(session);
     }
 
     /// Drops a session in which several requests in a row failed although the server responds to pings. The server
     /// itself seems to work, so the next session is opened at once.
-    fn replace(&mut self) {
-        let Some(link) = self.link.take() else { return };
-        tracing::warn!(server = %self.shared.name, failed = self.lost, "request after request fails: the MCP session is replaced");
-        self.leave(link);
+    fn replace_session(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        tracing::warn!(server = %self.state.name, failed = self.failed_requests, "consecutive requests failed: the MCP session is replaced");
+        self.close_in_background(session);
     }
 
     /// Closes a session in the background. Over HTTP its running requests may finish; otherwise they fail at once.
-    fn leave(&mut self, link: McpSession) {
+    fn close_in_background(&mut self, session: McpSession) {
         if self.is_http() {
-            self.leaving.spawn(link.retire(self.shared.closing.clone()));
+            self.closing_sessions.spawn(session.close_after_requests(self.state.closing.clone()));
         } else {
-            link.line.gone.cancel();
-            self.leaving.spawn(link.close());
+            session.handle.ended.cancel();
+            self.closing_sessions.spawn(session.close());
         }
     }
 
-    fn fail(&mut self, now: Duration, reason: String) {
-        self.failures += 1;
-        self.shared.set_status(SourceStatus::Down { reason: reason.clone() });
-        self.failed = Some((now, reason));
+    fn record_failure(&mut self, now: Duration, reason: String) {
+        self.consecutive_failures += 1;
+        self.state.set_status(Health::Down { reason: reason.clone() });
+        self.last_failure = Some((now, reason));
     }
 
-    /// An open session: the present one, or a new one.
-    async fn line(&mut self) -> Result<SessionHandle, String> {
-        match &self.link {
-            Some(link) if link.line.is_alive() => return Ok(link.line.clone()),
-            Some(_) => self.give_up(),
+    /// Returns the open session, or opens a new one.
+    ///
+    /// # Errors
+    /// A text for operators: no session can be opened now.
+    async fn ensure_session(&mut self) -> Result<SessionHandle, String> {
+        match &self.session {
+            Some(session) if session.handle.is_alive() => return Ok(session.handle.clone()),
+            Some(_) => self.drop_session(),
             None => {}
         }
-        self.pause().await?;
-        let clock = self.shared.around.clock.clone();
-        self.tries.push_back(clock.elapsed());
+        self.wait_before_reconnect().await?;
+        let clock = self.state.environment.clock.clone();
+        self.attempts.push_back(clock.elapsed());
         let cx = CallContext {
-            cancel: self.shared.closing.clone().into(),
-            ..CallContext::new(clock.clone(), self.shared.connect_timeout)
+            cancel: self.state.closing.clone().into(),
+            ..CallContext::new(clock.clone(), self.state.connect_timeout)
         };
-        let result = match cx.wait(session::connect(&self.shared)).await {
+        let result = match cx.wait(session::connect(&self.state)).await {
             Ok(result) => result,
-            Err(stopped) => Err(format!("it was not ready to work in {:?}: {stopped}", self.shared.connect_timeout)),
+            Err(error) => {
+                Err(format!("it did not complete the handshake within {:?}: {error}", self.state.connect_timeout))
+            }
         };
         match result {
-            Ok(link) => {
-                self.session += 1;
-                (self.lost, self.asking) = (0, false);
-                self.shared.set_status(SourceStatus::Up);
+            Ok(session) => {
+                self.session_number += 1;
+                (self.failed_requests, self.is_pinging) = (0, false);
+                self.state.set_status(Health::Up);
                 // A new session may have a different tool list.
-                self.shared.listener.changed();
-                Ok(self.link.insert(link).line.clone())
+                self.state.handler.list_changed();
+                Ok(self.session.insert(session).handle.clone())
             }
             Err(reason) => {
-                tracing::warn!(server = %self.shared.name, reason, "the MCP server cannot be reached");
-                self.fail(clock.elapsed(), reason.clone());
+                tracing::warn!(server = %self.state.name, reason, "no session with the MCP server can be opened");
+                self.record_failure(clock.elapsed(), reason.clone());
                 Err(reason)
             }
         }
     }
 
-    /// Limits the rate of connections: a short pause is awaited, a long one is an error at once.
-    async fn pause(&mut self) -> Result<(), String> {
-        let clock = self.shared.around.clock.clone();
+    /// Limits the rate of connections. A pause of at most [`limits::MCP_BACKOFF_WAIT`] is waited for; a longer one is an error at
+    /// once.
+    async fn wait_before_reconnect(&mut self) -> Result<(), String> {
+        let clock = self.state.environment.clock.clone();
         let now = clock.elapsed();
-        while self.tries.front().is_some_and(|at| now.saturating_sub(*at) >= limits::MCP_RECONNECT_WINDOW) {
-            self.tries.pop_front();
+        while self.attempts.front().is_some_and(|at| now.saturating_sub(*at) >= limits::MCP_RECONNECT_WINDOW) {
+            self.attempts.pop_front();
         }
-        let Some((at, reason)) = &self.failed else { return Ok(()) };
+        let Some((at, reason)) = &self.last_failure else { return Ok(()) };
         // The very first connection does not count as a reconnection.
-        if self.tries.len() > limits::MCP_RECONNECTS {
+        if self.attempts.len() > limits::MCP_RECONNECTS {
             let minutes = limits::MCP_RECONNECT_WINDOW.as_secs() / 60;
-            return Err(format!("{reason}; it was tried {} times in {minutes} minutes, and rests", self.tries.len()));
+            return Err(format!(
+                "{reason}; after {} attempts within {minutes} minutes, no more are made for now",
+                self.attempts.len()
+            ));
         }
-        let step = self.failures.saturating_sub(1).min(limits::MCP_BACKOFF.len() - 1);
+        let step = self.consecutive_failures.saturating_sub(1).min(limits::MCP_BACKOFF.len() - 1);
         let pause = limits::MCP_BACKOFF.get(step).copied().unwrap_or_default();
         let due = at.saturating_add(pause);
         let left = due.saturating_sub(now);
         if left > limits::MCP_BACKOFF_WAIT {
-            return Err(format!("{reason}; the next try is in {} s", left.as_secs() + 1));
+            return Err(format!("{reason}; the next attempt is in {} s", left.as_secs() + 1));
         }
         if !left.is_zero() {
             tokio::select! {
                 () = clock.sleep(Deadline(due)) => {}
-                () = self.shared.closing.cancelled() => return Err("the server is closed".to_owned()),
+                () = self.state.closing.cancelled() => return Err("the server is closed".to_owned()),
             }
         }
         Ok(())

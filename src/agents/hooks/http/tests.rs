@@ -1,3 +1,4 @@
+//! Tests of the hook client: invalid responses, timeout, OAuth.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::time::Duration;
@@ -19,17 +20,17 @@ fn with_auth(auth: &str) -> AgentDef {
     sources.environment.insert("KEY".into(), "s3cret".into());
     let loaded = segue_engine::project::Project::load(&sources);
     let project = loaded.project.unwrap_or_else(|| panic!("{:#?}", loaded.findings));
-    std::sync::Arc::into_inner(project.agents.into_iter().next().unwrap().1).expect("nobody else holds it")
+    std::sync::Arc::into_inner(project.agents.into_iter().next().unwrap().1).expect("the definition has one owner")
 }
 
-async fn described(answer: (u16, String)) -> Result<HookServerInfo, HookError> {
-    let (address, heard) = serve_responses(vec![answer]).await;
+async fn describe_with(response: (u16, String)) -> Result<HookServerInfo, HookError> {
+    let (address, requests) = serve_responses(vec![response]).await;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
     let server = HookServer::new(&format!("{address}/hooks"), &definition(), HttpClients::new(), &clock)?;
     let result = server.describe(&ManualClock::new().context(Duration::from_secs(60))).await;
-    let asked = heard.take();
-    assert!(asked[0].head.to_lowercase().contains("x-key: k s3cret"), "{}", asked[0].head);
-    assert!(asked[0].body.contains(r#""hook":"describe""#), "{}", asked[0].body);
+    let requests = requests.take();
+    assert!(requests[0].head.to_lowercase().contains("x-key: k s3cret"), "{}", requests[0].head);
+    assert!(requests[0].body.contains(r#""hook":"describe""#), "{}", requests[0].body);
     result
 }
 
@@ -39,21 +40,22 @@ fn http(status: u16, body: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn invalid_responses_of_a_hook_server_are_distinguished() {
-    let good = described(http(200, r#"{"hooks": ["process_input"], "tools": [{"name": "t", "description": "d"}]}"#));
+    let good =
+        describe_with(http(200, r#"{"hooks": ["process_input"], "tools": [{"name": "t", "description": "d"}]}"#));
     let good = good.await.unwrap();
     assert_eq!((good.tools[0].effect, &good.tools[0].parameters["type"]), (EffectClass::Write, &json!("object")));
 
     let many = json!({"tools": vec![json!({"name": "t", "description": "d"}); limits::HOOK_TOOLS + 1]}).to_string();
     let large = format!("{{\"x\": \"{}\"}}", "x".repeat(limits::HOOK_ANSWER));
-    for (answer, why) in [
+    for (response, reason) in [
         (http(500, "{}"), "status 500"),
         (http(302, "{}"), "status 302"),
         (http(200, "<html>"), "does not follow the protocol"),
         (http(200, &many), "more than 32 tools"),
         (http(200, &large), "larger than"),
     ] {
-        let error = described(answer).await.unwrap_err().to_string();
-        assert!(error.contains(why) && !error.contains("s3cret"), "{why}: {error}");
+        let error = describe_with(response).await.unwrap_err().to_string();
+        assert!(error.contains(reason) && !error.contains("s3cret"), "{reason}: {error}");
     }
 }
 
@@ -65,14 +67,14 @@ async fn silent_hook_server_times_out() {
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let server = HookServer::new(&address, &definition(), HttpClients::new(), &shared).unwrap();
     let cx = clock.context(Duration::from_secs(60));
-    let passing = async {
+    let advance = async {
         while clock.slept().is_empty() {
             tokio::task::yield_now().await;
         }
         clock.advance(limits::HOOK_DEADLINE);
         std::future::pending::<()>().await;
     };
-    let error = tokio::select! { error = server.describe(&cx) => error.unwrap_err(), () = passing => unreachable!() };
+    let error = tokio::select! { error = server.describe(&cx) => error.unwrap_err(), () = advance => unreachable!() };
     assert!(error.to_string().contains("deadline"), "{error}");
     assert_eq!(clock.slept()[0], limits::HOOK_DEADLINE);
 }
@@ -80,8 +82,8 @@ async fn silent_hook_server_times_out() {
 #[tokio::test]
 async fn hook_server_gets_an_oauth_token() {
     let token = |token: &str| http(200, &json!({"access_token": token, "token_type": "Bearer"}).to_string());
-    let (tokens, granted) = serve_responses(vec![token("t1"), token("t2")]).await;
-    let (address, heard) = serve_responses(vec![http(401, "{}"), http(200, "{}"), http(200, "{}")]).await;
+    let (tokens, token_requests) = serve_responses(vec![token("t1"), token("t2")]).await;
+    let (address, requests) = serve_responses(vec![http(401, "{}"), http(200, "{}"), http(200, "{}")]).await;
     let auth = format!("{{oauth: {{client_id: me, client_secret: \"${{KEY}}\", token_url: \"{tokens}/token\"}}}}");
     let clock = ManualClock::new();
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
@@ -89,14 +91,14 @@ async fn hook_server_gets_an_oauth_token() {
     let cx = clock.context(Duration::from_secs(60));
     server.describe(&cx).await.unwrap();
     server.describe(&cx).await.unwrap();
-    let shown: Vec<bool> = heard
+    let has_token: Vec<bool> = requests
         .take()
         .iter()
         .zip(["t1", "t2", "t2"])
-        .map(|(asked, token)| asked.head.contains(&format!("Bearer {token}\r\n")))
+        .map(|(request, token)| request.head.contains(&format!("Bearer {token}\r\n")))
         .collect();
-    assert_eq!(shown, [true, true, true]);
-    assert_eq!(granted.take().len(), 2, "one that was refused is asked for anew, once");
+    assert_eq!(has_token, [true, true, true]);
+    assert_eq!(token_requests.take().len(), 2, "a rejected token is replaced once");
 }
 
 #[test]

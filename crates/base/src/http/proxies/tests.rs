@@ -116,7 +116,7 @@ async fn guarded_addresses_are_checked_before_the_proxy_is_called() {
     let url = |text: &str| reqwest::Url::parse(text).unwrap();
     let configured = url("https://mcp.example.com/mcp");
     let guard = SsrfGuard::for_server(&configured, []).with_proxy_of(&from(&[], Some(&format!("http://{at}")), None));
-    for bad in ["https://localhost/", "https://10.0.0.1/", "https://nobody.invalid/", "http://1.1.1.1/"] {
+    for bad in ["https://localhost/", "https://10.0.0.1/", "https://unknown.invalid/", "http://1.1.1.1/"] {
         assert!(guard.check(&url(bad)).await.is_err(), "{bad}");
     }
     for good in ["https://mcp.example.com/token", "https://1.1.1.1/"] {

@@ -12,7 +12,7 @@ fn config(model: &str, extra: Value) -> ModelConfig {
 }
 
 fn sent(config: &ModelConfig, request: &ChatRequest) -> Value {
-    let defaults = RequestDefaults::of(config).map_err(|(key, problem)| format!("{key}: {problem}")).unwrap();
+    let defaults = RequestDefaults::from_config(config).map_err(|(key, problem)| format!("{key}: {problem}")).unwrap();
     serde_json::from_slice(&body(request, config, &defaults).unwrap()).unwrap()
 }
 
@@ -50,7 +50,8 @@ fn the_smallest_request() {
 #[test]
 fn an_invalid_prompt_cache_is_rejected() {
     assert!(
-        RequestDefaults::of(&config("m", json!({"prompt_cache": "1d"}))).is_err_and(|(key, _)| key == "prompt_cache")
+        RequestDefaults::from_config(&config("m", json!({"prompt_cache": "1d"})))
+            .is_err_and(|(key, _)| key == "prompt_cache")
     );
 }
 
@@ -87,7 +88,7 @@ fn thinking_enabled_in_the_entry_sets_temperature_and_limit() {
         let body = sent(&entry, &request);
         assert_eq!((&body["thinking"], body.get("temperature")), (&thinking, None), "{model}");
         assert_eq!(body["max_tokens"], json!(256 + budget), "{model}");
-        assert!(RequestDefaults::of(&entry).unwrap().uses_reasoning(None), "the first token may take long");
+        assert!(RequestDefaults::from_config(&entry).unwrap().uses_reasoning(None), "the first token may take long");
     }
     let off = config("claude-opus-5", json!({"thinking": {"type": "disabled"}}));
     request.reasoning_effort = Some(ReasoningEffort::High);

@@ -7,7 +7,7 @@ use crate::{Purpose, ToolArguments, ToolList};
 
 fn sent(provider: &str, model: &str, request: &ChatRequest, config: ModelConfig) -> Value {
     let config = ModelConfig { provider: provider.into(), model: model.into(), ..config };
-    let profile = ModelProfile::of(provider, model);
+    let profile = ModelProfile::for_model(provider, model);
     let bytes = body(request, &config, &profile, &passthrough_settings(&config)).unwrap();
     serde_json::from_slice(&bytes).unwrap()
 }

@@ -1,4 +1,5 @@
-//! Tokens of the authorization code grant: used while valid, then renewed by the refresh token (RFC 6749, section 6).
+//! Tokens of the authorization code grant. A token is used while it is valid, then renewed with the refresh token (RFC 6749,
+//! section 6).
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -8,8 +9,8 @@ use rmcp::transport::auth::{
 use serde_json::{Value as Json, json};
 
 use super::{
-    discovery::{challenge, discovered, words},
-    login_store::{Lock, LoginStore, Record},
+    discovery::{discover, error_text, fetch_challenge},
+    login_store::{LoginLock, LoginRecord, LoginStore},
     oauth_http::OAuthHttp,
 };
 use segue_base::{
@@ -20,93 +21,98 @@ use segue_base::{
     secret::Secret,
 };
 
+/// The authorization code grant at one server, with its stored login.
 pub(super) struct CodeGrant {
-    kept: LoginStore,
+    logins: LoginStore,
     url: String,
     oauth_http: Arc<OAuthHttp>,
     clock: Arc<dyn Clock>,
-    /// The OAuth client for the authorization server, after discovery; valid for one client id.
+    /// The client id, and the OAuth client for the authorization server, once it is discovered.
     manager: Option<(String, AuthorizationManager)>,
 }
 
 impl CodeGrant {
-    pub(super) fn new(kept: LoginStore, url: &str, oauth_http: Arc<OAuthHttp>, clock: Arc<dyn Clock>) -> Self {
-        Self { kept, url: url.to_owned(), oauth_http, clock, manager: None }
+    pub(super) fn new(logins: LoginStore, url: &str, oauth_http: Arc<OAuthHttp>, clock: Arc<dyn Clock>) -> Self {
+        Self { logins, url: url.to_owned(), oauth_http, clock, manager: None }
     }
 
-    /// Whether there is a login.
+    /// Whether a login for this server is stored.
     pub(super) async fn is_logged_in(&self) -> bool {
-        self.kept.read(&self.url).await.is_ok()
+        self.logins.read(&self.url).await.is_ok()
     }
 
-    /// A token other than `refused`. `wanted` are scopes that require a new login.
+    /// A token other than `rejected`: the stored one if it is still valid, otherwise a refreshed one.
+    ///
+    /// # Errors
+    /// A text for operators: there is no login, it has expired, or it lacks some of the `required` scopes.
     pub(super) async fn token(
         &mut self,
-        refused: Option<&str>,
-        wanted: &BTreeSet<String>,
+        rejected: Option<&str>,
+        required: &BTreeSet<String>,
     ) -> Result<IssuedToken, String> {
-        if let Some(given) = self.good(&self.kept.read(&self.url).await?, refused) {
-            return Ok(given);
+        if let Some(token) = self.usable_token(&self.logins.read(&self.url).await?, rejected) {
+            return Ok(token);
         }
         let cx = CallContext::new(self.clock.clone(), limits::MCP_LOGIN_LOCK);
-        let lock = self.kept.lock(&cx).await?;
-        // Another process may have refreshed it: then the new token is in the file.
-        let mut record = self.kept.read(&self.url).await?;
-        if let Some(given) = self.good(&record, refused) {
-            return Ok(given);
+        let lock = self.logins.lock(&cx).await?;
+        // Another process may have refreshed the token in the meantime; the file then contains the new one.
+        let mut record = self.logins.read(&self.url).await?;
+        if let Some(token) = self.usable_token(&record, rejected) {
+            return Ok(token);
         }
         let granted = &record.credentials.granted_scopes;
-        let missing: Vec<String> = wanted.iter().filter(|scope| !granted.contains(scope)).cloned().collect();
+        let missing: Vec<String> = required.iter().filter(|scope| !granted.contains(scope)).cloned().collect();
         if missing.is_empty() {
-            return self.refreshed(lock, record).await;
+            return self.refresh(lock, record).await;
         }
-        let why = format!("it wants more rights ({}): {}", missing.join(" "), self.kept.cure());
-        // Scopes that earlier processes were asked for count too.
-        let room = limits::MCP_SCOPES.saturating_sub(record.wanted.len());
-        let new: Vec<String> = missing.into_iter().filter(|scope| !record.wanted.contains(scope)).take(room).collect();
+        let reason = format!("the server requires more scopes ({}); {}", missing.join(" "), self.logins.login_hint());
+        // The limit includes the scopes that earlier processes stored.
+        let available = limits::MCP_SCOPES.saturating_sub(record.required_scopes.len());
+        let new: Vec<String> =
+            missing.into_iter().filter(|scope| !record.required_scopes.contains(scope)).take(available).collect();
         if !new.is_empty() {
-            record.wanted.extend(new);
-            record.wanted.sort_unstable();
+            record.required_scopes.extend(new);
+            record.required_scopes.sort_unstable();
             lock.write(&record).await?;
         }
-        Err(why)
+        Err(reason)
     }
 
-    /// The token of a record, if it is another than `refused` and does not expire soon.
-    fn good(&self, record: &Record, refused: Option<&str>) -> Option<IssuedToken> {
-        let (token, life) = access(&record.credentials, self.clock.now().as_micros() / 1_000_000);
-        let token = token.filter(|token| refused != Some(token.as_str()) && !life.is_zero())?;
-        Some(IssuedToken { token: Secret::new(token), lifetime: life })
+    /// The token of a login, if it is not `rejected` and does not expire soon.
+    fn usable_token(&self, record: &LoginRecord, rejected: Option<&str>) -> Option<IssuedToken> {
+        let (token, lifetime) = access_token(&record.credentials, self.clock.now().as_micros() / 1_000_000);
+        let token = token.filter(|token| rejected != Some(token.as_str()) && !lifetime.is_zero())?;
+        Some(IssuedToken { token: Secret::new(token), lifetime })
     }
 
     /// Refreshes the token and stores the result. It continues when the caller stops waiting: a refresh token is often
     /// valid for one use, so the result must not be lost.
-    async fn refreshed(&mut self, lock: Lock, record: Record) -> Result<IssuedToken, String> {
+    async fn refresh(&mut self, lock: LoginLock, record: LoginRecord) -> Result<IssuedToken, String> {
         let refresh = Refresh {
-            kept: self.kept.clone(),
+            logins: self.logins.clone(),
             url: self.url.clone(),
             oauth_http: self.oauth_http.clone(),
             clock: self.clock.clone(),
             manager: self.manager.take(),
         };
         let cx = CallContext::new(self.clock.clone(), limits::MCP_REFRESH);
-        let all = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let mut refresh = refresh;
-            let given = cx.wait(refresh.run(&lock, record)).await;
+            let token = cx.wait(refresh.run(&lock, record)).await;
             (
                 refresh.manager,
-                given.unwrap_or_else(|stopped| Err(format!("no token in {:?}: {stopped}", limits::MCP_REFRESH))),
+                token.unwrap_or_else(|error| Err(format!("no token within {:?}: {error}", limits::MCP_REFRESH))),
             )
         });
-        let (manager, given) = all.await.map_err(|_| "the refresh broke".to_owned())?;
+        let (manager, token) = task.await.map_err(|_| "the token refresh failed unexpectedly".to_owned())?;
         self.manager = manager;
-        given
+        token
     }
 }
 
-/// One refresh request.
+/// A token refresh. It owns its data, because it runs as a task of its own.
 struct Refresh {
-    kept: LoginStore,
+    logins: LoginStore,
     url: String,
     oauth_http: Arc<OAuthHttp>,
     clock: Arc<dyn Clock>,
@@ -114,43 +120,47 @@ struct Refresh {
 }
 
 impl Refresh {
-    async fn run(&mut self, lock: &Lock, record: Record) -> Result<IssuedToken, String> {
+    /// Refreshes the token of a login and stores the result.
+    async fn run(&mut self, lock: &LoginLock, record: LoginRecord) -> Result<IssuedToken, String> {
         let store = InMemoryCredentialStore::new();
-        let failed = |error: AuthError| words(&error);
+        let failed = |error: AuthError| error_text(&error);
         store.save(record.credentials.clone()).await.map_err(failed)?;
         let manager = match &mut self.manager {
             Some((client, manager)) if *client == record.client_id => manager,
-            place => {
-                let asked = challenge(self.oauth_http.client()?, &self.url).await;
-                let (mut manager, metadata) = discovered(&self.url, asked.as_deref(), &self.oauth_http).await?;
+            entry => {
+                let challenge = fetch_challenge(self.oauth_http.client()?, &self.url).await;
+                let (mut manager, metadata) = discover(&self.url, challenge.as_deref(), &self.oauth_http).await?;
                 let issuer = record.credentials.issuer.as_deref();
                 if issuer.is_some() && metadata.issuer.is_some() && issuer != metadata.issuer.as_deref() {
-                    return Err(format!("its tokens come from another server now; {}", self.kept.cure()));
+                    return Err(format!(
+                        "the authorization server of the MCP server has changed; {}",
+                        self.logins.login_hint()
+                    ));
                 }
-                manager.configure_client(client(&record)).map_err(failed)?;
-                &mut place.insert((record.client_id.clone(), manager)).1
+                manager.configure_client(client_config(&record)).map_err(failed)?;
+                &mut entry.insert((record.client_id.clone(), manager)).1
             }
         };
         manager.set_credential_store(store.clone());
         match manager.refresh_token().await {
             Ok(_) => {}
             Err(AuthError::AuthorizationRequired | AuthError::TokenRefreshRejected(_)) => {
-                return Err(format!("the login has run out; {}", self.kept.cure()));
+                return Err(format!("the login has expired; {}", self.logins.login_hint()));
             }
-            Err(error) => return Err(words(&error)),
+            Err(error) => return Err(error_text(&error)),
         }
         let now = self.clock.now().as_micros() / 1_000_000;
-        let credentials = store.load().await.map_err(failed)?.ok_or("the token server gave nothing")?;
-        let credentials = stamped(credentials, now);
-        let (token, life) = access(&credentials, now);
-        lock.write(&Record { credentials, ..record }).await?;
-        let token = token.ok_or("the token server gave nothing")?;
-        Ok(IssuedToken { token: Secret::new(token), lifetime: life })
+        let credentials = store.load().await.map_err(failed)?.ok_or("the authorization server returned no token")?;
+        let credentials = with_received_at(credentials, now);
+        let (token, lifetime) = access_token(&credentials, now);
+        lock.write(&LoginRecord { credentials, ..record }).await?;
+        let token = token.ok_or("the authorization server returned no token")?;
+        Ok(IssuedToken { token: Secret::new(token), lifetime })
     }
 }
 
-/// The client of a record.
-fn client(record: &Record) -> OAuthClientConfig {
+/// The OAuth client of a login.
+fn client_config(record: &LoginRecord) -> OAuthClientConfig {
     let config = OAuthClientConfig::new(&record.client_id, &record.redirect_uri);
     match &record.client_secret {
         Some(secret) => config.with_client_secret(secret),
@@ -158,27 +168,27 @@ fn client(record: &Record) -> OAuthClientConfig {
     }
 }
 
-/// The record, received at `now` by the clock of this process.
-pub(super) fn stamped(mut credentials: StoredCredentials, now: i64) -> StoredCredentials {
+/// The credentials with `now`, in seconds since 1970 by the clock of this process, as the time when they were received.
+pub(super) fn with_received_at(mut credentials: StoredCredentials, now: i64) -> StoredCredentials {
     credentials.token_received_at = u64::try_from(now).ok();
     credentials
 }
 
-/// The token of a record, and the seconds it is valid at `now` (seconds since 1970); zero also if it expires soon.
-fn access(credentials: &StoredCredentials, now: i64) -> (Option<String>, Duration) {
-    // Read from its JSON, because the types of the library are of a crate that is no direct dependency.
-    let kept = json!(credentials.token_response);
-    let token = kept.get("access_token").and_then(Json::as_str).map(str::to_owned);
-    let life = kept.get("expires_in").and_then(Json::as_u64).map(Duration::from_secs);
-    let left = match (life, credentials.token_received_at) {
-        (Some(life), Some(at)) => {
-            let age = Duration::from_secs(u64::try_from(now).unwrap_or_default().saturating_sub(at));
-            let left = life.saturating_sub(age);
-            if left > refresh_margin(life) { left } else { Duration::ZERO }
+/// The token of a login, and how long it is still valid at `now` (seconds since 1970); zero also if it expires soon.
+fn access_token(credentials: &StoredCredentials, now: i64) -> (Option<String>, Duration) {
+    // Read from its JSON form, because the types of the response are from a crate that is not a direct dependency.
+    let response = json!(credentials.token_response);
+    let token = response.get("access_token").and_then(Json::as_str).map(str::to_owned);
+    let lifetime = response.get("expires_in").and_then(Json::as_u64).map(Duration::from_secs);
+    let remaining = match (lifetime, credentials.token_received_at) {
+        (Some(lifetime), Some(received_at)) => {
+            let age = Duration::from_secs(u64::try_from(now).unwrap_or_default().saturating_sub(received_at));
+            let remaining = lifetime.saturating_sub(age);
+            if remaining > refresh_margin(lifetime) { remaining } else { Duration::ZERO }
         }
         _ => limits::TOKEN_LIFETIME,
     };
-    (token, left)
+    (token, remaining)
 }
 
 #[cfg(test)]
@@ -189,23 +199,26 @@ mod tests {
     use segue_base::manual_clock::ManualClock;
 
     #[tokio::test]
-    async fn a_login_keeps_no_more_rights_than_allowed() {
+    async fn stored_required_scopes_are_limited() {
         const URL: &str = "http://127.0.0.1:9/mcp";
         let folder = tempfile::tempdir().unwrap();
-        let (kept, clock) = (LoginStore::new(Some(folder.path().to_owned()), "far"), ManualClock::new());
-        let rights = |mark: &str, count: usize| (0..count).map(|at| format!("{mark}{at}")).collect::<BTreeSet<_>>();
+        let (logins, clock) = (LoginStore::new(Some(folder.path().to_owned()), "far"), ManualClock::new());
+        let scopes = |mark: &str, count: usize| (0..count).map(|at| format!("{mark}{at}")).collect::<BTreeSet<_>>();
         let record = json!({
-            "url": URL, "client_id": "me", "redirect_uri": URL, "wanted": rights("old", limits::MCP_SCOPES - 2),
+            "url": URL, "client_id": "me", "redirect_uri": URL, "wanted": scopes("old", limits::MCP_SCOPES - 2),
             "credentials": {"client_id": "me", "token_response": {"access_token": "t", "token_type": "bearer"}},
         });
-        let lock = kept.lock(&clock.context(Duration::from_secs(1))).await.unwrap();
+        let lock = logins.lock(&clock.context(Duration::from_secs(1))).await.unwrap();
         lock.write(&serde_json::from_value(record).unwrap()).await.unwrap();
         drop(lock);
         let oauth_http = Arc::new(OAuthHttp::new(URL, &[], &segue_base::http::HttpClients::new()).unwrap());
-        let mut grant = CodeGrant::new(kept.clone(), URL, oauth_http, Arc::new(clock));
+        let mut grant = CodeGrant::new(logins.clone(), URL, oauth_http, Arc::new(clock));
         for mark in ["new", "newer"] {
-            assert!(grant.token(Some("t"), &rights(mark, limits::MCP_SCOPES)).await.is_err(), "a person must consent");
-            assert_eq!(kept.read(URL).await.unwrap().wanted.len(), limits::MCP_SCOPES);
+            assert!(
+                grant.token(Some("t"), &scopes(mark, limits::MCP_SCOPES)).await.is_err(),
+                "new scopes need a new login"
+            );
+            assert_eq!(logins.read(URL).await.unwrap().required_scopes.len(), limits::MCP_SCOPES);
         }
     }
 }

@@ -9,7 +9,7 @@ use segue_base::{
     limits,
 };
 
-type Answer = http::Response<Vec<u8>>;
+type OAuthResponse = http::Response<Vec<u8>>;
 
 /// The HTTP client of the OAuth flow. It is built at the first request.
 pub(super) struct OAuthHttp {
@@ -41,13 +41,13 @@ impl OAuthHttp {
     /// # Errors
     /// The reason why not.
     pub(super) async fn check(&self, url: &str) -> Result<Url, String> {
-        let url = Url::parse(url).map_err(|error| format!("metadata names an address that is none: {error}"))?;
+        let url = Url::parse(url).map_err(|error| format!("the metadata contains an invalid URL: {error}"))?;
         self.guard.check(&url).await.map(|()| url)
     }
 
     /// Sends one request. Redirects are not followed here: the library follows those of metadata within one host.
-    async fn run(&self, oauth_http: OAuthHttpRequest) -> Result<Answer, String> {
-        let request = reqwest::Request::try_from(oauth_http.request).map_err(|error| error.to_string())?;
+    async fn run(&self, request: OAuthHttpRequest) -> Result<OAuthResponse, String> {
+        let request = reqwest::Request::try_from(request.request).map_err(|error| error.to_string())?;
         self.guard.check(request.url()).await?;
         read(self.client()?.execute(request).await.map_err(|error| error.without_url().to_string())?).await
     }
@@ -57,22 +57,22 @@ impl OAuthHttp {
 ///
 /// # Errors
 /// A text: it was truncated, or is too large.
-async fn read(response: reqwest::Response) -> Result<Answer, String> {
-    let mut answer = http::Response::builder().status(response.status());
+async fn read(response: reqwest::Response) -> Result<OAuthResponse, String> {
+    let mut parsed = http::Response::builder().status(response.status());
     for (name, value) in response.headers() {
-        answer = answer.header(name, value);
+        parsed = parsed.header(name, value);
     }
     let body = read_limited(response, limits::MCP_TOKEN).await.map_err(|error| match error {
-        BodyError::TooLong { .. } => "the answer of the token server is too large".to_owned(),
+        BodyError::TooLong { .. } => "the response of the authorization server is too large".to_owned(),
         BodyError::Broken(error) => error.to_string(),
     })?;
-    answer.body(body).map_err(|error| error.to_string())
+    parsed.body(body).map_err(|error| error.to_string())
 }
 
 impl OAuthHttpClient for OAuthHttp {
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
-        let ran: BoxFuture<'_, _> =
+        let response: BoxFuture<'_, _> =
             Box::pin(async move { self.run(request).await.map_err(OAuthHttpClientError::from) });
-        ran
+        response
     }
 }

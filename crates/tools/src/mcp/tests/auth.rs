@@ -1,4 +1,4 @@
-//! Tokens: how long they are used, who asks for them, and where nobody is asked.
+//! Tests of tokens of the client credentials grant: lifetime, replacement, scopes, discovery.
 
 use std::{
     sync::{
@@ -13,14 +13,14 @@ use futures::future::BoxFuture;
 use segue_engine::{project::OAuthDef, time::Timestamp};
 use serde_json::{Value as Json, json};
 
-use crate::mcp::auth::{Refusal, Tokens};
+use crate::mcp::auth::{TokenRefusal, Tokens};
 use segue_base::{
     clock::{Clock, Deadline},
     http::HttpClients,
     limits,
 };
 
-/// Seconds that a test sets; nobody is ever late.
+/// A clock whose seconds a test sets. Sleeping never ends.
 #[derive(Default)]
 struct Seconds(AtomicU64);
 
@@ -43,20 +43,20 @@ async fn serve(router: Router) -> String {
     url
 }
 
-/// A token server: each token has its number; `life` is what it says of it.
-async fn giver(life: Option<u64>) -> (String, Arc<Mutex<Vec<(HeaderMap, String)>>>) {
-    let asked: Arc<Mutex<Vec<(HeaderMap, String)>>> = Arc::default();
-    let heard = asked.clone();
-    let give = move |headers: HeaderMap, form: String| {
-        let mut heard = heard.lock().unwrap();
-        heard.push((headers, form));
-        let mut answer = json!({"access_token": format!("t{}", heard.len()), "token_type": "Bearer"});
-        if let Some(life) = life {
-            answer["expires_in"] = json!(life);
+/// A token server that issues the tokens `t1`, `t2` and so on with this `expires_in`. Returns its URL and the requests.
+async fn token_server(lifetime: Option<u64>) -> (String, Arc<Mutex<Vec<(HeaderMap, String)>>>) {
+    let requests: Arc<Mutex<Vec<(HeaderMap, String)>>> = Arc::default();
+    let log = requests.clone();
+    let issue_token = move |headers: HeaderMap, form: String| {
+        let mut log = log.lock().unwrap();
+        log.push((headers, form));
+        let mut response = json!({"access_token": format!("t{}", log.len()), "token_type": "Bearer"});
+        if let Some(lifetime) = lifetime {
+            response["expires_in"] = json!(lifetime);
         }
-        std::future::ready(Body(answer))
+        std::future::ready(Body(response))
     };
-    (serve(Router::new().route("/token", routing::post(give))).await, asked)
+    (serve(Router::new().route("/token", routing::post(issue_token))).await, requests)
 }
 
 fn oauth(more: Json) -> OAuthDef {
@@ -67,83 +67,84 @@ fn oauth(more: Json) -> OAuthDef {
 
 fn tokens(url: &str, oauth: &OAuthDef, clock: &Arc<Seconds>) -> Tokens {
     let http = HttpClients::new();
-    Tokens::new(("far", url), oauth, &http, clock.clone(), None).unwrap()
+    Tokens::new(("remote", url), oauth, &http, clock.clone(), None).unwrap()
 }
 
 #[tokio::test]
-async fn a_token_is_used_until_shortly_before_its_end() {
+async fn a_token_is_used_until_shortly_before_it_expires() {
     let margin = limits::TOKEN_MARGIN.as_secs();
-    for (told, life, margin) in
+    for (expires_in, lifetime, margin) in
         [(None, limits::TOKEN_LIFETIME.as_secs(), margin), (Some(600), 600, margin), (Some(20), 20, 5)]
     {
-        let (url, asked) = giver(told).await;
+        let (url, requests) = token_server(expires_in).await;
         let clock = Arc::new(Seconds::default());
         let tokens = tokens(&url, &oauth(json!({"token_url": format!("{url}/token")})), &clock);
-        for (at, token) in [(0, "t1"), (life - margin - 1, "t1"), (life - margin, "t2")] {
+        for (at, token) in [(0, "t1"), (lifetime - margin - 1, "t1"), (lifetime - margin, "t2")] {
             clock.0.store(at, Ordering::SeqCst);
-            assert_eq!(tokens.token().await.unwrap().as_deref(), Some(token), "at {at} s of {life}");
+            assert_eq!(tokens.token().await.unwrap().as_deref(), Some(token), "at {at} s of {lifetime}");
         }
-        assert_eq!(asked.lock().unwrap().len(), 2);
+        assert_eq!(requests.lock().unwrap().len(), 2);
     }
 }
 
 #[tokio::test]
-async fn whoever_comes_second_with_a_refused_token_gets_what_the_first_one_brought() {
-    let (url, asked) = giver(None).await;
+async fn concurrent_replacements_of_a_rejected_token_share_one_request() {
+    let (url, requests) = token_server(None).await;
     let tokens = tokens(&url, &oauth(json!({"token_url": format!("{url}/token"), "scope": "a"})), &Arc::default());
     assert_eq!(tokens.token().await.unwrap().as_deref(), Some("t1"));
-    let why = Refusal::Unknown { challenge: None };
-    let both = futures::join!(tokens.instead_of(Some("t1"), &why), tokens.instead_of(Some("t1"), &why));
+    let refusal = TokenRefusal::Invalid { challenge: None };
+    let both =
+        futures::join!(tokens.replacement_for(Some("t1"), &refusal), tokens.replacement_for(Some("t1"), &refusal));
     assert_eq!((both.0.unwrap(), both.1.unwrap()), ("t2".to_owned(), "t2".to_owned()));
-    let why = Refusal::Scope { wanted: "b a".into(), challenge: "Bearer".into() };
-    assert_eq!(tokens.instead_of(Some("t2"), &why).await.unwrap(), "t3");
-    let asked = asked.lock().unwrap();
+    let refusal = TokenRefusal::InsufficientScope { scopes: "b a".into(), challenge: "Bearer".into() };
+    assert_eq!(tokens.replacement_for(Some("t2"), &refusal).await.unwrap(), "t3");
+    let requests = requests.lock().unwrap();
     assert_eq!(
-        asked.last().unwrap().1,
+        requests.last().unwrap().1,
         "grant_type=client_credentials&scope=a+b",
-        "what was asked for, and what is missed"
+        "the configured scope and the required one"
     );
-    assert_eq!(asked[0].0["authorization"], "Basic bWU6czNjcmV0");
+    assert_eq!(requests[0].0["authorization"], "Basic bWU6czNjcmV0");
 }
 
 #[tokio::test]
-async fn no_more_rights_are_asked_for_than_allowed() {
-    let (url, asked) = giver(None).await;
+async fn the_number_and_length_of_required_scopes_are_limited() {
+    let (url, requests) = token_server(None).await;
     let tokens = tokens(&url, &oauth(json!({"token_url": format!("{url}/token")})), &Arc::default());
     assert_eq!(tokens.token().await.unwrap().as_deref(), Some("t1"));
-    let mut wanted = "x".repeat(limits::MCP_SCOPE + 1);
+    let mut scopes = "x".repeat(limits::MCP_SCOPE + 1);
     for at in 0..limits::MCP_SCOPES + 5 {
-        wanted += &format!(" s{at}");
+        scopes += &format!(" s{at}");
     }
-    let why = Refusal::Scope { wanted, challenge: "Bearer".into() };
-    assert_eq!(tokens.instead_of(Some("t1"), &why).await.unwrap(), "t2");
-    let form = &asked.lock().unwrap()[1].1;
+    let refusal = TokenRefusal::InsufficientScope { scopes, challenge: "Bearer".into() };
+    assert_eq!(tokens.replacement_for(Some("t1"), &refusal).await.unwrap(), "t2");
+    let form = &requests.lock().unwrap()[1].1;
     assert!(!form.contains('x') && form.matches('+').count() == limits::MCP_SCOPES - 1, "{form}");
 }
 
 #[tokio::test]
-async fn a_token_server_that_wants_the_secret_in_the_form_gets_it_there() {
+async fn client_secret_post_is_used_if_basic_authentication_fails() {
     let tries = Arc::new(AtomicUsize::new(0));
     let count = tries.clone();
-    let give = move |headers: HeaderMap, form: String| {
+    let issue_token = move |headers: HeaderMap, form: String| {
         count.fetch_add(1, Ordering::SeqCst);
         let fine = !headers.contains_key("authorization") && form.contains("client_id=me&client_secret=s3cret");
         let status = if fine { 200 } else { 401 };
         let body = if fine { json!({"access_token": "t"}) } else { json!({"error": "invalid_client"}) };
         std::future::ready((axum::http::StatusCode::from_u16(status).unwrap(), Body(body)))
     };
-    let url = serve(Router::new().route("/token", routing::post(give))).await;
+    let url = serve(Router::new().route("/token", routing::post(issue_token))).await;
     let tokens = tokens(&url, &oauth(json!({"token_url": format!("{url}/token")})), &Arc::default());
     assert_eq!(tokens.token().await.unwrap().as_deref(), Some("t"));
-    let why = Refusal::Unknown { challenge: None };
-    tokens.instead_of(Some("t"), &why).await.unwrap();
-    assert_eq!(tries.load(Ordering::SeqCst), 3, "the way that worked is remembered");
+    let refusal = TokenRefusal::Invalid { challenge: None };
+    tokens.replacement_for(Some("t"), &refusal).await.unwrap();
+    assert_eq!(tries.load(Ordering::SeqCst), 3, "the method that worked is used again");
 }
 
 #[tokio::test]
-async fn metadata_that_leads_in_circles_is_given_up() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+async fn a_redirect_loop_of_metadata_is_an_error() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
     let circle = move |request: Request| {
         let path = request.uri().path().to_owned();
         if path.starts_with("/.well-known/oauth-protected-resource") {
@@ -155,18 +156,18 @@ async fn metadata_that_leads_in_circles_is_given_up() {
     let tokens = tokens(&url, &oauth(json!({})), &Arc::default());
     let error = tokens.token().await.unwrap_err().to_string();
     assert!(error.contains("redirects"), "{error}");
-    assert!(asked.load(Ordering::SeqCst) <= 12, "ten of them are followed");
+    assert!(requests.load(Ordering::SeqCst) <= 12, "at most ten redirects are followed");
 }
 
 #[tokio::test]
-async fn a_secret_is_not_sent_where_metadata_points_on_its_own() {
-    // The server stands on this machine; the token endpoint that it names does not, and is not reached by TLS.
-    for there in ["http://10.255.255.1/token", "http://login.example.org/token", "https://169.254.169.254/token"] {
+async fn a_secret_is_not_sent_to_a_forbidden_token_endpoint_from_metadata() {
+    // The server is local; the token endpoint in its metadata is a private address, has no TLS, or is a metadata service.
+    for endpoint in ["http://10.255.255.1/token", "http://login.example.org/token", "https://169.254.169.254/token"] {
         let metadata = json!({
-            "issuer": "ISSUER", "token_endpoint": there, "authorization_endpoint": there,
+            "issuer": "ISSUER", "token_endpoint": endpoint, "authorization_endpoint": endpoint,
             "response_types_supported": ["code"]
         });
-        let answer = move |request: Request| {
+        let handler = move |request: Request| {
             let host = request.headers()["host"].to_str().unwrap().to_owned();
             let mut metadata = metadata.clone();
             metadata["issuer"] = json!(format!("http://{host}"));
@@ -174,9 +175,9 @@ async fn a_secret_is_not_sent_where_metadata_points_on_its_own() {
             let status = if found { 200 } else { 404 };
             std::future::ready((axum::http::StatusCode::from_u16(status).unwrap(), Body(metadata)))
         };
-        let url = serve(Router::new().fallback(answer)).await;
+        let url = serve(Router::new().fallback(handler)).await;
         let error = tokens(&url, &oauth(json!({})), &Arc::default()).token().await.unwrap_err().to_string();
-        assert!(error.contains("is not called"), "{there}: {error}");
+        assert!(error.contains("is not called"), "{endpoint}: {error}");
         assert!(!error.contains("s3cret"), "{error}");
     }
 }

@@ -1,27 +1,27 @@
-//! Calls that get an answer, of whatever kind.
+//! Tests of calls that get a response: results, errors, progress.
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::fake::{Heard, Out, listed, server_with, tool, with_tools};
+use super::fake::{FakeConnection, FakeLog, server_with, tool, tool_entry, with_tools};
 use crate::{
     EffectClass, FailureKind, Progress, ToolCallContext, ToolOutcome, ToolOutput, fixture::context, mcp::McpServer,
 };
 
 /// A server with the tools `w` (a write), `i` (idempotent) and `r` (a read).
-fn three(on_call: impl Fn(&Json, &Out) + Send + Sync + 'static) -> (McpServer, Heard) {
+fn server_with_three_tools(on_call: impl Fn(&Json, &FakeConnection) + Send + Sync + 'static) -> (McpServer, FakeLog) {
     let change = |def: &mut segue_engine::project::McpServerDef| {
         def.effects.insert("i".into(), "idempotent".into());
         def.effects.insert("r".into(), "read".into());
         def.meta_static.insert("tenant".into(), json!("north"));
     };
-    let mut checked = listed("w");
+    let mut checked = tool_entry("w");
     checked["outputSchema"] = json!({"type": "object", "required": ["ok"]});
-    server_with(change, with_tools(json!([checked, listed("i"), listed("r")]), on_call))
+    server_with(change, with_tools(json!([checked, tool_entry("i"), tool_entry("r")]), on_call))
 }
 
 async fn outcome(result: Json) -> ToolOutcome {
-    let (server, _) = three(move |message, out| out.answer(message, result.clone()));
+    let (server, _) = server_with_three_tools(move |message, out| out.respond(message, result.clone()));
     let cx = ToolCallContext { effect: Some(EffectClass::Read), ..context() };
     tool(&server, "w", &cx).await.call(json!({}), &cx).await
 }
@@ -34,13 +34,13 @@ fn failure(outcome: &ToolOutcome) -> (FailureKind, &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn arguments_and_meta_arrive_as_given() {
-    let (server, heard) = three(|message, out| out.answer(message, json!({"content": []})));
+async fn arguments_and_meta_arrive_unchanged() {
+    let (server, log) = server_with_three_tools(|message, out| out.respond(message, json!({"content": []})));
     let meta = Map::from_iter([("user".to_owned(), json!("u-1")), ("nested".to_owned(), json!({"a": [1]}))]);
     let cx = ToolCallContext { meta: Arc::new(meta), idempotency_key: "key-1".into(), ..context() };
     tool(&server, "w", &cx).await.call(json!({"n": 1, "s": "ü"}), &cx).await;
     tool(&server, "i", &cx).await.call(json!({}), &cx).await;
-    let calls: Vec<Json> = heard
+    let calls: Vec<Json> = log
         .of("tools/call")
         .into_iter()
         .map(|mut params| {
@@ -51,19 +51,19 @@ async fn arguments_and_meta_arrive_as_given() {
     let meta = json!({"tenant": "north", "user": "u-1", "nested": {"a": [1]}, "segue/idempotencyKey": "key-1"});
     assert_eq!(calls[0], json!({"name": "w", "arguments": {"n": 1, "s": "ü"}, "_meta": meta}));
     assert_eq!(calls[1]["_meta"]["segue/idempotencyKey"], "key-1");
-    // What only reads can be asked as often as one likes.
+    // A read needs no idempotency key.
     let cx = ToolCallContext { effect: Some(EffectClass::Read), ..cx };
     tool(&server, "w", &cx).await.call(json!({}), &cx).await;
-    assert_eq!(heard.of("tools/call")[2]["_meta"].get("segue/idempotencyKey"), None);
+    assert_eq!(log.of("tools/call")[2]["_meta"].get("segue/idempotencyKey"), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_succeeded_with_an_answer_nobody_can_use_is_done() {
-    let huge = json!({"content": 7});
+async fn a_write_with_an_unusable_result_is_done() {
+    let invalid = json!({"content": 7});
     for (effect, result) in
-        [(EffectClass::Write, huge.clone()), (EffectClass::Idempotent, json!([1])), (EffectClass::Read, huge)]
+        [(EffectClass::Write, invalid.clone()), (EffectClass::Idempotent, json!([1])), (EffectClass::Read, invalid)]
     {
-        let (server, _) = three(move |message, out| out.answer(message, result.clone()));
+        let (server, _) = server_with_three_tools(move |message, out| out.respond(message, result.clone()));
         let cx = ToolCallContext { effect: Some(effect), ..context() };
         let outcome = tool(&server, "w", &cx).await.call(json!({}), &cx).await;
         match (effect, &outcome) {
@@ -75,15 +75,15 @@ async fn a_write_that_succeeded_with_an_answer_nobody_can_use_is_done() {
             other => panic!("{other:?}"),
         }
     }
-    // An error in a form that nobody knows is an error all the same.
+    // A result with `isError` is an error even if its content is invalid.
     let result = json!({"isError": true, "content": 7});
-    let (server, _) = three(move |message, out| out.answer(message, result.clone()));
+    let (server, _) = server_with_three_tools(move |message, out| out.respond(message, result.clone()));
     let outcome = tool(&server, "w", &context()).await.call(json!({}), &context()).await;
     assert_eq!(failure(&outcome).0, FailureKind::ToolError);
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_are_kept_as_they_came() {
+async fn results_are_unchanged() {
     let result = json!({
         "content": [{"type": "text", "text": "{\"ok\":1}"}, {"type": "image", "data": "AA==", "mimeType": "image/png"}],
         "structuredContent": {"ok": 1, "deep": {"a": [null, 2.5]}},
@@ -101,44 +101,44 @@ async fn results_are_kept_as_they_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parts_of_kinds_that_nobody_knows_are_no_failure() {
+async fn content_parts_of_unknown_types_are_not_a_failure() {
     let part = json!({"type": "hologram", "size": 3});
     let outcome = outcome(json!({"content": [part]})).await;
     assert_eq!(outcome.for_model(), "(a part of kind hologram; not shown)");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tools_own_error_is_an_answer() {
-    let told = outcome(json!({"isError": true, "content": [{"type": "text", "text": "sold out"}]})).await;
-    assert_eq!(failure(&told), (FailureKind::ToolError, "sold out"));
-    let silent = outcome(json!({"isError": true, "content": []})).await;
-    assert_eq!(failure(&silent).0, FailureKind::ToolError);
+async fn is_error_results_are_tool_errors() {
+    let with_text = outcome(json!({"isError": true, "content": [{"type": "text", "text": "sold out"}]})).await;
+    assert_eq!(failure(&with_text), (FailureKind::ToolError, "sold out"));
+    let empty = outcome(json!({"isError": true, "content": []})).await;
+    assert_eq!(failure(&empty).0, FailureKind::ToolError);
     let structured = outcome(json!({"isError": true, "structuredContent": {"code": 7}, "content": []})).await;
     assert_eq!(failure(&structured).1, r#"{"code":7}"#);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_answer_is_not_taken_for_one() {
+async fn invalid_results_are_bad_results() {
     let broken = outcome(json!({"content": [], "structuredContent": {"no": 1}})).await;
     assert_eq!(failure(&broken).0, FailureKind::BadResult);
     assert!(failure(&broken).1.contains("lacks the required key `ok`"), "{broken:?}");
     for garbage in [json!({"content": 7}), json!({"surprise": true}), json!([1]), json!("text")] {
         assert_eq!(failure(&outcome(garbage.clone()).await).0, FailureKind::BadResult, "{garbage}");
     }
-    let asks = json!({"resultType": "input_required", "inputRequests": {}});
-    assert_eq!(failure(&outcome(asks).await).0, FailureKind::Refused);
+    let input_required = json!({"resultType": "input_required", "inputRequests": {}});
+    assert_eq!(failure(&outcome(input_required).await).0, FailureKind::Refused);
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_of_the_protocol_are_told_by_their_code() {
+async fn json_rpc_errors_are_classified_by_their_code() {
     let answer = |code: i32| {
-        let (server, heard) = three(move |message, out| {
+        let (server, log) = server_with_three_tools(move |message, out| {
             let error = json!({"code": code, "message": "not so"});
             out.send(&json!({"jsonrpc": "2.0", "id": message["id"], "error": error}));
         });
         async move {
             let outcome = tool(&server, "r", &context()).await.call(json!({}), &context()).await;
-            assert_eq!(heard.of("tools/call").len(), 1, "an answer is not asked for again");
+            assert_eq!(log.of("tools/call").len(), 1, "a call with a response is not sent again");
             outcome
         }
     };
@@ -147,8 +147,8 @@ async fn errors_of_the_protocol_are_told_by_their_code() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn news_of_a_long_call_arrive_but_not_as_a_flood() {
-    let (server, _) = three(|message, out| {
+async fn progress_notifications_are_forwarded_with_a_limited_rate() {
+    let (server, _) = server_with_three_tools(|message, out| {
         let token = message["params"]["_meta"]["progressToken"].clone();
         for done in 0..50 {
             out.send(&json!({
@@ -158,34 +158,34 @@ async fn news_of_a_long_call_arrive_but_not_as_a_flood() {
         }
         out.send(&json!({
             "jsonrpc": "2.0", "method": "notifications/progress",
-            "params": {"progressToken": "somebody else's", "progress": 1}
+            "params": {"progressToken": "another call", "progress": 1}
         }));
         let (message, out) = (message.clone(), out.clone());
         tokio::spawn(async move {
             tokio::time::advance(segue_base::limits::MCP_PROGRESS).await;
-            out.answer(&message, json!({"content": []}));
+            out.respond(&message, json!({"content": []}));
         });
     });
-    let news: Arc<Mutex<Vec<Progress>>> = Arc::default();
-    let sink = news.clone();
+    let received: Arc<Mutex<Vec<Progress>>> = Arc::default();
+    let sink = received.clone();
     let cx = ToolCallContext { progress: Some(Arc::new(move |piece| sink.lock().unwrap().push(piece))), ..context() };
     tool(&server, "r", &cx).await.call(json!({}), &cx).await;
-    let news = news.lock().unwrap();
-    assert!((1..=2).contains(&news.len()), "{news:?}");
-    assert_eq!((news[0].total, news[0].message.as_deref()), (Some(50.0), Some("working")));
+    let received = received.lock().unwrap();
+    assert!((1..=2).contains(&received.len()), "{received:?}");
+    assert_eq!((received[0].total, received[0].message.as_deref()), (Some(50.0), Some("working")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_at_once_get_their_own_answers() {
-    // The answers come in the reverse order of the calls.
-    let waiting: Mutex<Vec<(Json, Out)>> = Mutex::new(Vec::new());
-    let (server, _) = three(move |message, out| {
+async fn concurrent_calls_get_their_own_results() {
+    // The server responds in the reverse order of the calls.
+    let waiting: Mutex<Vec<(Json, FakeConnection)>> = Mutex::new(Vec::new());
+    let (server, _) = server_with_three_tools(move |message, out| {
         let mut waiting = waiting.lock().unwrap();
         waiting.push((message.clone(), out.clone()));
         if waiting.len() == 10 {
             for (message, out) in waiting.drain(..).rev() {
                 let n = message["params"]["arguments"]["n"].clone();
-                out.answer(&message, json!({"content": [], "structuredContent": {"n": n}}));
+                out.respond(&message, json!({"content": [], "structuredContent": {"n": n}}));
             }
         }
     });

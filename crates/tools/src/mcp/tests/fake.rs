@@ -1,4 +1,4 @@
-//! A server that says exactly what a test wants, byte by byte if need be.
+//! A scripted MCP server over pipes: a test determines each byte that it sends.
 
 use std::sync::{
     Arc, Mutex,
@@ -23,16 +23,16 @@ use crate::{
 };
 use segue_base::{clock::Clock, http::HttpClients};
 
-/// What a server does with a message that the handshake does not answer.
-type Script = dyn Fn(&Json, &Out) + Send + Sync;
+/// Handles each message of the client; sends its responses through the connection.
+type Script = dyn Fn(&Json, &FakeConnection) + Send + Sync;
 
-/// The way back to the client.
+/// The connection to the client.
 #[derive(Clone)]
-pub(super) struct Out(mpsc::UnboundedSender<Option<Vec<u8>>>);
+pub(super) struct FakeConnection(mpsc::UnboundedSender<Option<Vec<u8>>>);
 
-impl Out {
-    /// Answers a request with a result.
-    pub(super) fn answer(&self, request: &Json, result: Json) {
+impl FakeConnection {
+    /// Responds to a request with a result.
+    pub(super) fn respond(&self, request: &Json, result: Json) {
         self.send(&json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
     }
     /// Sends a message.
@@ -43,34 +43,34 @@ impl Out {
     pub(super) fn raw(&self, bytes: &[u8]) {
         let _ = self.0.send(Some(bytes.to_vec()));
     }
-    /// Ends the session without a word.
-    pub(super) fn die(&self) {
+    /// Closes the connection.
+    pub(super) fn disconnect(&self) {
         let _ = self.0.send(None);
     }
 }
 
-/// What became of the fake.
+/// What the fake server received.
 #[derive(Clone, Default)]
-pub(super) struct Heard {
+pub(super) struct FakeLog {
     messages: Arc<Mutex<Vec<Json>>>,
     sessions: Arc<AtomicUsize>,
 }
 
-impl Heard {
+impl FakeLog {
     /// The params of all messages with this method, in order.
     pub(super) fn of(&self, method: &str) -> Vec<Json> {
         let messages = self.messages.lock().unwrap();
         messages.iter().filter(|message| message["method"] == method).map(|message| message["params"].clone()).collect()
     }
-    /// The whole messages for which `wanted` holds.
-    pub(super) fn all(&self, wanted: impl Fn(&Json) -> bool) -> Vec<Json> {
-        self.messages.lock().unwrap().iter().filter(|message| wanted(message)).cloned().collect()
+    /// All messages for which the predicate is true.
+    pub(super) fn all(&self, predicate: impl Fn(&Json) -> bool) -> Vec<Json> {
+        self.messages.lock().unwrap().iter().filter(|message| predicate(message)).cloned().collect()
     }
-    /// How often somebody connected.
+    /// The number of sessions that were opened.
     pub(super) fn sessions(&self) -> usize {
         self.sessions.load(Ordering::SeqCst)
     }
-    /// Lets everybody work until this method was heard `times`.
+    /// Yields to other tasks until this method was received `times`.
     pub(super) async fn wait_for(&self, method: &str, times: usize) {
         for _ in 0..10_000 {
             if self.of(method).len() >= times {
@@ -78,7 +78,7 @@ impl Heard {
             }
             tokio::task::yield_now().await;
         }
-        panic!("`{method}` was not heard {times} times");
+        panic!("`{method}` was not received {times} times");
     }
 }
 
@@ -107,71 +107,71 @@ pub(super) fn entry(transport: McpTransport) -> McpServerDef {
     }
 }
 
-pub(super) fn around(clock: Arc<dyn Clock>) -> McpEnvironment {
+pub(super) fn environment(clock: Arc<dyn Clock>) -> McpEnvironment {
     McpEnvironment {
         clock,
         http: HttpClients::new(),
         program: "segue".into(),
         directory: None,
-        environment: Arc::new([]),
+        variables: Arc::new([]),
         logins: None,
     }
 }
 
 /// A client of a fake with this script.
-pub(super) fn server(script: impl Fn(&Json, &Out) + Send + Sync + 'static) -> (McpServer, Heard) {
+pub(super) fn server(script: impl Fn(&Json, &FakeConnection) + Send + Sync + 'static) -> (McpServer, FakeLog) {
     server_with(|_| {}, script)
 }
 
-/// The same with another entry.
+/// A client of a fake with this script and a changed entry of the server.
 pub(super) fn server_with(
     change: impl FnOnce(&mut McpServerDef),
-    script: impl Fn(&Json, &Out) + Send + Sync + 'static,
-) -> (McpServer, Heard) {
+    script: impl Fn(&Json, &FakeConnection) + Send + Sync + 'static,
+) -> (McpServer, FakeLog) {
     let mut def = entry(McpTransport::Http { url: String::new() });
     change(&mut def);
-    let heard = Heard::default();
-    let (script, ear): (Arc<Script>, Heard) = (Arc::new(script), heard.clone());
+    let log = FakeLog::default();
+    let (script, client_log): (Arc<Script>, FakeLog) = (Arc::new(script), log.clone());
     let pipes: Pipes = Arc::new(move || {
-        ear.sessions.fetch_add(1, Ordering::SeqCst);
-        let (near, far) = tokio::io::duplex(1024 * 1024);
-        tokio::spawn(serve(far, script.clone(), ear.clone()));
-        let (read, write) = tokio::io::split(near);
+        client_log.sessions.fetch_add(1, Ordering::SeqCst);
+        let (client_end, server_end) = tokio::io::duplex(1024 * 1024);
+        tokio::spawn(serve(server_end, script.clone(), client_log.clone()));
+        let (read, write) = tokio::io::split(client_end);
         (Box::new(read), Box::new(write))
     });
-    (McpServer::in_process(&def, pipes, around(PausedClock::shared())), heard)
+    (McpServer::in_process(&def, pipes, environment(PausedClock::shared())), log)
 }
 
-async fn serve(stream: DuplexStream, script: Arc<Script>, heard: Heard) {
+async fn serve(stream: DuplexStream, script: Arc<Script>, log: FakeLog) {
     let (read, write) = tokio::io::split(stream);
-    let (out, words) = mpsc::unbounded_channel();
-    let out = Out(out);
-    let listening = async {
+    let (out, output) = mpsc::unbounded_channel();
+    let out = FakeConnection(out);
+    let read = async {
         let mut lines = BufReader::new(read).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             let message: Json = serde_json::from_str(&line).unwrap();
-            heard.messages.lock().unwrap().push(message.clone());
+            log.messages.lock().unwrap().push(message.clone());
             match message["method"].as_str() {
-                Some("initialize" | "ping") | None => greet(&message, &script, &out),
+                Some("initialize" | "ping") | None => call_script(&message, &script, &out),
                 _ => script(&message, &out),
             }
         }
     };
-    // Ends when either side is over; dropping both halves closes the pipe.
-    tokio::select! { () = listening => {}, () = speak(write, words) => {} }
+    // Ends when one side has ended; dropping both halves closes the pipe.
+    tokio::select! { () = read => {}, () = write_output(write, output) => {} }
 }
 
-/// The handshake, unless the script answers it: a script that does so says so by being asked with `on_…` first.
-fn greet(message: &Json, script: &Arc<Script>, out: &Out) {
-    let mut asked = message.clone();
-    asked["method"] = json!(format!("on_{}", message["method"].as_str().unwrap_or("answer")));
-    script(&asked, out);
+/// Calls the script with a message of the handshake, a ping or a response; its method gets the prefix `on_`.
+fn call_script(message: &Json, script: &Arc<Script>, out: &FakeConnection) {
+    let mut prefixed = message.clone();
+    prefixed["method"] = json!(format!("on_{}", message["method"].as_str().unwrap_or("answer")));
+    script(&prefixed, out);
 }
 
-/// The usual answers to the handshake and to pings; scripts call it first.
-pub(super) fn usual(message: &Json, out: &Out) {
+/// Responds to the handshake and to pings. Scripts call it first.
+pub(super) fn answer_handshake(message: &Json, out: &FakeConnection) {
     match message["method"].as_str() {
-        Some("on_initialize") => out.answer(
+        Some("on_initialize") => out.respond(
             message,
             json!({
                 "protocolVersion": message["params"]["protocolVersion"],
@@ -179,33 +179,33 @@ pub(super) fn usual(message: &Json, out: &Out) {
                 "serverInfo": {"name": "fake", "version": "1"}
             }),
         ),
-        Some("on_ping") => out.answer(message, json!({})),
+        Some("on_ping") => out.respond(message, json!({})),
         _ => {}
     }
 }
 
-async fn speak(mut write: WriteHalf<DuplexStream>, mut words: mpsc::UnboundedReceiver<Option<Vec<u8>>>) {
-    while let Some(Some(bytes)) = words.recv().await {
+async fn write_output(mut write: WriteHalf<DuplexStream>, mut output: mpsc::UnboundedReceiver<Option<Vec<u8>>>) {
+    while let Some(Some(bytes)) = output.recv().await {
         if write.write_all(&bytes).await.is_err() {
             return;
         }
     }
 }
 
-/// A tool as a list holds it.
-pub(super) fn listed(name: &str) -> Json {
+/// A tool as `tools/list` contains it.
+pub(super) fn tool_entry(name: &str) -> Json {
     json!({"name": name, "description": format!("does {name}"), "inputSchema": {"type": "object", "properties": {}}})
 }
 
-/// A script whose list is these tools, and which calls `on_call` with calls.
+/// A script that lists these tools and passes calls to `on_call`.
 pub(super) fn with_tools(
     tools: Json,
-    on_call: impl Fn(&Json, &Out) + Send + Sync + 'static,
-) -> impl Fn(&Json, &Out) + Send + Sync + 'static {
+    on_call: impl Fn(&Json, &FakeConnection) + Send + Sync + 'static,
+) -> impl Fn(&Json, &FakeConnection) + Send + Sync + 'static {
     move |message, out| {
-        usual(message, out);
+        answer_handshake(message, out);
         match message["method"].as_str() {
-            Some("tools/list") => out.answer(message, json!({"tools": tools})),
+            Some("tools/list") => out.respond(message, json!({"tools": tools})),
             Some("tools/call") => on_call(message, out),
             _ => {}
         }

@@ -1,8 +1,8 @@
-//! Lists of tools: pages, caps, what is left out, changes.
+//! Tests of tool lists: pages, limits, excluded tools, changes.
 use serde_json::{Value as Json, json};
 
-use super::fake::{entry, listed, server, server_with, tool, usual, with_tools};
-use crate::{EffectClass, SourceStatus, ToolCatalog, ToolOutcome, ToolOutput, ToolSource, fixture::context};
+use super::fake::{answer_handshake, entry, server, server_with, tool, tool_entry, with_tools};
+use crate::{EffectClass, Health, ToolCatalog, ToolOutcome, ToolOutput, ToolSource, fixture::context};
 use segue_base::limits;
 
 fn names(catalog: &ToolCatalog) -> Vec<String> {
@@ -10,46 +10,46 @@ fn names(catalog: &ToolCatalog) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_are_followed_in_order_and_the_list_is_kept() {
-    let (server, heard) = server(|message, out| {
-        usual(message, out);
+async fn pages_are_read_in_order_and_the_list_is_cached() {
+    let (server, log) = server(|message, out| {
+        answer_handshake(message, out);
         if message["method"] == "tools/list" {
             match message["params"]["cursor"].as_str() {
-                None => out.answer(message, json!({"tools": [listed("b"), listed("a")], "nextCursor": "2"})),
-                Some("2") => out.answer(message, json!({"tools": [listed("c")], "nextCursor": "3"})),
-                Some(_) => out.answer(message, json!({"tools": [listed("d")], "nextCursor": ""})),
+                None => out.respond(message, json!({"tools": [tool_entry("b"), tool_entry("a")], "nextCursor": "2"})),
+                Some("2") => out.respond(message, json!({"tools": [tool_entry("c")], "nextCursor": "3"})),
+                Some(_) => out.respond(message, json!({"tools": [tool_entry("d")], "nextCursor": ""})),
             }
         }
     });
-    assert_eq!(server.status(), SourceStatus::Unknown);
+    assert_eq!(server.status(), Health::Unknown);
     let catalog = server.list(&context().cx).await.unwrap();
     assert_eq!(names(&catalog), ["b", "a", "c", "d"]);
-    assert_eq!(server.status(), SourceStatus::Up);
+    assert_eq!(server.status(), Health::Up);
     server.list(&context().cx).await.unwrap();
-    assert_eq!(heard.of("tools/list").len(), 3, "the second list comes from memory");
-    assert_eq!(heard.sessions(), 1);
+    assert_eq!(log.of("tools/list").len(), 3, "the second list is cached");
+    assert_eq!(log.sessions(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_without_end_come_to_one() {
+async fn endless_lists_are_truncated() {
     let endless = |cursor: fn(usize) -> Json, tools: usize| {
         server(move |message, out| {
-            usual(message, out);
+            answer_handshake(message, out);
             if message["method"] == "tools/list" {
                 let page: usize = message["params"]["cursor"].as_str().map_or(0, |text| text.parse().unwrap());
-                let tools: Vec<_> = (0..tools).map(|n| listed(&format!("t{page}_{n}"))).collect();
-                out.answer(message, json!({"tools": tools, "nextCursor": cursor(page)}));
+                let tools: Vec<_> = (0..tools).map(|n| tool_entry(&format!("t{page}_{n}"))).collect();
+                out.respond(message, json!({"tools": tools, "nextCursor": cursor(page)}));
             }
         })
     };
-    let (circle, heard) = endless(|_| json!("7"), 1);
-    let catalog = circle.list(&context().cx).await.unwrap();
-    assert_eq!(heard.of("tools/list").len(), 2);
-    assert!(catalog.excluded[0].1.contains("the same cursor came twice"), "{catalog:?}");
+    let (repeating, log) = endless(|_| json!("7"), 1);
+    let catalog = repeating.list(&context().cx).await.unwrap();
+    assert_eq!(log.of("tools/list").len(), 2);
+    assert!(catalog.excluded[0].1.contains("repeats a cursor"), "{catalog:?}");
 
-    let (pages, heard) = endless(|page| json!((page + 1).to_string()), 1);
+    let (pages, log) = endless(|page| json!((page + 1).to_string()), 1);
     let catalog = pages.list(&context().cx).await.unwrap();
-    assert_eq!(heard.of("tools/list").len(), limits::MCP_PAGES);
+    assert_eq!(log.of("tools/list").len(), limits::MCP_PAGES);
     assert_eq!((catalog.tools.len(), catalog.excluded.len()), (limits::MCP_PAGES, 1));
 
     let (tools, _) = endless(|page| json!((page + 1).to_string()), 100);
@@ -59,36 +59,39 @@ async fn lists_without_end_come_to_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_bad_tool_spoils_no_other() {
+async fn invalid_tools_are_excluded_with_the_reason() {
     let schema = |schema: Json| json!({"name": "bad", "inputSchema": schema});
     let bad = [
         (json!({"name": "has space", "inputSchema": {}}), "its name"),
         (json!({"name": "x".repeat(500), "inputSchema": {}}), "its name"),
         (json!({"name": "cyrillic_\u{0430}", "inputSchema": {}}), "its name"),
         (json!({"description": "nameless", "inputSchema": {}}), "its name"),
-        (json!({"name": "GOOD", "inputSchema": {}}), "by case alone"),
-        (schema(json!({"type": "string"})), "no object"),
-        (schema(json!({"type": "object", "properties": {"a": {"$ref": "http://x/y"}}})), "points elsewhere"),
-        (schema(json!({"type": "object", "properties": 1})), "not valid"),
-        (schema(json!("text")), "no object"),
-        (json!({"name": "long_task", "inputSchema": {}, "execution": {"taskSupport": "required"}}), "task only"),
+        (json!({"name": "GOOD", "inputSchema": {}}), "only in case"),
+        (schema(json!({"type": "string"})), "not describe an object"),
+        (schema(json!({"type": "object", "properties": {"a": {"$ref": "http://x/y"}}})), "refers to another document"),
+        (schema(json!({"type": "object", "properties": 1})), "is invalid"),
+        (schema(json!("text")), "not describe an object"),
+        (
+            json!({"name": "long_task", "inputSchema": {}, "execution": {"taskSupport": "required"}}),
+            "only run as a task",
+        ),
     ];
-    let tools: Vec<_> = [listed("good")]
+    let tools: Vec<_> = [tool_entry("good")]
         .into_iter()
         .chain(bad.iter().map(|(tool, _)| tool.clone()))
-        .chain([json!({"name": "bare"}), listed("last")])
+        .chain([json!({"name": "bare"}), tool_entry("last")])
         .collect();
     let (server, _) = server(with_tools(json!(tools), |_, _| {}));
     let catalog = server.list(&context().cx).await.unwrap();
     assert_eq!(names(&catalog), ["good", "bare", "last"]);
-    for ((_, expected), (name, why)) in bad.iter().zip(&catalog.excluded) {
-        assert!(why.contains(expected), "{name}: {why}");
+    for ((_, expected), (name, reason)) in bad.iter().zip(&catalog.excluded) {
+        assert!(reason.contains(expected), "{name}: {reason}");
     }
     assert_eq!(*catalog.tools[1].info().parameters, json!({"type": "object", "properties": {}}));
 }
 
 #[tokio::test(start_paused = true)]
-async fn descriptions_are_cleaned_and_cut() {
+async fn descriptions_are_cleaned_and_truncated() {
     let description = format!("a\u{200b}b\u{e0041}c {}", "é".repeat(limits::MCP_DESCRIPTION));
     let (server, _) = server(with_tools(json!([{"name": "a", "description": description}]), |_, _| {}));
     let tool = tool(&server, "a", &context()).await;
@@ -99,15 +102,15 @@ async fn descriptions_are_cleaned_and_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_authors_word_goes_before_the_servers_and_nothing_means_write() {
+async fn configured_effects_override_annotations_and_the_default_is_write() {
     let hinted = |name: &str, hints: Json| json!({"name": name, "annotations": hints});
     let tools = json!([
         hinted("reads", json!({"readOnlyHint": true})),
         hinted("again", json!({"readOnlyHint": false, "idempotentHint": true})),
         hinted("harmless", json!({"destructiveHint": false})),
         hinted("claims", json!({"readOnlyHint": true})),
-        listed("silent"),
-        listed("stated"),
+        tool_entry("silent"),
+        tool_entry("stated"),
     ]);
     let effects = |trust: bool| {
         let tools = tools.clone();
@@ -128,18 +131,18 @@ async fn the_authors_word_goes_before_the_servers_and_nothing_means_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_list_counts_from_the_next_run() {
-    let (server, heard) = server(|message, out| {
-        usual(message, out);
+async fn a_changed_list_is_read_at_the_next_listing() {
+    let (server, log) = server(|message, out| {
+        answer_handshake(message, out);
         match message["method"].as_str() {
             Some("tools/list") => {
                 let grown = message["id"].as_i64().unwrap() > 2;
-                let tools = if grown { json!([listed("new")]) } else { json!([listed("old")]) };
-                out.answer(message, json!({"tools": tools}));
+                let tools = if grown { json!([tool_entry("new")]) } else { json!([tool_entry("old")]) };
+                out.respond(message, json!({"tools": tools}));
             }
             Some("tools/call") => {
                 out.send(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
-                out.answer(message, json!({"content": [{"type": "text", "text": "done"}]}));
+                out.respond(message, json!({"content": [{"type": "text", "text": "done"}]}));
             }
             _ => {}
         }
@@ -150,31 +153,31 @@ async fn a_changed_list_counts_from_the_next_run() {
     changes.mark_unchanged();
     assert_eq!(old.call(json!({}), &cx).await, ToolOutcome::Done(ToolOutput::text("done")));
     changes.changed().await.unwrap();
-    assert_eq!(heard.of("tools/list").len(), 1, "nobody lists before somebody asks");
+    assert_eq!(log.of("tools/list").len(), 1, "the list is not read again before the next listing");
     old.call(json!({}), &cx).await;
-    assert_eq!(heard.of("tools/call")[1]["name"], "old", "a run keeps the tools that it began with");
+    assert_eq!(log.of("tools/call")[1]["name"], "old", "tools of the old list can still be called");
     assert_eq!(names(&server.list(&cx.cx).await.unwrap()), ["new"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_without_tools_is_no_failure_and_one_that_refuses_is() {
+async fn an_empty_list_is_valid_and_a_json_rpc_error_is_an_error() {
     let (empty, _) = server(with_tools(json!([]), |_, _| {}));
     assert!(empty.list(&context().cx).await.unwrap().tools.is_empty());
-    let (refusing, heard) = server(|message, out| {
-        usual(message, out);
+    let (failing, log) = server(|message, out| {
+        answer_handshake(message, out);
         if message["method"] == "tools/list" {
             out.send(&json!({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": "no"}}));
         }
     });
-    let error = refusing.list(&context().cx).await.unwrap_err();
+    let error = failing.list(&context().cx).await.unwrap_err();
     assert_eq!(error.source_name, "fake");
     assert!(error.reason.contains("does not list its tools"), "{error}");
-    refusing.list(&context().cx).await.unwrap_err();
-    assert_eq!(heard.sessions(), 1, "an error of the protocol is no reason to connect anew");
+    failing.list(&context().cx).await.unwrap_err();
+    assert_eq!(log.sessions(), 1, "a JSON-RPC error does not cause a reconnection");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_librarys_own_server_understands_us() {
+async fn client_works_with_the_server_of_the_rmcp_library() {
     use std::sync::Arc;
 
     use rmcp::{
@@ -201,19 +204,19 @@ async fn the_librarys_own_server_understands_us() {
             request: CallToolRequestParams,
             _: RequestContext<RoleServer>,
         ) -> Result<CallToolResponse, ErrorData> {
-            let said = request.arguments.unwrap()["say"].as_str().unwrap().to_owned();
-            Ok(CallToolResponse::Complete(CallToolResult::success(vec![ContentBlock::text(said)])))
+            let text = request.arguments.unwrap()["say"].as_str().unwrap().to_owned();
+            Ok(CallToolResponse::Complete(CallToolResult::success(vec![ContentBlock::text(text)])))
         }
     }
     let pipes: crate::mcp::Pipes = Arc::new(|| {
-        let (near, far) = tokio::io::duplex(4096);
-        tokio::spawn(async move { Echo.serve(far).await.unwrap().waiting().await });
-        let (read, write) = tokio::io::split(near);
+        let (client_end, server_end) = tokio::io::duplex(4096);
+        tokio::spawn(async move { Echo.serve(server_end).await.unwrap().waiting().await });
+        let (read, write) = tokio::io::split(client_end);
         (Box::new(read), Box::new(write))
     });
     let def = entry(segue_engine::project::McpTransport::Http { url: String::new() });
-    let around = super::fake::around(crate::fixture::PausedClock::shared());
-    let server = crate::mcp::McpServer::in_process(&def, pipes, around);
+    let environment = super::fake::environment(crate::fixture::PausedClock::shared());
+    let server = crate::mcp::McpServer::in_process(&def, pipes, environment);
     let echo = tool(&server, "echo", &context()).await;
     assert_eq!(echo.call(json!({"say": "hello"}), &context()).await, ToolOutcome::Done(ToolOutput::text("hello")));
     server.close(&context().cx).await;

@@ -1,16 +1,16 @@
-//! Call steps: arguments from slots, results for output mappings.
+//! Tests of call steps: arguments from slots, results for output mappings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::*;
-use crate::{EffectClass, SourceError, SourceStatus, Tool, ToolCatalog, ToolInfo, fixture::context};
+use crate::{EffectClass, Health, SourceError, Tool, ToolCatalog, ToolInfo, fixture::context};
 use segue_base::{context::CallContext, effect::Arrival};
 
-/// A server with one tool that gives this outcome, or one that does not answer.
-struct Source(Option<ToolOutcome>);
+/// A source with the tool `it`, which returns this outcome; without an outcome, a source that cannot be listed.
+struct FakeSource(Option<ToolOutcome>);
 
-impl ToolSource for Source {
+impl ToolSource for FakeSource {
     fn name(&self) -> &str {
         "s"
     }
@@ -20,22 +20,22 @@ impl ToolSource for Source {
             return Box::pin(std::future::ready(Err(error)));
         };
         let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
-        let tool = Tool::from_fn(spec(schema), move |_, _| std::future::ready(outcome.clone()));
-        let excluded = vec![("bad".to_owned(), "its schema is not valid".to_owned())];
+        let tool = Tool::from_fn(info(schema), move |_, _| std::future::ready(outcome.clone()));
+        let excluded = vec![("bad".to_owned(), "its schema is invalid".to_owned())];
         Box::pin(std::future::ready(Ok(ToolCatalog { version: 1, tools: vec![Arc::new(tool)], excluded })))
     }
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
     }
-    fn status(&self) -> SourceStatus {
-        SourceStatus::Unknown
+    fn status(&self) -> Health {
+        Health::Unknown
     }
     fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 }
 
-async fn step(source: Source, tool: &str, arguments: Json) -> ToolResult {
+async fn run_step(source: FakeSource, tool: &str, arguments: Json) -> ToolResult {
     let step = FlowToolCall {
         server: "s".into(),
         tool: tool.into(),
@@ -43,67 +43,67 @@ async fn step(source: Source, tool: &str, arguments: Json) -> ToolResult {
         flow_id: "f".into(),
         step_id: "1".into(),
     };
-    call_step(&source, &step, &context(), None, &unwrapped).await
+    run_call_step(&source, &step, &context(), None, &no_wrapper).await
 }
 
-fn reason(result: ToolResult) -> String {
+fn reason_of(result: ToolResult) -> String {
     match result {
         ToolResult::Failed { reason } => format!("failed {reason}"),
         ToolResult::Unknown { reason } => format!("unknown {reason}"),
-        ToolResult::NeedsInput { reason, slots } => format!("wants {slots:?} {reason}"),
+        ToolResult::NeedsInput { reason, slots } => format!("needs {slots:?} {reason}"),
         ToolResult::Done { result } => panic!("{result}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_gets_the_whole_result_or_a_reason() {
+async fn a_call_step_returns_the_result_or_the_reason_of_the_failure() {
     let output = ToolOutput { structured: Some(json!({"confirmed": true})), ..ToolOutput::default() };
-    let answered = step(Source(Some(ToolOutcome::Done(output))), "it", json!({"n": 1.0})).await;
-    let ToolResult::Done { result } = answered else { panic!("{answered:?}") };
+    let step_result = run_step(FakeSource(Some(ToolOutcome::Done(output))), "it", json!({"n": 1.0})).await;
+    let ToolResult::Done { result } = step_result else { panic!("{step_result:?}") };
     assert_eq!(result["structuredContent"]["confirmed"], true);
-    assert_eq!(result["content"], json!([]), "no content is no failure");
+    assert_eq!(result["content"], json!([]), "empty content is not a failure");
 
-    let fails = || Source(Some(ToolOutcome::failed(FailureKind::ToolError, "sold out")));
-    assert_eq!(reason(step(fails(), "it", json!({"n": 1})).await), "failed tool_error: sold out");
-    let lost = ToolOutcome::unanswered(EffectClass::Write, Arrival::Possible, FailureKind::Timeout, "late");
-    assert_eq!(reason(step(Source(Some(lost)), "it", json!({"n": 1})).await), "unknown timeout: late");
-    let bad = reason(step(fails(), "it", json!({"n": "many"})).await);
+    let fails = || FakeSource(Some(ToolOutcome::failed(FailureKind::ToolError, "sold out")));
+    assert_eq!(reason_of(run_step(fails(), "it", json!({"n": 1})).await), "failed tool_error: sold out");
+    let lost = ToolOutcome::without_response(EffectClass::Write, Arrival::Possible, FailureKind::Timeout, "late");
+    assert_eq!(reason_of(run_step(FakeSource(Some(lost)), "it", json!({"n": 1})).await), "unknown timeout: late");
+    let bad = reason_of(run_step(fails(), "it", json!({"n": "many"})).await);
     assert!(bad.starts_with("failed bad_arguments: "), "{bad}");
-    let missing = reason(step(fails(), "it", json!({})).await);
+    let missing = reason_of(run_step(fails(), "it", json!({})).await);
     assert!(missing.contains("lacks the required key `n`"), "{missing}");
-    let absent = reason(step(fails(), "other", json!({})).await);
+    let absent = reason_of(run_step(fails(), "other", json!({})).await);
     assert_eq!(absent, "failed the server `s` lists no tool `other`");
-    let excluded = reason(step(fails(), "bad", json!({})).await);
-    assert_eq!(excluded, "failed the tool `bad` of `s` is left out: its schema is not valid");
-    assert_eq!(reason(step(Source(None), "it", json!({})).await), "failed s: is down");
+    let excluded = reason_of(run_step(fails(), "bad", json!({})).await);
+    assert_eq!(excluded, "failed the tool `bad` of `s` is excluded: its schema is invalid");
+    assert_eq!(reason_of(run_step(FakeSource(None), "it", json!({})).await), "failed s: is down");
 }
 
-fn spec(parameters: Json) -> ToolInfo {
+fn info(parameters: Json) -> ToolInfo {
     ToolInfo::new("it", "").parameters(parameters).effect(EffectClass::Read).source("s")
 }
 
 #[test]
-fn slots_take_the_type_of_the_schema_where_it_is_obvious() {
+fn obvious_conversions_to_the_schema_type_are_made() {
     let schema = json!({"type": "object", "required": ["kept"], "properties": {
         "count": {"type": "integer"}, "price": {"type": "number"}, "code": {"type": "string"},
         "flag": {"type": "boolean"}, "free": {}, "kept": {"type": ["string", "null"]}
     }});
-    let given = json!({
+    let arguments = json!({
         "count": 2.0, "price": "7.5", "code": 12.0, "flag": "True", "free": "3", "kept": null, "gone": null
     });
     let expected = json!({
         "count": 2, "price": 7.5, "code": "12", "flag": true, "free": "3", "kept": null
     });
-    assert_eq!(Json::Object(fitted(given.as_object().unwrap(), &spec(schema))), expected);
+    assert_eq!(Json::Object(convert_arguments(arguments.as_object().unwrap(), &info(schema))), expected);
 }
 
 #[test]
-fn what_is_not_obvious_stays_for_the_check() {
+fn values_without_an_obvious_conversion_stay_unchanged() {
     let schema = json!({"type": "object", "properties": {"count": {"type": "integer"}, "flag": {"type": "boolean"}}});
-    let given = json!({"count": 2.5, "flag": "yes"});
-    assert_eq!(Json::Object(fitted(given.as_object().unwrap(), &spec(schema.clone()))), given);
-    let given = json!({"count": "two"});
-    assert_eq!(Json::Object(fitted(given.as_object().unwrap(), &spec(schema))), given);
+    let arguments = json!({"count": 2.5, "flag": "yes"});
+    assert_eq!(Json::Object(convert_arguments(arguments.as_object().unwrap(), &info(schema.clone()))), arguments);
+    let arguments = json!({"count": "two"});
+    assert_eq!(Json::Object(convert_arguments(arguments.as_object().unwrap(), &info(schema))), arguments);
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! Texts about tools for models, such as errors. The texts are in `prompts/words.txt`, one `key = text` per line with
+//! `{placeholders}`; [`render_message`] fills in the values.
+
+use std::{collections::HashMap, fmt::Display, sync::LazyLock};
+
+const FILE: &str = include_str!("../prompts/words.txt");
+
+macro_rules! messages {
+    ($($name:ident = $key:literal,)*) => {
+        /// A message of the file.
+        // Only the MCP client uses some of the messages.
+        #[cfg_attr(not(feature = "mcp"), allow(dead_code))]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum ToolMessage { $($name,)* }
+
+        impl ToolMessage {
+            #[cfg(test)]
+            const ALL: &'static [Self] = &[$(Self::$name,)*];
+            const fn key(self) -> &'static str {
+                match self { $(Self::$name => $key,)* }
+            }
+        }
+    };
+}
+
+messages! {
+    Failed = "failed",
+    UnknownOutcome = "unknown",
+    Pending = "pending",
+    EmptyResult = "empty",
+    UnusableResult = "unusable",
+    Truncated = "cut",
+    Image = "image",
+    Audio = "audio",
+    ResourceLink = "link",
+    Resource = "resource",
+    OtherPart = "part",
+    UnknownTool = "no_tool",
+    NoToolsAtAll = "no_tools",
+    InvalidArguments = "arguments",
+    MissingKey = "missing",
+    UnexpectedKey = "surplus",
+    NotInEnum = "choice",
+    InvalidValue = "misfit",
+    MoreProblems = "more",
+    TimedOut = "late",
+    TimedOutBeforeSend = "late_before",
+    Unavailable = "away",
+    ConnectionLost = "lost",
+    SessionExpired = "not_run",
+    Cancelled = "stopped",
+    CancelledBeforeSend = "stopped_before",
+    CredentialsRejected = "refused_credentials",
+    ResultTooLarge = "too_large",
+    ResultAgainstSchema = "against_schema",
+    InvalidResult = "no_answer",
+    InputNotAllowed = "wants_input",
+    InputRequired = "needs_input",
+    ToolError = "said",
+    ToolErrorWithoutText = "said_nothing",
+    InternalError = "internal",
+}
+
+static TEXTS: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
+    let lines = FILE.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_once(" = ")).collect()
+});
+
+/// Renders a message with its values. Braces within a value are kept; a placeholder without a value becomes empty.
+pub(super) fn render_message(message: ToolMessage, values: &[(&str, &dyn Display)]) -> String {
+    let mut rest = TEXTS.get(message.key()).copied().unwrap_or(message.key());
+    let mut out = String::with_capacity(rest.len() + 32);
+    while let Some((before, after)) = rest.split_once('{') {
+        out.push_str(before);
+        let Some((name, tail)) = after.split_once('}') else {
+            out.push('{');
+            rest = after;
+            continue;
+        };
+        if let Some((_, value)) = values.iter().find(|(key, _)| *key == name) {
+            out.push_str(&value.to_string());
+        }
+        rest = tail;
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_contains_exactly_the_messages() {
+        for message in ToolMessage::ALL {
+            assert!(TEXTS.contains_key(message.key()), "{} is missing in prompts/words.txt", message.key());
+        }
+        assert_eq!(TEXTS.len(), ToolMessage::ALL.len());
+    }
+
+    #[test]
+    fn braces_within_values_are_kept() {
+        let text = render_message(ToolMessage::UnknownTool, &[("name", &"{tools}"), ("tools", &"a, b")]);
+        assert_eq!(text, "There is no tool named `{tools}`. The tools are: a, b.");
+    }
+}
