@@ -1,4 +1,4 @@
-//! The offered agent without a wire: what the genuine callers of `tests/foreign` do not try.
+//! The offered agent without a wire: what the genuine callers of `tests/interop` do not try.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

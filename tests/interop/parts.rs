@@ -14,15 +14,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where the parts are installed.
 fn home() -> PathBuf {
-    let home = std::env::var_os("SEGUE_FOREIGN").map(PathBuf::from);
-    let home = home.expect("SEGUE_FOREIGN says where the parts are: run `cargo xtask foreign`");
-    assert!(home.join("installed").is_file(), "{} is not finished: run `cargo xtask foreign`", home.display());
+    let home = std::env::var_os("SEGUE_INTEROP").map(PathBuf::from);
+    let home = home.expect("SEGUE_INTEROP says where the parts are: run `cargo xtask interop`");
+    assert!(home.join("installed").is_file(), "{} is not finished: run `cargo xtask interop`", home.display());
     home
 }
 
 /// The folder of these tests.
 pub(crate) fn here() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop")
 }
 
 fn python() -> Command {

@@ -1,17 +1,18 @@
-//! Error codes: each one that the product says has a page in `docs/errors/`, and each page is about a living code.
+//! The rule `error codes`: each error code of the product has a page in `docs/errors/`, and each page belongs to a code in use.
 
 use std::collections::BTreeMap;
 
-use super::{Breach, Breaches, Tree};
+use super::{Tree, Violation, Violations};
 
 const FOLDER: &str = "docs/errors/";
 const SECTIONS: [&str; 4] = ["## What happened", "## Why", "## How to fix it", "## Example"];
 
-/// Every code outside tests with the first place that says it: a string literal of one letter and four digits.
-fn used(tree: &Tree) -> BTreeMap<&str, (&str, usize)> {
+/// Every error code of the product with the file and line of its first use. A code is a string literal of one capital letter and four
+/// digits, outside tests.
+fn codes_in_use(tree: &Tree) -> BTreeMap<&str, (&str, usize)> {
     let mut codes = BTreeMap::new();
-    for (path, scan) in tree.product() {
-        for (line, text) in scan.strings.iter().filter(|(line, text)| is_code(text) && !scan.in_test(*line)) {
+    for (path, source) in tree.product() {
+        for (line, text) in source.strings.iter().filter(|(line, text)| is_code(text) && !source.in_test(*line)) {
             codes.entry(text.as_str()).or_insert((path.as_str(), *line));
         }
     }
@@ -22,38 +23,44 @@ fn is_code(text: &str) -> bool {
     matches!(text.as_bytes(), [b'A'..=b'Z', digits @ ..] if digits.len() == 4 && digits.iter().all(u8::is_ascii_digit))
 }
 
-pub fn check(tree: &Tree) -> Vec<Breach> {
-    let mut breaches = Breaches::new("codes");
-    let codes = used(tree);
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut violations = Violations::new("error codes");
+    let codes = codes_in_use(tree);
     for (code, (path, line)) in &codes {
         if !tree.texts.contains_key(&format!("{FOLDER}{code}.md")) {
-            breaches.add(path, *line, format!("{code} has no page {FOLDER}{code}.md"));
+            violations.add(path, *line, format!("{code} has no page {FOLDER}{code}.md"));
         }
     }
     for (path, text) in tree.texts.range(FOLDER.to_owned()..) {
         let Some(name) = path.strip_prefix(FOLDER) else { break };
         let Some(code) = name.strip_suffix(".md").filter(|code| is_code(code)) else {
             if name != "README.md" {
-                breaches.add(path, 1, "only README.md and pages named by a code live here");
+                violations.add(
+                    path,
+                    1,
+                    "this folder contains README.md and pages that are named after an error code, nothing else",
+                );
             }
             continue;
         };
         if !codes.contains_key(code) {
-            breaches.add(path, 1, format!("nothing says {code}: take the page away"));
+            violations.add(path, 1, format!("no source uses {code}: delete the page"));
         }
         if title(text, code).is_none() {
-            breaches.add(path, 1, format!("the first line reads `# {code}: …`"));
+            violations.add(path, 1, format!("the first line must be `# {code}: …`"));
         }
         let mut headings = text.lines().enumerate().filter(|(_, line)| line.starts_with("## "));
         for section in SECTIONS {
             match headings.next() {
                 Some((_, line)) if line.trim_end() == section => {}
-                Some((index, _)) => breaches.add(path, index + 1, format!("expected the section `{section}` here")),
-                None => breaches.add(path, text.lines().count().max(1), format!("the section `{section}` is missing")),
+                Some((index, _)) => violations.add(path, index + 1, format!("expected the section `{section}` here")),
+                None => {
+                    violations.add(path, text.lines().count().max(1), format!("the section `{section}` is missing"))
+                }
             }
         }
     }
-    breaches.found
+    violations.items
 }
 
 fn title<'a>(text: &'a str, code: &str) -> Option<&'a str> {
@@ -61,10 +68,10 @@ fn title<'a>(text: &'a str, code: &str) -> Option<&'a str> {
     (!title.is_empty()).then_some(title)
 }
 
-/// The page list: code, first place, title.
+/// All error codes in use: code, file and line of the first use, title of the page.
 pub fn list(tree: &Tree) -> Vec<(&str, &str, usize, &str)> {
     let page = |code: &str| tree.texts.get(&format!("{FOLDER}{code}.md"));
-    used(tree)
+    codes_in_use(tree)
         .into_iter()
         .map(|(code, (path, line))| {
             (code, path, line, page(code).and_then(|text| title(text, code)).unwrap_or("(no page)"))
@@ -79,7 +86,7 @@ mod tests {
     const PAGE: &str = "# F0203: A step is missing\n\n## What happened\n\n## Why\n\n## How to fix it\n\n## Example\n";
 
     #[test]
-    fn a_code_has_a_page_and_a_page_has_a_code() {
+    fn code_without_a_page_and_page_without_a_code_are_reported() {
         let source = ("src/a.rs", "f(\"F0203\");\n// \"F0001\"\n#[test]\nfn t() { g(\"F0002\"); }\n");
         assert_eq!(check(&Tree::of(&[source, ("docs/errors/F0203.md", PAGE)])), []);
         assert_eq!(check(&Tree::of(&[source])).len(), 1);
@@ -88,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_its_title_and_sections() {
+    fn missing_title_and_section_of_a_page_are_reported() {
         let source = ("crates/engine/src/a.rs", "\"F0203\"");
         let wrong = PAGE.replace("# F0203:", "# F0204:").replace("\n## Example\n", "");
         let found = check(&Tree::of(&[source, ("docs/errors/F0203.md", &wrong)]));
@@ -96,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_names_titles() {
+    fn list_contains_places_and_titles() {
         let tree = Tree::of(&[("src/a.rs", "\n\"F0203\""), ("docs/errors/F0203.md", PAGE)]);
         assert_eq!(list(&tree), [("F0203", "src/a.rs", 2, "A step is missing")]);
     }

@@ -1,6 +1,6 @@
-//! Tests against parts of other people. `cargo xtask foreign` installs the parts and runs these; without the feature
-//! `foreign` this binary is empty. How each part is started stands in `tests/foreign/README.md`.
-#![cfg(feature = "foreign")]
+//! Tests against parts of other people. `cargo xtask interop` installs the parts and runs these; without the feature
+//! `interop` this binary is empty. How each part is started stands in `tests/interop/README.md`.
+#![cfg(feature = "interop")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 // The figures of the suites of others are told with the closing lines.
 #![allow(clippy::print_stdout)]

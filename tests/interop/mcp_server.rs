@@ -19,7 +19,7 @@ fn segue() -> Command {
 }
 
 fn home() -> PathBuf {
-    std::env::var_os("SEGUE_FOREIGN").map(PathBuf::from).expect("`cargo xtask foreign` sets it")
+    std::env::var_os("SEGUE_INTEROP").map(PathBuf::from).expect("`cargo xtask interop` sets it")
 }
 
 /// A server of this project, and its port. Dropping it ends it.
