@@ -1,5 +1,5 @@
-//! A model server: chat completions as a stream. What it answers depends on the newest reference in the request alone, so
-//! that the same message always means the same; its faults come once for each reference and step.
+//! A model server: streamed chat completions. Its answer depends only on the newest reference in the request and on the step, so that a
+//! repeated request gets the same answer. A fault occurs at most once for each reference and step.
 
 use std::{
     collections::HashMap,
@@ -22,21 +22,21 @@ use axum::{
 use futures::StreamExt;
 use serde_json::{Value as Json, json};
 
-use crate::random::percent;
+use crate::random::hash_percent;
 
 /// The state of the model server.
 #[derive(Default)]
-pub(crate) struct Model {
-    /// How often each step of each reference was asked for.
-    asked: Mutex<HashMap<String, u32>>,
-    /// Requests so far.
+pub(crate) struct ModelServer {
+    /// The number of requests for each reference and step.
+    request_counts: Mutex<HashMap<String, u32>>,
+    /// The number of all requests.
     pub(crate) requests: AtomicU64,
-    /// Whether it answers without faults.
-    pub(crate) calm: AtomicBool,
+    /// Whether faults are switched off.
+    pub(crate) is_fault_free: AtomicBool,
 }
 
-/// Starts the server; its base address.
-pub(crate) async fn start(model: Arc<Model>) -> String {
+/// Starts the server. Returns its base URL.
+pub(crate) async fn start(model: Arc<ModelServer>) -> String {
     let router = Router::new()
         .route("/v1/chat/completions", post(answer))
         .layer(axum::extract::DefaultBodyLimit::max(64 * 1024 * 1024))
@@ -47,7 +47,7 @@ pub(crate) async fn start(model: Arc<Model>) -> String {
     format!("http://{address}/v1")
 }
 
-/// The newest reference in a text: `ref-<kind>-<conversation>-<number>`.
+/// The last reference in a text: `ref-<kind>-<client>-<number>`.
 pub(crate) fn newest_reference(text: &str) -> Option<&str> {
     let at = text.rfind("ref-")?;
     let rest = &text[at..];
@@ -55,13 +55,14 @@ pub(crate) fn newest_reference(text: &str) -> Option<&str> {
     Some(&rest[..end])
 }
 
-/// What the model does in one answer.
-enum Say {
+/// An answer of the model.
+enum Answer {
     Text(String),
+    /// A text, and the name and arguments of a tool call.
     TextAndCall(String, &'static str, Json),
 }
 
-async fn answer(State(model): State<Arc<Model>>, body: Bytes) -> Response {
+async fn answer(State(model): State<Arc<ModelServer>>, body: Bytes) -> Response {
     model.requests.fetch_add(1, Ordering::Relaxed);
     let request: Json = serde_json::from_slice(&body).unwrap_or_default();
     let messages = request["messages"].as_array().cloned().unwrap_or_default();
@@ -74,15 +75,15 @@ async fn answer(State(model): State<Arc<Model>>, body: Bytes) -> Response {
         (true, None) => "first",
         (true, Some(_)) => "last",
     };
-    let say = match step {
-        "commands" => Say::Text(commands(&reference)),
+    let answer = match step {
+        "commands" => Answer::Text(commands(&reference)),
         "first" if reference.starts_with("ref-a-") => {
             let text = format!("I am working on it. One moment for {reference}.");
-            Say::TextAndCall(text, "pay", json!({"reference": reference}))
+            Answer::TextAndCall(text, "pay", json!({"reference": reference}))
         }
         "first" => {
             let text = format!("TALK {reference}: the weather is fine, the boats are on time and the tea is hot.");
-            Say::TextAndCall(text, "task_completed", json!({}))
+            Answer::TextAndCall(text, "task_completed", json!({}))
         }
         _ => {
             let result = result.unwrap_or_default();
@@ -93,41 +94,42 @@ async fn answer(State(model): State<Arc<Model>>, body: Bytes) -> Response {
             } else {
                 format!("FAILED {reference}.")
             };
-            Say::TextAndCall(text, "task_completed", json!({}))
+            Answer::TextAndCall(text, "task_completed", json!({}))
         }
     };
-    let tries = {
-        let mut asked = model.asked.lock().unwrap();
-        let count = asked.entry(format!("{reference} {step}")).or_default();
+    let count = {
+        let mut counts = model.request_counts.lock().unwrap();
+        let count = counts.entry(format!("{reference} {step}")).or_default();
         *count += 1;
         *count
     };
-    let mut pause = Duration::from_millis(3 + percent((&reference, step)) / 10);
-    if tries == 1 && !model.calm.load(Ordering::Relaxed) {
-        match percent((&reference, step, "model")) {
+    let mut pause = Duration::from_millis(3 + hash_percent((&reference, step)) / 10);
+    if count == 1 && !model.is_fault_free.load(Ordering::Relaxed) {
+        match hash_percent((&reference, step, "model")) {
             0..2 => return (StatusCode::INTERNAL_SERVER_ERROR, "{\"error\": {\"message\": \"no\"}}").into_response(),
             2 => {
                 return (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "1")], "{}").into_response();
             }
-            3 => return stream(cut(say), pause),
+            3 => return stream(truncated_events(answer), pause),
             4 => return "data: this is no JSON\n\n".into_response(),
             5..8 => pause = Duration::from_millis(400),
             _ => {}
         }
     }
-    stream(events(say), pause)
+    stream(events(answer), pause)
 }
 
-/// The result of the tool that was called for `reference`, if there is one.
+/// The result of the tool call for `reference`, if the request contains one.
 fn tool_result(messages: &[Json], reference: &str) -> Option<String> {
     let newest = messages.iter().rev().find(|message| message["role"] == "tool")?;
     let index = messages.iter().rposition(|message| message["role"] == "tool")?;
-    // The call must be one for this reference, not one of an earlier task.
+    // A call with another reference belongs to an earlier message.
     let calls = messages[..index].iter().rev().find(|message| message["tool_calls"].is_array())?;
-    let is_ours = calls["tool_calls"].to_string().contains(reference);
-    is_ours.then(|| newest["content"].as_str().map_or_else(|| newest["content"].to_string(), str::to_owned))
+    let is_for_reference = calls["tool_calls"].to_string().contains(reference);
+    is_for_reference.then(|| newest["content"].as_str().map_or_else(|| newest["content"].to_string(), str::to_owned))
 }
 
+/// The commands for a message with this reference.
 fn commands(reference: &str) -> String {
     match reference.split('-').nth(1) {
         Some("d") => format!("start flow pay_direct\nset slot reference {reference}"),
@@ -148,34 +150,36 @@ fn delta(delta: Json) -> Bytes {
     chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}]))
 }
 
-fn events(say: Say) -> Vec<Bytes> {
-    let (text, call) = match say {
-        Say::Text(text) => (text, None),
-        Say::TextAndCall(text, name, arguments) => (text, Some((name, arguments))),
+/// The server-sent events of an answer.
+fn events(answer: Answer) -> Vec<Bytes> {
+    let (text, call) = match answer {
+        Answer::Text(text) => (text, None),
+        Answer::TextAndCall(text, name, arguments) => (text, Some((name, arguments))),
     };
-    let mut out = vec![delta(json!({"role": "assistant", "content": ""}))];
-    out.extend(text.split_inclusive(' ').map(|piece| delta(json!({"content": piece}))));
+    let mut events = vec![delta(json!({"role": "assistant", "content": ""}))];
+    events.extend(text.split_inclusive(' ').map(|word| delta(json!({"content": word}))));
     let reason = if call.is_some() { "tool_calls" } else { "stop" };
     if let Some((name, arguments)) = call {
         let function = json!({"name": name, "arguments": arguments.to_string()});
-        out.push(delta(json!({"tool_calls": [
+        events.push(delta(json!({"tool_calls": [
             {"index": 0, "id": format!("call_{name}"), "type": "function", "function": function}
         ]})));
     }
-    out.push(chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}])));
-    out.push("data: [DONE]\n\n".into());
-    out
+    events.push(chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}])));
+    events.push("data: [DONE]\n\n".into());
+    events
 }
 
-/// An answer that ends in the middle.
-fn cut(say: Say) -> Vec<Bytes> {
-    let mut events = events(say);
+/// The first half of the events of an answer.
+fn truncated_events(answer: Answer) -> Vec<Bytes> {
+    let mut events = events(answer);
     events.truncate(events.len() / 2);
     events
 }
 
+/// A response that starts after `pause`.
 fn stream(events: Vec<Bytes>, pause: Duration) -> Response {
-    let pieces = futures::stream::iter(events.into_iter().enumerate()).then(move |(n, event)| async move {
+    let chunks = futures::stream::iter(events.into_iter().enumerate()).then(move |(n, event)| async move {
         if n == 0 {
             tokio::time::sleep(pause).await;
         } else if n % 3 == 0 {
@@ -183,7 +187,7 @@ fn stream(events: Vec<Bytes>, pause: Duration) -> Response {
         }
         Ok::<_, Infallible>(event)
     });
-    let mut response = Response::new(Body::from_stream(pieces));
+    let mut response = Response::new(Body::from_stream(chunks));
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/event-stream"));
     response
 }

@@ -1,9 +1,9 @@
-//! A payment server: MCP over HTTP with one tool that writes, `pay`. It counts what it did. Its faults depend on the
-//! reference alone, so that the check knows what each payment has met.
+//! A payment server: an MCP server over HTTP with one tool of the effect class `write`, `pay`. It records every payment. Its faults
+//! depend only on the reference, so that the checks know the fault of each payment.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -17,30 +17,29 @@ use axum::{
 };
 use serde_json::{Value as Json, json};
 
-use crate::random::percent;
+use crate::random::hash_percent;
 
-/// What a payment meets.
+/// The fault of a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing.
     None,
-    /// It takes its time.
+    /// The payment takes 400 ms.
     Slow,
-    /// It is refused, with a result that says so.
+    /// The server does not pay and returns a result with `isError`.
     Refused,
-    /// The server answers 500 and has not paid.
+    /// The server does not pay and answers with status 500.
     ErrorBefore,
-    /// The server pays and answers 500.
+    /// The server pays and answers with status 500.
     ErrorAfter,
-    /// The server pays and answers with something that is no JSON.
+    /// The server pays and answers with invalid JSON.
     GarbageAfter,
-    /// The server pays and the connection ends.
+    /// The server pays, and the connection ends inside the response.
     ResetAfter,
 }
 
-/// What the payment of `reference` meets.
+/// The fault of the payment of `reference`.
 pub(crate) fn fault(reference: &str) -> Fault {
-    match percent((reference, "payments")) {
+    match hash_percent((reference, "payments")) {
         0..8 => Fault::Slow,
         8..12 => Fault::Refused,
         12..15 => Fault::ErrorBefore,
@@ -51,38 +50,37 @@ pub(crate) fn fault(reference: &str) -> Fault {
     }
 }
 
-/// One payment that was made.
+/// A payment that was made.
 #[derive(Clone, Debug)]
 pub(crate) struct Payment {
-    /// The idempotency key that came with it.
-    pub(crate) key: Option<String>,
+    /// The idempotency key in the `_meta` of the call.
+    pub(crate) idempotency_key: Option<String>,
 }
 
 /// The state of the payment server.
 #[derive(Default)]
-pub(crate) struct Payments {
-    made: Mutex<HashMap<String, Vec<Payment>>>,
+pub(crate) struct PaymentServer {
+    payments: Mutex<HashMap<String, Vec<Payment>>>,
     sessions: Mutex<u64>,
-    /// Whether it works without faults.
-    pub(crate) calm: AtomicBool,
 }
 
-impl Payments {
-    /// How often `reference` was paid.
+impl PaymentServer {
+    /// The number of payments for `reference`.
     pub(crate) fn count(&self, reference: &str) -> usize {
-        self.made.lock().unwrap().get(reference).map_or(0, Vec::len)
+        self.payments.lock().unwrap().get(reference).map_or(0, Vec::len)
     }
-    /// All references that were paid, each with its payments.
+    /// All payments, by reference.
     pub(crate) fn all(&self) -> HashMap<String, Vec<Payment>> {
-        self.made.lock().unwrap().clone()
+        self.payments.lock().unwrap().clone()
     }
-    fn pay(&self, reference: &str, key: Option<String>) {
-        self.made.lock().unwrap().entry(reference.to_owned()).or_default().push(Payment { key });
+    fn record(&self, reference: &str, idempotency_key: Option<String>) {
+        let payment = Payment { idempotency_key };
+        self.payments.lock().unwrap().entry(reference.to_owned()).or_default().push(payment);
     }
 }
 
-/// Starts the server; the address of its MCP endpoint.
-pub(crate) async fn start(payments: Arc<Payments>) -> String {
+/// Starts the server. Returns the URL of its MCP endpoint.
+pub(crate) async fn start(payments: Arc<PaymentServer>) -> String {
     let router = Router::new().route("/mcp", any(serve)).with_state(payments);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -90,7 +88,12 @@ pub(crate) async fn start(payments: Arc<Payments>) -> String {
     format!("http://{address}/mcp")
 }
 
-async fn serve(State(payments): State<Arc<Payments>>, method: Method, headers: HeaderMap, body: Bytes) -> Response {
+async fn serve(
+    State(payments): State<Arc<PaymentServer>>,
+    method: Method,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     if method == Method::DELETE {
         return StatusCode::NO_CONTENT.into_response();
     }
@@ -133,15 +136,14 @@ async fn serve(State(payments): State<Arc<Payments>>, method: Method, headers: H
     answer(&id, result, session.as_deref())
 }
 
-async fn pay(payments: &Payments, params: &Json) -> Result<Json, Response> {
+async fn pay(payments: &PaymentServer, params: &Json) -> Result<Json, Response> {
     let reference = params["arguments"]["reference"].as_str().unwrap_or_default();
     let key = params["_meta"].as_object().and_then(|meta| {
         meta.iter().find(|(name, _)| name.to_lowercase().contains("idempotency")).and_then(|(_, key)| key.as_str())
     });
     let key = key.map(str::to_owned);
-    let calm = payments.calm.load(std::sync::atomic::Ordering::Relaxed);
-    let fault = if calm { Fault::None } else { fault(reference) };
-    let pause = Duration::from_millis(if fault == Fault::Slow { 400 } else { 5 + percent(reference) / 2 });
+    let fault = fault(reference);
+    let pause = Duration::from_millis(if fault == Fault::Slow { 400 } else { 5 + hash_percent(reference) / 2 });
     match fault {
         Fault::Refused => {
             tokio::time::sleep(pause).await;
@@ -150,21 +152,21 @@ async fn pay(payments: &Payments, params: &Json) -> Result<Json, Response> {
         Fault::ErrorBefore => return Err(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
         _ => {}
     }
-    // Half of the time before the payment and half after it: a process may die on either side.
+    // Half of the time before the payment and half after it, so that the client process may be killed before or after it.
     tokio::time::sleep(pause / 2).await;
-    payments.pay(reference, key);
+    payments.record(reference, key);
     tokio::time::sleep(pause / 2).await;
     match fault {
-        Fault::ErrorAfter => Err((StatusCode::INTERNAL_SERVER_ERROR, "it broke afterwards").into_response()),
+        Fault::ErrorAfter => Err((StatusCode::INTERNAL_SERVER_ERROR, "an error after the payment").into_response()),
         Fault::GarbageAfter => {
-            Err(([(header::CONTENT_TYPE, "application/json")], "<html>this is no JSON</html>").into_response())
+            Err(([(header::CONTENT_TYPE, "application/json")], "<html>not JSON</html>").into_response())
         }
         Fault::ResetAfter => {
-            let broken = futures::stream::iter([
+            let truncated = futures::stream::iter([
                 Ok(Bytes::from_static(b"{\"jsonrpc\": \"2.0\", ")),
                 Err(std::io::Error::other("the connection ends here")),
             ]);
-            let response = ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(broken));
+            let response = ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(truncated));
             Err(response.into_response())
         }
         _ => {
