@@ -1,4 +1,4 @@
-//! Agents on the genuine library, of both generations and over both bindings, called by a step of a flow.
+//! Segue as an A2A client: a flow calls agents built with `a2a-sdk`, in both versions of the protocol and over all bindings.
 
 use std::{
     fs,
@@ -11,56 +11,57 @@ use std::{
 };
 
 use segue::{
-    Assistant, AssistantBuilder, DiscardReplies, IncomingMessage, TurnReport, conversation::BotKind, store,
+    Assistant, AssistantBuilder, DiscardReplies, IncomingMessage, TurnReport, conversation::BotKind,
     testing::ScriptedLlm,
 };
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
 use crate::{
-    parts::{self, Part},
+    processes::{self, ChildProcess},
     program::{self, Server},
 };
 
-/// Which agent: the newer generation or 0.3, and its flags.
+/// An agent under test: `a2a_agent.py` with a version of the SDK and with flags.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
-    pub(crate) new: bool,
+pub(crate) struct AgentVariant {
+    /// Whether it speaks A2A 1.0; otherwise 0.3.
+    pub(crate) is_v1: bool,
     pub(crate) flags: &'static [&'static str],
 }
 
-const EVERY: &[Kind] = &[
-    Kind { new: true, flags: &[] },
-    Kind { new: false, flags: &[] },
-    Kind { new: true, flags: &["rest"] },
-    Kind { new: false, flags: &["rest"] },
-    Kind { new: true, flags: &["blocking"] },
-    Kind { new: false, flags: &["blocking"] },
+const ALL_AGENTS: &[AgentVariant] = &[
+    AgentVariant { is_v1: true, flags: &[] },
+    AgentVariant { is_v1: false, flags: &[] },
+    AgentVariant { is_v1: true, flags: &["rest"] },
+    AgentVariant { is_v1: false, flags: &["rest"] },
+    AgentVariant { is_v1: true, flags: &["blocking"] },
+    AgentVariant { is_v1: false, flags: &["blocking"] },
     #[cfg(feature = "grpc")]
-    Kind { new: true, flags: &["grpc"] },
+    AgentVariant { is_v1: true, flags: &["grpc"] },
     #[cfg(feature = "grpc")]
-    Kind { new: false, flags: &["grpc"] },
+    AgentVariant { is_v1: false, flags: &["grpc"] },
     #[cfg(feature = "grpc")]
-    Kind { new: true, flags: &["grpc", "blocking"] },
+    AgentVariant { is_v1: true, flags: &["grpc", "blocking"] },
     #[cfg(feature = "grpc")]
-    Kind { new: false, flags: &["grpc", "blocking"] },
+    AgentVariant { is_v1: false, flags: &["grpc", "blocking"] },
 ];
 
-/// The bindings over which what goes wrong is told differently.
-pub(crate) const BINDINGS: &[Kind] = &[
-    Kind { new: true, flags: &[] },
-    Kind { new: false, flags: &[] },
+/// The agents over JSON-RPC and gRPC, which report errors in different ways.
+pub(crate) const RPC_AGENTS: &[AgentVariant] = &[
+    AgentVariant { is_v1: true, flags: &[] },
+    AgentVariant { is_v1: false, flags: &[] },
     #[cfg(feature = "grpc")]
-    Kind { new: true, flags: &["grpc"] },
+    AgentVariant { is_v1: true, flags: &["grpc"] },
     #[cfg(feature = "grpc")]
-    Kind { new: false, flags: &["grpc"] },
+    AgentVariant { is_v1: false, flags: &["grpc"] },
 ];
 
-/// An agent, and an assistant whose flow calls it.
-struct Ground {
+/// An agent and an assistant whose flow calls it.
+struct Fixture {
     folder: TempDir,
     assistant: Assistant,
-    agent: Option<Part>,
+    agent: Option<ChildProcess>,
 }
 
 const CONFIG: &str =
@@ -94,15 +95,15 @@ configuration:
     )
 }
 
-/// A model that knows what the tests say.
+/// A scripted model with these answers, in this order.
 fn model(lines: &[&'static str]) -> Arc<dyn segue::Llm> {
     Arc::new(ScriptedLlm::strict(lines.iter().copied()))
 }
 
-impl Ground {
-    fn new(kind: Kind, more: &str, environment: &[(&str, &str)], lines: &[&'static str]) -> Self {
+impl Fixture {
+    fn new(variant: AgentVariant, more: &str, environment: &[(&str, &str)], lines: &[&'static str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (agent, address) = serve(kind, &folder.path().join("log"), environment);
+        let (agent, address) = start_agent(variant, &folder.path().join("log"), environment);
         let config = configuration(&address, more);
         let assistant = build(&config, lines).store(Arc::new(segue::MemoryStore::default())).build().unwrap();
         Self { folder, assistant, agent: Some(agent) }
@@ -112,7 +113,7 @@ impl Ground {
         self.assistant.receive(IncomingMessage::text("ada", text, "test"), Box::new(DiscardReplies)).await.unwrap()
     }
 
-    /// The texts of the answer, with what each was for.
+    /// Sends a message. Returns the texts of the replies with their kinds.
     async fn texts(&self, text: &str) -> Vec<(BotKind, String)> {
         let report = self.say(text).await;
         assert!(report.failures.is_empty(), "{:?}", report.failures);
@@ -127,30 +128,37 @@ impl Ground {
         self.folder.path().join("log")
     }
 
-    /// What reached the agent.
-    fn heard(&self) -> Vec<Json> {
-        heard(&self.log())
+    /// The messages that the agent has received.
+    fn received(&self) -> Vec<Json> {
+        received(&self.log())
     }
 
-    async fn end(mut self) {
-        let different = self.assistant.replay(&"ada".into()).await.unwrap();
-        assert!(different.is_none(), "{different:#?}");
+    /// Checks that the conversation replays to the same events, and ends the assistant and the agent.
+    async fn finish(mut self) {
+        let difference = self.assistant.replay(&"ada".into()).await.unwrap();
+        assert!(difference.is_none(), "{difference:#?}");
         self.assistant.close(Duration::from_secs(5)).await;
         drop(self.agent.take());
     }
 }
 
-fn heard(log: &std::path::Path) -> Vec<Json> {
+/// The messages in the log of an agent.
+fn received(log: &std::path::Path) -> Vec<Json> {
     let text = fs::read_to_string(log).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-pub(crate) fn serve(kind: Kind, log: &std::path::Path, environment: &[(&str, &str)]) -> (Part, String) {
-    let port = parts::free_port();
-    let mut command = parts::a2a_agent(kind.new, port, kind.flags, log);
+/// Starts an agent and waits until it listens. Returns its address.
+pub(crate) fn start_agent(
+    variant: AgentVariant,
+    log: &std::path::Path,
+    environment: &[(&str, &str)],
+) -> (ChildProcess, String) {
+    let port = processes::free_port();
+    let mut command = processes::a2a_agent(variant.is_v1, port, variant.flags, log);
     command.envs(environment.iter().copied());
-    let mut agent = Part::start(&mut command);
-    agent.line_with("Uvicorn running");
+    let mut agent = ChildProcess::start(&mut command);
+    agent.wait_for_line("Uvicorn running");
     (agent, format!("http://127.0.0.1:{port}"))
 }
 
@@ -169,8 +177,8 @@ fn build(config: &str, lines: &[&'static str]) -> AssistantBuilder {
     builder.model(model(lines))
 }
 
-/// An assistant whose agent is asked with an `auth`. A project names its secrets as references; here are the values that would
-/// stand in their place.
+/// An assistant that calls its agent with the settings `auth`. They contain the values of the secrets; in the files of a project they
+/// would be references such as `${NAME}`.
 pub(crate) fn with_auth(address: &str, auth: &Json, lines: &[&'static str]) -> Assistant {
     let mut loaded = segue::project::from_texts([
         ("config.yml", CONFIG),
@@ -186,233 +194,234 @@ pub(crate) fn with_auth(address: &str, auth: &Json, lines: &[&'static str]) -> A
     builder.model(model(lines)).build().unwrap()
 }
 
-fn said(kind: BotKind, text: &str) -> (BotKind, String) {
+fn reply(kind: BotKind, text: &str) -> (BotKind, String) {
     (kind, text.to_owned())
 }
 
 #[tokio::test]
-async fn a_task_is_asked_answered_and_done_by_every_kind_of_agent() {
-    for kind in EVERY.iter().copied() {
-        let ground = Ground::new(kind, "", &[], &["start flow ask_prices", "continue agent"]);
-        let question = said(BotKind::InputRequired, "For how many people?");
-        let first = ground.texts("What is the price?").await;
-        assert_eq!(first.last(), Some(&question), "{kind:?}: {first:?}");
-        let meanwhile = said(BotKind::Intermediate, "Looking it up");
-        let times = first.iter().filter(|text| **text == meanwhile).count();
-        // One that is asked from time to time may be past it.
-        assert!(times == 1 || (times == 0 && kind.flags.contains(&"blocking")), "{kind:?}: {first:?}");
-        let second = ground.texts("We are 3").await;
-        let last = said(BotKind::FinalResponse, "Done.\n3 people: 90 euros\nFile: https://example.org/quote.pdf");
-        let at = second.iter().position(|text| *text == last).unwrap_or_else(|| panic!("{kind:?}: {second:?}"));
-        assert_eq!(second.get(at + 1), Some(&said(BotKind::Response, "That is 90.0 for you.")), "{kind:?}");
-        assert_eq!(ground.slot("price").await, json!(90.0));
-        assert_eq!(ground.slot("document").await, "https://example.org/quote.pdf");
-        let heard = ground.heard();
-        let part = |at: usize, path: &str| heard[at].pointer(path).cloned().unwrap_or_default();
-        assert_eq!(heard.len(), 2, "{kind:?}: {heard:?}");
+async fn task_asks_for_input_and_completes_with_all_agents() {
+    for variant in ALL_AGENTS.iter().copied() {
+        let fixture = Fixture::new(variant, "", &[], &["start flow ask_prices", "continue agent"]);
+        let question = reply(BotKind::InputRequired, "For how many people?");
+        let first = fixture.texts("What is the price?").await;
+        assert_eq!(first.last(), Some(&question), "{variant:?}: {first:?}");
+        let intermediate = reply(BotKind::Intermediate, "Looking it up");
+        let count = first.iter().filter(|text| **text == intermediate).count();
+        // Polling may miss an intermediate state.
+        assert!(count == 1 || (count == 0 && variant.flags.contains(&"blocking")), "{variant:?}: {first:?}");
+        let second = fixture.texts("We are 3").await;
+        let last = reply(BotKind::FinalResponse, "Done.\n3 people: 90 euros\nFile: https://example.org/quote.pdf");
+        let at = second.iter().position(|text| *text == last).unwrap_or_else(|| panic!("{variant:?}: {second:?}"));
+        assert_eq!(second.get(at + 1), Some(&reply(BotKind::Response, "That is 90.0 for you.")), "{variant:?}");
+        assert_eq!(fixture.slot("price").await, json!(90.0));
+        assert_eq!(fixture.slot("document").await, "https://example.org/quote.pdf");
+        let received = fixture.received();
+        let part = |at: usize, path: &str| received[at].pointer(path).cloned().unwrap_or_default();
+        assert_eq!(received.len(), 2, "{variant:?}: {received:?}");
         assert_eq!(part(0, "/parts/0/text"), "USER: What is the price?");
-        let slots = heard[0].pointer("/parts/1/data/slots").unwrap();
-        assert_eq!(slots, &json!([{"name": "city", "value": "Arnvik"}]), "only what the author lets out");
-        assert_eq!(part(1, "/parts/0/text"), "We are 3", "an agent that knows the conversation hears what is new");
+        let slots = received[0].pointer("/parts/1/data/slots").unwrap();
+        assert_eq!(slots, &json!([{"name": "city", "value": "Arnvik"}]), "only the slots in `forward_slots`");
+        assert_eq!(part(1, "/parts/0/text"), "We are 3", "a known task gets only the new message");
         assert_eq!((part(1, "/taskId"), part(1, "/contextId")), (part(0, "/taskId"), part(0, "/contextId")));
-        ground.end().await;
+        fixture.finish().await;
     }
 }
 
 #[tokio::test]
-async fn the_next_task_continues_the_context_and_names_no_task_that_is_over() {
-    for kind in BINDINGS.iter().copied() {
-        let ground = Ground::new(kind, "", &[], &["start flow ask_prices", "start flow ask_prices"]);
-        let first = ground.say("echo this").await;
+async fn next_task_has_the_same_context_and_no_completed_task() {
+    for variant in RPC_AGENTS.iter().copied() {
+        let fixture = Fixture::new(variant, "", &[], &["start flow ask_prices", "start flow ask_prices"]);
+        let first = fixture.say("echo this").await;
         assert!(first.failures.is_empty(), "{:?}", first.failures);
-        ground.say("echo that").await;
-        let heard = ground.heard();
-        assert_eq!(heard.len(), 2);
-        assert_eq!(heard[0]["contextId"], heard[1]["contextId"], "{kind:?}");
-        assert_ne!(heard[0]["taskId"], heard[1]["taskId"], "each task is the other side's own");
-        ground.end().await;
+        fixture.say("echo that").await;
+        let received = fixture.received();
+        assert_eq!(received.len(), 2);
+        assert_eq!(received[0]["contextId"], received[1]["contextId"], "{variant:?}");
+        assert_ne!(received[0]["taskId"], received[1]["taskId"], "each call is a task of its own");
+        fixture.finish().await;
     }
 }
 
 #[tokio::test]
-async fn states_that_are_no_success_end_the_flow_or_ask_the_user() {
-    for kind in BINDINGS.iter().copied() {
-        for (word, messages, code) in [("fail", 1, "A0513"), ("refuse", 1, "A0513")] {
-            let ground = Ground::new(kind, "", &[], &["start flow ask_prices"]);
-            let report = ground.say(word).await;
-            assert_eq!(report.failures.first().map(|failure| &*failure.code), Some(code), "{kind:?} {word}");
-            assert_eq!(ground.heard().len(), messages, "{kind:?} {word}");
-            assert_eq!(report.replies.len(), 1, "one honest message");
-            ground.end().await;
+async fn failed_and_rejected_tasks_give_one_error_response_and_auth_required_asks_the_user() {
+    for variant in RPC_AGENTS.iter().copied() {
+        for word in ["fail", "refuse"] {
+            let fixture = Fixture::new(variant, "", &[], &["start flow ask_prices"]);
+            let report = fixture.say(word).await;
+            assert_eq!(report.failures.first().map(|failure| &*failure.code), Some("A0513"), "{variant:?} {word}");
+            assert_eq!(fixture.received().len(), 1, "{variant:?} {word}");
+            assert_eq!(report.replies.len(), 1, "one error response");
+            fixture.finish().await;
         }
-        let ground = Ground::new(kind, "", &[], &["start flow ask_prices"]);
-        let texts = ground.texts("login").await;
-        assert_eq!(texts, [said(BotKind::InputRequired, "Please log in at https://example.org")], "{kind:?}");
-        ground.end().await;
+        let fixture = Fixture::new(variant, "", &[], &["start flow ask_prices"]);
+        let texts = fixture.texts("login").await;
+        assert_eq!(texts, [reply(BotKind::InputRequired, "Please log in at https://example.org")], "{variant:?}");
+        fixture.finish().await;
     }
 }
 
 #[tokio::test]
-async fn only_a_failure_that_says_so_is_tried_again_as_a_new_message() {
-    for kind in BINDINGS.iter().copied() {
-        let ground = Ground::new(kind, "", &[], &["start flow ask_prices"]);
-        let texts = ground.texts("flaky").await;
-        assert_eq!(texts.first(), Some(&said(BotKind::FinalResponse, "At last.")), "{kind:?}: {texts:?}");
-        let heard = ground.heard();
-        assert_eq!(heard.len(), 2, "{kind:?}");
-        assert_ne!(heard[0]["messageId"], heard[1]["messageId"]);
-        assert_ne!(heard[0]["taskId"], heard[1]["taskId"]);
-        ground.end().await;
+async fn retryable_failure_is_retried_as_a_new_message() {
+    for variant in RPC_AGENTS.iter().copied() {
+        let fixture = Fixture::new(variant, "", &[], &["start flow ask_prices"]);
+        let texts = fixture.texts("flaky").await;
+        assert_eq!(texts.first(), Some(&reply(BotKind::FinalResponse, "At last.")), "{variant:?}: {texts:?}");
+        let received = fixture.received();
+        assert_eq!(received.len(), 2, "{variant:?}");
+        assert_ne!(received[0]["messageId"], received[1]["messageId"]);
+        assert_ne!(received[0]["taskId"], received[1]["taskId"]);
+        fixture.finish().await;
     }
 }
 
 #[tokio::test]
-async fn an_answer_without_a_task_asks_or_ends_as_the_author_says() {
-    for kind in BINDINGS.iter().copied() {
-        let ground = Ground::new(kind, "", &[], &["start flow ask_prices"]);
-        let texts = ground.texts("hello").await;
-        assert_eq!(texts, [said(BotKind::InputRequired, "Hi, what do you need?")], "{kind:?}");
-        ground.end().await;
+async fn answer_without_a_task_asks_the_user_or_completes_as_configured() {
+    for variant in RPC_AGENTS.iter().copied() {
+        let fixture = Fixture::new(variant, "", &[], &["start flow ask_prices"]);
+        let texts = fixture.texts("hello").await;
+        assert_eq!(texts, [reply(BotKind::InputRequired, "Hi, what do you need?")], "{variant:?}");
+        fixture.finish().await;
         let more = "  message_means: completed\n";
-        let ground = Ground::new(kind, more, &[], &["start flow ask_prices"]);
-        let texts = ground.texts("hello").await;
-        assert_eq!(texts.first(), Some(&said(BotKind::FinalResponse, "Hi, what do you need?")), "{kind:?}");
-        ground.end().await;
+        let fixture = Fixture::new(variant, more, &[], &["start flow ask_prices"]);
+        let texts = fixture.texts("hello").await;
+        assert_eq!(texts.first(), Some(&reply(BotKind::FinalResponse, "Hi, what do you need?")), "{variant:?}");
+        fixture.finish().await;
     }
 }
 
 #[tokio::test]
-async fn a_task_that_takes_too_long_is_stopped() {
-    for kind in EVERY.iter().copied().filter(|kind| kind.flags.contains(&"blocking")) {
-        let ground = Ground::new(kind, "  max_polling_time: 0.5\n", &[], &["start flow ask_prices"]);
-        let report = ground.say("forever").await;
-        assert_eq!(report.failures.first().map(|failure| &*failure.code), Some("A0514"), "{kind:?}");
-        let heard = ground.heard();
-        assert!(heard.iter().any(|line| line.get("cancelled").is_some()), "{kind:?}: {heard:?}");
-        ground.end().await;
+async fn task_is_cancelled_at_the_polling_timeout() {
+    for variant in ALL_AGENTS.iter().copied().filter(|variant| variant.flags.contains(&"blocking")) {
+        let fixture = Fixture::new(variant, "  max_polling_time: 0.5\n", &[], &["start flow ask_prices"]);
+        let report = fixture.say("forever").await;
+        assert_eq!(report.failures.first().map(|failure| &*failure.code), Some("A0514"), "{variant:?}");
+        let received = fixture.received();
+        assert!(received.iter().any(|line| line.get("cancelled").is_some()), "{variant:?}: {received:?}");
+        fixture.finish().await;
     }
 }
 
 #[tokio::test]
-async fn pieces_of_an_artifact_are_put_together() {
-    for kind in BINDINGS.iter().copied() {
-        let ground = Ground::new(kind, "", &[], &["start flow ask_prices"]);
-        let texts = ground.texts("pieces").await;
-        assert_eq!(texts.first(), Some(&said(BotKind::FinalResponse, "one two three")), "{kind:?}: {texts:?}");
-        ground.end().await;
+async fn artifact_chunks_are_concatenated() {
+    for variant in RPC_AGENTS.iter().copied() {
+        let fixture = Fixture::new(variant, "", &[], &["start flow ask_prices"]);
+        let texts = fixture.texts("pieces").await;
+        assert_eq!(texts.first(), Some(&reply(BotKind::FinalResponse, "one two three")), "{variant:?}: {texts:?}");
+        fixture.finish().await;
     }
 }
 
 #[tokio::test]
-async fn an_agent_that_wants_a_key_gets_it_and_nobody_else_does() {
-    for kind in BINDINGS.iter().copied() {
+async fn api_key_is_sent_and_a_wrong_key_is_rejected() {
+    for variant in RPC_AGENTS.iter().copied() {
         let folder = tempfile::tempdir().unwrap();
-        let (agent, address) = serve(kind, &folder.path().join("log"), &[("A2A_KEY", "s3cret")]);
-        for (key, works) in [("s3cret", true), ("other", false)] {
+        let (agent, address) = start_agent(variant, &folder.path().join("log"), &[("A2A_KEY", "s3cret")]);
+        for (key, is_accepted) in [("s3cret", true), ("other", false)] {
             let auth = json!({"api_key": key, "header_name": "X-Key", "header_format": "{key}"});
             let assistant = with_auth(&address, &auth, &["start flow ask_prices"]);
             let incoming = IncomingMessage::text("ada", "echo", "test");
             let report = assistant.receive(incoming, Box::new(DiscardReplies)).await.unwrap();
             let codes: Vec<_> = report.failures.iter().map(|failure| &*failure.code).collect();
-            assert_eq!(codes.is_empty(), works, "{kind:?}: {:?}", report.failures);
+            assert_eq!(codes.is_empty(), is_accepted, "{variant:?}: {:?}", report.failures);
         }
         drop(agent);
     }
 }
 
 #[tokio::test]
-async fn an_agent_that_dies_in_the_middle_is_one_honest_message() {
-    for kind in BINDINGS.iter().copied() {
-        let mut ground = Ground::new(kind, "  max_polling_time: 5\n", &[], &["start flow ask_prices"]);
-        let (agent, log) = (ground.agent.take(), ground.log());
-        // It dies as soon as it has heard: kill -9 while it works.
-        let over = Arc::new(AtomicBool::new(false));
-        let ended = over.clone();
-        let killed = tokio::task::spawn_blocking(move || {
-            while heard(&log).is_empty() && !ended.load(Ordering::SeqCst) {
-                std::thread::yield_now();
+async fn crash_of_an_agent_during_a_task_gives_one_error_response() {
+    for variant in RPC_AGENTS.iter().copied() {
+        let mut fixture = Fixture::new(variant, "  max_polling_time: 5\n", &[], &["start flow ask_prices"]);
+        let (agent, log) = (fixture.agent.take(), fixture.log());
+        // Kill the agent as soon as it has received the message.
+        let turn_ended = Arc::new(AtomicBool::new(false));
+        let killer = tokio::task::spawn_blocking({
+            let turn_ended = turn_ended.clone();
+            move || {
+                while received(&log).is_empty() && !turn_ended.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                drop(agent);
             }
-            drop(agent);
         });
-        let report = ground.say("forever").await;
-        over.store(true, Ordering::SeqCst);
-        killed.await.unwrap();
-        assert_eq!(report.failures.len(), 1, "{kind:?}: {:?}", report.failures);
-        let told = report.replies.iter().filter(|reply| reply.kind != BotKind::Intermediate).count();
-        assert_eq!(told, 1, "{kind:?}: {:?}", report.replies);
-        ground.end().await;
+        let report = fixture.say("forever").await;
+        turn_ended.store(true, Ordering::SeqCst);
+        killer.await.unwrap();
+        assert_eq!(report.failures.len(), 1, "{variant:?}: {:?}", report.failures);
+        let replies = report.replies.iter().filter(|reply| reply.kind != BotKind::Intermediate).count();
+        assert_eq!(replies, 1, "{variant:?}: {:?}", report.replies);
+        fixture.finish().await;
     }
 }
 
 #[tokio::test]
-async fn a_digression_comes_back_to_the_question_of_the_same_task() {
+async fn digression_returns_to_the_question_of_the_same_task() {
     let lines = [
         "start flow ask_prices",
         "start flow other",
         "set slot continue_interrupted_flow_confirmation true",
         "continue agent",
     ];
-    let ground = Ground::new(Kind { new: true, flags: &[] }, "", &[], &lines);
-    ground.texts("price").await;
-    let meanwhile = ground.texts("something else").await;
-    let back = ground.texts("yes").await;
-    let question = said(BotKind::InputRequired, "For how many people?");
-    assert!(meanwhile.contains(&question) || back.contains(&question), "{meanwhile:?} {back:?}");
-    let done = ground.texts("2").await;
+    let fixture = Fixture::new(AgentVariant { is_v1: true, flags: &[] }, "", &[], &lines);
+    fixture.texts("price").await;
+    let digression = fixture.texts("something else").await;
+    let resumed = fixture.texts("yes").await;
+    let question = reply(BotKind::InputRequired, "For how many people?");
+    assert!(digression.contains(&question) || resumed.contains(&question), "{digression:?} {resumed:?}");
+    let done = fixture.texts("2").await;
     assert!(done.iter().any(|(_, text)| text.starts_with("Done.")), "{done:?}");
-    assert_eq!(ground.heard().len(), 2, "the digression did not reach the agent");
-    ground.end().await;
+    assert_eq!(fixture.received().len(), 2, "the digression did not reach the agent");
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn an_agent_that_is_down_is_one_honest_message() {
-    let config = configuration(&format!("http://127.0.0.1:{}", parts::free_port()), "  max_retries: 1\n");
+async fn unreachable_agent_gives_one_error_response() {
+    let config = configuration(&format!("http://127.0.0.1:{}", processes::free_port()), "  max_retries: 1\n");
     let config = config.replace("max_retries", "max_polling_time: 1\n  max_retries");
     let assistant = build(&config, &["start flow ask_prices"]).build().unwrap();
     let report =
         assistant.receive(IncomingMessage::text("ada", "price", "test"), Box::new(DiscardReplies)).await.unwrap();
     assert_eq!(report.failures.first().map(|failure| &*failure.code), Some("A0511"), "{:?}", report.failures);
     assert_eq!(report.replies.len(), 1);
-    let _ = store::MemoryStore::default();
 }
 
-/// A server of the program whose flow calls the agent, and the words of its user over REST.
+/// Sends a message to a server over REST. Returns the texts of the replies; `None` if the server does not answer.
 async fn post(server: &Server, id: &str, text: &str) -> Option<Vec<String>> {
     segue::http::install_tls();
     let body = json!({"sender": "anna", "message": text, "message_id": id});
-    let client = segue::http::HttpClients::new();
-    let request = client.client().unwrap().post(format!("{}/webhooks/rest/webhook", server.url()));
-    let answer: Json = request.json(&body).send().await.ok()?.json().await.ok()?;
-    Some(answer.as_array()?.iter().filter_map(|reply| reply["text"].as_str().map(str::to_owned)).collect())
+    let clients = segue::http::HttpClients::new();
+    let request = clients.client().unwrap().post(format!("{}/webhooks/rest/webhook", server.url()));
+    let replies: Json = request.json(&body).send().await.ok()?.json().await.ok()?;
+    Some(replies.as_array()?.iter().filter_map(|reply| reply["text"].as_str().map(str::to_owned)).collect())
 }
 
 #[tokio::test]
-async fn an_answer_after_a_crash_reaches_the_same_task() {
-    for kind in BINDINGS.iter().copied() {
-        let ground = program::Ground::of("caller");
-        let log = ground.path("log");
-        let (_agent, address) = serve(kind, &log, &[]);
+async fn answer_after_a_crash_of_the_server_reaches_the_same_task() {
+    for variant in RPC_AGENTS.iter().copied() {
+        let fixture = program::ProjectCopy::new("caller");
+        let log = fixture.path("log");
+        let (_agent, address) = start_agent(variant, &log, &[]);
         let environment = [("SEGUE_TEST_AGENT", address.as_str())];
         {
-            let first = ground.server(&environment).unwrap();
+            let first = fixture.server(&environment).unwrap();
             let texts = post(&first, "m1", "what is the price").await.unwrap();
-            assert_eq!(texts.last().map(String::as_str), Some("For how many people?"), "{kind:?}");
-            // Dropped without a word: kill -9 while the remote task waits.
+            assert_eq!(texts.last().map(String::as_str), Some("For how many people?"), "{variant:?}");
+            // Dropping the server kills it while the remote task waits for input.
         }
-        let second = ground.server(&environment).unwrap();
+        let second = fixture.server(&environment).unwrap();
         let texts = post(&second, "m2", "we are 4").await.unwrap();
-        assert!(texts.iter().any(|text| text.starts_with("Done.")), "{kind:?}: {texts:?}");
-        assert!(texts.iter().any(|text| text == "That is 120.0 for you."), "{kind:?}: {texts:?}");
-        let heard = heard(&log);
-        assert_eq!(heard.len(), 2, "{kind:?}");
-        assert_eq!(heard[0]["taskId"], heard[1]["taskId"], "{kind:?}: the answer reached another task");
+        assert!(texts.iter().any(|text| text.starts_with("Done.")), "{variant:?}: {texts:?}");
+        assert!(texts.iter().any(|text| text == "That is 120.0 for you."), "{variant:?}: {texts:?}");
+        let received = received(&log);
+        assert_eq!(received.len(), 2, "{variant:?}");
+        assert_eq!(received[0]["taskId"], received[1]["taskId"], "{variant:?}: the answer reached another task");
     }
 }
 
 #[tokio::test]
-async fn a_message_that_was_under_way_in_a_crash_is_never_sent_twice() {
-    // C11: decided, not sent. C17: taken by the other side, not recorded. C14: about to be recorded. C15: recorded.
-    for kind in BINDINGS.iter().copied() {
+async fn message_in_flight_at_a_crash_is_never_sent_twice() {
+    // Failpoints: C11 before the message is sent, C17 after the agent received it, C14 before its outcome is recorded, C15 after that.
+    for variant in RPC_AGENTS.iter().copied() {
         for (point, first_of_task) in [
             ("C11", true),
             ("C17", true),
@@ -423,60 +432,60 @@ async fn a_message_that_was_under_way_in_a_crash_is_never_sent_twice() {
             ("C14", false),
             ("C15", false),
         ] {
-            // By gRPC only what is between the two: the rest is the same as it is over HTTP.
-            if kind.flags.contains(&"grpc") && point != "C17" {
+            // Over gRPC only C17 differs from HTTP.
+            if variant.flags.contains(&"grpc") && point != "C17" {
                 continue;
             }
-            let ground = program::Ground::of("caller");
-            let log = ground.path("log");
-            let (_agent, address) = serve(kind, &log, &[]);
+            let fixture = program::ProjectCopy::new("caller");
+            let log = fixture.path("log");
+            let (_agent, address) = start_agent(variant, &log, &[]);
             let normal = [("SEGUE_TEST_AGENT", address.as_str())];
-            let dying = [("SEGUE_TEST_AGENT", address.as_str()), ("SEGUE_FAILPOINT", point)];
+            let crashing = [("SEGUE_TEST_AGENT", address.as_str()), ("SEGUE_FAILPOINT", point)];
             if !first_of_task {
-                let server = ground.server(&normal).unwrap();
+                let server = fixture.server(&normal).unwrap();
                 post(&server, "m1", "what is the price").await.unwrap();
             }
             let (id, text) = if first_of_task { ("m1", "what is the price") } else { ("m2", "we are 4") };
             {
-                let server = ground.server(&dying).unwrap();
-                assert!(post(&server, id, text).await.is_none(), "{kind:?} {point}: it did not die");
+                let server = fixture.server(&crashing).unwrap();
+                assert!(post(&server, id, text).await.is_none(), "{variant:?} {point}: it did not crash");
             }
-            assert_eq!(fs::read_to_string(ground.path("proof")).unwrap(), point);
-            let server = ground.server(&normal).unwrap();
+            assert_eq!(fs::read_to_string(fixture.path("proof")).unwrap(), point);
+            let server = fixture.server(&normal).unwrap();
             let texts = post(&server, id, text).await.unwrap();
-            let sent = heard(&log).len();
+            let sent = received(&log).len();
             let before = usize::from(!first_of_task);
             let done = if first_of_task { "For how many people?" } else { "That is 120.0 for you." };
             let is_done = texts.iter().any(|text| text == done);
-            // The other side can be asked about a task that we know, and, in the newer generation only, of a context that we
-            // know; else nobody knows, and the user hears that once.
-            let knows = !first_of_task || point == "C15";
-            assert_eq!(is_done, knows, "{kind:?} {point} {first_of_task}: {texts:?}");
-            let reached = if point == "C11" && first_of_task { 0 } else { 1 + before };
-            assert_eq!(sent, reached, "{kind:?} {point} {first_of_task}");
+            // After a restart Segue asks the agent for the state of a task whose id is stored. Without an id the outcome is unknown, and
+            // the user gets one message about it.
+            let is_known = !first_of_task || point == "C15";
+            assert_eq!(is_done, is_known, "{variant:?} {point} {first_of_task}: {texts:?}");
+            let expected = if point == "C11" && first_of_task { 0 } else { 1 + before };
+            assert_eq!(sent, expected, "{variant:?} {point} {first_of_task}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_task_that_outlasts_the_turn_is_reported_and_the_flow_goes_on() {
-    for new in [true, false] {
-        let ground = program::Ground::of("caller");
-        let log = ground.path("log");
-        let kind = Kind { new, flags: &["blocking"] };
-        let (_agent, address) = serve(kind, &log, &[("A2A_LONG", "3")]);
-        // The server must know its own address before it has one: it takes a port that was free a moment ago.
-        let port = parts::free_port();
-        let config = ground.path("sub_agents/prices/config.yml");
+async fn push_notification_completes_a_task_that_outlasts_the_turn() {
+    for is_v1 in [true, false] {
+        let fixture = program::ProjectCopy::new("caller");
+        let log = fixture.path("log");
+        let variant = AgentVariant { is_v1, flags: &["blocking"] };
+        let (_agent, address) = start_agent(variant, &log, &[("A2A_LONG", "3")]);
+        // The configuration contains the server's own address, so the port is chosen before the server starts.
+        let port = processes::free_port();
+        let config = fixture.path("sub_agents/prices/config.yml");
         let more = format!("  max_polling_time: 0.3\n  push_notification_url: http://127.0.0.1:{port}\n");
         fs::write(&config, fs::read_to_string(&config).unwrap() + &more).unwrap();
-        let server = ground.server_on(port, &[("SEGUE_TEST_AGENT", address.as_str())]).unwrap();
+        let server = fixture.server_on(port, &[("SEGUE_TEST_AGENT", address.as_str())]).unwrap();
         let texts = post(&server, "m1", "a long one").await.unwrap();
-        assert!(!texts.iter().any(|text| text == "It is done."), "{new}: {texts:?}");
+        assert!(!texts.iter().any(|text| text == "It is done."), "{is_v1}: {texts:?}");
         let environment = [("SEGUE_TEST_AGENT", address.as_str())];
-        let trace = || ground.segue(&["trace", "anna", "--format", "json"], &environment);
-        let came = (0..500).any(|_| trace().contains("It is done."));
-        assert!(came, "{new}: nothing was reported\n{}", trace());
-        assert_eq!(heard(&log).len(), 1, "{new}: the task was asked for, not begun anew");
+        let trace = || fixture.segue(&["trace", "anna", "--format", "json"], &environment);
+        let is_done = (0..500).any(|_| trace().contains("It is done."));
+        assert!(is_done, "{is_v1}: the push notification has no effect\n{}", trace());
+        assert_eq!(received(&log).len(), 1, "{is_v1}: the agent receives no second message");
     }
 }

@@ -1,8 +1,9 @@
-"""An agent on the genuine library of either generation: `a2a_agent.py PORT [rest | grpc] [blocking]`.
+"""An A2A agent built with a2a-sdk, 1.x or 0.3: `a2a_agent.py PORT [rest | grpc] [blocking]`.
 
-What the user says decides what it does; every message that reaches it is a line of JSON in the file A2A_LOG. With A2A_KEY set,
-everything but the card needs `X-Key` with that value. With A2A_INTROSPECT set, it needs a bearer token that the authorization
-server at that address knows.
+Without `rest` or `grpc` it speaks JSON-RPC; with `blocking` it does not offer streams. The text of the user decides what it does.
+Each message that it receives is a line of JSON in the file A2A_LOG. With A2A_KEY set, all requests except those for the card need the
+header `X-Key` with that value. With A2A_INTROSPECT set, they need a bearer token that is valid according to the introspection
+endpoint at that address.
 """
 
 import asyncio
@@ -119,7 +120,7 @@ class Prices(AgentExecutor):
             message = TaskUpdater(queue, "", context.context_id).new_agent_message([text("Hi, what do you need?")])
             message.task_id = "" if NEW else None
             return await queue.enqueue_event(message)
-        went_on = task is not None and is_open(task)
+        continues = task is not None and is_open(task)
         if task is None:
             task = task_of(context)
             await queue.enqueue_event(task)
@@ -128,7 +129,7 @@ class Prices(AgentExecutor):
         def words(*parts, **metadata):
             return updater.new_agent_message(list(parts), metadata=metadata or None)
 
-        if went_on:
+        if continues:
             people = int(re.search(r"\d+", said).group()) if re.search(r"\d+", said) else 0
             if people == 0:
                 return await updater.requires_input(words(text("A number, please.")))
@@ -141,12 +142,12 @@ class Prices(AgentExecutor):
             await updater.start_work(words(text("Looking it up")))
             return await updater.requires_input(words(text("For how many people?"), data({"most": 9})))
         if "echo" in said:
-            parts = [data({"heard": message_json(context.message)})]
+            parts = [data({"message": message_json(context.message)})]
             await updater.add_artifact(parts, artifact_id="a1", name="echo")
             return await updater.complete()
         if "pieces" in said:
-            for at, piece in enumerate(["one ", "two ", "three"]):
-                await updater.add_artifact([text(piece)], artifact_id="a1", append=at > 0, last_chunk=at == 2)
+            for index, chunk in enumerate(["one ", "two ", "three"]):
+                await updater.add_artifact([text(chunk)], artifact_id="a1", append=index > 0, last_chunk=index == 2)
             return await updater.complete()
         if "fail" in said:
             return await updater.failed(words(text("it is broken")))
@@ -160,7 +161,7 @@ class Prices(AgentExecutor):
         if "login" in said:
             return await updater.requires_auth(words(text("Please log in at https://example.org")))
         if "crash" in said:
-            raise RuntimeError("it fell over")
+            raise RuntimeError("crash on request")
         if "long" in said:
             await updater.start_work(words(text("It takes a while")))
             await asyncio.sleep(float(os.environ.get("A2A_LONG", "2")))
@@ -176,33 +177,34 @@ class Prices(AgentExecutor):
         await TaskUpdater(queue, context.task_id, context.context_id).cancel()
 
 
-def admission():
-    """Whether headers, in lower case, say who may ask."""
+def authenticator():
+    """Returns a function that checks the headers of a request; their names are in lower case."""
     import httpx
 
     key, introspect = os.environ.get("A2A_KEY"), os.environ.get("A2A_INTROSPECT")
-    web = httpx.AsyncClient(auth=("agent", "knows"))
+    http = httpx.AsyncClient(auth=("agent", "knows"))
 
-    async def admits(headers):
+    async def is_authenticated(headers):
         if key:
             return headers.get("x-key") == key
         if introspect:
             scheme, _, token = headers.get("authorization", "").partition(" ")
             if scheme != "Bearer":
                 return False
-            answer = (await web.post(introspect, data={"token": token})).json()
+            answer = (await http.post(introspect, data={"token": token})).json()
             return answer["active"] and "tools:read" in answer["scope"].split()
         return True
 
-    return admits
+    return is_authenticated
 
 
-def guarded(app):
-    admits = admission()
+def with_authentication(app):
+    """Wraps an ASGI app: requests that are not authenticated get status 401, except those for the card."""
+    is_authenticated = authenticator()
 
     async def outer(scope, receive, send):
         if scope["type"] == "http" and not scope["path"].startswith("/.well-known"):
-            if not await admits({name.decode(): value.decode() for name, value in scope["headers"]}):
+            if not await is_authenticated({name.decode(): value.decode() for name, value in scope["headers"]}):
                 await send({"type": "http.response.start", "status": 401, "headers": []})
                 return await send({"type": "http.response.body", "body": b""})
         await app(scope, receive, send)
@@ -210,8 +212,8 @@ def guarded(app):
     return outer
 
 
-async def by_grpc(card_at, handler_of):
-    """Serves gRPC on a free port, and gives the card that names it."""
+async def serve_grpc(card_for, handler_for):
+    """Serves gRPC on a free port. Returns the card with its address, the handler and the server."""
     import grpc
     from a2a.server.request_handlers.grpc_handler import GrpcHandler
 
@@ -220,32 +222,32 @@ async def by_grpc(card_at, handler_of):
     else:
         from a2a.grpc.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 
-    admits = admission()
+    is_authenticated = authenticator()
 
-    class Guard(grpc.aio.ServerInterceptor):
-        async def intercept_service(self, go_on, details):
-            if not await admits(dict(details.invocation_metadata)):
-                async def refuse(request, context):
-                    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "who are you?")
+    class Authentication(grpc.aio.ServerInterceptor):
+        async def intercept_service(self, continuation, details):
+            if not await is_authenticated(dict(details.invocation_metadata)):
+                async def reject(request, context):
+                    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "invalid credentials")
 
-                inner = await go_on(details)
+                inner = await continuation(details)
                 if inner.response_streaming:
-                    async def refuse_all(request, context):
-                        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "who are you?")
+                    async def reject_stream(request, context):
+                        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "invalid credentials")
                         yield
 
                     return grpc.unary_stream_rpc_method_handler(
-                        refuse_all, inner.request_deserializer, inner.response_serializer
+                        reject_stream, inner.request_deserializer, inner.response_serializer
                     )
                 return grpc.unary_unary_rpc_method_handler(
-                    refuse, inner.request_deserializer, inner.response_serializer
+                    reject, inner.request_deserializer, inner.response_serializer
                 )
-            return await go_on(details)
+            return await continuation(details)
 
-    server = grpc.aio.server(interceptors=[Guard()])
-    # As people write such addresses: a host and a port.
-    card = card_at(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
-    handler = handler_of(card)
+    server = grpc.aio.server(interceptors=[Authentication()])
+    # The usual form of a gRPC address: host and port without a scheme.
+    card = card_for(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    handler = handler_for(card)
     add_A2AServiceServicer_to_server(GrpcHandler(handler) if NEW else GrpcHandler(card, handler), server)
     await server.start()
     return card, handler, server
@@ -257,26 +259,26 @@ async def main():
     configs = InMemoryPushNotificationConfigStore()
     push = dict(push_config_store=configs, push_sender=BasePushNotificationSender(httpx.AsyncClient(), configs))
 
-    def handler_of(card):
-        described = dict(agent_card=card) if NEW else {}
-        return DefaultRequestHandler(agent_executor=Prices(), task_store=InMemoryTaskStore(), **described, **push)
+    def handler_for(card):
+        card_argument = dict(agent_card=card) if NEW else {}
+        return DefaultRequestHandler(agent_executor=Prices(), task_store=InMemoryTaskStore(), **card_argument, **push)
 
-    kept = None
+    grpc_server = None
     if GRPC:
-        own, handler, kept = await by_grpc(card, handler_of)
+        own_card, handler, grpc_server = await serve_grpc(card, handler_for)
     else:
-        own = card(URL)
-        handler = handler_of(own)
+        own_card = card(URL)
+        handler = handler_for(own_card)
     if NEW:
-        asking = [] if GRPC else create_rest_routes(handler) if REST else create_jsonrpc_routes(handler, "/")
-        app = Starlette(routes=[*create_agent_card_routes(own), *asking])
+        routes = [] if GRPC else create_rest_routes(handler) if REST else create_jsonrpc_routes(handler, "/")
+        app = Starlette(routes=[*create_agent_card_routes(own_card), *routes])
     else:
-        kind = A2ARESTFastAPIApplication if REST else A2AFastAPIApplication
-        app = kind(agent_card=own, http_handler=handler).build()
-    config = uvicorn.Config(guarded(app), host="127.0.0.1", port=PORT, timeout_graceful_shutdown=1)
+        application = A2ARESTFastAPIApplication if REST else A2AFastAPIApplication
+        app = application(agent_card=own_card, http_handler=handler).build()
+    config = uvicorn.Config(with_authentication(app), host="127.0.0.1", port=PORT, timeout_graceful_shutdown=1)
     await uvicorn.Server(config).serve()
-    if kept:
-        await kept.stop(None)
+    if grpc_server:
+        await grpc_server.stop(None)
 
 
 asyncio.run(main())

@@ -1,6 +1,9 @@
-"""Asks an agent with the genuine library of either generation: `a2a_client.py URL [rest | grpc]`, one JSON command a line, one answer a line.
+"""An A2A client built with a2a-sdk, 1.x or 0.3: `a2a_client.py URL [rest | grpc]`. With A2A_TOKEN set, it sends that bearer token.
 
-{"do": "send"|"stream"|"get"|"cancel"|"subscribe"|"push"|"pushes", "text": …, "task": …, "context": …, "id": …, "url": …}
+It prints `ready`, reads one JSON command per line from standard input, and prints one answer per line, `answer {"ok": …}` or
+`answer {"error": …}`:
+
+{"do": "card"|"send"|"stream"|"get"|"list"|"cancel"|"subscribe"|"push"|"pushes", "text": …, "task": …, "context": …, "id": …, "url": …}
 """
 
 import asyncio
@@ -34,21 +37,21 @@ def http():
 def channel(url):
     import grpc
 
-    def told(details):
+    def with_token(details):
         metadata = [*(details.metadata or ()), ("authorization", f"Bearer {TOKEN}")] if TOKEN else details.metadata
         return grpc.aio.ClientCallDetails(
             details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
         )
 
-    class One(grpc.aio.UnaryUnaryClientInterceptor):
-        async def intercept_unary_unary(self, go_on, details, request):
-            return await go_on(told(details), request)
+    class UnaryToken(grpc.aio.UnaryUnaryClientInterceptor):
+        async def intercept_unary_unary(self, continuation, details, request):
+            return await continuation(with_token(details), request)
 
-    class Many(grpc.aio.UnaryStreamClientInterceptor):
-        async def intercept_unary_stream(self, go_on, details, request):
-            return await go_on(told(details), request)
+    class StreamToken(grpc.aio.UnaryStreamClientInterceptor):
+        async def intercept_unary_stream(self, continuation, details, request):
+            return await continuation(with_token(details), request)
 
-    return grpc.aio.insecure_channel(url.split("://", 1)[-1], interceptors=[One(), Many()])
+    return grpc.aio.insecure_channel(url.split("://", 1)[-1], interceptors=[UnaryToken(), StreamToken()])
 
 
 async def new_client(command):
@@ -95,8 +98,8 @@ async def new(command):
         return MessageToDict(await client.list_task_push_notification_configs(request))
 
 
-def dump(one):
-    return one.model_dump(mode="json", by_alias=True, exclude_none=True)
+def dump(model):
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 async def old(command):
@@ -150,7 +153,7 @@ async def main():
         command = json.loads(line)
         try:
             answer = {"ok": await (new if NEW else old)(command)}
-        except Exception as error:  # the test looks at what went wrong
+        except Exception as error:  # the test checks the error
             answer = {"error": f"{type(error).__name__}: {error}"}
         print("answer " + json.dumps(answer), flush=True)
 

@@ -1,4 +1,4 @@
-//! A genuine action server: everything its library can say, reached by an address and as a module that we serve ourselves.
+//! The action server of `rasa-sdk`: all features of the SDK, over HTTP, over gRPC, and with a Python module that Segue serves itself.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -12,29 +12,30 @@ use segue::{
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-use crate::parts::{self, Part};
+use crate::processes::{self, ChildProcess};
 
-/// How the actions are reached.
+/// How Segue reaches the actions.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
-    Url,
+enum Transport {
+    Http,
+    /// Segue starts Python and loads the module.
     Module,
     #[cfg(feature = "grpc")]
     Grpc,
 }
 
-impl Way {
-    /// Whether the server is reached by gRPC.
+impl Transport {
     fn is_grpc(self) -> bool {
-        !matches!(self, Self::Url | Self::Module)
+        !matches!(self, Self::Http | Self::Module)
     }
 }
 
-/// A copy of the project, its assistant, and the server where we do not serve it ourselves.
-struct Ground {
+/// A copy of the project and its assistant.
+struct Fixture {
     folder: TempDir,
     assistant: Assistant,
-    server: Option<Part>,
+    /// The action server; `None` for [`Transport::Module`].
+    server: Option<ChildProcess>,
 }
 
 fn project(folder: &Path, change: impl FnOnce(&mut ActionEndpointDef)) -> Project {
@@ -44,25 +45,25 @@ fn project(folder: &Path, change: impl FnOnce(&mut ActionEndpointDef)) -> Projec
     loaded.project.unwrap()
 }
 
-impl Ground {
-    fn new(way: Way, change: impl FnOnce(&mut ActionEndpointDef)) -> Self {
+impl Fixture {
+    fn new(transport: Transport, change: impl FnOnce(&mut ActionEndpointDef)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/projects/sdk");
         for file in ["config.yml", "domain.yml", "endpoints.yml", "actions.py", "data/flows.yml"] {
             fs::create_dir_all(folder.path().join("data")).unwrap();
             fs::copy(from.join(file), folder.path().join(file)).unwrap();
         }
-        let (server, port) = match way {
-            Way::Module => (None, 0),
+        let (server, port) = match transport {
+            Transport::Module => (None, 0),
             _ => {
-                let port = parts::free_port();
-                (Some(serve(folder.path(), port, way)), port)
+                let port = processes::free_port();
+                (Some(start_server(folder.path(), port, transport)), port)
             }
         };
         let project = project(folder.path(), |endpoint| {
-            if way.is_grpc() {
+            if transport.is_grpc() {
                 endpoint.url = Some(format!("grpc://127.0.0.1:{port}"));
-            } else if way == Way::Url {
+            } else if transport == Transport::Http {
                 endpoint.url = Some(format!("http://127.0.0.1:{port}/webhook"));
             }
             change(endpoint);
@@ -75,7 +76,7 @@ impl Ground {
         self.assistant.receive(IncomingMessage::text("ada", text, "test"), Box::new(DiscardReplies)).await.unwrap()
     }
 
-    /// The texts of the answer.
+    /// Sends a message. Returns the texts of the replies.
     async fn texts(&self, text: &str) -> Vec<String> {
         let report = self.say(text).await;
         report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect()
@@ -85,220 +86,228 @@ impl Ground {
         self.assistant.conversation(&"ada".into()).await.unwrap().slots.get(name).cloned().unwrap_or_default()
     }
 
-    /// How often an action ran.
+    /// The number of times an action has run.
     fn runs(&self, action: &str) -> usize {
         let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
         log.lines().filter(|line| *line == action).count()
     }
 
-    async fn end(mut self) {
-        let different = self.assistant.replay(&"ada".into()).await.unwrap();
-        assert!(different.is_none(), "{different:#?}");
+    /// Checks that the conversation replays to the same events, and ends the assistant and the server.
+    async fn finish(mut self) {
+        let difference = self.assistant.replay(&"ada".into()).await.unwrap();
+        assert!(difference.is_none(), "{difference:#?}");
         self.assistant.close(Duration::from_secs(5)).await;
         drop(self.server.take());
     }
 }
 
-/// A server, which has a process group of its own (`Part`): one of its actions kills the group.
-fn serve(folder: &Path, port: u16, way: Way) -> Part {
-    let mut command = parts::action_server(folder, port);
-    if way.is_grpc() {
+/// Starts an action server and waits until it listens. One of its actions kills its process group, which [`ChildProcess`] creates.
+fn start_server(folder: &Path, port: u16, transport: Transport) -> ChildProcess {
+    let mut command = processes::action_server(folder, port);
+    if transport.is_grpc() {
         command.arg("--grpc");
     }
     command.env("ACTION_LOG", folder.join("log"));
-    let mut part = Part::start(&mut command);
-    part.line_with(if way.is_grpc() { "gRPC Server started" } else { "up and running" });
-    // It says so a little before it listens.
+    let mut server = ChildProcess::start(&mut command);
+    server.wait_for_line(if transport.is_grpc() { "gRPC Server started" } else { "up and running" });
+    // The server prints the line shortly before it listens.
     for _ in 0..2_000_000 {
         if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
-            return part;
+            return server;
         }
         std::thread::yield_now();
     }
-    panic!("it never listens")
+    panic!("the action server does not listen")
 }
 
 fn assistant(project: Project, folder: &Path) -> Assistant {
-    let python = parts::actions_python().display().to_string();
-    let own = [("SEGUE_PYTHON", python), ("ACTION_LOG", folder.join("log").display().to_string())];
+    let python = processes::actions_python().display().to_string();
+    let added = [("SEGUE_PYTHON", python), ("ACTION_LOG", folder.join("log").display().to_string())];
     let environment: Vec<_> =
-        segue::environment::all().into_iter().chain(own.map(|(name, value)| (name.to_owned(), value))).collect();
-    let around = ActionEnvironment {
+        segue::environment::all().into_iter().chain(added.map(|(name, value)| (name.to_owned(), value))).collect();
+    let action_environment = ActionEnvironment {
         clock: Arc::new(SystemClock),
         http: HttpClients::new(),
         directory: folder.to_path_buf(),
         environment: environment.into(),
     };
-    let server = actions::open(project.endpoints.action_endpoint.as_ref().unwrap(), &project, around);
+    let server = actions::open(project.endpoints.action_endpoint.as_ref().unwrap(), &project, action_environment);
     AssistantBuilder::new(Arc::new(project), folder.to_path_buf()).action_server(server).build().unwrap()
 }
 
-/// Everything but death.
-async fn everything(way: Way, change: impl FnOnce(&mut ActionEndpointDef)) {
-    let ground = Ground::new(way, change);
-    let endpoint = ground.assistant.project().endpoints.action_endpoint.as_ref();
+/// Checks all features of the SDK except a crash.
+async fn check_all_features(transport: Transport, change: impl FnOnce(&mut ActionEndpointDef)) {
+    let fixture = Fixture::new(transport, change);
+    let endpoint = fixture.assistant.project().endpoints.action_endpoint.as_ref();
     let compressed = endpoint.and_then(|endpoint| endpoint.compress).unwrap_or(false);
-    // A custom action_session_start, what runs at every message, and what an action sees of the tracker.
-    let said = ground.texts(r#"/plain{"mood": "fine"}"#).await;
-    assert_eq!(said, [r#"Done: ada /plain{"mood": "fine"} plain test plain True False 1 fine None None."#]);
-    assert_eq!((ground.slot("greeted").await, ground.runs("action_session_start")), (json!(true), 1));
-    assert_eq!(ground.slot("mood").await, "FINE", "extracted and validated by a ValidationAction");
-    assert!(ground.slot("count").await.as_f64().unwrap() >= 8.0, "{}", ground.slot("count").await);
+    // A custom action_session_start, the actions that run for every message, and the tracker as an action sees it.
+    let texts = fixture.texts(r#"/plain{"mood": "fine"}"#).await;
+    assert_eq!(texts, [r#"Done: ada /plain{"mood": "fine"} plain test plain True False 1 fine None None."#]);
+    assert_eq!((fixture.slot("greeted").await, fixture.runs("action_session_start")), (json!(true), 1));
+    assert_eq!(fixture.slot("mood").await, "FINE", "extracted and validated by a ValidationAction");
+    assert!(fixture.slot("count").await.as_f64().unwrap() >= 8.0, "{}", fixture.slot("count").await);
 
-    let rich = ground.say("/rich").await.replies;
+    let rich = fixture.say("/rich").await.replies;
     let reply = |at: usize| serde_json::to_value(&rich[at].reply).unwrap();
     assert_eq!(reply(0)["buttons"], json!([{"title": "A", "payload": "/a"}, {"title": "B", "payload": "B"}]));
     assert_eq!((&reply(1)["image"], &reply(2)["custom"]), (&json!("http://host/image.png"), &json!({"blocks": [1]})));
     assert_eq!(reply(3)["attachment"], "http://host/file.pdf");
     assert_eq!((reply(3)["elements"].clone(), rich.len()), (json!([{"title": "E"}]), 4));
 
-    let said = ground.say("/response").await.replies;
-    assert_eq!(said[0].reply.text.as_deref(), Some("Hello you, None."), "rendered before the events are applied");
-    let titles: Vec<_> = said[0].reply.buttons.iter().map(|button| &*button.title).collect();
+    let replies = fixture.say("/response").await.replies;
+    assert_eq!(replies[0].reply.text.as_deref(), Some("Hello you, None."), "rendered before the events are applied");
+    let titles: Vec<_> = replies[0].reply.buttons.iter().map(|button| &*button.title).collect();
     assert_eq!(titles, ["One", "Two"], "buttons of the action follow those of the response");
-    assert_eq!((said[1].reply.text.as_deref(), ground.slot("name").await), (Some("Instead."), json!("Ada")));
+    assert_eq!((replies[1].reply.text.as_deref(), fixture.slot("name").await), (Some("Instead."), json!("Ada")));
 
-    assert_eq!(ground.texts("/follow").await, ["Done: followed."]);
-    assert_eq!(ground.texts("/domain").await, ["Done: float True."], "the domain came by itself");
-    assert_eq!(ground.texts("/reject").await, ["Done: float True."], "a refusal goes on");
-    let report = ground.say("/raise").await;
+    assert_eq!(fixture.texts("/follow").await, ["Done: followed."]);
+    assert_eq!(fixture.texts("/domain").await, ["Done: float True."], "the domain is sent automatically");
+    assert_eq!(
+        fixture.texts("/reject").await,
+        ["Done: float True."],
+        "the flow continues after ActionExecutionRejection"
+    );
+    let report = fixture.say("/raise").await;
     assert_eq!(report.replies[0].reply.text.as_deref(), Some("It failed (server_error, True)."));
-    // Of a compressed request the library cannot repeat the body, and says that instead.
-    let words = if compressed { "(400)" } else { "broken on purpose" };
-    assert!(report.failures[0].reason.contains(words), "{:?}", report.failures);
-    let report = ground.say("/missing").await;
-    assert_eq!(report.replies.len(), 1, "one message for a failure nobody catches");
+    // The SDK includes the request in its error, which fails for a compressed request; the response is then status 400.
+    let reason = if compressed { "(400)" } else { "broken on purpose" };
+    assert!(report.failures[0].reason.contains(reason), "{:?}", report.failures);
+    let report = fixture.say("/missing").await;
+    assert_eq!(report.replies.len(), 1, "one error response for a failure that the flow does not handle");
     assert!(report.failures[0].reason.contains("not_found"), "{:?}", report.failures);
 
-    // action_ask_day and validate_day
-    assert_eq!(ground.texts("/day").await, ["Which day?"]);
-    assert_eq!(ground.texts(r#"/hello{"day": "Sunday"}"#).await, ["Closed on Sundays.", "Which day?"]);
-    assert_eq!(ground.texts(r#"/hello{"day": "monday"}"#).await, ["On Monday."]);
+    // action_ask_day and validate_day.
+    assert_eq!(fixture.texts("/day").await, ["Which day?"]);
+    assert_eq!(fixture.texts(r#"/hello{"day": "Sunday"}"#).await, ["Closed on Sundays.", "Which day?"]);
+    assert_eq!(fixture.texts(r#"/hello{"day": "monday"}"#).await, ["On Monday."]);
 
-    ground.say("/form").await;
-    assert_eq!(ground.slot("note").await, "from the form, checked");
-    assert_eq!(ground.slot("requested_slot").await, "day", "the form says what it wants next");
+    fixture.say("/form").await;
+    assert_eq!(fixture.slot("note").await, "from the form, checked");
+    assert_eq!(fixture.slot("requested_slot").await, "day", "the form asks for the next slot");
 
-    assert_eq!(ground.texts("/many").await, ["by an event", "Done: many."]);
-    let conversation = ground.assistant.conversation(&"ada".into()).await.unwrap();
+    assert_eq!(fixture.texts("/many").await, ["by an event", "Done: many."]);
+    let conversation = fixture.assistant.conversation(&"ada".into()).await.unwrap();
     assert_eq!((conversation.active_loop.as_deref(), conversation.paused), (Some("visit_form"), false));
-    assert_eq!(ground.texts("/undo").await, ["Done: many."], "the action is taken back");
-    assert_eq!((ground.texts("/rewind").await, ground.slot("note").await), (vec![], json!("many")), "the message is");
-    assert_eq!(ground.texts("/stream").await, ["One ", "two."], "over HTTP the pieces are messages");
-    assert_eq!(ground.texts("/restart").await, ["All is forgotten."], "a default action is overridden");
-    assert_eq!(ground.slot("name").await, Json::Null);
-    let report = ground.say("/end").await;
+    assert_eq!(fixture.texts("/undo").await, ["Done: many."], "ActionReverted removes the action");
+    assert_eq!(
+        (fixture.texts("/rewind").await, fixture.slot("note").await),
+        (vec![], json!("many")),
+        "UserUtteranceReverted removes the message"
+    );
+    assert_eq!(fixture.texts("/stream").await, ["One ", "two."], "each chunk of a stream is a message");
+    assert_eq!(fixture.texts("/restart").await, ["All is forgotten."], "a custom action replaces the default action");
+    assert_eq!(fixture.slot("name").await, Json::Null);
+    let report = fixture.say("/end").await;
     assert!(report.session_ended && report.replies.len() == 1, "{report:?}");
-    assert_eq!(ground.texts("/domain").await, ["Done: float True."], "a new session begins");
-    assert_eq!(ground.runs("action_session_start"), 3);
-    ground.end().await;
+    assert_eq!(fixture.texts("/domain").await, ["Done: float True."], "a new session starts");
+    assert_eq!(fixture.runs("action_session_start"), 3);
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_works_through_an_address() {
-    everything(Way::Url, |_| {}).await;
+async fn all_features_work_over_http() {
+    check_all_features(Transport::Http, |_| {}).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_works_through_a_module() {
-    everything(Way::Module, |_| {}).await;
+async fn all_features_work_with_a_served_module() {
+    check_all_features(Transport::Module, |_| {}).await;
 }
 
 #[cfg(feature = "grpc")]
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_works_by_grpc() {
-    everything(Way::Grpc, |_| {}).await;
+async fn all_features_work_over_grpc() {
+    check_all_features(Transport::Grpc, |_| {}).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_works_compressed_and_with_one_session() {
-    everything(Way::Url, |endpoint| {
+async fn all_features_work_with_compression_and_the_events_of_one_session() {
+    check_all_features(Transport::Http, |endpoint| {
         endpoint.compress = Some(true);
         endpoint.tracker_events = TrackerEvents::Session;
     })
     .await;
 }
 
-/// With a selective domain the actions that do not ask for it run on a server that has none.
+/// With `selective_domain` the domain is sent only to actions that request it; the others run without one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_selective_domain_is_enough() {
-    let ground = Ground::new(Way::Url, |endpoint| endpoint.selective_domain = true);
-    // The library's own validation reads the domain, and does not ask for it here: a failure that stops no message.
-    let report = ground.say("/follow").await;
+async fn selective_domain_is_sent_only_to_actions_that_request_it() {
+    let fixture = Fixture::new(Transport::Http, |endpoint| endpoint.selective_domain = true);
+    // The SDK's slot validation reads the domain without requesting it. It fails; the turn continues.
+    let report = fixture.say("/follow").await;
     assert_eq!(report.replies[0].reply.text.as_deref(), Some("Done: followed."));
-    assert_eq!(ground.texts("/domain").await, ["Done: float True."]);
-    ground.end().await;
+    assert_eq!(fixture.texts("/domain").await, ["Done: float True."]);
+    fixture.finish().await;
 }
 
-/// The server dies in the middle of a call: the flow is told that nobody knows, the action runs once, and the next call works.
-async fn death(way: Way) {
-    let mut ground = Ground::new(way, |_| {});
-    ground.say("/hello").await;
-    assert_eq!(ground.texts("/die").await, ["It failed (lost, True)."]);
-    assert_eq!(ground.runs("action_die"), 1);
-    if way != Way::Module {
-        let endpoint = ground.assistant.project().endpoints.action_endpoint.as_ref().unwrap();
+/// The server crashes during a call: the flow gets the outcome `lost`, the action runs once, and calls to a new server work.
+async fn check_server_crash(transport: Transport) {
+    let mut fixture = Fixture::new(transport, |_| {});
+    fixture.say("/hello").await;
+    assert_eq!(fixture.texts("/die").await, ["It failed (lost, True)."]);
+    assert_eq!(fixture.runs("action_die"), 1);
+    if transport != Transport::Module {
+        let endpoint = fixture.assistant.project().endpoints.action_endpoint.as_ref().unwrap();
         let port = endpoint.url.as_deref().unwrap().split([':', '/']).nth(4).unwrap().parse().unwrap();
-        let report = ground.say("/plain").await;
+        let report = fixture.say("/plain").await;
         assert!(report.failures.iter().any(|failure| failure.reason.contains("unreachable")), "{report:?}");
-        ground.server = Some(serve(ground.folder.path(), port, way));
+        fixture.server = Some(start_server(fixture.folder.path(), port, transport));
     }
-    let report = ground.say("/follow").await;
-    assert_eq!(report.replies[0].reply.text.as_deref(), Some("Done: followed."), "it is there again: {report:?}");
-    assert_eq!((ground.assistant.action_server(), ground.runs("action_die")), (Some(Health::Up), 1));
-    ground.end().await;
+    let report = fixture.say("/follow").await;
+    assert_eq!(report.replies[0].reply.text.as_deref(), Some("Done: followed."), "the new server answers: {report:?}");
+    assert_eq!((fixture.assistant.action_server(), fixture.runs("action_die")), (Some(Health::Up), 1));
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_dies_in_the_middle_of_a_call() {
-    death(Way::Url).await;
+async fn crash_of_the_server_during_a_call_gives_a_lost_outcome() {
+    check_server_crash(Transport::Http).await;
 }
 
 #[cfg(feature = "grpc")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_dies_in_the_middle_of_a_call_by_grpc() {
-    death(Way::Grpc).await;
+async fn crash_of_the_server_during_a_call_gives_a_lost_outcome_over_grpc() {
+    check_server_crash(Transport::Grpc).await;
 }
 
-/// What a server lists is asked after its health, and an action that takes too long is given up.
 #[cfg(feature = "grpc")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_reached_by_grpc_tells_its_actions_and_may_not_take_too_long() {
-    let ground = Ground::new(Way::Grpc, |endpoint| endpoint.timeout = Some(Duration::from_micros(1)));
-    let names = ground.assistant.served_actions().await.unwrap().unwrap();
+async fn grpc_server_lists_its_actions_and_a_slow_action_times_out() {
+    let fixture = Fixture::new(Transport::Grpc, |endpoint| endpoint.timeout = Some(Duration::from_micros(1)));
+    let names = fixture.assistant.served_actions().await.unwrap().unwrap();
     assert!(names.iter().any(|name| name == "action_plain") && !names.iter().any(|name| name == "action_missing"));
-    // A call that takes a moment may be answered within the shortest limit: the clock knows milliseconds.
-    ground.server.as_ref().unwrap().halt();
-    assert_eq!(ground.texts("/raise").await, ["It failed (timeout, True)."]);
-    ground.end().await;
+    // The timeout has a resolution of one millisecond, so a fast action could answer in time. A suspended server never does.
+    fixture.server.as_ref().unwrap().suspend();
+    assert_eq!(fixture.texts("/raise").await, ["It failed (timeout, True)."]);
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_module_that_dies_in_the_middle_of_a_call_is_started_again() {
-    death(Way::Module).await;
+async fn served_module_restarts_after_a_crash_during_a_call() {
+    check_server_crash(Transport::Module).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_check_asks_a_genuine_server_and_finds_what_it_lacks() {
-    let ground = Ground::new(Way::Module, |_| {});
-    let names = ground.assistant.served_actions().await.unwrap().unwrap();
+async fn check_online_reports_a_missing_action_and_a_missing_python() {
+    let fixture = Fixture::new(Transport::Module, |_| {});
+    let names = fixture.assistant.served_actions().await.unwrap().unwrap();
     assert!(names.iter().any(|name| name == "action_plain") && !names.iter().any(|name| name == "action_missing"));
-    let python = parts::actions_python();
-    let checked = |arguments: &[&str], python: &Path| {
+    let python = processes::actions_python();
+    let tool_codes = |arguments: &[&str], python: &Path| {
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_segue"))
             .args(["check", "--format", "json"])
             .args(arguments)
-            .arg(ground.folder.path())
+            .arg(fixture.folder.path())
             .env("SEGUE_PYTHON", python)
-            .env("ACTION_LOG", ground.folder.path().join("log"))
+            .env("ACTION_LOG", fixture.folder.path().join("log"))
             .output()
             .unwrap();
-        let found: Json = serde_json::from_slice(&output.stdout).unwrap();
-        let codes = found["findings"].as_array().unwrap().iter().map(|finding| finding["code"].to_string());
+        let report: Json = serde_json::from_slice(&output.stdout).unwrap();
+        let codes = report["findings"].as_array().unwrap().iter().map(|finding| finding["code"].to_string());
         codes.filter(|code| code.contains('T')).collect::<Vec<_>>()
     };
-    assert_eq!(checked(&["--online"], &python), ["\"T0602\""], "action_missing alone");
-    assert_eq!(checked(&[], &python), Vec::<String>::new());
-    assert_eq!(checked(&[], Path::new("/nowhere/python")), ["\"T0603\""]);
-    ground.assistant.close(Duration::from_secs(5)).await;
+    assert_eq!(tool_codes(&["--online"], &python), ["\"T0602\""], "only action_missing");
+    assert_eq!(tool_codes(&[], &python), Vec::<String>::new());
+    assert_eq!(tool_codes(&[], Path::new("/missing/python")), ["\"T0603\""]);
+    fixture.assistant.close(Duration::from_secs(5)).await;
 }

@@ -1,8 +1,8 @@
-"""An MCP server on the official Python SDK, with tools that behave and tools that do not.
+"""An MCP server built with the official Python SDK, with tools that work and tools that fail.
 
     python fastmcp_server.py                 stdio
-    python fastmcp_server.py http PORT       streamable HTTP on 127.0.0.1:PORT, path /mcp; with port 0 the line
-                                             "Uvicorn running on http://127.0.0.1:…" on standard error says which
+    python fastmcp_server.py http PORT       streamable HTTP on 127.0.0.1:PORT, path /mcp; port 0 is a free port, and the line
+                                             "Uvicorn running on http://127.0.0.1:…" on standard error contains it
 """
 
 import os
@@ -17,10 +17,10 @@ from pydantic import BaseModel
 
 OVER_HTTP = sys.argv[1:2] == ["http"]
 PORT = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-# At INFO the address is printed; on stdio nobody needs the line per request.
-server = FastMCP("foreign-fastmcp", host="127.0.0.1", port=PORT, log_level="INFO" if OVER_HTTP else "WARNING")
+# The level INFO prints the address of the HTTP server; on stdio it would only print a line per request.
+server = FastMCP("interop-fastmcp", host="127.0.0.1", port=PORT, log_level="INFO" if OVER_HTTP else "WARNING")
 
-# FastMCP does not announce that its list may change unless it is told so.
+# By default FastMCP does not announce list changes (`tools.listChanged`).
 announce = server._mcp_server.create_initialization_options
 server._mcp_server.create_initialization_options = lambda options=None, experimental=None: announce(
     NotificationOptions(tools_changed=True), experimental
@@ -43,13 +43,13 @@ def quote(item: str, count: int = 1) -> Quote:
 
 @server.tool(annotations=ToolAnnotations(readOnlyHint=True))
 def lookup(key: str) -> dict[str, Any]:
-    """Structured: a dictionary comes back as it is, without a wrapper."""
+    """Structured: a dictionary is returned without a wrapper."""
     return {"key": key, "found": key == "known", "nested": {"list": [1, 2, 3]}}
 
 
 @server.tool(annotations=ToolAnnotations(readOnlyHint=True))
 def total(numbers: list[int]) -> int:
-    """Structured: anything but an object comes back wrapped as {"result": …}."""
+    """Structured: a value that is not an object is wrapped as {"result": …}."""
     return sum(numbers)
 
 
@@ -61,41 +61,41 @@ def describe(thing: str) -> str:
 
 @server.tool()
 def refuse(reason: str) -> str:
-    """Fails: the result is marked as an error and holds the reason."""
+    """Fails: the result is marked as an error and contains the reason."""
     raise ValueError(reason)
 
 
 @server.tool()
 async def hang() -> str:
-    """Never answers; ends only when the call is cancelled or the session closed."""
+    """Never answers; ends only when the call is cancelled or the session is closed."""
     await anyio.sleep_forever()
     return "unreachable"
 
 
 @server.tool(annotations=ToolAnnotations(destructiveHint=True))
 def die(code: int = 3) -> str:
-    """Ends the process at once, without an answer."""
+    """Ends the process immediately, without an answer."""
     os._exit(code)
 
 
 @server.tool()
 async def grow(name: str, context: Context) -> str:
-    """Adds a tool of that name at run time and tells the client that the list has changed."""
+    """Adds a tool with this name and notifies the client that the list has changed."""
 
-    def grown(text: str) -> str:
+    def added(text: str) -> str:
         return f"{name}: {text}"
 
-    server.add_tool(grown, name=name, description="Was added at run time.")
+    server.add_tool(added, name=name, description="Added at run time.")
     await context.session.send_tool_list_changed()
-    return f"there is a tool {name} now"
+    return f"added the tool {name}"
 
 
 @server.tool()
 async def shrink(name: str, context: Context) -> str:
-    """Takes a tool away at run time and tells the client that the list has changed."""
+    """Removes a tool and notifies the client that the list has changed."""
     server.remove_tool(name)
     await context.session.send_tool_list_changed()
-    return f"there is no tool {name} any more"
+    return f"removed the tool {name}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-//! The MCP client against servers of others: the reference server and one on the Python SDK, over pipes and over HTTP.
+//! Segue's MCP client with the reference server `server-everything` and with a server on the Python SDK, over stdio and HTTP.
 
 use std::{
     process::Command,
@@ -23,22 +23,22 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use crate::parts::{Part, everything, everything_http, fastmcp, fastmcp_http, free_port};
+use crate::processes::{ChildProcess, everything, everything_http, fastmcp, fastmcp_http, free_port};
 
-/// Starting an interpreter on a busy machine takes long.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait for a server. Starting an interpreter on a busy machine takes seconds.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An entry of `endpoints.yml`.
+/// The definition of an MCP server, as in `endpoints.yml`.
 pub(crate) fn entry(transport: McpTransport) -> McpServerDef {
     McpServerDef {
-        name: "foreign".into(),
+        name: "interop".into(),
         transport,
         headers: Vec::new(),
         oauth: None,
         meta_static: Map::new(),
         meta_slots: Vec::new(),
         meta_metadata: Vec::new(),
-        connect_timeout: Some(PATIENCE),
+        connect_timeout: Some(TIMEOUT),
         tool_timeout: None,
         tool_timeout_total: None,
         progress_messages: false,
@@ -55,7 +55,7 @@ pub(crate) fn entry(transport: McpTransport) -> McpServerDef {
 
 fn client(transport: McpTransport) -> McpServer {
     let def = entry(transport);
-    let around = McpEnvironment {
+    let environment = McpEnvironment {
         clock: Arc::new(SystemClock),
         http: HttpClients::new(),
         program: environment::program(),
@@ -63,11 +63,11 @@ fn client(transport: McpTransport) -> McpServer {
         environment: environment::all().into(),
         logins: None,
     };
-    McpServer::new(&def, around)
+    McpServer::new(&def, environment)
 }
 
-fn over_pipes(command: &Command) -> McpServer {
-    let text = |part: &std::ffi::OsStr| part.to_str().unwrap().to_owned();
+fn over_stdio(command: &Command) -> McpServer {
+    let text = |argument: &std::ffi::OsStr| argument.to_str().unwrap().to_owned();
     client(McpTransport::Stdio {
         command: text(command.get_program()),
         args: command.get_args().map(text).collect(),
@@ -79,21 +79,22 @@ fn over_http(port: u16) -> McpServer {
     client(McpTransport::Http { url: format!("http://127.0.0.1:{port}/mcp") })
 }
 
-fn everything_on(port: u16) -> Part {
-    let mut part = Part::start(&mut everything_http(port));
-    part.line_with("listening on port");
-    part
+fn everything_on(port: u16) -> ChildProcess {
+    let mut server = ChildProcess::start(&mut everything_http(port));
+    server.wait_for_line("listening on port");
+    server
 }
 
-fn fastmcp_on(port: u16) -> (Part, u16) {
-    let mut part = Part::start(&mut fastmcp_http(port));
-    let port = part.port();
-    (part, port)
+/// Starts the Python server. Returns it with its port.
+fn fastmcp_on(port: u16) -> (ChildProcess, u16) {
+    let mut server = ChildProcess::start(&mut fastmcp_http(port));
+    let port = server.port();
+    (server, port)
 }
 
 pub(crate) fn context() -> ToolCallContext {
     ToolCallContext {
-        cx: CallContext::new(Arc::new(SystemClock), PATIENCE),
+        cx: CallContext::new(Arc::new(SystemClock), TIMEOUT),
         metadata: Arc::new(Map::new()),
         caller: ToolCaller { conversation: "c".into(), agent: None, flow: None },
         meta: Arc::new(Map::new()),
@@ -104,9 +105,9 @@ pub(crate) fn context() -> ToolCallContext {
     }
 }
 
-fn within(limit: Duration) -> ToolCallContext {
+fn context_with_timeout(timeout: Duration) -> ToolCallContext {
     let cx = context();
-    ToolCallContext { cx: cx.cx.with_timeout(limit), ..cx }
+    ToolCallContext { cx: cx.cx.with_timeout(timeout), ..cx }
 }
 
 async fn names(server: &McpServer) -> Vec<String> {
@@ -124,7 +125,8 @@ pub(crate) async fn call(server: &McpServer, name: &str, arguments: Json) -> Too
     tool(server, name).await.call(arguments, &context()).await
 }
 
-fn ended(outcome: &ToolOutcome) -> (&'static str, FailureKind) {
+/// Whether a call has failed or has an unknown outcome, and the kind of failure.
+fn failure(outcome: &ToolOutcome) -> (&'static str, FailureKind) {
     match outcome {
         ToolOutcome::Failed(failure) => ("failed", failure.kind),
         ToolOutcome::Unknown(failure) => ("unknown", failure.kind),
@@ -132,8 +134,8 @@ fn ended(outcome: &ToolOutcome) -> (&'static str, FailureKind) {
     }
 }
 
-/// What every tool of the reference server does, whatever is between us.
-async fn everything_works(server: &McpServer) {
+/// Checks the tools of the reference server.
+async fn check_reference_server(server: &McpServer) {
     let names = names(server).await;
     for name in ["echo", "get-sum", "get-structured-content", "get-tiny-image", "trigger-long-running-operation"] {
         assert!(names.iter().any(|found| found == name), "{name} is missing in {names:?}");
@@ -146,27 +148,30 @@ async fn everything_works(server: &McpServer) {
     let image = call(server, "get-tiny-image", json!({})).await.for_model();
     assert!(image.contains("(an image, image/png; not shown)"), "{image}");
     let wrong = call(server, "get-sum", json!({"a": "one"})).await;
-    assert_eq!(ended(&wrong).0, "failed", "{wrong:?}");
-    news_of_a_long_call(server).await;
-    let cut_off = tool(server, "trigger-long-running-operation").await;
-    let outcome = cut_off.call(json!({"duration": 50, "steps": 5}), &within(Duration::from_millis(300))).await;
-    assert_eq!(ended(&outcome).1, FailureKind::Timeout);
+    assert_eq!(failure(&wrong).0, "failed", "{wrong:?}");
+    check_progress(server).await;
+    let slow = tool(server, "trigger-long-running-operation").await;
+    let timeout = context_with_timeout(Duration::from_millis(300));
+    let outcome = slow.call(json!({"duration": 50, "steps": 5}), &timeout).await;
+    assert_eq!(failure(&outcome).1, FailureKind::Timeout);
     assert_eq!(call(server, "echo", json!({"message": "still here"})).await.for_model(), "Echo: still here");
 }
 
-async fn news_of_a_long_call(server: &McpServer) {
-    let news: Arc<Mutex<Vec<Progress>>> = Arc::default();
-    let sink = news.clone();
-    let cx = ToolCallContext { progress: Some(Arc::new(move |piece| sink.lock().unwrap().push(piece))), ..context() };
+/// Checks the progress notifications of a long call.
+async fn check_progress(server: &McpServer) {
+    let received: Arc<Mutex<Vec<Progress>>> = Arc::default();
+    let sink = received.clone();
+    let on_progress = move |progress| sink.lock().unwrap().push(progress);
+    let cx = ToolCallContext { progress: Some(Arc::new(on_progress)), ..context() };
     let long = tool(server, "trigger-long-running-operation").await;
     let outcome = long.call(json!({"duration": 1, "steps": 4}), &cx).await;
     assert!(matches!(outcome, ToolOutcome::Done(_)), "{outcome:?}");
-    let news = news.lock().unwrap();
-    assert!(!news.is_empty() && news.iter().all(|piece| piece.total == Some(4.0)), "{news:?}");
+    let received = received.lock().unwrap();
+    assert!(!received.is_empty() && received.iter().all(|progress| progress.total == Some(4.0)), "{received:?}");
 }
 
-/// What our server on the Python SDK does, whatever is between us.
-async fn fastmcp_works(server: &McpServer) {
+/// Checks the tools of `fastmcp_server.py`.
+async fn check_python_server(server: &McpServer) {
     assert!(names(server).await.iter().any(|name| name == "quote"));
     let quote = call(server, "quote", json!({"item": "tea", "count": 2})).await;
     assert_eq!(quote.for_model(), r#"{"item":"tea","pence":500,"currency":"GBP"}"#);
@@ -175,103 +180,103 @@ async fn fastmcp_works(server: &McpServer) {
     assert_eq!(output.structured.as_ref().unwrap()["found"], true, "a dictionary is not wrapped");
     assert_eq!(call(server, "total", json!({"numbers": [1, 2, 3]})).await.for_model(), "6");
     assert_eq!(call(server, "describe", json!({"thing": "boat"})).await.for_model(), "A boat of the usual kind.");
-    let refused = call(server, "refuse", json!({"reason": "sold out"})).await;
-    assert_eq!(ended(&refused), ("failed", FailureKind::ToolError));
-    assert!(refused.for_model().contains("sold out"));
+    let error = call(server, "refuse", json!({"reason": "sold out"})).await;
+    assert_eq!(failure(&error), ("failed", FailureKind::ToolError));
+    assert!(error.for_model().contains("sold out"));
     let hang = tool(server, "hang").await;
-    let outcome = hang.call(json!({}), &within(Duration::from_millis(500))).await;
-    assert_eq!(ended(&outcome), ("unknown", FailureKind::Timeout));
-    let again = call(server, "total", json!({"numbers": [4]})).await;
-    assert_eq!(again.for_model(), "4", "a hang hurts nobody else");
+    let outcome = hang.call(json!({}), &context_with_timeout(Duration::from_millis(500))).await;
+    assert_eq!(failure(&outcome), ("unknown", FailureKind::Timeout));
+    let next = call(server, "total", json!({"numbers": [4]})).await;
+    assert_eq!(next.for_model(), "4", "a call without an answer does not block other calls");
 }
 
-/// A list that changes under a client.
-async fn the_list_changes(server: &McpServer) {
+/// Checks the notification `notifications/tools/list_changed`.
+async fn check_list_changes(server: &McpServer) {
     assert!(!names(server).await.iter().any(|name| name == "sprout"));
     let mut changes = server.changes();
     changes.mark_unchanged();
     call(server, "grow", json!({"name": "sprout"})).await;
-    tokio::time::timeout(PATIENCE, changes.changed()).await.expect("the change is told").unwrap();
+    tokio::time::timeout(TIMEOUT, changes.changed()).await.expect("a change of the list").unwrap();
     assert_eq!(call(server, "sprout", json!({"text": "hi"})).await.for_model(), "sprout: hi");
     changes.mark_unchanged();
     call(server, "shrink", json!({"name": "sprout"})).await;
-    tokio::time::timeout(PATIENCE, changes.changed()).await.expect("the change is told").unwrap();
+    tokio::time::timeout(TIMEOUT, changes.changed()).await.expect("a change of the list").unwrap();
     assert!(!names(server).await.iter().any(|name| name == "sprout"));
 }
 
 #[tokio::test]
-async fn the_reference_server_over_pipes() {
-    let server = over_pipes(&everything());
-    everything_works(&server).await;
+async fn reference_server_works_over_stdio() {
+    let server = over_stdio(&everything());
+    check_reference_server(&server).await;
     server.close(&context().cx).await;
 }
 
 #[tokio::test]
-async fn the_reference_server_over_http() {
+async fn reference_server_works_over_http() {
     let port = free_port();
-    let _part = everything_on(port);
+    let _process = everything_on(port);
     let server = over_http(port);
-    everything_works(&server).await;
+    check_reference_server(&server).await;
     server.close(&context().cx).await;
 }
 
 #[tokio::test]
-async fn the_python_server_over_pipes() {
-    let server = over_pipes(&fastmcp());
-    fastmcp_works(&server).await;
-    the_list_changes(&server).await;
+async fn python_server_works_over_stdio() {
+    let server = over_stdio(&fastmcp());
+    check_python_server(&server).await;
+    check_list_changes(&server).await;
     server.close(&context().cx).await;
 }
 
 #[tokio::test]
-async fn the_python_server_over_http() {
-    let (_part, port) = fastmcp_on(0);
+async fn python_server_works_over_http() {
+    let (_process, port) = fastmcp_on(0);
     let server = over_http(port);
-    fastmcp_works(&server).await;
+    check_python_server(&server).await;
     server.close(&context().cx).await;
 }
 
 #[tokio::test]
-async fn a_changed_list_is_told_over_http() {
-    let (_part, port) = fastmcp_on(0);
+async fn list_change_is_notified_over_http() {
+    let (_process, port) = fastmcp_on(0);
     let server = over_http(port);
-    the_list_changes(&server).await;
+    check_list_changes(&server).await;
 }
 
 #[tokio::test]
-async fn a_child_that_dies_in_mid_call_is_started_again() {
-    let server = over_pipes(&fastmcp());
+async fn stdio_server_restarts_after_a_crash_during_a_call() {
+    let server = over_stdio(&fastmcp());
     let outcome = call(&server, "die", json!({})).await;
-    assert_eq!(ended(&outcome), ("unknown", FailureKind::Unavailable));
+    assert_eq!(failure(&outcome), ("unknown", FailureKind::Unavailable));
     assert_eq!(call(&server, "total", json!({"numbers": [7]})).await.for_model(), "7");
     assert_eq!(server.status(), SourceStatus::Up);
 }
 
 #[tokio::test]
-async fn a_server_that_dies_in_mid_call_is_found_again_over_http() {
-    let (part, port) = fastmcp_on(0);
+async fn http_client_reconnects_after_a_crash_of_the_server_during_a_call() {
+    let (process, port) = fastmcp_on(0);
     let server = over_http(port);
-    let asked = SystemClock;
-    let before = segue::clock::Clock::elapsed(&asked);
+    let clock = SystemClock;
+    let start = segue::clock::Clock::elapsed(&clock);
     let outcome = call(&server, "die", json!({})).await;
-    assert_eq!(ended(&outcome), ("unknown", FailureKind::Unavailable));
-    let took = segue::clock::Clock::elapsed(&asked) - before;
-    assert!(took < PATIENCE / 6, "nobody waits for the deadline: {took:?}");
-    drop(part);
-    let (_part, _) = fastmcp_on(port);
+    assert_eq!(failure(&outcome), ("unknown", FailureKind::Unavailable));
+    let duration = segue::clock::Clock::elapsed(&clock) - start;
+    assert!(duration < TIMEOUT / 6, "the call fails before its deadline: {duration:?}");
+    drop(process);
+    let (_process, _) = fastmcp_on(port);
     assert_eq!(call(&server, "total", json!({"numbers": [7]})).await.for_model(), "7");
 }
 
 #[tokio::test]
-async fn a_server_that_was_restarted_forgot_our_session() {
+async fn client_starts_a_new_session_after_a_restart_of_the_server() {
     let port = free_port();
-    let part = everything_on(port);
+    let process = everything_on(port);
     let server = over_http(port);
     let echo = tool(&server, "echo").await;
     assert_eq!(echo.call(json!({"message": "1"}), &context()).await.for_model(), "Echo: 1");
-    drop(part);
-    let _part = everything_on(port);
-    // The reference server says of `echo` that it only reads, so that it may be repeated.
+    drop(process);
+    let _process = everything_on(port);
+    // The reference server annotates `echo` as read-only, so the call may be repeated in the new session.
     assert_eq!(echo.info().effect, segue::tools::EffectClass::Read);
     assert_eq!(echo.call(json!({"message": "2"}), &context()).await.for_model(), "Echo: 2");
     assert_eq!(server.status(), SourceStatus::Up);

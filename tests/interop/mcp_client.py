@@ -1,6 +1,6 @@
-"""A host of others: books a crossing at the assistant through the Python SDK of MCP.
+"""An MCP client built with the Python SDK. It books a crossing with the tool `converse`.
 
-Arguments: `stdio COMMAND ARGUMENTS…`, or `http ADDRESS [TOKEN]`. Prints one JSON object: what was seen.
+Arguments: `stdio COMMAND ARGUMENTS…` or `http URL [TOKEN]`. Prints one JSON object: tools, turns, transcript and elicitation requests.
 """
 
 import asyncio
@@ -33,29 +33,30 @@ async def streams(arguments):
 async def main(arguments):
     asked = []
 
-    async def answers(_, request: types.ElicitRequestParams):
+    async def elicit(_, request: types.ElicitRequestParams):
         asked.append({"message": request.message, "schema": request.requestedSchema})
         field, schema = next(iter(request.requestedSchema["properties"].items()))
-        # What an agent wants to know is answered in words, a confirmation by its first value.
+        # A text answers an agent's question; the first value answers a confirmation.
         value = schema["oneOf"][0]["const"] if "oneOf" in schema else schema.get("enum", [LINES[1]])[0]
         return types.ElicitResult(action="accept", content={field: value})
 
-    seen = {"turns": []}
+    output = {"turns": []}
     async with streams(arguments) as (read, write):
-        async with ClientSession(read, write, elicitation_callback=answers) as session:
-            begun = await session.initialize()
-            seen["instructions"] = begun.instructions
-            seen["tools"] = [tool.model_dump(exclude_none=True) for tool in (await session.list_tools()).tools]
-            talk = {}
+        async with ClientSession(read, write, elicitation_callback=elicit) as session:
+            initialized = await session.initialize()
+            output["instructions"] = initialized.instructions
+            output["tools"] = [tool.model_dump(exclude_none=True) for tool in (await session.list_tools()).tools]
+            conversation = {}
             for line in LINES:
                 progress = []
 
-                async def news(_, __, message):
+                async def on_progress(_, __, message):
                     progress.append(message)
 
-                result = await session.call_tool("converse", {"message": line, **talk}, progress_callback=news)
-                talk = {"conversation_id": result.structuredContent["conversation_id"]}
-                seen["turns"].append(
+                call = {"message": line, **conversation}
+                result = await session.call_tool("converse", call, progress_callback=on_progress)
+                conversation = {"conversation_id": result.structuredContent["conversation_id"]}
+                output["turns"].append(
                     {
                         "texts": [block.text for block in result.content],
                         "data": result.structuredContent,
@@ -66,12 +67,12 @@ async def main(arguments):
                 if "Booked" in json.dumps(result.structuredContent):
                     break
             resources = (await session.list_resources()).resources
-            seen["resources"] = [str(resource.uri) for resource in resources]
-            seen["transcript"] = (await session.read_resource(resources[0].uri)).contents[0].text
+            output["resources"] = [str(resource.uri) for resource in resources]
+            output["transcript"] = (await session.read_resource(resources[0].uri)).contents[0].text
             pets = await session.call_tool("pet_question", {})
-            seen["pets"] = [block.text for block in pets.content]
-    seen["asked"] = asked
-    print(json.dumps(seen))
+            output["pets"] = [block.text for block in pets.content]
+    output["asked"] = asked
+    print(json.dumps(output))
 
 
 asyncio.run(main(sys.argv[1:]))

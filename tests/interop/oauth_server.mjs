@@ -1,5 +1,6 @@
-// An authorization server (oidc-provider) and, beside it, an MCP server (the TypeScript SDK) that takes its tokens alone.
-// Started with the folder of node_modules; prints its address. `GET /count` tells how many tokens were given, by grant.
+// An authorization server (oidc-provider), and an MCP server (TypeScript SDK) that accepts only its tokens.
+// The argument is the folder node_modules. Prints its address. `GET /count` returns the number of issued tokens by grant type;
+// `GET /burn` revokes all tokens of the client credentials grant.
 import { createRequire } from 'node:module';
 import { generateKeyPairSync } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -21,8 +22,8 @@ const base = `http://127.0.0.1:${http.address().port}`;
 const resource = `${base}/mcp`;
 const metadata = `${base}/.well-known/oauth-protected-resource/mcp`;
 const SCOPES = 'tools:read tools:admin';
-// Servers of others, whose tokens say themselves what they are: signed as the end of the address says.
-const signed = /^https:\/\/assistant\.example\/(RS256|ES256|EdDSA)$/;
+// Resource servers whose access tokens are JWTs, signed with the algorithm at the end of the URL.
+const jwtResource = /^https:\/\/assistant\.example\/(RS256|ES256|EdDSA)$/;
 const pair = (kind, options, alg) => ({ ...generateKeyPairSync(kind, options).privateKey.export({ format: 'jwk' }), alg, use: 'sig', kid: alg });
 
 const provider = new Provider(base, {
@@ -33,7 +34,7 @@ const provider = new Provider(base, {
     client_id: 'poster', client_secret: 'a secret: with %, / and +', grant_types: ['client_credentials'],
     redirect_uris: [], response_types: [], token_endpoint_auth_method: 'client_secret_post', scope: SCOPES,
   }, {
-    // Asks whether a token of others is good.
+    // A resource server that introspects tokens (a2a_agent.py).
     client_id: 'agent', client_secret: 'knows', grant_types: [], redirect_uris: [], response_types: [],
   }],
   cookies: { keys: ['one'] },
@@ -50,9 +51,9 @@ const provider = new Provider(base, {
       defaultResource: () => resource,
       useGrantedResource: () => true,
       getResourceServerInfo: (_, indicator) => {
-        const alg = signed.exec(indicator)?.[1];
+        const alg = jwtResource.exec(indicator)?.[1];
         if (alg) return { scope: 'talk', audience: indicator, accessTokenFormat: 'jwt', jwt: { sign: { alg } }, accessTokenTTL: 3600 };
-        if (indicator !== resource) throw new Error('another resource');
+        if (indicator !== resource) throw new Error('unknown resource');
         return { scope: SCOPES, audience: resource, accessTokenFormat: 'opaque', accessTokenTTL: 3600 };
       },
     },
@@ -64,30 +65,31 @@ const provider = new Provider(base, {
   interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
 });
 
-const given = { client_credentials: 0, authorization_code: 0, refresh_token: 0 };
-provider.on('grant.success', (ctx) => { given[ctx.oidc.params.grant_type] += 1; });
-app.get('/count', (_, response) => response.json(given));
-// Takes back every token that machines were given.
-const machines = new Set();
-provider.on('client_credentials.saved', (token) => machines.add(token));
+const tokenCounts = { client_credentials: 0, authorization_code: 0, refresh_token: 0 };
+provider.on('grant.success', (ctx) => { tokenCounts[ctx.oidc.params.grant_type] += 1; });
+app.get('/count', (_, response) => response.json(tokenCounts));
+const clientTokens = new Set();
+provider.on('client_credentials.saved', (token) => clientTokens.add(token));
 app.get('/burn', async (_, response) => {
-  for (const token of machines) await token.destroy();
-  machines.clear();
+  for (const token of clientTokens) await token.destroy();
+  clientTokens.clear();
   response.json({});
 });
 
-// A person who always says yes.
+// A user who always logs in and consents.
 app.get('/interaction/:uid', async (request, response) => {
   const { prompt, params, session, grantId } = await provider.interactionDetails(request, response);
   if (prompt.name === 'login') {
     await provider.interactionFinished(request, response, { login: { accountId: 'ada' } });
     return;
   }
-  const known = grantId && await provider.Grant.find(grantId);
-  const grant = known || new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
+  const existing = grantId && await provider.Grant.find(grantId);
+  const grant = existing || new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
   const { missingOIDCScope, missingResourceScopes } = prompt.details;
   if (missingOIDCScope) grant.addOIDCScope(missingOIDCScope.join(' '));
-  for (const [one, scopes] of Object.entries(missingResourceScopes ?? {})) grant.addResourceScope(one, scopes.join(' '));
+  for (const [indicator, scopes] of Object.entries(missingResourceScopes ?? {})) {
+    grant.addResourceScope(indicator, scopes.join(' '));
+  }
   await provider.interactionFinished(request, response, { consent: { grantId: await grant.save() } });
 });
 
@@ -103,8 +105,8 @@ const verifier = {
     return { token: text, clientId: token.clientId, scopes: [...token.scopes], expiresAt: token.exp ?? Date.now() / 1000 + 60 };
   },
 };
-// The one tool that needs another right.
-const rights = (request, response, next) => {
+// The tool `admin` needs the scope `tools:admin`.
+const requireScope = (request, response, next) => {
   const call = request.body;
   if (call?.method !== 'tools/call' || call.params?.name !== 'admin' || request.auth.scopes.includes('tools:admin')) return next();
   const challenge = `Bearer error="insufficient_scope", scope="tools:admin", resource_metadata="${metadata}"`;
@@ -116,9 +118,9 @@ function server() {
   const text = (words) => ({ content: [{ type: 'text', text: words }] });
   mcp.tool('whoami', async ({ authInfo }) => text(`${authInfo.clientId === 'machine' ? 'machine' : 'person'} ${authInfo.scopes.join(' ')}`));
   mcp.tool('admin', async () => text('done'));
-  // Takes back the token of this very call, as if its time had come.
+  // Revokes the access token of this call, as if it had expired.
   mcp.tool('burn', async ({ authInfo }) => { await (await find(authInfo.token)).destroy(); return text('burnt'); });
-  // Takes back everything that the person gave.
+  // Revokes all tokens of the grant.
   mcp.tool('revoke', async ({ authInfo }) => {
     const { grantId } = await find(authInfo.token);
     for (const kind of ['AccessToken', 'RefreshToken', 'AuthorizationCode']) await provider[kind].revokeByGrantId(grantId);
@@ -127,7 +129,7 @@ function server() {
   return mcp;
 }
 
-app.all('/mcp', express.json(), requireBearerAuth({ verifier, resourceMetadataUrl: metadata }), rights, async (request, response) => {
+app.all('/mcp', express.json(), requireBearerAuth({ verifier, resourceMetadataUrl: metadata }), requireScope, async (request, response) => {
   const transport = new StreamableHTTPServerTransport({ sessionIdGenerator: undefined });
   await server().connect(transport);
   await transport.handleRequest(request, response, request.body);

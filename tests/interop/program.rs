@@ -1,4 +1,4 @@
-//! The program itself, served from a copy of a project of `tests/projects`, on a store that outlives it.
+//! `segue run` as a child process, with a copy of a project of `tests/projects` and a store that outlives the process.
 
 use std::{
     io::{BufRead, BufReader},
@@ -6,15 +6,16 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// A project folder of its own.
-pub(crate) struct Ground {
+/// A copy of a project in a temporary folder.
+pub(crate) struct ProjectCopy {
     folder: tempfile::TempDir,
 }
 
-/// The program, serving it. Dropping it kills the process, as a crash would.
+/// A running `segue run`. Dropping it kills the process, as a crash would.
 pub(crate) struct Server {
     child: Child,
-    pub(crate) address: String,
+    /// Host and port.
+    address: String,
 }
 
 impl Drop for Server {
@@ -24,8 +25,9 @@ impl Drop for Server {
     }
 }
 
-impl Ground {
-    pub(crate) fn of(project: &str) -> Self {
+impl ProjectCopy {
+    /// Copies the project `tests/projects/<project>`.
+    pub(crate) fn new(project: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         crate::folder::copy_folder(
             &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/projects").join(project),
@@ -36,16 +38,16 @@ impl Ground {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
-    /// Starts it; `None` when it died before it listened.
+    /// Starts a server on a free port. `None` if the process ends before it listens.
     pub(crate) fn server(&self, environment: &[(&str, &str)]) -> Option<Server> {
         self.server_on(0, environment)
     }
-    /// The same on a port of one's choice.
+    /// Starts a server on a given port; 0 is a free one. `None` if the process ends before it listens.
     pub(crate) fn server_on(&self, port: u16, environment: &[(&str, &str)]) -> Option<Server> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
         command
             .args(["run", "--port", &port.to_string(), "--store"])
-            .arg(format!("sqlite:{}", self.path("talks.db").display()))
+            .arg(self.store())
             .arg(self.folder.path())
             .envs(environment.iter().copied())
             .env("SEGUE_FAILPOINT_PROOF", self.path("proof"))
@@ -59,18 +61,18 @@ impl Ground {
                 break rest.split(|c: char| c.is_whitespace() || c == '"').next().unwrap().to_owned();
             }
         };
-        // The rest of the log must be read, or the server stops at a full pipe.
+        // The rest of the log must be read: the server would block on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Some(server)
     }
-}
-
-impl Ground {
-    /// What another command of the program says about the project and its store.
+    /// The argument of `--store`.
+    fn store(&self) -> String {
+        format!("sqlite:{}", self.path("conversations.db").display())
+    }
+    /// Runs another command of `segue` on the project and its store. Returns standard output and standard error.
     pub(crate) fn segue(&self, arguments: &[&str], environment: &[(&str, &str)]) -> String {
-        let store = format!("sqlite:{}", self.path("talks.db").display());
         let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
-        command.args(arguments).args(["--store", &store]).arg(self.folder.path());
+        command.args(arguments).args(["--store", &self.store()]).arg(self.folder.path());
         let output = command.envs(environment.iter().copied()).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
     }

@@ -1,4 +1,5 @@
-//! How far a long call of the reference server is: the call outlives its limit by it, the user hears it, the trace keeps it.
+//! Progress notifications of a long call of the reference MCP server: they extend the timeout of the call, reach the user as fillers, and
+//! are in the trace.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use segue::{
 };
 use serde_json::json;
 
-use crate::parts::everything;
+use crate::processes::everything;
 
 const CONFIG: &str = "
 recipe: default.v1
@@ -38,7 +39,7 @@ flows:
           input: [{param: duration, slot: duration}, {param: steps, slot: steps}]
           output: [{slot: said, value: result.text}]
       - action: utter_said
-  ask: {description: asks the clerk, nlu_trigger: [{intent: ask}], steps: [{call: clerk}]}
+  ask: {description: asks the agent, nlu_trigger: [{intent: ask}], steps: [{call: clerk}]}
   pattern_completed: {name: done, description: nothing is said, steps: [{noop: true, next: END}]}
 ";
 const CLERK: &str = "
@@ -53,11 +54,11 @@ fn texts(report: &TurnReport) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_long_call_of_the_reference_server_lives_by_its_news_and_is_told_of() {
+async fn progress_extends_the_timeout_of_a_call_and_reaches_the_user() {
     let program = everything();
-    let text = |part: &std::ffi::OsStr| part.to_str().unwrap().to_owned();
+    let text = |argument: &std::ffi::OsStr| argument.to_str().unwrap().to_owned();
     let args: Vec<String> = program.get_args().map(text).collect();
-    // A piece of news comes each second, the end after eight: by its limit of 4 s alone the call would be lost.
+    // The call takes eight seconds, with a progress notification each second. Without them it would exceed its timeout of 4 s.
     let entry = json!({
         "name": "everything", "type": "stdio", "command": text(program.get_program()), "args": args,
         "connect_timeout": 60, "tool_timeout": 4, "trust_annotations": true,
@@ -84,16 +85,16 @@ async fn a_long_call_of_the_reference_server_lives_by_its_news_and_is_told_of() 
     let say = async |text: &str| {
         texts(&assistant.receive(IncomingMessage::text("u", text, "test"), Box::new(DiscardReplies)).await.unwrap())
     };
-    let said = say("/work").await;
-    assert!(said[0].contains("Long running operation completed"), "{said:?}");
-    let said = say("/ask").await;
-    let (last, fillers) = said.split_last().unwrap();
-    assert!(last == "Finished." && !fillers.is_empty(), "{said:?}");
-    // The first filler may be said before the first news came.
-    assert!(fillers.iter().any(|filler| filler.contains(" percent")), "{said:?}");
+    let replies = say("/work").await;
+    assert!(replies[0].contains("Long running operation completed"), "{replies:?}");
+    let replies = say("/ask").await;
+    let (last, fillers) = replies.split_last().unwrap();
+    assert!(last == "Finished." && !fillers.is_empty(), "{replies:?}");
+    // The first filler may precede the first progress notification.
+    assert!(fillers.iter().any(|filler| filler.contains(" percent")), "{replies:?}");
     for turn in assistant.trace(&"u".into(), None).await.unwrap() {
-        let news: Vec<_> = turn.steps.iter().flat_map(|step| &step.news).collect();
-        assert!(news.len() >= 3 && news.iter().all(|piece| piece.total == Some(8.0)), "{news:?}");
+        let progress: Vec<_> = turn.steps.iter().flat_map(|step| &step.news).collect();
+        assert!(progress.len() >= 3 && progress.iter().all(|update| update.total == Some(8.0)), "{progress:?}");
     }
     assert!(assistant.replay(&"u".into()).await.unwrap().is_none());
 }
