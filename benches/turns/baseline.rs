@@ -1,5 +1,5 @@
-//! The floor: what a turn costs without any framework. A bare client makes the same calls, renders the same prompt and writes the turn
-//! to SQLite. It checks nothing, recovers from nothing and promises nothing.
+//! The baseline: a minimal program without a framework. It makes the same model calls with the same prompt and writes each turn to SQLite.
+//! It has no validation, no recovery and no guarantees.
 
 use std::{
     net::SocketAddr,
@@ -19,23 +19,23 @@ use tokio::{
 };
 
 use crate::{
-    floor_store::FloorStore,
-    harbour, model,
-    side::{ASKS, Side},
+    baseline_store::BaselineStore,
+    model_server, project,
+    subject::{PLAIN_QUESTION, Subject},
 };
 
-/// The bare client: HTTP/1.1 written by hand over kept connections, the least that a call can cost.
-pub(crate) struct Floor {
+/// A minimal HTTP/1.1 client with persistent connections, a prompt template and a store.
+pub(crate) struct Baseline {
     address: SocketAddr,
     idle: Mutex<Vec<TcpStream>>,
     prompt: minijinja::Environment<'static>,
-    store: FloorStore,
+    store: BaselineStore,
     next: AtomicU64,
     tools: Json,
 }
 
-/// A conversation: what was said, as the wire wants it.
-pub(crate) struct FloorTalk {
+/// A conversation, as messages of the chat completions API.
+pub(crate) struct BaselineConversation {
     id: String,
     version: u64,
     messages: Vec<Message>,
@@ -94,7 +94,7 @@ struct Function<'a> {
     arguments: std::borrow::Cow<'a, str>,
 }
 
-/// An answer as it is put together.
+/// The answer of the model, assembled from deltas.
 #[derive(Default)]
 struct Answer {
     text: String,
@@ -103,19 +103,19 @@ struct Answer {
     deltas: u64,
 }
 
-impl Floor {
-    pub(crate) fn new(address: SocketAddr, store: FloorStore) -> Arc<Self> {
+impl Baseline {
+    pub(crate) fn new(address: SocketAddr, store: BaselineStore) -> Arc<Self> {
         let mut prompt = minijinja::Environment::new();
-        prompt.add_template("prompt", harbour::PROMPT).unwrap();
+        prompt.add_template("prompt", project::PROMPT).unwrap();
         let tools = json!([{"type": "function", "function": {
-            "name": harbour::TOOL, "description": harbour::DESCRIPTION, "parameters": harbour::parameters(),
+            "name": project::TOOL, "description": project::DESCRIPTION, "parameters": project::parameters(),
         }}]);
         Arc::new(Self { address, idle: Mutex::default(), prompt, store, next: AtomicU64::new(0), tools })
     }
 
-    async fn call(&self, system: &Message, talk: &FloorTalk) -> Answer {
+    async fn call(&self, system: &Message, conversation: &BaselineConversation) -> Answer {
         let mut messages = vec![system];
-        messages.extend(talk.messages.iter());
+        messages.extend(conversation.messages.iter());
         let request = Request {
             model: "bench-model",
             messages: &messages,
@@ -125,8 +125,8 @@ impl Floor {
         };
         let body = serde_json::to_vec(&request).unwrap();
         let mut answer = Answer::default();
-        let kept = self.idle.lock().unwrap().pop();
-        let mut stream = match kept {
+        let idle = self.idle.lock().unwrap().pop();
+        let mut stream = match idle {
             Some(stream) => stream,
             None => {
                 let stream = TcpStream::connect(self.address).await.unwrap();
@@ -134,7 +134,7 @@ impl Floor {
                 stream
             }
         };
-        raw(&mut stream, &body, &mut answer).await;
+        send_request(&mut stream, &body, &mut answer).await;
         self.idle.lock().unwrap().push(stream);
         answer
     }
@@ -155,53 +155,55 @@ impl Floor {
     }
 }
 
-impl Side for Floor {
-    type Talk = FloorTalk;
+impl Subject for Baseline {
+    type Conversation = BaselineConversation;
 
-    async fn open(&self) -> FloorTalk {
+    async fn open(&self) -> BaselineConversation {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut talk = FloorTalk { id: format!("floor-{number}"), version: 0, messages: Vec::new() };
-        self.turn(&mut talk, ASKS).await;
-        talk
+        let mut conversation =
+            BaselineConversation { id: format!("baseline-{number}"), version: 0, messages: Vec::new() };
+        self.turn(&mut conversation, PLAIN_QUESTION).await;
+        conversation
     }
 
-    async fn turn(&self, talk: &mut FloorTalk, text: &str) {
-        let from = talk.messages.len();
-        talk.messages.push(Message::text("user", text));
+    async fn turn(&self, conversation: &mut BaselineConversation, text: &str) {
+        let from = conversation.messages.len();
+        conversation.messages.push(Message::text("user", text));
         let system = self.system();
-        let mut answer = self.call(&system, talk).await;
+        let mut answer = self.call(&system, conversation).await;
         if let Some(name) = answer.tool.take() {
-            let id = format!("call_{}", talk.messages.len());
+            let id = format!("call_{}", conversation.messages.len());
             let arguments: Json = serde_json::from_str(&answer.arguments).unwrap();
             let call = json!({"id": id, "type": "function", "function": {"name": name, "arguments": answer.arguments}});
-            talk.messages.push(Message {
+            conversation.messages.push(Message {
                 role: "assistant",
                 content: None,
                 tool_calls: vec![call],
                 tool_call_id: None,
             });
-            let result = harbour::departures(&arguments).to_string();
-            talk.messages.push(Message { tool_call_id: Some(id), ..Message::text("tool", result) });
-            answer = self.call(&system, talk).await;
+            let result = project::departures(&arguments).to_string();
+            conversation.messages.push(Message { tool_call_id: Some(id), ..Message::text("tool", result) });
+            answer = self.call(&system, conversation).await;
         }
-        assert!(answer.deltas > 0 && answer.tool.is_none(), "an answer is a text");
-        talk.messages.push(Message::text("assistant", answer.text));
-        talk.version += 1;
-        let events = serde_json::to_vec(&talk.messages[from..]).unwrap();
-        self.store.append(&talk.id, talk.version, events).await;
+        assert!(answer.deltas > 0 && answer.tool.is_none(), "the last answer is a text");
+        conversation.messages.push(Message::text("assistant", answer.text));
+        conversation.version += 1;
+        let events = serde_json::to_vec(&conversation.messages[from..]).unwrap();
+        self.store.append(&conversation.id, conversation.version, events).await;
     }
 }
 
-/// The floor's check of itself, once before anything is measured.
-pub(crate) async fn check(floor: &Floor) {
-    let mut talk = floor.open().await;
-    floor.turn(&mut talk, crate::side::ASKS_TOOL).await;
-    let last = talk.messages.last().unwrap();
-    assert_eq!(last.content.as_deref(), Some(&*model::answer()));
-    assert_eq!(talk.messages.len(), 6, "user, assistant, user, call, result, assistant");
+/// Checks the baseline once before the measurement.
+pub(crate) async fn check(baseline: &Baseline) {
+    let mut conversation = baseline.open().await;
+    baseline.turn(&mut conversation, crate::subject::TOOL_QUESTION).await;
+    let last = conversation.messages.last().unwrap();
+    assert_eq!(last.content.as_deref(), Some(&*model_server::answer()));
+    assert_eq!(conversation.messages.len(), 6, "user, assistant, user, call, result, assistant");
 }
 
-async fn raw(stream: &mut TcpStream, body: &[u8], answer: &mut Answer) {
+/// Sends a request and reads its chunked, streamed response into `answer`.
+async fn send_request(stream: &mut TcpStream, body: &[u8], answer: &mut Answer) {
     let mut request = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
@@ -209,9 +211,9 @@ async fn raw(stream: &mut TcpStream, body: &[u8], answer: &mut Answer) {
     .into_bytes();
     request.extend_from_slice(body);
     stream.write_all(&request).await.unwrap();
-    let (mut wire, mut plain, mut in_head) = (BytesMut::with_capacity(16 * 1024), BytesMut::new(), true);
+    let (mut wire, mut body, mut in_head) = (BytesMut::with_capacity(16 * 1024), BytesMut::new(), true);
     loop {
-        assert!(stream.read_buf(&mut wire).await.unwrap() > 0, "the server hung up");
+        assert!(stream.read_buf(&mut wire).await.unwrap() > 0, "the server closed the connection");
         if in_head {
             let Some(end) = wire.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
             assert!(wire.starts_with(b"HTTP/1.1 200"));
@@ -224,9 +226,9 @@ async fn raw(stream: &mut TcpStream, body: &[u8], answer: &mut Answer) {
                 break;
             }
             let _ = wire.split_to(line + 1);
-            plain.extend_from_slice(&wire.split_to(size));
+            body.extend_from_slice(&wire.split_to(size));
             let _ = wire.split_to(2);
-            take_events(&mut plain, answer);
+            read_events(&mut body, answer);
             if size == 0 {
                 return;
             }
@@ -234,7 +236,8 @@ async fn raw(stream: &mut TcpStream, body: &[u8], answer: &mut Answer) {
     }
 }
 
-fn take_events(buffer: &mut BytesMut, answer: &mut Answer) {
+/// Removes complete server-sent events from `buffer` and adds their deltas to `answer`.
+fn read_events(buffer: &mut BytesMut, answer: &mut Answer) {
     while let Some(end) = buffer.windows(2).position(|window| window == b"\n\n") {
         let event = buffer.split_to(end + 2);
         let Some(data) = event.strip_prefix(b"data: ") else { continue };

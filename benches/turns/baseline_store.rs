@@ -1,5 +1,4 @@
-//! The floor's store: one row for each turn, one writer thread, everything that waits in one transaction. The pragmas are
-//! those of Segue's own store.
+//! The store of the baseline: one row per turn, one writer thread, and group commit. The pragmas are those of Segue's SQLite store.
 
 use std::{path::Path, thread::JoinHandle};
 
@@ -13,13 +12,13 @@ struct Row {
     done: oneshot::Sender<()>,
 }
 
-/// The floor's store.
-pub(crate) struct FloorStore {
+/// The store of the baseline.
+pub(crate) struct BaselineStore {
     rows: Option<mpsc::Sender<Row>>,
     writer: Option<JoinHandle<()>>,
 }
 
-impl FloorStore {
+impl BaselineStore {
     pub(crate) fn open(path: &Path) -> Self {
         let connection = Connection::open(path).unwrap();
         connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
@@ -31,12 +30,12 @@ impl FloorStore {
             )
             .unwrap();
         connection.query_row("PRAGMA wal_autocheckpoint = 4096", [], |_| Ok(())).unwrap();
-        let (rows, waiting) = mpsc::channel(1024);
-        let writer = std::thread::spawn(move || write(&connection, waiting));
+        let (rows, receiver) = mpsc::channel(1024);
+        let writer = std::thread::spawn(move || write(&connection, receiver));
         Self { rows: Some(rows), writer: Some(writer) }
     }
 
-    /// Returns when the turn is committed.
+    /// Writes a turn and waits until it is committed.
     pub(crate) async fn append(&self, id: &str, version: u64, events: Vec<u8>) {
         let (done, committed) = oneshot::channel();
         let row = Row { id: id.to_owned(), version, events, done };
@@ -45,12 +44,12 @@ impl FloorStore {
     }
 }
 
-fn write(connection: &Connection, mut waiting: mpsc::Receiver<Row>) {
+fn write(connection: &Connection, mut rows: mpsc::Receiver<Row>) {
     let mut begin = connection.prepare("BEGIN IMMEDIATE").unwrap();
     let mut commit = connection.prepare("COMMIT").unwrap();
     let mut insert = connection.prepare("INSERT INTO turns VALUES (?1, ?2, ?3)").unwrap();
     let mut group = Vec::with_capacity(256);
-    while waiting.blocking_recv_many(&mut group, 256) > 0 {
+    while rows.blocking_recv_many(&mut group, 256) > 0 {
         begin.execute([]).unwrap();
         for row in &group {
             insert.execute(params![row.id, row.version as i64, row.events]).unwrap();
@@ -62,7 +61,7 @@ fn write(connection: &Connection, mut waiting: mpsc::Receiver<Row>) {
     }
 }
 
-impl Drop for FloorStore {
+impl Drop for BaselineStore {
     fn drop(&mut self) {
         self.rows = None;
         let _ = self.writer.take().map(JoinHandle::join);

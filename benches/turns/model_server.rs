@@ -1,9 +1,7 @@
-//! The scripted model server: chat completions over HTTP/1.1 with streamed answers, in a process of its own so that its
-//! CPU time is not counted.
+//! A model server with fixed answers: streamed chat completions over HTTP/1.1. It is another process, so that its CPU time is not counted.
 //!
-//! What it answers follows from the last message: a tool's result gets the closing text, and a user's text that contains
-//! `departures` gets a call of the tool; `clock` an answer whose first delta is the time at which it was written. Anything else
-//! gets the text.
+//! The last message of the request decides the answer. A user message with `departures` gets a tool call; one with `clock` gets an answer
+//! whose first delta is the time at which it is written. Every other message gets a text.
 
 use std::{
     convert::Infallible,
@@ -25,42 +23,42 @@ use futures::{StreamExt, stream};
 use serde_json::{Value as Json, json};
 use tokio::io::AsyncReadExt;
 
-/// The argument that makes this program the server.
+/// The command line argument that makes this program the model server.
 pub(crate) const ARGUMENT: &str = "--serve-model";
-/// The pieces of the text answer.
-const PIECES: [&str; 10] =
+/// The deltas of the text answer.
+const TEXT_DELTAS: [&str; 10] =
     ["The ", "Kestrel ", "leaves ", "from ", "pier ", "three ", "at ", "quarter ", "past ", "nine."];
-/// The arguments of the tool call, in the pieces in which they come.
-const ARGUMENTS: [&str; 4] = ["", "{\"island\":", "\"Torsay\",", "\"day\":\"today\"}"];
+/// The deltas of the tool call's arguments.
+const ARGUMENT_DELTAS: [&str; 4] = ["", "{\"island\":", "\"Torsay\",", "\"day\":\"today\"}"];
 
-/// The text answer as a whole.
+/// The complete text answer.
 pub(crate) fn answer() -> String {
-    PIECES.concat()
+    TEXT_DELTAS.concat()
 }
 
-/// Nanoseconds of the wall clock, which processes of one machine share.
+/// The wall clock in nanoseconds since the Unix epoch, which is the same for both processes.
 pub(crate) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
-/// The server as its parent holds it; it ends with its standard input.
+/// The process of the server. It ends when its standard input is closed.
 pub(crate) struct ModelServer {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
 impl ModelServer {
-    /// Starts it.
+    /// Starts the process and waits until it listens.
     pub(crate) fn start() -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .arg(ARGUMENT)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("the model server starts");
+            .expect("cannot start the model server");
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().parse().expect("the model server says where it listens");
+        let address = line.trim().parse().expect("the model server prints its address");
         Self { child, address }
     }
 }
@@ -72,7 +70,7 @@ impl Drop for ModelServer {
     }
 }
 
-/// Serves until standard input ends.
+/// Runs the server until standard input is closed.
 pub(crate) fn serve() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -89,34 +87,35 @@ pub(crate) fn serve() {
 
 async fn complete(request: axum::Json<Json>) -> Response {
     let last = request["messages"].as_array().and_then(|messages| messages.last()).expect("a request has messages");
-    let asked = if last["role"] == "user" { last["content"].to_string() } else { String::new() };
-    let begin = event(&json!({"role": "assistant", "content": ""}));
-    if asked.contains("clock") {
-        // The head is read and done with before the first delta comes.
-        let later = |text: fn() -> String| async move {
+    let user_text = if last["role"] == "user" { last["content"].to_string() } else { String::new() };
+    let start = event(&json!({"role": "assistant", "content": ""}));
+    if user_text.contains("clock") {
+        // The pause lets the client process the headers before the first delta arrives.
+        let delayed = |text: fn() -> String| async move {
             tokio::time::sleep(Duration::from_millis(2)).await;
             event(&json!({"content": text()}))
         };
         let deltas =
-            stream::once(later(|| format!("{} ", now_ns()))).chain(stream::once(later(|| "is the time.".into())));
-        return respond(stream::iter([begin]).chain(deltas).chain(stream::iter(end("stop"))));
+            stream::once(delayed(|| format!("{} ", now_ns()))).chain(stream::once(delayed(|| "is the time.".into())));
+        return respond(stream::iter([start]).chain(deltas).chain(stream::iter(end("stop"))));
     }
-    let (deltas, reason): (Vec<Json>, _) = if asked.contains("departures") {
-        let call = |(at, piece): (usize, &str)| match at {
+    let (deltas, reason): (Vec<Json>, _) = if user_text.contains("departures") {
+        let call = |(index, text): (usize, &str)| match index {
             0 => {
-                json!({"index": 0, "id": "call_1", "type": "function", "function": {"name": "departures", "arguments": piece}})
+                json!({"index": 0, "id": "call_1", "type": "function", "function": {"name": "departures", "arguments": text}})
             }
-            _ => json!({"index": 0, "function": {"arguments": piece}}),
+            _ => json!({"index": 0, "function": {"arguments": text}}),
         };
-        (ARGUMENTS.into_iter().enumerate().map(|piece| json!({"tool_calls": [call(piece)]})).collect(), "tool_calls")
+        let deltas = ARGUMENT_DELTAS.into_iter().enumerate();
+        (deltas.map(|delta| json!({"tool_calls": [call(delta)]})).collect(), "tool_calls")
     } else {
-        (PIECES.iter().map(|piece| json!({"content": piece})).collect(), "stop")
+        (TEXT_DELTAS.iter().map(|text| json!({"content": text})).collect(), "stop")
     };
-    let events: Vec<String> = std::iter::once(begin).chain(deltas.iter().map(event)).chain(end(reason)).collect();
+    let events: Vec<String> = std::iter::once(start).chain(deltas.iter().map(event)).chain(end(reason)).collect();
     respond(stream::iter(events))
 }
 
-/// Each event is a chunk of the transfer, as servers send them.
+/// A response with one HTTP chunk per event.
 fn respond(events: impl futures::Stream<Item = String> + Send + 'static) -> Response {
     ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events.map(Ok::<_, Infallible>))).into_response()
 }

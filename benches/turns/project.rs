@@ -1,4 +1,4 @@
-//! The bench project: an information desk with one tool, and a flow that counts.
+//! The bench project: an agent with one tool, and a flow that needs no model.
 
 use std::{
     net::SocketAddr,
@@ -8,11 +8,11 @@ use std::{
 use segue::tools::{EffectClass, Tool, ToolInfo, ToolOutcome, ToolOutput, Toolbox};
 use serde_json::{Value as Json, json};
 
-/// The prompt of both sides.
+/// The system prompt of the agent and of the baseline.
 pub(crate) const PROMPT: &str = include_str!("../project/prompt.jinja2");
-/// The tool of both sides.
+/// The name of the tool.
 pub(crate) const TOOL: &str = "departures";
-/// What the model reads of it.
+/// The description of the tool for the model.
 pub(crate) const DESCRIPTION: &str = "Lists the next boats to an island, with pier and time.";
 
 const FILES: &[(&str, &str)] = &[
@@ -24,7 +24,7 @@ const FILES: &[(&str, &str)] = &[
     ("prompt.jinja2", PROMPT),
 ];
 
-/// Writes the project into `folder`, with the model at `address`.
+/// Writes the project to `folder`, with a model server at `address`. Returns the folder of the project.
 pub(crate) fn write(folder: &Path, address: SocketAddr) -> PathBuf {
     let root = folder.join("project");
     for (name, text) in FILES {
@@ -35,7 +35,7 @@ pub(crate) fn write(folder: &Path, address: SocketAddr) -> PathBuf {
     root
 }
 
-/// The schema of the tool's arguments.
+/// The JSON schema of the tool's arguments.
 pub(crate) fn parameters() -> Json {
     json!({
         "type": "object",
@@ -48,7 +48,7 @@ pub(crate) fn parameters() -> Json {
     })
 }
 
-/// The tool's work.
+/// The result of the tool.
 pub(crate) fn departures(arguments: &Json) -> Json {
     let island = arguments["island"].as_str().unwrap_or_default();
     json!({"island": island, "boats": [
@@ -57,7 +57,7 @@ pub(crate) fn departures(arguments: &Json) -> Json {
     ]})
 }
 
-/// The tool, inside this process.
+/// The tool as a Rust function. It replaces the MCP server `harbour` of `endpoints.yml`.
 pub(crate) fn tools() -> Toolbox {
     let info = ToolInfo::new(TOOL, DESCRIPTION).parameters(parameters()).effect(EffectClass::Read).source("harbour");
     Toolbox::new(

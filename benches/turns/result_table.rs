@@ -1,44 +1,45 @@
-//! What was measured, and the table it becomes: Markdown, so that it can be pasted where figures are kept.
+//! The results as a Markdown table.
 
-/// The figures in the order in which they were measured.
-pub(crate) struct Table {
+/// The results in the order of their measurement.
+pub(crate) struct ResultTable {
     only: Option<String>,
     rows: Vec<String>,
 }
 
-impl Table {
-    /// A table of the figures whose names hold `only`.
+impl ResultTable {
+    /// A table of the figures whose names contain `only`; all figures without `only`.
     pub(crate) fn new(only: Option<&str>) -> Self {
         Self { only: only.map(str::to_owned), rows: Vec::new() }
     }
 
-    /// Whether a figure is wanted.
-    pub(crate) fn wants(&self, name: &str) -> bool {
+    /// Whether a figure is selected.
+    pub(crate) fn includes(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
     }
 
-    /// Adds what was seen of a figure; `floor` is the median that it is compared with, `most` what it may be. Its median.
+    /// Adds a figure with its measured values. `baseline` is the median of the baseline, `limit` the largest allowed median. Returns the
+    /// median.
     pub(crate) fn push(
         &mut self,
         name: &str,
         unit: &str,
-        mut seen: Vec<f64>,
-        floor: Option<f64>,
-        most: Option<f64>,
+        mut values: Vec<f64>,
+        baseline: Option<f64>,
+        limit: Option<f64>,
     ) -> f64 {
-        seen.sort_by(f64::total_cmp);
-        let (least, median) = (seen[0], seen[seen.len() / 2]);
-        let ratio = floor.map(|floor| format!("{:.2}×", median / floor)).unwrap_or_default();
-        let limit = most.map(|most| format!("≤ {most}")).unwrap_or_default();
-        let missed = if most.is_some_and(|most| median > most) { "missed" } else { "" };
-        self.rows.push(format!("| {name} | {unit} | {least:.2} | {median:.2} | {ratio} | {limit} | {missed} |"));
+        values.sort_by(f64::total_cmp);
+        let (min, median) = (values[0], values[values.len() / 2]);
+        let ratio = baseline.map(|baseline| format!("{:.2}×", median / baseline)).unwrap_or_default();
+        let exceeded = if limit.is_some_and(|limit| median > limit) { "exceeded" } else { "" };
+        let limit = limit.map(|limit| format!("≤ {limit}")).unwrap_or_default();
+        self.rows.push(format!("| {name} | {unit} | {min:.2} | {median:.2} | {ratio} | {limit} | {exceeded} |"));
         median
     }
 
-    /// Prints it.
+    /// Prints the table to standard output.
     pub(crate) fn print(&self) {
         println!(
-            "| figure | unit | least | median | to the floor | goal | |\n| --- | --- | ---: | ---: | ---: | ---: | --- |"
+            "| figure | unit | minimum | median | ratio to baseline | limit | |\n| --- | --- | ---: | ---: | ---: | ---: | --- |"
         );
         self.rows.iter().for_each(|row| println!("{row}"));
     }
