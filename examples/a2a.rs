@@ -1,7 +1,7 @@
-//! A2A both ways: one assistant is offered to other agents, and a flow of another one calls it. The two projects stand in
-//! `examples/projects/restaurant` and `examples/projects/concierge`; in life each runs in a process of its own.
+//! A2A as server and client: one assistant is an A2A server, and a flow of another assistant calls it. The projects are
+//! `examples/projects/restaurant` and `examples/projects/concierge`; in production each runs in a process of its own.
 //!
-//! `cargo run --example agents_of_others`
+//! `cargo run --example a2a`
 
 use std::{error::Error, io::Write, sync::Arc};
 
@@ -15,14 +15,14 @@ const PROJECTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects")
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // The restaurant: its flows become skills, its address stands in the card.
+    // The server: its flows are the skills in its agent card.
     let restaurant = Assistant::load(format!("{PROJECTS}/restaurant"))?;
     let listener = server::listen(&ServerSettings::new().port(0)).await?;
     let url = format!("http://{}", listener.local_addr()?);
     let router = axum_router(&restaurant);
     tokio::spawn(async move { server::serve(listener, router, &restaurant, std::future::pending()).await });
 
-    // The concierge: its `agent_card` names the port that the restaurant got.
+    // The client: its `agent_card` is the address of the server.
     let concierge = concierge(&url)?;
     for (message, expected) in [
         ("We would like a table", "For how many people?"),

@@ -1,9 +1,9 @@
-"""Makes varied conditions and records the original library's verdicts on them.
+"""Generates conditions and records the results of Rasa's condition library, pypred, for them.
 
-    python tests/oracle/condition_cases.py crates/lang/tests/data
+    python tests/reference_data/condition_cases.py crates/lang/tests/data
 
-writes `condition_documents.json` (a list) and `conditions.jsonl` (lines of {"text", "document": index, "verdict"}). The seed is
-fixed, so the same library gives the same files.
+writes `condition_documents.json` (a list) and `conditions.jsonl` (lines of {"text", "document": index, "verdict"}). The seed is fixed, so
+that the same version of the library gives the same files.
 """
 
 import json
@@ -135,20 +135,20 @@ class Maker:
         return " ".join(parts)
 
     def broken(self, text):
-        """One small injury."""
+        """The condition with one random character removed or one random text inserted."""
         at = self.r.randrange(len(text) + 1)
         if self.r.random() < 0.5:
             return text[:at] + text[at + 1:]
         return text[:at] + self.pick("(", ")", "{", "}", "=", "!", ",", "'", '"', " ", "&", "-", ".", "#", "\r", "/", "not ", " and ", "1", "+", "\u00a0", "é") + text[at:]
 
 
-def by_hand():
+def handwritten():
     groups = [
         # precedence
         "true or false and false", "false and true or true", "true and false or true", "false or true and false", "not true or true", "not false and false",
         "not slots.n = 5 or true", "not slots.n = 1 and slots.yes", "not not slots.yes", "not (true and false)", "slots.yes and not slots.no or slots.no",
         "true or slots.unset < 1", "slots.unset < 1 or true", "not slots.unset < 1", "false and slots.unset < 1", "true and false and true or true",
-        # comparisons do not chain; constants alone
+        # chained comparisons; constants without an operator
         "1 = 1 = 1", "(1 = 1) = true", "1 is not not 1", "1 is not (not 1)", "1 = not 1", "undefined", "empty", "{}", "(undefined)", "({})", "{1}", "null", "true",
         "not undefined", "not empty", "not {}", "", " ", "# only a note", "()", "slots", "context", "not", "and", "1 2", "true true",
         # equality
@@ -182,7 +182,7 @@ def by_hand():
         "slots.t matches true", "slots.t matches null", "slots.t matches undefined", "slots.t matches ('ell')", "slots.t matches (ell)", "slots.t matches (1 = 1)",
         "slots.t matches {1}", "slots.t matches ''", "slots.t matches", "slots.n matches '5'", "slots.digits matches '5'", "slots.missing matches '.'", "'x' matches 'x'",
         "slots.unset matches '.'", "(1 = 1) matches '.'", "{1} matches '.'", "slots.nl matches 'a$'", "slots.nl matches '^a\\Z'", "slots.nl matches 'a.'", "slots.nl matches '(?s)a.'",
-        # words, numbers, keywords, notes
+        # identifiers, numbers, keywords, comments
         "2nd", "1.", ".5 = 1", "5.5.5", "-", "-a", "--1", "1-1", "1 -1", "slots.a-1 = 7", "slots.a -1", "slots.a:b = 'c'", "slots.s;t = 1", "slots.a- 1", "IS", "Is = is",
         "1 IS NOT 2", "1 Is 1", "TRUE AND tRuE", "not(true)", "not(false)and(true)", "(true)or(false)", "true and(false)", "1=1", "1==1", "1===1", "1!=2", "1! =2", "1<>2", "1=<2",
         "1=>2", "1> =2", "1>=2and true", "true# note", "true # note\nand false", "true #", "#note\ntrue", "slots.t#x\n = 'hello'", "'#' = '#'", "'a\nb' = 'a'", "'a\n' = slots.nl",
@@ -192,7 +192,7 @@ def by_hand():
         "a, b", "a && b", "a || b", "!a", "a + b", "a * 2", "[1]", "$x", "@x", "a/b", "/a/", "true,", "\\", "`a`", "~a", "slots['n'] = 5", "null is null is null", "slots.n is  not\n5",
         "slots.n is # x\n not 5", "slots.true = 1", "slots.Null is undefined", "true.x", "true-x = 1", "not.x", "null:", "trUe = true", "context.is = 1", "slots.is not null",
     ]
-    # where we differ on purpose; the replaying test gives the reasons
+    # Segue differs from pypred here on purpose; crates/lang/tests/conditions.rs gives the reasons
     groups += ["slots.t matches /^HEL/i", "slots.t matches /l+o/", "(" * 40 + "true" + ")" * 40, "'a\u0301' matches 'a\\b'"]
     groups += DOTTED + CONTEXT + BARE + NUMBERS + CONSTANTS
     groups += [f"slots.{name} = slots.{other}" for name in NAMES for other in NAMES if name <= other]
@@ -202,11 +202,11 @@ def by_hand():
 
 
 def cases():
-    for text in by_hand():
+    for text in handwritten():
         for document in range(2):
             yield text, document
     for document in (2, 3):
-        for text in by_hand()[:420]:
+        for text in handwritten()[:420]:
             yield text, document
     maker = Maker(20240229)
     for _ in range(2600):
@@ -219,7 +219,7 @@ def main(folder):
     seen = set()
     lines = []
     for text, document in cases():
-        # Template marks are another matter: such a text never reaches the library as it is written.
+        # Rasa renders templates before it evaluates a condition, so a text with template syntax never reaches the library.
         if (text, document) in seen or any(mark in text for mark in ("{{", "{%", "{#")) and text != "{{1}} contains 1":
             continue
         seen.add((text, document))

@@ -1,10 +1,10 @@
-"""Writes what Jinja2 makes of the cases in `jinja_cases.json`: one JSON object per line on standard output.
+"""Renders the templates of `jinja_cases.json` with Jinja2. Prints one JSON object per line.
 
     pip install jinja2==3.1.6
-    python3 tests/oracle/jinja_golden.py > crates/lang/tests/data/jinja.jsonl
+    python3 tests/reference_data/jinja_golden.py > crates/lang/tests/data/jinja.jsonl
 
-A case is a list [template] or [template, context]; an error of Jinja2 is written as `"error"` in place of the text.
-Undefined names print nothing and chain, the way the CALM format's templates are written against.
+A case is a list [template] or [template, context]. If Jinja2 raises an error, the object has `error` instead of `text`.
+Undefined names are rendered as empty text, and so are their attributes (`ChainableUndefined`), as in Rasa.
 """
 
 import json
@@ -27,6 +27,6 @@ for case in json.loads((HERE / "jinja_cases.json").read_text("utf-8")):
     line = {"template": template, "context": context}
     try:
         line["text"] = env.from_string(template).render(**context)
-    except Exception as problem:  # every class of failure counts as one answer: "error"
-        line["error"] = type(problem).__name__
+    except Exception as error:
+        line["error"] = type(error).__name__
     print(json.dumps(line, ensure_ascii=False))

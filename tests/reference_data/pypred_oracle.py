@@ -1,7 +1,7 @@
-"""Asks the original library what it makes of conditions.
+"""Evaluates conditions with pypred, Rasa's condition library.
 
-Reads lines of JSON, {"text": ..., "document": ...}, from standard input and prints for each {"ok": true, "value": ...} or
-{"ok": false, "error": ...}. Needs `pip install pypred==0.4.0`; used only to record `crates/lang/tests/data`.
+Reads lines of JSON, {"text": ..., "document": ...}, from standard input. Prints for each {"ok": true, "value": ...} or
+{"ok": false, "error": ...}. Needs `pip install pypred==0.4.0`. `condition_cases.py` uses it to record `crates/lang/tests/data`.
 """
 
 import collections
@@ -9,7 +9,7 @@ import collections.abc
 import json
 import sys
 
-# The library was written for a Python in which this name still stood here.
+# pypred needs this name, which Python 3.10 removed.
 collections.Callable = collections.abc.Callable
 
 import ply.yacc  # noqa: E402
@@ -20,7 +20,7 @@ _tables = ply.yacc.yacc
 
 
 def _silent_tables(*_, **__):
-    """The parser's tables, without files and without words about them."""
+    """Generates the tables of the parser without files and log messages."""
     return _tables(module=pypred.parser, debug=False, write_tables=False, errorlog=ply.yacc.NullLogger())
 
 
@@ -28,10 +28,10 @@ ply.yacc.yacc = _silent_tables
 
 
 def verdict(text, document):
-    """("holds" | "fails" | "raises", the exception's words)."""
+    """Evaluates a condition. Returns ("holds" | "fails" | "raises", the text of the exception)."""
     try:
         return ("holds" if pypred.Predicate(text).evaluate(document) else "fails"), ""
-    except Exception as error:  # every exception counts the same
+    except Exception as error:
         return "raises", f"{type(error).__name__}: {error}"
 
 

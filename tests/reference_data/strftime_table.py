@@ -1,9 +1,9 @@
-"""Writes the table of dates that CPython prints: one JSON object per line on standard output.
+"""Formats dates with CPython. Prints one JSON object per line.
 
     pip install tzdata==2026.6
-    python3 tests/oracle/strftime_table.py > crates/lang/tests/data/strftime.jsonl
+    python3 tests/reference_data/strftime_table.py > crates/lang/tests/data/strftime.jsonl
 
-Run it on Linux: other systems lack the `%-d` forms. Locale C.
+Run it on Linux, with the locale C: other systems do not support the `%-d` forms.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Hooks of the agent `booker`: the contract of docs/how-to/hooks-in-python.md, with Python's standard library alone."""
+"""The hooks of the agent `booker`: an HTTP server for the protocol of docs/how-to/hooks-in-python.md. Needs only the standard library."""
 import json, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-BOOKED = {}  # by id of the call: the same call, tried again, books nothing twice
+BOOKED = {}  # bookings by the id of the call, so that a repeated call makes no second booking
 text = lambda name: {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
 
 
@@ -17,7 +17,7 @@ def describe(_):
 
 
 def process_input(call):
-    # The model may not fill `reference` itself. Metadata is for tools, no model sees it; what is said is heard at once.
+    # Without the slot `reference` the model cannot fill it. Tools get the metadata, the model does not. `say` is sent immediately.
     slots = {name: value for name, value in call["input"]["slots"].items() if name != "reference"}
     return {"slots": slots, "metadata": {"tenant": "north"}, "say": ["One moment."]}
 
