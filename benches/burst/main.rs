@@ -115,7 +115,9 @@ impl Server {
         command.current_dir(folder).args(["run", ".", "--port", "0", "--store", store]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let address = lines.find_map(|line| Some(line.split_once("listening on ")?.1.trim().to_owned())).unwrap();
+        let address = lines
+            .find_map(|line| Some(line.split_once("listening on ")?.1.split_whitespace().next()?.to_owned()))
+            .expect("the server logs its address");
         std::thread::spawn(move || {
             lines.filter(|line| line.contains("WARN") || line.contains("ERROR")).for_each(|line| println!("  {line}"))
         });
