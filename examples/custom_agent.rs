@@ -1,4 +1,4 @@
-//! An agent written in Rust: a flow calls it by name, it works on one message at a time, and says how it ended.
+//! A custom agent in Rust. A flow calls it by name; it handles one message at a time and returns its result.
 //!
 //! `cargo run --example custom_agent`
 
@@ -6,22 +6,22 @@ use std::{error::Error, sync::Arc};
 
 use segue::prelude::*;
 
-/// Says everything again, until it hears "enough".
+/// Repeats each message until one contains "enough".
 struct Echo;
 
 #[async_trait]
 impl Agent for Echo {
     async fn run(&self, run: &mut AgentRun<'_>) -> AgentResult {
         if run.user_message().contains("enough") {
-            return run.finish("Bye!").await; // said and stored, and the flow goes on
+            return run.finish("Bye!").await; // sends the reply and completes the agent; the flow continues
         }
-        run.ask(format!("You said: {}", run.user_message())).await // said and stored, and the next message comes here again
+        run.ask(format!("You said: {}", run.user_message())).await // sends the reply; the next message comes to this agent
     }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let project = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/desk");
+    let project = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/rust_examples");
     let assistant = Assistant::builder(project)?.agent("echo", Arc::new(Echo)).build()?;
 
     for (message, answer) in [

@@ -1,4 +1,4 @@
-//! A channel written in Rust: plain text in, plain text out, over `POST /webhooks/plain/<who>`.
+//! A custom channel in Rust: plain text in both directions over `POST /webhooks/plain/<sender>`.
 //!
 //! `cargo run --example custom_channel`
 
@@ -11,7 +11,7 @@ use segue::{
     server::{self, ServerSettings},
 };
 
-/// Plain text, for `curl`.
+/// A channel for plain text.
 struct Plain;
 
 impl Channel for Plain {
@@ -19,7 +19,7 @@ impl Channel for Plain {
         "plain"
     }
     fn service(&self, inbox: Inbox) -> ChannelService {
-        // The server has read the body within its limits; what is not accepted is answered with the right status.
+        // The server has read the body within its limits. A message that is not accepted gets the right HTTP status.
         channels::request_response(
             inbox,
             |request| {
@@ -33,10 +33,10 @@ impl Channel for Plain {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let assistant = Assistant::load(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/desk"))?;
+    let assistant = Assistant::load(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/rust_examples"))?;
     let router = server::router(&assistant, &[Arc::new(Plain)]);
 
-    // Port 0 takes a free one; the server ends with the program.
+    // Port 0 is a free port. The server ends with the program.
     let listener = server::listen(&ServerSettings::new().port(0)).await?;
     let address = format!("http://{}/webhooks/plain/ada", listener.local_addr()?);
     tokio::spawn(async move { server::serve(listener, router, &assistant, std::future::pending()).await });

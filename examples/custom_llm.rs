@@ -1,4 +1,4 @@
-//! A model written in Rust: any type that turns a request into a stream of text deltas and a complete response.
+//! A custom model in Rust: a type that turns a request into a stream of text deltas and a complete response.
 //!
 //! `cargo run --example custom_llm`
 
@@ -9,15 +9,15 @@ use segue::{
     prelude::*,
 };
 
-/// Understands two sentences.
-struct Parrot(ModelProfile);
+/// A model that knows two messages.
+struct FixedModel(ModelProfile);
 
 fn answer(request: &ChatRequest) -> &'static str {
-    // Who asks tells what is wanted: commands, an agent's next step, …
+    // The purpose says what the answer is for: commands, an agent's next step, …
     if request.purpose != Purpose::COMMANDS {
         return "I only know commands.";
     }
-    // The newest message stands in the last message of the request, quoted.
+    // The last message of the request quotes the newest message of the user.
     let prompt = request.messages.last().map(|message| message.text()).unwrap_or_default();
     if prompt.contains("\"Good morning\"") {
         "start flow greet"
@@ -28,12 +28,12 @@ fn answer(request: &ChatRequest) -> &'static str {
     }
 }
 
-impl Llm for Parrot {
+impl Llm for FixedModel {
     fn profile(&self) -> &ModelProfile {
         &self.0
     }
-    /// The stream: some text, then `Done` with the whole. What comes after an error, or without `Done`, is never acted on. Where
-    /// the answer is there at once, `ChatStream::from_response` makes the stream of it.
+    /// Streams the text, then `Done` with the complete response. A stream that ends with an error, or without `Done`, has no effect.
+    /// `ChatStream::from_response` makes a stream from a complete response.
     fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let text = answer(&request);
         let words = text.split_inclusive(' ').map(|word| Ok(Delta::Text(word.into())));
@@ -44,8 +44,8 @@ impl Llm for Parrot {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let project = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/desk");
-    let model = Parrot(ModelProfile::for_model("self-hosted", "parrot"));
+    let project = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/rust_examples");
+    let model = FixedModel(ModelProfile::for_model("self-hosted", "fixed"));
     let assistant = Assistant::builder(project)?.model(Arc::new(model)).build()?;
 
     assert_eq!(assistant.say("ada", "Good morning").await?.text(), "What is your name?");

@@ -43,7 +43,7 @@ impl ForwardingStore for AuditedStore {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/desk");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/rust_examples");
     let store = Arc::new(AuditedStore::default());
     let assistant = Assistant::builder(folder)?.store(store.clone()).build()?;
 

@@ -1,12 +1,11 @@
-//! A burst of messages against the real server: what is accepted is answered in time, the rest is refused at once, and memory stays
-//! flat. `cargo bench --bench burst`; `-- --messages 20000 --connections 2000 --delay 2 --senders 0 --sqlite`.
+//! A burst of messages to a real server. Accepted messages must be answered in time and the others rejected at once; the memory of the
+//! server is printed. `cargo bench --bench burst`; `-- --messages 20000 --connections 2000 --delay 2 --senders 0 --sqlite`.
 //!
-//! The program `segue run` is another process, with a model that takes `--delay` seconds for each answer. `--senders 0` gives each
-//! message a sender of its own; any other number shares them out among so many senders. Beside the burst one more user, who is not
-//! among those senders, writes once a second, and again as soon as a refusal says. It fails when an accepted message is answered later
-//! than 30 s, when a refusal comes without `Retry-After`, or, with `--senders`, when the other user waits more than 3 s longer than
-//! the model takes.
-// A bench reads clocks, prints, and stops at the first thing that is wrong; none of it is shipped.
+//! `segue run` is another process, with a model server that takes `--delay` seconds for each answer. With `--senders 0` each message has a
+//! sender of its own; otherwise that many senders share the messages. One more user, who is not among these senders, sends a message
+//! each second and repeats a rejected one after its `Retry-After`. The bench fails if an accepted message is answered after more than
+//! 30 s, if a rejection has no `Retry-After`, or, with `--senders`, if the other user waits more than 3 s longer than the model takes.
+// Not part of the product: a bench reads clocks, prints, and panics on errors.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -31,39 +30,41 @@ use std::{
 
 use axum::{Router, body::Body, http::header::CONTENT_TYPE, response::Response};
 
-/// What is asked for on the command line.
+/// The options of the command line.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct Options {
     messages: usize,
     connections: usize,
+    /// Seconds that the model takes for an answer.
     delay: f64,
+    /// The number of senders; 0 for one sender per message.
     senders: usize,
     sqlite: bool,
 }
 
-impl Wanted {
-    fn read() -> Self {
-        let mut wanted = Self { messages: 20_000, connections: 2_000, delay: 2.0, senders: 0, sqlite: false };
+impl Options {
+    fn from_arguments() -> Self {
+        let mut options = Self { messages: 20_000, connections: 2_000, delay: 2.0, senders: 0, sqlite: false };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             let mut number = || arguments.next().and_then(|value| value.parse::<f64>().ok()).expect("a number");
             match argument.as_str() {
-                "--messages" => wanted.messages = number() as usize,
-                "--connections" => wanted.connections = number() as usize,
-                "--delay" => wanted.delay = number(),
-                "--senders" => wanted.senders = number() as usize,
-                "--sqlite" => wanted.sqlite = true,
-                // Cargo adds it.
+                "--messages" => options.messages = number() as usize,
+                "--connections" => options.connections = number() as usize,
+                "--delay" => options.delay = number(),
+                "--senders" => options.senders = number() as usize,
+                "--sqlite" => options.sqlite = true,
+                // Cargo adds this argument.
                 "--bench" => {}
-                other => panic!("{other} is not known; see the head of benches/burst/main.rs"),
+                other => panic!("unknown option {other}; see the first lines of benches/burst/main.rs"),
             }
         }
-        wanted
+        options
     }
 }
 
-/// A model that starts the one flow there is, after its delay. Its address.
-async fn model(delay: Duration) -> String {
+/// Starts a model server that answers with the command for the only flow, after `delay`. Returns its base URL.
+async fn start_model_server(delay: Duration) -> String {
     const ANSWER: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"start flow greet\"}}]}\n\n\
                           data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     let answer = move || async move {
@@ -76,7 +77,7 @@ async fn model(delay: Duration) -> String {
     address
 }
 
-/// The server as a process; it ends with this value.
+/// The `segue run` process. Dropping it kills the process.
 struct Server {
     child: Child,
     address: String,
@@ -109,19 +110,21 @@ impl Server {
                 "model_groups: [{{id: main, models: [{{provider: self-hosted, model: m, api_base: '{model}'}}]}}]\n"
             ),
         );
-        let store = if sqlite { "sqlite:talks.db" } else { "memory" };
+        let store = if sqlite { "sqlite:conversations.db" } else { "memory" };
         let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
         command.current_dir(folder).args(["run", ".", "--port", "0", "--store", store]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let address = lines.find_map(|line| Some(line.split_once("listening on ")?.1.trim().to_owned())).unwrap();
+        let address = lines
+            .find_map(|line| Some(line.split_once("listening on ")?.1.split_whitespace().next()?.to_owned()))
+            .expect("the server logs its address");
         std::thread::spawn(move || {
             lines.filter(|line| line.contains("WARN") || line.contains("ERROR")).for_each(|line| println!("  {line}"))
         });
         Self { child, address }
     }
 
-    /// Its resident memory, in MiB; nothing where the system does not tell.
+    /// The resident memory in MiB; `None` where there is no `/proc`.
     fn memory(&self) -> Option<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let kib = status
@@ -131,64 +134,67 @@ impl Server {
     }
 }
 
-/// What became of one message.
-struct Told {
+/// The outcome of one request.
+struct Outcome {
+    /// The HTTP status; 0 without a response.
     status: u16,
-    took: Duration,
-    retry: Option<u64>,
+    duration: Duration,
+    /// `Retry-After` in seconds.
+    retry_after: Option<u64>,
 }
 
-async fn say(client: &reqwest::Client, address: &str, sender: &str) -> Told {
+/// Sends one message and waits for the response.
+async fn send(client: &reqwest::Client, address: &str, sender: &str) -> Outcome {
     let body = format!("{{\"sender\": \"{sender}\", \"message\": \"hello\"}}");
-    let begun = Instant::now();
-    let answer = client.post(format!("{address}/webhooks/rest/webhook")).body(body).send().await;
-    let Ok(answer) = answer else { return Told { status: 0, took: begun.elapsed(), retry: None } };
-    let status = answer.status().as_u16();
-    let retry = answer.headers().get("retry-after").and_then(|after| after.to_str().ok()?.parse().ok());
-    let text = answer.text().await.unwrap_or_default();
-    assert!(status != 200 || text.contains("Hello!"), "an accepted message got no answer: {text}");
-    Told { status, took: begun.elapsed(), retry }
+    let start = Instant::now();
+    let response = client.post(format!("{address}/webhooks/rest/webhook")).body(body).send().await;
+    let Ok(response) = response else { return Outcome { status: 0, duration: start.elapsed(), retry_after: None } };
+    let status = response.status().as_u16();
+    let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+    let text = response.text().await.unwrap_or_default();
+    assert!(status != 200 || text.contains("Hello!"), "an accepted message has no reply: {text}");
+    Outcome { status, duration: start.elapsed(), retry_after }
 }
 
-/// The other user: writes once a second, again as soon as a refusal says, and notes how long each message took to its answer, and
-/// how often it was refused.
-async fn beside(client: reqwest::Client, address: String, over: Arc<AtomicBool>) -> Vec<(Duration, usize)> {
-    let mut waits = Vec::new();
-    while !over.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        let mut refusals = 0;
-        while let Told { status: 429 | 503, retry, .. } = say(&client, &address, "quiet").await {
-            refusals += 1;
-            tokio::time::sleep(Duration::from_secs(retry.unwrap_or(1))).await;
+/// Runs the other user until `is_over`. Returns, for each message, the time until its answer and the number of rejections.
+async fn run_other_user(client: reqwest::Client, address: String, is_over: Arc<AtomicBool>) -> Vec<(Duration, usize)> {
+    let mut messages = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        let mut rejections = 0;
+        while let Outcome { status: 429 | 503, retry_after, .. } = send(&client, &address, "other").await {
+            rejections += 1;
+            tokio::time::sleep(Duration::from_secs(retry_after.unwrap_or(1))).await;
         }
-        waits.push((begun.elapsed(), refusals));
+        messages.push((start.elapsed(), rejections));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    waits
+    messages
 }
 
-fn part(sorted: &[Duration], part: f64) -> f64 {
-    let at = ((sorted.len() as f64 * part) as usize).min(sorted.len().saturating_sub(1));
-    sorted.get(at).map_or(f64::NAN, Duration::as_secs_f64)
+/// A quantile in seconds.
+fn quantile(sorted: &[Duration], fraction: f64) -> f64 {
+    let index = ((sorted.len() as f64 * fraction) as usize).min(sorted.len().saturating_sub(1));
+    sorted.get(index).map_or(f64::NAN, Duration::as_secs_f64)
 }
 
-async fn burst(wanted: Wanted) -> bool {
-    let folder = std::env::temp_dir().join(format!("segue-burst-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let model = model(Duration::from_secs_f64(wanted.delay)).await;
-    let server = Arc::new(Server::start(&folder, &model, wanted.sqlite));
+/// Runs the burst and prints the results. Returns whether the server keeps the limits.
+async fn run_burst(options: Options) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let model = start_model_server(Duration::from_secs_f64(options.delay)).await;
+    let server = Arc::new(Server::start(folder.path(), &model, options.sqlite));
     segue::http::install_tls();
     let client = || reqwest::Client::builder().pool_max_idle_per_host(usize::MAX).no_proxy().build().unwrap();
-    // The first turn is slower than others; nobody is interested in it here.
-    say(&client(), &server.address, "first").await;
+    // Warm-up: the first turn is slower than the others.
+    send(&client(), &server.address, "first").await;
     let before = server.memory();
-    let over = Arc::new(AtomicBool::new(false));
-    let quiet = tokio::spawn(beside(client(), server.address.clone(), over.clone()));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let other_user = tokio::spawn(run_other_user(client(), server.address.clone(), is_over.clone()));
     let peak = tokio::spawn({
-        let (server, over) = (server.clone(), over.clone());
+        let (server, is_over) = (server.clone(), is_over.clone());
         async move {
             let mut peak: Option<f64> = None;
-            while !over.load(Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 let now = server.memory();
                 peak = if now > peak { now } else { peak };
@@ -196,21 +202,23 @@ async fn burst(wanted: Wanted) -> bool {
             peak
         }
     });
-    let (next, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::with_capacity(wanted.messages))));
-    let begun = Instant::now();
-    let crowd = client();
-    let workers: Vec<_> = (0..wanted.connections)
+    let next = Arc::new(AtomicUsize::new(0));
+    let outcomes = Arc::new(Mutex::new(Vec::with_capacity(options.messages)));
+    let start = Instant::now();
+    let burst_client = client();
+    let workers: Vec<_> = (0..options.connections)
         .map(|_| {
-            let (client, next, told, address) = (crowd.clone(), next.clone(), told.clone(), server.address.clone());
+            let (client, address) = (burst_client.clone(), server.address.clone());
+            let (next, outcomes) = (next.clone(), outcomes.clone());
             tokio::spawn(async move {
                 loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    if n >= wanted.messages {
+                    if n >= options.messages {
                         return;
                     }
-                    let sender = if wanted.senders == 0 { n } else { n % wanted.senders };
-                    let one = say(&client, &address, &format!("u{sender}")).await;
-                    told.lock().unwrap().push(one);
+                    let sender = if options.senders == 0 { n } else { n % options.senders };
+                    let outcome = send(&client, &address, &format!("u{sender}")).await;
+                    outcomes.lock().unwrap().push(outcome);
                 }
             })
         })
@@ -218,61 +226,59 @@ async fn burst(wanted: Wanted) -> bool {
     for worker in workers {
         worker.await.unwrap();
     }
-    let lasted = begun.elapsed();
-    over.store(true, Ordering::Relaxed);
-    let (quiet, peak) = (quiet.await.unwrap(), peak.await.unwrap());
+    let duration = start.elapsed();
+    is_over.store(true, Ordering::Relaxed);
+    let (other_user, peak) = (other_user.await.unwrap(), peak.await.unwrap());
     let after = server.memory();
-    let told = std::mem::take(&mut *told.lock().unwrap());
     let mut by_status: BTreeMap<u16, Vec<Duration>> = BTreeMap::new();
-    let mut without = 0;
-    for one in &told {
-        by_status.entry(one.status).or_default().push(one.took);
-        without += usize::from(one.status != 200 && one.retry.is_none());
+    let mut without_retry_after = 0;
+    for outcome in outcomes.lock().unwrap().iter() {
+        by_status.entry(outcome.status).or_default().push(outcome.duration);
+        without_retry_after += usize::from(outcome.status != 200 && outcome.retry_after.is_none());
     }
     println!(
         "{} messages over {} connections, model {} s, {}: {:.1} s",
-        wanted.messages,
-        wanted.connections,
-        wanted.delay,
-        if wanted.senders == 0 { "each of its own sender".to_owned() } else { format!("{} senders", wanted.senders) },
-        lasted.as_secs_f64()
+        options.messages,
+        options.connections,
+        options.delay,
+        if options.senders == 0 { "one sender per message".to_owned() } else { format!("{} senders", options.senders) },
+        duration.as_secs_f64()
     );
     println!("| status | messages | p50 s | p99 s | max s |\n| --- | --- | --- | --- | --- |");
     let mut slowest = Duration::ZERO;
-    for (status, mut took) in by_status {
-        took.sort_unstable();
+    for (status, mut durations) in by_status {
+        durations.sort_unstable();
         if status == 200 {
-            slowest = took.last().copied().unwrap_or_default();
+            slowest = durations.last().copied().unwrap_or_default();
         }
-        let status = if status == 0 { "no answer".to_owned() } else { status.to_string() };
+        let status = if status == 0 { "no response".to_owned() } else { status.to_string() };
         println!(
             "| {status} | {} | {:.3} | {:.3} | {:.3} |",
-            took.len(),
-            part(&took, 0.5),
-            part(&took, 0.99),
-            part(&took, 1.0)
+            durations.len(),
+            quantile(&durations, 0.5),
+            quantile(&durations, 0.99),
+            quantile(&durations, 1.0)
         );
     }
-    let waited = quiet.iter().map(|(wait, _)| *wait).max().unwrap_or_default();
-    let refused: usize = quiet.iter().map(|(_, refusals)| refusals).sum();
+    let longest_wait = other_user.iter().map(|(wait, _)| *wait).max().unwrap_or_default();
+    let rejections: usize = other_user.iter().map(|(_, rejections)| rejections).sum();
     println!(
-        "the other user: {} messages, longest wait {:.2} s, refused {refused} times; refusals without Retry-After: {without}",
-        quiet.len(),
-        waited.as_secs_f64()
+        "the other user: {} messages, longest wait {:.2} s, {rejections} rejections; rejections without Retry-After: \
+         {without_retry_after}",
+        other_user.len(),
+        longest_wait.as_secs_f64()
     );
     let mib = |memory: Option<f64>| memory.map_or("?".to_owned(), |mib| format!("{mib:.0} MiB"));
-    println!("memory of the server: {} before, {} at most, {} after", mib(before), mib(peak), mib(after));
-    drop(server);
-    let _ = std::fs::remove_dir_all(&folder);
-    let quiet_is_answered = wanted.senders == 0 || waited <= Duration::from_secs_f64(wanted.delay + 3.0);
-    without == 0 && slowest <= Duration::from_secs(30) && quiet_is_answered
+    println!("memory of the server: {} before, {} peak, {} after", mib(before), mib(peak), mib(after));
+    let other_user_is_answered = options.senders == 0 || longest_wait <= Duration::from_secs_f64(options.delay + 3.0);
+    without_retry_after == 0 && slowest <= Duration::from_secs(30) && other_user_is_answered
 }
 
 fn main() {
-    let wanted = Wanted::read();
+    let options = Options::from_arguments();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    if !runtime.block_on(burst(wanted)) {
-        println!("the limits do not hold");
+    if !runtime.block_on(run_burst(options)) {
+        println!("the server exceeds the limits");
         std::process::exit(1);
     }
 }

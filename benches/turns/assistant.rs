@@ -1,4 +1,4 @@
-//! Segue as it is embedded: an assistant of the bench project, a SQLite store, and a channel that streams into memory.
+//! Segue as an embedded library: an assistant of the bench project, a SQLite store, and a reply sink in memory that streams.
 
 use std::sync::{
     Arc, Mutex,
@@ -13,28 +13,33 @@ use segue::{
     store::SqliteStore,
 };
 
-use crate::{Bench, harbour, model, side::Side};
+use crate::{Bench, model_server, project, subject::Subject};
 
-/// Segue's side of the comparison.
+/// The first message of conversations with the agent.
+const AGENT_INTENT: &str = "/desk";
+/// The first message of conversations in the flow that needs no model.
+const FLOW_INTENT: &str = "/count";
+
+/// Segue as a subject of the measurement.
 pub(crate) struct Segue {
     assistant: Assistant,
-    /// What begins a conversation: an intent of the project.
-    begin: &'static str,
+    /// The first message of each conversation: an intent of the project.
+    intent: &'static str,
     next: AtomicU64,
 }
 
 impl Segue {
     /// Conversations with the agent.
-    pub(crate) fn desk(bench: &Bench) -> Arc<Self> {
-        Self::new(bench, "/desk")
+    pub(crate) fn with_agent(bench: &Bench) -> Arc<Self> {
+        Self::new(bench, AGENT_INTENT)
     }
     /// Conversations in the flow that needs no model.
-    pub(crate) fn count(bench: &Bench) -> Arc<Self> {
-        Self::new(bench, "/count")
+    pub(crate) fn with_flow(bench: &Bench) -> Arc<Self> {
+        Self::new(bench, FLOW_INTENT)
     }
 
-    /// Each has a new store.
-    fn new(bench: &Bench, begin: &'static str) -> Arc<Self> {
+    /// Creates an assistant with a new store.
+    fn new(bench: &Bench, intent: &'static str) -> Arc<Self> {
         static STORES: AtomicU64 = AtomicU64::new(0);
         let path = bench.folder.path().join(format!("segue-{}.db", STORES.fetch_add(1, Ordering::Relaxed)));
         let builder = match Assistant::builder(&bench.root) {
@@ -43,75 +48,75 @@ impl Segue {
             Err(error) => panic!("the bench project does not load: {error}"),
         };
         let store = Arc::new(SqliteStore::open(&path, false).unwrap());
-        let assistant = builder.source(Arc::new(harbour::tools())).store(store).build().unwrap();
-        Arc::new(Self { assistant, begin, next: AtomicU64::new(0) })
+        let assistant = builder.source(Arc::new(project::tools())).store(store).build().unwrap();
+        Arc::new(Self { assistant, intent, next: AtomicU64::new(0) })
     }
 
-    /// One turn; what the channel got.
-    pub(crate) async fn say(&self, talk: &str, text: &str) -> Shown {
-        let shown = Arc::<Mutex<Shown>>::default();
-        let sink = Box::new(Channel(shown.clone()));
-        let report = self.assistant.receive(IncomingMessage::text(talk, text, "bench"), sink).await.unwrap();
+    /// Runs one turn. Returns what the sink received.
+    pub(crate) async fn say(&self, conversation: &str, text: &str) -> Received {
+        let received = Arc::<Mutex<Received>>::default();
+        let sink = Box::new(Sink(received.clone()));
+        let report = self.assistant.receive(IncomingMessage::text(conversation, text, "bench"), sink).await.unwrap();
         assert!(report.failures.is_empty(), "{:?}", report.failures);
-        std::mem::take(&mut *shown.lock().unwrap())
+        std::mem::take(&mut *received.lock().unwrap())
     }
 }
 
-impl Side for Segue {
-    type Talk = String;
+impl Subject for Segue {
+    type Conversation = String;
 
     async fn open(&self) -> String {
-        let talk = format!("{}-{}", self.begin, self.next.fetch_add(1, Ordering::Relaxed));
-        self.say(&talk, self.begin).await;
-        talk
+        let conversation = format!("{}-{}", self.intent, self.next.fetch_add(1, Ordering::Relaxed));
+        self.say(&conversation, self.intent).await;
+        conversation
     }
 
-    async fn turn(&self, talk: &mut String, text: &str) {
-        let shown = self.say(talk, text).await;
-        assert!(shown.messages == 1 || shown.messages == 2, "{text:?}: {shown:?}");
-        if self.begin == "/desk" {
-            assert_eq!(shown.text, model::answer(), "{text:?}");
-            assert!(shown.deltas > 2, "it streams: {shown:?}");
+    async fn turn(&self, conversation: &mut String, text: &str) {
+        let received = self.say(conversation, text).await;
+        assert!(received.messages == 1 || received.messages == 2, "{text:?}: {received:?}");
+        if self.intent == AGENT_INTENT {
+            assert_eq!(received.text, model_server::answer(), "{text:?}");
+            assert!(received.deltas > 2, "the reply is streamed: {received:?}");
         }
     }
 }
 
-/// What a channel got in one turn.
+/// What the sink received in one turn.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
-    /// Messages that are complete.
+pub(crate) struct Received {
+    /// The number of complete messages.
     messages: usize,
-    /// Pieces of text.
+    /// The number of deltas.
     deltas: usize,
     /// The text of the last complete message.
     text: String,
-    /// Nanoseconds from the writing of the first delta, if its text says when that was.
-    pub(crate) first_ns: Option<u64>,
+    /// The nanoseconds since the model server wrote the first delta, if its text is the time at which it was written.
+    pub(crate) first_delta_ns: Option<u64>,
 }
 
-struct Channel(Arc<Mutex<Shown>>);
+struct Sink(Arc<Mutex<Received>>);
 
-impl ReplySink for Channel {
+impl ReplySink for Sink {
     fn wants_deltas(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        let mut shown = self.0.lock().unwrap();
-        match piece {
+    fn send<'a>(&'a mut self, event: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        let mut received = self.0.lock().unwrap();
+        match event {
             ReplyEvent::Delta { text, .. } => {
-                if shown.deltas == 0 {
-                    let written = text.trim().parse::<u64>().ok();
-                    shown.first_ns = written.map(|written| model::now_ns().saturating_sub(written));
+                if received.deltas == 0 {
+                    let written_ns = text.trim().parse::<u64>().ok();
+                    received.first_delta_ns = written_ns.map(|ns| model_server::now_ns().saturating_sub(ns));
                 }
-                shown.deltas += 1;
+                received.deltas += 1;
             }
             ReplyEvent::End { message, .. } | ReplyEvent::Message { message, .. } => {
-                shown.messages += 1;
-                shown.text = message.text.as_deref().unwrap_or_default().to_owned();
+                received.messages += 1;
+                received.text = message.text.as_deref().unwrap_or_default().to_owned();
             }
             ReplyEvent::Start { .. } | ReplyEvent::Activity { .. } => {}
         }
-        drop(shown);
+        drop(received);
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
     }
 }

@@ -1,9 +1,9 @@
-//! What a turn costs, in one table: `cargo bench --bench turns`. `-- --quick` measures less often, `-- --only NAME` the figures whose
-//! names hold NAME, `-- --profile text|tool|talk|flow` lets a profiler see hardly anything but Segue's turns.
+//! The CPU time of turns, as a table: `cargo bench --bench turns`. `-- --quick` measures fewer repetitions, `-- --only NAME` only the
+//! figures whose names contain NAME. `-- --profile text|tool|conversation|flow` runs many turns of Segue for a profiler.
 //!
-//! CPU time is that of this process alone; the scripted model is another process (`model`). The floor (`floor`) runs beside
-//! Segue (`assistant`) in every repetition, so that a busy machine slows both.
-// A bench reads clocks, prints, and stops at the first thing that is wrong; none of it is shipped.
+//! The CPU time is that of this process; the model server is another process (`model_server`). Each repetition measures the baseline
+//! (`baseline`) and Segue (`assistant`) one after the other, so that a busy machine affects both.
+// Not part of the product: a bench reads clocks, prints, and panics on errors.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -15,57 +15,57 @@
 )]
 
 mod assistant;
-mod figures;
-mod floor;
-mod floor_store;
-mod harbour;
-mod model;
-mod side;
-mod start;
+mod baseline;
+mod baseline_store;
+mod cold_start;
+mod model_server;
+mod project;
+mod result_table;
+mod subject;
 mod turns;
 
 use std::path::PathBuf;
 
-use figures::Table;
-use model::ModelServer;
+use model_server::ModelServer;
+use result_table::ResultTable;
 use tokio::runtime::Runtime;
 
-/// That of the binary.
+/// The allocator of the `segue` binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What every figure needs.
+/// The settings and resources of all measurements.
 pub(crate) struct Bench {
-    /// Times that each figure is measured; at least three, for a median.
+    /// The number of measured values of each figure; at least three, for a median.
     pub(crate) repetitions: usize,
-    /// Rounds of one measurement.
+    /// The number of rounds in one measurement.
     pub(crate) rounds: usize,
     pub(crate) runtime: Runtime,
     pub(crate) model: ModelServer,
-    /// The bench project.
+    /// The folder of the bench project.
     pub(crate) root: PathBuf,
-    /// For stores; gone at the end.
+    /// A temporary folder for stores.
     pub(crate) folder: tempfile::TempDir,
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
-    let after = |name: &str| {
+    let value_of = |name: &str| {
         arguments.iter().position(|argument| argument == name).and_then(|at| arguments.get(at + 1)).map(String::as_str)
     };
-    if has(model::ARGUMENT) {
-        return model::serve();
+    if has(model_server::ARGUMENT) {
+        return model_server::serve();
     }
     let bench = Bench::new(if has("--quick") { (3, 2) } else { (9, 6) });
-    let mut table = Table::new(after("--only"));
-    match after("--profile") {
-        Some(what) => turns::profile(&bench, what, &mut table),
+    let mut table = ResultTable::new(value_of("--only"));
+    match value_of("--profile") {
+        Some(load) => turns::profile(&bench, load, &mut table),
         None => {
             turns::turns(&bench, &mut table);
             turns::flow(&bench, &mut table);
             turns::first_delta(&bench, &mut table);
-            start::cold(&bench, &mut table);
+            cold_start::measure(&bench, &mut table);
         }
     }
     table.print();
@@ -76,7 +76,7 @@ impl Bench {
         segue::http::install_tls();
         let folder = tempfile::tempdir().unwrap();
         let model = ModelServer::start();
-        let root = harbour::write(folder.path(), model.address);
+        let root = project::write(folder.path(), model.address);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         Self { repetitions, rounds, runtime, model, root, folder }
     }

@@ -19,7 +19,7 @@ use super::{CollectedReplies, CollectingSink, ManualClock};
 /// use segue::testing::{ScriptedLlm, TestAssistant};
 ///
 /// let model = ScriptedLlm::strict(["start flow greet"]);
-/// let test = TestAssistant::from_folder("examples/projects/desk", Arc::new(model))?;
+/// let test = TestAssistant::from_folder("examples/projects/rust_examples", Arc::new(model))?;
 /// assert_eq!(test.say("hello").await?, ["What is your name?"]);
 /// # Ok(())
 /// # }

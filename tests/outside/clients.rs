@@ -1,5 +1,5 @@
-//! People who write: each has a conversation, sends one message after the other, and sends a message again with the same id
-//! until it is answered. Some ask for a stream, some leave before the answer and come back for it.
+//! The clients. Each has one conversation and sends one message after the other over REST. It repeats a message with the same id until it
+//! is answered. Some requests ask for a stream; some clients disconnect before the response and repeat the request.
 
 use std::{
     sync::{
@@ -15,191 +15,213 @@ use serde_json::{Value as Json, json};
 
 use crate::random::Random;
 
-/// A message that was answered.
+/// A message and its replies.
 #[derive(Clone, Debug)]
-pub(crate) struct Answered {
+pub(crate) struct AnsweredMessage {
     pub(crate) conversation: String,
+    /// The reference to pay, which is also the id of the message.
     pub(crate) reference: String,
-    /// The texts that came with the answer; those of the message are the last ones.
+    /// The texts of the response. The replies to the message are the last ones; before them there may be replies to earlier messages.
     pub(crate) replies: Vec<String>,
 }
 
-/// What all people share.
-pub(crate) struct Crowd {
-    /// Where messages go.
+/// The settings and results that all clients share.
+pub(crate) struct Workload {
+    /// The webhook of the REST channel.
     pub(crate) url: String,
     pub(crate) seed: u64,
-    /// How long a person tries to get an answer to one message before the conversation counts as stuck.
-    pub(crate) patience: Duration,
-    /// Nobody begins another message.
-    pub(crate) enough: AtomicBool,
-    /// How many messages may be begun in all.
-    pub(crate) most: u64,
-    pub(crate) begun: AtomicU64,
-    pub(crate) streamed: AtomicU64,
-    pub(crate) repeated: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) answered: Mutex<Vec<Answered>>,
-    /// What must never happen and did.
-    pub(crate) wrong: Mutex<Vec<String>>,
+    /// How long a client repeats one message before the conversation counts as stuck.
+    pub(crate) answer_timeout: Duration,
+    /// Whether clients stop after their current message.
+    pub(crate) is_stopping: AtomicBool,
+    /// The number of messages sent with a request for a stream.
+    pub(crate) streamed_messages: AtomicU64,
+    /// The number of messages repeated after their answer.
+    pub(crate) repeated_messages: AtomicU64,
+    /// The number of responses with status 429 or 503.
+    pub(crate) rejections: AtomicU64,
+    pub(crate) answers: Mutex<Vec<AnsweredMessage>>,
+    /// Violated guarantees, at most 200, without duplicates.
+    pub(crate) violations: Mutex<Vec<String>>,
 }
 
-impl Crowd {
-    /// Notes what must never happen.
-    pub(crate) fn wrong(&self, what: String) {
-        let mut wrong = self.wrong.lock().unwrap();
-        if wrong.len() < 200 && !wrong.contains(&what) {
-            eprintln!("WRONG: {what}");
-            wrong.push(what);
+impl Workload {
+    /// Records and prints a violated guarantee.
+    pub(crate) fn violation(&self, description: String) {
+        let mut violations = self.violations.lock().unwrap();
+        if violations.len() < 200 && !violations.contains(&description) {
+            eprintln!("VIOLATION: {description}");
+            violations.push(description);
         }
     }
 }
 
-/// How a message is sent.
+/// The form of the response that a request asks for.
 #[derive(Clone, Copy, PartialEq)]
-enum Style {
+enum ResponseMode {
+    /// One JSON array after the turn.
     Whole,
+    /// `?stream=deltas`.
     Deltas,
+    /// `?stream=sse`.
     Sse,
 }
 
-/// What came of one try.
-enum Try {
+/// The outcome of one request.
+enum Attempt {
     /// The texts of all replies.
     Replies(Vec<String>),
-    /// The stream ended as it should; the replies are asked for once more.
-    Streamed,
-    /// Not now: after this time.
-    Later(Duration),
-    /// The server was not there, or went away.
-    Gone,
+    /// The stream ended as specified. The client repeats the message without a stream to get the replies.
+    StreamFinished,
+    /// The server rejected the message; the client repeats it after this time.
+    RetryAfter(Duration),
+    /// No connection, or a response that breaks off.
+    NoResponse,
 }
 
-/// One person: writes until it is enough, each message as often as it takes.
-pub(crate) async fn person(crowd: Arc<Crowd>, number: u64) {
-    let mut random = Random::new(crowd.seed, 1_000 + number);
+/// Runs one client until the workload stops.
+pub(crate) async fn run_client(workload: Arc<Workload>, number: u64) {
+    let mut random = Random::new(workload.seed, 1_000 + number);
     let client = Client::builder().pool_max_idle_per_host(1).build().unwrap();
-    let conversation = format!("person-{number}");
+    let conversation = format!("client-{number}");
     for n in 0u64.. {
-        if crowd.enough.load(Ordering::SeqCst) || crowd.begun.fetch_add(1, Ordering::SeqCst) >= crowd.most {
+        if workload.is_stopping.load(Ordering::SeqCst) {
             return;
         }
+        // The message asks for a direct payment, a payment by an agent, or for talk.
         let kind = match random.below(4) {
             0 => 'd',
             1 => 'a',
             _ => 't',
         };
-        let reference = format!("ref-{kind}-{:x}p{number}-{n}", crowd.seed & 0xffff);
-        let style = match random.below(4) {
-            0 => Style::Deltas,
-            1 => Style::Sse,
-            _ => Style::Whole,
+        let reference = format!("ref-{kind}-{:x}p{number}-{n}", workload.seed & 0xffff);
+        let mode = match random.below(4) {
+            0 => ResponseMode::Deltas,
+            1 => ResponseMode::Sse,
+            _ => ResponseMode::Whole,
         };
-        if style != Style::Whole {
-            crowd.streamed.fetch_add(1, Ordering::SeqCst);
+        if mode != ResponseMode::Whole {
+            workload.streamed_messages.fetch_add(1, Ordering::SeqCst);
         }
-        let Some(replies) = say(&crowd, &client, &mut random, &conversation, &reference, style).await else { return };
+        let answer = send_until_answered(&workload, &client, &mut random, &conversation, &reference, mode).await;
+        let Some(replies) = answer else { return };
         if random.chance(5) {
-            // Delivered once more: the same answer, and nothing done.
+            // A duplicate must get the same replies. The checks at the end find a second turn or payment.
             let message = (&*conversation, &*reference);
-            match one_try(&crowd, &client, message, Style::Whole).await {
-                // Replies of earlier turns that nobody was there for come once, before those of the message.
-                Try::Replies(again) if !replies.ends_with(&again) => {
-                    crowd.wrong(format!("{reference}: a repeat was answered otherwise: {replies:?} then {again:?}"));
+            match send_once(&workload, &client, message, ResponseMode::Whole).await {
+                // The first response may start with undelivered replies of earlier turns, which come only once.
+                Attempt::Replies(repeated) if !replies.ends_with(&repeated) => {
+                    workload.violation(format!(
+                        "{reference}: a duplicate got other replies: {replies:?}, then {repeated:?}"
+                    ));
                 }
                 _ => {}
             }
-            crowd.repeated.fetch_add(1, Ordering::SeqCst);
+            workload.repeated_messages.fetch_add(1, Ordering::SeqCst);
         }
-        crowd.answered.lock().unwrap().push(Answered { conversation: conversation.clone(), reference, replies });
+        workload.answers.lock().unwrap().push(AnsweredMessage {
+            conversation: conversation.clone(),
+            reference,
+            replies,
+        });
         if random.chance(30) {
-            tokio::time::sleep(random.millis(1, 150)).await;
+            tokio::time::sleep(random.duration_ms(1, 150)).await;
         }
     }
 }
 
-/// Sends a message until it is answered; its replies, or nothing when that takes too long.
-async fn say(
-    crowd: &Crowd,
+/// Sends a message until it is answered. Returns the replies, or `None` after [`Workload::answer_timeout`].
+async fn send_until_answered(
+    workload: &Workload,
     client: &Client,
     random: &mut Random,
     conversation: &str,
     reference: &str,
-    style: Style,
+    mode: ResponseMode,
 ) -> Option<Vec<String>> {
-    let began = Instant::now();
-    let mut style = style;
-    let mut leave = random.chance(10).then(|| random.millis(1, 300));
-    let mut last = String::new();
-    while began.elapsed() < crowd.patience {
-        let attempt = one_try(crowd, client, (conversation, reference), style);
-        let outcome = match leave.take() {
-            Some(after) => tokio::time::timeout(after, attempt).await.unwrap_or(Try::Gone),
+    let start = Instant::now();
+    let mut mode = mode;
+    let mut disconnect_after = random.chance(10).then(|| random.duration_ms(1, 300));
+    let mut last_problem = String::new();
+    while start.elapsed() < workload.answer_timeout {
+        let attempt = send_once(workload, client, (conversation, reference), mode);
+        let outcome = match disconnect_after.take() {
+            Some(after) => tokio::time::timeout(after, attempt).await.unwrap_or(Attempt::NoResponse),
             None => attempt.await,
         };
         match outcome {
-            Try::Replies(replies) => return Some(replies),
-            Try::Streamed => style = Style::Whole,
-            Try::Later(after) => {
-                "refused for now".clone_into(&mut last);
-                crowd.refused.fetch_add(1, Ordering::SeqCst);
-                // The wait that the server asks for, shortened: the run is short too.
+            Attempt::Replies(replies) => return Some(replies),
+            Attempt::StreamFinished => mode = ResponseMode::Whole,
+            Attempt::RetryAfter(after) => {
+                "rejected with Retry-After".clone_into(&mut last_problem);
+                workload.rejections.fetch_add(1, Ordering::SeqCst);
+                // Shorter than the server asks for, because the run is short.
                 tokio::time::sleep(after.min(Duration::from_millis(500))).await;
             }
-            Try::Gone => {
-                "no answer".clone_into(&mut last);
-                tokio::time::sleep(random.millis(20, 120)).await;
+            Attempt::NoResponse => {
+                "no response".clone_into(&mut last_problem);
+                tokio::time::sleep(random.duration_ms(20, 120)).await;
             }
         }
     }
-    crowd.wrong(format!("{conversation} is stuck at {reference}: no answer within {:?} ({last})", crowd.patience));
+    workload.violation(format!(
+        "{conversation} is stuck at {reference}: no answer within {:?} ({last_problem})",
+        workload.answer_timeout
+    ));
     None
 }
 
 /// Sends a message once. The id of the message is its reference.
-async fn one_try(crowd: &Crowd, client: &Client, (sender, reference): (&str, &str), style: Style) -> Try {
+async fn send_once(
+    workload: &Workload,
+    client: &Client,
+    (sender, reference): (&str, &str),
+    mode: ResponseMode,
+) -> Attempt {
     let body = json!({"sender": sender, "message": format!("please do {reference}"), "message_id": reference});
-    let url = match style {
-        Style::Whole => crowd.url.clone(),
-        Style::Deltas => format!("{}?stream=deltas", crowd.url),
-        Style::Sse => format!("{}?stream=sse", crowd.url),
+    let url = match mode {
+        ResponseMode::Whole => workload.url.clone(),
+        ResponseMode::Deltas => format!("{}?stream=deltas", workload.url),
+        ResponseMode::Sse => format!("{}?stream=sse", workload.url),
     };
-    let request = client.post(url).json(&body).timeout(crowd.patience);
-    let Ok(response) = request.send().await else { return Try::Gone };
+    let request = client.post(url).json(&body).timeout(workload.answer_timeout);
+    let Ok(response) = request.send().await else { return Attempt::NoResponse };
     let status = response.status();
     if status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::TOO_MANY_REQUESTS {
         let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         let Some(after) = after else {
-            crowd.wrong(format!("{reference}: {status} without Retry-After"));
-            return Try::Gone;
+            workload.violation(format!("{reference}: {status} without Retry-After"));
+            return Attempt::NoResponse;
         };
-        return Try::Later(Duration::from_secs(after));
+        return Attempt::RetryAfter(Duration::from_secs(after));
     }
     if status != StatusCode::OK {
-        crowd.wrong(format!("{reference}: answered with {status}"));
-        return Try::Gone;
+        workload.violation(format!("{reference}: unexpected status {status}"));
+        return Attempt::NoResponse;
     }
-    match style {
-        Style::Whole => {
-            let error = response.headers().get("x-turn-error").and_then(|code| code.to_str().ok().map(str::to_owned));
-            let Ok(body) = response.json::<Json>().await else { return Try::Gone };
+    match mode {
+        ResponseMode::Whole => {
+            let error_code =
+                response.headers().get("x-turn-error").and_then(|code| code.to_str().ok().map(str::to_owned));
+            let Ok(body) = response.json::<Json>().await else { return Attempt::NoResponse };
             let texts: Vec<_> = body.as_array().into_iter().flatten().filter_map(text).collect();
             if texts.is_empty() {
-                crowd.wrong(format!("{reference}: answered 200 with nothing ({error:?})"));
-                return Try::Gone;
+                workload.violation(format!("{reference}: status 200 without replies ({error_code:?})"));
+                return Attempt::NoResponse;
             }
-            Try::Replies(texts)
+            Attempt::Replies(texts)
         }
-        Style::Deltas | Style::Sse => {
-            let mut pieces = response.bytes_stream();
-            let mut all = Vec::new();
-            while let Some(piece) = pieces.next().await {
-                let Ok(piece) = piece else { return Try::Gone };
-                all.extend_from_slice(&piece);
+        ResponseMode::Deltas | ResponseMode::Sse => {
+            let mut chunks = response.bytes_stream();
+            let mut body = Vec::new();
+            while let Some(chunk) = chunks.next().await {
+                let Ok(chunk) = chunk else { return Attempt::NoResponse };
+                body.extend_from_slice(&chunk);
             }
-            let all = String::from_utf8_lossy(&all);
-            // Without the end of the turn the server went away, or refused it in the stream.
-            if all.contains("turn_finished") || style == Style::Sse { Try::Streamed } else { Try::Gone }
+            let body = String::from_utf8_lossy(&body);
+            // A stream of deltas without the end of the turn: the server died, or rejected the message in the stream.
+            let is_finished = body.contains("turn_finished") || mode == ResponseMode::Sse;
+            if is_finished { Attempt::StreamFinished } else { Attempt::NoResponse }
         }
     }
 }

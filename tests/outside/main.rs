@@ -1,22 +1,24 @@
-//! The program from outside: a real server, real requests, and a model server and a payment server that fail. The server is
-//! killed at random, its clock jumps, its disk fills up, a second process tries to take its store. Then it is checked that no
-//! message was lost, no payment made twice, no conversation is stuck, and every replay is equal.
+//! Fault injection: a real `segue run` process under load from many HTTP clients, with a model server and a payment server that fail.
+//! The process is killed at random times, its clock jumps, its disk fills up, and a second process tries to open its store. After the run
+//! the harness checks that no message is lost, no payment is made twice, no conversation is stuck, and every conversation replays to the
+//! same events.
 //!
-//! `cargo test --test outside` runs three minutes. `SEGUE_OUTSIDE_SECONDS`, `SEGUE_OUTSIDE_KILLS` and
-//! `SEGUE_OUTSIDE_MESSAGES` say how much is wanted at least, `SEGUE_OUTSIDE_SEED` repeats a run's choices.
+//! `cargo test --test outside` takes about three minutes. Environment variables: `SEGUE_OUTSIDE_SECONDS`, `SEGUE_OUTSIDE_KILLS` and
+//! `SEGUE_OUTSIDE_MESSAGES` are the minimum of a run, `SEGUE_OUTSIDE_PEOPLE` is the number of clients, and `SEGUE_OUTSIDE_SEED` repeats
+//! the random choices of an earlier run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::print_stderr, clippy::print_stdout, clippy::disallowed_methods)]
 
-mod check;
+mod checks;
 mod clients;
+mod faults;
 #[path = "../support/folder.rs"]
 mod folder;
-mod model;
-mod payments;
+mod model_server;
+mod payment_server;
 mod random;
 mod server;
-mod trouble;
 
 use std::{
     sync::{
@@ -26,24 +28,21 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use clients::Crowd;
+use clients::Workload;
+use faults::{FaultCounts, FaultInjector};
+use model_server::ModelServer;
+use payment_server::PaymentServer;
 use random::Random;
-use server::Ground;
-use trouble::Trouble;
+use server::ProjectCopy;
 
-/// How much of it.
-struct Plan {
+/// The settings of a run. It ends when all three minimums are reached.
+struct RunConfig {
     seed: u64,
-    people: u64,
-    /// At least so long.
-    time: Duration,
-    /// At least so many.
-    kills: u64,
-    /// At least so many, and no more than a few hundred above.
-    messages: u64,
-    /// Conversations that are replayed.
-    replays: usize,
-    /// The defect that is planted, by the name of its fail point.
+    clients: u64,
+    min_duration: Duration,
+    min_kills: u64,
+    min_messages: u64,
+    /// The failpoint of a seeded defect; the run ends as soon as the defect is detected.
     defect: Option<&'static str>,
 }
 
@@ -56,104 +55,103 @@ fn seed() -> u64 {
         .unwrap_or_else(|| u64::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos()))
 }
 
-/// Runs a plan; what must never happen and did.
-async fn run(plan: Plan) -> Vec<String> {
+/// Runs the server under faults and checks the guarantees. Returns the violations.
+async fn run(config: RunConfig) -> Vec<String> {
     segue::http::install_tls();
-    let began = Instant::now();
-    let (model, payments) = (Arc::new(model::Model::default()), Arc::new(payments::Payments::default()));
-    let (model_address, payments_address) =
-        (model::start(model.clone()).await, payments::start(payments.clone()).await);
-    let environment = plan.defect.map(|defect| ("SEGUE_FAILPOINT".to_owned(), defect.to_owned()));
-    let ground = Arc::new(Ground::new(&model_address, &payments_address, environment.into_iter().collect()));
-    let base = format!("http://{}", ground.address);
-    let crowd = Arc::new(Crowd {
+    let start = Instant::now();
+    let (model, payments) = (Arc::new(ModelServer::default()), Arc::new(PaymentServer::default()));
+    let (model_url, payments_url) =
+        (model_server::start(model.clone()).await, payment_server::start(payments.clone()).await);
+    let environment = config.defect.map(|defect| ("SEGUE_FAILPOINT".to_owned(), defect.to_owned()));
+    let project = Arc::new(ProjectCopy::new(&model_url, &payments_url, environment.into_iter().collect()));
+    let base = format!("http://{}", project.address);
+    let workload = Arc::new(Workload {
         url: format!("{base}/webhooks/rest/webhook"),
-        seed: plan.seed,
-        patience: Duration::from_secs(if plan.defect.is_some() { 45 } else { 100 }),
-        enough: AtomicBool::new(false),
-        most: u64::MAX,
-        begun: AtomicU64::new(0),
-        streamed: AtomicU64::new(0),
-        repeated: AtomicU64::new(0),
-        refused: AtomicU64::new(0),
-        answered: Mutex::default(),
-        wrong: Mutex::default(),
+        seed: config.seed,
+        answer_timeout: Duration::from_secs(if config.defect.is_some() { 45 } else { 100 }),
+        is_stopping: AtomicBool::new(false),
+        streamed_messages: AtomicU64::new(0),
+        repeated_messages: AtomicU64::new(0),
+        rejections: AtomicU64::new(0),
+        answers: Mutex::default(),
+        violations: Mutex::default(),
     });
-    let mut trouble = Trouble {
-        ground: ground.clone(),
-        crowd: crowd.clone(),
-        random: Random::new(plan.seed, 1),
-        done: Default::default(),
-        ahead: Duration::ZERO,
-        slowest: Duration::ZERO,
-        memory: 0,
+    let mut injector = FaultInjector {
+        project: project.clone(),
+        workload: workload.clone(),
+        random: Random::new(config.seed, 1),
+        counts: FaultCounts::default(),
+        clock_offset: Duration::ZERO,
+        slowest_start: Duration::ZERO,
+        peak_memory: 0,
     };
-    let Some(server) = trouble.start().await else { return crowd.wrong.lock().unwrap().clone() };
-    let people: Vec<_> = (0..plan.people).map(|number| tokio::spawn(clients::person(crowd.clone(), number))).collect();
-    let asking = tokio::spawn(trouble::ask_whether_it_lives(crowd.clone(), base));
-    let caught = plan.defect.is_some();
-    let is_over = |done: &trouble::Done| {
-        let kills = done.get("kills").copied().unwrap_or_default();
-        let messages = crowd.answered.lock().unwrap().len() as u64;
-        let has_wrong = !crowd.wrong.lock().unwrap().is_empty();
-        (caught && has_wrong) || (began.elapsed() >= plan.time && kills >= plan.kills && messages >= plan.messages)
+    let Some(server) = injector.start().await else { return workload.violations.lock().unwrap().clone() };
+    let clients: Vec<_> =
+        (0..config.clients).map(|number| tokio::spawn(clients::run_client(workload.clone(), number))).collect();
+    let liveness = tokio::spawn(faults::poll_liveness(workload.clone(), base));
+    let is_detected = || config.defect.is_some() && !workload.violations.lock().unwrap().is_empty();
+    let is_over = |counts: &FaultCounts| {
+        let kills = counts.get("kills").copied().unwrap_or_default();
+        let messages = workload.answers.lock().unwrap().len() as u64;
+        let is_complete =
+            start.elapsed() >= config.min_duration && kills >= config.min_kills && messages >= config.min_messages;
+        is_detected() || is_complete
     };
-    let server = trouble.make(server, is_over).await;
-    crowd.enough.store(true, Ordering::SeqCst);
-    model.calm.store(true, Ordering::SeqCst);
-    let stopped = caught && !crowd.wrong.lock().unwrap().is_empty();
-    if stopped || server.is_none() {
-        people.iter().for_each(tokio::task::JoinHandle::abort);
+    let server = injector.run(server, is_over).await;
+    workload.is_stopping.store(true, Ordering::SeqCst);
+    model.is_fault_free.store(true, Ordering::SeqCst);
+    let is_detected = is_detected();
+    if is_detected || server.is_none() {
+        clients.iter().for_each(tokio::task::JoinHandle::abort);
     }
-    for person in people {
-        let _ = person.await;
+    for client in clients {
+        let _ = client.await;
     }
-    let _ = asking.await;
-    if let Some(server) = server.filter(|_| !stopped) {
-        match server.terminate(trouble::STOP).await {
+    let _ = liveness.await;
+    if let Some(server) = server.filter(|_| !is_detected) {
+        match server.terminate(faults::STOP_TIMEOUT).await {
             Some(status) if status.success() => {}
-            other => crowd.wrong(format!("the last stop ended with {other:?}")),
+            other => workload.violation(format!("the last clean stop ended with {other:?}")),
         }
-        let (stored, replayed) = check::store(&crowd, &ground, plan.replays).await;
-        let counts = check::payments(&crowd, &payments, &stored);
-        println!("payments: {counts:?}; {replayed} conversations replayed");
+        let (stored, conversations) = checks::check_store(&workload, &project).await;
+        let counts = checks::check_payments(&workload, &payments, &stored);
+        println!("payments: {counts:?}; {conversations} conversations replayed");
     }
     println!(
-        "seed {}: {} messages answered ({} streamed, {} repeated, {} refusals), {:?}, {} model requests, slowest start {:?}, \
-         most memory {} MB, {} s",
-        plan.seed,
-        crowd.answered.lock().unwrap().len(),
-        crowd.streamed.load(Ordering::SeqCst),
-        crowd.repeated.load(Ordering::SeqCst),
-        crowd.refused.load(Ordering::SeqCst),
-        trouble.done,
+        "seed {}: {} messages answered ({} streamed, {} repeated, {} rejections), {:?}, {} model requests, slowest start {:?}, \
+         peak memory {} MB, {} s",
+        config.seed,
+        workload.answers.lock().unwrap().len(),
+        workload.streamed_messages.load(Ordering::SeqCst),
+        workload.repeated_messages.load(Ordering::SeqCst),
+        workload.rejections.load(Ordering::SeqCst),
+        injector.counts,
         model.requests.load(Ordering::SeqCst),
-        trouble.slowest,
-        trouble.memory / 1_000_000,
-        began.elapsed().as_secs(),
+        injector.slowest_start,
+        injector.peak_memory / 1_000_000,
+        start.elapsed().as_secs(),
     );
-    crowd.wrong.lock().unwrap().clone()
+    workload.violations.lock().unwrap().clone()
 }
 
-/// Kills, jumps of the clock, full disks, second processes, half requests and failing servers: nothing is lost, nothing is
-/// done twice, nobody is stuck.
+/// Under kills, clock jumps, full disks, second processes, incomplete requests and failing servers no message is lost, no payment is made
+/// twice, and no conversation is stuck.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_and_nothing_is_done_twice() {
-    let plan = Plan {
+async fn no_lost_message_and_no_duplicate_payment_under_kills_and_faults() {
+    let config = RunConfig {
         seed: seed(),
-        people: number("SEGUE_OUTSIDE_PEOPLE").unwrap_or(60),
-        time: Duration::from_secs(number("SEGUE_OUTSIDE_SECONDS").unwrap_or(150)),
-        kills: number("SEGUE_OUTSIDE_KILLS").unwrap_or(0),
-        messages: number("SEGUE_OUTSIDE_MESSAGES").unwrap_or(0),
-        replays: usize::MAX,
+        clients: number("SEGUE_OUTSIDE_PEOPLE").unwrap_or(60),
+        min_duration: Duration::from_secs(number("SEGUE_OUTSIDE_SECONDS").unwrap_or(150)),
+        min_kills: number("SEGUE_OUTSIDE_KILLS").unwrap_or(0),
+        min_messages: number("SEGUE_OUTSIDE_MESSAGES").unwrap_or(0),
         defect: None,
     };
-    println!("seed {}", plan.seed);
-    let wrong = run(plan).await;
-    assert!(wrong.is_empty(), "{} things went wrong:\n{}", wrong.len(), wrong.join("\n"));
+    println!("seed {}", config.seed);
+    let violations = run(config).await;
+    assert!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
 }
 
-/// The defects that the harness must notice, by the names of their fail points.
+/// The seeded defects: failpoints that disable one protection each.
 const DEFECTS: [&str; 11] = [
     "defect:interrupted-first",
     "defect:clock-first",
@@ -168,29 +166,30 @@ const DEFECTS: [&str; 11] = [
     "defect:write-again",
 ];
 
-/// Each planted defect is noticed. Minutes for each of them: only with `SEGUE_FULL=1`.
+/// Each seeded defect causes a violation. Takes up to two minutes per defect, so it runs only with `SEGUE_FULL=1`. With
+/// `SEGUE_OUTSIDE_DEFECT` only defects whose names end with that text run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn planted_defects_are_noticed() {
+async fn seeded_defects_are_detected() {
     if std::env::var("SEGUE_FULL").is_err() {
         return;
     }
-    let wanted = std::env::var("SEGUE_OUTSIDE_DEFECT").ok();
-    let mut missed = Vec::new();
-    for defect in DEFECTS.into_iter().filter(|defect| wanted.as_deref().is_none_or(|wanted| defect.ends_with(wanted))) {
-        let plan = Plan {
+    let selected = std::env::var("SEGUE_OUTSIDE_DEFECT").ok();
+    let is_selected = |defect: &str| selected.as_deref().is_none_or(|selected| defect.ends_with(selected));
+    let mut undetected = Vec::new();
+    for defect in DEFECTS.into_iter().filter(|defect| is_selected(defect)) {
+        let config = RunConfig {
             seed: seed(),
-            people: 80,
-            time: Duration::from_secs(number("SEGUE_OUTSIDE_SECONDS").unwrap_or(120)),
-            kills: 0,
-            messages: 0,
-            replays: usize::MAX,
+            clients: 80,
+            min_duration: Duration::from_secs(number("SEGUE_OUTSIDE_SECONDS").unwrap_or(120)),
+            min_kills: 0,
+            min_messages: 0,
             defect: Some(defect),
         };
-        let wrong = run(plan).await;
-        println!("{defect}: {}", wrong.first().map_or("NOT NOTICED", String::as_str));
-        if wrong.is_empty() {
-            missed.push(defect);
+        let violations = run(config).await;
+        println!("{defect}: {}", violations.first().map_or("NOT DETECTED", String::as_str));
+        if violations.is_empty() {
+            undetected.push(defect);
         }
     }
-    assert!(missed.is_empty(), "not noticed: {missed:?}");
+    assert!(undetected.is_empty(), "not detected: {undetected:?}");
 }

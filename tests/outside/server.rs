@@ -1,5 +1,4 @@
-//! The program under test as an operator runs it: a process on a folder, killed and started again, with little disk or few
-//! files when that is asked for.
+//! The server under test: a `segue run` process on a copy of the project, with a limit of open files and, on request, of the file size.
 
 use std::{
     fs,
@@ -14,29 +13,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a server may take until it listens, whatever an earlier one has left.
-pub(crate) const START: Duration = Duration::from_secs(10);
-/// Open files that a server may have.
-const FILES: u32 = 512;
+/// The longest time from the start of a process until it listens, including the recovery of what a killed process left.
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// The limit of open files of a process.
+const MAX_OPEN_FILES: u32 = 512;
 
-/// A folder with the project and its store, and the address that its servers have, one after the other.
-pub(crate) struct Ground {
+/// A temporary folder with the project and its store, and the address at which its servers listen, one after another.
+pub(crate) struct ProjectCopy {
     folder: tempfile::TempDir,
-    /// Where servers listen.
+    /// The address of the server.
     pub(crate) address: SocketAddr,
     environment: Vec<(String, String)>,
-    /// The newest lines of all servers' logs.
+    /// The newest log lines of all servers, at most 1000.
     pub(crate) log: Arc<Mutex<Vec<String>>>,
 }
 
 /// A running server.
 pub(crate) struct Server {
     child: Child,
-    listens: Arc<AtomicBool>,
+    is_listening: Arc<AtomicBool>,
 }
 
-impl Ground {
-    /// A copy of the project that asks these addresses, for servers with this environment.
+impl ProjectCopy {
+    /// Copies the project, with the addresses of the model server and the payment server. `environment` is for all its processes.
     pub(crate) fn new(model: &str, payments: &str, environment: Vec<(String, String)>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         crate::folder::copy_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/outside/project"), folder.path());
@@ -48,23 +47,23 @@ impl Ground {
         Self { folder, address, environment, log: Arc::default() }
     }
 
-    /// A path in the folder.
+    /// The path of a file in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The store.
+    /// The database file of the store.
     pub(crate) fn database(&self) -> PathBuf {
-        self.path("talks.db")
+        self.path("conversations.db")
     }
 
-    /// The program with `arguments`, in this environment.
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        // A full disk is a limit of the file size: writes fail when the signal that says so is ignored.
+    /// A command that runs `segue` with `arguments`.
+    fn command(&self, arguments: &[&str]) -> Command {
+        // A limit of the file size simulates a full disk. The process ignores SIGXFSZ, so that writes beyond the limit fail with an error.
         let mut command = Command::new("sh");
         command
             .arg("-c")
-            .arg(format!("trap '' XFSZ; ulimit -n {FILES}; exec \"$0\" \"$@\""))
+            .arg(format!("trap '' XFSZ; ulimit -n {MAX_OPEN_FILES}; exec \"$0\" \"$@\""))
             .arg(env!("CARGO_BIN_EXE_segue"))
             .args(arguments)
             .env_remove("RUST_LOG")
@@ -82,36 +81,38 @@ impl Ground {
         ["run", "--port", &port.to_string(), "--store", &store, &folder].map(str::to_owned).into()
     }
 
-    /// Starts a server whose wall clock is `ahead` of this machine's.
-    pub(crate) fn start(&self, ahead: Duration) -> Server {
+    /// Starts a server whose wall clock is ahead by `clock_offset`.
+    pub(crate) fn start(&self, clock_offset: Duration) -> Server {
         let arguments = self.run_arguments(self.address.port());
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let mut command = self.command(&arguments);
-        command.env("SEGUE_TEST_CLOCK_AHEAD", ahead.as_secs().to_string());
+        command.env("SEGUE_TEST_CLOCK_AHEAD", clock_offset.as_secs().to_string());
         let mut child = command.spawn().unwrap();
-        let listens = Arc::new(AtomicBool::new(false));
-        let (log, told) = (self.log.clone(), listens.clone());
+        let is_listening = Arc::new(AtomicBool::new(false));
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if line.contains("listening on") {
-                    told.store(true, Ordering::SeqCst);
+        std::thread::spawn({
+            let (log, is_listening) = (self.log.clone(), is_listening.clone());
+            move || {
+                for line in lines.map_while(Result::ok) {
+                    if line.contains("listening on") {
+                        is_listening.store(true, Ordering::SeqCst);
+                    }
+                    append(&log, line);
                 }
-                keep(&log, line);
             }
         });
-        Server { child, listens }
+        Server { child, is_listening }
     }
 
-    /// Starts a second server on the same store, at another port, and waits for its end; `None` when it goes on.
-    pub(crate) fn second(&self, patience: Duration) -> Option<ExitStatus> {
+    /// Starts a second server on the same store, at another port, and returns its exit status; `None` if it runs longer than `timeout`.
+    pub(crate) fn run_second_server(&self, timeout: Duration) -> Option<ExitStatus> {
         let arguments = self.run_arguments(0);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        self.run(&arguments, patience).map(|(status, _)| status)
+        self.run(&arguments, timeout).map(|(status, _)| status)
     }
 
-    /// Runs the program to its end; `None` when it goes on beyond `patience`.
-    pub(crate) fn run(&self, arguments: &[&str], patience: Duration) -> Option<(ExitStatus, String)> {
+    /// Runs `segue` and returns its exit status and standard error; `None` if it runs longer than `timeout`.
+    pub(crate) fn run(&self, arguments: &[&str], timeout: Duration) -> Option<(ExitStatus, String)> {
         let mut child = self.command(arguments).spawn().unwrap();
         let mut stderr = child.stderr.take().unwrap();
         let reader = std::thread::spawn(move || {
@@ -119,7 +120,7 @@ impl Ground {
             let _ = stderr.read_to_string(&mut text);
             text
         });
-        let status = wait(&mut child, patience);
+        let status = wait(&mut child, timeout);
         if status.is_none() {
             let _ = child.kill();
             let _ = child.wait();
@@ -129,8 +130,8 @@ impl Ground {
     }
 }
 
-/// Keeps a line of a log, at most the newest thousand.
-fn keep(log: &Mutex<Vec<String>>, line: String) {
+/// Appends a line to a log; removes the oldest ones from a log of 1000 lines.
+fn append(log: &Mutex<Vec<String>>, line: String) {
     let mut log = log.lock().unwrap();
     if log.len() >= 1_000 {
         log.drain(..500);
@@ -138,13 +139,14 @@ fn keep(log: &Mutex<Vec<String>>, line: String) {
     log.push(line);
 }
 
-fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
-    let began = Instant::now();
+/// Waits for the end of a process; `None` if it runs longer than `timeout`.
+fn wait(child: &mut Child, timeout: Duration) -> Option<ExitStatus> {
+    let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return Some(status);
         }
-        if began.elapsed() > patience {
+        if start.elapsed() > timeout {
             return None;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -152,12 +154,12 @@ fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
 }
 
 impl Server {
-    /// Waits until it listens; how long that took, or `None` when it ended or took longer than [`START`].
-    pub(crate) async fn listens(&mut self) -> Option<Duration> {
-        let began = Instant::now();
-        while began.elapsed() < START {
-            if self.listens.load(Ordering::SeqCst) {
-                return Some(began.elapsed());
+    /// Waits until the server listens. Returns the waiting time; `None` if the process ends or needs longer than [`START_TIMEOUT`].
+    pub(crate) async fn wait_until_listening(&mut self) -> Option<Duration> {
+        let start = Instant::now();
+        while start.elapsed() < START_TIMEOUT {
+            if self.is_listening.load(Ordering::SeqCst) {
+                return Some(start.elapsed());
             }
             if self.child.try_wait().unwrap().is_some() {
                 return None;
@@ -166,25 +168,26 @@ impl Server {
         }
         None
     }
-    /// Ends it as `kill -9` does.
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-    /// Asks it to end and waits; its status, or `None` when it goes on beyond `patience`.
-    pub(crate) async fn terminate(mut self, patience: Duration) -> Option<ExitStatus> {
+    /// Sends SIGTERM and waits. Returns the exit status; `None` if the process runs longer than `timeout`.
+    pub(crate) async fn terminate(mut self, timeout: Duration) -> Option<ExitStatus> {
         let pid = self.child.id().to_string();
         let _ = Command::new("kill").args(["-TERM", &pid]).status();
-        tokio::task::spawn_blocking(move || wait(&mut self.child, patience)).await.unwrap()
+        tokio::task::spawn_blocking(move || wait(&mut self.child, timeout)).await.unwrap()
     }
-    /// Lets no file grow beyond `bytes`, as a full disk would; `None` lifts the limit.
-    pub(crate) fn limit_files(&self, bytes: Option<u64>) -> bool {
+    /// Limits the size of files that the process writes, to simulate a full disk; `None` removes the limit. Returns whether the limit
+    /// was set, which needs `prlimit` (Linux).
+    pub(crate) fn limit_file_size(&self, bytes: Option<u64>) -> bool {
         let limit = bytes.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
         let mut command = Command::new("prlimit");
         command.args(["--pid", &self.child.id().to_string(), &format!("--fsize={limit}:")]);
         command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     }
-    /// Its resident memory, in bytes.
+    /// The resident memory in bytes; `None` where there is no `/proc`.
     pub(crate) fn memory(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

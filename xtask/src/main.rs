@@ -1,9 +1,9 @@
-//! Repository rules and the jobs of the gate: `cargo xtask <verb>`.
+//! Checks and maintenance tasks of this repository: `cargo xtask <command>`.
 
 mod docs;
-mod foreign;
-mod place;
-mod scan;
+mod interop;
+mod repo;
+mod rust_source;
 mod tidy;
 
 use std::process::ExitCode;
@@ -11,33 +11,33 @@ use std::process::ExitCode;
 use clap::Parser;
 
 #[derive(Parser)]
-#[command(bin_name = "cargo xtask", about = "Repository rules and the jobs of the gate")]
-enum Verb {
-    /// Checks the structure of the repository; prints `file:line: rule: message`, exit code 1 on a breach.
+#[command(bin_name = "cargo xtask", about = "Checks and maintenance tasks of this repository")]
+enum Command {
+    /// Checks the rules of the repository; prints `file:line: rule: message`, exit code 1 on a violation.
     Tidy,
-    /// Lists every public error code with the title of its page.
+    /// Lists every error code with the title of its page.
     Codes,
-    /// Writes the pages that are made from the source: most of `docs/reference`, `docs/errors/README.md` and `llms.txt`.
+    /// Writes the generated pages: most of `docs/reference`, `docs/errors/README.md` and `llms.txt`.
     Docs,
-    /// Installs the parts from npm and PyPI, then runs the tests against them.
-    Foreign {
+    /// Installs third-party implementations from npm and PyPI, then runs `tests/interop` against them.
+    Interop {
         /// Stops after the installation.
         #[arg(long)]
         install_only: bool,
-        /// Handed to the test binary.
+        /// Arguments of the test binary, for example the name of a test.
         #[arg(last = true)]
         test_arguments: Vec<String>,
     },
 }
 
 fn main() -> ExitCode {
-    let done = match Verb::parse() {
-        Verb::Tidy => tidy::run(),
-        Verb::Codes => tidy::print_codes(),
-        Verb::Docs => docs::write(),
-        Verb::Foreign { install_only, test_arguments } => foreign::run(install_only, &test_arguments),
+    let result = match Command::parse() {
+        Command::Tidy => tidy::run(),
+        Command::Codes => tidy::print_error_codes(),
+        Command::Docs => docs::write(),
+        Command::Interop { install_only, test_arguments } => interop::run(install_only, &test_arguments),
     };
-    match done {
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {

@@ -1,5 +1,5 @@
 //! Tests of the client over HTTP, with responses of recorded shape. Tests against the Python SDK are in
-//! `tests/foreign`.
+//! `tests/interop`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

@@ -1,6 +1,6 @@
 //! Replays several thousand conditions whose results were recorded from pypred 0.4.0, the library that Rasa uses.
 //!
-//! `tests/oracle/condition_cases.py` records them. A result is one of three: the condition holds, it fails, or it raises, which here
+//! `tests/reference_data/condition_cases.py` records them. A result is one of three: the condition holds, it fails, or it raises, which here
 //! means that it does not parse or that its evaluation has an error.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

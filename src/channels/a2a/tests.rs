@@ -1,4 +1,4 @@
-//! Tests of the A2A server without a network: cases that the third-party clients of `tests/foreign` do not cover.
+//! Tests of the A2A server without a network: cases that the third-party clients of `tests/interop` do not cover.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

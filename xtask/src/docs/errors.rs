@@ -1,16 +1,16 @@
-//! The index of error codes, made from the titles of their pages.
+//! The index of error codes, generated from the titles of their pages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::{Result, ensure};
 
-/// The folder of the pages.
+/// The folder with one page for each error code.
 pub const FOLDER: &str = "docs/errors/";
-/// The index.
+/// The path of the index.
 pub const INDEX: &str = "docs/errors/README.md";
 
-/// The first letter of codes, its heading, and what it is about.
+/// The areas of error codes: first letter, heading, and the meaning of a code in this area.
 const AREAS: [(&str, &str, &str); 10] = [
     ("A", "agents", "A run of an agent failed, or a remote agent (A2A) did."),
     ("C", "channels", "A channel, a push notification or the keys of callers' tokens do not work."),
@@ -23,8 +23,8 @@ const AREAS: [(&str, &str, &str); 10] = [
     ("U", "understanding and search", "The command generator, embeddings or the document search failed."),
     ("V", "server", "The HTTP server of `segue run` does not start, or rejects requests."),
 ];
-/// The same for the first digits, where a letter has many codes.
-const PARTS: [(&str, &str); 7] = [
+/// The sections of an area with many codes: the first characters of a code, and the heading.
+const SECTIONS: [(&str, &str); 7] = [
     ("F01", "Files and YAML"),
     ("F02", "Flows"),
     ("F03", "Domain: slots and responses"),
@@ -70,7 +70,7 @@ Write for people who do not know the source. A code never gets a second meaning:
 do not use the number again.
 ";
 
-/// The index of the pages, which come as file names with their texts.
+/// Generates the index from the file names and texts of `pages`. Error if a code belongs to no area or section.
 pub fn index<'a>(pages: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<String> {
     let titles: BTreeMap<&str, &str> = pages
         .into_iter()
@@ -84,19 +84,19 @@ pub fn index<'a>(pages: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<
     let mut listed = 0;
     for (letter, name, _) in AREAS {
         write!(page, "\n## {letter}: {name}\n")?;
-        let parts: Vec<(&str, &str)> = PARTS.into_iter().filter(|(part, _)| part.starts_with(letter)).collect();
-        for (part, heading) in if parts.is_empty() { vec![(letter, "")] } else { parts } {
+        let sections: Vec<(&str, &str)> = SECTIONS.into_iter().filter(|(start, _)| start.starts_with(letter)).collect();
+        for (start, heading) in if sections.is_empty() { vec![(letter, "")] } else { sections } {
             if !heading.is_empty() {
                 write!(page, "\n### {heading}\n")?;
             }
             page.push('\n');
-            for (code, title) in titles.iter().filter(|(code, _)| code.starts_with(part)) {
+            for (code, title) in titles.iter().filter(|(code, _)| code.starts_with(start)) {
                 writeln!(page, "* [{code}]({code}.md): {title}")?;
                 listed += 1;
             }
         }
     }
-    ensure!(listed == titles.len(), "a code belongs to no area: add it to `AREAS` or `PARTS`");
+    ensure!(listed == titles.len(), "an error code belongs to no area: extend `AREAS` or `SECTIONS`");
     page.push_str(FOOT);
     Ok(page)
 }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_is_listed_with_its_title_below_its_area() {
+    fn error_code_is_listed_with_its_title_in_its_section() {
         let page = index([("F0203.md", "# F0203: Empty list of steps\n"), ("README.md", "# Error codes\n")]).unwrap();
         let (_, flows) = page.split_once("### Flows\n\n").unwrap();
         assert!(flows.starts_with("* [F0203](F0203.md): Empty list of steps\n\n### Domain"), "{page}");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_without_an_area_is_an_error() {
+    fn error_code_without_an_area_is_an_error() {
         assert!(index([("F0901.md", "# F0901: New\n")]).is_err());
         assert!(index([("Q0101.md", "# Q0101: New\n")]).is_err());
     }

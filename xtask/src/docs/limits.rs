@@ -1,4 +1,4 @@
-//! The page of all limits, made from the constants of every `limits.rs` and their comments.
+//! The page of all limits, generated from the constants in each `limits.rs` and their doc comments.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 use quote::ToTokens;
 use syn::{Attribute, BinOp, Expr, ExprBinary, ExprCall, Item, Lit, Meta};
 
-/// The files with the constants.
+/// The files with the constants, in the order of the page.
 pub const SOURCES: [&str; 3] =
     ["crates/lang/src/limits.rs", "crates/engine/src/limits.rs", "crates/base/src/limits.rs"];
-/// A heading for each of them.
+/// The heading of each file in [`SOURCES`].
 const HEADINGS: [&str; 3] = ["Conditions and templates", "Loading and dialogue", "The running parts"];
 const HEAD: &str = "\
 # Limits
@@ -18,11 +18,11 @@ Every buffer and every wait has a limit. This page is written by `cargo xtask do
 `lang`, `engine` and `base`. Values that can be configured have a key in [the reference](keys.md); the others are changed in the source.
 ";
 
-/// The text of the page.
+/// Generates the page from the texts of [`SOURCES`]. Error if one of them is not Rust.
 pub fn page(sources: &[&str]) -> Result<String> {
     let mut page = HEAD.to_owned();
     for ((source, text), heading) in SOURCES.iter().zip(sources).zip(HEADINGS) {
-        let file = syn::parse_file(text).with_context(|| format!("{source} is no Rust"))?;
+        let file = syn::parse_file(text).with_context(|| format!("{source} is not valid Rust"))?;
         write!(page, "\n## {heading}\n\n| limit | default | what it limits |\n| --- | --- | --- |\n")?;
         for item in file.items {
             if let Item::Const(limit) = item {
@@ -33,7 +33,7 @@ pub fn page(sources: &[&str]) -> Result<String> {
     Ok(page)
 }
 
-/// The comment in one line, fit for a cell of a table.
+/// The doc comment as one line of Markdown for a table cell.
 fn comment(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(doc) if doc.path.is_ident("doc") => match &doc.value {
@@ -49,7 +49,7 @@ fn comment(attributes: &[Attribute]) -> String {
     text.replace("[`", "`").replace("`]", "`").replace('|', "\\|")
 }
 
-/// The value as people write it; the expression where it is no number and no span of time.
+/// The value of a constant in a readable unit; the source of the expression if it is neither a number nor a `Duration`.
 fn value(expression: &Expr) -> String {
     if let Expr::Array(array) = expression {
         return array.elems.iter().map(value).collect::<Vec<_>>().join(", ");
@@ -63,7 +63,7 @@ fn value(expression: &Expr) -> String {
     time(expression).unwrap_or_else(|| format!("`{source}`"))
 }
 
-/// A number, or numbers that are multiplied or shifted.
+/// The value of an integer literal, or of a product or left shift of them.
 fn product(expression: &Expr) -> Option<u64> {
     match expression {
         Expr::Lit(literal) => match &literal.lit {
@@ -82,6 +82,7 @@ fn product(expression: &Expr) -> Option<u64> {
     }
 }
 
+/// The value of a `Duration` in its largest unit without a fraction.
 fn time(expression: &Expr) -> Option<String> {
     let name = |expression: &Expr| expression.to_token_stream().to_string().replace(' ', "");
     let milliseconds = match expression {
@@ -99,7 +100,7 @@ fn time(expression: &Expr) -> Option<String> {
     Some(format!("{} {name}", milliseconds / size))
 }
 
-/// A number with a comma before each three digits.
+/// A number with a comma between groups of three digits.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<String> =
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_written_with_their_units() {
+    fn limits_are_written_with_their_units() {
         let text = "/// Bytes `a|b` of\n/// [`B`].\npub const A: usize = 4 * 1024 * 1024;\npub const B: usize = 20_000;\n\
                     pub const C: Duration = Duration::from_secs(3_600);\npub const D: usize = A;\n\
                     pub const E: Duration = Duration::from_secs(90);\npub const F: Duration = Duration::from_secs(10 * 60);\n\

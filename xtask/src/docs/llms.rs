@@ -1,8 +1,8 @@
-//! `llms.txt`: the index of the documentation in the form that <https://llmstxt.org> describes.
+//! `llms.txt`: the index of the documentation in the format of <https://llmstxt.org>.
 
 use anyhow::{Result, bail};
 
-/// The index of the documentation.
+/// The file with the index of the documentation.
 pub const SOURCES: [&str; 1] = ["docs/README.md"];
 
 const HEAD: &str = "\
@@ -14,7 +14,8 @@ const HEAD: &str = "\
 Commands: `segue init`, `segue check`, `segue chat`, `segue test`, `segue run`, `segue explain CODE`, `segue schema FILE`.
 ";
 
-/// The text, made from the lists of the index: `* [title](path): what it is` or `1. […](…): …`.
+/// Generates the text from the list items of the index: `* [title](path): description` or `1. [title](path): description`. The text
+/// is empty if the index has no links. Error if a link does not end.
 pub fn page(sources: &[&str]) -> Result<String> {
     let mut text = HEAD.to_owned();
     let mut links = 0_usize;
@@ -38,8 +39,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_link_of_the_index_is_listed_with_its_path_from_the_root() {
-        let index = "# Docs\n\nWords.\n\n## How-to\n\n* [A](how-to/a.md): does a.\n1. [B](../b.md): b.\n* no link\n";
+    fn each_link_of_the_index_is_listed_with_its_path_from_the_root() {
+        let index = "# Docs\n\nText.\n\n## How-to\n\n* [A](how-to/a.md): does a.\n1. [B](../b.md): b.\n* no link\n";
         let text = page(&[index]).unwrap();
         assert!(text.ends_with("\n## How-to\n\n- [A](docs/how-to/a.md): does a.\n- [B](b.md): b.\n"), "{text}");
         assert!(page(&["* [A](a"]).is_err());

@@ -1,4 +1,4 @@
-//! The pages that are made from the source: `cargo xtask docs` writes them, `tidy` reports one that is stale.
+//! The pages that are generated from the source: `cargo xtask docs` writes them, `cargo xtask tidy` reports one that is out of date.
 
 mod cli;
 pub mod environment;
@@ -11,36 +11,40 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use crate::place;
+use crate::repo;
 
-/// A generated page: its path, and what makes its text from the files of the repository.
-pub struct Page {
-    /// The path from the root.
+/// A page that is generated from files of the repository.
+pub struct GeneratedPage {
+    /// The path from the root of the repository.
     pub path: &'static str,
-    /// The source files that `make` reads, in its order.
+    /// The files whose texts are the argument of `generate`, in this order.
     pub sources: &'static [&'static str],
-    /// Makes the text from those files.
-    pub make: fn(&[&str]) -> Result<String>,
+    /// Generates the text of the page from the texts of `sources`.
+    pub generate: fn(&[&str]) -> Result<String>,
 }
 
-/// All of them.
-pub const PAGES: [Page; 6] = [
-    Page { path: "docs/reference/keys.md", sources: &[], make: |_| Ok(segue_engine::project::reference()) },
-    Page { path: "docs/reference/limits.md", sources: &limits::SOURCES, make: limits::page },
-    Page { path: "docs/reference/cli.md", sources: &[], make: |_| Ok(cli::page()) },
-    Page { path: "docs/reference/environment.md", sources: &[], make: |_| Ok(environment::page()) },
-    Page { path: "docs/reference/events.md", sources: &events::SOURCES, make: events::page },
-    Page { path: "llms.txt", sources: &llms::SOURCES, make: llms::page },
+/// All generated pages except the index of error codes, whose sources are a folder ([`errors`]).
+pub const PAGES: [GeneratedPage; 6] = [
+    GeneratedPage {
+        path: "docs/reference/keys.md",
+        sources: &[],
+        generate: |_| Ok(segue_engine::project::reference()),
+    },
+    GeneratedPage { path: "docs/reference/limits.md", sources: &limits::SOURCES, generate: limits::page },
+    GeneratedPage { path: "docs/reference/cli.md", sources: &[], generate: |_| Ok(cli::page()) },
+    GeneratedPage { path: "docs/reference/environment.md", sources: &[], generate: |_| Ok(environment::page()) },
+    GeneratedPage { path: "docs/reference/events.md", sources: &events::SOURCES, generate: events::page },
+    GeneratedPage { path: "llms.txt", sources: &llms::SOURCES, generate: llms::page },
 ];
 
-/// Writes all pages.
+/// Writes all generated pages. Returns true; a page that cannot be generated or written is an error.
 pub fn write() -> Result<bool> {
-    let root = place::root()?;
+    let root = repo::root()?;
     for page in &PAGES {
         let read =
             |source: &&str| fs::read_to_string(root.join(source)).with_context(|| format!("cannot read {source}"));
         let sources = page.sources.iter().map(read).collect::<Result<Vec<String>>>()?;
-        let text = (page.make)(&sources.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let text = (page.generate)(&sources.iter().map(String::as_str).collect::<Vec<_>>())?;
         fs::write(root.join(page.path), text).with_context(|| format!("cannot write {}", page.path))?;
     }
     let mut pages = Vec::new();

@@ -1,6 +1,6 @@
 //! Environment variables that the product names are on their page.
 
-use super::{Breach, Breaches, Tree};
+use super::{Tree, Violation, Violations};
 use crate::docs::environment::VARIABLES;
 
 /// Words of protocols in the same spelling are in these files.
@@ -25,17 +25,17 @@ const OTHERS: [&str; 12] = [
     "INPUT_REQUIRED",
 ];
 
-pub fn check(tree: &Tree) -> Vec<Breach> {
-    let mut breaches = Breaches::new("environment");
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut violations = Violations::new("environment");
     let known = |name: &str| VARIABLES.iter().any(|(_, group)| group.iter().any(|(known, _)| *known == name));
     for (path, scan) in tree.product().filter(|(path, _)| !PROTOCOLS.iter().any(|folder| path.starts_with(folder))) {
         for (line, text) in scan.strings.iter().filter(|(line, text)| is_variable(text) && !scan.in_test(*line)) {
             if !known(text) && !OTHERS.contains(&text.as_str()) {
-                breaches.add(path, *line, format!("`{text}` is not in `xtask/src/docs/environment.rs`"));
+                violations.add(path, *line, format!("`{text}` is not in `xtask/src/docs/environment.rs`"));
             }
         }
     }
-    breaches.found
+    violations.items
 }
 
 fn is_variable(text: &str) -> bool {

@@ -1,13 +1,13 @@
-//! Layers: a module imports from lower layers and its own insides, never upwards, sideways only where the table says so.
-//! The table is in ARCHITECTURE.md, so that what people read is what is checked.
+//! The rule `layers`: a module imports from lower layers and from its own submodules, never from a higher layer, and from its own layer
+//! only where the table says so. The rule reads the layer tables of ARCHITECTURE.md, so that the page cannot differ from the check.
 
 use std::collections::BTreeSet;
 
-use super::table::{Plan, plan};
-use super::{Breach, Breaches, Tree};
-use crate::scan::{Scan, is_word};
+use super::markdown_tables::{LayerTable, layer_table};
+use super::{Tree, Violation, Violations};
+use crate::rust_source::{RustSource, is_word};
 
-const MAP: &str = "ARCHITECTURE.md";
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
 /// One of the two packages that have layers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,118 +16,126 @@ enum Package {
     Engine,
 }
 
-struct Plans {
-    root: Plan,
-    engine: Plan,
-    /// Names that `lib.rs` takes from packages below, for each of the two: cargo proves that those packages see nothing above.
-    root_below: BTreeSet<String>,
-    engine_below: BTreeSet<String>,
+struct LayerTables {
+    root: LayerTable,
+    engine: LayerTable,
+    /// The names that `lib.rs` re-exports from lower packages. Any module may import them: cargo guarantees that a lower package
+    /// imports nothing from a higher one.
+    root_reexports: BTreeSet<String>,
+    engine_reexports: BTreeSet<String>,
 }
 
-impl Plans {
-    fn of(&self, package: Package) -> &Plan {
+impl LayerTables {
+    fn of(&self, package: Package) -> &LayerTable {
         match package {
             Package::Root => &self.root,
             Package::Engine => &self.engine,
         }
     }
 
-    fn below(&self, package: Package) -> &BTreeSet<String> {
+    fn reexports(&self, package: Package) -> &BTreeSet<String> {
         match package {
-            Package::Root => &self.root_below,
-            Package::Engine => &self.engine_below,
+            Package::Root => &self.root_reexports,
+            Package::Engine => &self.engine_reexports,
         }
     }
 
-    /// Whether a module may import another; the error says why not.
-    fn allow(&self, from: (Package, &str), to: (Package, &str)) -> Result<(), String> {
-        if from == to || self.below(to.0).contains(to.1) {
+    /// Checks whether a module may import another. The error is the message of the violation.
+    fn check_import(&self, from: (Package, &str), to: (Package, &str)) -> Result<(), String> {
+        if from == to || self.reexports(to.0).contains(to.1) {
             return Ok(());
         }
-        let Some(source) = self.of(from.0).get(from.1) else {
-            return Ok(()); // Reported once for the file.
+        let Some(importer) = self.of(from.0).get(from.1) else {
+            return Ok(()); // `check` reports it once for the file.
         };
         let Some(target) = self.of(to.0).get(to.1) else {
             return Err(format!(
-                "`{}` is no module of the layer table: import from the module where it is defined",
+                "`{}` is not a module of the layer table: import from the module where the item is defined",
                 to.1
             ));
         };
-        match (source.layer, target.layer) {
+        match (importer.layer, target.layer) {
             (None, _) => Ok(()),
-            (_, None) => Err(format!("`{}` is outside the layers: nothing may import it", to.1)),
-            (Some(here), Some(there)) if there < here => Ok(()),
-            (Some(here), Some(there)) if there == here => {
-                // A module of the root package may also stand for its namesake in the engine.
-                let namesake = from.0 != to.0 && from.1 == to.1;
-                let listed = (from.0 == to.0 || namesake) && source.also.iter().any(|also| also == to.1);
-                if listed || (source.open && target.open) {
+            (_, None) => Err(format!("`{}` is outside the layers: no module may import it", to.1)),
+            (Some(own), Some(other)) if other < own => Ok(()),
+            (Some(own), Some(other)) if other == own => {
+                // An entry also allows a module of the root package to import the module of the same name in the engine.
+                let is_namesake = from.0 != to.0 && from.1 == to.1;
+                let is_listed =
+                    (from.0 == to.0 || is_namesake) && importer.also_imports.iter().any(|name| name == to.1);
+                if is_listed || (importer.imports_whole_layer && target.imports_whole_layer) {
                     return Ok(());
                 }
-                Err(format!("`{}` may not import `{}`: both are in layer {here}", from.1, to.1))
+                Err(format!("`{}` must not import `{}`: both are in layer {own}", from.1, to.1))
             }
-            (Some(here), Some(there)) => {
-                Err(format!("`{}` in layer {here} may not import `{}` in layer {there}", from.1, to.1))
+            (Some(own), Some(other)) => {
+                Err(format!("`{}` (layer {own}) must not import `{}` (layer {other})", from.1, to.1))
             }
         }
     }
 }
 
-pub fn check(tree: &Tree) -> Vec<Breach> {
-    let mut breaches = Breaches::new("layers");
-    let text = tree.texts.get(MAP).map_or("", String::as_str);
-    let plans = match (plan(text, "layer of the root package"), plan(text, "layer of the engine")) {
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut violations = Violations::new("layers");
+    let text = tree.texts.get(ARCHITECTURE).map_or("", String::as_str);
+    let tables = match (layer_table(text, "layer of the root package"), layer_table(text, "layer of the engine")) {
         (Ok(root), Ok(engine)) => {
-            let below = |lib: &str| tree.rust.get(lib).map(names_from_below).unwrap_or_default();
-            Plans { root, engine, root_below: below("src/lib.rs"), engine_below: below("crates/engine/src/lib.rs") }
+            let reexports = |lib: &str| tree.rust.get(lib).map(reexported_names).unwrap_or_default();
+            LayerTables {
+                root,
+                engine,
+                root_reexports: reexports("src/lib.rs"),
+                engine_reexports: reexports("crates/engine/src/lib.rs"),
+            }
         }
         (Err((line, message)), _) | (_, Err((line, message))) => {
-            breaches.add(MAP, line, message);
-            return breaches.found;
+            violations.add(ARCHITECTURE, line, message);
+            return violations.items;
         }
     };
-    for (path, scan) in &tree.rust {
+    for (path, source) in &tree.rust {
         let (package, inner) = match (path.strip_prefix("src/"), path.strip_prefix("crates/engine/src/")) {
             (Some(inner), _) => (Package::Root, inner),
             (_, Some(inner)) => (Package::Engine, inner),
             _ => continue,
         };
-        let place = module_of(inner);
+        let module_path = module_path(inner);
         // `lib.rs` and `main.rs` are above all layers.
-        let Some(module) = place.first().cloned() else { continue };
-        if !plans.of(package).contains_key(&module) {
-            breaches.add(path, 1, format!("the module `{module}` is in no layer: add it to one in the table of {MAP}"));
+        let Some(module) = module_path.first().cloned() else { continue };
+        if !tables.of(package).contains_key(&module) {
+            let message = format!("the module `{module}` is in no layer: add it to the layer table of {ARCHITECTURE}");
+            violations.add(path, 1, message);
             continue;
         }
-        for import in imports(scan, &place) {
-            if scan.in_test(import.line) {
+        for import in imports(source, &module_path) {
+            if source.in_test(import.line) {
                 continue;
             }
-            let to = if import.engine { Package::Engine } else { package };
-            let allowed = match import.target.as_deref() {
-                None => Err("importing the whole package hides what is seen: name the module".to_owned()),
-                Some(target) => plans.allow((package, &module), (to, target)),
+            let to = if import.is_engine { Package::Engine } else { package };
+            let result = match import.target.as_deref() {
+                None => Err("an import of the whole package hides which modules are used: name the module".to_owned()),
+                Some(target) => tables.check_import((package, &module), (to, target)),
             };
-            if let Err(message) = allowed {
-                breaches.add(path, import.line, message);
+            if let Err(message) = result {
+                violations.add(path, import.line, message);
             }
         }
     }
-    breaches.found
+    violations.items
 }
 
-/// The names in statements such as `pub use segue_base::{clock, limits};` and `pub use segue_llm as llm;`, but for those of the engine,
-/// which has a table of its own.
-fn names_from_below(lib: &Scan) -> BTreeSet<String> {
-    let words: Vec<&str> = lib.tokens.iter().map(|(_, token)| token.as_str()).collect();
-    let statements = words.split(|word| *word == ";").filter_map(|words| words.split(|word| *word == "use").nth(1));
-    let below = |name: &str| name.starts_with("segue_") && name != "segue_engine";
-    let named = statements.filter(|names| names.iter().any(|name| below(name)));
-    named.flatten().filter(|name| is_word(name)).map(|name| (*name).to_owned()).collect()
+/// The names in statements such as `pub use segue_base::{clock, limits};` and `pub use segue_llm as llm;`, except those of the engine,
+/// which has its own layer table.
+fn reexported_names(lib: &RustSource) -> BTreeSet<String> {
+    let tokens: Vec<&str> = lib.tokens.iter().map(|(_, token)| token.as_str()).collect();
+    let uses = tokens.split(|token| *token == ";").filter_map(|tokens| tokens.split(|token| *token == "use").nth(1));
+    let is_lower_package = |name: &str| name.starts_with("segue_") && name != "segue_engine";
+    let reexports = uses.filter(|names| names.iter().any(|name| is_lower_package(name)));
+    reexports.flatten().filter(|name| is_word(name)).map(|name| (*name).to_owned()).collect()
 }
 
-/// The module path of a file below `src/`.
-fn module_of(inner: &str) -> Vec<String> {
+/// The module path of a file; `inner` is its path below `src/`. Empty for `lib.rs` and `main.rs`.
+fn module_path(inner: &str) -> Vec<String> {
     let mut module: Vec<String> = inner.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     if module.last().is_some_and(|last| last == "mod") || matches!(inner, "lib.rs" | "main.rs") {
         module.pop();
@@ -135,18 +143,18 @@ fn module_of(inner: &str) -> Vec<String> {
     module
 }
 
-/// A path in the code that leaves the file's module.
+/// A path in the code that names a module of a package: in a `use` statement or in an expression.
 struct Import {
     line: usize,
-    /// Whether it names the engine's package.
-    engine: bool,
-    /// The module; `None` if it takes the whole package.
+    /// Whether the path starts with `segue_engine`.
+    is_engine: bool,
+    /// The module directly below `src/`; `None` if the path names the whole package.
     target: Option<String>,
 }
 
-/// Every path that starts at a package, or climbs out of its module by `super`.
-fn imports(scan: &Scan, module: &[String]) -> Vec<Import> {
-    let tokens = &scan.tokens;
+/// Every path that starts with `crate`, `segue_engine`, `super` or `self`. `module` is the module path of the file.
+fn imports(source: &RustSource, module: &[String]) -> Vec<Import> {
+    let tokens = &source.tokens;
     let text = |i: usize| tokens.get(i).map_or("", |token| token.1.as_str());
     let mut found = Vec::new();
     let (mut depth, mut inline) = (0_usize, Vec::<(usize, &str)>::new());
@@ -160,17 +168,17 @@ fn imports(scan: &Scan, module: &[String]) -> Vec<Import> {
                 inline.pop_if(|(outer, _)| *outer == depth);
             }
             "segue_engine" if text(at + 1) == "as" => {
-                found.push(Import { line: tokens[at].0, engine: true, target: None });
+                found.push(Import { line: tokens[at].0, is_engine: true, target: None });
             }
             first @ ("crate" | "super" | "self" | "segue_engine")
                 if text(at + 1) == "::" && (at == 0 || text(at - 1) != "::") =>
             {
-                let mut here = module.to_vec();
-                here.extend(inline.iter().map(|(_, name)| (*name).to_owned()));
+                let mut current = module.to_vec();
+                current.extend(inline.iter().map(|(_, name)| (*name).to_owned()));
                 let mut paths = Vec::new();
-                at = leaves(tokens, at, &mut Vec::new(), &mut paths);
-                let engine = first == "segue_engine";
-                found.extend(paths.into_iter().filter_map(|(line, path)| resolve(&path, &here, engine, line)));
+                at = read_paths(tokens, at, &mut Vec::new(), &mut paths);
+                let is_engine = first == "segue_engine";
+                found.extend(paths.into_iter().filter_map(|(line, path)| resolve(&path, &current, is_engine, line)));
                 continue;
             }
             _ => {}
@@ -180,14 +188,11 @@ fn imports(scan: &Scan, module: &[String]) -> Vec<Import> {
     found
 }
 
-/// Where a path leads, if it names a module of a package.
-fn resolve(path: &[&str], here: &[String], engine: bool, line: usize) -> Option<Import> {
-    let mut module: Vec<&str> = match path.first()? {
-        &"crate" | &"segue_engine" => Vec::new(),
-        _ => here.iter().map(String::as_str).collect(),
-    };
-    let rooted = matches!(path.first(), Some(&"crate" | &"segue_engine"));
-    for segment in path.iter().skip(usize::from(rooted)) {
+/// The import that a path in the module `current` makes; `None` for a macro of the package.
+fn resolve(path: &[&str], current: &[String], is_engine: bool, line: usize) -> Option<Import> {
+    let is_absolute = matches!(path.first()?, &"crate" | &"segue_engine");
+    let mut module: Vec<&str> = if is_absolute { Vec::new() } else { current.iter().map(String::as_str).collect() };
+    for segment in path.iter().skip(usize::from(is_absolute)) {
         match *segment {
             "self" => {}
             "super" => {
@@ -198,11 +203,12 @@ fn resolve(path: &[&str], here: &[String], engine: bool, line: usize) -> Option<
     }
     let target = module.first().filter(|name| **name != "*").map(|name| (*name).to_owned());
     // A macro of the package has no module in its path.
-    (!target.as_deref().is_some_and(|name| name.ends_with('!'))).then_some(Import { line, engine, target })
+    (!target.as_deref().is_some_and(|name| name.ends_with('!'))).then_some(Import { line, is_engine, target })
 }
 
-/// Reads one path or tree of paths from `at`; returns where it ends.
-fn leaves<'a>(
+/// Reads the path or use tree that starts at the token `at`, and appends each of its paths with a line to `paths`. `prefix` is the path
+/// so far. Returns the index of the first token after it.
+fn read_paths<'a>(
     tokens: &'a [(usize, String)],
     at: usize,
     prefix: &mut Vec<&'a str>,
@@ -215,7 +221,7 @@ fn leaves<'a>(
             "{" => {
                 at += 1;
                 while !matches!(text(at), "}" | "") {
-                    at = if text(at) == "," { at + 1 } else { leaves(tokens, at, prefix, paths).max(at + 1) };
+                    at = if text(at) == "," { at + 1 } else { read_paths(tokens, at, prefix, paths).max(at + 1) };
                 }
                 at += 1;
                 break;
@@ -235,7 +241,7 @@ fn leaves<'a>(
         }
         let line = tokens[at - 1].0;
         if text(at) == "!" && text(at + 1) != "=" {
-            // Only the name of a macro directly in the package is told apart; deeper ones have their module in front.
+            // Only a macro in the root of the package needs the mark; the path of another one contains its module.
             if prefix.len() == 2 {
                 prefix.pop();
                 prefix.push("!");

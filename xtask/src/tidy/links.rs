@@ -1,12 +1,13 @@
-//! Links: what a Markdown file points to is there, headings included; so is every path named in a table of the map.
+//! The rule `links`: each relative link of a Markdown file leads to a file and heading that exist, and each path in a table of
+//! ARCHITECTURE.md exists.
 
-use super::table::{quoted, tables};
-use super::{Breach, Breaches, Tree};
+use super::markdown_tables::{code_spans, tables};
+use super::{Tree, Violation, Violations};
 
-const MAP: &str = "ARCHITECTURE.md";
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-pub fn check(tree: &Tree) -> Vec<Breach> {
-    let mut breaches = Breaches::new("links");
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut violations = Violations::new("links");
     for (path, text) in tree.texts.iter().filter(|(path, _)| path.ends_with(".md")) {
         for (line, target) in links(text) {
             if target.contains("://") || target.starts_with("mailto:") {
@@ -14,49 +15,53 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
             }
             let (file, heading) = target.split_once('#').unwrap_or((target, ""));
             let Some(file) = resolve(path, file) else {
-                breaches.add(path, line, format!("`{target}` leads out of the repository"));
+                violations.add(path, line, format!("`{target}` leads out of the repository"));
                 continue;
             };
             if !file.is_empty() && !tree.paths.contains(&file) {
-                breaches.add(path, line, format!("there is no `{file}`"));
+                violations.add(path, line, format!("`{file}` does not exist"));
                 continue;
             }
-            if let Some(there) = tree.texts.get(&file).filter(|_| !heading.is_empty() && file.ends_with(".md"))
-                && !headings(there).any(|known| known == heading)
+            if let Some(text) = tree.texts.get(&file).filter(|_| !heading.is_empty() && file.ends_with(".md"))
+                && !anchors(text).any(|anchor| anchor == heading)
             {
-                breaches.add(path, line, format!("`{file}` has no heading `#{heading}`"));
+                violations.add(path, line, format!("`{file}` has no heading `#{heading}`"));
             }
         }
     }
-    if let Some(text) = tree.texts.get(MAP) {
+    if let Some(text) = tree.texts.get(ARCHITECTURE) {
         for row in tables(text).iter().flatten() {
-            for mention in row.cells.iter().flat_map(|cell| quoted(cell)).filter(|mention| is_path(mention)) {
-                if !there(tree, mention) {
-                    breaches.add(MAP, row.line, format!("the table names `{mention}`, which is not there"));
+            for path in row.cells.iter().flat_map(|cell| code_spans(cell)).filter(|text| is_path(text)) {
+                if !exists(tree, path) {
+                    violations.add(
+                        ARCHITECTURE,
+                        row.line,
+                        format!("the table contains `{path}`, which does not exist"),
+                    );
                 }
             }
         }
     }
-    breaches.found
+    violations.items
 }
 
-/// Whether a back-quoted mention means a file or folder.
-fn is_path(mention: &str) -> bool {
-    let plain = mention.chars().all(|c| c.is_alphanumeric() || "/._-<>*".contains(c));
-    let ends = [".rs", ".md", ".toml", ".yml", ".yaml", ".j2"].iter().any(|end| mention.ends_with(end));
-    plain && !mention.starts_with(['.', '/']) && (ends || mention.contains('/'))
+/// Whether a code span is the path of a file or folder.
+fn is_path(text: &str) -> bool {
+    let has_path_characters = text.chars().all(|c| c.is_alphanumeric() || "/._-<>*".contains(c));
+    let has_extension = [".rs", ".md", ".toml", ".yml", ".yaml", ".j2"].iter().any(|end| text.ends_with(end));
+    has_path_characters && !text.starts_with(['.', '/']) && (has_extension || text.contains('/'))
 }
 
-/// Whether a mention exists; of one with a blank (`<name>`, `*`) the folder before the blank must.
-fn there(tree: &Tree, mention: &str) -> bool {
-    let known = match mention.find(['<', '*']) {
-        Some(blank) => mention[..blank].rsplit_once('/').map_or("", |(folder, _)| folder),
-        None => mention.trim_end_matches('/'),
+/// Whether a path exists. Of a path with a placeholder (`<name>`, `*`) only the folder before the placeholder must exist.
+fn exists(tree: &Tree, path: &str) -> bool {
+    let fixed = match path.find(['<', '*']) {
+        Some(placeholder) => path[..placeholder].rsplit_once('/').map_or("", |(folder, _)| folder),
+        None => path.trim_end_matches('/'),
     };
-    known.is_empty() || tree.paths.contains(known)
+    fixed.is_empty() || tree.paths.contains(fixed)
 }
 
-/// The targets of inline links, images and reference lines, with their lines; code is skipped.
+/// The targets of inline links, images and link reference definitions, with their lines. Code blocks and code spans are skipped.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut all = Vec::new();
     let mut fenced = false;
@@ -68,7 +73,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
         if let Some((_, target)) = line.strip_prefix('[').and_then(|rest| rest.split_once("]: ")) {
             all.push((index + 1, target.split_whitespace().next().unwrap_or_default()));
         }
-        // Spans of code stand at the odd places between back-quotes; a link may have code in its text, not in its target.
+        // After an odd number of backticks the text is inside a code span. The text of a link may contain code, its target may not.
         for (start, _) in line.match_indices("](") {
             if line[..start].matches('`').count() % 2 == 1 {
                 continue;
@@ -81,7 +86,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     all
 }
 
-/// A link's file from the root: its own file for an empty one, `None` if it climbs out.
+/// The path of a link's target from the root: the file itself for an empty target, `None` for a target outside the repository.
 fn resolve(from: &str, target: &str) -> Option<String> {
     if target.is_empty() {
         return Some(from.to_owned());
@@ -100,12 +105,12 @@ fn resolve(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The anchors of a file's headings, formed as code hosts form them.
-fn headings(text: &str) -> impl Iterator<Item = String> {
+/// The anchors of a file's headings as GitHub generates them, without its numbers for repeated headings.
+fn anchors(text: &str) -> impl Iterator<Item = String> {
     text.lines().filter(|line| line.starts_with('#')).map(|line| {
-        let kept = line.trim_start_matches('#').trim().chars();
-        let kept = kept.filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-        kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
+        let heading = line.trim_start_matches('#').trim().chars();
+        let anchor = heading.filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        anchor.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
     })
 }
 
@@ -114,31 +119,31 @@ mod tests {
     use super::*;
 
     fn lines(files: &[(&str, &str)]) -> Vec<usize> {
-        check(&Tree::of(files)).into_iter().map(|breach| breach.line).collect()
+        check(&Tree::of(files)).into_iter().map(|violation| violation.line).collect()
     }
 
     #[test]
-    fn a_link_leads_somewhere() {
+    fn broken_link_is_reported() {
         let text = "[a](b.md)\n[c](d.md) ![e](docs/f.png)\n[g]: docs/x.md\n[h](https://example.org/x) `[i](j.md)`\n";
         assert_eq!(lines(&[("README.md", text), ("b.md", ""), ("docs/x.md", "")]), [2, 2]);
         assert_eq!(lines(&[("docs/x.md", "[up](../README.md)\n[out](../../y)\n"), ("README.md", "")]), [2]);
     }
 
     #[test]
-    fn a_heading_is_there() {
+    fn link_to_a_missing_heading_is_reported() {
         let files = [("README.md", "# One, two\n[a](#one-two)\n[b](#three)\n[c](b.md#x)\n"), ("b.md", "## Y\n")];
         assert_eq!(lines(&files), [3, 4]);
     }
 
     #[test]
-    fn code_is_no_link() {
+    fn link_in_a_code_block_is_not_checked() {
         assert_eq!(lines(&[("README.md", "```\n[a](b.md)\n```\n")]), [0_usize; 0]);
     }
 
     #[test]
-    fn a_table_of_the_map_names_what_exists() {
-        let map = "`src/none.rs` in prose\n\n| a | b |\n| --- | --- |\n| `src/a.rs` | `src/b.rs` |\n\
+    fn missing_path_in_a_table_of_the_architecture_page_is_reported() {
+        let page = "`src/none.rs` in prose\n\n| a | b |\n| --- | --- |\n| `src/a.rs` | `src/b.rs` |\n\
                    | `src/<name>.rs` | `module`, `a::b` |\n| `other/<name>.rs` | `crates/` |\n";
-        assert_eq!(lines(&[(MAP, map), ("src/a.rs", ""), ("crates/engine/x", "")]), [5, 7]);
+        assert_eq!(lines(&[(ARCHITECTURE, page), ("src/a.rs", ""), ("crates/engine/x", "")]), [5, 7]);
     }
 }

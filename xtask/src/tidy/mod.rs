@@ -1,15 +1,15 @@
-//! The structure check. [`run`] reads the repository once and asks every rule; a rule is a pure function from a [`Tree`]
-//! to breaches, so that its tests are small texts. No rule changes a file.
+//! `cargo xtask tidy`: the rules of the repository. [`run`] reads the repository once and applies every rule. A rule is a pure function
+//! from a [`Tree`] to violations, so that its tests need no files. No rule changes a file.
 
-mod codes;
 mod conventions;
 mod dependencies;
 mod docs;
 mod environment;
+mod error_codes;
 mod layers;
 mod links;
+mod markdown_tables;
 mod paths;
-mod table;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,16 +18,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::place;
-use crate::scan::Scan;
+use crate::repo;
+use crate::rust_source::RustSource;
 
-/// Every text file of the repository, by its path from the root with `/`.
+/// The files of the repository. Keys are paths from the root, separated by `/`.
 pub struct Tree {
-    /// Text files.
+    /// The contents of text files.
     texts: BTreeMap<String, String>,
-    /// The Rust files among them, scanned.
-    rust: BTreeMap<String, Scan>,
-    /// Every file, binary ones too, and every folder that holds one.
+    /// The tokens of Rust files.
+    rust: BTreeMap<String, RustSource>,
+    /// All files, binary ones included, and all folders that contain one.
     paths: BTreeSet<String>,
 }
 
@@ -40,7 +40,7 @@ impl Tree {
             paths.insert(path.clone());
             let Some(text) = text else { continue };
             if path.ends_with(".rs") {
-                rust.insert(path.clone(), Scan::new(&path, &text));
+                rust.insert(path.clone(), RustSource::new(&path, &text));
             }
             texts.insert(path, text);
         }
@@ -52,11 +52,12 @@ impl Tree {
         Self::new(files.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned()))))
     }
 
-    /// The files that git tracks or would track; without git, all that are not built or installed.
+    /// Reads the files that git tracks, and untracked ones that are not ignored. Without git: all except build output and installed
+    /// packages.
     fn read(root: &Path) -> Result<Self> {
         let mut git = Command::new("git");
         git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-        let paths = match place::output(git.current_dir(root), "git") {
+        let paths = match repo::output(git.current_dir(root), "git") {
             Ok(listed) => listed.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect(),
             Err(_) => {
                 let mut paths = Vec::new();
@@ -67,7 +68,7 @@ impl Tree {
         let mut files = Vec::new();
         for path in paths {
             let file = root.join(&path);
-            // A file that is deleted but not yet committed as such is not there any more.
+            // Git also lists a file whose deletion is not committed.
             if !file.is_file() {
                 continue;
             }
@@ -77,16 +78,16 @@ impl Tree {
         Ok(Self::new(files))
     }
 
-    /// The Rust files of the product: not the tests, examples or tools around it.
-    fn product(&self) -> impl Iterator<Item = (&String, &Scan)> {
+    /// The Rust files of the product: `src/` and `crates/`, without `tests/`, `examples/`, `benches/` and `xtask/`.
+    fn product(&self) -> impl Iterator<Item = (&String, &RustSource)> {
         self.rust.iter().filter(|(path, _)| path.starts_with("src/") || path.starts_with("crates/"))
     }
 }
 
-/// Every file below a folder, by its path from the root.
+/// Appends the path of every file below `folder` to `paths`. Paths are relative to `root`.
 fn walk(root: &Path, folder: &str, paths: &mut Vec<String>) -> Result<()> {
-    let place = root.join(folder);
-    for entry in std::fs::read_dir(&place).with_context(|| format!("cannot read {}", place.display()))? {
+    let full = root.join(folder);
+    for entry in std::fs::read_dir(&full).with_context(|| format!("cannot read {}", full.display()))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
@@ -99,35 +100,35 @@ fn walk(root: &Path, folder: &str, paths: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// A breach of one rule at one place.
+/// A violation of a rule at one line of a file.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Breach {
+pub struct Violation {
     file: String,
     line: usize,
     rule: &'static str,
     message: String,
 }
 
-/// Collects the breaches of one rule.
-struct Breaches {
+/// The violations of one rule.
+struct Violations {
     rule: &'static str,
-    found: Vec<Breach>,
+    items: Vec<Violation>,
 }
 
-impl Breaches {
+impl Violations {
     fn new(rule: &'static str) -> Self {
-        Self { rule, found: Vec::new() }
+        Self { rule, items: Vec::new() }
     }
     fn add(&mut self, file: &str, line: usize, message: impl Into<String>) {
-        self.found.push(Breach { file: file.to_owned(), line, rule: self.rule, message: message.into() });
+        self.items.push(Violation { file: file.to_owned(), line, rule: self.rule, message: message.into() });
     }
 }
 
-const RULES: &[fn(&Tree) -> Vec<Breach>] = &[
+const RULES: &[fn(&Tree) -> Vec<Violation>] = &[
     layers::check,
     links::check,
-    codes::check,
-    conventions::check_words,
+    error_codes::check,
+    conventions::check_open_ends,
     conventions::check_tests,
     conventions::check_first_line,
     conventions::check_prompts,
@@ -138,12 +139,12 @@ const RULES: &[fn(&Tree) -> Vec<Breach>] = &[
     words::check,
 ];
 
-/// Checks the repository and prints what is wrong. True if nothing is.
+/// Checks the repository and prints its violations. Returns whether there are none.
 pub fn run() -> Result<bool> {
-    let tree = Tree::read(&place::root()?)?;
-    let mut found: Vec<Breach> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
+    let tree = Tree::read(&repo::root()?)?;
+    let mut found: Vec<Violation> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
     found.sort();
-    for Breach { file, line, rule, message } in &found {
+    for Violation { file, line, rule, message } in &found {
         println!("{file}:{line}: {rule}: {message}");
     }
     match found.len() {
@@ -153,10 +154,10 @@ pub fn run() -> Result<bool> {
     Ok(found.is_empty())
 }
 
-/// Prints every error code of the product with the title of its page.
-pub fn print_codes() -> Result<bool> {
-    let tree = Tree::read(&place::root()?)?;
-    for (code, file, line, title) in codes::list(&tree) {
+/// Prints every error code of the product with the title of its page and the place of its first use.
+pub fn print_error_codes() -> Result<bool> {
+    let tree = Tree::read(&repo::root()?)?;
+    for (code, file, line, title) in error_codes::list(&tree) {
         println!("{code}  {title}  ({file}:{line})");
     }
     Ok(true)

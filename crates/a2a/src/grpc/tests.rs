@@ -1,4 +1,4 @@
-//! Round trips of messages. Tests against the Python SDK are in `tests/foreign`.
+//! Round trips of messages. Tests against the Python SDK are in `tests/interop`.
 #![allow(clippy::unwrap_used)]
 
 use std::{sync::Arc, time::Duration};

@@ -1,4 +1,4 @@
-//! Comparisons with output of Jinja2 and CPython, recorded by the scripts in `tests/oracle`.
+//! Comparisons with output of Jinja2 and CPython, recorded by the scripts in `tests/reference_data`.
 
 use std::collections::BTreeSet;
 
