@@ -17,7 +17,7 @@ use super::{
     AgentRequest,
     answer_stream::{self, ModelTurn},
     completion::RunRecorder,
-    decision, tool_calls,
+    decision, slot_tools, tool_calls,
 };
 use crate::{
     context::{CallContext, WaitError},
@@ -142,12 +142,23 @@ impl<'a> AgentRun<'a> {
         let value = self.slots.get(name).or_else(|| self.request.conversation.slots.get(name));
         value.filter(|value| !value.is_null())
     }
-    /// Sets a slot; `null` clears it.
-    pub fn set_slot(&mut self, name: &str, value: impl Into<Json>) {
-        let value = value.into();
+    /// Sets a slot; `null` clears it. The value is converted to the type of the slot.
+    ///
+    /// # Errors
+    /// The domain has no such slot, or the value does not fit its type.
+    pub fn set_slot(&mut self, name: &str, value: impl Into<Json>) -> Result<(), AgentError> {
+        let slots = &self.request.project.domain.slots;
+        let Some(definition) = slots.get(name) else {
+            let meant = segue_engine::finding::did_you_mean(name, slots.keys().map(|slot| slot.as_str()));
+            let help = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+            return Err(AgentError::new(format!("the domain has no slot `{name}`{help}")));
+        };
+        let value = slot_tools::coerce(&definition.kind, &value.into())
+            .map_err(|reason| AgentError::new(format!("the slot `{name}` cannot be set: {reason}")))?;
         self.slots.insert(name.to_owned(), value.clone());
         let (name, filled_by) = (SlotName::from(name), Some(FilledBy::Agent));
         self.recorder.record(EventKind::Slot { name, value, filled_by, reset: false }, self.cx);
+        Ok(())
     }
     /// Data that the agent keeps for its next run of the same task.
     pub fn memory(&mut self) -> &mut Map<String, Json> {

@@ -141,7 +141,7 @@ impl Agent for AgentStub {
         let answer = next_answer(&self.runs.answers, &self.count);
         let ends = answer.map_or(StubStatus::Failed, |answer| answer.ends);
         for (name, value) in answer.iter().flat_map(|answer| &answer.slots) {
-            run.set_slot(name, value.clone());
+            run.set_slot(name, value.clone())?;
         }
         let texts = answer.iter().flat_map(|answer| &answer.says);
         match ends {

@@ -71,6 +71,9 @@ pub enum LoadError {
     /// A tool was registered for a name that is no agent and no MCP server of the project.
     #[error("a tool cannot be registered: {0}")]
     Tool(String),
+    /// An agent or hooks were registered under a name that no agent of the project has.
+    #[error("{0}")]
+    Registration(String),
     /// A prompt of the project has a template error.
     #[error("{0}")]
     Prompt(Box<TemplateError>),
@@ -263,6 +266,7 @@ impl AssistantBuilder {
     /// [`LoadError`] if a model, the vector store or a prompt is wrong, or a tool has an unknown name.
     pub fn build(mut self) -> Result<Assistant, LoadError> {
         let tools = self.agent_tools()?;
+        self.check_registrations()?;
         let prompts =
             PromptSet::new(|name| self.prompt_override(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let prompts = Arc::new(prompts);
@@ -383,6 +387,30 @@ impl AssistantBuilder {
             }
         }
         Ok(agent_tools)
+    }
+
+    /// Refuses agents and hooks whose name is neither that of an agent nor its `module`: they would never be called.
+    fn check_registrations(&self) -> Result<(), LoadError> {
+        let agents = self.project.agents.values();
+        let mut known: Vec<&str> =
+            agents.flat_map(|agent| [Some(agent.name.as_str()), agent.module.as_deref()]).flatten().collect();
+        known.sort_unstable();
+        known.dedup();
+        let registered = self
+            .agents
+            .keys()
+            .map(|name| ("an agent is", name))
+            .chain(self.hooks.keys().map(|name| ("hooks are", name)));
+        let mut unknown: Vec<_> = registered.filter(|(_, name)| !known.contains(&name.as_str())).collect();
+        unknown.sort_unstable_by_key(|(_, name)| *name);
+        let Some((what, name)) = unknown.first() else { return Ok(()) };
+        let help = match segue_engine::finding::did_you_mean(name, known.iter().copied()) {
+            Some(meant) => format!("; did you mean `{meant}`?"),
+            None if known.is_empty() => "; the project has no agents".to_owned(),
+            None => format!("; the project has `{}`", known.join("`, `")),
+        };
+        let message = format!("{what} registered as `{name}`, but no agent has this name or this `module`{help}");
+        Err(LoadError::Registration(message))
     }
 
     /// The hooks of each agent. If hooks are missing, only the agents that need them fail.

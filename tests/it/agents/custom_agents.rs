@@ -45,7 +45,7 @@ impl Agent for Counter {
         let ToolOutcome::Done(output) = run.call_tool("double", json!({ "number": number })).await else {
             return Err(AgentError::new("the tool failed").code("C1"));
         };
-        run.set_slot("doubled", output.structured.unwrap_or_default()["doubled"].to_string());
+        run.set_slot("doubled", output.structured.unwrap_or_default()["doubled"].to_string())?;
         assert_eq!(run.slot("doubled"), Some(&json!((number * 2).to_string())));
         if number == 2 { run.finish("Enough.").await } else { run.ask("More?").await }
     }
@@ -134,4 +134,11 @@ fn tool_for_an_unknown_agent_is_refused() {
         error.to_string().contains("no agent and no MCP server named `countr`; did you mean `counter`?"),
         "{error}"
     );
+}
+
+#[test]
+fn a_registered_name_without_an_agent_is_refused_by_build() {
+    let builder = Assistant::builder_from_texts(FILES).unwrap().model(Arc::new(ScriptedLlm::strict([""; 0])));
+    let error = builder.agent("countr", Arc::new(Counter::default())).build().err().unwrap().to_string();
+    assert!(error.contains("registered as `countr`") && error.contains("did you mean `counter`?"), "{error}");
 }

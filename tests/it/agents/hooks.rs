@@ -187,16 +187,24 @@ async fn replay_calls_no_hook_and_needs_none_registered() {
 }
 
 #[tokio::test]
-async fn unregistered_hook_name_fails_the_agent_and_lists_registered_names() {
-    let builder = builder("{module: my_hoks}").unwrap().hooks("my_hooks", Arc::new(CountingHooks::default()));
+async fn unregistered_hook_name_fails_the_agent() {
+    let builder = builder("{module: my_hooks}").unwrap();
     let findings = builder.unregistered_hooks();
     assert_eq!((findings.len(), findings[0].code), (1, "A0521"), "{findings:?}");
-    assert!(findings[0].help.contains("did you mean `my_hooks`"), "{findings:?}");
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
     let assistant = TestAssistant::build(builder.model(script)).unwrap().assistant;
     let report = assistant.receive(IncomingMessage::text("u", "find", "test"), Box::new(DiscardReplies)).await.unwrap();
     let reason = &report.failures[0].reason;
-    assert!(reason.contains("my_hoks") && reason.contains("registered: my_hooks"), "{reason}");
+    assert!(reason.contains("my_hooks") && reason.contains("registered: nothing"), "{reason}");
+}
+
+#[test]
+fn misspelt_hook_name_is_refused_by_build() {
+    let builder = builder("{module: my_hoks}").unwrap().hooks("my_hooks", Arc::new(CountingHooks::default()));
+    let findings = builder.unregistered_hooks();
+    assert!(findings[0].help.contains("did you mean `my_hooks`"), "{findings:?}");
+    let error = builder.model(Arc::new(ScriptedLlm::strict([""; 0]))).build().err().unwrap().to_string();
+    assert!(error.contains("registered as `my_hooks`") && error.contains("did you mean `my_hoks`?"), "{error}");
 }
 
 /// The bodies of the requests that a hook server received.

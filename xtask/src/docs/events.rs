@@ -56,7 +56,7 @@ pub fn page(sources: &[&str]) -> Result<String> {
     types.fields_of(&mut page, "TraceProgress", "### Trace progress");
     page.push_str("\n### Trace entry\n\n`effect` names the kind:\n");
     types.variants(&mut page, "TraceEntry", "####");
-    let is_whole = page.contains("### `user`") && page.contains("#### `asked`") && page.contains("## Usage");
+    let is_whole = page.contains("### `user`") && page.contains("#### `model_request`") && page.contains("## Usage");
     ensure!(files.iter().all(|file| file.items.is_empty()) || is_whole, "a type of events is no longer in its file");
     Ok(page)
 }
