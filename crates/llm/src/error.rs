@@ -170,6 +170,7 @@ impl LlmError {
             &self.kind,
             K::Cancelled
                 | K::DeadlineExceeded
+                | K::CallLimit
                 | K::NotInScript
                 | K::BadRequest
                 | K::ContextLengthExceeded
