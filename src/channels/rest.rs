@@ -281,7 +281,7 @@ async fn respond_with_stream(
             None => turn.await,
         };
         if let Some(bytes) = last_events(&conversation, format, &outcome) {
-            // This fails if the client has disconnected; then nobody reads the end.
+            // This fails if the client has disconnected; the end is then not read.
             let _ = queue.send(bytes).await;
         }
     };

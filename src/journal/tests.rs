@@ -176,7 +176,7 @@ async fn tool_list_is_written_with_the_response_that_depends_on_it() {
         journal.finish(&key(name), "1".into(), at()).await.unwrap();
         journal.announce_reply(name).await.unwrap();
         if kind == TOOL_LIST {
-            assert_eq!(world.stored().await, [("speaking/tools".into(), false)], "nobody has answered the offer");
+            assert_eq!(world.stored().await, [("speaking/tools".into(), false)], "the tool list has no response yet");
         }
     }
     let stored = world.stored().await;
@@ -218,7 +218,7 @@ async fn attempts_are_recorded_with_pending_outcomes() {
     journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap();
     journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
     let open = async || world.store.unfinished_turns(&world.id).await.unwrap().remove(0);
-    assert_eq!(open().await.attempts(), 1, "whoever finds a turn open cannot know that it was never tried");
+    assert_eq!(open().await.attempts(), 1, "an open turn may have been tried before");
     for number in [2, 3] {
         journal.record_attempt(number).await.unwrap();
         assert_eq!(open().await.attempts(), number);

@@ -75,7 +75,7 @@ fn recorded_test_cases_replay_without_the_model_server() {
     fs::write(at("endpoints.yml"), original.lines().map(line).collect::<Vec<_>>().join("\n")).unwrap();
     let path = |name: &str| at(name).display().to_string();
 
-    let live = test(&at("endpoints.yml"), &["--record", &path("tape"), &format!("-o={}", path("live.yml"))]);
+    let live = test(&at("endpoints.yml"), &["--record", &path("recording"), &format!("-o={}", path("live.yml"))]);
     let output = String::from_utf8_lossy(&live.stdout).into_owned() + &String::from_utf8_lossy(&live.stderr);
     let journal = aimock_journal(port);
     assert_eq!(live.status.code(), Some(0), "{output}\n{journal:#?}");
@@ -84,7 +84,7 @@ fn recorded_test_cases_replay_without_the_model_server() {
     assert!(journal.len() >= 20, "requests of the generator, the agents and the judge: {}", journal.len());
 
     drop(mock);
-    let replayed = test(&at("endpoints.yml"), &["--replay", &path("tape"), &format!("-o={}", path("replayed.yml"))]);
+    let replayed = test(&at("endpoints.yml"), &["--replay", &path("recording"), &format!("-o={}", path("replayed.yml"))]);
     let output = String::from_utf8_lossy(&replayed.stdout).into_owned() + &String::from_utf8_lossy(&replayed.stderr);
     assert_eq!(replayed.status.code(), Some(0), "{output}");
     assert_eq!(replayed.stdout, live.stdout, "{output}");

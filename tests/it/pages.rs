@@ -69,7 +69,7 @@ impl Block {
         is_file.then(|| self.marks.first().map(String::as_str)).flatten()
     }
 
-    /// The path in its file below which the block stands.
+    /// The path of the block in its file.
     fn path(&self) -> Vec<&str> {
         let path = self.marks.get(1).filter(|mark| !["try", "run"].contains(&mark.as_str()));
         path.map(|path| path.split('.').collect()).unwrap_or_default()
@@ -363,7 +363,7 @@ fn merge(old: &mut Json, new: Json) {
                 }
             }
         }
-        // The block shows one entry of a list as it stands there.
+        // The block shows one entry of a list.
         (old @ Json::Object(_), Json::Array(mut new)) if new.len() == 1 => *old = new.remove(0),
         (old, new) => *old = new,
     }

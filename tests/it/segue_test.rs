@@ -37,8 +37,8 @@ fn text(path: &Path) -> String {
 fn starter_cases_pass_and_pass_again_from_their_recording() {
     let scratch = tempfile::tempdir().unwrap();
     let at = |name: &str| scratch.path().join(name).display().to_string();
-    let (tape, live, replayed) = (at("tape"), at("live.yml"), at("replayed.yml"));
-    let output = test(Path::new(ROOT), &["--record", &tape, &format!("-o={live}"), "--coverage"]);
+    let (recording, live, replayed) = (at("recording"), at("live.yml"), at("replayed.yml"));
+    let output = test(Path::new(ROOT), &["--record", &recording, &format!("-o={live}"), "--coverage"]);
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     let cases = output.out.lines().filter(|line| line.starts_with("ok    flows/ferries/tests/")).count();
     assert!(cases >= 12, "{}", output.out);
@@ -60,7 +60,7 @@ fn starter_cases_pass_and_pass_again_from_their_recording() {
     );
 
     // The replay uses neither a model nor a tool server: no program is on the path, and requests go to a proxy that does not exist.
-    let output = run(Path::new(ROOT), &["--replay", &tape, &format!("-o={replayed}")], |command| {
+    let output = run(Path::new(ROOT), &["--replay", &recording, &format!("-o={replayed}")], |command| {
         command.env("PATH", "/nowhere").env("http_proxy", "http://127.0.0.1:9");
     });
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
@@ -248,10 +248,10 @@ fn errors_in_test_files_are_reported_together_and_nothing_runs() {
 #[test]
 fn replay_reports_what_is_missing_in_the_recording() {
     let scratch = tempfile::tempdir().unwrap();
-    let tape = scratch.path().join("tape").display().to_string();
-    let output = test(&project(), &["tests/balance.yml::the rich", "--record", &tape]);
+    let recording = scratch.path().join("recording").display().to_string();
+    let output = test(&project(), &["tests/balance.yml::the rich", "--record", &recording]);
     assert_eq!(output.code, 0, "{}", output.out);
-    let output = test(&project(), &["tests/balance.yml", "--replay", &tape]);
+    let output = test(&project(), &["tests/balance.yml", "--replay", &recording]);
     assert_eq!(output.code, 3, "{}", output.out);
     assert!(output.out.contains("ok    tests/balance.yml::the rich"), "{}", output.out);
     assert!(
@@ -269,7 +269,7 @@ fn replay_reports_what_is_missing_in_the_recording() {
     fs::create_dir_all(scratch.path().join("flows")).unwrap();
     fs::copy(project().join("flows/bank.yml"), scratch.path().join("flows/bank.yml")).unwrap();
     fs::write(copy.join("balance.yml"), changed).unwrap();
-    let output = test(scratch.path(), &["tests/balance.yml::the rich", "--replay", &tape]);
+    let output = test(scratch.path(), &["tests/balance.yml::the rich", "--replay", &recording]);
     assert_eq!(output.code, 1, "{}{}", output.out, output.err);
     let message = "was recorded with another request";
     assert!(

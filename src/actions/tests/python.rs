@@ -77,7 +77,7 @@ async fn child_starts_at_first_use_and_ends_on_close() {
 
 #[tokio::test]
 async fn ended_child_is_restarted_with_growing_pauses() {
-    // It dies when it reads a line; nobody writes one, so the script watches for a file instead.
+    // It dies when it reads a line; no line is written, so the script watches for a file instead.
     let folder = place("echo \"$4\" >> ports; while [ ! -e \"die-$4\" ]; do :; done; echo the last words >&2; exit 3");
     let clock = Paced::default();
     let server = module(&folder.path().join("python"), &clock);
@@ -127,7 +127,7 @@ async fn child_that_never_became_ready_is_restarted_at_the_next_use() {
     let server = module(&folder.path().join("python"), &clock);
     assert_eq!(error(run(&*server, &clock, "action_a").await).code, "unreachable");
     until(|| server.status() == Health::Unknown).await; // the first pause is none
-    assert_eq!(lines(&folder, "starts").len(), 1, "nobody needs it");
+    assert_eq!(lines(&folder, "starts").len(), 1, "it is not needed");
     assert_eq!(error(run(&*server, &clock, "action_a").await).code, "unreachable");
     assert_eq!(lines(&folder, "starts").len(), 2);
     assert_eq!(error(run(&*server, &clock, "action_a").await).code, "unreachable");

@@ -82,10 +82,10 @@ impl Session {
         let values: Vec<String> = values.collect();
         let known = match values.is_empty() {
             true => String::new(),
-            false => text("errand_known", &[("values", &values.join(", "))]),
+            false => text("task_request_known", &[("values", &values.join(", "))]),
         };
         let about = tool.title.as_deref().unwrap_or_default();
-        let message = text("errand", &[("tool", &name), ("about", about), ("known", &known)]);
+        let message = text("task_request", &[("tool", &name), ("about", about), ("known", &known)]);
         Ok(GetPromptResult::new(vec![PromptMessage::new_text(Role::User, message)]).into())
     }
 

@@ -139,7 +139,7 @@ async fn lost_session_is_reopened_and_only_reads_are_repeated() {
     assert_eq!((server.calls.load(Ordering::SeqCst), server.sessions.load(Ordering::SeqCst)), (2, 2));
     let (conversation, server) = start_server("", forget_first_session).await;
     conversation
-        .assert_fails("/work", "unavailable: The connection had to be made anew; the call was not carried out")
+        .assert_fails("/work", "unavailable: The connection was lost and has been restored; the call was not sent")
         .await;
     assert_eq!((server.calls.load(Ordering::SeqCst), server.sessions.load(Ordering::SeqCst)), (1, 1));
     conversation.assert_succeeds("/work", "yes").await;
@@ -165,7 +165,7 @@ async fn session_on_another_node_is_reopened() {
     assert_eq!((server.calls.load(Ordering::SeqCst), server.sessions.load(Ordering::SeqCst)), (2, 2));
     let (conversation, server) = start_server("", unknown_session).await;
     conversation
-        .assert_fails("/work", "unavailable: The connection had to be made anew; the call was not carried out")
+        .assert_fails("/work", "unavailable: The connection was lost and has been restored; the call was not sent")
         .await;
     assert_eq!(server.calls.load(Ordering::SeqCst), 1);
 }
