@@ -158,7 +158,7 @@ async fn authorization_code_login_lasts_until_it_is_revoked() {
     let rejected = call(&second, "whoami", json!({})).await;
     assert!(matches!(&rejected, ToolOutcome::Failed(_)), "{rejected:?}");
     let error = McpServer::new(&def, environment.clone()).list(&context().cx).await.unwrap_err();
-    assert!(error.reason.contains("run out; run `segue mcp login interop`"), "{error}");
+    assert!(error.reason.contains("expired; run `segue mcp login interop`"), "{error}");
     assert!(Login::delete(&def, &environment).await.unwrap() && !file.exists());
 }
 
