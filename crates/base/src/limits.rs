@@ -68,7 +68,7 @@ pub const HTTP_IDLE_PER_HOST: usize = 64;
 pub const TURN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Turn: the longest wall-clock time to which configured timeouts can extend it.
 pub const TURN_TIMEOUT_MAX: Duration = Duration::from_secs(15 * 60);
-/// Turn: effects performed.
+/// Turn: effects that the runtime performs, model calls of the command generator included. Reached before the engine's `ENGINE_TURN_EFFECTS`.
 pub const TURN_EFFECTS: u32 = 50;
 /// Turn: attempts to run it, in all processes together; after that the user is sent one error message.
 pub const TURN_ATTEMPTS: u32 = 3;
