@@ -101,7 +101,7 @@ pub(crate) static SERVER: MapSchema = MapSchema::new("`server` section", FILE, I
         key(
             "expected_wait",
             Seconds,
-            "A message is refused if the expected time to its answer is longer than this, in seconds. Default: 30, or half of the time limit of a turn.",
+            "A message is rejected if the expected time until its reply is longer than this, in seconds. Default: 30, or half of the time limit of a turn.",
         ),
         key("connections", Integer, "The maximum number of open connections.").default("4096"),
         key(
