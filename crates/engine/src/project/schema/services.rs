@@ -200,7 +200,7 @@ pub(crate) static ROUTER: MapSchema = MapSchema::new("`router`", FILE, Allowed).
             "The groups to call when all models of this one fail, in order: `[spare]`, or `[{main: [spare]}]` as in LiteLLM.",
         ),
         key("use_chat_completions_endpoint", Any, "Whether self-hosted servers use the chat completions endpoint. It is always used.").accepted(""),
-        key("cache_responses", Any, "Whether answers are cached. They are not.").accepted(""),
+        key("cache_responses", Any, "Whether responses are cached. They are not.").accepted(""),
         key("redis_host", Text, "Redis for routers of several processes.").accepted(""),
         key("redis_port", Any, "Redis for routers of several processes.").accepted(""),
         key("redis_password", Text, "Redis for routers of several processes.").accepted(""),
