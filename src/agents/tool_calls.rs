@@ -1,7 +1,7 @@
 //! The tool calls of one model response: ordinary tools first, in parallel where they only read, then slot tools and `task_completed`.
 //!
 //! Results are in the order of the calls. Every call id gets exactly one result, whatever happens, because the APIs of models reject
-//! a transcript with a call that has no result (docs/lifecycles/tool-call.md).
+//! a transcript with a call that has no result (docs/internals/tool-call.md).
 
 use std::{collections::BTreeMap, sync::Arc};
 

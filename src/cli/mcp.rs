@@ -39,9 +39,9 @@ pub(super) struct Args {
 
 #[derive(clap::Subcommand)]
 enum McpCommand {
-    /// Log in at a server that uses OAuth; open the printed address in a browser on this machine
+    /// Log in to a server that uses OAuth; open the printed URL in a browser on this machine
     Login(Server),
-    /// Delete the login at a server
+    /// Delete the stored login of a server
     Logout(Server),
     /// Show which tools of pinned servers have changed; with --write, accept them
     Pins(mcp_pins::Args),

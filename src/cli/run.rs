@@ -46,7 +46,7 @@ pub(super) struct Args {
     /// The store: `memory`, or a file as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Exit when an MCP server, remote agent or action server is down
+    /// Exit if an MCP server, remote agent or action server is down
     #[arg(long)]
     strict: bool,
     /// Open only this channel of credentials.yml

@@ -58,10 +58,10 @@ pub(super) struct Args {
     /// Write the results as JUnit XML
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     junit: Option<PathBuf>,
-    /// Write the results of all cases as YAML; write the name of the file after `=`
+    /// Write the results of all cases as YAML to a file, as in `-o=FILE`
     #[arg(short = 'o', long = "results", visible_alias = "e2e-results", value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_RESULTS, help_heading = "Results")]
     e2e_results: Option<PathBuf>,
-    /// Write the failed cases as test files; write the name of the file or folder after `=`
+    /// Write the failed cases as test files to a file or folder, as in `-f=FOLDER`
     #[arg(short = 'f', long = "failed", visible_alias = "e2e-failed-tests", value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = ".", help_heading = "Results")]
     e2e_failed_tests: Option<PathBuf>,
     /// Show which steps of the flows were executed

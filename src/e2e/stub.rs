@@ -25,8 +25,8 @@ use crate::{
     tools::{FailureKind, Tool, ToolFailure, ToolInfo, ToolOutcome, ToolOutput, Toolbox},
 };
 
-/// The errors of a case that are not unmet expectations, such as a missing stub: code and message. Shared by everything that can
-/// detect one.
+/// The errors of a case other than failed assertions, for example a missing stub, as code and message. Shared by the stubs and the
+/// recording.
 pub(super) type CaseErrors = Arc<Mutex<Vec<(&'static str, String)>>>;
 
 /// Registers the stubs of the case. They replace the actions, tool servers and agents of the project.

@@ -84,7 +84,8 @@ fn recorded_test_cases_replay_without_the_model_server() {
     assert!(journal.len() >= 20, "requests of the generator, the agents and the judge: {}", journal.len());
 
     drop(mock);
-    let replayed = test(&at("endpoints.yml"), &["--replay", &path("recording"), &format!("-o={}", path("replayed.yml"))]);
+    let replayed =
+        test(&at("endpoints.yml"), &["--replay", &path("recording"), &format!("-o={}", path("replayed.yml"))]);
     let output = String::from_utf8_lossy(&replayed.stdout).into_owned() + &String::from_utf8_lossy(&replayed.stderr);
     assert_eq!(replayed.status.code(), Some(0), "{output}");
     assert_eq!(replayed.stdout, live.stdout, "{output}");

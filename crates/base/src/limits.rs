@@ -68,7 +68,7 @@ pub const HTTP_IDLE_PER_HOST: usize = 64;
 pub const TURN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Turn: the longest wall-clock time to which configured timeouts can extend it.
 pub const TURN_TIMEOUT_MAX: Duration = Duration::from_secs(15 * 60);
-/// Turn: effects performed.
+/// Turn: effects that the runtime performs, model calls of the command generator included. Reached before the engine's `ENGINE_TURN_EFFECTS`.
 pub const TURN_EFFECTS: u32 = 50;
 /// Turn: attempts to run it, in all processes together; after that the user is sent one error message.
 pub const TURN_ATTEMPTS: u32 = 3;
@@ -338,7 +338,7 @@ pub const TURNS_PER_CALLER: usize = 8;
 /// Admission: the longest expected time to the reply at which a message is accepted, unless `expected_wait` of `server` is set.
 /// If a turn may take longer than twice this, half of the turn's time applies.
 pub const EXPECTED_WAIT: Duration = Duration::from_secs(30);
-/// Admission: open turns up to which no message is refused because of the expected wait.
+/// Admission: open turns up to which no message is rejected because of the expected wait.
 pub const ADMITTED_MIN: usize = 8;
 /// Admission: turns that continue outside the budget after their callers disconnected.
 pub const TURNS_ABANDONED: usize = 64;
@@ -346,7 +346,7 @@ pub const TURNS_ABANDONED: usize = 64;
 pub const TURN_TIME_WEIGHT: u32 = 16;
 /// Admission: the longest `Retry-After` that a caller is sent.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
-/// Admission: the shortest time between two log lines that report refused messages.
+/// Admission: the shortest time between two log lines that report rejected messages.
 pub const OVERLOAD_LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Mailbox: conversations that are checked for an idle one to evict when a further one arrives.
 pub const MAILBOX_EVICTION_SCAN: usize = 8;

@@ -11,8 +11,9 @@ pub const STACK_FRAMES: usize = 64;
 /// Turn: frames beyond [`STACK_FRAMES`] for collect steps, patterns and agents, so that the flow on top can always ask
 /// and report errors.
 pub const STACK_HEADROOM: usize = 32;
-/// Turn: actions, tool calls of steps and agent runs; a flow that loops through them ends here.
-pub const TURN_EFFECTS: u32 = 250;
+/// Turn: actions, tool calls of steps and agent runs that the engine requests. A safeguard of the engine alone: the runtime ends a turn
+/// earlier, at its own `TURN_EFFECTS`.
+pub const ENGINE_TURN_EFFECTS: u32 = 250;
 /// Turn: slot changes that can be undone; a turn that makes more is in a loop.
 pub const UNDO_SLOTS: usize = 256;
 /// Conversation: completed actions and tool calls that a frame remembers, so that a correction need not run them again;

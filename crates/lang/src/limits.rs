@@ -21,7 +21,7 @@ pub const RESPONSE_DEPTH: usize = 64;
 pub const REGEX_BYTES: usize = 1024;
 /// Deepest nesting of groups in a regular expression. The translator recurses into groups on the call stack.
 pub const REGEX_DEPTH: usize = 64;
-/// Largest compiled regular expression, in bytes. One `\w` takes about 50 KiB because it covers every script: 1 MiB would refuse
+/// Largest compiled regular expression, in bytes. One `\w` takes about 50 KiB because it covers every script: 1 MiB would reject
 /// `\w{1,30}`, and an ordinary expression for e-mail addresses with counted repeats takes 6 MiB (measured 2026-11).
 pub const REGEX_COMPILED_BYTES: usize = 8 << 20;
 /// Largest cache of one linear-time search, in bytes. A search that fills it continues more slowly.

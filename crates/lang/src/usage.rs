@@ -81,12 +81,12 @@ impl AddAssign for ModelUsage {
     }
 }
 
-/// For people: `3 answers, 1200 tokens in (900 cached), 80 out, cost 0.0042`.
+/// For people: `3 responses, 1200 tokens in (900 cached), 80 out, cost 0.0042`.
 impl fmt::Display for ModelUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Usage { input, output, cached, cache_written, reasoning, estimated, cost } = self.usage;
         let about = if estimated { "about " } else { "" };
-        let answers = if self.answers == 1 { "answer" } else { "answers" };
+        let answers = if self.answers == 1 { "response" } else { "responses" };
         write!(f, "{} {answers}, {about}{input} tokens in", self.answers)?;
         match (cached, cache_written) {
             (0, 0) => {}
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn sums_print_and_round_trip_as_json() {
         let mut used = ModelUsage::single(Usage { input: 100, output: 7, ..Usage::default() });
-        assert_eq!(used.to_string(), "1 answer, 100 tokens in, 7 out");
+        assert_eq!(used.to_string(), "1 response, 100 tokens in, 7 out");
         used += ModelUsage::single(Usage {
             input: 900,
             cached: 800,
@@ -124,7 +124,7 @@ mod tests {
         used += ModelUsage::single(Usage { cost: Some(0.2), ..Usage::default() });
         assert_eq!(
             used.to_string(),
-            "3 answers, about 1000 tokens in (800 cached, 50 written to the cache), about 47 out (30 reasoning), cost 0.3"
+            "3 responses, about 1000 tokens in (800 cached, 50 written to the cache), about 47 out (30 reasoning), cost 0.3"
         );
         let text = serde_json::to_string(&used).unwrap_or_default();
         assert_eq!(serde_json::from_str::<ModelUsage>(&text).ok(), Some(used));

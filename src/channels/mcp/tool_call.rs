@@ -135,7 +135,7 @@ impl Session {
             let conversation = assistant.conversation(&call.conversation).await?;
             let was_shown = answers.was_shown || !answers.values.is_empty();
             let next = self.next_action(call, &turn, &conversation, &mut answers).await;
-            // A question that a form has shown, and that is answered, does not belong into the result.
+            // A question that a form has shown, and that is answered, is not part of the result.
             replies.add(&turn, !(was_shown && matches!(next, NextAction::SendMessage(_))));
             match next {
                 NextAction::SendMessage(message) => {

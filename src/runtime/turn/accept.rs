@@ -23,9 +23,9 @@ use crate::{
 
 /// The origin of a message.
 pub(in crate::runtime) enum Origin<'a> {
-    /// A caller, whose messages are limited. Without a name the conversation is the caller.
+    /// A caller; its open turns are limited. `None`: the conversation counts as the caller.
     Caller(Option<&'a str>),
-    /// The assistant itself, for example a reminder: counted, never rejected.
+    /// The assistant itself, for example a reminder. Counts as an open turn and is never rejected.
     Own,
 }
 

@@ -16,13 +16,13 @@ pub const VARIABLES: [(&str, &[(&str, &str)]); 5] = [
         &[
             (
                 "SEGUE_AUTH_TOKEN",
-                "The token that callers of `/mcp` must show, if neither `--auth-token` nor `credentials.yml` sets one.",
+                "The token that callers of `/mcp` must send, if neither `--auth-token` nor `credentials.yml` sets one.",
             ),
             (
                 "LOG_LEVEL",
                 "What is logged: `debug`, `info`, `warning`, `error` or `critical`. Default: `info` for `segue run`, `warning` otherwise.",
             ),
-            ("RUST_LOG", "The same for parts of the program, as in `segue::store=debug`. Wins over `LOG_LEVEL`."),
+            ("RUST_LOG", "The same for parts of the program, as in `segue::store=debug`. Overrides `LOG_LEVEL`."),
         ],
     ),
     (
@@ -49,11 +49,11 @@ pub const VARIABLES: [(&str, &[(&str, &str)]); 5] = [
         &[
             (
                 "HTTP_PROXY",
-                "The proxy for `http` addresses, in upper or lower case. `http.proxy` in `endpoints.yml` wins; see [proxies](server.md#proxies).",
+                "The proxy for `http` addresses, in upper or lower case. `http.proxy` in `endpoints.yml` overrides it; see [proxies](server.md#proxies).",
             ),
             ("HTTPS_PROXY", "The proxy for `https` addresses."),
             ("ALL_PROXY", "The proxy for both, where the others are not set."),
-            ("NO_PROXY", "Hosts that are reached directly."),
+            ("NO_PROXY", "Hosts that are reached without a proxy."),
         ],
     ),
     (

@@ -1,5 +1,5 @@
-//! The rule `links`: each relative link of a Markdown file leads to a file and heading that exist, and each path in a table of
-//! ARCHITECTURE.md exists.
+//! The rule `links`: each relative link of a Markdown file leads to a file and heading that exist, each Rust file that a Markdown file
+//! names exists, and each path in a table of ARCHITECTURE.md exists.
 
 use super::markdown_tables::{code_spans, tables};
 use super::{Tree, Violation, Violations};
@@ -28,6 +28,9 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 violations.add(path, line, format!("`{file}` has no heading `#{heading}`"));
             }
         }
+        for (line, file) in rust_files(text).filter(|(_, file)| !rust_file_exists(tree, path, file)) {
+            violations.add(path, line, format!("`{file}` does not exist"));
+        }
     }
     if let Some(text) = tree.texts.get(ARCHITECTURE) {
         for row in tables(text).iter().flatten() {
@@ -43,6 +46,28 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         }
     }
     violations.items
+}
+
+/// The Rust files in the code spans of a page, with their lines. Code blocks are skipped.
+fn rust_files(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    let lines = text.lines().enumerate().filter(move |(_, line)| {
+        fenced ^= line.trim_start().starts_with("```");
+        !fenced
+    });
+    let is_rust_file = |span: &&str| {
+        span.len() > ".rs".len()
+            && span.ends_with(".rs")
+            && span.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c))
+    };
+    lines.flat_map(move |(index, line)| code_spans(line).filter(is_rust_file).map(move |file| (index + 1, file)))
+}
+
+/// Whether a Rust file exists that a page names: by its path from the root or from the page, or by its name alone.
+fn rust_file_exists(tree: &Tree, page: &str, file: &str) -> bool {
+    tree.rust.contains_key(file)
+        || resolve(page, file).is_some_and(|path| tree.rust.contains_key(&path))
+        || (!file.contains('/') && tree.rust.keys().any(|path| path.rsplit('/').next() == Some(file)))
 }
 
 /// Whether a code span is the path of a file or folder.
@@ -141,9 +166,16 @@ mod tests {
     }
 
     #[test]
+    fn missing_rust_file_is_reported() {
+        let page = "`src/a.rs` `b/c.rs` `c.rs`\n`src/none.rs` `none.rs` `*.rs`\n```\n`src/none.rs`\n```\n";
+        assert_eq!(lines(&[("docs/x.md", page), ("src/a.rs", ""), ("docs/b/c.rs", "")]), [2, 2]);
+    }
+
+    #[test]
     fn missing_path_in_a_table_of_the_architecture_page_is_reported() {
-        let page = "`src/none.rs` in prose\n\n| a | b |\n| --- | --- |\n| `src/a.rs` | `src/b.rs` |\n\
+        let page = "`src/none` in prose\n\n| a | b |\n| --- | --- |\n| `src/a.rs` | `src/b.rs` |\n\
                    | `src/<name>.rs` | `module`, `a::b` |\n| `other/<name>.rs` | `crates/` |\n";
-        assert_eq!(lines(&[(ARCHITECTURE, page), ("src/a.rs", ""), ("crates/engine/x", "")]), [5, 7]);
+        // The missing Rust file violates two rules.
+        assert_eq!(lines(&[(ARCHITECTURE, page), ("src/a.rs", ""), ("crates/engine/x", "")]), [5, 5, 7]);
     }
 }

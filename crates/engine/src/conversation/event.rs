@@ -262,7 +262,7 @@ pub struct BotMessage {
     /// Whether the text is already part of a tool exchange of the same agent, so that a prompt does not show it twice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_exchange: bool,
-    /// Whether the text is incomplete: the answer was interrupted, or a limit or a filter ended it.
+    /// Whether the text is incomplete: the response was interrupted, or a limit or a filter ended it.
     #[serde(default, rename = "cut", skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
@@ -530,7 +530,7 @@ pub enum EventKind {
         /// The id of the reply.
         reply_id: String,
     },
-    /// Segue: the model usage of this turn; the last event of a turn in which a model answered.
+    /// Segue: the model usage of this turn; the last event of a turn with model calls.
     ModelsUsed(ModelUsage),
     /// A kind that this version does not know; kept unchanged.
     #[serde(untagged)]

@@ -10,7 +10,7 @@ use crate::ids::MessageId;
 /// A message of a user, as a channel delivers it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UserMessage {
-    /// The text, trimmed. The dialogue engine answers an empty text with an error response.
+    /// The text, trimmed. For an empty text, the dialogue engine sends an error response.
     pub text: Arc<str>,
     /// The channel's own id of the message; used to detect duplicates.
     pub message_id: MessageId,

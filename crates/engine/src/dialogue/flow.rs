@@ -35,7 +35,8 @@ impl AdvanceContext<'_> {
                 return self.listen();
             }
             self.steps += 1;
-            let over_limit = self.steps > limits::FLOW_STEPS || self.conversation().turn.effects > limits::TURN_EFFECTS;
+            let over_limit =
+                self.steps > limits::FLOW_STEPS || self.conversation().turn.effects > limits::ENGINE_TURN_EFFECTS;
             let result = if over_limit { self.trip_breaker() } else { self.step() };
             if let StepResult::Return(next) = result {
                 return next;

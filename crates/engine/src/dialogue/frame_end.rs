@@ -87,7 +87,7 @@ impl AdvanceContext<'_> {
     /// Handles a flow that exceeds its step or effect limit. The second time in one advance the error pattern itself
     /// loops: then the stack is cleared and only the error response is sent.
     pub(super) fn trip_breaker(&mut self) -> StepResult {
-        if self.breaker_tripped || self.conversation().turn.effects > crate::limits::TURN_EFFECTS {
+        if self.breaker_tripped || self.conversation().turn.effects > crate::limits::ENGINE_TURN_EFFECTS {
             self.add_note("the turn is in a loop: the stack is cleared");
             clear_followup(self);
             while !self.stack.is_empty() {

@@ -56,11 +56,11 @@ fn turn_with_too_many_actions_ends_with_one_error_response() {
     let mut acts = 0;
     while let Next::Act(_) = &driver.next {
         acts += 1;
-        assert!(acts <= limits::TURN_EFFECTS + 1, "the turn does not end");
+        assert!(acts <= limits::ENGINE_TURN_EFFECTS + 1, "the turn does not end");
         driver.input(InputKind::ActionOutcome(ActionOutcome::Done { events: Vec::new() }));
     }
     assert_eq!((driver.said(), &driver.next), (vec![INTERNAL.to_owned()], &Next::Listen));
-    assert!(acts > limits::TURN_EFFECTS - 10, "{acts}");
+    assert!(acts > limits::ENGINE_TURN_EFFECTS - 10, "{acts}");
 }
 
 #[test]

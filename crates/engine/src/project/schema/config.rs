@@ -43,7 +43,7 @@ pub(crate) static GENERATOR: MapSchema = MapSchema::new("command generator", FIL
     key(
         "command_aliases",
         Map(&Text),
-        "Regular expressions for lines of the model's answer, each with the command that it is replaced by.",
+        "Regular expressions for lines of the model's response, each with the command that replaces it.",
     ),
     key("flow_retrieval", Section(&RETRIEVAL), "How the flows in the prompt are chosen when there are many."),
     key("user_input", Section(&USER_INPUT), "Limits for the text of the user."),

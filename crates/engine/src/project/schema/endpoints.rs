@@ -108,15 +108,15 @@ pub(crate) static MODEL: MapSchema = MapSchema::new("model", FILE, Allowed).keys
     key("api_key", Secret, "The API key, as `${NAME}`."),
     key("temperature", Number, "The sampling temperature."),
     key("top_p", Number, "The probability mass of nucleus sampling."),
-    key("max_tokens", Integer, "The maximum number of tokens of an answer."),
-    key("max_completion_tokens", Integer, "The maximum number of tokens of an answer, for newer OpenAI models."),
+    key("max_tokens", Integer, "The maximum number of tokens of a response."),
+    key("max_completion_tokens", Integer, "The maximum number of tokens of a response, for newer OpenAI models."),
     key("timeout", Seconds, "The time limit of a call in seconds.").aliases(&["request_timeout"]),
-    key("first_token_timeout", Seconds, "The time limit until the answer starts, in seconds.").default("15"),
-    key("idle_timeout", Seconds, "The longest pause within a streamed answer, in seconds.").default("10"),
+    key("first_token_timeout", Seconds, "The time limit until the response starts, in seconds.").default("15"),
+    key("idle_timeout", Seconds, "The longest pause within a streamed response, in seconds.").default("10"),
     key("num_retries", Integer, "How often a failed call is retried."),
     key("reasoning_effort", OneOf(EFFORTS), "The reasoning effort. Default: the lowest that the model supports."),
-    key("parallel_tool_calls", Bool, "Whether an answer may contain several tool calls."),
-    key("stream", Bool, "Whether answers are streamed. Write `false` for servers without streaming."),
+    key("parallel_tool_calls", Bool, "Whether a response may contain several tool calls."),
+    key("stream", Bool, "Whether responses are streamed. Write `false` for servers without streaming."),
     key(
         "prompt_cache",
         AnyOf(&[Bool, OneOf(&["1h"])]),
@@ -144,8 +144,8 @@ pub(crate) static MODEL: MapSchema = MapSchema::new("model", FILE, Allowed).keys
         Number,
         "The price of a reasoning token. Default: the price of an output token.",
     ),
-    key("script", Text, "`scripted`: the file with the answers."),
-    key("path", Text, "`cassette`: the file with the recorded answers."),
+    key("script", Text, "`scripted`: the file with the rules."),
+    key("path", Text, "`cassette`: the file with the recorded responses."),
 ]);
 
 /// An item of `mcp_servers`.

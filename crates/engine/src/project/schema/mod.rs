@@ -248,7 +248,7 @@ impl MapSchema {
     pub fn key(&self, name: &str) -> Option<&'static Key> {
         self.keys.iter().find(|key| key.names().any(|one| one == name))
     }
-    /// The names of all keys that are not refused.
+    /// The names of all keys that are not rejected.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.keys.iter().filter(|key| !matches!(key.support, Support::Refused(_))).map(|key| key.name)
     }

@@ -20,7 +20,7 @@ listed is unknown; the line above each table says what happens to it. Editors ca
 ([setup](checks.md#in-an-editor)).
 
 *supported*: works as described. *accepted*: has no effect, and the project behaves the same without it. *accepted with a warning*: the
-project loads, and `segue check` reports the difference. *refused*: an error, with what to write instead. *required*: must be present.
+project loads, and `segue check` reports the difference. *rejected*: an error, with what to write instead. *required*: must be present.
 
 A heading is the path of a map in its file: `a.b` is the key `b` below `a`, `<name>` any name, `[]` an entry of a list.
 ";
@@ -52,7 +52,7 @@ pub fn reference() -> String {
     let all = full + accepted + warned + refused;
     let _ = write!(
         out,
-        "\n## Totals\n\n{all} keys: {full} supported, {accepted} accepted, {warned} accepted with a warning, {refused} refused.\n"
+        "\n## Totals\n\n{all} keys: {full} supported, {accepted} accepted, {warned} accepted with a warning, {refused} rejected.\n"
     );
     out
 }
@@ -168,7 +168,7 @@ fn support(key: &Key) -> String {
         Support::Full => ("supported", ""),
         Support::Accepted(reason) => ("accepted", reason),
         Support::AcceptedWithWarning(reason) => ("accepted with a warning", reason),
-        Support::Refused(reason) => ("refused", reason),
+        Support::Refused(reason) => ("rejected", reason),
     };
     let required = if key.required { ", required" } else { "" };
     match reason {
@@ -191,7 +191,7 @@ mod tests {
         let page = reference();
         let rows = page.lines().filter(|line| line.starts_with("| `")).count();
         assert_eq!(rows, SCHEMAS.iter().map(|schema| schema.keys.len()).sum::<usize>());
-        assert!(page.contains("| `generation_prompt` | any value | refused: "), "{page}");
+        assert!(page.contains("| `generation_prompt` | any value | rejected: "), "{page}");
         assert!(page.contains("### `flows.<name>.steps[]`\n\nA step. "), "{page}");
     }
 

@@ -101,7 +101,7 @@ pub(crate) static SERVER: MapSchema = MapSchema::new("`server` section", FILE, I
         key(
             "expected_wait",
             Seconds,
-            "A message is refused if the expected time to its answer is longer than this, in seconds. Default: 30, or half of the time limit of a turn.",
+            "A message is rejected if the expected time until its reply is longer than this, in seconds. Default: 30, or half of the time limit of a turn.",
         ),
         key("connections", Integer, "The maximum number of open connections.").default("4096"),
         key(
@@ -200,7 +200,7 @@ pub(crate) static ROUTER: MapSchema = MapSchema::new("`router`", FILE, Allowed).
             "The groups to call when all models of this one fail, in order: `[spare]`, or `[{main: [spare]}]` as in LiteLLM.",
         ),
         key("use_chat_completions_endpoint", Any, "Whether self-hosted servers use the chat completions endpoint. It is always used.").accepted(""),
-        key("cache_responses", Any, "Whether answers are cached. They are not.").accepted(""),
+        key("cache_responses", Any, "Whether responses are cached. They are not.").accepted(""),
         key("redis_host", Text, "Redis for routers of several processes.").accepted(""),
         key("redis_port", Any, "Redis for routers of several processes.").accepted(""),
         key("redis_password", Text, "Redis for routers of several processes.").accepted(""),

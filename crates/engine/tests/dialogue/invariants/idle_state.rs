@@ -30,7 +30,7 @@ pub(super) fn shown(frames: &[Frame]) -> String {
 /// Every turn ends within the limits.
 pub(super) fn turn_ends_within_limits(_: &mut InvariantChecker, turn: &TurnRecord<'_>) -> CheckResult {
     // Early actions, the command generator, and as many effects as a turn may have.
-    let most = limits::TURN_EFFECTS as usize + 16;
+    let most = limits::ENGINE_TURN_EFFECTS as usize + 16;
     if turn.inputs.len() > most {
         return Err(format!("the turn took {} inputs and requests {:?}", turn.inputs.len(), turn.driver.next));
     }
