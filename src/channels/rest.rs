@@ -10,7 +10,10 @@ use axum::http::{
 };
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture};
-use segue_engine::project::{ChannelSettings, RestSettings};
+use segue_engine::{
+    finding::did_you_mean,
+    project::{ChannelSettings, RestSettings},
+};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
@@ -168,6 +171,13 @@ fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<ChannelMessage, Str
     let Json::Object(mut fields) = parsed else {
         return Err("the body is not a JSON object; expected `{\"sender\": \"…\", \"message\": \"…\"}`".to_owned());
     };
+    const OTHER_KEYS: [&str; 4] = ["sender", "message_id", "metadata", "input_channel"];
+    if !fields.contains_key("message")
+        && let Some(written) =
+            fields.keys().find(|key| !OTHER_KEYS.contains(&key.as_str()) && did_you_mean(key, ["message"]).is_some())
+    {
+        return Err(format!("the body has no `message`; did you mean `message` instead of `{written}`?"));
+    }
     let mut text = |key: &str| match fields.shift_remove(key) {
         None | Some(Json::Null) => Ok(String::new()),
         Some(Json::String(text)) => Ok(text),

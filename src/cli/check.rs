@@ -11,7 +11,9 @@ use segue::{
 };
 
 use super::{
-    CommandResult, EXIT_FINDINGS, block_on, output,
+    CommandResult, EXIT_FINDINGS, block_on,
+    check_tools::check_tools,
+    output,
     project_args::{MODEL_OR_PROMPT_ERROR, ProjectArgs, describe_import, describe_replacement},
 };
 
@@ -55,7 +57,7 @@ pub(super) fn check(args: &Args) -> CommandResult {
         let builder = AssistantBuilder::new(project.into(), args.project.folder.clone());
         findings.extend(builder.unregistered_hooks());
         match builder.build() {
-            Ok(assistant) if args.online => findings.extend(check_services(&assistant)?),
+            Ok(assistant) if args.online => findings.extend(check_services(&assistant, &loaded.sources)?),
             Ok(assistant) => findings.extend(check_action_module(&assistant, &args.project.folder)?),
             Err(error) => findings.push(model_finding(&error)),
         }
@@ -67,19 +69,23 @@ pub(super) fn check(args: &Args) -> CommandResult {
     Ok(if findings.iter().any(|finding| fails(&finding)) { EXIT_FINDINGS } else { 0 })
 }
 
-/// The finding for a model or prompt that cannot be opened. For a model it is a warning: an API key that is missing here may be set
-/// where the project runs.
+/// The finding for a model or prompt that cannot be opened. For a model it is a warning, except for its script: an API key that is
+/// missing here may be set where the project runs.
 fn model_finding(error: &LoadError) -> Finding {
-    let (severity, file) = match error {
-        LoadError::Model { .. } => (Severity::Warning, "endpoints.yml"),
-        _ => (Severity::Error, "prompts"),
+    const ELSEWHERE: &str = "The project would not start in the current environment.";
+    let (severity, file, help) = match error {
+        LoadError::Model { problem, .. } if matches!(problem.key, "script" | "cassette") => {
+            (Severity::Error, "endpoints.yml", "Correct the file; the project does not start without it.")
+        }
+        LoadError::Model { .. } => (Severity::Warning, "endpoints.yml", ELSEWHERE),
+        _ => (Severity::Error, "prompts", ELSEWHERE),
     };
     Finding {
         code: MODEL_OR_PROMPT_ERROR,
         severity,
         place: SourceLocation { file: file.into(), line: 0, column: 0, width: 1 },
         message: error.to_string(),
-        help: "The project would not start in the current environment.".to_owned(),
+        help: help.to_owned(),
     }
 }
 
@@ -176,8 +182,9 @@ fn check_remote_agents(assistant: &Assistant) -> Vec<Finding> {
         .collect()
 }
 
-/// Connects to the MCP servers, remote agents and the action server. One error for each that does not answer.
-fn check_services(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
+/// Connects to the MCP servers, remote agents and the action server. One error for each that does not answer, and for each tool that
+/// differs from the project.
+fn check_services(assistant: &Assistant, sources: &Sources) -> anyhow::Result<Vec<Finding>> {
     block_on(async {
         assistant.connect().await;
         let servers = assistant.tool_source_status().into_iter().filter_map(|(name, health)| {
@@ -190,6 +197,7 @@ fn check_services(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
             })
         });
         let mut findings: Vec<Finding> = servers.collect();
+        findings.extend(check_tools(assistant.project(), sources, &assistant.list_tools().await));
         findings.extend(check_action_server(assistant).await);
         findings.extend(check_remote_agents(assistant));
         assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;

@@ -155,7 +155,9 @@ async fn list(args: List) -> CommandResult {
             output::print(&problems.iter().map(|problem| format_problem(problem, now)).collect::<String>())?;
             let (count, open) =
                 (problems.len(), problems.iter().map(|problem| problem.unfinished_turns.len()).sum::<usize>());
-            output::status(&format!("{count} conversations, with {open} open turns"));
+            let (conversations, turns) =
+                (if count == 1 { "conversation" } else { "conversations" }, if open == 1 { "turn" } else { "turns" });
+            output::status(&format!("{count} {conversations}, with {open} open {turns}"));
         }
     }
     Ok(0)
@@ -200,9 +202,13 @@ fn format_problem(problem: &ConversationProblem, now: Timestamp) -> String {
     text
 }
 
-/// The number of attempts of a turn; empty for one.
-fn format_attempts(attempts: u32) -> String {
-    if attempts > 1 { format!(", tried {attempts} times") } else { String::new() }
+/// The number of attempts of a turn.
+pub(super) fn format_attempts(attempts: u32) -> String {
+    match attempts {
+        0 => ", not tried yet".to_owned(),
+        1 => ", tried once".to_owned(),
+        _ => format!(", tried {attempts} times"),
+    }
 }
 
 /// Text of a user or model on one line, without control characters.

@@ -6,6 +6,7 @@
 mod backup;
 mod chat;
 mod check;
+mod check_tools;
 mod conversations;
 #[cfg(feature = "mcp")]
 mod demo;

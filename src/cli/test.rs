@@ -1,6 +1,7 @@
 //! `segue test`: runs end-to-end test cases and writes their results and recordings.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -154,6 +155,12 @@ pub(super) async fn test(mut args: Args) -> CommandResult {
         .await;
     if let Some(error) = write_error {
         return Err(error.into());
+    }
+    let real_tools: BTreeSet<&str> =
+        results.cases.iter().flat_map(|case| &case.real_tools).map(String::as_str).collect();
+    if !real_tools.is_empty() {
+        let names = Vec::from_iter(real_tools).join(", ");
+        output::status(&format!("called real tools: {names}; `stub_mcp_tools` replaces them"));
     }
     let coverage = collect_coverage.then(|| runner.coverage(&results));
     match args.format {

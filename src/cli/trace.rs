@@ -2,12 +2,17 @@
 
 use std::fmt::Write as _;
 
-use segue::runtime::{TraceEntry, TurnTrace};
-use serde_json::Value as Json;
+use segue::{
+    ids::ConversationId,
+    runtime::{ReplayError, TraceEntry, TurnTrace},
+    store::{JournalRecord, UnfinishedTurn},
+};
+use serde_json::{Value as Json, json};
 
 use super::{
     CommandResult, EXIT_FINDINGS, EXIT_USAGE,
     check::Format,
+    doctor::format_attempts,
     output,
     project_args::{ProjectArgs, describe_build_error},
 };
@@ -21,6 +26,9 @@ pub(super) struct Args {
     /// Only this turn
     #[arg(long, value_name = "N")]
     turn: Option<u64>,
+    /// Also show the messages of the requests to models
+    #[arg(long)]
+    full: bool,
     /// The store, as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -33,8 +41,15 @@ pub(super) async fn trace(args: Args) -> CommandResult {
     let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     let store = args.project.open_existing_store(args.store.as_deref(), &opened.project)?;
     let assistant = opened.builder.store(store).offline().build().map_err(describe_build_error)?;
-    let traces = assistant.trace(&args.id.as_str().into(), args.turn).await?;
-    if let (true, Some(turn)) = (traces.is_empty(), args.turn) {
+    let id = ConversationId::from(args.id.as_str());
+    let mut open = assistant.store().unfinished_turns(&id).await?;
+    let is_known = !open.is_empty();
+    open.retain(|open| args.turn.is_none_or(|turn| open.turn.0 == turn));
+    let traces = match assistant.trace(&id, args.turn).await {
+        Err(ReplayError::Unknown(_)) if is_known => Vec::new(),
+        traces => traces?,
+    };
+    if let (true, true, Some(turn)) = (traces.is_empty(), open.is_empty(), args.turn) {
         output::status(&format!("the conversation {} has no turn {turn}", args.id));
         return Ok(EXIT_USAGE);
     }
@@ -42,9 +57,13 @@ pub(super) async fn trace(args: Args) -> CommandResult {
         Format::Json => {
             let mut json = serde_json::to_value(&traces)?;
             json.as_array_mut().into_iter().flatten().for_each(add_former_names);
+            json.as_array_mut().into_iter().for_each(|turns| turns.extend(open.iter().map(open_turn_json)));
             output::println(&json.to_string())?;
         }
-        Format::Text => output::print(&traces.iter().map(text).collect::<String>())?,
+        Format::Text => {
+            let finished = traces.iter().map(|trace| text(trace, args.full));
+            output::print(&finished.chain(open.iter().map(open_turn)).collect::<String>())?;
+        }
     }
     Ok(0)
 }
@@ -96,15 +115,42 @@ fn add_former_names(trace: &mut Json) {
     }
 }
 
-/// One turn as text: a line for each entry, which begins with what the entry is.
-fn text(trace: &TurnTrace) -> String {
+/// A turn that is not finished, with its journal so far.
+fn open_turn(open: &UnfinishedTurn) -> String {
+    let number = open.turn.0;
+    let message = open.inbound.message.text.as_ref();
+    let mut text = format!("turn {number}: {message}\n");
+    let attempts = format_attempts(open.attempts());
+    entry(&mut text, "open", &format!("turn {number} is open, not finished{attempts}; its journal so far:"));
+    for record in &open.journal {
+        let outcome = if record.outcome.is_some() { "finished" } else { "no outcome" };
+        entry(&mut text, "step", &format!("{} ({}) {outcome}", record.key, record.kind));
+    }
+    text.push('\n');
+    output::strip_control_characters(&text).into_owned()
+}
+
+fn open_turn_json(open: &UnfinishedTurn) -> Json {
+    let step =
+        |record: &JournalRecord| json!({"key": record.key, "kind": record.kind, "finished": record.outcome.is_some()});
+    json!({
+        "turn": open.turn,
+        "message": open.inbound.message.text,
+        "open": true,
+        "attempts": open.attempts(),
+        "steps": open.journal.iter().map(step).collect::<Vec<_>>(),
+    })
+}
+
+/// One turn as text: a line for each entry, which begins with what the entry is. `full`: with the messages of requests.
+fn text(trace: &TurnTrace, full: bool) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "turn {}: {}", trace.turn, trace.message);
     for reason in &trace.reasons {
         entry(&mut text, "reason", &reason.to_string());
     }
     for recorded in &trace.entries {
-        let (label, shown) = effect(recorded);
+        let (label, shown) = effect(recorded, full);
         entry(&mut text, label, &shown);
     }
     for step in &trace.steps {
@@ -139,18 +185,22 @@ fn entry(text: &mut String, label: &str, shown: &str) {
 }
 
 /// The label of a recorded effect, and its text.
-fn effect(entry: &TraceEntry) -> (&'static str, String) {
+fn effect(entry: &TraceEntry, full: bool) -> (&'static str, String) {
     match entry {
         TraceEntry::ModelRequest { key, purpose, messages, tools } => {
             let mut text = format!("{key} for {purpose}");
             if !tools.is_empty() {
                 let _ = write!(text, ", tools: {}", tools.join(", "));
             }
+            if !full {
+                let bytes: usize = messages.iter().map(|message| message_text(message).len()).sum();
+                let (count, noun) = (messages.len(), if messages.len() == 1 { "message" } else { "messages" });
+                let _ = write!(text, ": {count} {noun}, {bytes} bytes (`--full` shows them)");
+                return ("request", text);
+            }
             for message in messages {
                 let role = message.get("role").and_then(Json::as_str).unwrap_or("?");
-                let content =
-                    message.get("text").and_then(Json::as_str).map_or_else(|| message.to_string(), str::to_owned);
-                let _ = write!(text, "\n{role}: {}", content.replace('\n', "\n| "));
+                let _ = write!(text, "\n{role}: {}", message_text(message).replace('\n', "\n| "));
             }
             ("request", text)
         }
@@ -185,6 +235,11 @@ fn effect(entry: &TraceEntry) -> (&'static str, String) {
     }
 }
 
+/// The text of a message of a request; its JSON if it has none.
+fn message_text(message: &Json) -> String {
+    message.get("text").and_then(Json::as_str).map_or_else(|| message.to_string(), str::to_owned)
+}
+
 /// Search results, best first, with their scores.
 fn ranking(found: &[(String, f32)], used_embeddings: bool) -> String {
     let by = if used_embeddings { "by embeddings and keywords" } else { "by keywords" };
@@ -200,7 +255,7 @@ mod tests {
     fn dropped_commands_are_listed_below_their_step() {
         let notes = vec!["line 1, column 12: \"start flow heist\": there is no such flow to start".to_owned()];
         let (label, shown) =
-            effect(&TraceEntry::CommandsRead { key: "1/0/understand".to_owned(), notes: notes.clone() });
+            effect(&TraceEntry::CommandsRead { key: "1/0/understand".to_owned(), notes: notes.clone() }, false);
         let mut text = String::new();
         entry(&mut text, label, &shown);
         assert_eq!(text, format!("  commands 1/0/understand:\n           dropped: {}\n", notes.concat()));

@@ -6,7 +6,10 @@ use segue_engine::{
     conversation::EventKind,
     dialogue::Reason,
     finding::SourceLocation,
-    project::test_cases::{AssertionKind, TestStep, TestStepKind, UserStep},
+    project::{
+        McpTransport,
+        test_cases::{AssertionKind, TestStep, TestStepKind, UserStep},
+    },
 };
 
 use super::{
@@ -25,6 +28,23 @@ use crate::{
 
 /// Runs the conversation up to its end or to the first turn with a failure. Returns the duration of each turn in milliseconds.
 pub(super) async fn run_conversation(
+    assistant: &Assistant,
+    context: &CaseContext<'_>,
+    judge: &Option<Judge>,
+    result: &mut CaseResult,
+) -> Vec<u64> {
+    let durations_ms = run_turns(assistant, context, judge, result).await;
+    let users = context.case.case.steps.iter().filter_map(|step| match &step.kind {
+        TestStepKind::User(user) => Some(user),
+        _ => None,
+    });
+    for assertion in users.skip(result.turns.len()).flat_map(|user| &user.assertions) {
+        result.assertion_counts.entry(assertion.kind.key()).or_default().not_reached += 1;
+    }
+    durations_ms
+}
+
+async fn run_turns(
     assistant: &Assistant,
     context: &CaseContext<'_>,
     judge: &Option<Judge>,
@@ -59,6 +79,7 @@ pub(super) async fn run_conversation(
                 return durations_ms;
             }
         };
+        result.real_tools.extend(real_tools(context, &observed));
         durations_ms.push(u64::try_from(observed.duration.as_millis()).unwrap_or(u64::MAX));
         let mut failures = match has_assertions {
             true => check_assertions(context, user, &observed, judge, number, result).await,
@@ -78,6 +99,34 @@ pub(super) async fn run_conversation(
         }
     }
     durations_ms
+}
+
+/// The tools that the turn called on servers without stubs, as `server.tool`. Not those that the project declares as `read`, and not
+/// those of the demo server, which has no effects outside its process.
+fn real_tools(context: &CaseContext<'_>, observed: &ObservedTurn) -> Vec<String> {
+    if context.recorded_durations_ms.is_some() {
+        return Vec::new();
+    }
+    let servers = &context.project.endpoints.mcp_servers;
+    let called = observed.events.iter().filter_map(|event| match &event.kind {
+        EventKind::ToolExecuted { server: Some(server), tool_name, .. } => Some((server, tool_name)),
+        _ => None,
+    });
+    let may_change = called.filter(|(server, tool)| {
+        servers.get(*server).is_some_and(|def| {
+            let is_demo = matches!(
+                &def.transport,
+                McpTransport::Stdio { command, args, .. } if command == "segue" && args.first().is_some_and(|arg| arg == "demo")
+            );
+            !is_demo && def.effects.get(tool.as_str()).is_none_or(|class| class != "read")
+        })
+    });
+    let stubbed = context.case.stubbed_names(&context.case.shared.tools);
+    let is_stubbed = |server: &str| stubbed.iter().any(|name| name.split_once('.').is_some_and(|(of, _)| of == server));
+    may_change
+        .filter(|(server, _)| !is_stubbed(server.as_str()))
+        .map(|(server, tool)| format!("{server}.{tool}"))
+        .collect()
 }
 
 /// Sends one message. Returns the observed turn and its number in the store; `Err` has an error code and a message.
@@ -203,7 +252,7 @@ async fn add_trace(
     let Ok(traces) = assistant.trace(&context.conversation, Some(turn)).await else { return };
     for trace in traces {
         for reason in &trace.reasons {
-            if let Reason::Step { flow, step } = reason {
+            if let Reason::Step { flow, step, .. } = reason {
                 result.executed_steps.insert((flow.clone(), step.clone()));
             }
         }

@@ -108,8 +108,10 @@ pub struct CaseResult {
     pub failures: Vec<AssertionFailure>,
     /// The conversation, turn by turn.
     pub turns: Vec<TurnTranscript>,
-    /// How many assertions of each kind passed and failed. Assertions of turns that did not run are not counted.
+    /// How many assertions of each kind passed, failed, or were not reached.
     pub assertion_counts: BTreeMap<&'static str, AssertionCounts>,
+    /// Tools of servers without stubs that were called and may have changed something, as `server.tool`.
+    pub real_tools: BTreeSet<String>,
     /// The executed steps; of turns that passed only if coverage is collected.
     pub executed_steps: BTreeSet<(FlowId, StepId)>,
     /// The number of commands of each kind.
@@ -138,6 +140,8 @@ pub struct AssertionCounts {
     pub passed: u64,
     /// Assertions that failed.
     pub failed: u64,
+    /// Assertions of turns that did not run, because an earlier turn failed.
+    pub not_reached: u64,
 }
 
 /// One turn as text, for reports.
@@ -188,13 +192,14 @@ impl Results {
     pub fn all_passed(&self) -> bool {
         self.cases.iter().all(|case| case.outcome == CaseOutcome::Passed)
     }
-    /// How many assertions of each kind passed and failed, over all cases.
+    /// How many assertions of each kind passed, failed or were not reached, over all cases.
     pub fn assertion_counts(&self) -> BTreeMap<&'static str, AssertionCounts> {
         let mut sums: BTreeMap<&'static str, AssertionCounts> = BTreeMap::new();
         for (kind, counts) in self.cases.iter().flat_map(|case| &case.assertion_counts) {
             let sum = sums.entry(kind).or_default();
             sum.passed += counts.passed;
             sum.failed += counts.failed;
+            sum.not_reached += counts.not_reached;
         }
         sums
     }

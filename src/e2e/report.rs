@@ -93,7 +93,11 @@ pub fn summary(results: &Results) -> String {
     for (kind, counts) in results.assertion_counts() {
         let all = counts.passed + counts.failed;
         let share = 100.0 * counts.passed as f64 / all.max(1) as f64;
-        let _ = writeln!(out, "{kind}: {} of {all} passed ({share:.0}%)", counts.passed);
+        let _ = write!(out, "{kind}: {} of {all} passed ({share:.0}%)", counts.passed);
+        let _ = match counts.not_reached {
+            0 => writeln!(out),
+            count => writeln!(out, ", {count} not reached"),
+        };
     }
     for (address, passed, runs) in rates(results) {
         let _ = writeln!(out, "{address}: {passed} of {runs} runs passed");
@@ -127,7 +131,12 @@ pub fn json(results: &Results, findings: &[Finding], coverage: Option<&Coverage>
     let counts: Map<String, Json> = results
         .assertion_counts()
         .into_iter()
-        .map(|(kind, counts)| (kind.to_owned(), json!({"held": counts.passed, "failed": counts.failed})))
+        .map(|(kind, counts)| {
+            (
+                kind.to_owned(),
+                json!({"held": counts.passed, "failed": counts.failed, "not_reached": counts.not_reached}),
+            )
+        })
         .collect();
     let mut report = json!({
         "cases": results.cases.iter().map(case_json).collect::<Vec<_>>(),

@@ -190,6 +190,7 @@ impl Runner {
             failures: Vec::new(),
             turns: Vec::new(),
             assertion_counts: BTreeMap::new(),
+            real_tools: BTreeSet::new(),
             executed_steps: BTreeSet::new(),
             commands: BTreeMap::new(),
             duration: Duration::ZERO,

@@ -1,8 +1,11 @@
 //! Stubs: actions, tools and agents that return the results which the case defines.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -10,7 +13,7 @@ use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{ActionOutcome, ActionServerResponse, Conversation, StepError},
     project::{
-        Project,
+        Call, Project, StepKind,
         test_cases::{Stub, StubAction, StubAgent, StubStatus, StubTool},
     },
 };
@@ -56,7 +59,12 @@ pub(super) fn install_stubs(
         let of_server = names.iter().filter_map(|name| Some((*name, name.strip_prefix(server)?.strip_prefix('.')?)));
         let tools =
             of_server.filter_map(|(key, tool)| Some(tool_stub(server, tool, case.stub(&shared.tools, key)?.clone())));
-        builder = builder.source(Arc::new(Toolbox::new(server, tools.collect::<Vec<_>>())));
+        let mut tools: Vec<Tool> = tools.collect();
+        // A server with a stub is not started: its other tools are errors.
+        let missing =
+            named_tools(project, server).into_iter().filter(|tool| !names.contains(&&*format!("{server}.{tool}")));
+        tools.extend(missing.map(|tool| missing_tool(server, tool, errors)));
+        builder = builder.source(Arc::new(Toolbox::new(server, tools)));
     }
     for name in case.stubbed_names(&shared.agents) {
         if let Some(runs) = case.stub(&shared.agents, name) {
@@ -110,9 +118,35 @@ fn next_answer<'a, T>(answers: &'a [T], count: &AtomicUsize) -> Option<&'a T> {
     answers.get(count.fetch_add(1, Ordering::SeqCst)).or_else(|| answers.last())
 }
 
+/// The tools of a server that the project names.
+fn named_tools<'p>(project: &'p Project, server: &str) -> BTreeSet<&'p str> {
+    let called = project.user_flows().flat_map(|flow| &flow.steps).filter_map(|step| match &step.kind {
+        StepKind::Call(Call::Tool { server: of, tool, .. }) if *of == *server => Some(tool.as_str()),
+        _ => None,
+    });
+    let connections = project.agents.values().flat_map(|agent| &agent.connections).filter(|one| one.server == *server);
+    let included = connections.flat_map(|one| &one.include).map(|tool| tool.as_str());
+    let declared = project.endpoints.mcp_servers.get(server).into_iter().flat_map(|def| def.effects.keys());
+    called.chain(included).chain(declared.map(String::as_str)).collect()
+}
+
+/// A tool of a stubbed server that has no stub itself.
+fn missing_tool(server: &str, tool: &str, errors: &CaseErrors) -> Tool {
+    let info = ToolInfo::new(tool, format!("`{tool}` of `{server}`, without a stub."));
+    let reason = format!("the tool `{server}.{tool}` has no stub, but other tools of this server have one");
+    let errors = errors.clone();
+    let call = move |_: Json, _| {
+        report_error(&errors, "E0505", reason.clone());
+        std::future::ready(ToolOutcome::Failed(ToolFailure::new(FailureKind::UnknownTool, reason.as_str())))
+    };
+    Tool::from_fn(info.effect(EffectClass::Read).source(server), call)
+}
+
 fn tool_stub(server: &str, tool: &str, stub: Stub<StubTool>) -> Tool {
     let info = ToolInfo::new(tool, format!("`{tool}` of `{server}`, as the test says."));
-    let info = info.effect(EffectClass::Read).source(server);
+    // The outcome of a call that only reads is never unknown.
+    let effect = if stub.answers.contains(&StubTool::Unknown) { EffectClass::Write } else { EffectClass::Read };
+    let info = info.effect(effect).source(server);
     let count = Arc::new(AtomicUsize::new(0));
     let call = move |_: Json, _| {
         let outcome = match next_answer(&stub.answers, &count) {
@@ -123,6 +157,10 @@ fn tool_stub(server: &str, tool: &str, stub: Stub<StubTool>) -> Tool {
             }
             Some(StubTool::Result(value)) => ToolOutcome::Done(ToolOutput::text(value.to_string())),
             Some(StubTool::Error(message)) => ToolOutcome::Failed(ToolFailure::new(FailureKind::ToolError, &**message)),
+            Some(StubTool::Unknown) => {
+                let message = "the stub says that the outcome is unknown";
+                ToolOutcome::Unknown(ToolFailure::new(FailureKind::Timeout, message))
+            }
             None => ToolOutcome::Failed(ToolFailure::new(FailureKind::UnknownTool, "the stub has no result")),
         };
         std::future::ready(outcome)

@@ -65,6 +65,7 @@ use crate::{
     journal::Journal,
     limits,
     store::{Store, StoreError, StoredReply, TurnNumber, Version},
+    tools::{SourceError, ToolCatalog},
 };
 
 /// A running assistant: a loaded project with its models, tools and store. Cheap to clone; all clones are the same assistant.
@@ -303,6 +304,13 @@ impl Assistant {
     /// The status of each tool source, by name; for `/health`.
     pub fn tool_source_status(&self) -> BTreeMap<String, Health> {
         self.0.runtime.sources.iter().map(|(name, source)| (name.to_string(), source.status())).collect()
+    }
+    /// The tools that each tool source lists, by the name of the source. The error is for operators.
+    pub async fn list_tools(&self) -> BTreeMap<String, Result<ToolCatalog, SourceError>> {
+        let cx = CallContext::new(self.0.clock.clone(), limits::MCP_INITIALISE);
+        let listing =
+            self.0.runtime.sources.iter().map(async |(name, source)| (name.to_string(), source.list(&cx).await));
+        futures::future::join_all(listing).await.into_iter().collect()
     }
     /// The status of the action server; for `/health`. `None` if the project has none.
     pub fn action_server_status(&self) -> Option<Health> {

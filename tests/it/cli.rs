@@ -69,6 +69,15 @@ fn stored_conversation_continues_and_can_be_traced_and_replayed() {
     let trace = run_in(folder.path(), &["trace", "c1", &courier, "--store", "talks.db", "--turn", "2"], "");
     assert_eq!(trace.code, 0, "{}", trace.err);
     assert!(trace.out.starts_with("turn 2: number X7") && trace.out.contains("set slot parcel X7"), "{}", trace.out);
+    assert!(trace.out.contains("`--full` shows them") && !trace.out.contains("\n           system: "), "{}", trace.out);
+    let full = run_in(folder.path(), &["trace", "c1", &courier, "--store", "talks.db", "--turn", "2", "--full"], "");
+    assert!(full.out.contains("\n           system: ") && full.out.len() > trace.out.len(), "{}", full.out);
+    assert!(
+        full.out.contains("at validate_parcel\n")
+            && !full.out.contains("reason   pattern_collect_information: at validate_{{"),
+        "{}",
+        full.out
+    );
     let json = run_in(folder.path(), &["trace", "c1", &courier, "--store", "talks.db", "--format", "json"], "");
     let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(json.as_array().unwrap().len(), 2);
@@ -171,6 +180,70 @@ fn check_online_connects_to_tool_servers() {
     let down = run_in(folder.path(), &["check", "--online"], "");
     assert_eq!(down.code, 1, "{}", down.out);
     assert!(down.out.contains("error[T0101]: the MCP server `depot` does not answer"), "{}", down.out);
+}
+
+#[test]
+fn check_online_compares_tools_with_the_project() {
+    let step = |text: &str| {
+        let call = "      - call: get_crossing\n        mcp_server: depot\n        mapping:\n          input: [{ param: crossing_id, slot: parcel }]\n";
+        format!(
+            "\n  look:\n    description: Looks at a crossing.\n    steps:\n      - collect: parcel\n{}",
+            text.replace("CALL", call)
+        )
+    };
+    let call = step("CALL");
+    let (flows, clerk, endpoints) = ("flows/flows.yml", "sub_agents/clerk/config.yml", "endpoints.yml");
+    for (file, added, expected) in [
+        (flows, call.clone(), &[][..]),
+        (
+            flows,
+            call.replace("get_crossing", "get_crosing"),
+            &["error[T0604]: the MCP server `depot` has no tool `get_crosing`", "Did you mean `get_crossing`?"],
+        ),
+        (
+            flows,
+            call.replace("param: crossing_id", "param: crosing_id"),
+            &[
+                "error[T0605]: the tool `get_crossing` of `depot` has no parameter `crosing_id`",
+                "Did you mean `crossing_id`?",
+                "error[T0606]: the call does not fill the parameter `crossing_id`",
+            ],
+        ),
+        (clerk, "      include_tools: [get_bookin]\n".to_owned(), &["sub_agents/clerk/config.yml:10:23: error[T0604]"]),
+        (
+            clerk,
+            "      exclude_tools: [get_bookin]\n".to_owned(),
+            &["error[T0604]", "`exclude_tools` of the agent `clerk`"],
+        ),
+        (endpoints, "    effects: { list_port: read }\n".to_owned(), &["error[T0604]", "Did you mean `list_ports`?"]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        crate::folder::copy_folder(project("courier").as_ref(), folder.path());
+        let path = folder.path().join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{}\n{added}", text.trim_end())).unwrap();
+        assert_eq!(run_in(folder.path(), &["check"], "").code, 0, "{added}");
+        let output = run_in(folder.path(), &["check", "--online"], "");
+        assert_eq!(output.code, i32::from(!expected.is_empty()), "{added}{}", output.out);
+        for part in expected {
+            assert!(output.out.contains(part), "{part}\n{added}{}", output.out);
+        }
+    }
+}
+
+#[test]
+fn unknown_key_of_a_script_is_an_error_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    crate::folder::copy_folder(project("courier").as_ref(), folder.path());
+    std::fs::write(folder.path().join("script.yml"), "rules:\n  - when: { stat: x }\n    say: x\n").unwrap();
+    let output = run_in(folder.path(), &["check"], "");
+    assert_eq!(output.code, 1, "{}", output.out);
+    assert!(
+        output.out.contains("error[M0101]") && output.out.contains("script.yml:2:13: unknown field `stat`"),
+        "{}",
+        output.out
+    );
+    assert!(!output.out.contains("|  "), "{}", output.out);
 }
 
 #[test]

@@ -298,9 +298,10 @@ impl PageProject {
     /// What `segue check` has against it.
     fn check(&self) -> Option<String> {
         let ran = self.segue(&["check"]);
-        let is_error = |part: &&str| part.contains(": error[");
-        (ran.code != 0)
-            .then(|| format!("{}{}", ran.out.split("\n\n").filter(is_error).collect::<Vec<_>>().join("\n\n"), ran.err))
+        // The script of the pages is for chat models, and some pages configure embeddings.
+        let is_error = |part: &&str| part.contains(": error[") && !part.contains("embeddings: model `pages`");
+        let errors = ran.out.split("\n\n").filter(is_error).collect::<Vec<_>>().join("\n\n");
+        Some(format!("{errors}{}", ran.err)).filter(|text| ran.code != 0 && !text.is_empty())
     }
 
     /// The address at which the project is served.

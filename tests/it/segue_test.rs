@@ -133,7 +133,7 @@ fn results_are_written_as_json_junit_coverage_and_failed_cases() {
     assert_eq!(output.code, 1, "{}", output.err);
     let json: Json = serde_json::from_str(&output.out).unwrap();
     assert_eq!(json["summary"], serde_json::json!({"passed": 2, "failed": 4, "not_run": 0, "skipped": 0}));
-    assert_eq!(json["assertions"]["bot_uttered"], serde_json::json!({"held": 1, "failed": 1}));
+    assert_eq!(json["assertions"]["bot_uttered"], serde_json::json!({"held": 1, "failed": 1, "not_reached": 0}));
     assert_eq!(json["findings"][0]["code"], "E0106");
     let miss = &json["cases"][2]["misses"][0];
     assert_eq!((&miss["line"], &miss["what"], &miss["turn"]), (&10.into(), &"flow_started".into(), &1.into()));
@@ -243,6 +243,85 @@ fn errors_in_test_files_are_reported_together_and_nothing_runs() {
     {
         assert_eq!(test(&project(), arguments).code, code, "{arguments:?}");
     }
+}
+
+/// A project with one flow that calls two tools of one server, and a test file with these stubs and cases.
+fn tool_project(server: &str, tests: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    fs::create_dir(folder.path().join("flows")).unwrap();
+    write("config.yml", "recipe: default.v1\nlanguage: en\n");
+    write(
+        "domain.yml",
+        "version: '3.1'\nslots: { reference: { type: text, mappings: [{ type: controlled }] } }\nresponses:\n  utter_booked: [{ text: Booked. }]\n",
+    );
+    write(
+        "flows/flows.yml",
+        "flows:\n  book:\n    description: Books.\n    steps:\n      - call: get_booking\n        mcp_server: boats\n        mapping: { input: [], output: [] }\n        on_error: booked\n      - id: booked\n        call: book_crossing\n        mcp_server: boats\n        mapping: { input: [], output: [] }\n        on_error: END\n        next: said\n      - id: said\n        action: utter_booked\n",
+    );
+    write("script.yml", "rules:\n  - say: start flow book\n");
+    write(
+        "endpoints.yml",
+        &format!(
+            "model_groups:\n  - id: main\n    models: [{{ provider: scripted, model: m, script: script.yml }}]\nmcp_servers:\n  - name: boats\n    type: stdio\n    {server}\n"
+        ),
+    );
+    fs::create_dir(folder.path().join("tests")).unwrap();
+    write("tests/cases.yml", tests);
+    folder
+}
+
+#[test]
+fn tool_without_a_stub_on_a_stubbed_server_is_an_error() {
+    let case = "test_cases:\n  - test_case: books\n    steps:\n      - user: book\n        assertions: [{ flow_started: book }]\n";
+    let one = format!("stub_mcp_tools:\n  boats.book_crossing: {{ result: ok }}\n{case}");
+    let output = test(tool_project("command: no-such-program", &one).path(), &[]);
+    assert_eq!(output.code, 1, "{}{}", output.out, output.err);
+    assert!(
+        output.out.contains("error[E0505]") && output.out.contains("`boats.get_booking` has no stub"),
+        "{}",
+        output.out
+    );
+    let both = format!(
+        "stub_mcp_tools:\n  boats.book_crossing: {{ result: ok }}\n  boats.get_booking: {{ result: ok }}\n{case}"
+    );
+    let output = test(tool_project("command: no-such-program", &both).path(), &[]);
+    assert_eq!((output.code, output.err.contains("called real tools")), (0, false), "{}{}", output.out, output.err);
+}
+
+#[test]
+fn stub_can_have_an_unknown_outcome() {
+    let tests = "stub_mcp_tools:\n  boats.get_booking: { result: ok }\n  boats.book_crossing: { outcome: unknown }\ntest_cases:\n  - test_case: in doubt\n    steps:\n      - user: book\n        assertions:\n          - tool_called: { name: book_crossing, success: false }\n          - bot_did_not_utter: { utter_name: utter_booked }\n";
+    let folder = tool_project("command: no-such-program", tests);
+    let flows = text(&folder.path().join("flows/flows.yml")).replace("        on_error: END\n", "");
+    fs::write(folder.path().join("flows/flows.yml"), flows).unwrap();
+    let tests = tests.replace(
+        "          - bot_did_not",
+        "          - bot_uttered: { utter_name: utter_outcome_unknown }\n          - bot_did_not",
+    );
+    fs::write(folder.path().join("tests/cases.yml"), tests).unwrap();
+    let output = test(folder.path(), &[]);
+    assert_eq!(output.code, 0, "{}{}", output.out, output.err);
+}
+
+#[test]
+fn real_tools_and_assertions_that_were_not_reached_are_reported() {
+    let tests = "test_cases:\n  - test_case: books\n    steps:\n      - user: book\n        assertions: [{ action_executed: utter_goodbye }]\n      - user: book\n        assertions: [{ action_executed: utter_booked }, { flow_started: book }]\n";
+    let folder = tool_project("command: no-such-program", tests);
+    let output = test(folder.path(), &[]);
+    assert_eq!(output.code, 1, "{}{}", output.out, output.err);
+    assert!(
+        output.err.contains("called real tools: boats.book_crossing, boats.get_booking; `stub_mcp_tools`"),
+        "{}",
+        output.err
+    );
+    assert!(
+        output.out.contains(
+            "action_executed: 0 of 1 passed (0%), 1 not reached\nflow_started: 0 of 0 passed (0%), 1 not reached"
+        ),
+        "{}",
+        output.out
+    );
 }
 
 #[test]

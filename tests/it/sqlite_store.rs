@@ -97,6 +97,19 @@ fn doctor_lists_and_closes_open_turns_and_erases_conversations() {
     rusqlite::Connection::open(folder.path().join("talks.db")).unwrap().execute_batch(open).unwrap();
     let output = list(&[]);
     assert!(output.out.starts_with("u1\n  turn 1: open since 1970-01-01 00:00:01 UTC"), "{}", output.out);
+    assert!(output.out.contains(", tried once\n"), "{}", output.out);
+    assert!(output.err.ends_with("1 conversation, with 1 open turn\n"), "{}", output.err);
+    let trace = |more: &[&str]| run_in(folder.path(), &[&["trace", "u1", &courier][..], &store, more].concat(), "");
+    let open = trace(&["--turn", "1"]);
+    assert!(
+        open.code == 0 && open.out.contains("turn 1 is open, not finished, tried once"),
+        "{}{}",
+        open.out,
+        open.err
+    );
+    let open: serde_json::Value = serde_json::from_str(&trace(&["--format", "json"]).out).unwrap();
+    assert_eq!((&open[0]["turn"], &open[0]["open"]), (&1.into(), &true.into()));
+    assert_eq!(trace(&["--turn", "7"]).code, 2);
     let json: serde_json::Value = serde_json::from_str(&list(&["--format", "json"]).out).unwrap();
     let problem = &json["conversations"][0];
     assert_eq!((&problem["conversation"], &problem["open"][0]["turn"]), (&"u1".into(), &1.into()));

@@ -50,6 +50,7 @@ fn errors_name_the_invalid_field() {
         ("", "not JSON"),
         ("[]", "not a JSON object"),
         (r#"{"message": {"text": "x"}}"#, "`message`"),
+        (r#"{"mesage": "hi"}"#, "did you mean `message` instead of `mesage`"),
         (r#"{"metadata": 3}"#, "`metadata`"),
         (r#"{"sender": "a2a:c"}"#, "`a2a:`"),
         (r#"{"sender": "a2a@0123:c"}"#, "`a2a@`"),

@@ -95,6 +95,7 @@ fn tool(answer: &StubTool) -> Json {
     match answer {
         StubTool::Result(result) => json!({"result": result}),
         StubTool::Error(error) => json!({"error": &**error}),
+        StubTool::Unknown => json!({"outcome": "unknown"}),
     }
 }
 

@@ -80,7 +80,14 @@ fn start_task(turn: &mut AdvanceContext<'_>, flow: &FlowId, agent: &AgentName, e
     let context_id = remote_context_id(turn, agent);
     turn.emit_in_top_frame(EventKind::AgentStarted { flow_id, agent_id, context_id, restarted });
     if restarted {
-        for slot in exit_slots(turn, exit_if) {
+        let slots = exit_slots(turn, exit_if);
+        let emptied = if slots.is_empty() {
+            String::new()
+        } else {
+            format!("; these slots are emptied: {}", slots.iter().map(SlotName::as_str).collect::<Vec<_>>().join(", "))
+        };
+        turn.add_note(format!("agent `{agent}` has completed a task in `{flow}` before and starts again{emptied}"));
+        for slot in slots {
             turn.set_slot(&slot, Json::Null, FilledBy::Flow);
         }
     }
@@ -273,17 +280,26 @@ pub(super) fn continue_waiting_agent(turn: &mut AdvanceContext<'_>) {
     }
 }
 
-/// The most recent call of this agent in the chain at `base`: the index of the frame on the stack, and the step.
+/// The most recent call of this agent in the chain at `base`: the index of the frame on the stack, and the step. If a
+/// correction has led the flow past the call, it is the first call of the agent in a flow for which it completed a task.
 pub(super) fn restart_point(turn: &AdvanceContext<'_>, base: usize, agent: &AgentName) -> Option<(usize, StepId)> {
     let project = turn.project;
-    chains::chain(&turn.stack, base).rev().find_map(|at| {
-        let frame = turn.stack.get(at).filter(|frame| frame.is_flow())?;
-        let flow = project.flow(frame.flow_id.as_str())?;
-        let calls = |id: &&StepId| {
-            let kind = flow.step(id.as_str()).map(|step| &step.kind);
-            matches!(kind, Some(StepKind::Call(Call::Agent { agent: called, .. })) if called == agent)
-        };
-        Some((at, frame.visited_steps.iter().rev().find(calls)?.clone()))
+    let calls =
+        |step: &Step| matches!(&step.kind, StepKind::Call(Call::Agent { agent: called, .. }) if called == agent);
+    let flows = || {
+        chains::chain(&turn.stack, base).rev().filter_map(|at| {
+            let frame = turn.stack.get(at).filter(|frame| frame.is_flow())?;
+            Some((at, frame, project.flow(frame.flow_id.as_str())?))
+        })
+    };
+    let visited = flows().find_map(|(at, frame, flow)| {
+        let is_call = |id: &&StepId| flow.step(id.as_str()).is_some_and(calls);
+        Some((at, frame.visited_steps.iter().rev().find(is_call)?.clone()))
+    });
+    visited.or_else(|| {
+        let record = turn.conversation().agents.get(agent)?;
+        let mut completed_in = flows().filter(|(_, _, flow)| record.has_completed_in(&flow.id));
+        completed_in.find_map(|(at, _, flow)| Some((at, flow.steps.iter().find(|step| calls(step))?.id.clone())))
     })
 }
 

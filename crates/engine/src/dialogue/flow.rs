@@ -11,7 +11,7 @@ use crate::{
     conversation::{EventKind, FilledBy, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
     ids::{ActionName, FlowId},
     limits,
-    project::{Call, Flow, NextStep, Step, StepKind, Target, builtin::LISTEN},
+    project::{ActionReference, Call, Flow, NextStep, Step, StepKind, Target, builtin::LISTEN},
 };
 
 /// The next step of a flow.
@@ -73,7 +73,11 @@ impl AdvanceContext<'_> {
         let begins = top.at == Position::Start;
         match self.upcoming(flow) {
             Upcoming::Step(step) => {
-                self.add_reason(Reason::Step { flow: flow.id.clone(), step: step.id.clone() });
+                let action = match &step.kind {
+                    StepKind::Action(name @ ActionReference::Template(_)) => actions::resolve(self, name).ok(),
+                    _ => None,
+                };
+                self.add_reason(Reason::Step { flow: flow.id.clone(), step: step.id.clone(), action });
                 if let Some(top) = self.stack.last_mut() {
                     top.at = Position::At(step.id.clone());
                     if top.is_flow() {

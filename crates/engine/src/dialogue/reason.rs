@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::{
     conversation::Command,
-    ids::{FlowId, SlotName, StepId},
+    ids::{ActionName, FlowId, SlotName, StepId},
 };
 
 /// A reason for a decision of the dialogue engine.
@@ -53,6 +53,9 @@ pub enum Reason {
         flow: FlowId,
         /// The step.
         step: StepId,
+        /// The action, if the step names it by a template.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        action: Option<ActionName>,
     },
     /// A branch was taken.
     Branch {
@@ -95,7 +98,8 @@ impl fmt::Display for Reason {
             Self::Replaced { command, by, rule } => {
                 write!(f, "replaced {} by {} ({rule})", json(command), json(by))
             }
-            Self::Step { flow, step } => write!(f, "{flow}: at {step}"),
+            Self::Step { flow, action: Some(action), .. } => write!(f, "{flow}: at {action}"),
+            Self::Step { flow, step, action: None } => write!(f, "{flow}: at {step}"),
             Self::Branch { flow, step, taken } => write!(f, "{flow}/{step}: took {taken}"),
             Self::Condition { condition, error } => write!(f, "`{condition}` counts as false: {error}"),
             Self::Shortcut { slot, value, rule } => write!(f, "{slot} is {value}, without a model ({rule})"),

@@ -176,6 +176,10 @@ fn set_output_slots(
             .templates
             .eval_expression(expression, context.clone())
             .map_err(|error| format!("the value for `{slot}` cannot be evaluated: {error}"))?;
+        if value.is_null() {
+            let source = expression.source().text();
+            turn.add_note(format!("the result of the tool has no value for `{slot}`: `{source}` is empty"));
+        }
         values.push((slot, value));
     }
     for (slot, value) in values {

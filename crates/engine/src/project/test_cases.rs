@@ -84,6 +84,8 @@ pub enum StubTool {
     Result(Json),
     /// The call fails with this message.
     Error(Arc<str>),
+    /// It is not known whether the call had its effect.
+    Unknown,
 }
 
 /// A run of a stubbed agent.

@@ -66,7 +66,7 @@ impl ScriptedLlm {
     /// # Errors
     /// The error in the script: rule, key, problem.
     pub fn from_text(name: &str, text: &str, seed: u64) -> Result<Self, String> {
-        let script = Script::read(text).map_err(|problem| format!("{name}: {problem}"))?;
+        let script = Script::read(name, text)?;
         Ok(Self { script, profile: profile(), timeouts: CallTimeouts::default(), seed, calls: AtomicU64::new(0) })
     }
 

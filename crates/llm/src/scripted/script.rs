@@ -1,10 +1,16 @@
 //! The script of a scripted model: its YAML format, and the checked form.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
 
 use indexmap::IndexMap;
 use minijinja::{Environment, UndefinedBehavior, syntax::SyntaxConfig};
-use serde::{Deserialize, Deserializer};
+use serde::{
+    Deserialize, Deserializer,
+    de::{
+        Error as DeError, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
+    },
+};
 use serde_json::Value;
 
 use super::{
@@ -75,13 +81,53 @@ struct RawRule {
 }
 
 /// One value or a list of values.
-#[derive(Deserialize, Clone, Debug)]
-#[serde(untagged)]
+#[derive(Clone, Debug)]
 pub(super) enum OneOrMany<T> {
     Many(Vec<T>),
     One(T),
 }
 pub(super) type StringOrList = OneOrMany<String>;
+
+/// Unlike a derived untagged enum, this passes the errors of `T` on, with their place.
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OneOrManyVisitor(PhantomData))
+    }
+}
+
+struct OneOrManyVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrManyVisitor<T> {
+    type Value = OneOrMany<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("one value or a list of values")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(seq)).map(OneOrMany::Many)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(OneOrMany::One)
+    }
+    fn visit_str<E: DeError>(self, value: &str) -> Result<Self::Value, E> {
+        T::deserialize(value.into_deserializer()).map(OneOrMany::One)
+    }
+    fn visit_bool<E: DeError>(self, value: bool) -> Result<Self::Value, E> {
+        T::deserialize(value.into_deserializer()).map(OneOrMany::One)
+    }
+    fn visit_i64<E: DeError>(self, value: i64) -> Result<Self::Value, E> {
+        T::deserialize(value.into_deserializer()).map(OneOrMany::One)
+    }
+    fn visit_u64<E: DeError>(self, value: u64) -> Result<Self::Value, E> {
+        T::deserialize(value.into_deserializer()).map(OneOrMany::One)
+    }
+    fn visit_f64<E: DeError>(self, value: f64) -> Result<Self::Value, E> {
+        T::deserialize(value.into_deserializer()).map(OneOrMany::One)
+    }
+    fn visit_unit<E: DeError>(self) -> Result<Self::Value, E> {
+        T::deserialize(().into_deserializer()).map(OneOrMany::One)
+    }
+}
 
 impl<T> OneOrMany<T> {
     pub(super) fn into_vec(self) -> Vec<T> {
@@ -191,10 +237,16 @@ struct Rule {
 }
 
 impl Script {
-    pub(super) fn read(text: &str) -> Result<Self, String> {
+    /// `name` is the name of the file, for messages.
+    pub(super) fn read(name: &str, text: &str) -> Result<Self, String> {
         // `say: yes` is a string, not a boolean.
-        let options = serde_yaml::options! { strict_booleans: true };
-        let raw: RawScript = serde_yaml::from_str_with_options(text, options).map_err(|error| error.to_string())?;
+        let options = serde_yaml::options! { strict_booleans: true, with_snippet: false };
+        let raw: RawScript =
+            serde_yaml::from_str_with_options(text, options).map_err(|error| yaml_error(name, &error))?;
+        Self::build(raw).map_err(|problem| format!("{name}: {problem}"))
+    }
+
+    fn build(raw: RawScript) -> Result<Self, String> {
         let tables = raw
             .tables
             .into_iter()
@@ -251,6 +303,15 @@ pub(super) struct TemplateRegistry<'a> {
 impl TemplateRegistry<'_> {
     pub(super) fn add(&mut self, text: String) -> Result<Template, String> {
         Template::new(text, self.prefix, self.templates)
+    }
+}
+
+/// The error as one line that begins with file, line and column.
+fn yaml_error(name: &str, error: &serde_yaml::Error) -> String {
+    let text = error.to_string().replace('\n', "; ");
+    match error.location() {
+        Some(at) => format!("{name}:{}:{}: {text}", at.line(), at.column()),
+        None => format!("{name}: {text}"),
     }
 }
 

@@ -172,11 +172,14 @@ fn errors_in_a_script_are_reported_with_their_rule() {
         ("rules: [{when: {user: x}}]", "the rule has no reply"),
         ("rules: [{say: x, pace: {every: '3 parsecs'}}]", "not a duration"),
         ("read: {a: {match: x, state: y}}\nrules: []", "`read.a`"),
-        ("rules: [{sya: x}]", "sya"),
+        ("rules: [{sya: x}]", "s.yml:1:10: unknown field `sya`"),
+        ("rules:\n- {when: {stat: x}, say: x}", "s.yml:2:11: unknown field `stat`"),
+        ("read: {slot: {stat: x}}\nrules: []", "unknown field `stat`"),
+        ("read: {slot: [{stat: x}]}\nrules: []", "unknown field `stat`"),
         ("rules: [{say: x, fail: {garbage: lots}}]", ""),
     ] {
         let error = ScriptedLlm::from_text("s.yml", text, 0).err().unwrap();
-        assert!(error.starts_with("s.yml: ") && error.contains(part), "{text}: {error}");
+        assert!(error.starts_with("s.yml:") && error.contains(part), "{text}: {error}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
         slot_dependencies::{self, ChangedSlots},
         slots::same_value,
     },
-    ids::{SlotName, StepId},
+    ids::{FlowId, SlotName, StepId},
     project::StepKind,
 };
 
@@ -40,7 +40,11 @@ pub(super) fn run(
     let changed = ChangedSlots { slots: &names, emptied: &emptied, elsewhere: false };
     let first = slot_dependencies::first_affected_step(turn, base, changed, answered);
     let flow_of = |(at, step): (usize, StepId)| Some((turn.stack.get(at)?.flow_id.clone(), step));
-    let (reset_flow_id, reset_step_id) = first.and_then(flow_of).unzip();
+    let (reset_flow_id, reset_step_id): (Option<FlowId>, Option<StepId>) = first.and_then(flow_of).unzip();
+    if let (Some(flow), Some(step)) = (&reset_flow_id, &reset_step_id) {
+        let slots = names.iter().map(SlotName::as_str).collect::<Vec<_>>().join(", ");
+        turn.add_note(format!("correction of {slots}: `{flow}` goes back to step `{step}`"));
+    }
     let (corrected_slots, new_slot_values) = patterns::new_values(&corrected);
     let context = PatternFrame::Correction {
         is_reset_only: is_reset_only(turn, &names),

@@ -94,7 +94,11 @@ pub(in crate::dialogue) fn back_to(turn: &mut AdvanceContext<'_>, at: usize, ste
     let flow = turn.stack.get(at).and_then(|frame| turn.project.flow(frame.flow_id.as_str()));
     let reach = flow.and_then(|flow| flow.step(step.as_str())).map(|step| step.continuation_hash);
     if let Some(frame) = turn.stack.get_mut(at) {
-        if let Some(visited) = frame.visited_steps.iter().position(|one| *one == step) {
+        // A step that is not on the way was passed by: the steps that follow it in the flow are walked again.
+        let position = |id: &StepId| flow.and_then(|flow| flow.index.get(id));
+        let is_step_or_later = |one: &StepId| *one == step || position(one) >= position(&step);
+        let exact = frame.visited_steps.iter().position(|one| *one == step);
+        if let Some(visited) = exact.or_else(|| frame.visited_steps.iter().position(is_step_or_later)) {
             completed_steps::mark_skippable(frame, visited, &above);
             frame.visited_steps.truncate(visited);
         }

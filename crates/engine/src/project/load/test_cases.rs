@@ -194,12 +194,13 @@ fn stub<T>(
 
 fn stub_tool(context: &mut LoadContext<'_>, node: &Node) -> Option<StubTool> {
     let fields = context.fields(node, &STUB_TOOL)?;
-    match (fields.node("result"), fields.shared("error")) {
-        (Some(result), None) => Some(StubTool::Result(result.json())),
-        (None, Some(error)) => Some(StubTool::Error(error)),
+    match (fields.node("result"), fields.shared("error"), fields.node("outcome")) {
+        (Some(result), None, None) => Some(StubTool::Result(result.json())),
+        (None, Some(error), None) => Some(StubTool::Error(error)),
+        (None, None, Some(_)) => Some(StubTool::Unknown),
         _ => {
-            let help = "Write the result under `result`, or the error message under `error`.";
-            context.error("E0103", node, "a stub of a tool needs either `result` or `error`", help);
+            let help = "Write the result under `result`, the error message under `error`, or `outcome: unknown`.";
+            context.error("E0103", node, "a stub of a tool needs one of `result`, `error` and `outcome`", help);
             None
         }
     }

@@ -109,7 +109,7 @@ pub(crate) static TEST_STEP: MapSchema = MapSchema::new("test step", CASES, Refu
     key("bot", Text, "The exact text of a message of the assistant in this turn."),
     key("utter", Text, "The name of a response that the assistant sends in this turn."),
     key("slot_was_set", AnyOf(&SLOTS), "Slots that are set in this turn, optionally with their values."),
-    key("slot_was_not_set", AnyOf(&SLOTS), "Slots that are not set in this turn, or not to this value."),
+    key("slot_was_not_set", AnyOf(&SLOTS), "Slots that are not set in this turn, or not to this value. A value that was set and then rejected counts as set."),
 ]);
 
 /// An assertion: a map of exactly one of these keys.
@@ -220,6 +220,7 @@ pub(crate) static STUB_ACTION: MapSchema = MapSchema::new("stub of an action", C
 pub(crate) static STUB_TOOL: MapSchema = MapSchema::new("stub of a tool", CASES, Refused).keys(&[
     key("result", Any, "The result: a string, or a map for structured content."),
     key("error", Text, "The error message of a failed call."),
+    key("outcome", OneOf(&["unknown"]), "`unknown`: it is not known whether the call had its effect."),
 ]);
 
 /// A stub of an agent.

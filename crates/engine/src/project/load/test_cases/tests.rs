@@ -28,6 +28,7 @@ stub_custom_actions:
     responses: [{ text: You have 1300. }]
   second case::action_check: { events: [], responses: [] }
 stub_mcp_tools:
+  bank.doubt: { outcome: unknown }
   bank.rates: { result: { eur: 1.1 } }
   second case::bank.rates: [{ error: closed }, { result: open }]
 stub_agents:
