@@ -31,8 +31,8 @@ pub struct ScriptedEmbedder {
     longest: AtomicUsize,
 }
 
+/// One file may have the rules of a scripted chat model and `same`, so the keys of the other are ignored.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Script {
     #[serde(default)]
     same: Vec<Vec<String>>,
