@@ -71,7 +71,7 @@ pub struct TurnTrace {
     pub turn: u64,
     /// The text of the message.
     pub message: String,
-    /// Decisions of the engine: executed and dropped commands, branches, notes. Empty if [`project_differs`](Self::project_differs).
+    /// Decisions of the engine: executed and dropped commands, branches, notes. Empty if `project_differs` is true.
     pub reasons: Vec<Reason>,
     /// Whether a replay of the turn has other events than the record, because the project differs from that of the turn. Its reasons
     /// would not be those of the turn.
