@@ -98,8 +98,8 @@ fn replay_with_a_difference_fails() {
     let trace = run_in(folder.path(), &["trace", "c1", "courier", "--store", "talks.db"], "");
     assert_eq!(trace.code, 0, "{}", trace.err);
     let (first, second) = trace.out.split_once("turn 2").unwrap();
-    assert!(!first.contains("the project differs") && first.contains("reason "), "{first}");
-    assert_eq!(second.matches("reason ").count(), 1, "{second}");
+    assert!(!first.contains("the project differs") && first.contains("\n  reason "), "{first}");
+    assert_eq!(second.matches("\n  reason ").count(), 1, "{second}");
     assert!(second.contains("the project differs from the recorded turn; reasons are left out"), "{second}");
 }
 
