@@ -191,7 +191,16 @@ fn check_services(assistant: &Assistant, sources: &Sources) -> anyhow::Result<Ve
             Some(Finding {
                 code: "T0101",
                 severity: Severity::Error,
-                place: SourceLocation { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
+                place: assistant
+                    .project()
+                    .endpoints
+                    .mcp_servers
+                    .values()
+                    .find(|def| *def.name.as_str() == *name)
+                    .map_or_else(
+                        || SourceLocation { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
+                        |def| def.place.clone(),
+                    ),
                 message: format!("the MCP server `{name}` does not answer: {}", health.reason()?),
                 help: "Start it, or correct its entry under `mcp_servers`.".to_owned(),
             })

@@ -45,7 +45,7 @@ struct Row {
 
 /// Lists the conversations. Works beside a running server.
 pub(super) async fn conversations(args: Args) -> CommandResult {
-    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open_to_read(args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
     let store = args.project.open_existing_store(args.store.as_deref(), &opened.project)?;
     let mut rows = Vec::new();
     for id in store.conversations(args.limit).await? {

@@ -82,7 +82,7 @@ pub(super) async fn doctor(args: Args) -> CommandResult {
 /// Opens the store for writing, with an assistant that calls no external service. Fails if another process writes to the store.
 /// `None`: the project has errors, which are printed.
 fn open_for_writing(project: &ProjectArgs, store: Option<&str>) -> anyhow::Result<Option<Assistant>> {
-    let Some(opened) = project.open()? else { return Ok(None) };
+    let Some(opened) = project.open_to_read(store)? else { return Ok(None) };
     let store = store::open(&project.existing_location(store, &opened.project)?)?;
     Ok(Some(opened.builder.store(store).offline().build().map_err(describe_build_error)?))
 }
@@ -139,7 +139,7 @@ async fn erase(args: Erase) -> CommandResult {
 }
 
 async fn list(args: List) -> CommandResult {
-    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open_to_read(args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
     let store = args.project.open_existing_store(args.store.as_deref(), &opened.project)?;
     let problems = store.problems().await?;
     let now = SystemClock.now();

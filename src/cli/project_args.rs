@@ -8,7 +8,7 @@ use std::{
 use anyhow::anyhow;
 use clap::{ArgMatches, FromArgMatches};
 use segue::{
-    project::{self, Finding, LoadOptions, LoadedProject, Project, Severity, Sources, findings_report},
+    project::{self, Finding, LoadOptions, LoadedProject, Project, Severity, Sources, UnsetVariables, findings_report},
     runtime::{AssistantBuilder, LoadError},
     store::{self, Store, StoreError, StoreLocation},
 };
@@ -92,11 +92,6 @@ pub(super) struct ProjectPaths {
 }
 
 impl ProjectArgs {
-    /// Loads the project.
-    fn load(&self) -> anyhow::Result<LoadedProject> {
-        project::load(&self.folder, &self.places()).map_err(|error| self.unreadable(&error))
-    }
-
     /// Loads the project and analyses its flows: all findings, not only those of loading.
     pub(super) fn check(&self) -> anyhow::Result<LoadedProject> {
         project::check(&self.folder, &self.places()).map_err(|error| self.unreadable(&error))
@@ -111,6 +106,10 @@ impl ProjectArgs {
 
     /// The paths of the project files.
     pub(super) fn places(&self) -> LoadOptions {
+        self.places_with(UnsetVariables::Reported)
+    }
+
+    fn places_with(&self, unset_variables: UnsetVariables) -> LoadOptions {
         let paths = &self.paths;
         LoadOptions {
             config: paths.config.clone(),
@@ -120,24 +119,29 @@ impl ProjectArgs {
             credentials: paths.credentials.clone(),
             sub_agents: paths.sub_agents.clone(),
             channels: Vec::new(),
+            unset_variables,
         }
     }
 
     /// Loads the project for running it. `None`: it has errors, which are printed.
     pub(super) fn open(&self) -> anyhow::Result<Option<OpenProject>> {
-        Ok(match self.try_open()? {
-            Ok(opened) => Some(opened),
-            Err((errors, texts)) => {
-                output::eprint(&findings_report::all(&errors, &texts));
-                output::status("the project has errors; `segue explain CODE` explains an error");
-                None
-            }
-        })
+        Ok(or_print_errors(self.try_open()?))
+    }
+
+    /// Like [`open`](Self::open), for a command that only reads the store: environment variables that are not set do not matter, except
+    /// those of `tracker_store` if the store is not named by `--store`.
+    pub(super) fn open_to_read(&self, store: Option<&str>) -> anyhow::Result<Option<OpenProject>> {
+        let unset = if store.is_some() { UnsetVariables::Ignored } else { UnsetVariables::IgnoredExceptStore };
+        Ok(or_print_errors(self.try_open_with(unset)?))
     }
 
     /// Like [`open`](Self::open), but returns the errors instead of printing them.
     pub(super) fn try_open(&self) -> anyhow::Result<Result<OpenProject, (Vec<Finding>, Sources)>> {
-        let loaded = self.load()?;
+        self.try_open_with(UnsetVariables::Reported)
+    }
+
+    fn try_open_with(&self, unset: UnsetVariables) -> anyhow::Result<Result<OpenProject, (Vec<Finding>, Sources)>> {
+        let loaded = project::load(&self.folder, &self.places_with(unset)).map_err(|error| self.unreadable(&error))?;
         let findings = &loaded.findings;
         let errors: Vec<_> = findings.iter().filter(|f| f.severity == Severity::Error).cloned().collect();
         let Some(project) = loaded.project.filter(|_| errors.is_empty()) else {
@@ -193,6 +197,17 @@ impl ProjectArgs {
     /// Opens a store that must exist, read-only: another process may be writing to it.
     pub(super) fn open_existing_store(&self, url: Option<&str>, project: &Project) -> anyhow::Result<Arc<dyn Store>> {
         Ok(store::open_read_only(&self.existing_location(url, project)?)?)
+    }
+}
+
+fn or_print_errors(opened: Result<OpenProject, (Vec<Finding>, Sources)>) -> Option<OpenProject> {
+    match opened {
+        Ok(opened) => Some(opened),
+        Err((errors, texts)) => {
+            output::eprint(&findings_report::all(&errors, &texts));
+            output::status("the project has errors; `segue explain CODE` explains an error");
+            None
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use clap::{CommandFactory, Subcommand};
 use segue_engine::finding::did_you_mean;
 
-use super::{CommandResult, EXIT_USAGE, block_on, chat, check, output, run};
+use super::{CommandResult, EXIT_USAGE, block_on, chat, check, output, project_args::is_project, run};
 
 /// Options of Rasa that are accepted and ignored, so that scripts keep working. A message says so.
 #[derive(Default, clap::Args)]
@@ -64,6 +64,13 @@ pub(super) struct Train {
 
 /// Checks the project, and prints that no training is needed.
 pub(super) fn train(mut args: Train) -> CommandResult {
+    let folder = &args.check.project.folder;
+    if ["nlu", "core"].iter().any(|part| folder.as_os_str() == *part) && !is_project(folder) {
+        output::status(
+            "there is no NLU or Core model to train: only the language model understands messages; run `segue train`",
+        );
+        return Ok(EXIT_USAGE);
+    }
     args.ignored.warn();
     if args.out.is_some() || args.fixed_model_name.is_some() {
         output::status("no model is written: `segue run` loads the project folder");
@@ -89,7 +96,10 @@ pub(super) struct Data {
 #[derive(Subcommand)]
 enum DataCommand {
     /// The same as `segue check`
-    Validate(Validate),
+    Validate(Box<Validate>),
+    /// A command of Rasa that has no equivalent
+    #[command(external_subcommand)]
+    Other(Vec<String>),
 }
 
 #[derive(clap::Args)]
@@ -105,7 +115,21 @@ struct Validate {
 
 /// Runs `segue data validate`: checks the project.
 pub(super) fn data(args: Data) -> CommandResult {
-    let DataCommand::Validate(mut args) = args.command;
+    let mut args = match args.command {
+        DataCommand::Validate(args) => args,
+        DataCommand::Other(words) => {
+            let word = words.first().map(String::as_str).unwrap_or_default();
+            output::status(&match word {
+                "split" | "convert" | "migrate" => {
+                    format!(
+                        "`data {word}` is for NLU data and formats of Rasa 2, which are not used here; check a CALM project with `segue check`"
+                    )
+                }
+                _ => format!("unknown command `data {word}`; did you mean `segue data validate`?"),
+            });
+            return Ok(EXIT_USAGE);
+        }
+    };
     args.ignored.warn();
     // The positional argument of `data validate flows` is a part of the project in Rasa, and here the folder of the project. All
     // parts are checked together. A project folder with this name is still a project folder.

@@ -18,7 +18,7 @@ pub(super) struct Args {
 
 /// Replays the conversation and compares every event byte for byte.
 pub(super) async fn replay(args: Args) -> CommandResult {
-    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open_to_read(args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
     let store = args.project.open_existing_store(args.store.as_deref(), &opened.project)?;
     let assistant = opened.builder.store(store).offline().build().map_err(describe_build_error)?;
     let Some(difference) = assistant.replay(&args.id.as_str().into()).await? else {

@@ -38,7 +38,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn trace(args: Args) -> CommandResult {
-    let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(opened) = args.project.open_to_read(args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
     let store = args.project.open_existing_store(args.store.as_deref(), &opened.project)?;
     let assistant = opened.builder.store(store).offline().build().map_err(describe_build_error)?;
     let id = ConversationId::from(args.id.as_str());
@@ -146,6 +146,9 @@ fn open_turn_json(open: &UnfinishedTurn) -> Json {
 fn text(trace: &TurnTrace, full: bool) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "turn {}: {}", trace.turn, trace.message);
+    if trace.project_differs {
+        entry(&mut text, "reason", "the project differs from the recorded turn; reasons are left out");
+    }
     for reason in &trace.reasons {
         entry(&mut text, "reason", &reason.to_string());
     }

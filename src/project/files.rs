@@ -10,7 +10,7 @@ use std::{
 use segue_engine::{
     finding::{Finding, Findings, SourceLocation},
     limits::{PROJECT_FILES, YAML_FILE},
-    project::{Folders, MapSchema, SourceFile, Sources, named_files, variables},
+    project::{Folders, MapSchema, SourceFile, Sources, UnsetVariables, named_files, variables},
 };
 
 use super::builtin;
@@ -35,6 +35,8 @@ pub struct LoadOptions {
     /// Schemas of third-party channels, each with the name of its channel. Their settings in `credentials.yml` are checked like those of
     /// built-in channels.
     pub channels: Vec<&'static MapSchema>,
+    /// What an unset environment variable leads to.
+    pub unset_variables: UnsetVariables,
 }
 
 const UNREADABLE_HELP: &str = "Check the path and the permissions of the file.";
@@ -46,8 +48,12 @@ const UNREADABLE_HELP: &str = "Check the path and the permissions of the file.";
 pub(super) fn read(root: &Path, options: &LoadOptions) -> io::Result<(Sources, Vec<Finding>)> {
     let root = root.canonicalize()?;
     fs::read_dir(&root)?;
-    let mut sources =
-        Sources { patterns: builtin::patterns(), channels: options.channels.clone(), ..Sources::default() };
+    let mut sources = Sources {
+        patterns: builtin::patterns(),
+        channels: options.channels.clone(),
+        unset_variables: options.unset_variables,
+        ..Sources::default()
+    };
     let mut reader = ProjectReader { root, findings: Findings::default(), file_count: 0, visited: HashSet::new() };
     sources.config = reader.single(options.config.as_deref(), &["config.yml", "config.yaml"]);
     let folders = sources.config.as_ref().map(Folders::read).unwrap_or_default();

@@ -71,8 +71,11 @@ pub struct TurnTrace {
     pub turn: u64,
     /// The text of the message.
     pub message: String,
-    /// Decisions of the engine: executed and dropped commands, branches, notes.
+    /// Decisions of the engine: executed and dropped commands, branches, notes. Empty if `project_differs` is true.
     pub reasons: Vec<Reason>,
+    /// Whether a replay of the turn has other events than the record, because the project differs from that of the turn. Its reasons
+    /// would not be those of the turn.
+    pub project_differs: bool,
     /// Requests to models and tools, and their responses.
     pub entries: Vec<TraceEntry>,
     /// The steps of the journal.
@@ -132,9 +135,18 @@ impl Assistant {
             } else {
                 None
             };
+            let replayed = replayed.map(|(mut result, entries)| {
+                let differs = compare(&conversation, &turn, std::mem::take(&mut result.events)).is_some();
+                (result, entries, differs)
+            });
             turn.events.iter().for_each(|event| conversation.apply(event));
-            if let Some((result, entries)) = replayed {
-                traces.push(trace_of(&turn, result, entries, conversation.models));
+            if let Some((result, entries, differs)) = replayed {
+                let mut trace = trace_of(&turn, result, entries, conversation.models);
+                trace.project_differs = differs;
+                if differs {
+                    trace.reasons.clear();
+                }
+                traces.push(trace);
             }
         }
         Ok(traces)
@@ -256,6 +268,7 @@ fn trace_of(turn: &StoredTurn, result: TurnResult, entries: Vec<TraceEntry>, usa
         turn: turn.turn.0,
         message: turn.inbound.message.text.to_string(),
         reasons: result.reasons,
+        project_differs: false,
         entries,
         steps: steps.collect(),
         events: turn.events.clone(),

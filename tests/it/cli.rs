@@ -103,6 +103,29 @@ fn replay_with_a_difference_fails() {
     let replay = run_in(folder.path(), &["replay", "c1", "courier", "--store", "talks.db"], "");
     assert_eq!(replay.code, 1, "{}{}", replay.out, replay.err);
     assert!(replay.out.contains("turn 2") && replay.out.contains("got lost"), "{}", replay.out);
+    // A trace has no reasons of a turn that the project would run in another way.
+    let trace = run_in(folder.path(), &["trace", "c1", "courier", "--store", "talks.db"], "");
+    assert_eq!(trace.code, 0, "{}", trace.err);
+    let (first, second) = trace.out.split_once("turn 2").unwrap();
+    assert!(!first.contains("the project differs") && first.contains("\n  reason "), "{first}");
+    assert_eq!(second.matches("\n  reason ").count(), 1, "{second}");
+    assert!(second.contains("the project differs from the recorded turn; reasons are left out"), "{second}");
+}
+
+#[test]
+fn commands_that_only_read_the_store_ignore_unset_variables() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("courier");
+    crate::folder::copy_folder(project("courier").as_ref(), &copy);
+    run_in(folder.path(), &["chat", "courier", "--store", "talks.db", "--conversation", "c1"], "track it\n");
+    let endpoints = copy.join("endpoints.yml");
+    let text = std::fs::read_to_string(&endpoints).unwrap();
+    std::fs::write(&endpoints, format!("{text}\naction_endpoint: {{ url: '${{SEGUE_TEST_UNSET}}' }}\n")).unwrap();
+    for arguments in [vec!["trace", "c1"], vec!["replay", "c1"], vec!["conversations"], vec!["doctor", "list"]] {
+        let output = run_in(folder.path(), &[&arguments[..], &["courier", "--store", "talks.db"]].concat(), "");
+        assert_eq!(output.code, 0, "{arguments:?}: {}{}", output.out, output.err);
+    }
+    assert_eq!(run_in(folder.path(), &["chat", "courier"], "track it\n").code, 1);
 }
 
 #[test]

@@ -48,6 +48,9 @@ fn unsupported_connectors_and_commands_are_explained() {
         (vec!["run", "actions"], "rasa run actions"),
         (vec!["visualize"], "segue graph"),
         (vec!["studio", "upload"], "not part of Segue"),
+        (vec!["data", "split", "nlu"], "`data split` is for NLU data"),
+        (vec!["data", "migrate"], "`segue check`"),
+        (vec!["train", "nlu"], "no NLU or Core model to train"),
         (vec!["chekc"], "did you mean `segue check`?"),
         (vec!["quite-strange"], "unknown command"),
     ] {

@@ -60,3 +60,16 @@ fn results_equal_those_of_pypred() {
     assert!(cases >= 3_000, "only {cases} cases: conditions.jsonl is incomplete");
     assert!(wrong.is_empty(), "{} of {cases} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
+
+#[test]
+fn a_set_in_the_form_of_another_language_gets_the_whole_right_form() {
+    for text in [
+        "slots.a in {\"x\" \"y\"}",
+        "slots.a in [\"x\", \"y\"]",
+        "slots.a is [\"x\"]",
+        "{\"x\", \"y\"} contains slots.a",
+    ] {
+        let error = Condition::parse(text).unwrap_err();
+        assert!(error.help.contains("`{\"a\" \"b\"} contains slots.name`"), "{text}: {error:?}");
+    }
+}

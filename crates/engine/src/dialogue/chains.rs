@@ -201,7 +201,17 @@ pub(super) fn offer_to_continue(turn: &mut AdvanceContext<'_>) {
         interrupted_flow_names: names,
         interrupted_flow_ids,
     };
+    // A pattern that the flow linked to belongs to what has just ended: it runs before the question.
+    let linked = take_linked_patterns(turn);
     turn.push_pattern(patterns::CONTINUE_INTERRUPTED, context);
+    turn.stack.extend(linked);
+}
+
+/// Removes the patterns from the top that a flow linked to and that have not started; in the order of the stack.
+fn take_linked_patterns(turn: &mut AdvanceContext<'_>) -> Vec<Frame> {
+    let is_linked = |frame: &Frame| frame.at == Position::Start && matches!(frame.pattern(), Some(PatternFrame::Plain));
+    let kept = turn.stack.iter().rposition(|frame| !is_linked(frame)).map_or(0, |at| at + 1);
+    turn.stack.split_off(kept)
 }
 
 /// Joins names to an enumeration: `a`, `a or b`, `a, b or c`.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value as Json};
 
 use super::{
+    Reason,
     advance_context::AdvanceContext,
     eval_scope::{EvalScope, ResponseValues},
 };
@@ -56,8 +57,12 @@ impl AdvanceContext<'_> {
         let view = self.scope();
         let mut composer = ResponseRenderer::new(&view, arguments, seed);
         let message = compose(&mut composer);
-        let notes = composer.notes;
+        let (notes, failure) = (composer.notes, composer.failure);
         notes.into_iter().for_each(|note| self.add_note(note));
+        if let Some(cause) = failure {
+            let flow = self.stack.last().map(|top| top.flow_id.to_string()).unwrap_or_default();
+            self.add_reason(Reason::Failed { flow, cause });
+        }
         message
     }
 }
@@ -71,11 +76,13 @@ pub(super) struct ResponseRenderer<'a> {
     choice_seed: u64,
     /// Problems while rendering; recorded as reasons.
     notes: Vec<String>,
+    /// Why a text could not be rendered. Its source is never sent.
+    failure: Option<String>,
 }
 
 impl<'a> ResponseRenderer<'a> {
     pub(super) fn new(view: &'a EvalScope<'a>, arguments: &'a Map<String, Json>, choice_seed: u64) -> Self {
-        Self { view, arguments, choice_seed, notes: Vec::new() }
+        Self { view, arguments, choice_seed, notes: Vec::new(), failure: None }
     }
 
     /// Renders a response, or the one for internal errors if no variation applies.
@@ -85,13 +92,21 @@ impl<'a> ResponseRenderer<'a> {
             self.notes.push(format!("no variation of `{name}` applies now"));
             self.view.project.response(INTERNAL_ERROR).and_then(|error| error.variations.first())
         })?;
-        Some(self.message(response, chosen))
+        let message = self.message(response, chosen);
+        if self.failure.is_none() {
+            return Some(message);
+        }
+        let error = self.view.project.response(INTERNAL_ERROR)?;
+        Some(self.message(error, error.variations.first()?))
     }
 
     fn exact_response(&mut self, name: &str) -> Option<BotMessage> {
         let response = self.view.project.response(name)?;
         let chosen = self.choose(response)?;
-        Some(self.message(response, chosen))
+        let message = self.message(response, chosen);
+        let Some(failure) = self.failure.take() else { return Some(message) };
+        self.notes.push(failure);
+        None
     }
 
     fn message(&mut self, response: &ResponseDef, chosen: &Variation) -> BotMessage {
@@ -181,8 +196,8 @@ impl<'a> ResponseRenderer<'a> {
             ResponseText::Jinja(template) => {
                 let variables = self.view.variables(template, self.arguments);
                 template.render(variables).unwrap_or_else(|error| {
-                    self.notes.push(format!("a text cannot be rendered and is sent as written: {error}"));
-                    template.source().text().to_owned()
+                    self.failure = Some(format!("a text cannot be rendered, so the response is not sent: {error}"));
+                    String::new()
                 })
             }
         }

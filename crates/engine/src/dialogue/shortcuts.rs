@@ -104,13 +104,18 @@ fn match_button_title(turn: &mut AdvanceContext<'_>, asked: &SlotName, text: &st
     let pressed = shown.buttons.iter().find(|button| button.title.trim().to_lowercase() == wanted)?;
     let payload = pressed.payload.clone();
     match message_payload::parse(turn, &payload) {
-        ParsedMessage::Commands(commands, _) => {
+        // What a click would do that only reports an unknown intent, or anything else, is left to the model.
+        ParsedMessage::Commands(commands, _) if commands.iter().all(is_start_or_value) => {
             let value = Json::from(&*payload);
             turn.add_reason(Reason::Shortcut { slot: asked.clone(), value, rule: "title".to_owned() });
             Some(commands)
         }
         _ => None,
     }
+}
+
+fn is_start_or_value(command: &Command) -> bool {
+    matches!(command, Command::StartFlow { .. } | Command::SetSlot { .. })
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub struct Config {
     pub search: Option<SearchConfig>,
     /// Switches for compatibility with Rasa.
     pub compat: Compat,
-    /// Whether button titles, yes, no and numbers are understood without a call of the model. On by default.
+    /// Whether titles of buttons, yes, no, numbers and values of categorical slots are understood without a call of the model. On by default.
     pub shortcuts: bool,
     /// The folders of the project's parts, if set.
     pub folders: Folders,

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Sources,
+    Sources, UnsetVariables,
     references::{ConditionReference, ConditionRole, NameReference, ReferenceKind, SlotAssignment},
     schema::{Key, MapSchema, Support, UnknownKeys, ValueType},
     yaml::{Entry, Node, Value},
@@ -38,8 +38,18 @@ pub(crate) struct LoadContext<'a> {
     pub(crate) listed_actions: Vec<(ActionName, SourceLocation)>,
     /// The engine that compiles templates.
     pub(crate) engine: TemplateEngine,
+    /// Whether a file could not be read, so that names may be missing.
+    pub(crate) incomplete: bool,
     /// The input of the load.
     pub(crate) sources: &'a Sources,
+}
+
+/// How the reason of a key begins that works as before.
+const DEPRECATED: &str = "It works but is deprecated; ";
+
+fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// The valid entries of a map, with typed access.
@@ -62,6 +72,7 @@ impl<'a> LoadContext<'a> {
             assignments: Vec::new(),
             listed_actions: Vec::new(),
             engine: TemplateEngine::new(),
+            incomplete: sources.incomplete,
             sources,
         }
     }
@@ -134,12 +145,24 @@ impl<'a> LoadContext<'a> {
                 return false;
             }
             Support::AcceptedWithWarning(why) => {
-                let message = format!(
-                    "`{}` in {} is accepted but does not work as in Rasa",
-                    entry.key,
-                    schema.name_with_article()
-                );
-                self.warning("F0116", &entry.at, message, format!("{why}."));
+                let default =
+                    key.default.filter(|default| entry.node.bool().is_some_and(|b| b.to_string() == *default));
+                let name = schema.name_with_article();
+                let (message, help) = match (default, why.strip_prefix(DEPRECATED)) {
+                    (Some(default), _) => {
+                        let message = format!("`{}: {default}` in {name} has no effect: it is the default", entry.key);
+                        (message, format!("Remove `{}`.", entry.key))
+                    }
+                    (None, Some(instead)) => (
+                        format!("`{}` in {name} works but is deprecated", entry.key),
+                        format!("{}.", capitalised(instead)),
+                    ),
+                    (None, None) => {
+                        let message = format!("`{}` in {name} is accepted but does not work as in Rasa", entry.key);
+                        (message, format!("{why}."))
+                    }
+                };
+                self.warning("F0116", &entry.at, message, help);
             }
             Support::Full | Support::Accepted(_) => {}
         }
@@ -168,8 +191,10 @@ impl<'a> LoadContext<'a> {
     fn typed(&mut self, entry: &Entry, key: &Key) -> bool {
         let node = &entry.node;
         if node.unset {
-            // The missing environment variable is already reported; the type of its value is unknown.
-            return false;
+            // The missing environment variable is already reported; the type of its value is unknown. A command that ignores such
+            // variables gets a placeholder where any text is valid.
+            return self.sources.unset_variables != UnsetVariables::Reported
+                && matches!(key.value_type, ValueType::Text | ValueType::Secret | ValueType::OneOfUnchecked(_));
         }
         // A key without effect may have any value.
         if let Support::Accepted(_) = key.support {
@@ -273,7 +298,12 @@ impl<'a> LoadContext<'a> {
     pub(crate) fn template(&mut self, node: &Node, text: &str) -> Option<Template> {
         let source = TemplateSource::from_project_file(self.file.clone(), text).starting_at_line(node.line);
         let compiled = self.engine.compile(&source, UndefinedMode::Lenient);
-        self.compiled(compiled, "F0406", Some(node))
+        let template = self.compiled(compiled, "F0406", Some(node))?;
+        for error in self.engine.unknown_names(&template) {
+            let place = self.place_of_template_error(&error, Some(node));
+            self.findings.error("F0406", &place, error.message.clone(), as_sentence(&error.help));
+        }
+        Some(template)
     }
 
     /// Compiles an expression in the current file.
@@ -307,21 +337,24 @@ impl<'a> LoadContext<'a> {
         let source = TemplateSource::from_project_file(path, &text);
         let compiled = self.engine.compile(&source, UndefinedMode::Lenient);
         let template = self.compiled(compiled, "F0406", None)?;
-        for error in self.engine.unknown_filters(&template) {
+        for error in self.engine.unknown_names(&template) {
             self.findings.error("F0406", &error.place(), error.message.clone(), as_sentence(&error.help));
         }
         Some(template)
+    }
+
+    /// The place of an error of a template that is the text of `node`.
+    fn place_of_template_error(&self, error: &TemplateError, node: Option<&Node>) -> SourceLocation {
+        let place = error.place();
+        let Some(node) = node.filter(|node| node.line == place.line) else { return place };
+        node.place_at(&self.file, error.column.unwrap_or(1).saturating_sub(1) as usize, 1)
     }
 
     fn compiled<T>(&mut self, result: Result<T, TemplateError>, code: &'static str, node: Option<&Node>) -> Option<T> {
         match result {
             Ok(compiled) => Some(compiled),
             Err(error) => {
-                let mut place = error.place();
-                if let Some(node) = node.filter(|node| node.line == place.line) {
-                    let offset = error.column.unwrap_or(1).saturating_sub(1) as usize;
-                    place = node.place_at(&self.file, offset, 1);
-                }
+                let place = self.place_of_template_error(&error, node);
                 let what = if code == "F0407" { "expression" } else { "template" };
                 let message = format!("invalid {what}: {}", error.message);
                 self.findings.error(code, &place, message, as_sentence(&error.help));

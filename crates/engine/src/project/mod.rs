@@ -100,6 +100,22 @@ pub struct Sources {
     pub channels: Vec<&'static MapSchema>,
     /// Environment variables that `${NAME}` may read.
     pub environment: BTreeMap<String, String>,
+    /// What an unset variable leads to.
+    pub unset_variables: UnsetVariables,
+    /// Whether a file could not be read: names that it may define are then not reported as missing.
+    pub incomplete: bool,
+}
+
+/// What an unset environment variable of a project leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnsetVariables {
+    /// An error.
+    #[default]
+    Reported,
+    /// Nothing, except in `tracker_store`: for commands that only read the store.
+    IgnoredExceptStore,
+    /// Nothing: for commands that only read a store that is named elsewhere.
+    Ignored,
 }
 
 /// Shows the paths of the files and the names of the variables. Values are secrets, and texts may contain some.

@@ -182,13 +182,16 @@ fn regex_len(rest: &str) -> Option<usize> {
     None
 }
 
+/// How to compare with one of several values.
+pub(super) const ONE_OF_SEVERAL: &str = "To test for one of several values write `{\"a\" \"b\"} contains slots.name`: braces, spaces between \
+    the items, the name on the right.";
+
 fn fix(c: char) -> &'static str {
     match c {
         '&' => "Write `and`.",
         '|' => "Write `or`.",
         '!' => "Write `not`, or `!=` for inequality.",
-        ',' => "Separate the items of a set by spaces: `{\"a\" \"b\"}`.",
-        '[' | ']' => "Write a set with braces: `{\"a\" \"b\"}`.",
+        ',' | '[' | ']' => ONE_OF_SEVERAL,
         '+' | '*' | '%' => "There is no arithmetic; let an action set a slot.",
         '/' => "Write a regular expression after `matches`, in quotes or as `/…/`.",
         '$' => "Write names without `$`: `slots.name`.",

@@ -77,6 +77,7 @@ impl<'t> Parser<'t> {
         let end = self.tokens.get(self.next + 1).map_or(self.text.len(), |next| next.at);
         let found: String = self.text.get(token.at..end).unwrap_or_default().trim_end().chars().take(40).collect();
         let help = match token.kind {
+            Kind::Word(word) if word.eq_ignore_ascii_case("in") => lexer::ONE_OF_SEVERAL,
             Kind::Not => "For inequality write `is not` or `!=`.",
             Kind::Word(_) | Kind::Quoted(_) => {
                 "Put strings of several words in quotes, and join comparisons with `and` or `or`."

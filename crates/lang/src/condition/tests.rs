@@ -83,7 +83,7 @@ fn syntax_errors_have_an_offset_and_a_fix() {
     assert_eq!((wrong.offset, wrong.help.as_str()), (8, "Write `and`."));
     assert_eq!(error("slots.a =").offset, 9);
     assert_eq!(error("slots.a = 2nd").offset, 11);
-    assert!(error("{'a', 'b'} contains slots.a").help.contains("by spaces"));
+    assert!(error("{'a', 'b'} contains slots.a").help.contains("spaces between the items"));
     assert!(error("slots.a contains {'x'}").help.contains("left"));
     assert_eq!(error("slots.a matches \"a[\"").offset, 17 + 1);
     assert!(error("undefined").message.contains("alone"));

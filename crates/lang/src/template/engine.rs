@@ -10,10 +10,17 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::ValueK
 use serde_json::Value as Json;
 
 use super::{
+    datetime::ZonedTime,
     error::{TemplateError, TemplateErrorKind},
-    filter_scan, filters, methods, python,
+    filters, methods,
+    name_scan::{self, NameKind},
+    python,
 };
-use crate::limits::{TEMPLATE_FUEL, TEMPLATE_OUTPUT_BYTES, TEMPLATE_RECURSION};
+use crate::{
+    finding::did_you_mean,
+    limits::{TEMPLATE_FUEL, TEMPLATE_OUTPUT_BYTES, TEMPLATE_RECURSION},
+    time::Timestamp,
+};
 
 /// How a template treats undefined names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,22 +198,61 @@ impl TemplateEngine {
         names
     }
 
-    /// One error for each use of a filter that does not exist; rendering would fail there.
-    pub fn unknown_filters(&self, template: &Template) -> Vec<TemplateError> {
+    /// One error for each use of a filter, test, method or function that does not exist; rendering would fail there.
+    pub fn unknown_names(&self, template: &Template) -> Vec<TemplateError> {
         let source = &template.0.source;
         if template.is_constant() {
             return Vec::new();
         }
-        let mut state = self.lenient.empty_state();
+        let variables = self.variables(template);
+        // Functions of the context and macros are not reported: only a name that the template reads and nothing defines.
+        let is_read = |name: &str| variables.iter().any(|variable| variable == name);
         let mut found = Vec::new();
-        for (name, at) in filter_scan::filters(source.text()) {
-            // minijinja has no public lookup of filters. A filter that exists fails with a different error: a missing argument.
-            let result = state.apply_filter(name, &[]);
-            if result.is_err_and(|error| error.kind() == minijinja::ErrorKind::UnknownFilter) {
-                found.push(TemplateError::unknown_filter(source, name, at));
+        for (kind, name, at) in name_scan::names(source.text()) {
+            let is_unknown = match kind {
+                NameKind::Function => is_read(name) && !FUNCTIONS.contains(&name),
+                _ => !self.knows(kind, name),
+            };
+            if is_unknown {
+                let known: &[&str] = match kind {
+                    NameKind::Filter => &FILTERS,
+                    NameKind::Test => &TESTS,
+                    NameKind::Method => &METHODS,
+                    NameKind::Function => &FUNCTIONS,
+                };
+                let known = known.iter().copied().filter(|near| kind == NameKind::Function || self.knows(kind, near));
+                found.push(TemplateError::unknown_name(source, kind, name, did_you_mean(name, known), at));
             }
         }
         found
+    }
+
+    /// Whether a filter or test exists, or any value has the method. minijinja has no public lookup: what exists fails with a
+    /// different error, such as a missing argument.
+    fn knows(&self, kind: NameKind, name: &str) -> bool {
+        use minijinja::ErrorKind;
+        let mut state = self.lenient.empty_state();
+        match kind {
+            NameKind::Filter => {
+                !state.apply_filter(name, &[]).is_err_and(|error| error.kind() == ErrorKind::UnknownFilter)
+            }
+            NameKind::Test => !state.perform_test(name, &[]).is_err_and(|error| error.kind() == ErrorKind::UnknownTest),
+            NameKind::Method => {
+                let time = ZonedTime::new(Timestamp::from_micros(0), "UTC").map(|time| time.to_value());
+                let samples = [
+                    Value::from(""),
+                    Value::from(vec![0]),
+                    from_json(&Json::Object(Default::default())),
+                    Value::from(1),
+                ];
+                METHODS_OF_OBJECTS.contains(&name)
+                    || samples.into_iter().chain(time).any(|value| {
+                        let result = value.call_method(&mut state, name, &[]);
+                        !result.is_err_and(|error| error.kind() == ErrorKind::UnknownMethod)
+                    })
+            }
+            NameKind::Function => FUNCTIONS.contains(&name),
+        }
     }
 
     /// Compiles an expression, such as `result.structuredContent.id`.
@@ -253,6 +299,102 @@ impl TemplateEngine {
         names
     }
 }
+
+/// Methods of values that only exist while a template runs: loops, cyclers, differences of times.
+const METHODS_OF_OBJECTS: [&str; 6] = ["cycle", "changed", "next", "reset", "total_seconds", "copy"];
+/// Names in these four lists are only proposed if they exist.
+const FILTERS: [&str; 46] = [
+    "abs",
+    "attr",
+    "batch",
+    "bool",
+    "capitalize",
+    "center",
+    "count",
+    "default",
+    "dictsort",
+    "escape",
+    "filesizeformat",
+    "first",
+    "float",
+    "format",
+    "groupby",
+    "indent",
+    "int",
+    "items",
+    "join",
+    "last",
+    "length",
+    "list",
+    "lower",
+    "map",
+    "max",
+    "min",
+    "pprint",
+    "reject",
+    "rejectattr",
+    "replace",
+    "reverse",
+    "round",
+    "select",
+    "selectattr",
+    "slice",
+    "sort",
+    "split",
+    "string",
+    "striptags",
+    "sum",
+    "title",
+    "tojson",
+    "trim",
+    "truncate",
+    "unique",
+    "upper",
+];
+const TESTS: [&str; 17] = [
+    "boolean",
+    "defined",
+    "divisibleby",
+    "eq",
+    "even",
+    "false",
+    "float",
+    "in",
+    "integer",
+    "iterable",
+    "mapping",
+    "none",
+    "number",
+    "odd",
+    "sequence",
+    "string",
+    "undefined",
+];
+const METHODS: [&str; 22] = [
+    "capitalize",
+    "count",
+    "endswith",
+    "find",
+    "format",
+    "get",
+    "isdigit",
+    "isoformat",
+    "items",
+    "join",
+    "keys",
+    "lower",
+    "lstrip",
+    "replace",
+    "rstrip",
+    "split",
+    "startswith",
+    "strftime",
+    "strip",
+    "title",
+    "upper",
+    "values",
+];
+const FUNCTIONS: [&str; 9] = ["range", "dict", "namespace", "cycler", "joiner", "lipsum", "loop", "caller", "super"];
 
 fn environment(undefined: UndefinedBehavior) -> Environment<'static> {
     let mut env = Environment::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use minijinja::{Error, ErrorKind};
 
-use super::engine::TemplateSource;
+use super::{engine::TemplateSource, name_scan::NameKind};
 use crate::{
     finding::SourceLocation,
     limits::{TEMPLATE_FUEL, TEMPLATE_OUTPUT_BYTES, TEMPLATE_RECURSION},
@@ -66,18 +66,32 @@ impl TemplateError {
         Self { kind, name: source.name().clone(), line, column, message: message(error), help: help(error, kind) }
     }
 
-    /// The error of a filter that does not exist and whose name begins at byte `at`.
-    pub(super) fn unknown_filter(source: &TemplateSource, filter: &str, at: usize) -> Self {
+    /// The error of a name that does not exist and begins at byte `at`.
+    pub(super) fn unknown_name(
+        source: &TemplateSource,
+        kind: NameKind,
+        name: &str,
+        near: Option<&str>,
+        at: usize,
+    ) -> Self {
         let (line, column) = line_and_column(source, at);
+        let what = match kind {
+            NameKind::Filter => "filter",
+            NameKind::Test => "test",
+            NameKind::Method => "method",
+            NameKind::Function => "function",
+        };
+        let help = match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "use what Jinja provides: https://jinja.palletsprojects.com/en/stable/templates/".to_owned(),
+        };
         Self {
             kind: TemplateErrorKind::Unknown,
             name: source.name().clone(),
             line,
             column,
-            message: format!("there is no filter `{filter}`"),
-            help:
-                "use a built-in filter: https://jinja.palletsprojects.com/en/stable/templates/#list-of-builtin-filters"
-                    .to_owned(),
+            message: format!("there is no {what} `{name}`"),
+            help,
         }
     }
 

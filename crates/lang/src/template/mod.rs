@@ -14,10 +14,10 @@
 mod datetime;
 mod engine;
 mod error;
-mod filter_scan;
 mod filters;
 mod interpolate;
 mod methods;
+mod name_scan;
 mod python;
 mod slots;
 mod strftime;

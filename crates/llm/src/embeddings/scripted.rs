@@ -10,7 +10,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use segue_base::context::CallContext;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::{Embedder, Embedding, normalise};
 use crate::{LlmError, LlmErrorKind};
@@ -31,11 +31,28 @@ pub struct ScriptedEmbedder {
     longest: AtomicUsize,
 }
 
+/// One file may have the rules of a scripted chat model and `same`, so the keys of the other are ignored.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Script {
     #[serde(default)]
     same: Vec<Vec<String>>,
+    #[serde(default, rename = "about")]
+    _about: IgnoredAny,
+    #[serde(default, rename = "tables")]
+    _tables: IgnoredAny,
+    #[serde(default, rename = "read")]
+    _read: IgnoredAny,
+    #[serde(default, rename = "data")]
+    _data: IgnoredAny,
+    #[serde(default, rename = "let")]
+    _names: IgnoredAny,
+    #[serde(default, rename = "pace")]
+    _pace: IgnoredAny,
+    #[serde(default, rename = "mischief")]
+    _mischief: IgnoredAny,
+    #[serde(default, rename = "rules")]
+    _rules: IgnoredAny,
 }
 
 impl ScriptedEmbedder {

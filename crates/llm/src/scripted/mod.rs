@@ -27,7 +27,7 @@ mod strict;
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use futures::future::BoxFuture;
@@ -58,6 +58,8 @@ pub struct ScriptedLlm {
     seed: u64,
     /// Calls so far, for fault injection.
     calls: AtomicU64,
+    /// Whether the log says that `read: user` matches nothing.
+    has_warned: AtomicBool,
 }
 
 impl ScriptedLlm {
@@ -67,7 +69,8 @@ impl ScriptedLlm {
     /// The error in the script: rule, key, problem.
     pub fn from_text(name: &str, text: &str, seed: u64) -> Result<Self, String> {
         let script = Script::read(name, text)?;
-        Ok(Self { script, profile: profile(), timeouts: CallTimeouts::default(), seed, calls: AtomicU64::new(0) })
+        let (profile, timeouts) = (profile(), CallTimeouts::default());
+        Ok(Self { script, profile, timeouts, seed, calls: AtomicU64::new(0), has_warned: AtomicBool::new(false) })
     }
 
     /// A test double that expects exactly these calls in this order.
@@ -88,7 +91,15 @@ impl ScriptedLlm {
     fn respond(&self, request: &ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let faults = &self.script.faults;
-        let mut reply = self.script.reply(&RequestFacts::new(&self.script, request))?;
+        let request_facts = RequestFacts::new(&self.script, request);
+        if request_facts.misses_user() && !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                purpose = request.purpose.as_str(),
+                "`read: user` of a scripted model matches nothing in a request, so `user` of its rules is the whole last message; \
+                 docs/reference/scripted-model.md shows a pattern for the built-in prompt"
+            );
+        }
+        let mut reply = self.script.reply(&request_facts)?;
         if faults.garbage_every.is_some_and(|every| call.is_multiple_of(every)) {
             reply.fail = Some(FailureMode::Garbage(GarbageKind::Noise));
         }

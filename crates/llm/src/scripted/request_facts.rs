@@ -64,8 +64,12 @@ impl FactReader {
         Ok(Self { purposes, pattern, state: raw.state, conversation, since })
     }
 
+    fn applies_to(&self, request: &ChatRequest) -> bool {
+        self.purposes.is_empty() || self.purposes.iter().any(|purpose| purpose == request.purpose.as_str())
+    }
+
     fn read(&self, facts: &RequestFacts<'_>) -> Option<String> {
-        if !self.purposes.is_empty() && !self.purposes.iter().any(|purpose| purpose == facts.request.purpose.as_str()) {
+        if !self.applies_to(facts.request) {
             return None;
         }
         if let Some(path) = &self.state {
@@ -115,6 +119,13 @@ impl<'a> RequestFacts<'a> {
             facts.user = user;
         }
         facts
+    }
+
+    /// Whether the script reads the user's words from requests of this purpose, and nothing matched.
+    pub(super) fn misses_user(&self) -> bool {
+        let applies = |reader: &FactReader| reader.applies_to(self.request) && reader.state.is_none();
+        self.script.readers.get("user").is_some_and(|readers| readers.iter().any(applies))
+            && self.read("user").is_none()
     }
 
     /// A fact of `read`.

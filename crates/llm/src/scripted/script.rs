@@ -41,6 +41,10 @@ struct RawScript {
     #[serde(rename = "mischief", default)]
     faults: FaultInjection,
     rules: Vec<RawRule>,
+    /// For a scripted embedding model that uses the same file.
+    #[serde(default)]
+    #[allow(dead_code)]
+    same: serde::de::IgnoredAny,
 }
 
 /// How a fact is read from a request, as written in the script.

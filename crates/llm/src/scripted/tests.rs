@@ -251,3 +251,23 @@ rules:
         assert!(problem.contains(says), "{problem}");
     }
 }
+
+#[test]
+fn one_file_serves_a_chat_model_and_an_embedding_model() {
+    let script = "same: [[refund, reimbursement]]\nrules: [{say: hi}]\n";
+    ScriptedLlm::from_text("s.yml", script, 7).unwrap();
+    crate::embeddings::ScriptedEmbedder::from_text("s.yml", script).unwrap();
+}
+
+#[test]
+fn a_pattern_for_the_users_words_that_matches_nothing_is_noticed() {
+    let misses = |pattern: &str, purpose: Purpose| {
+        let text = format!("read: {{user: {{purpose: commands, match: '{pattern}'}}}}\nrules: [{{say: hi}}]\n");
+        let script = Script::read(&text).unwrap();
+        let request = ChatRequest::new(purpose, vec![ChatMessage::user("USER: hello")]);
+        RequestFacts::new(&script, &request).misses_user()
+    };
+    assert!(misses("Person: (.*)", Purpose::COMMANDS));
+    assert!(!misses("USER: (.*)", Purpose::COMMANDS));
+    assert!(!misses("Person: (.*)", Purpose::AGENT));
+}

@@ -77,7 +77,7 @@ fn pipeline(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> (Option<Ge
     let mut place: Option<u32> = None;
     for node in fields.list("pipeline") {
         let Some((written, at)) = component(context, node) else { continue };
-        let name = builtin_component(written);
+        let name = builtin_pipeline_component(written, node);
         if name != written && !is_rasa_component(written) {
             let message = format!("`{written}` is a Python component, which does not run; `{name}` is used instead");
             context.warning("F0707", at, message, format!("Write `{name}`; custom components are written in Rust."));
@@ -119,6 +119,15 @@ fn builtin_component(written: &str) -> &str {
         true if class.contains("Search") => "SearchReadyLLMCommandGenerator",
         true => "CompactLLMCommandGenerator",
         false => written,
+    }
+}
+
+/// Like [`builtin_component`], for the pipeline: a Python class with a model or a prompt is a command generator, whatever its name.
+fn builtin_pipeline_component<'n>(written: &'n str, node: &Node) -> &'n str {
+    let has_model = ["llm", "prompt", "prompt_template"].iter().any(|key| node.get(key).is_some());
+    match builtin_component(written) {
+        name if name.contains('.') && has_model => "CompactLLMCommandGenerator",
+        name => name,
     }
 }
 

@@ -2,19 +2,32 @@
 //! responses, where `${price}` is a dollar sign and a slot.
 
 use super::super::{
+    UnsetVariables,
     load_context::LoadContext,
     yaml::{Node, Value},
 };
+
+/// The value of a text whose variable is unset and ignored: valid as a text and as a URL.
+const UNSET: &str = "http://unset.invalid";
 
 impl LoadContext<'_> {
     /// Replaces every `${NAME}` below `node`. A failed replacement is an error; the value is then not checked further, so that
     /// one cause has one finding.
     pub(super) fn expand(&mut self, node: &mut Node, key: &str) {
+        self.expand_below(node, key, self.sources.unset_variables != UnsetVariables::Reported);
+    }
+
+    /// `ignores`: unset variables get a placeholder and are not reported.
+    fn expand_below(&mut self, node: &mut Node, key: &str, ignores: bool) {
         let place = self.place(node);
         match &mut node.value {
             Value::Text(text) if text.contains("${") => {
-                let (filled, problems) = self.fill(text);
+                let (mut filled, mut problems) = self.fill(text);
                 node.unset = !problems.is_empty();
+                if ignores && problems.iter().any(|(code, ..)| *code == "F0110") {
+                    problems.retain(|(code, ..)| *code != "F0110");
+                    UNSET.clone_into(&mut filled);
+                }
                 for (code, message, help) in problems {
                     self.findings.error(code, &place, format!("{message}, used in `{key}`"), help);
                 }
@@ -23,12 +36,15 @@ impl LoadContext<'_> {
             }
             Value::List(items) => {
                 for item in items {
-                    self.expand(item, key);
+                    self.expand_below(item, key, ignores);
                 }
             }
             Value::Map(entries) => {
                 for entry in entries {
-                    self.expand(&mut entry.node, &entry.key);
+                    let is_store = entry.key == "tracker_store";
+                    let ignores =
+                        ignores && !(is_store && self.sources.unset_variables == UnsetVariables::IgnoredExceptStore);
+                    self.expand_below(&mut entry.node, &entry.key, ignores);
                 }
             }
             _ => {}

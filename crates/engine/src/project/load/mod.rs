@@ -96,7 +96,7 @@ fn load(sources: &Sources, analyses: bool) -> LoadResult {
     let flows = flows.finish();
     let hash = hash(sources);
     let engine = std::mem::take(&mut context.engine);
-    let LoadContext { mut findings, references, conditions, assignments, listed_actions, .. } = context;
+    let LoadContext { mut findings, references, conditions, assignments, listed_actions, incomplete, .. } = context;
     let own = |path: &str| path.starts_with("prompts/");
     let prompts =
         sources.texts.iter().filter(|(path, _)| own(path)).map(|(p, text)| (p.clone(), text.clone())).collect();
@@ -112,8 +112,11 @@ fn load(sources: &Sources, analyses: bool) -> LoadResult {
         prompts,
         hash,
     };
-    check::run(&project, sources, &references, &conditions, &mut findings);
-    if analyses {
+    // A file that cannot be read may define what other files refer to.
+    if !incomplete {
+        check::run(&project, sources, &references, &conditions, &mut findings);
+    }
+    if analyses && !incomplete {
         let recorded = ProjectReferences {
             references: &references,
             conditions: &conditions,
@@ -145,7 +148,9 @@ impl LoadContext<'_> {
     /// Parses a file and makes it the current one.
     pub(super) fn open(&mut self, file: &SourceFile) -> Option<yaml::Node> {
         self.file = file.path.clone();
-        yaml::read(file, &mut self.findings)
+        let root = yaml::read(file, &mut self.findings);
+        self.incomplete |= root.is_none();
+        root
     }
 
     fn report_unknown_file(&mut self, root: &yaml::Node) {

@@ -136,7 +136,8 @@ pub(super) fn text(context: &mut LoadContext<'_>, node: &Node, jinja: bool) -> O
         }
         return Some(ResponseText::Jinja(template));
     }
-    for (at, name) in placeholders(text) {
+    // `/inform{"city": "Bonn"}` is a payload with entities, not a placeholder.
+    for (at, name) in placeholders(text).filter(|(_, name)| !name.contains('"')) {
         let place = node.place_at(
             &context.file,
             text.get(..at).map_or(0, |before| before.chars().count()),

@@ -477,3 +477,71 @@ fn findings_do_not_show_secrets_in_their_line() {
     assert!(findings.iter().filter(|finding| finding.place.line == 4).count() >= 2, "{shown}");
     assert!(shown.contains("apikey") && !shown.contains("sk-live"), "{shown}");
 }
+
+#[test]
+fn unset_variables_may_be_ignored_except_those_of_the_store() {
+    let endpoints = "action_endpoint: {url: '${HOST}/webhook', timeout: '${WAIT}'}\n\
+                     mcp_servers: [{name: bank, type: http, url: '${BANK}'}]\n\
+                     model_groups: [{id: m, models: [{provider: openai, model: gpt-4.1, api_key: '${NO_KEY}'}]}]\n\
+                     tracker_store: {type: sqlite, db: '${DB}'}\n";
+    let mut sources = sources(&[("config.yml", ""), ("domain.yml", DOMAIN), ("endpoints.yml", endpoints)]);
+    sources.unset_variables = UnsetVariables::IgnoredExceptStore;
+    let loaded = Project::load(&sources);
+    assert_eq!(places(&loaded.findings), ["F0110 endpoints.yml:4:35"], "{:#?}", loaded.findings);
+    sources.unset_variables = UnsetVariables::Ignored;
+    let loaded = Project::load(&sources);
+    assert!(loaded.project.is_some(), "{:#?}", loaded.findings);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_leads_to_no_finding_in_another_file() {
+    let broken = "flows:\n  check_balance: {description: a, steps: [{action: utter_ok}\n";
+    let links = "flows:\n  pay:\n    description: b\n    steps:\n      - link: check_balance\n";
+    let loaded =
+        load_and_analyse(&[("config.yml", ""), ("domain.yml", DOMAIN), ("data/a.yml", broken), ("data/b.yml", links)]);
+    let codes: Vec<_> = loaded.findings.iter().map(|finding| (finding.code, &*finding.place.file)).collect();
+    assert_eq!(codes, [("F0102", "data/a.yml")], "{:#?}", loaded.findings);
+}
+
+#[test]
+fn a_deprecated_key_that_repeats_the_default_is_to_be_removed() {
+    let warning = |value: &str| {
+        let flow = format!(
+            "flows:\n  pay:\n    description: b\n    steps:\n      - collect: amount\n        reset_after_flow_ends: {value}\n"
+        );
+        let loaded = load(&[("config.yml", ""), ("domain.yml", DOMAIN), ("data/b.yml", &flow)]);
+        let found = loaded.findings.iter().find(|finding| finding.code == "F0116").unwrap();
+        (found.message.clone(), found.help.clone())
+    };
+    let (message, help) = warning("true");
+    assert_eq!(message, "`reset_after_flow_ends: true` in a step has no effect: it is the default");
+    assert_eq!(help, "Remove `reset_after_flow_ends`.");
+    let (message, help) = warning("false");
+    assert_eq!(message, "`reset_after_flow_ends` in a step works but is deprecated");
+    assert_eq!(help, "Write the slot under `persisted_slots` of the flow.");
+}
+
+#[test]
+fn a_python_component_with_a_model_or_a_prompt_is_a_command_generator() {
+    for key in ["llm: {model_group: m}", "prompt_template: p.jinja2"] {
+        let config = format!("pipeline: [{{name: my.gen.MyGenerator, {key}}}]\n");
+        let loaded = load(&[
+            ("config.yml", &config),
+            ("domain.yml", DOMAIN),
+            ("p.jinja2", "{{ user_message }}"),
+            ("endpoints.yml", "model_groups: [{id: m, models: [{provider: openai, model: gpt-4.1}]}]\n"),
+        ]);
+        let codes: Vec<_> = loaded.findings.iter().map(|finding| finding.code).collect();
+        assert!(codes.contains(&"F0707"), "{:#?}", loaded.findings);
+        let project = loaded.project.unwrap();
+        assert_eq!(&*project.config.generator.as_ref().unwrap().name, "CompactLLMCommandGenerator");
+        assert_eq!(project.command_prompt.is_some(), key.starts_with("prompt"));
+    }
+}
+
+#[test]
+fn unknown_names_in_the_template_of_a_response_are_findings() {
+    let domain = "responses:\n  utter_a:\n    - text: \"{{ slots.balance | currency }} {{ slots.balance.foo() }}\"\n      metadata: {template: jinja}\nslots: {balance: {type: text}}\n";
+    let loaded = load(&[("config.yml", ""), ("domain.yml", domain)]);
+    assert_eq!(places(&loaded.findings), ["F0406 domain.yml:3:33", "F0406 domain.yml:3:62"], "{:#?}", loaded.findings);
+}

@@ -21,7 +21,7 @@ pub(crate) static CONFIG: MapSchema = MapSchema::new("configuration", FILE, Refu
         List(&AnyOf(&[Text, Section(&SEARCH)])),
         "`FlowPolicy` and, for answers from documents, `EnterpriseSearchPolicy`.",
     ),
-    key("shortcuts", Bool, "Whether button titles, yes, no and numbers are understood without a call of the model.")
+    key("shortcuts", Bool, "Whether titles of buttons, yes, no, numbers and values of categorical slots are understood without a call of the model.")
         .default("true"),
     key("compat", Section(&COMPAT), "Switches for compatibility with Rasa."),
     key("data", TextOrList, "Folders or files with flows. Default: `data` and `flows`."),

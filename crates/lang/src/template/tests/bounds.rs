@@ -71,10 +71,31 @@ fn unknown_filters_are_found_at_load() {
     let text = "{{ a | upper | truncate(3) }}\n{% if false %}{{ b | shout }}{% endif %}";
     let template =
         engine.compile(&TemplateSource::from_project_file("p.jinja2", text), UndefinedMode::Lenient).unwrap();
-    let found = engine.unknown_filters(&template);
+    let found = engine.unknown_names(&template);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].line, found[0].column), (2, Some(22)));
     assert!(found[0].message.contains("shout"));
+}
+
+#[test]
+fn unknown_tests_methods_and_functions_are_found_at_load() {
+    let engine = TemplateEngine::new();
+    let unknown = |text: &str| -> Vec<(String, String)> {
+        let source = TemplateSource::from_project_file("p.jinja2", text);
+        let template = engine.compile(&source, UndefinedMode::Lenient).unwrap();
+        engine.unknown_names(&template).into_iter().map(|error| (error.message, error.help)).collect()
+    };
+    let found = unknown("{{ slots.a.foo() }}{% if a is defind %}{{ money(a) }}{% endif %}{{ a | uper }}");
+    let messages: Vec<&str> = found.iter().map(|(message, _)| message.as_str()).collect();
+    let expected = ["method `foo`", "test `defind`", "function `money`", "filter `uper`"];
+    assert_eq!(messages, expected.map(|what| format!("there is no {what}")));
+    assert_eq!(found[1].1, "did you mean `defined`?");
+    assert_eq!(found[3].1, "did you mean `upper`?");
+    let right = "{% macro m(x) %}{{ x }}{% endmacro %}{{ m(1) }}{% for a in range(2) if (a) %}{{ loop.cycle(1, 2) }}{% endfor %}\
+                 {{ now.strftime('%d') }}{{ now.date().isoformat() }}{{ d.get('a').strip().zfill(3) }}{{ d.items() | list }}\
+                 {% if not (a) and a is not none and a is divisibleby(2) and a in (1, 2) %}{% endif %}{{ n.is_integer() }}\
+                 {% set f = d.f %}{{ l.index(1) }}{{ now.utcoffset().total_seconds() }}";
+    assert_eq!(unknown(right), []);
 }
 
 #[test]
@@ -167,7 +188,7 @@ proptest! {
         let source = TemplateSource::from_project_file("p", &text);
         if let Ok(template) = engine.compile(&source, UndefinedMode::Lenient) {
             let _ = engine.render(&template, context!(a => 1, b => "x", c => vec![1, 2]));
-            let _ = engine.unknown_filters(&template);
+            let _ = engine.unknown_names(&template);
             for name in engine.variables(&template) {
                 let first = name.split('.').next().unwrap_or_default();
                 prop_assert!(template.may_read(first), "{first} is read, but may_read denies it");
