@@ -263,7 +263,7 @@ fn one_file_serves_a_chat_model_and_an_embedding_model() {
 fn a_pattern_for_the_users_words_that_matches_nothing_is_noticed() {
     let misses = |pattern: &str, purpose: Purpose| {
         let text = format!("read: {{user: {{purpose: commands, match: '{pattern}'}}}}\nrules: [{{say: hi}}]\n");
-        let script = Script::read(&text).unwrap();
+        let script = Script::read("script.yml", &text).unwrap();
         let request = ChatRequest::new(purpose, vec![ChatMessage::user("USER: hello")]);
         RequestFacts::new(&script, &request).misses_user()
     };
