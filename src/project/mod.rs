@@ -48,9 +48,8 @@ pub fn check(root: &Path, options: &LoadOptions) -> io::Result<LoadedProject> {
 }
 
 fn read(root: &Path, options: &LoadOptions, load: fn(&Sources) -> LoadResult) -> io::Result<LoadedProject> {
-    let (mut sources, mut findings) = files::read(root, options)?;
+    let (sources, mut findings) = files::read(root, options)?;
     let is_readable = !findings.iter().any(|finding| finding.severity == Severity::Error);
-    sources.incomplete = !is_readable;
     let loaded = load(&sources);
     findings.extend(loaded.findings.into_iter().filter(applies_to_this_build));
     let mut project = loaded.project.filter(|_| is_readable);

@@ -116,6 +116,18 @@ impl Findings {
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|f| f.severity == Severity::Error)
     }
+    /// The number of findings so far.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Drops the findings after the first `count` that `keep` rejects.
+    pub fn retain_after(&mut self, count: usize, keep: impl Fn(&Finding) -> bool) {
+        let mut position = 0;
+        self.0.retain(|finding| {
+            position += 1;
+            position <= count || keep(finding)
+        });
+    }
     /// Whether there is no finding.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -38,8 +38,8 @@ pub(crate) struct LoadContext<'a> {
     pub(crate) listed_actions: Vec<(ActionName, SourceLocation)>,
     /// The engine that compiles templates.
     pub(crate) engine: TemplateEngine,
-    /// Whether a file could not be read, so that names may be missing.
-    pub(crate) incomplete: bool,
+    /// The texts of files with a syntax error.
+    pub(crate) unparsed: Vec<Arc<str>>,
     /// The input of the load.
     pub(crate) sources: &'a Sources,
 }
@@ -72,7 +72,7 @@ impl<'a> LoadContext<'a> {
             assignments: Vec::new(),
             listed_actions: Vec::new(),
             engine: TemplateEngine::new(),
-            incomplete: sources.incomplete,
+            unparsed: Vec::new(),
             sources,
         }
     }

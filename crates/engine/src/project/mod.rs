@@ -102,8 +102,6 @@ pub struct Sources {
     pub environment: BTreeMap<String, String>,
     /// What an unset variable leads to.
     pub unset_variables: UnsetVariables,
-    /// Whether a file could not be read: names that it may define are then not reported as missing.
-    pub incomplete: bool,
 }
 
 /// What an unset environment variable of a project leads to.

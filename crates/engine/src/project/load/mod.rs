@@ -96,7 +96,7 @@ fn load(sources: &Sources, analyses: bool) -> LoadResult {
     let flows = flows.finish();
     let hash = hash(sources);
     let engine = std::mem::take(&mut context.engine);
-    let LoadContext { mut findings, references, conditions, assignments, listed_actions, incomplete, .. } = context;
+    let LoadContext { mut findings, references, conditions, assignments, listed_actions, unparsed, .. } = context;
     let own = |path: &str| path.starts_with("prompts/");
     let prompts =
         sources.texts.iter().filter(|(path, _)| own(path)).map(|(p, text)| (p.clone(), text.clone())).collect();
@@ -112,11 +112,9 @@ fn load(sources: &Sources, analyses: bool) -> LoadResult {
         prompts,
         hash,
     };
-    // A file that cannot be read may define what other files refer to.
-    if !incomplete {
-        check::run(&project, sources, &references, &conditions, &mut findings);
-    }
-    if analyses && !incomplete {
+    let before = findings.len();
+    check::run(&project, sources, &references, &conditions, &mut findings);
+    if analyses {
         let recorded = ProjectReferences {
             references: &references,
             conditions: &conditions,
@@ -125,8 +123,21 @@ fn load(sources: &Sources, analyses: bool) -> LoadResult {
         };
         analysis::run(&project, sources, &recorded, &mut findings);
     }
+    // A file with a syntax error may define the name that another file refers to.
+    findings.retain_after(before, |finding| !unparsed.iter().any(|text| names_a_word_of(finding, text)));
     let has_errors = findings.has_errors();
     LoadResult { project: Some(project).filter(|_| !has_errors), findings: findings.sorted() }
+}
+
+/// Whether the first name in the message of a finding is a word of the text.
+fn names_a_word_of(finding: &crate::finding::Finding, text: &str) -> bool {
+    let Some(name) = finding.message.split('`').nth(1).filter(|name| !name.is_empty()) else { return false };
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name).any(|(start, _)| {
+        let before = text.get(..start).unwrap_or_default();
+        let after = text.get(start + name.len()..).unwrap_or_default();
+        !before.ends_with(is_word) && !after.starts_with(is_word)
+    })
 }
 
 /// The files of the built-in patterns in order of precedence. A file named `before-<version>` or `since-<version>` contains the
@@ -149,7 +160,9 @@ impl LoadContext<'_> {
     pub(super) fn open(&mut self, file: &SourceFile) -> Option<yaml::Node> {
         self.file = file.path.clone();
         let root = yaml::read(file, &mut self.findings);
-        self.incomplete |= root.is_none();
+        if root.is_none() {
+            self.unparsed.push(file.text.clone());
+        }
         root
     }
 

@@ -494,7 +494,7 @@ fn unset_variables_may_be_ignored_except_those_of_the_store() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_leads_to_no_finding_in_another_file() {
+fn a_name_in_a_file_with_a_syntax_error_is_not_missing_in_another_file() {
     let broken = "flows:\n  check_balance: {description: a, steps: [{action: utter_ok}\n";
     let links = "flows:\n  pay:\n    description: b\n    steps:\n      - link: check_balance\n";
     let loaded =
