@@ -2,7 +2,7 @@
 //!
 //! Entry: [`router`] builds the routes, for this server or for another one that embeds them; [`serve`] runs the server until shutdown
 //! and waits for running turns. No route reads a body beyond its limit, nor the body of a request whose `Origin` is not allowed or
-//! whose caller is not authenticated. [`check_exposure`] prevents that a channel without authentication listens on a public address.
+//! whose caller is not authenticated. [`check_exposure`] prevents a channel without authentication from listening on a public address.
 
 mod buffered_body;
 mod connections;

@@ -150,7 +150,7 @@ impl RequestCheck {
     }
 }
 
-/// The value of a header that may occur once at most: of two, another program could read the other one.
+/// The value of a header that may occur only once: if it occurs twice, a proxy might use one value and this server the other.
 ///
 /// # Errors
 /// The header occurs twice, or its value is not visible ASCII.

@@ -74,7 +74,7 @@ impl AdvanceContext<'_> {
         self.add_reason(Reason::Failed { flow: flow.clone(), cause: because.to_owned() });
         info.entry("flow_id").or_insert_with(|| flow.into());
         info.entry("error_message").or_insert_with(|| because.into());
-        // Pending error messages do not belong to the failed flow: the user has not visited them yet.
+        // Pending error messages do not belong to the failed flow: the user has not seen them yet.
         let pending_errors = chains::take_pending_errors(self);
         chains::remove_chain(self, because);
         let error_type = "rasa_internal_error_default".to_owned();
