@@ -141,7 +141,7 @@ pub struct TurnReport {
     /// The number of its turn.
     pub turn: TurnNumber,
     /// Replies of earlier turns that were undelivered and that the sink received before those of this turn. Empty if the sink does not
-    /// take them ([`ReplySink::takes_earlier`]).
+    /// take them ([`ReplySink::accepts_earlier_replies`]).
     pub earlier_replies: Vec<StoredReply>,
     /// The replies of this turn, in order.
     pub replies: Vec<StoredReply>,
