@@ -36,7 +36,7 @@
 //! | server | [`server`] | HTTP routes and limits, shutdown |
 //! | interfaces | [`channels`], [`e2e`], [`import`] | REST, MCP and A2A servers; test cases; conversations of other stores |
 //! | runtime | [`runtime`] | one turn, from message to replies |
-//! | agents and generation | [`understanding`], [`knowledge`], [`rephrasing`], [`agents`] | from messages to commands; answers from documents; rephrasing; agent loops |
+//! | agents and generation | [`understanding`], [`knowledge`], [`rephrasing`], [`agents`], [`delegation`] | from messages to commands; answers from documents; rephrasing; agent loops; sub-agents |
 //! | adapters | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`journal`], [`search`], [`prompts`] | models; tools and MCP; remote agents; action servers; storage; the effect journal; retrieval; prompt files |
 //! | domain model | [`project`], [`conversation`] | the author's project; events and their state |
 //! | foundation | [`clock`], [`context`], [`effect`], [`limits`], [`secret`], [`http`], [`outbound_auth`], [`environment`] | what every layer uses |
@@ -73,15 +73,18 @@ pub mod channels;
 #[doc(hidden)]
 pub mod cli;
 pub mod conversation;
+pub mod delegation;
 #[cfg(feature = "mcp")]
 pub mod demo;
 pub mod e2e;
 pub mod import;
 pub mod journal;
 pub mod knowledge;
+pub mod missions;
 pub mod prelude;
 pub mod project;
 pub mod prompts;
+mod react;
 pub mod rephrasing;
 pub mod runtime;
 pub mod search;
@@ -115,6 +118,7 @@ pub use crate::{
         DeliveryError, DiscardReplies, Event, EventKind, FlowLocation, Receipt, Reply, ReplyEvent, ReplyKind,
         ReplySink, StepError, UserMessage,
     },
+    delegation::{DelegationSettings, Delegations, TaskEvent, TaskEventSink},
     effect::EffectClass,
     llm::{ChatRequest, ChatResponse, ChatStream, Delta, Embedder, Embedding, Llm, LlmError, ModelProfile},
     project::Project,

@@ -233,7 +233,7 @@ impl Supervisor {
             Ok(started) => started,
             Err(reason) => return not_ready(format!("{reason}; {INSTALL_HINT}")),
         };
-        let child::SpawnedChild { mut child, input, output, errors } = started;
+        let child::SpawnedChild { mut child, input, output, errors, .. } = started;
         tokio::spawn(child::drain(output, errors.clone()));
         let url = format!("http://127.0.0.1:{port}/webhook");
         let (became_ready, reason) = match self.wait_until_ready(&mut child, &url).await {

@@ -11,10 +11,14 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
-use super::{
-    AgentRequest, answer_stream::StreamedText, profile::Profile, slot_tools, slots::RunSlots, transcript::RunTranscript,
+use super::{AgentRequest, profile::Profile, slot_tools, slots::RunSlots, transcript::lasting_exchanges};
+use crate::{
+    context::CallContext,
+    effect::EffectClass,
+    llm::{ChatMessage, ToolSpec},
+    prompts::PromptSet,
+    react::StreamedText,
 };
-use crate::{context::CallContext, effect::EffectClass, llm::ToolSpec, prompts::PromptSet};
 
 /// The name of the tool with which an open agent completes its task.
 pub(super) const TASK_COMPLETED: &str = "task_completed";
@@ -101,12 +105,13 @@ impl<'a> RunRecorder<'a> {
         status: AgentStatus,
         profile: &Profile,
         slots: &RunSlots<'_>,
-        transcript: &RunTranscript,
+        messages: &[Arc<ChatMessage>],
         last: Option<(&StreamedText, BotKind)>,
         cx: &CallContext,
     ) -> AgentOutcome {
         let effect = |tool: &str| self.request.tools.get(tool).map(|entry| entry.info.effect);
-        let exchanges = transcript.exchanges(|tool| effect(tool).is_some_and(|effect| effect != EffectClass::Read));
+        let changes = |tool: &str| effect(tool).is_some_and(|effect| effect != EffectClass::Read);
+        let exchanges = lasting_exchanges(messages, changes);
         // A cancelled run may be resumed.
         let resumes = matches!(status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. });
         // A hook may keep a finished task open.

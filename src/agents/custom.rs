@@ -13,16 +13,12 @@ use segue_engine::{
 use serde_json::{Map, Value as Json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::{
-    AgentRequest,
-    answer_stream::{self, ModelTurn},
-    completion::RunRecorder,
-    decision, slot_tools, tool_calls,
-};
+use super::{AgentRequest, completion::RunRecorder, slot_tools, tool_events};
 use crate::{
     context::{CallContext, WaitError},
     conversation::{ReplyEvent, ReplySink},
     llm::{ChatRequest, ChatResponse, ToolArguments, ToolCall},
+    react::{self, ModelTurn},
     tools::{ToolOutcome, invoke::CheckedCall, tool_set::ToolSet, with_causes},
 };
 
@@ -203,8 +199,9 @@ impl<'a> AgentRun<'a> {
     pub async fn say_answer(&mut self, mut chat_request: ChatRequest) -> Result<Arc<ChatResponse>, AgentError> {
         let (cx, _under_way) = self.begin("llm").await;
         chat_request.streamed_to_user = self.out.wants_deltas();
+        let source: Arc<str> = format!("agent:{}", self.request.call.agent).into();
         let (answer, streamed) =
-            match answer_stream::stream_answer(self.request, chat_request, None, self.out, &cx).await {
+            match react::stream_answer(&*self.request.llm, &source, chat_request, None, self.out, &cx).await {
                 ModelTurn::Answer(answer, streamed) => (Ok(answer), streamed),
                 ModelTurn::Failed(error, streamed) => (Err(error.into()), streamed),
             };
@@ -221,7 +218,7 @@ impl<'a> AgentRun<'a> {
         let (cx, _under_way) = self.begin("call").await;
         let call = ToolCall { id: "".into(), name: name.into(), arguments: ToolArguments::json(arguments.clone()) };
         let outcome = match CheckedCall::find(&self.request.tools, name, arguments) {
-            Ok(checked) => checked.send(&tool_calls::tool_context(0, &call, self.request, None, &cx), None).await,
+            Ok(checked) => checked.send(&tool_events::tool_context(0, &call, self.request, None, &cx), None).await,
             Err(outcome) => outcome,
         };
         let status = match &outcome {
@@ -230,7 +227,7 @@ impl<'a> AgentRun<'a> {
             ToolOutcome::Unknown(_) => "unknown",
             ToolOutcome::Pending(_) => "pending",
         };
-        let event = tool_calls::tool_executed(&call, self.request, status, &outcome.for_model(), Default::default());
+        let event = tool_events::tool_executed(&call, self.request, status, &outcome.for_model(), Default::default());
         self.recorder.record(event, &cx);
         outcome
     }
@@ -276,10 +273,10 @@ pub(crate) async fn run(
     let mut run = AgentRun { request, recorder, slots: Map::new(), out, cx, steps: 0, step_lock: step_lock.clone() };
     let status = match until_stopped(agent.run(&mut run), &step_lock, cx).await {
         Ok(Ok(AgentEnd(status))) => status,
-        Ok(Err(error)) => decision::failed_status(&error.code, error.reason),
-        Err(stopped) => decision::failed_status(decision::CODE_DEADLINE, stopped.to_string()),
+        Ok(Err(error)) => react::failed_status(&error.code, error.reason),
+        Err(stopped) => react::failed_status(react::CODE_DEADLINE, stopped.to_string()),
     };
-    let status = decision::unless_stopped(status, cx);
+    let status = react::unless_stopped(status, cx);
     let metadata = std::mem::take(&mut run.recorder.metadata);
     AgentOutcome { status, events: run.recorder.into_events(), data: Json::Null, metadata }
 }

@@ -11,7 +11,6 @@ use serde_json::{Map, json};
 
 use super::{
     AgentRequest,
-    answer_stream::StreamedText,
     completion::RunRecorder,
     progress::{ProgressFeed, ProgressReporter},
 };
@@ -19,6 +18,7 @@ use crate::{
     context::CallContext,
     conversation::{BotKind, ReplySink},
     limits,
+    react::StreamedText,
 };
 
 /// The response with the filler texts.

@@ -13,8 +13,16 @@ use segue_engine::{
 };
 use serde_json::Map;
 
-use super::{agent_loop::AgentLoop, answer_stream::ModelTurn, decision, slot_tools};
-use crate::{context::CallContext, conversation::ReplySink, limits, llm::FinishReason};
+use super::{dialogue::DialogueHost, slot_tools};
+use crate::{
+    context::CallContext,
+    limits,
+    llm::{ChatMessage, FinishReason},
+    react::{LoopState, ModelTurn, sentence_end},
+};
+
+/// The agent claimed an effect that no tool result supports.
+pub(super) const CODE_UNGROUNDED_CLAIM: &str = "A0522";
 
 /// The response that replaces a claim that no tool result supports.
 const UNGROUNDED_RESPONSE: &str = "utter_agent_unproven";
@@ -71,12 +79,12 @@ impl<'a> GroundingCheck<'a> {
     }
 }
 
-impl AgentLoop<'_> {
+impl DialogueHost<'_> {
     /// Handles a sentence that was withheld because no tool result supports it. `None` means that the model is called again.
     pub(super) async fn enforce_grounding(
         &mut self,
         turn: ModelTurn,
-        out: &mut dyn ReplySink,
+        state: &mut LoopState,
         cx: &CallContext,
     ) -> Option<ModelTurn> {
         let ModelTurn::Answer(answer, mut streamed) = turn else { return Some(turn) };
@@ -94,17 +102,19 @@ impl AgentLoop<'_> {
         if !answer.tool_calls.is_empty() {
             return Some(ModelTurn::Answer(answer, streamed));
         }
-        if self.state.repairs < limits::AGENT_REPAIRS {
-            self.state.repairs += 1;
-            Box::pin(streamed.send_end(BotKind::Intermediate, out, cx)).await;
+        if state.grounding_retries < limits::AGENT_REPAIRS {
+            state.grounding_retries += 1;
+            Box::pin(streamed.send_end(BotKind::Intermediate, &mut *self.out, cx)).await;
             self.recorder.record_text(&streamed, BotKind::Intermediate, false, cx);
-            self.transcript.push(answer.to_message());
-            decision::push_grounding_request(&mut self.transcript, self.prompts, &sentence);
+            state.messages.push(answer.to_message());
+            let variables = minijinja::context! { sentence };
+            let text = self.prompts.render(&self.prompts.agent_unproven, variables).unwrap_or_default();
+            state.messages.push(ChatMessage::system(text.trim()));
             return None;
         }
         if let Some(replacement) = self.request.host.render_response(UNGROUNDED_RESPONSE, &Map::new(), 0) {
-            let source: Arc<str> = format!("agent:{}", self.request.call.agent).into();
-            Box::pin(streamed.append(&replacement, &source, out, cx)).await;
+            let source = self.source();
+            Box::pin(streamed.append(&replacement, &source, &mut *self.out, cx)).await;
         }
         Some(ModelTurn::Answer(answer, streamed))
     }
@@ -122,27 +132,8 @@ impl AgentLoop<'_> {
             "agent {} claims an effect that no tool result of its task supports: {sentence}",
             self.request.call.agent
         );
-        self.request.host.report_warning(decision::CODE_UNGROUNDED_CLAIM, message);
+        self.request.host.report_warning(CODE_UNGROUNDED_CLAIM, message);
     }
-}
-
-/// The byte offset after the first sentence of a text and its white space; `None` if the sentence may be incomplete.
-pub(super) fn sentence_end(text: &str) -> Option<usize> {
-    let mut chars = text.char_indices().peekable();
-    while let Some((at, c)) = chars.next() {
-        let next = chars.peek().map(|(_, next)| *next);
-        let ends = match c {
-            '\n' | '。' | '！' | '？' => true,
-            '.' | '!' | '?' => next.is_some_and(char::is_whitespace),
-            _ => false,
-        };
-        if ends {
-            let tail = text.get(at + c.len_utf8()..).unwrap_or_default();
-            let blank = tail.len() - tail.trim_start().len();
-            return Some(at + c.len_utf8() + blank);
-        }
-    }
-    None
 }
 
 /// Patterns of claims; `{done}` is one of [`EFFECT_VERBS`], `{beside}` an additional word with `|`, `{adverb}` optional adverbs.
@@ -233,12 +224,5 @@ mod tests {
         assert_eq!(claims.first_ungrounded("Moment. Ist gebucht. Danke.", &[]), Some("Ist gebucht."));
         assert!(!claims.is_grounded("I've paid it.", &[]));
         assert!(claims.is_grounded("I've paid it.", &["pay".into()]));
-    }
-
-    #[test]
-    fn a_sentence_ends_at_punctuation_before_white_space_or_at_a_line_break() {
-        assert_eq!(sentence_end("At 10.30 it leaves. Then"), Some(20));
-        assert_eq!(sentence_end("At 10."), None);
-        assert_eq!(sentence_end("one\ntwo"), Some(4));
     }
 }

@@ -11,9 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{
     AgentRequest,
-    answer_stream::StreamedText,
     completion::RunRecorder,
-    decision,
     hooks::{
         AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange, ToolBatch, ToolRecord,
     },
@@ -22,7 +20,15 @@ use super::{
     remote, slot_tools,
     slots::RunSlots,
 };
-use crate::{context::CallContext, conversation::ReplySink, tools::invoke};
+use crate::{
+    context::CallContext,
+    conversation::ReplySink,
+    react::{self, StreamedText},
+    tools::invoke,
+};
+
+/// A hook failed.
+pub(super) const CODE_HOOK_FAILED: &str = "A0521";
 
 /// The hooks of one run and their input.
 pub(super) struct HookRun<'a> {
@@ -100,7 +106,7 @@ impl<'a> HookRun<'a> {
                 HookEvent::Slot { name, value } => {
                     let Some(definition) = slots.definition(&name) else {
                         request.host.report_warning(
-                            decision::CODE_HOOK_FAILED,
+                            CODE_HOOK_FAILED,
                             format!("a hook sets `{name}`, which is not a slot of this project"),
                         );
                         continue;
@@ -191,7 +197,7 @@ async fn apply(
             }
             HookEvent::Slot { name, .. } => {
                 request.host.report_warning(
-                    decision::CODE_HOOK_FAILED,
+                    CODE_HOOK_FAILED,
                     format!("a hook sets `{name}`, which is not a slot of this project"),
                 );
             }
@@ -214,7 +220,7 @@ async fn apply(
         (Some("input_required"), AgentStatus::Finished) => outcome.status = AgentStatus::AwaitingUser,
         (Some(other), _) if !["completed", "input_required"].contains(&other) => {
             request.host.report_warning(
-                decision::CODE_HOOK_FAILED,
+                CODE_HOOK_FAILED,
                 format!("a hook returned the status `{other}`; it may only return `completed` or `input_required`"),
             );
         }
@@ -229,8 +235,7 @@ fn slot_event(name: &Arc<str>, value: serde_json::Value) -> EventKind {
 /// The outcome of a run whose hook failed; its events are kept. A cancelled run becomes cancelled instead of failed, whatever its
 /// status was: the result of the hook is missing and cannot be replayed.
 pub(super) fn fail_run(mut outcome: AgentOutcome, error: &HookError, cx: &CallContext) -> AgentOutcome {
-    outcome.status =
-        decision::unless_stopped(decision::failed_status(decision::CODE_HOOK_FAILED, error.to_string()), cx);
+    outcome.status = react::unless_stopped(react::failed_status(CODE_HOOK_FAILED, error.to_string()), cx);
     outcome
 }
 

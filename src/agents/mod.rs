@@ -5,13 +5,11 @@
 //! replayed. This module never changes the stack, stores nothing and does not depend on channels: a run returns its events in an
 //! `AgentOutcome`.
 
-mod agent_loop;
-mod answer_stream;
 mod completion;
 mod confirmation;
 mod credentials;
 mod custom;
-mod decision;
+mod dialogue;
 mod filler;
 mod grounding;
 mod hook_decorator;
@@ -22,13 +20,13 @@ mod policy;
 mod profile;
 mod progress;
 mod prompt_cache;
-mod react;
+mod react_agent;
 pub(crate) mod remote;
 mod slot_tools;
 mod slots;
 #[cfg(test)]
 mod tests;
-mod tool_calls;
+mod tool_events;
 mod transcript;
 
 use std::{fmt, sync::Arc};
@@ -45,8 +43,8 @@ pub use self::{
     custom::{Agent, AgentEnd, AgentError, AgentResult, AgentRun},
     hooks::AgentHooks,
 };
-pub(crate) use self::{custom::run as run_custom, react::ReactAgent};
-use crate::{context::CallContext, llm::Llm, tools::tool_set::ToolSet};
+pub(crate) use self::{custom::run as run_custom, react_agent::ReactAgent};
+use crate::{context::CallContext, delegation::LeadPrompt, llm::Llm, tools::tool_set::ToolSet};
 
 /// The input of one invocation of an agent.
 #[derive(Clone)]
@@ -73,6 +71,8 @@ pub(crate) struct AgentRequest<'a> {
     pub(crate) user_message_changed: bool,
     /// The slots after a hook changed them, `None` if none did. A slot that is missing here does not exist for this run.
     pub(crate) slots: Option<Arc<Map<String, Json>>>,
+    /// The part of its prompt about sub-agents, if it may start some.
+    pub(crate) delegation: Option<Arc<LeadPrompt>>,
     /// The services besides models and tools.
     pub(crate) host: &'a dyn AgentHost,
 }
@@ -113,6 +113,23 @@ impl fmt::Debug for AgentRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentRequest").field("call", &self.call).finish_non_exhaustive()
     }
+}
+
+/// The tools of a run that its sub-agents may inherit. A tool that needs the user's confirmation, whose condition is false, or whose calls
+/// are limited stays with the agent itself: a sub-agent cannot ask, and the rules count the calls of the agent.
+pub(crate) fn inheritable_tools(request: &AgentRequest<'_>) -> ToolSet {
+    let slots = slots::RunSlots::new(request.project, request.conversation).with_view(request.slots.clone());
+    let rules = &request.definition.rules;
+    let may_inherit = |name: &str| {
+        let changes =
+            request.tools.get(name).is_some_and(|entry| entry.info.effect != crate::effect::EffectClass::Read);
+        let rule = rules.tool(name);
+        let condition = rule.and_then(|rule| rule.requires.as_ref());
+        !rules.must_confirm(name, changes)
+            && rule.is_none_or(|rule| rule.max_calls.is_none())
+            && condition.is_none_or(|condition| slots.is_true(condition))
+    };
+    request.tools.clone().only(may_inherit)
 }
 
 /// Names that tools of servers may not have in this run: those of the built-in tools of the profile.

@@ -15,25 +15,12 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 
 use super::{AgentRequest, slots::RunSlots};
-use crate::{limits, llm::ToolCall, prompts::PromptSet, tools::EffectClass};
+use crate::{limits, llm::ToolCall, prompts::PromptSet, react::GuardDecision, tools::EffectClass};
 
 /// The key of the frame's metadata for counted calls.
 const CALLS: &str = "tool_calls";
 /// The key of the frame's metadata for tools that succeeded and changed something.
 const EFFECTS: &str = "tool_effects";
-
-/// The decision on one call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PolicyDecision {
-    /// It may run.
-    Allow,
-    /// It may not run; the text for the model.
-    Refuse(String),
-    /// The user must confirm it first.
-    NeedsConfirmation,
-    /// An earlier call waits for confirmation, and effects must happen in the order in which the model wrote the calls.
-    BlockedByConfirmation,
-}
 
 /// The rules of one agent and their state.
 pub(super) struct ToolPolicy<'a> {
@@ -64,31 +51,33 @@ impl<'a> ToolPolicy<'a> {
         confirmed: bool,
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
-    ) -> PolicyDecision {
-        let changes = effect != EffectClass::Read;
+    ) -> GuardDecision {
+        // The steps of a composite call are decided one by one.
+        let changes = !matches!(effect, EffectClass::Read | EffectClass::Composite);
         if let Some(rule) = self.rules.tool(&call.name) {
             if let Some(condition) = rule.requires.as_ref().filter(|condition| !slots.is_true(condition)) {
                 let reason = rule.refusal.as_deref().unwrap_or_else(|| condition.text());
-                return PolicyDecision::Refuse(text_for_model(prompts, context! { outcome => "requires", reason }));
+                return GuardDecision::Refuse(text_for_model(prompts, context! { outcome => "requires", reason }));
             }
             let made = self.calls.get(&call.name).copied().unwrap_or(0);
             if let Some(most) = rule.max_calls.filter(|most| made >= *most) {
-                return PolicyDecision::Refuse(text_for_model(prompts, context! { outcome => "capped", most }));
+                return GuardDecision::Refuse(text_for_model(prompts, context! { outcome => "capped", most }));
             }
         }
         let asks = !confirmed && self.rules.must_confirm(&call.name, changes);
+        // An earlier call waits, and effects must happen in the order in which the model wrote the calls.
         if !asks && changes && !self.unconfirmed.is_empty() {
-            return PolicyDecision::BlockedByConfirmation;
+            return GuardDecision::Refuse(text_for_model(prompts, context! { outcome => "behind" }));
         }
         if asks {
             let arguments = call.arguments.as_json().cloned().unwrap_or(Json::Null);
             self.unconfirmed.push(UnconfirmedCall { tool: call.name.clone(), arguments });
-            return PolicyDecision::NeedsConfirmation;
+            return GuardDecision::AwaitConfirmation(text_for_model(prompts, context! { outcome => "held" }));
         }
         if self.rules.tool(&call.name).is_some_and(|rule| rule.max_calls.is_some()) {
             *self.calls.entry(call.name.clone()).or_default() += 1;
         }
-        PolicyDecision::Allow
+        GuardDecision::Allow
     }
 
     /// Records that a tool succeeded, if it changes something.

@@ -1,15 +1,19 @@
-//! The profile of a run: the settings in which open agents and task agents differ, and the limits of the loop.
+//! The profiles of open agents and task agents.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use segue_engine::{
     condition::Condition,
-    conversation::{AgentCall, AgentKind},
+    conversation::{AgentCall, AgentKind, BotKind},
     project::{AgentDef, Call, OnToolError, Project, StepKind},
 };
 
 use super::{AgentRequest, completion, slot_tools};
-use crate::limits;
+use crate::{
+    limits,
+    llm::Purpose,
+    react::{BareText, LoopProfile},
+};
 
 /// The profile of one run.
 #[derive(Clone, Debug)]
@@ -22,14 +26,8 @@ pub(super) struct Profile {
     pub(super) exit_slots: Vec<Arc<str>>,
     /// Whether texts before tool calls are fillers.
     pub(super) fillers: bool,
-    /// What happens when a tool fails.
-    pub(super) on_tool_error: OnToolError,
-    /// Model calls of one run.
-    pub(super) max_iterations: u32,
-    /// Time limit of one tool call, if the configuration sets one.
-    pub(super) tool_timeout: Option<Duration>,
-    /// Consecutive model responses whose calls may all fail; one more ends the run.
-    pub(super) max_failed_answers: u32,
+    /// The data of the loop.
+    pub(super) react: LoopProfile,
 }
 
 impl Profile {
@@ -46,10 +44,22 @@ impl Profile {
             exit_slots: exit_slots(&exit_if),
             exit_if,
             fillers: definition.enable_filler_messages,
-            on_tool_error: definition.on_tool_error,
-            max_iterations: definition.max_iterations.unwrap_or(limits::AGENT_ITERATIONS).min(limits::LOOP_MODEL_CALLS),
-            tool_timeout: definition.tool_timeout,
-            max_failed_answers: limits::AGENT_FAILURES,
+            react: LoopProfile {
+                purpose: Purpose::AGENT,
+                bare_text: BareText::AskUser,
+                closing_message: request.call.kind == AgentKind::Open,
+                max_model_calls: definition
+                    .max_iterations
+                    .unwrap_or(limits::AGENT_ITERATIONS)
+                    .min(limits::LOOP_MODEL_CALLS),
+                max_failed_answers: limits::AGENT_FAILURES,
+                fails_on_tool_error: definition.on_tool_error == OnToolError::Fail,
+                tool_timeout: definition.tool_timeout,
+                text_beside_calls: match definition.enable_filler_messages {
+                    true => BotKind::Filler,
+                    false => BotKind::Intermediate,
+                },
+            },
         }
     }
 }

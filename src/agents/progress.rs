@@ -9,12 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Map, Value as Json};
 
 use super::{AgentRequest, grounding};
-use crate::tools::Progress;
+use crate::{delegation, tools::Progress};
 
 /// The response with the progress: `{percent}`.
 const PROGRESS_RESPONSE: &str = "utter_agent_progress";
 /// The response with the message of a server: `{server}` and `{message}`.
 const PROGRESS_MESSAGE_RESPONSE: &str = "utter_agent_progress_message";
+
+/// The response with the description of a sub-agent: `{message}`.
+const PROGRESS_TASK_RESPONSE: &str = "utter_agent_progress_task";
 
 /// The newest progress of the one running call. Cheap to clone; clones share their state.
 #[derive(Clone, Default)]
@@ -53,6 +56,10 @@ impl ProgressReporter {
     /// The next message, if there is progress that was not sent yet.
     pub(super) fn next(&mut self, request: &AgentRequest<'_>, seed: u64) -> Option<Arc<str>> {
         let (source, update) = self.feed.take()?;
+        if &*source == delegation::SOURCE {
+            let message = presentable_message(&update)?;
+            return render(request, PROGRESS_TASK_RESPONSE, [("message", Json::from(message))], seed);
+        }
         let message = allows_messages(request, &source).then(|| presentable_message(&update)).flatten();
         if let Some(message) = message {
             let values = [("server", Json::from(&*source)), ("message", Json::from(message))];

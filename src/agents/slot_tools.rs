@@ -6,8 +6,11 @@ use minijinja::context;
 use segue_engine::project::{Project, SlotDef, SlotType};
 use serde_json::{Value as Json, json};
 
-use super::slots::RunSlots;
-use crate::{llm::ToolSpec, prompts::PromptSet};
+use super::{AgentRequest, slots::RunSlots};
+use crate::{
+    llm::{ToolArguments, ToolCall, ToolSpec},
+    prompts::PromptSet,
+};
 
 /// The prefix of the names of slot tools.
 pub(super) const PREFIX: &str = "set_slot_";
@@ -51,6 +54,50 @@ fn schema(kind: &SlotType) -> (Json, bool) {
             (json!({"type": ["string", "null"], "enum": allowed}), true)
         }
     }
+}
+
+/// The slot of a call of a slot tool.
+pub(super) fn slot_of(call: &ToolCall) -> Option<&str> {
+    call.name.strip_prefix(PREFIX)
+}
+
+/// Runs a call of a slot tool. Returns the text for the model, and whether the value was recorded.
+pub(super) fn set_slot(
+    call: &ToolCall,
+    request: &AgentRequest<'_>,
+    slots: &mut RunSlots<'_>,
+    prompts: &PromptSet,
+) -> (String, bool) {
+    let name = slot_of(call).unwrap_or_default();
+    let refused = |reason: String| (render_slot(prompts, context! { outcome => "refused", name, reason }), false);
+    let written = match &call.arguments {
+        ToolArguments::Json(arguments) => match arguments.get(PARAMETER) {
+            Some(written) => written.clone(),
+            None => return refused(format!("the argument `{}` is missing", PARAMETER)),
+        },
+        ToolArguments::Malformed { error, .. } => {
+            return refused(format!("the arguments are not valid JSON ({error})"));
+        }
+    };
+    let Some(definition) = slots.definition(name) else { return refused("there is no such value".into()) };
+    let value = match coerce(&definition.kind, &written) {
+        Ok(value) => value,
+        Err(reason) => return refused(reason),
+    };
+    let before = slots.value(name).clone();
+    slots.record(name, value.clone());
+    if !value.is_null()
+        && let Err(reason) = validate(slots, request.project, name)
+    {
+        slots.record(name, before);
+        return refused(reason);
+    }
+    let outcome = if value.is_null() { "cleared" } else { "recorded" };
+    (render_slot(prompts, context! { outcome, name, value => segue_engine::template::from_json(&value) }), true)
+}
+
+fn render_slot(prompts: &PromptSet, variables: minijinja::Value) -> String {
+    prompts.render(&prompts.agent_slot_results, variables).unwrap_or_default().trim().to_owned()
 }
 
 /// Converts the argument of a model to a value of the slot's type.

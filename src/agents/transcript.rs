@@ -1,4 +1,4 @@
-//! The messages of one run: the prompt, the visible part of the conversation, and the messages that the run adds.
+//! The messages of one run: the prompt, the visible part of the conversation, and those that last until the next turn.
 
 use std::sync::Arc;
 
@@ -20,20 +20,20 @@ use super::{
 };
 use crate::{
     limits,
-    llm::{ChatMessage, ToolArguments, ToolCall},
+    llm::{ChatMessage, ToolArguments},
     prompts::PromptSet,
 };
 
-/// The messages of one run.
+/// The prompt and the conversation of one run.
 pub(super) struct RunTranscript {
     /// The stable prompt.
     system: Arc<ChatMessage>,
+    /// What the agent reads about sub-agents: the policy, which is stable, and those so far.
+    delegation: (Option<Arc<ChatMessage>>, Option<Arc<ChatMessage>>),
     /// The conversation, oldest first; the context is inserted before its last user message.
     history: Vec<Arc<ChatMessage>>,
     /// The index in `history` at which the context is inserted.
     context_at: usize,
-    /// The messages of this run: model responses with calls, and one result for each call.
-    exchanges: Vec<Arc<ChatMessage>>,
 }
 
 impl RunTranscript {
@@ -52,26 +52,32 @@ impl RunTranscript {
         let history = conversation_messages(request, prompts);
         let context_at =
             history.iter().rposition(|message| matches!(**message, ChatMessage::User { .. })).unwrap_or(history.len());
-        Ok(Self { system, history, context_at, exchanges: Vec::new() })
+        let delegation = request.delegation.as_ref();
+        let policy = delegation.map(|lead| ChatMessage::system(lead.policy.clone()));
+        let ledger = delegation.and_then(|lead| lead.ledger.render(prompts)).map(ChatMessage::system);
+        Ok(Self { system, delegation: (policy, ledger), history, context_at })
     }
 
-    /// The messages of the next request. Texts are shared; only pointers are copied.
+    /// The messages of the next request; `exchanges` are those that the run added. Texts are shared; only pointers are copied.
     pub(super) fn messages(
         &self,
         request: &AgentRequest<'_>,
         profile: &Profile,
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
+        exchanges: &[Arc<ChatMessage>],
     ) -> Result<Vec<Arc<ChatMessage>>, String> {
-        let mut messages = Vec::with_capacity(self.history.len() + self.exchanges.len() + 2);
+        let mut messages = Vec::with_capacity(self.history.len() + exchanges.len() + 4);
         messages.push(self.system.clone());
+        messages.extend(self.delegation.0.clone());
         let (before, after) = self.history.split_at(self.context_at.min(self.history.len()));
         messages.extend(before.iter().cloned());
         if request.definition.prompt.is_none() {
             messages.push(ChatMessage::system(context_prompt(request, profile, slots, prompts)?));
         }
+        messages.extend(self.delegation.1.clone());
         messages.extend(after.iter().cloned());
-        messages.extend(self.exchanges.iter().cloned());
+        messages.extend(exchanges.iter().cloned());
         Ok(messages)
     }
 
@@ -85,56 +91,50 @@ impl RunTranscript {
     }
 
     /// All messages and tool results that this run sees: the possible origins of a value.
-    pub(super) fn visible_messages(&self) -> impl Iterator<Item = &ChatMessage> + Clone {
-        self.history.iter().chain(&self.exchanges).map(|message| &**message)
+    pub(super) fn visible_messages<'m>(
+        &'m self,
+        exchanges: &'m [Arc<ChatMessage>],
+    ) -> impl Iterator<Item = &'m ChatMessage> + Clone {
+        self.history.iter().chain(exchanges).map(|message| &**message)
     }
+}
 
-    /// Adds a message of this run.
-    pub(super) fn push(&mut self, message: Arc<ChatMessage>) {
-        self.exchanges.push(message);
+/// The exchanges of a run for the next turns of the same task, at most [`limits::AGENT_EXCHANGES`] bytes.
+///
+/// If they are larger, long texts are shortened first, then the oldest exchanges are excluded. The newest exchange stays, and
+/// so does every call of a tool that `changes` something: without it the model would call the tool again.
+pub(super) fn lasting_exchanges(messages: &[Arc<ChatMessage>], changes: impl Fn(&str) -> bool) -> Vec<Json> {
+    let groups = groups(messages);
+    let mut most = limits::TOOL_RESULT;
+    let (mut kept, mut size) = truncate_texts(&groups, most);
+    while size > limits::AGENT_EXCHANGES && most > limits::AGENT_EXCHANGE_MIN {
+        most = (most / 2).max(limits::AGENT_EXCHANGE_MIN);
+        (kept, size) = truncate_texts(&groups, most);
     }
-    /// Adds the result of a call. Every call must get exactly one.
-    pub(super) fn push_result(&mut self, call: &ToolCall, text: impl Into<Arc<str>>) {
-        self.exchanges.push(ChatMessage::tool(call, text));
-    }
-    /// The exchanges of this run for the next turns of the same task, at most [`limits::AGENT_EXCHANGES`] bytes.
-    ///
-    /// If they are larger, long texts are shortened first, then the oldest exchanges are excluded. The newest exchange stays, and
-    /// so does every call of a tool that `changes` something: without it the model would call the tool again.
-    pub(super) fn exchanges(&self, changes: impl Fn(&str) -> bool) -> Vec<Json> {
-        let groups = self.groups();
-        let mut most = limits::TOOL_RESULT;
-        let (mut kept, mut size) = truncate_texts(&groups, most);
-        while size > limits::AGENT_EXCHANGES && most > limits::AGENT_EXCHANGE_MIN {
-            most = (most / 2).max(limits::AGENT_EXCHANGE_MIN);
-            (kept, size) = truncate_texts(&groups, most);
+    let newest = groups.len().saturating_sub(1);
+    for (at, (group, kept)) in groups.iter().zip(&mut kept).enumerate() {
+        let stays = at == newest
+            || group.iter().any(|message| matches!(&**message, ChatMessage::Tool { name, .. } if changes(name)));
+        if size > limits::AGENT_EXCHANGES && !stays {
+            size -= std::mem::take(kept).iter().map(length).sum::<usize>();
         }
-        let newest = groups.len().saturating_sub(1);
-        for (at, (group, kept)) in groups.iter().zip(&mut kept).enumerate() {
-            let stays = at == newest
-                || group.iter().any(|message| matches!(&**message, ChatMessage::Tool { name, .. } if changes(name)));
-            if size > limits::AGENT_EXCHANGES && !stays {
-                size -= std::mem::take(kept).iter().map(length).sum::<usize>();
-            }
-        }
-        kept.into_iter().flatten().collect()
     }
+    kept.into_iter().flatten().collect()
+}
 
-    /// Model responses with calls, each with its results; other messages are excluded.
-    fn groups(&self) -> Vec<&[Arc<ChatMessage>]> {
-        let mut groups = Vec::new();
-        let mut rest = self.exchanges.as_slice();
-        while let Some(first) = rest.first() {
-            let results =
-                rest.iter().skip(1).take_while(|message| matches!(***message, ChatMessage::Tool { .. })).count();
-            let (group, tail) = rest.split_at((1 + results).min(rest.len()));
-            if matches!(&**first, ChatMessage::Assistant { tool_calls, .. } if !tool_calls.is_empty()) {
-                groups.push(group);
-            }
-            rest = tail;
+/// Model responses with calls, each with its results; other messages are excluded.
+fn groups(messages: &[Arc<ChatMessage>]) -> Vec<&[Arc<ChatMessage>]> {
+    let mut groups = Vec::new();
+    let mut rest = messages;
+    while let Some(first) = rest.first() {
+        let results = rest.iter().skip(1).take_while(|message| matches!(***message, ChatMessage::Tool { .. })).count();
+        let (group, tail) = rest.split_at((1 + results).min(rest.len()));
+        if matches!(&**first, ChatMessage::Assistant { tool_calls, .. } if !tool_calls.is_empty()) {
+            groups.push(group);
         }
-        groups
+        rest = tail;
     }
+    groups
 }
 
 /// Exchanges with texts of at most `most` bytes, and their total length in bytes.

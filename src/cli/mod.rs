@@ -22,6 +22,7 @@ mod mcp;
 mod mcp_pins;
 #[cfg(feature = "mcp")]
 mod mcp_stdio;
+mod mission;
 pub(crate) mod output;
 mod project_args;
 mod rasa_compat;
@@ -64,6 +65,8 @@ enum Command {
     Chat(chat::Args),
     /// Serve the channels of credentials.yml and GET /health
     Run(run::Args),
+    /// Run missions, and answer, stop and continue their runs
+    Mission(mission::Args),
     /// Run end-to-end test cases
     Test(test::Args),
     /// List the stored conversations with their ids
@@ -140,6 +143,7 @@ fn run() -> ExitCode {
         Command::Graph(args) => graph::graph(args),
         Command::Chat(args) => block_on(chat::chat(args)),
         Command::Run(args) => block_on(run::serve(args)),
+        Command::Mission(args) => block_on(mission::mission(args)),
         Command::Test(args) => block_on(test::test(args)),
         Command::Conversations(args) => block_on(conversations::conversations(args)),
         Command::Trace(args) => block_on(trace::trace(args)),

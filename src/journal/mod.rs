@@ -30,6 +30,7 @@ use segue_engine::time::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
+pub(crate) use self::turn::start_of;
 pub use self::{
     clock::TurnClock,
     model::JournaledModel,

@@ -235,7 +235,7 @@ enum RecordedStep {
 }
 
 /// The start of a step by a record of the same build.
-pub(super) fn start_of(record: &JournalRecord, effect: EffectClass, request: &str) -> Result<StepStart, StoreError> {
+pub(crate) fn start_of(record: &JournalRecord, effect: EffectClass, request: &str) -> Result<StepStart, StoreError> {
     if *record.request != *request {
         return Err(StoreError::RequestChanged {
             key: record.key.clone(),

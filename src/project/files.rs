@@ -70,6 +70,8 @@ pub(super) fn read(root: &Path, options: &LoadOptions) -> io::Result<(Sources, V
     sources.credentials = reader.single(options.credentials.as_deref(), &["credentials.yml", "credentials.yaml"]);
     let agents = options.sub_agents.clone().or(folders.sub_agents.as_deref().map(PathBuf::from));
     sources.agents = reader.agents(agents.as_deref());
+    sources.missions = reader.many(&[], (vec![PathBuf::from("missions")], false));
+    sources.subagents = reader.single(None, &["subagents.yml", "subagents.yaml"]);
     reader.texts(&mut sources);
     read_environment(&mut sources);
     if sources.config.is_none() && sources.domain.is_empty() && sources.data.is_empty() {
@@ -82,9 +84,9 @@ pub(super) fn read(root: &Path, options: &LoadOptions) -> io::Result<(Sources, V
 
 /// Reads the environment variables that a file names, and no others.
 fn read_environment(sources: &mut Sources) {
-    let single = [&sources.config, &sources.endpoints, &sources.credentials];
-    let texts: Vec<Arc<str>> =
-        single.into_iter().flatten().chain(&sources.agents).map(|file| file.text.clone()).collect();
+    let single = [&sources.config, &sources.endpoints, &sources.credentials, &sources.subagents];
+    let files = single.into_iter().flatten().chain(&sources.agents).chain(&sources.missions);
+    let texts: Vec<Arc<str>> = files.map(|file| file.text.clone()).collect();
     for name in texts.iter().flat_map(|text| variables(text)) {
         if let Some(value) = environment::variable(name) {
             sources.environment.insert(name.to_owned(), value);
@@ -168,8 +170,9 @@ impl ProjectReader {
                 sources.texts.extend(file.map(|file| (file.path.to_string(), file.text)));
             }
         }
-        let single = [&sources.config, &sources.endpoints, &sources.credentials];
-        let configured: Vec<SourceFile> = single.into_iter().flatten().chain(&sources.agents).cloned().collect();
+        let single = [&sources.config, &sources.endpoints, &sources.credentials, &sources.subagents];
+        let several = sources.agents.iter().chain(&sources.missions);
+        let configured: Vec<SourceFile> = single.into_iter().flatten().chain(several).cloned().collect();
         for file in configured {
             let beside = Path::new(&*file.path).parent().map(|folder| self.root.join(folder)).unwrap_or_default();
             for name in named_files(&file) {

@@ -18,6 +18,8 @@ pub(super) fn sources<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -
             "domain" if is_yaml => sources.domain.push(file),
             "data" | "flows" if is_yaml => sources.data.push(file),
             "sub_agents" if path.ends_with("/config.yml") => sources.agents.push(file),
+            "missions" if is_yaml => sources.missions.push(file),
+            "subagents.yml" | "subagents.yaml" => sources.subagents = Some(file),
             _ => {
                 sources.texts.insert(path.to_owned(), file.text);
             }

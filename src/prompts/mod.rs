@@ -83,6 +83,40 @@ prompts! {
     agent_gate = "agent_gate.j2",
     /// Agent: the retry after a claim without grounds in tool results.
     agent_unproven = "agent_unproven.j2",
+    /// What became of a call that has no result.
+    loop_healing = "loop_healing.j2",
+    /// The message in place of the older messages of a long run.
+    loop_summary = "loop_summary.j2",
+    /// The preview of a long tool result, and the texts of the tools that read the rest.
+    loop_results = "loop_results.j2",
+    /// Warnings about repeated calls and spent budgets, and the request to answer at once.
+    loop_guards = "loop_guards.j2",
+    /// A sub-agent: role, rules and report; stable for a type.
+    delegate = "delegate.j2",
+    /// The same for the built-in type `bash`.
+    delegate_bash = "delegate_bash.j2",
+    /// A sub-agent: its limits, and what was wrong with its response.
+    delegate_turn = "delegate_turn.j2",
+    /// The result of `task` and of the tools for background sub-agents.
+    delegate_results = "delegate_results.j2",
+    /// Descriptions and parameters of `task`, `task_status`, `task_result`, `task_cancel` and `submit_result`, as JSON.
+    tool_task = "tool_task.j2",
+    /// An agent that may delegate: types and policy; stable for the agent.
+    agent_delegation = "agent_delegation.j2",
+    /// An agent that may delegate: its sub-agents so far.
+    agent_delegation_ledger = "agent_delegation_ledger.j2",
+    /// Commander of a task: its role, the task, the tasks before it, output and routes.
+    mission_commander = "mission_commander.j2",
+    /// Commander: the first message, with the objective.
+    mission_objective = "mission_objective.j2",
+    /// Commander: the message after an answer without a tool call.
+    mission_correction = "mission_correction.j2",
+    /// Agent of a mission: its role, its datasets and secrets.
+    mission_agent = "mission_agent.j2",
+    /// The messages that a commander or an agent of a mission is sent.
+    mission_envelopes = "mission_envelopes.j2",
+    /// The descriptions of the tools of commanders and of agents in missions.
+    mission_tools = "mission_tools.j2",
     /// End-to-end tests: whether a text is supported by its sources.
     judge_grounded = "judge_grounded.j2",
     /// End-to-end tests: whether a text answers the user's message.

@@ -15,7 +15,7 @@ use indexmap::IndexMap;
 use segue_engine::{
     finding::{Finding, Severity},
     ids::ServerName,
-    project::{AgentDef, DocumentStore, HttpDef, ModelChoice, Nlg, Project, Protocol},
+    project::{AgentDef, DelegateModel, DocumentStore, HttpDef, ModelChoice, Nlg, Project, Protocol},
     template::TemplateError,
 };
 use serde_json::{Map, Value as Json};
@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 use super::{
     Admission, Assistant, Inner, JournalWrapper,
     admission::AdmissionControl,
-    effects::{AgentExecutor, hooks::HookSource, remote_agent},
+    effects::{AgentDelegation, AgentExecutor, hooks::HookSource, remote_agent},
     mailbox::Mailboxes,
     project_models::ModelFactory,
     project_runtime::{Action, ProjectRuntime},
@@ -34,16 +34,18 @@ use crate::{
     actions::{self, ActionServer},
     agents::{Agent, AgentHooks, ReactAgent, hooks::http::HookServer},
     clock::{Clock, SystemClock},
+    delegation::{DelegationSettings, Delegations, LogTaskEvents, TaskEventSink},
     http::HttpClients,
     journal::Journal,
     knowledge::Knowledge,
     limits,
     llm::{Embedder, Llm, ModelConfigError},
+    missions::{MissionParts, RunEngine},
     project::LoadedProject,
     prompts::PromptSet,
     rephrasing::Rephrasing,
     search::QdrantError,
-    store::{MemoryStore, Store, StoreError},
+    store::{MemoryStore, Store, StoreError, runs::RunStore},
     tools::{Tool, ToolHandler, ToolSource, Toolbox},
     understanding::CommandGenerator,
 };
@@ -102,6 +104,9 @@ pub struct AssistantBuilder {
     offline: bool,
     journal_wrapper: Option<JournalWrapper>,
     admission: Option<Admission>,
+    delegation: HashMap<String, DelegationSettings>,
+    delegations: Option<Arc<Delegations>>,
+    task_events: Arc<dyn TaskEventSink>,
 }
 
 impl Assistant {
@@ -167,6 +172,9 @@ impl AssistantBuilder {
             offline: false,
             journal_wrapper: None,
             admission: None,
+            delegation: HashMap::new(),
+            delegations: None,
+            task_events: Arc::new(LogTaskEvents),
         }
     }
     /// Sets the limits on accepted work, instead of those of `server` in `endpoints.yml`.
@@ -253,6 +261,24 @@ impl AssistantBuilder {
         self.journal_wrapper = Some(Arc::new(journal_wrapper));
         self
     }
+    /// Lets an agent start sub-agents; replaces `delegation` of its file.
+    #[must_use]
+    pub fn delegation(mut self, agent: impl Into<String>, settings: DelegationSettings) -> Self {
+        self.delegation.insert(agent.into(), settings);
+        self
+    }
+    /// Shares the admission of sub-agents with other assistants of the process.
+    #[must_use]
+    pub fn delegations(mut self, delegations: Arc<Delegations>) -> Self {
+        self.delegations = Some(delegations);
+        self
+    }
+    /// Receives the events of sub-agents, in place of the log. Has no effect on shared [`delegations`](Self::delegations).
+    #[must_use]
+    pub fn task_events(mut self, sink: Arc<dyn TaskEventSink>) -> Self {
+        self.task_events = sink;
+        self
+    }
     /// Performs no effects: for replays. Models, action server and remote agents are not opened.
     #[must_use]
     pub fn offline(mut self) -> Self {
@@ -280,6 +306,11 @@ impl AssistantBuilder {
         } = self.open_models()?;
         let rephrasing = Rephrasing::new(&self.project, prompts.clone(), self.outbound.clone()).map(Arc::new);
         let knowledge = self.open_knowledge(document_embedder, prompts.clone())?;
+        let delegation = Arc::new(self.agent_delegation()?);
+        let admission_of_tasks = self.project.subagents.admission;
+        let task_events = self.task_events.clone();
+        let delegations =
+            self.delegations.take().unwrap_or_else(|| Arc::new(Delegations::new(admission_of_tasks, task_events)));
         let turn_timeout = self.longest_turn();
         let executors = Arc::new(self.executors(&prompts));
         let admission =
@@ -293,7 +324,7 @@ impl AssistantBuilder {
             if self.offline { HashMap::new() } else { remote_agent::open(&self.project, &self.clock, &self.outbound) };
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
         let runtime = ProjectRuntime {
-            command_generator: Arc::new(CommandGenerator::new(prompts).with_embedder(flow_embedder)),
+            command_generator: Arc::new(CommandGenerator::new(prompts.clone()).with_embedder(flow_embedder)),
             project: self.project,
             command_model,
             agent_models,
@@ -310,6 +341,10 @@ impl AssistantBuilder {
             remote_agents,
             tool_lists: Arc::default(),
             executors,
+            delegation,
+            delegations,
+            prompts,
+            clock: self.clock.clone(),
             offline: self.offline,
         };
         Ok(Assistant(Arc::new(Inner {
@@ -332,6 +367,91 @@ impl AssistantBuilder {
             outbound: self.outbound,
             journal_wrapper: self.journal_wrapper,
         })))
+    }
+
+    /// The settings of agents that may start sub-agents, and the models of the types that have one of their own.
+    fn agent_delegation(&self) -> Result<HashMap<String, AgentDelegation>, LoadError> {
+        let models = ModelFactory::new(&self.project, &self.root, self.outbound.clone(), (self.seed_source)());
+        let none = Map::new();
+        let mut all = HashMap::new();
+        for (name, settings) in self.delegation_settings() {
+            if self.project.agent(&name).is_none() {
+                return Err(LoadError::Tool(format!(
+                    "`task` is for an agent `{name}`, which the project does not have"
+                )));
+            }
+            let mut own = HashMap::new();
+            for kind in settings.types.values().filter(|_| !self.offline && self.model.is_none()) {
+                let opened = match &kind.model {
+                    DelegateModel::Inherit => continue,
+                    DelegateModel::Group(group) => models.open(Some(group), &none),
+                    DelegateModel::Own(settings) => models.open(None, settings),
+                };
+                let place = format!("the sub-agent {}", kind.name);
+                own.insert(kind.name.clone(), opened.map_err(|problem| LoadError::Model { place, problem })?);
+            }
+            all.insert(name, AgentDelegation { settings: Arc::new(settings), models: own });
+        }
+        Ok(all)
+    }
+
+    /// The settings by agent: those that were given, else those of its file.
+    fn delegation_settings(&self) -> HashMap<String, DelegationSettings> {
+        let in_files = self.project.agents.values().filter_map(|agent| {
+            let delegation = agent.delegation.as_deref()?;
+            Some((agent.name.to_string(), DelegationSettings::of(delegation, &self.project.subagents)))
+        });
+        let mut settings: HashMap<String, DelegationSettings> = in_files.collect();
+        settings.extend(self.delegation.iter().map(|(agent, given)| (agent.clone(), given.clone())));
+        settings
+    }
+
+    /// Builds an engine for runs of the missions of the project, stored in `runs`. It connects to no server yet.
+    ///
+    /// # Errors
+    /// [`LoadError`] as [`build`](Self::build).
+    pub fn build_missions(mut self, runs: Arc<dyn RunStore>) -> Result<RunEngine, LoadError> {
+        let tools = self.agent_tools()?;
+        let prompts =
+            PromptSet::new(|name| self.prompt_override(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
+        let models = ModelFactory::new(&self.project, &self.root, self.outbound.clone(), (self.seed_source)());
+        let open = |group: Option<&str>, own: &Map<String, Json>, place: String| match &self.model {
+            Some(model) => Ok(model.clone()),
+            None => models.open(group, own).map_err(|problem| LoadError::Model { place, problem }),
+        };
+        let (mut commander_models, mut local_models, mut agent_models) =
+            (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut called = std::collections::BTreeSet::new();
+        for (name, mission) in &self.project.missions {
+            let commander = &mission.commander;
+            let model = open(commander.model_group.as_deref(), &commander.llm, format!("the mission {name}"))?;
+            commander_models.insert(name.clone(), model);
+            for (agent, def) in &mission.local_agents {
+                let model = open(def.model_group.as_deref(), &def.llm, format!("the agent {agent} of {name}"))?;
+                local_models.insert((name.clone(), agent.clone()), model);
+            }
+            called.extend(mission.agents.iter().chain(mission.tasks.values().flat_map(|task| &task.agents)).cloned());
+        }
+        for name in called {
+            let Some(agent) = self.project.agent(name.as_str()).filter(|agent| agent.remote.is_none()) else {
+                continue;
+            };
+            let model = open(agent.model_group.as_deref(), &agent.llm, format!("the agent {name}"))?;
+            agent_models.insert(name.to_string(), model);
+        }
+        let sources = self.tool_sources();
+        Ok(RunEngine::new(MissionParts {
+            prompts: Arc::new(prompts),
+            commander_models,
+            local_models,
+            agent_models,
+            sources,
+            tools,
+            runs,
+            clock: self.clock.clone(),
+            owner: format!("process {}", std::process::id()).into(),
+            project: self.project.clone(),
+        }))
     }
 
     /// Opens a model that neither flows nor agents use, for example the judge of test cases: of the group, else of the settings `own`, else
@@ -585,7 +705,15 @@ impl AssistantBuilder {
         let tools = self.project.agents.values().filter_map(|agent| agent.tool_timeout).chain(servers);
         // Likewise an agent or a flow after a slow tool.
         let tools = tools.map(|timeout| timeout.saturating_add(limits::TOOL_DEADLINE));
-        agents.chain(action).chain(tools).fold(self.turn_timeout, Duration::max).min(limits::TURN_TIMEOUT_MAX)
+        // An agent sends a message after its last sub-agent.
+        let settings = self.delegation_settings();
+        let delegates = settings.values().map(|settings| settings.longest().saturating_add(limits::TURN_TIMEOUT));
+        agents
+            .chain(action)
+            .chain(tools)
+            .chain(delegates)
+            .fold(self.turn_timeout, Duration::max)
+            .min(limits::TURN_TIMEOUT_MAX)
     }
 
     /// The registered action server, else the one of `action_endpoint`.

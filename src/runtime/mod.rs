@@ -278,6 +278,10 @@ impl Assistant {
     pub fn project(&self) -> &Arc<Project> {
         &self.0.runtime.project
     }
+    /// The sub-agents that wait or work, to show and to cancel them.
+    pub fn delegations(&self) -> &Arc<crate::delegation::Delegations> {
+        &self.0.runtime.delegations
+    }
     /// The store of the conversations.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store

@@ -10,13 +10,16 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::effects::{AgentExecutor, ToolListCache, hooks::HookSource};
+use super::effects::{AgentDelegation, AgentExecutor, ToolListCache, hooks::HookSource};
 use crate::{
     a2a::RemoteAgent,
     actions::ActionServer,
+    clock::Clock,
     context::CallContext,
+    delegation::Delegations,
     knowledge::Knowledge,
     llm::Llm,
+    prompts::PromptSet,
     rephrasing::Rephrasing,
     store::Store,
     tools::{Health, ToolHandler, ToolSource},
@@ -66,6 +69,14 @@ pub(super) struct ProjectRuntime {
     pub(super) tool_lists: Arc<ToolListCache>,
     /// How each agent runs, by agent name.
     pub(super) executors: Arc<HashMap<String, AgentExecutor>>,
+    /// Agents that may start sub-agents, by agent.
+    pub(super) delegation: Arc<HashMap<String, AgentDelegation>>,
+    /// The sub-agents of all conversations.
+    pub(super) delegations: Arc<Delegations>,
+    /// Texts that models read.
+    pub(super) prompts: Arc<PromptSet>,
+    /// The time.
+    pub(super) clock: Arc<dyn Clock>,
     /// Whether a record is replayed: then no connection is used.
     pub(super) offline: bool,
 }

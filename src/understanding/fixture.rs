@@ -100,6 +100,8 @@ fn agent(name: &str, description: &str) -> AgentDef {
         rules: segue_engine::project::AgentRules::default(),
         auth: AuthDef::default(),
         hook_auth: AuthDef::default(),
+        delegation: None,
+        workspace: Default::default(),
         remote: None,
         place: SourceLocation::default(),
     }
@@ -123,6 +125,7 @@ fn slot(name: &str, kind: SlotType) -> SlotDef {
 pub(super) fn project_of(flows: Vec<Flow>, slots: Vec<SlotDef>, agents: Vec<AgentDef>) -> Project {
     Project {
         config: Config::default(),
+        subagents: Default::default(),
         domain: Domain {
             slots: slots.into_iter().map(|slot| (slot.name.clone(), slot)).collect(),
             ..Domain::default()
@@ -130,6 +133,7 @@ pub(super) fn project_of(flows: Vec<Flow>, slots: Vec<SlotDef>, agents: Vec<Agen
         flows: flows.into_iter().map(|flow| (flow.id.clone(), Arc::new(flow))).collect(),
         agents: agents.into_iter().map(|agent| (agent.name.clone(), Arc::new(agent))).collect(),
         endpoints: Endpoints::default(),
+        missions: IndexMap::new(),
         credentials: IndexMap::new(),
         prompts: Default::default(),
         templates: TemplateEngine::new(),

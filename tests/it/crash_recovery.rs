@@ -20,12 +20,14 @@ mod failpoint {
     /// A model has accepted a request; its answer is not read yet.
     pub(super) const AFTER_MODEL_CALL: &str = "C08";
     pub(super) const AFTER_SECOND_MODEL_CALL: &str = "C08@2";
+    pub(super) const AFTER_THIRD_MODEL_CALL: &str = "C08@3";
     /// A part of a streamed reply was sent.
     pub(super) const AFTER_DELTA: &str = "C09";
     /// A part of the last streamed reply was sent.
     pub(super) const DURING_LAST_REPLY: &str = "C09@5";
     /// The intent of a call is stored; nothing of the call was sent.
     pub(super) const AFTER_INTENT: &str = "C11";
+    pub(super) const AFTER_SECOND_INTENT: &str = "C11@2";
     /// Half of the request was sent.
     pub(super) const DURING_REQUEST: &str = "C12";
     /// The request was sent; the response has not arrived.
@@ -34,6 +36,7 @@ mod failpoint {
     pub(super) const BEFORE_OUTCOME_STORED: &str = "C14";
     /// The outcome is stored; the flow or the agent has not got it.
     pub(super) const AFTER_OUTCOME_STORED: &str = "C15";
+    pub(super) const AFTER_SECOND_OUTCOME_STORED: &str = "C15@2";
     /// Everything of the turn is ready to be committed.
     pub(super) const BEFORE_COMMIT: &str = "C19";
     /// The turn is committed; the runtime does not know it yet.

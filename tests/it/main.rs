@@ -13,6 +13,7 @@ mod interruption;
 mod knowledge;
 mod limits;
 mod mcp;
+mod missions;
 mod model_failures;
 mod outbox;
 mod pages;

@@ -9,7 +9,7 @@ use segue::{
     conversation::{ActionOutcome, Conversation},
     effect::EffectClass,
     llm::scripted::ScriptedLlm,
-    project::{Finding, LoadOptions, Project, SCHEMAS, Severity, Support},
+    project::{Finding, LoadOptions, MapSchema, Project, SCHEMAS, Severity, Support},
     runtime::{Action, AssistantBuilder},
     testing::TestAssistant,
     tools::{Tool, ToolInfo, ToolOutcome, ToolOutput, Toolbox},
@@ -116,10 +116,18 @@ fn projects_use_every_supported_key() {
     for version in VERSIONS {
         collect_keys(Path::new(&folder(version)), &mut written);
     }
+    // Missions and sub-agents are not part of the Rasa format; `crates/engine/src/project/load/missions/tests.rs` and
+    // `crates/engine/src/project/load/delegation/tests.rs` cover their keys.
+    for key in ["sandbox", "delegation", "workspace"] {
+        written.insert(key.to_owned());
+    }
+    let is_own = |schema: &MapSchema| {
+        schema.file.starts_with("missions/") || schema.file == "subagents.yml" || schema.name == "`delegation` section"
+    };
     // The keys of test files are covered by other projects.
     let missing: Vec<String> = SCHEMAS
         .iter()
-        .filter(|schema| !schema.file.starts_with("tests/"))
+        .filter(|schema| !schema.file.starts_with("tests/") && !is_own(schema))
         .flat_map(|schema| schema.keys.iter().map(move |key| (schema, key)))
         .filter(|(_, key)| !matches!(key.support, Support::Refused(_)) && !written.contains(key.name))
         .map(|(schema, key)| format!("{}: {}", schema.name, key.name))

@@ -52,12 +52,14 @@ fn project_file_without_findings_is_valid() {
             single(&texts.config, ProjectFile::Config),
             single(&texts.endpoints, ProjectFile::Endpoints),
             single(&texts.credentials, ProjectFile::Credentials),
+            single(&texts.subagents, ProjectFile::Subagents),
         ]
         .into_iter()
         .flatten()
         .collect();
         files.extend(texts.domain.iter().map(|file| (ProjectFile::Domain, file.clone())));
         files.extend(texts.agents.iter().map(|file| (ProjectFile::Agent, file.clone())));
+        files.extend(texts.missions.iter().map(|file| (ProjectFile::Mission, file.clone())));
         for file in texts.data.iter().filter(|file| !has_finding(&loaded.findings, file)) {
             let json: Json = serde_yaml::from_str(&file.text).unwrap();
             let kind = if json.get("flows").is_some() { ProjectFile::Flows } else { ProjectFile::Domain };

@@ -6,7 +6,7 @@
 use std::{
     collections::VecDeque,
     path::Path,
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     sync::{Arc, Mutex},
 };
 
@@ -14,6 +14,7 @@ use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::{ChildStdin, ChildStdout, Command},
+    task::JoinHandle,
     time::timeout,
 };
 
@@ -73,6 +74,8 @@ pub struct SpawnedChild {
     pub output: ChildStdout,
     /// The newest bytes of its standard error.
     pub errors: OutputTail,
+    /// Ends when its standard error is read to the end.
+    pub errors_read: JoinHandle<()>,
 }
 
 /// Starts a child process.
@@ -96,8 +99,8 @@ pub fn spawn(command: ChildCommand<'_>) -> Result<SpawnedChild, String> {
     };
     let errors = OutputTail::default();
     // The task ends with the pipe, which is closed when the last process that holds it ends.
-    tokio::spawn(drain(stderr, errors.clone()));
-    Ok(SpawnedChild { child, input, output, errors })
+    let errors_read = tokio::spawn(drain(stderr, errors.clone()));
+    Ok(SpawnedChild { child, input, output, errors, errors_read })
 }
 
 fn to_command(command: ChildCommand<'_>) -> Command {
@@ -127,6 +130,21 @@ impl Child {
     /// Waits until the process ends by itself. Whether its exit status was success.
     pub async fn wait(&mut self) -> bool {
         self.process.inner_mut().wait().await.is_ok_and(|status| status.success())
+    }
+
+    /// Waits until the process ends by itself.
+    ///
+    /// # Errors
+    /// The system cannot wait for it.
+    pub async fn wait_status(&mut self) -> std::io::Result<ExitStatus> {
+        self.process.inner_mut().wait().await
+    }
+
+    /// Kills the process group at once and reaps the child. Waits at most [`limits::MCP_CLOSE`].
+    pub async fn kill(mut self) {
+        let _ = self.process.start_kill();
+        let _ = timeout(limits::MCP_CLOSE, self.process.inner_mut().wait()).await;
+        self.reaped = true;
     }
 
     /// Ends the child: waits for it to end after its input was closed, sends SIGTERM (on Unix), kills its process group, and reaps it. Each

@@ -67,7 +67,7 @@ pub const HTTP_IDLE_PER_HOST: usize = 64;
 /// Turn: wall-clock time.
 pub const TURN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Turn: the longest wall-clock time to which configured timeouts can extend it.
-pub const TURN_TIMEOUT_MAX: Duration = Duration::from_secs(15 * 60);
+pub const TURN_TIMEOUT_MAX: Duration = Duration::from_secs(20 * 60);
 /// Turn: effects that the runtime performs, model calls of the command generator included. Reached before the engine's `ENGINE_TURN_EFFECTS`.
 pub const TURN_EFFECTS: u32 = 50;
 /// Turn: attempts to run it, in all processes together; after that the user is sent one error message.
@@ -78,6 +78,48 @@ pub const TURNS_UNSAVED: usize = 1_024;
 pub const TURN_MODEL_CALLS: u32 = 40;
 /// Agent loop: model calls.
 pub const LOOP_MODEL_CALLS: u32 = 12;
+/// Agent loop: bytes of a tool result from which on the model gets a preview and an id instead, for each token of `tool_response`.
+pub const RESULT_BYTES_PER_TOKEN: usize = 4;
+/// Agent loop: `tool_response` where nothing is configured, in tokens.
+pub const RESULT_TOKENS: u32 = 16_000;
+/// Agent loop: the smallest `tool_response`, in tokens.
+pub const RESULT_TOKENS_MIN: u32 = 250;
+/// Agent loop: the largest `tool_response`, in tokens.
+pub const RESULT_TOKENS_MAX: u32 = 64_000;
+/// Agent loop: items from which on a JSON array of at least [`RESULT_ARRAY_BYTES`] is shown as a preview.
+pub const RESULT_ARRAY_ITEMS: usize = 20;
+/// Agent loop: bytes below which an array is shown whole, however many items it has.
+pub const RESULT_ARRAY_BYTES: usize = 2 * 1024;
+/// Agent loop: stored results of one session; the oldest are forgotten beyond it.
+pub const RESULT_IDS: usize = 1_000;
+/// Agent loop: texts of earlier responses, and of earlier messages, that the summary of a history keeps, each.
+pub const SUMMARY_TEXTS: usize = 40;
+/// Agent loop: characters of each of these texts.
+pub const SUMMARY_TEXT: usize = 200;
+/// Agent loop: the latest responses in which repeated calls are counted.
+pub const REPEAT_WINDOW: usize = 20;
+/// Turn: model calls of sub-agents, in addition to [`TURN_MODEL_CALLS`].
+pub const TURN_DELEGATE_CALLS: u32 = 600;
+/// Delegation: how long a sub-agent that was cancelled, or whose time is over, may take to end by itself.
+pub const DELEGATION_GRACE: Duration = Duration::from_millis(1_500);
+/// Delegation: time beyond the limits of a sub-agent after which its call is given up.
+pub const DELEGATION_WATCHDOG: Duration = Duration::from_secs(60);
+/// Delegation: time of a turn that is kept for its agent when a sub-agent uses up the rest; less if half of the rest is less.
+pub const DELEGATION_RESERVE: Duration = Duration::from_secs(15);
+/// Delegation: characters of the description of a type in a prompt.
+pub const DELEGATION_DESCRIPTION: usize = 1_000;
+/// Delegation: characters of the description of a sub-agent in events and in the ledger.
+pub const DELEGATION_LABEL: usize = 200;
+/// Delegation: characters of the part of a result, and of an error, that metadata and the ledger contain.
+pub const DELEGATION_BRIEF: usize = 2_000;
+/// Delegation: sub-agents of one conversation in the ledger of an agent, the newest.
+pub const DELEGATION_LEDGER: usize = 50;
+/// Delegation: characters of the ledger in a prompt.
+pub const DELEGATION_LEDGER_TEXT: usize = 6_000;
+/// Delegation: characters of one result of the ledger in a prompt.
+pub const DELEGATION_LEDGER_RESULT: usize = 120;
+/// Delegation: reports of sub-agents in the background that are kept until they are fetched.
+pub const DELEGATION_REPORTS: usize = 256;
 /// Reminders: the longest interval between two checks for due reminders; another process may have set one, or a clock may have
 /// jumped.
 pub const REMINDER_POLL_INTERVAL: Duration = Duration::from_secs(15);
@@ -219,6 +261,66 @@ pub const TOOL_GRACE: Duration = Duration::from_secs(1);
 pub const TOOL_PROBLEMS: usize = 8;
 /// Tool: bytes of a name; models accept no longer ones.
 pub const TOOL_NAME: usize = 64;
+/// Workspace: bytes of all files of one run, if its settings set no other number.
+pub const WORKSPACE_BYTES: u64 = 256 * 1024 * 1024;
+/// Workspace: files and folders of one run.
+pub const WORKSPACE_ENTRIES: u64 = 20_000;
+/// Workspace: levels of folders below `workspace`, `uploads` or `outputs`.
+pub const WORKSPACE_DEPTH: usize = 32;
+/// Workspace: bytes of one path.
+pub const WORKSPACE_PATH: usize = 1024;
+/// Workspace: bytes of one name in a path; common file systems accept no longer ones.
+pub const WORKSPACE_NAME: usize = 255;
+/// Workspace: bytes of one call of `write_file` that does not append.
+pub const WORKSPACE_WRITE: usize = 80 * 1024;
+/// Workspace: bytes of a file that `str_replace` changes, and of one that the runtime reads as a whole.
+pub const WORKSPACE_EDIT: u64 = 10 * 1024 * 1024;
+/// Workspace: characters of one result of `read_file`.
+pub const WORKSPACE_READ: usize = 50_000;
+/// Workspace: characters of one result of `ls`.
+pub const WORKSPACE_LIST: usize = 20_000;
+/// Workspace: levels of folders that `ls` shows.
+pub const WORKSPACE_LIST_DEPTH: usize = 2;
+/// Workspace: paths in one result of `glob`.
+pub const WORKSPACE_GLOB: usize = 200;
+/// Workspace: lines in one result of `grep`.
+pub const WORKSPACE_GREP: usize = 100;
+/// Workspace: characters of one line in a result of `grep`.
+pub const WORKSPACE_GREP_LINE: usize = 300;
+/// Workspace: bytes of a line of a file that are searched or shown.
+pub const WORKSPACE_LINE: usize = 256 * 1024;
+/// Workspace: characters of a pattern of `glob` or `grep`.
+pub const WORKSPACE_PATTERN: usize = 1_000;
+/// Workspace: bytes of a compiled pattern.
+pub const WORKSPACE_COMPILED: usize = 1024 * 1024;
+/// Workspace: files that one call of `present_files` names.
+pub const WORKSPACE_PRESENTED: usize = 50;
+/// Workspace: files whose versions are remembered for read-before-write; beyond it every file must be read again.
+pub const WORKSPACE_VERSIONS: usize = 20_000;
+/// Sandbox: time for one command, if its settings set no other limit.
+pub const SANDBOX_TIME: Duration = Duration::from_secs(120);
+/// Sandbox: time that a command waits for a free place.
+pub const SANDBOX_QUEUE: Duration = Duration::from_secs(60);
+/// Sandbox: commands that run at once, if its settings set no other number.
+pub const SANDBOX_PARALLEL: usize = 4;
+/// Sandbox: bytes of one command.
+pub const SANDBOX_COMMAND: usize = 64 * 1024;
+/// Sandbox: characters of the output of one command that the model is shown; the middle of a longer one is left out.
+pub const SANDBOX_OUTPUT: usize = 20_000;
+/// Sandbox: bytes at the start and at the end of the output of one command that are kept in memory.
+pub const SANDBOX_CAPTURE: usize = 128 * 1024;
+/// Sandbox: time between two checks of the size of the workspace while a command runs.
+pub const SANDBOX_CHECK: Duration = Duration::from_secs(1);
+/// Sandbox: time for the rest of the output after a command ended.
+pub const SANDBOX_DRAIN: Duration = Duration::from_millis(500);
+/// Sandbox: time in which the commands of a workspace end when it is removed.
+pub const SANDBOX_CLOSE: Duration = Duration::from_secs(2);
+/// Clarification: characters of the question, and of its context.
+pub const CLARIFICATION_TEXT: usize = 4_000;
+/// Clarification: fields of its form.
+pub const CLARIFICATION_FIELDS: usize = 16;
+/// Clarification: options of the question, and of one field.
+pub const CLARIFICATION_OPTIONS: usize = 24;
 /// Action server: time for one action, if the endpoint sets no `timeout`; half of what a turn may take, so that the flow can
 /// continue afterwards.
 pub const ACTION_DEADLINE: Duration = Duration::from_secs(30);
@@ -379,6 +481,29 @@ pub const STORE_BUSY: Duration = Duration::from_secs(5);
 pub const MEMORY_CONVERSATIONS: usize = 50_000;
 /// In-memory store: turns of the whole process whose journals and traces are kept.
 pub const MEMORY_JOURNALS: usize = 1_000;
+/// In-memory store: runs; beyond them, those that ended first are removed.
+pub const MEMORY_RUNS: usize = 1_000;
+/// Run store: how long a run that has ended is stored, with its events, checkpoints and questions.
+pub const RUN_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Run store: bytes of one text: inputs, an event, a checkpoint, the outcome of a step, a stored result, a question, an answer or a
+/// message.
+pub const RUN_TEXT: usize = 8 * 1024 * 1024;
+/// Run store: bytes of one id or name.
+pub const RUN_NAME: usize = 1024;
+/// Run store: events, records, units, stored results and questions in one batch.
+pub const RUN_BATCH: usize = 10_000;
+/// Run store: units of one run.
+pub const RUN_UNITS: usize = 10_000;
+/// Run store: messages to one run.
+pub const RUN_MESSAGES: usize = 1_000;
+/// Run store: replies to one question: those after which it was asked again in other words, and the answer.
+pub const RUN_QUESTION_REPLIES: usize = 64;
+/// Run store: units that one call claims.
+pub const RUN_CLAIMS: usize = 100;
+/// Run store: events in one read.
+pub const RUN_EVENTS_READ: usize = 1_000;
+/// Run store: runs or questions in one list.
+pub const RUNS_LISTED: usize = 1_000;
 /// Store: conversations in one list.
 pub const CONVERSATIONS_LISTED: usize = 10_000;
 /// Runtime: idle conversations cached in memory; further ones are loaded from the store at their next message, which doubles the

@@ -108,3 +108,11 @@ id_type!(
     /// The id of a frame on the stack, unique within its conversation.
     FrameId
 );
+id_type!(
+    /// The id of a run of a mission or of delegated work.
+    RunId
+);
+id_type!(
+    /// The id of a question that a run asks a person, unique within its run.
+    QuestionId
+);

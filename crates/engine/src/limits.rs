@@ -63,3 +63,35 @@ pub const PICTURE_LINES: usize = 3;
 
 /// Confirmation: characters of one argument that the user is shown in full; of a longer one both ends are shown.
 pub const CONFIRM_VALUE: usize = 400;
+
+/// Mission: learned insights, and learned failures, that are passed on to the next items; the newest stay.
+pub const MISSION_LEARNINGS: usize = 20;
+/// Mission: characters of one learned insight, failure or recommendation.
+pub const MISSION_LEARNING_CHARS: usize = 1_000;
+/// Mission: runs of one chain, when routers choose missions: beyond it no router may choose another one.
+pub const MISSION_CHAIN: u32 = 16;
+/// Mission: items of one dataset.
+pub const MISSION_DATASET_ITEMS: usize = 100_000;
+
+// ---- missions and delegation ----
+
+/// Mission: model calls of one commander that a project may allow.
+pub const MISSION_TURNS: u32 = 1_000;
+/// Mission: corrections in a row that a project may allow.
+pub const MISSION_CORRECTIONS: u32 = 20;
+/// Mission: size of a tool result in tokens above which it is always stored.
+pub const MISSION_RESULT_TOKENS: u32 = 64_000;
+/// Mission: runs, tasks and iterations at the same time that a project may allow.
+pub const MISSION_PARALLEL: u32 = 64;
+/// Mission: attempts after the first that a project may allow for an iteration.
+pub const MISSION_RETRIES: u32 = 20;
+/// Delegation: sub-agents at the same time that an agent may be allowed.
+pub const DELEGATION_CONCURRENT: u32 = 16;
+/// Delegation: sub-agents in one turn that an agent may be allowed.
+pub const DELEGATION_TOTAL: u32 = 50;
+/// Delegation: the depth that an agent may be allowed.
+pub const DELEGATION_DEPTH: u32 = 4;
+/// Delegation: sub-agents that may run at the same time over all conversations.
+pub const DELEGATION_RUNNING: u32 = 64;
+/// Delegation: sub-agents that may wait at the same time over all conversations.
+pub const DELEGATION_QUEUED: u32 = 1_000;

@@ -41,6 +41,8 @@ fn sources(files: &[(String, String)]) -> Sources {
             "config.yml" => sources.config = Some(file),
             "endpoints.yml" => sources.endpoints = Some(file),
             "credentials.yml" => sources.credentials = Some(file),
+            "subagents.yml" => sources.subagents = Some(file),
+            "missions" => sources.missions.push(file),
             "domain.yml" | "domain" => sources.domain.push(file),
             "sub_agents" => sources.agents.push(file),
             "data" => sources.data.push(file),

@@ -234,6 +234,20 @@ pub fn open(entries: &[ModelConfig], environment: &LlmEnvironment) -> Result<Arc
     open_group(entries, &RouterConfig::default(), environment)
 }
 
+/// The body that the client of a model entry would send: the Messages API for provider `anthropic`, otherwise Chat Completions. For
+/// tests of message histories; nothing is sent.
+///
+/// # Errors
+/// [`ModelConfigError`] for an invalid entry, or a request that is not serialisable.
+pub fn request_body(request: &ChatRequest, config: &ModelConfig) -> Result<Value, ModelConfigError> {
+    let error = |problem: serde_json::Error| ModelConfigError::new(config, "messages", problem);
+    let bytes = match config.provider.as_str() {
+        "anthropic" => anthropic::Anthropic::body(config, request)?,
+        _ => openai::OpenAi::body(config, request).map_err(error)?,
+    };
+    serde_json::from_slice(&bytes).map_err(error)
+}
+
 /// Upper limit of attempts per call, whatever the configuration says.
 const MAX_ATTEMPTS: u32 = 10;
 

@@ -103,6 +103,8 @@ impl Purpose {
     pub const AGENT: Self = Self(Cow::Borrowed("agent"));
     /// A step of a commander's loop.
     pub const COMMANDER: Self = Self(Cow::Borrowed("commander"));
+    /// A step of the loop of a sub-agent.
+    pub const DELEGATE: Self = Self(Cow::Borrowed("delegate"));
     /// Rephrasing a response.
     pub const REPHRASE: Self = Self(Cow::Borrowed("rephrase"));
     /// Answering from retrieved documents.

@@ -1,4 +1,5 @@
-//! Durable storage of conversations: messages, events, replies, effect journals and reminders.
+//! Durable storage of conversations (messages, events, replies, effect journals and reminders) and of runs
+//! ([`runs`]).
 //!
 //! [`open`] returns a [`Store`]. The contract suite (`contract.rs`) runs against every implementation. A store never
 //! interprets events and never performs an effect: it stores what it is given and checks the version of each append.
@@ -11,6 +12,7 @@ mod dedup;
 mod forwarding;
 mod location;
 mod memory;
+pub mod runs;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod turn_records;
@@ -31,7 +33,7 @@ pub use self::sqlite::SqliteStore;
 pub use self::turn_records::{ATTEMPTS, REPLY_ANNOUNCED, announce_reply};
 pub use self::{
     forwarding::ForwardingStore,
-    location::{StoreLocation, backup, open, open_read_only},
+    location::{OpenedStores, StoreLocation, backup, open, open_read_only, open_stores, open_stores_read_only},
     memory::MemoryStore,
     turn_records::{announced_replies, attempts},
 };
@@ -273,9 +275,9 @@ pub struct TurnEvents {
 
 /// A conversation id with control characters escaped. Callers choose ids, and an id in a message must neither move a
 /// cursor nor start a line.
-fn escape_controls(id: &ConversationId) -> String {
+fn escape_controls(id: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    id.as_str().chars().map(shown).collect()
+    id.chars().map(shown).collect()
 }
 
 /// Why a store operation failed.
@@ -290,7 +292,7 @@ pub enum StoreError {
         found: Version,
     },
     /// The stored data of this conversation cannot be read. Other conversations are not affected.
-    #[error("the stored data of conversation {} is corrupt: {reason}", escape_controls(conversation))]
+    #[error("the stored data of conversation {} is corrupt: {reason}", escape_controls(conversation.as_str()))]
     Corrupt {
         /// Whose.
         conversation: ConversationId,
@@ -313,7 +315,7 @@ pub enum StoreError {
     /// The turn is not open: its message was never accepted, or is answered already, or the conversation was erased.
     #[error(
         "turn {turn} of conversation {} is not open: it was answered already, or never accepted, or the conversation was erased meanwhile",
-        escape_controls(conversation)
+        escape_controls(conversation.as_str())
     )]
     TurnNotOpen {
         /// Whose.

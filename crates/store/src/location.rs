@@ -8,7 +8,10 @@ use std::{
 use segue_base::http;
 use segue_engine::project::TrackerStoreDef;
 
-use super::{MemoryStore, Store, StoreError};
+use super::{
+    MemoryStore, Store, StoreError,
+    runs::{MemoryRunStore, RunStore},
+};
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,26 +106,74 @@ impl StoreLocation {
     }
 }
 
-/// Opens a store. Creates the file and its parent folders if they are missing. Blocks on the file system.
+/// The stores of one location, opened once.
+#[derive(Clone)]
+pub struct OpenedStores {
+    /// The store of conversations.
+    pub conversations: Arc<dyn Store>,
+    /// The store of runs, in the same file if there is one.
+    pub runs: Arc<dyn RunStore>,
+}
+
+impl OpenedStores {
+    /// Two stores in memory.
+    pub fn memory() -> Self {
+        Self { conversations: Arc::new(MemoryStore::new()), runs: Arc::new(MemoryRunStore::new()) }
+    }
+
+    /// One store that is both.
+    #[cfg(feature = "sqlite")]
+    fn both(store: impl Store + RunStore + 'static) -> Self {
+        let store = Arc::new(store);
+        Self { conversations: store.clone(), runs: store }
+    }
+}
+
+/// Opens the store of conversations and that of runs, which are one file. Otherwise as [`open`].
+///
+/// # Errors
+/// As [`open`].
+pub fn open_stores(location: &StoreLocation) -> Result<OpenedStores, StoreError> {
+    match location {
+        StoreLocation::Memory => Ok(OpenedStores::memory()),
+        #[cfg(feature = "sqlite")]
+        StoreLocation::Sqlite { path, synchronous_full } => {
+            Ok(OpenedStores::both(super::SqliteStore::open(path, *synchronous_full)?))
+        }
+        #[cfg(not(feature = "sqlite"))]
+        StoreLocation::Sqlite { path, .. } => Err(without_sqlite(path)),
+    }
+}
+
+/// Opens existing stores for reading only, as [`open_read_only`].
+///
+/// # Errors
+/// As [`open_read_only`].
+pub fn open_stores_read_only(location: &StoreLocation) -> Result<OpenedStores, StoreError> {
+    match location {
+        #[cfg(feature = "sqlite")]
+        StoreLocation::Sqlite { path, .. } => Ok(OpenedStores::both(super::SqliteStore::open_read_only(path)?)),
+        _ => open_stores(location),
+    }
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn without_sqlite(path: &Path) -> StoreError {
+    StoreError::Unsupported {
+        given: path.display().to_string(),
+        reason: "this program was built without SQLite".to_owned(),
+        help: "build with the feature `sqlite`, or use `memory`".to_owned(),
+    }
+}
+
+/// Opens a store of conversations. Creates the file and its parent folders if they are missing. Blocks on the file system.
 ///
 /// # Errors
 /// [`StoreError::SchemaTooNew`] for a file of a later version; [`StoreError::InUse`] while another process has it open
 /// for writing; [`StoreError::Unavailable`] when it cannot be opened; [`StoreError::Unsupported`] when this program was
 /// built without that store.
 pub fn open(location: &StoreLocation) -> Result<Arc<dyn Store>, StoreError> {
-    match location {
-        StoreLocation::Memory => Ok(Arc::new(MemoryStore::new())),
-        #[cfg(feature = "sqlite")]
-        StoreLocation::Sqlite { path, synchronous_full } => {
-            Ok(Arc::new(super::SqliteStore::open(path, *synchronous_full)?))
-        }
-        #[cfg(not(feature = "sqlite"))]
-        StoreLocation::Sqlite { path, .. } => Err(StoreError::Unsupported {
-            given: path.display().to_string(),
-            reason: "this program was built without SQLite".to_owned(),
-            help: "build with the feature `sqlite`, or use `memory`".to_owned(),
-        }),
-    }
+    open_stores(location).map(|stores| stores.conversations)
 }
 
 /// Opens an existing store for reading only, also while another process writes to it. Blocks on the file system.
@@ -130,11 +181,7 @@ pub fn open(location: &StoreLocation) -> Result<Arc<dyn Store>, StoreError> {
 /// # Errors
 /// As [`open`]; nothing is created.
 pub fn open_read_only(location: &StoreLocation) -> Result<Arc<dyn Store>, StoreError> {
-    match location {
-        #[cfg(feature = "sqlite")]
-        StoreLocation::Sqlite { path, .. } => Ok(Arc::new(super::SqliteStore::open_read_only(path)?)),
-        _ => open(location),
-    }
+    open_stores_read_only(location).map(|stores| stores.conversations)
 }
 
 /// Copies a store to a file, also while another process writes to it. Blocks on the file system until the copy is

@@ -4,6 +4,7 @@
 //! of a source whose tools change. An agent run collects a [`ToolSet`](tool_set::ToolSet) and calls it through
 //! [`CheckedCall`](invoke::CheckedCall), which checks the arguments against their schema first; a flow's call step goes through
 //! [`run_call_step`](call_step::run_call_step). The `mcp` feature adds the client of MCP servers, `mcp::McpServer`.
+//! [`workspace`] has the tools that read and write the files of one run.
 //!
 //! This package never calls a model and never sees a conversation: what a tool may know of its caller is in its
 //! [`ToolCallContext`].
@@ -20,6 +21,7 @@ pub mod schema;
 mod tool;
 pub mod tool_set;
 mod toolbox;
+pub mod workspace;
 
 #[cfg(test)]
 mod fixture;
@@ -261,6 +263,9 @@ pub struct ToolFailure {
     /// The cause for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// Data about the failure for programs; models do not see it.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub meta: Map<String, Json>,
 }
 
 /// The kinds of failures.

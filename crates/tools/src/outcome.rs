@@ -56,7 +56,15 @@ impl std::io::Write for ByteCounter {
 impl ToolFailure {
     /// A failure that does not end the agent run.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), fatal: false, missing_fields: Vec::new(), code: None, detail: None }
+        Self {
+            kind,
+            message: message.into(),
+            fatal: false,
+            missing_fields: Vec::new(),
+            code: None,
+            detail: None,
+            meta: Map::new(),
+        }
     }
 }
 
@@ -101,13 +109,18 @@ impl ToolOutcome {
     /// the others; for failures a short prefix and the message. At most [`limits::TOOL_RESULT`] bytes, with a mark
     /// where it was truncated, and without invisible characters.
     pub fn for_model(&self) -> String {
+        truncated(&self.full_text(), limits::TOOL_RESULT)
+    }
+
+    /// The same text in full length, for callers that store long results and show a part.
+    pub fn full_text(&self) -> String {
         let text = match self {
             Self::Done(output) => output_text(output),
             Self::Failed(failure) => failure_text(ToolMessage::Failed, failure),
             Self::Unknown(failure) => failure_text(ToolMessage::UnknownOutcome, failure),
             Self::Pending(task) => render_message(ToolMessage::Pending, &[("id", &task.id)]),
         };
-        truncated(&strip_hidden(&text), limits::TOOL_RESULT)
+        strip_hidden(&text).into_owned()
     }
 }
 
@@ -262,6 +275,17 @@ mod tests {
         let text = text_for_model(None, json!([{"type": "text", "text": "é".repeat(limits::TOOL_RESULT)}]));
         assert!(text.len() <= limits::TOOL_RESULT && text.len() > limits::TOOL_RESULT - 8, "{}", text.len());
         assert!(text.ends_with("of 131072 bytes are shown]"), "{}", &text[text.len() - 60..]);
+    }
+
+    #[test]
+    fn the_full_text_is_not_cut() {
+        let text = "é".repeat(limits::TOOL_RESULT);
+        assert_eq!(ToolOutcome::Done(ToolOutput::text(text.clone())).full_text(), text);
+        let structured = ToolOutput {
+            content: vec![json!({"type": "text", "text": "[1]"})],
+            ..ToolOutput::structured(json!({"result": [1]}))
+        };
+        assert_eq!(ToolOutcome::Done(structured).full_text(), "[1]", "structured content wins");
     }
 
     #[test]

@@ -185,7 +185,7 @@ fn schema_of<A: JsonSchema>() -> Json {
 
 /// Deserialises the arguments. They match the schema, but a type may be stricter. `Err`: which field is invalid and
 /// why, for the model.
-fn deserialize_arguments<A: DeserializeOwned>(arguments: Json) -> Result<A, String> {
+pub(super) fn deserialize_arguments<A: DeserializeOwned>(arguments: Json) -> Result<A, String> {
     serde_path_to_error::deserialize(arguments).map_err(|error| {
         let path = error.path().to_string();
         let location = if path == "." { "arguments" } else { &path };

@@ -89,6 +89,26 @@ impl ToolSet {
         }
         self
     }
+    /// The set with these tools, which get none of the wrappers of the others. One whose name is taken is left out.
+    #[must_use]
+    pub fn with(mut self, tools: impl IntoIterator<Item = Arc<dyn ToolHandler>>) -> Self {
+        let mut added: HashSet<Arc<str>> = HashSet::new();
+        let list = Arc::make_mut(&mut self.tools);
+        for tool in tools {
+            let name = tool.info().name.clone();
+            if !list.index.contains_key(&name) {
+                added.insert(name.clone());
+            }
+            list.add(name, tool);
+        }
+        list.entries.sort_by(|a, b| a.info.name.cmp(&b.info.name));
+        list.update_index();
+        let wrapper = self.wrapper.take();
+        self.wrapper = wrapper.map(|wrap| -> Arc<ToolWrapper> {
+            Arc::new(move |entry| if added.contains(&entry.info.name) { entry.tool.clone() } else { wrap(entry) })
+        });
+        self
+    }
     /// The set with every tool wrapped, for example to record its calls. Later wrappers enclose earlier ones. A tool is wrapped
     /// only when it is called, because most turns call few of many tools.
     #[must_use]

@@ -215,6 +215,7 @@ impl Harness {
             hooks,
             user_message_changed: false,
             slots: None,
+            delegation: None,
             host: &crate::agents::NoHost,
         };
         let outcome = run_hooked(&task, definition.remote.as_ref().unwrap(), client, &mut self.sink, cx).await;

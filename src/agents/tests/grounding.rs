@@ -7,9 +7,10 @@ use serde_json::json;
 
 use super::harness::{Harness, calls, code, said, text};
 use crate::{
-    agents::decision,
+    agents::grounding::CODE_UNGROUNDED_CLAIM,
     conversation::ReplyEvent,
     llm::{ChatResponse, FinishReason, scripted::ScriptedCall},
+    react,
 };
 
 const SLOW: &str = "configuration:\n  filler_after: {default: 3, silent: false}\n";
@@ -121,7 +122,7 @@ async fn false_claim_is_sent_and_reported_by_default() {
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "I've booked NW-1 for you.".into())]);
     let warnings = harness.host.warnings.lock().unwrap().clone();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert_eq!(warnings[0].0, decision::CODE_UNGROUNDED_CLAIM);
+    assert_eq!(warnings[0].0, CODE_UNGROUNDED_CLAIM);
 }
 
 #[tokio::test]
@@ -205,7 +206,7 @@ async fn content_filter_stop_is_final_for_a_withheld_claim() {
         let mut harness = Harness::new("search", REPAIR, "book it", steps);
         harness.sink.without_streaming = without_streaming;
         let outcome = harness.run().await;
-        assert_eq!(code(&outcome), decision::CODE_MODEL_FAILED);
+        assert_eq!(code(&outcome), react::CODE_MODEL_FAILED);
         let expected = if without_streaming { vec![] } else { vec![("One moment.".to_owned(), true)] };
         assert_eq!(texts(&outcome), expected);
     }

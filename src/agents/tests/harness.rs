@@ -245,6 +245,7 @@ impl Harness {
             hooks: self.hooks.clone(),
             user_message_changed: false,
             slots: None,
+            delegation: None,
             host: &*self.host,
         };
         let outcome = agent.run(request, &mut self.sink, &cx).await;

@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::harness::{Harness, calls, code, said, slots, text};
 use crate::{
     agents::{
-        decision,
+        hook_run::CODE_HOOK_FAILED,
         hooks::{AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange, ToolBatch},
     },
     conversation::ReplyEvent,
@@ -195,7 +195,7 @@ async fn failed_hook_ends_the_run_and_keeps_its_events() {
         let mut harness = Harness::new("search", "", "hi", steps);
         harness.hooks = Some(Arc::new(FailingHooks(at)));
         let outcome = harness.run().await;
-        assert_eq!(code(&outcome), decision::CODE_HOOK_FAILED, "{at}");
+        assert_eq!(code(&outcome), CODE_HOOK_FAILED, "{at}");
         assert_eq!(said(&outcome).len(), said_before, "{at}");
     }
 }

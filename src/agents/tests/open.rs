@@ -6,7 +6,7 @@ use segue_engine::conversation::{AgentStatus, BotKind};
 use serde_json::json;
 
 use super::harness::{Harness, calls, code, malformed, said, text};
-use crate::{agents::decision, conversation::ReplyEvent, limits};
+use crate::{conversation::ReplyEvent, limits, react};
 
 #[tokio::test]
 async fn text_alone_waits_for_the_user_and_is_sent_once() {
@@ -93,7 +93,7 @@ async fn unknown_tool_is_reported_to_the_model_or_ends_the_run() {
 
     let strict = "configuration:\n  on_tool_error: fail\n";
     let mut harness = Harness::new("search", strict, "hi", vec![calls("", &[("fnd", json!({}))])]);
-    assert_eq!(code(&harness.run().await), decision::CODE_TOOL_FAILURES);
+    assert_eq!(code(&harness.run().await), react::CODE_TOOL_FAILURES);
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn malformed_arguments_are_corrected_once() {
 async fn three_empty_responses_with_pauses_of_one_and_two_seconds_fail() {
     let mut harness = Harness::new("search", "", "hi", vec![text(""), text(" "), text("\n")]);
     let outcome = harness.run().await;
-    assert_eq!(code(&outcome), decision::CODE_EMPTY_ANSWER);
+    assert_eq!(code(&outcome), react::CODE_EMPTY_ANSWER);
     let slept: Vec<Duration> =
         harness.clock.slept().iter().copied().filter(|wait| *wait <= Duration::from_secs(5)).collect();
     assert_eq!(slept, [Duration::from_secs(1), Duration::from_secs(2)]);
@@ -124,7 +124,7 @@ async fn endless_calls_fail_at_the_iteration_limit() {
     let calls_without_end = (0..limits::AGENT_ITERATIONS).map(|_| calls("", &[("find", json!({}))])).collect();
     let mut harness = Harness::new("search", "", "hi", calls_without_end);
     let outcome = harness.run().await;
-    assert_eq!(code(&outcome), decision::CODE_ITERATION_LIMIT);
+    assert_eq!(code(&outcome), react::CODE_ITERATION_LIMIT);
     assert_eq!(harness.model.requests().len(), limits::AGENT_ITERATIONS as usize);
 }
 
@@ -132,7 +132,7 @@ async fn endless_calls_fail_at_the_iteration_limit() {
 async fn configured_iterations_cannot_exceed_the_loop_limit() {
     let calls_without_end = (0..limits::LOOP_MODEL_CALLS).map(|_| calls("", &[("find", json!({}))])).collect();
     let mut harness = Harness::new("search", "configuration:\n  max_iterations: 99\n", "hi", calls_without_end);
-    assert_eq!(code(&harness.run().await), decision::CODE_ITERATION_LIMIT);
+    assert_eq!(code(&harness.run().await), react::CODE_ITERATION_LIMIT);
     assert_eq!(harness.model.requests().len(), limits::LOOP_MODEL_CALLS as usize);
 }
 
@@ -140,7 +140,7 @@ async fn configured_iterations_cannot_exceed_the_loop_limit() {
 async fn consecutive_failures_end_the_run_and_a_success_resets_the_count() {
     let fail = || calls("", &[("fail", json!({}))]);
     let mut harness = Harness::new("search", "", "hi", (0..=limits::AGENT_FAILURES).map(|_| fail()).collect());
-    assert_eq!(code(&harness.run().await), decision::CODE_TOOL_FAILURES);
+    assert_eq!(code(&harness.run().await), react::CODE_TOOL_FAILURES);
 
     let steps = vec![fail(), fail(), fail(), calls("", &[("find", json!({}))]), fail(), text("It does not work.")];
     let mut harness = Harness::new("search", "", "hi", steps);
@@ -211,5 +211,5 @@ async fn response_whose_calls_all_fail_counts_once() {
     let mut harness = Harness::new("search", "", "hi", vec![four(), four(), four(), text("It does not work.")]);
     assert_eq!(harness.run().await.status, AgentStatus::AwaitingUser);
     let mut harness = Harness::new("search", "", "hi", (0..=limits::AGENT_FAILURES).map(|_| four()).collect());
-    assert_eq!(code(&harness.run().await), decision::CODE_TOOL_FAILURES);
+    assert_eq!(code(&harness.run().await), react::CODE_TOOL_FAILURES);
 }

@@ -33,6 +33,9 @@ fn default_paths_are_read_and_hidden_or_tool_folders_are_not() {
         ("sub_agents/one/config.yml", "configuration: {prompt_template: ./near.jinja2}\n"),
         ("sub_agents/one/near.jinja2", "near"),
         ("sub_agents/two/readme.md", ""),
+        ("missions/report.yml", "mission: {inputs: {key: {value: '${PATH}'}}}\n"),
+        ("missions/more/other.yaml", ""),
+        ("subagents.yml", ""),
         ("prompts/commands.j2", "own"),
     ]);
     let (sources, findings) = read(folder.path(), &LoadOptions::default()).unwrap();
@@ -40,6 +43,9 @@ fn default_paths_are_read_and_hidden_or_tool_folders_are_not() {
     assert_eq!(paths(&sources.domain), ["domain.yml", "domain/a/c.yaml", "domain/b.yml"]);
     assert_eq!(paths(&sources.data), ["data/x.yml", "flows/deep/er/w.yml"]);
     assert_eq!(paths(&sources.agents), ["sub_agents/one/config.yml"]);
+    assert_eq!(paths(&sources.missions), ["missions/more/other.yaml", "missions/report.yml"]);
+    assert_eq!(sources.subagents.as_ref().map(|file| &*file.path), Some("subagents.yml"));
+    assert!(sources.environment.contains_key("PATH"), "a variable that a mission names");
     let texts: Vec<_> = sources.texts.keys().collect();
     assert_eq!(texts, ["prompts/commands.j2", "sub_agents/one/near.jinja2"]);
 }

@@ -9,10 +9,16 @@ use segue_engine::{
 };
 use serde_json::Value as Json;
 
-use super::{EffectHandler, EffectOutput, agent_host::TurnAgentHost, hooks, remote_agent, tool_list};
+use super::{
+    EffectHandler, EffectOutput,
+    agent_host::TurnAgentHost,
+    delegation, hooks, remote_agent,
+    tool_list::{self, RunTools},
+};
 use crate::{
     agents::{self, Agent, AgentHooks, AgentRequest, ReactAgent},
     context::CallContext,
+    delegation::PARENT_TOOLS,
     effect::EffectClass,
     journal::{Step, StepResult},
     runtime::{
@@ -98,11 +104,16 @@ async fn with_tools<'a>(
     turn: &TurnContext<'_>,
     cx: &CallContext,
 ) -> Result<AgentRequest<'a>, String> {
-    let tools = tools_of(task.call, task.definition, task.hooks.as_deref(), turn, cx).await;
-    if let Some(reason) = no_tools_reason(task.definition, &tools, turn.runtime) {
+    let RunTools { recorded, unrecorded } = tools_of(task.call, task.definition, task.hooks.as_deref(), turn, cx).await;
+    if let Some(reason) = no_tools_reason(task.definition, &recorded, turn.runtime) {
         return Err(reason);
     }
-    Ok(AgentRequest { tools, mcp_meta: Arc::new(turn.runtime.meta(turn.conversation)), ..task })
+    let meta = Arc::new(turn.runtime.meta(turn.conversation));
+    let task = AgentRequest { tools: recorded, mcp_meta: meta, ..task };
+    match turn.runtime.delegation.get(task.call.agent.as_str()) {
+        Some(own) => delegation::enable(task, unrecorded, own, turn, cx).await,
+        None => Ok(task),
+    }
 }
 
 /// Runs a custom agent. Its model and tool calls are recorded, and its outcome as a whole.
@@ -131,9 +142,12 @@ async fn tools_of(
     hooks: Option<&dyn AgentHooks>,
     turn: &TurnContext<'_>,
     cx: &CallContext,
-) -> ToolSet {
+) -> RunTools {
     let runtime = turn.runtime;
-    let reserved = agents::reserved_names(&runtime.project, call);
+    let mut reserved = agents::reserved_names(&runtime.project, call);
+    if runtime.delegation.contains_key(call.agent.as_str()) {
+        reserved.extend(PARENT_TOOLS.map(str::to_owned));
+    }
     let mut own = Cow::Borrowed(runtime.custom_tools(call.agent.as_str()));
     if let Some(hooks) = hooks {
         let custom = hooks.custom_tools().into_iter().map(|tool| Arc::new(tool) as Arc<dyn ToolHandler>);

@@ -4,6 +4,7 @@
 mod action;
 mod agent;
 mod agent_host;
+mod delegation;
 pub(super) mod hooks;
 mod mcp_callbacks;
 pub(super) mod remote_agent;
@@ -19,6 +20,7 @@ pub(super) use self::{
     action::EventHistory,
     agent::{AgentExecutor, failed_outcome},
     agent_host::TurnAgentHost,
+    delegation::AgentDelegation,
     tool_list::ToolListCache,
 };
 use super::turn::{TurnContext, TurnFailures, TurnSink};

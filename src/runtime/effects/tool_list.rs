@@ -49,6 +49,15 @@ enum RecordedToolList {
     },
 }
 
+/// The tools of a run.
+#[derive(Default)]
+pub(in crate::runtime) struct RunTools {
+    /// Every call of them is recorded.
+    pub(in crate::runtime) recorded: ToolSet,
+    /// The same tools, whose calls are not recorded.
+    pub(in crate::runtime) unrecorded: ToolSet,
+}
+
 /// The tools of an agent's servers and its own. Their calls are recorded. A server that is unavailable lists no tools.
 pub(in crate::runtime) async fn tools(
     agent: &AgentDef,
@@ -57,7 +66,7 @@ pub(in crate::runtime) async fn tools(
     turn: &TurnContext<'_>,
     model: &Arc<dyn Llm>,
     cx: &CallContext,
-) -> ToolSet {
+) -> RunTools {
     let TurnContext { runtime, record, .. } = *turn;
     let servers: Vec<&str> = agent.connections.iter().map(|connection| connection.server.as_str()).collect();
     let step = Step { key: &cx.key, kind: TOOL_LIST, class: EffectClass::Read, request: &servers.join(",") };
@@ -88,12 +97,14 @@ pub(in crate::runtime) async fn tools(
                     let inner = listing.tools.get(&spec.name).map(|entry| listing.tools.tool(entry));
                     wrap(spec, inner)
                 });
-                return tools.fold(ToolSet::builder(), |set, tool| set.tool(tool)).build();
+                let recorded = tools.fold(ToolSet::builder(), |set, tool| set.tool(tool)).build();
+                return RunTools { recorded, unrecorded: listing.tools.clone() };
             }
         }
-        Ok(StepResult::Unknown) | Err(_) => return ToolSet::default(),
+        Ok(StepResult::Unknown) | Err(_) => return RunTools::default(),
     }
-    listing.tools.clone().with_wrapper(move |entry, tool| wrap(entry.info.clone(), Some(tool)))
+    let recorded = listing.tools.clone().with_wrapper(move |entry, tool| wrap(entry.info.clone(), Some(tool)));
+    RunTools { recorded, unrecorded: listing.tools.clone() }
 }
 
 /// Reads a recorded list.

@@ -68,6 +68,7 @@ impl<'a> TurnContext<'a> {
             hooks: None,
             user_message_changed: false,
             slots: None,
+            delegation: None,
             host,
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     journal::JournalObserver,
     knowledge::SearchResult,
     limits,
-    llm::{ChatRequest, ChatResponse, LlmError, LlmErrorKind},
+    llm::{ChatRequest, ChatResponse, LlmError, LlmErrorKind, Purpose},
     store::StoreError,
     tools::ToolInfo,
     understanding::FlowSelection,
@@ -91,6 +91,8 @@ pub enum TraceEntry {
 #[derive(Default)]
 pub(in crate::runtime) struct UsageMeter {
     model_calls: AtomicU32,
+    /// Model calls of sub-agents.
+    delegate_calls: AtomicU32,
     /// Tokens and cost of all responses, including recorded ones: the same when the turn runs again.
     used: Mutex<ModelUsage>,
     /// The store error that stopped the attempt. The next attempt starts from what is stored.
@@ -175,8 +177,12 @@ impl UsageMeter {
 
 impl JournalObserver for UsageMeter {
     fn model_called(&self, key: &StepKey, request: &ChatRequest) -> Result<(), LlmError> {
-        if self.model_calls.fetch_add(1, Ordering::Relaxed) >= limits::TURN_MODEL_CALLS {
-            let reason = format!("at most {} are allowed", limits::TURN_MODEL_CALLS);
+        let (calls, most) = match request.purpose == Purpose::DELEGATE {
+            true => (&self.delegate_calls, limits::TURN_DELEGATE_CALLS),
+            false => (&self.model_calls, limits::TURN_MODEL_CALLS),
+        };
+        if calls.fetch_add(1, Ordering::Relaxed) >= most {
+            let reason = format!("at most {most} are allowed");
             return Err(LlmError::new(LlmErrorKind::CallLimit).with_detail(reason));
         }
         self.trace(|| TraceEntry::ModelRequest {

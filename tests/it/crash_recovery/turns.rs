@@ -18,10 +18,13 @@ fn booking_project() -> ProjectCopy {
 
 /// Sends `text` to a server that crashes at `failpoint`, and again to the next server.
 async fn crash_at(failpoint: &str, text: &str, expected: Expected) {
+    crash_in(booking_project(), failpoint, text, expected).await;
+}
+
+async fn crash_in(project: ProjectCopy, failpoint: &str, text: &str, expected: Expected) {
     let is_streamed = failpoint_name(failpoint) == AFTER_DELTA;
     // Parts of a reply are sent before the commit only if the channel streams.
     let query = if is_streamed { "?stream=deltas" } else { "" };
-    let project = booking_project();
     let mut first = project.start_server(Some(failpoint)).expect("the first server listens");
     let response = post_to(&first, (text, "m1"), query).await;
     // Receipts are stored while the response is sent: the client may get it.
@@ -89,6 +92,25 @@ crash_tests! {
     crash_before_delivery_books_once: BEFORE_DELIVERY, "book with the agent" => Booked;
     crash_before_receipt_books_once: BEFORE_RECEIPT, "book directly" => Booked;
     crash_after_receipt_books_once: AFTER_RECEIPT, "book directly" => Booked;
+}
+
+macro_rules! delegated_crash_tests {
+    ($($name:ident: $failpoint:expr => $expected:ident;)*) => {
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            crash_in(ProjectCopy::new("kills_delegated"), $failpoint, "book it", Expected::$expected).await;
+        })*
+    };
+}
+
+// A sub-agent books: it continues from its records, its report is made once, and the booking tool is never called twice.
+delegated_crash_tests! {
+    crash_after_model_call_of_a_sub_agent_books_once: AFTER_THIRD_MODEL_CALL => Booked;
+    crash_after_intent_of_a_sub_agent_is_unknown: AFTER_INTENT => Unknown;
+    crash_after_request_of_a_sub_agent_is_unknown: AFTER_REQUEST => Unknown;
+    crash_after_outcome_of_a_sub_agent_is_stored_books_once: AFTER_OUTCOME_STORED => Booked;
+    crash_after_intent_of_a_report_books_once: AFTER_SECOND_INTENT => Booked;
+    crash_after_a_report_is_stored_books_once: AFTER_SECOND_OUTCOME_STORED => Booked;
 }
 
 /// A streamed reply needs no receipt: the commit of its turn records that the user has it.

@@ -24,7 +24,7 @@ const AREAS: [(&str, &str, &str); 10] = [
     ("V", "server", "The HTTP server of `segue run` does not start, or rejects requests."),
 ];
 /// The sections of an area with many codes: the first characters of a code, and the heading.
-const SECTIONS: [(&str, &str); 7] = [
+const SECTIONS: [(&str, &str); 8] = [
     ("F01", "Files and YAML"),
     ("F02", "Flows"),
     ("F03", "Domain: slots and responses"),
@@ -32,6 +32,7 @@ const SECTIONS: [(&str, &str); 7] = [
     ("F05", "Agents"),
     ("F06", "`endpoints.yml` and `credentials.yml`"),
     ("F07", "`config.yml`"),
+    ("F08", "Missions and delegation"),
 ];
 
 const HEAD: &str = "\

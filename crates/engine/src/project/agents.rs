@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value as Json};
 
-use super::{AgentRules, AuthDef};
+use super::{AgentRules, AuthDef, DelegationDef, WorkspaceAccess};
 use crate::{
     finding::SourceLocation,
     ids::{AgentName, ServerName, SlotName, ToolName},
@@ -51,6 +51,10 @@ pub struct AgentDef {
     pub auth: AuthDef,
     /// `hook_auth`: the credentials for the hook server of a remote agent.
     pub hook_auth: AuthDef,
+    /// `delegation`: which sub-agents it may start; `None`: none.
+    pub delegation: Option<Box<DelegationDef>>,
+    /// `workspace`: its tools for the folder of the conversation.
+    pub workspace: WorkspaceAccess,
     /// The settings of a remote agent; `None` for an agent of this project.
     pub remote: Option<Box<RemoteDef>>,
     /// Its location in the project files.

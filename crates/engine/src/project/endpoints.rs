@@ -33,6 +33,8 @@ pub struct Endpoints {
     pub http: HttpDef,
     /// `a2a_server`: the assistant as an A2A agent.
     pub a2a_server: Option<A2aServerDef>,
+    /// `sandbox`: the program in which commands of agents run; `None`: agents run no commands.
+    pub sandbox: Option<SandboxDef>,
 }
 
 impl Endpoints {
@@ -94,6 +96,19 @@ pub struct HttpDef {
 impl fmt::Debug for HttpDef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpDef").field("no_proxy", &self.no_proxy).finish_non_exhaustive()
+    }
+}
+
+/// `sandbox`: the program in which commands of agents run. Its arguments may contain secrets, so `Debug` prints only the program.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SandboxDef {
+    /// The program and its arguments; never empty. The command of an agent is added at the end.
+    pub command: Vec<Arc<str>>,
+}
+
+impl fmt::Debug for SandboxDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SandboxDef").field("program", &self.command.first()).finish_non_exhaustive()
     }
 }
 

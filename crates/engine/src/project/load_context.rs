@@ -128,7 +128,7 @@ impl<'a> LoadContext<'a> {
             let newer = schema.key(&entry.key).filter(|key| key.name != entry.key && node.get(key.name).is_some());
             if let Some(key) = newer {
                 let message = format!("`{}` is an older name of `{}`, which is set too", entry.key, key.name);
-                self.warning("F0116", &entry.at, message, format!("Only `{}` is kind; remove the other.", key.name));
+                self.warning("F0116", &entry.at, message, format!("Only `{}` is used; remove the other.", key.name));
             }
         }
         Some(fields)
@@ -158,7 +158,10 @@ impl<'a> LoadContext<'a> {
                         format!("{}.", capitalised(instead)),
                     ),
                     (None, None) => {
-                        let message = format!("`{}` in {name} is accepted but does not work as in Rasa", entry.key);
+                        // Rasa has no missions and no sub-agents.
+                        let is_own = schema.file.starts_with("missions/") || schema.file == "subagents.yml";
+                        let result = if is_own { "has no effect" } else { "does not work as in Rasa" };
+                        let message = format!("`{}` in {name} is accepted but {result}", entry.key);
                         (message, format!("{why}."))
                     }
                 };
@@ -222,9 +225,12 @@ impl<'a> LoadContext<'a> {
         }
         let name = &entry.key;
         if let (ValueType::OneOf(names), Some(text)) = (key.value_type, node.text()) {
+            // A value from the environment may be a secret.
+            let shown = if node.expanded { "the value from the environment".to_owned() } else { format!("`{text}`") };
             let message =
-                format!("`{text}` is not a valid value of `{name}`, which must be {}", key.value_type.expected());
-            let help = match did_you_mean(text, names.iter().copied()) {
+                format!("{shown} is not a valid value of `{name}`, which must be {}", key.value_type.expected());
+            let near = did_you_mean(text, names.iter().copied()).filter(|_| !node.expanded);
+            let help = match near {
                 Some(near) => format!("Did you mean `{near}`?"),
                 None => format!("Write {}.", key.value_type.expected()),
             };
@@ -350,7 +356,13 @@ impl<'a> LoadContext<'a> {
         node.place_at(&self.file, error.column.unwrap_or(1).saturating_sub(1) as usize, 1)
     }
 
-    fn compiled<T>(&mut self, result: Result<T, TemplateError>, code: &'static str, node: Option<&Node>) -> Option<T> {
+    /// Reports an error of a template or an expression.
+    pub(crate) fn compiled<T>(
+        &mut self,
+        result: Result<T, TemplateError>,
+        code: &'static str,
+        node: Option<&Node>,
+    ) -> Option<T> {
         match result {
             Ok(compiled) => Some(compiled),
             Err(error) => {

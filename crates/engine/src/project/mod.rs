@@ -12,15 +12,19 @@ pub(crate) mod builtin;
 mod channels;
 mod check;
 mod config;
+pub mod delegation;
 pub mod diagram;
 mod domain;
 mod endpoints;
+pub mod field_values;
 pub mod findings_report;
 mod flows;
 mod folders;
 mod jwt;
 mod load;
 mod load_context;
+pub mod mission_graph;
+pub mod missions;
 mod nlg;
 mod references;
 mod schema;
@@ -46,13 +50,16 @@ pub use self::{
         RestSettings,
     },
     config::{CalmVersion, CommandAlias, Compat, Config, GeneratorConfig},
+    delegation::{
+        AdmissionDef, DelegateModel, DelegationDef, Preset, SubagentType, SubagentsDef, TokenBudget, WorkspaceAccess,
+    },
     domain::{
         ActionDef, Domain, FillPolicy, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType,
         Validation, Variation,
     },
     endpoints::{
         A2aServerDef, ActionEndpointDef, Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup,
-        RouterDef, ServerDef, TrackerEvents, TrackerStoreDef,
+        RouterDef, SandboxDef, ServerDef, TrackerEvents, TrackerStoreDef,
     },
     flows::{ActionReference, Branch, Call, Collect, Flow, NextStep, NluTrigger, Otherwise, Step, StepKind, Target},
     folders::{Folders, named_files},
@@ -92,6 +99,10 @@ pub struct Sources {
     pub credentials: Option<SourceFile>,
     /// `config.yml` of each agent's folder.
     pub agents: Vec<SourceFile>,
+    /// The files of `missions/`.
+    pub missions: Vec<SourceFile>,
+    /// `subagents.yml`, if there is one.
+    pub subagents: Option<SourceFile>,
     /// Other files that the configuration may refer to, such as prompt templates, by their path relative to the project folder.
     pub texts: BTreeMap<String, Arc<str>>,
     /// Built-in patterns: flow files whose flows are used unless the project defines a flow with the same id, and their domain.
@@ -119,8 +130,8 @@ pub enum UnsetVariables {
 /// Shows the paths of the files and the names of the variables. Values are secrets, and texts may contain some.
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let single = [&self.config, &self.endpoints, &self.credentials];
-        let several = [&self.domain, &self.data, &self.agents];
+        let single = [&self.config, &self.endpoints, &self.credentials, &self.subagents];
+        let several = [&self.domain, &self.data, &self.agents, &self.missions];
         let files = single.into_iter().flatten().chain(several.into_iter().flatten());
         f.debug_struct("Sources")
             .field("files", &files.map(|file| &file.path).collect::<Vec<_>>())
@@ -140,6 +151,10 @@ pub struct Project {
     pub flows: IndexMap<FlowId, Arc<Flow>>,
     /// Agents by `agent.name`.
     pub agents: IndexMap<AgentName, Arc<AgentDef>>,
+    /// Missions by name.
+    pub missions: IndexMap<Arc<str>, Arc<missions::MissionDef>>,
+    /// The types of sub-agents that agents may start, and the limits of all.
+    pub subagents: SubagentsDef,
     /// `endpoints.yml`.
     pub endpoints: Endpoints,
     /// `credentials.yml`: the channels by name.
@@ -179,6 +194,10 @@ impl Project {
     /// An agent by name.
     pub fn agent(&self, name: &str) -> Option<&Arc<AgentDef>> {
         self.agents.get(name)
+    }
+    /// A mission by name.
+    pub fn mission(&self, name: &str) -> Option<&Arc<missions::MissionDef>> {
+        self.missions.get(name)
     }
     /// Whether the domain lists a custom action with this name.
     pub fn lists_action(&self, name: &str) -> bool {

@@ -84,6 +84,13 @@ impl Anthropic {
         Ok(Self { profile: defaults.family.profile(&config.model), config: config.clone(), defaults, transport })
     }
 
+    /// The body of a request, as [`crate::request_body`] returns it.
+    pub(super) fn body(config: &ModelConfig, request: &ChatRequest) -> Result<Vec<u8>, ModelConfigError> {
+        let error = |key, problem| ModelConfigError::new(config, key, problem);
+        let defaults = RequestDefaults::from_config(config).map_err(|(key, problem)| error(key, problem))?;
+        request::body(request, config, &defaults).map_err(|problem| error("messages", problem.to_string()))
+    }
+
     async fn send(&self, request: ChatRequest, cx: CallContext) -> Result<ChatStream, LlmError> {
         let body = request::body(&request, &self.config, &self.defaults);
         let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).with_detail(error))?;

@@ -64,6 +64,12 @@ impl OpenAi {
         Ok(Self { config: config.clone(), profile, extra, transport })
     }
 
+    /// The body of a request, as [`crate::request_body`] returns it.
+    pub(super) fn body(config: &ModelConfig, request: &ChatRequest) -> Result<Vec<u8>, serde_json::Error> {
+        let profile = ModelProfile::for_model(&config.provider, &config.model);
+        request::body(request, config, &profile, &request::passthrough_settings(config))
+    }
+
     async fn send(&self, request: ChatRequest, cx: CallContext) -> Result<ChatStream, LlmError> {
         let body = request::body(&request, &self.config, &self.profile, &self.extra);
         let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).with_detail(error))?;

@@ -1,9 +1,10 @@
 //! Migration of files with an earlier schema. No other module reads the old rows.
 //!
 //! The migration is one-way: from its first transaction on an earlier version refuses the file. Before that the file is
-//! copied (the copy's name ends in `.schema-8`, or the version it has), which needs disk space. Then the rows of each
-//! table are moved from the old table to the new one, some hundreds per transaction. A row is always in exactly one of
-//! the two, so an interrupted migration resumes at the next start. Only the holder of the file lock migrates.
+//! copied (the copy's name ends in `.schema-8`, or the version it has), which needs disk space. A file of version 9 only
+//! gets further tables, in one transaction. In a file of an earlier version the rows of each table are moved from the old
+//! table to the new one, some hundreds per transaction. A row is always in exactly one of the two, so an interrupted
+//! migration resumes at the next start. Only the holder of the file lock migrates.
 //!
 //! A row that cannot be decoded stays corrupt: it is moved with what is left of its text and a checksum that does not
 //! match. Other conversations are not affected.
@@ -24,7 +25,7 @@ use super::{
     SqlU64, backup, file_lock,
     head_cache::ConversationHead,
     into_store_error, read, retention, rows,
-    schema::{self, SCHEMA_VERSION, TABLES},
+    schema::{self, RUN_TABLES, SCHEMA_VERSION, TABLES},
 };
 use crate::{InboxMessage, JournalRecord, StoreError, StoredReply, TurnNumber, announce_reply, checksum::Checksum};
 
@@ -36,6 +37,9 @@ const REPORT_EVERY: usize = 100 * ROWS_PER_TRANSACTION;
 const RESERVED_BYTES: u64 = 32 << 20;
 /// The key of `progress` that holds the number of rows to move while a migration is incomplete.
 const MIGRATION_PROGRESS: &str = "rows of an earlier version";
+
+/// The version whose rows have the present encoding. Those of earlier versions are moved to new tables.
+const MOVED_ROWS: u32 = 9;
 
 /// The statements that lead from the schema before to this version. The versions between changed the encoding of rows
 /// and no table.
@@ -110,7 +114,8 @@ fn migrate_with(
             copy.display()
         );
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-        start_migration(&transaction, version, &announcements_path(path)).map_err(failed)?;
+        let start = if version < MOVED_ROWS { start_migration } else { add_tables };
+        start(&transaction, version, &announcements_path(path)).map_err(failed)?;
         transaction.commit().map_err(failed)?;
     }
     if is_incomplete(connection).map_err(failed)? {
@@ -161,6 +166,12 @@ fn check_free_space(path: &Path, size: u64, free: u64) -> Result<(), StoreError>
     )))
 }
 
+/// Adds the tables that are new since version 9, which is a migration in one transaction. The rows of version 9 stay as they are.
+fn add_tables(connection: &Transaction<'_>, _version: u32, _announcements: &Path) -> rusqlite::Result<()> {
+    connection.execute_batch(RUN_TABLES)?;
+    connection.pragma_update(None, "user_version", SCHEMA_VERSION)
+}
+
 /// Renames the old tables of a file with schema `version`, and creates the new ones.
 fn start_migration(connection: &Transaction<'_>, version: u32, announcements: &Path) -> rusqlite::Result<()> {
     for (_, tables) in SCHEMA_STEPS.iter().filter(|(to, _)| *to > version) {
@@ -168,6 +179,7 @@ fn start_migration(connection: &Transaction<'_>, version: u32, announcements: &P
     }
     connection.execute_batch(RENAME_OLD_TABLES)?;
     connection.execute_batch(TABLES)?;
+    connection.execute_batch(RUN_TABLES)?;
     connection.execute_batch(COPY_HEADS)?;
     if let Ok(announcements) = std::fs::read(announcements) {
         put_announcements(connection, &announcements)?;

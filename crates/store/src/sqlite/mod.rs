@@ -13,6 +13,7 @@ mod legacy;
 mod read;
 mod retention;
 mod rows;
+mod runs;
 mod schema;
 mod writer;
 

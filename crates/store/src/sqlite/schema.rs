@@ -15,7 +15,7 @@ use crate::StoreError;
 const APPLICATION_ID: i32 = 0x5365_6775;
 
 /// The newest schema version.
-pub(super) const SCHEMA_VERSION: u32 = 9;
+pub(super) const SCHEMA_VERSION: u32 = 10;
 
 /// Texts are JSON; times are microseconds since 1970. `checksum` covers the content of its row and the conversation id
 /// ([`rows`](super::rows)).
@@ -86,6 +86,76 @@ CREATE VIEW events AS
            json_each(CASE WHEN json_valid(batches.events) THEN batches.events ELSE '[]' END) AS event;
 ";
 
+/// The tables of runs ([`runs`](super::runs)), new in version 10. They refer to a run and to a unit by number; numbers are never
+/// reused.
+///
+/// * `runs`: one row per run. The columns from `status` to `ended_at` change, the others do not and are covered by `checksum`. `id` is
+///   NULL while the rows of a deleted run are being removed.
+/// * `run_units`: `due` is the time from which a unit can be claimed, NULL if it cannot be; before it only if `timed` is 0. `notified`:
+///   it was answered or sent something since it was claimed. `checksum` covers `input`.
+/// * `run_events`: one row per event, numbered within the run.
+/// * `run_checkpoints`: the latest checkpoint of a unit.
+/// * `run_journal`: journal records of a unit since its checkpoint, in the order of writing.
+/// * `run_blobs`: results that events and checkpoints refer to.
+/// * `run_questions`: `question` is JSON with the words, the replies and the answer.
+/// * `run_messages`: messages to a run, numbered within it.
+pub(super) const RUN_TABLES: &str = "
+CREATE TABLE runs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, mission TEXT NOT NULL, conversation TEXT, run_group TEXT,
+    idempotency_key TEXT, status TEXT NOT NULL, stop TEXT, last_seq INTEGER NOT NULL, last_message INTEGER NOT NULL,
+    units INTEGER NOT NULL, started_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, ended_at INTEGER,
+    inputs TEXT NOT NULL, checksum INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX runs_by_id ON runs (id);
+CREATE UNIQUE INDEX runs_once ON runs (mission, idempotency_key);
+CREATE INDEX runs_by_conversation ON runs (conversation);
+CREATE INDEX runs_by_group ON runs (run_group);
+CREATE INDEX runs_by_status ON runs (status);
+CREATE INDEX runs_by_end ON runs (ended_at);
+CREATE TABLE run_units (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, name TEXT NOT NULL, status TEXT NOT NULL,
+    epoch INTEGER NOT NULL, owner TEXT, lease_until INTEGER, wake_at INTEGER, notified INTEGER NOT NULL,
+    ready_since INTEGER NOT NULL, messages_seen INTEGER NOT NULL, due INTEGER, timed INTEGER NOT NULL,
+    created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, input TEXT NOT NULL, checksum INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX run_units_by_name ON run_units (run, name);
+CREATE INDEX run_units_due ON run_units (due, number, timed) WHERE due IS NOT NULL;
+CREATE TABLE run_events (
+    id INTEGER PRIMARY KEY, run INTEGER NOT NULL, seq INTEGER NOT NULL, unit TEXT, at INTEGER NOT NULL,
+    event TEXT NOT NULL, checksum INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX run_events_in_order ON run_events (run, seq);
+CREATE TABLE run_checkpoints (
+    unit INTEGER PRIMARY KEY, run INTEGER NOT NULL, checkpoint TEXT NOT NULL, checksum INTEGER NOT NULL
+);
+CREATE INDEX run_checkpoints_by_run ON run_checkpoints (run);
+CREATE TABLE run_journal (
+    id INTEGER PRIMARY KEY, run INTEGER NOT NULL, unit INTEGER NOT NULL, step TEXT NOT NULL, kind TEXT NOT NULL,
+    request TEXT NOT NULL, outcome TEXT, at INTEGER NOT NULL, build INTEGER NOT NULL, checksum INTEGER NOT NULL
+);
+CREATE INDEX run_journal_by_unit ON run_journal (unit);
+CREATE INDEX run_journal_by_run ON run_journal (run);
+CREATE TABLE run_blobs (
+    id INTEGER PRIMARY KEY, run INTEGER NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL, checksum INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX run_blobs_by_name ON run_blobs (run, name);
+CREATE TABLE run_questions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, id TEXT NOT NULL, unit TEXT NOT NULL,
+    open INTEGER NOT NULL, question TEXT NOT NULL, checksum INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX run_questions_by_id ON run_questions (run, id);
+CREATE INDEX run_questions_open ON run_questions (number) WHERE open = 1;
+CREATE TABLE run_messages (
+    id INTEGER PRIMARY KEY, run INTEGER NOT NULL, seq INTEGER NOT NULL, message_id TEXT NOT NULL, unit TEXT,
+    at INTEGER NOT NULL, text TEXT NOT NULL, checksum INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX run_messages_in_order ON run_messages (run, seq);
+CREATE UNIQUE INDEX run_messages_once ON run_messages (run, message_id);
+";
+
+/// Prepared statements that the writer caches.
+const CACHED_STATEMENTS: usize = 64;
+
 /// Opens the file for writing, and migrates its tables to the newest version.
 pub(super) fn open_writer(path: &Path, full: bool) -> Result<Connection, StoreError> {
     let failed = |e: rusqlite::Error| StoreError::Unavailable(format!("{}: {e}", path.display()));
@@ -104,6 +174,7 @@ pub(super) fn open_writer(path: &Path, full: bool) -> Result<Connection, StoreEr
         // Deleted data is overwritten, so that nothing of an erased conversation is left in the file.
         .and_then(|()| connection.query_row("PRAGMA secure_delete = ON", [], |_| Ok(())))
         .map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     if version == 0 {
         make_tables(&mut connection).map_err(failed)?;
     }
@@ -117,6 +188,7 @@ fn make_tables(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if version(&transaction)? == 0 {
         transaction.execute_batch(TABLES)?;
+        transaction.execute_batch(RUN_TABLES)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     }

@@ -156,7 +156,7 @@ fn files_of_newer_versions_and_other_programs_are_refused() {
     drop(files.open("a.db"));
     Connection::open(files.path("a.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let refused = SqliteStore::open(&files.path("a.db"), false).err().unwrap();
-    assert!(matches!(refused, StoreError::SchemaTooNew { found: 99, known: 9 }), "{refused}");
+    assert!(matches!(refused, StoreError::SchemaTooNew { found: 99, known: 10 }), "{refused}");
     Connection::open(files.path("b.db")).unwrap().execute_batch("CREATE TABLE events (id INTEGER)").unwrap();
     let refused = SqliteStore::open(&files.path("b.db"), false).err().unwrap();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");

@@ -16,9 +16,10 @@ use super::{
     head_cache::{ConversationHead, HeadCache},
     retention,
     rows::{self, EncodedText},
+    runs::{self, RunOperation, RunResult},
     store_error,
 };
-use crate::{JournalRecord, StoreError, StoredText, TurnNumber, Version, dedup};
+use crate::{JournalRecord, StoreError, StoredText, TurnNumber, Version, dedup, runs::RunStoreError};
 
 /// Whether an error concerns the file and so every write; other errors concern one request.
 fn is_file_error(error: &rusqlite::Error) -> bool {
@@ -84,6 +85,8 @@ pub(super) enum WriteOperation {
         text: Option<String>,
         at: Timestamp,
     },
+    /// An operation on runs.
+    Run(Box<RunOperation>),
     /// Panics, for tests of the restart.
     #[cfg(test)]
     Panic,
@@ -117,7 +120,12 @@ pub(super) struct EncodedCommit {
 pub(super) enum WriteResult {
     Accepted(AcceptResult),
     Version(Version),
-    Expired { rows: u64, more: bool },
+    Expired {
+        rows: u64,
+        more: bool,
+    },
+    /// The result of an operation on runs, which may be refused.
+    Run(Result<Box<RunResult>, Box<RunStoreError>>),
     Nothing,
 }
 
@@ -253,6 +261,9 @@ impl<'c> Writer<'c> {
                     failpoint::hit("C04")
                 }
                 (WriteOperation::Append(_), Ok(_)) => failpoint::hit("C20"),
+                (WriteOperation::Run(_), Ok(WriteResult::Run(Ok(done)))) if matches!(**done, RunResult::LastSeq(_)) => {
+                    failpoint::hit("run_append_stored");
+                }
                 (WriteOperation::Delivered { .. }, Ok(_)) => failpoint::hit("C23"),
                 // No caller waits for it.
                 (WriteOperation::Delivered { id, .. }, Err(error)) => {
@@ -324,6 +335,10 @@ impl<'c> Writer<'c> {
                            ON CONFLICT (name) DO UPDATE SET value = value + 1";
                 self.connection.prepare_cached(sql)?.execute([])?;
                 Ok(Ok(WriteResult::Nothing))
+            }
+            WriteOperation::Run(work) => {
+                let done = runs::perform(self.connection, work)?;
+                Ok(Ok(WriteResult::Run(done.map(Box::new).map_err(Box::new))))
             }
             #[cfg(test)]
             #[allow(clippy::panic)]

@@ -105,3 +105,14 @@ fn tools_are_wrapped_on_demand_and_later_wrappers_enclose_earlier_ones() {
     assert_eq!(*wrapped.lock().unwrap(), ["inner find around a", "outer find around inner"]);
     assert!(Arc::ptr_eq(&plain.tool(plain.get("pay").unwrap()), &list.tools[1]));
 }
+
+#[test]
+fn added_tools_get_no_wrapper_and_never_replace_others() {
+    let set = ToolSet::builder().server("a", &catalog("a", &["find", "pay"]), &[], &[]).build();
+    let set =
+        set.with_wrapper(|entry, _| tool(&entry.info.name, "wrapped")).with([tool("pay", "new"), tool("ask", "new")]);
+    assert_eq!(names(&set), ["ask", "find", "pay"]);
+    let source = |name: &str| set.tool(set.get(name).unwrap()).info().source.to_string();
+    assert_eq!([source("ask"), source("find"), source("pay")], ["new", "wrapped", "wrapped"]);
+    assert_eq!(set.excluded(), [("pay".to_owned(), "from `new`: the name is taken".to_owned())]);
+}

@@ -5,6 +5,8 @@ mod calls;
 mod collects;
 mod conditions;
 mod confirmations;
+pub(crate) mod mission;
+mod missions;
 mod names;
 mod rephrasing;
 mod search;
@@ -33,6 +35,7 @@ pub(crate) fn run(
     collects::check(project, findings);
     rephrasing::check(project, findings);
     search::check(project, findings);
+    missions::check(project, findings);
     if sources.config.is_none() && !sources.data.is_empty() {
         let place = crate::finding::SourceLocation { file: "config.yml".into(), line: 0, column: 0, width: 1 };
         let help = "Add `config.yml` with `recipe: default.v1` and a `pipeline` that sets the model.";

@@ -6,13 +6,13 @@ use indexmap::IndexMap;
 
 use super::{
     super::{
-        AgentConnection, AgentDef, Endpoints, OnToolError, Protocol,
+        AgentConnection, AgentDef, Endpoints, OnToolError, Protocol, SubagentsDef,
         load_context::{LoadContext, MapFields},
         references::ReferenceKind,
         schema::{AGENT, AGENT_FILE, CONFIGURATION, CONNECTION, CONNECTIONS},
         yaml::Node,
     },
-    agent_rules, first_place, remote,
+    agent_rules, delegation, first_place, remote,
 };
 use crate::ids::{AgentName, ServerName, ToolName};
 
@@ -20,13 +20,17 @@ use crate::ids::{AgentName, ServerName, ToolName};
 const MAX_RETRIES: u32 = 3;
 
 /// Reads all agents.
-pub(super) fn load(context: &mut LoadContext<'_>, endpoints: &Endpoints) -> IndexMap<AgentName, Arc<AgentDef>> {
+pub(super) fn load(
+    context: &mut LoadContext<'_>,
+    endpoints: &Endpoints,
+    subagents: &SubagentsDef,
+) -> IndexMap<AgentName, Arc<AgentDef>> {
     let mut agents = IndexMap::new();
     let mut places = IndexMap::new();
     for file in &context.sources.agents {
         let Some(mut root) = context.open(file) else { continue };
         context.expand(&mut root, "agent");
-        let Some(agent) = agent(context, &root, endpoints) else { continue };
+        let Some(agent) = agent(context, &root, endpoints, subagents) else { continue };
         if let Some(first) = first_place(&mut places, agent.name.as_str(), agent.place.clone()) {
             let message = format!("an agent named `{}` is already defined in {}", agent.name, first.file);
             let help = "Give each agent a unique name; flows call agents by name.";
@@ -38,14 +42,25 @@ pub(super) fn load(context: &mut LoadContext<'_>, endpoints: &Endpoints) -> Inde
     agents
 }
 
-fn agent(context: &mut LoadContext<'_>, root: &Node, endpoints: &Endpoints) -> Option<AgentDef> {
+fn agent(
+    context: &mut LoadContext<'_>,
+    root: &Node,
+    endpoints: &Endpoints,
+    subagents: &SubagentsDef,
+) -> Option<AgentDef> {
     let file = context.fields(root, &AGENT_FILE)?;
     let identity = file.node("agent").and_then(|node| context.fields(node, &AGENT));
     let empty = Node::empty_map(root);
     let configuration = context.fields(file.node("configuration").unwrap_or(&empty), &CONFIGURATION)?;
     let protocol = identity.as_ref().map(|identity| protocol(context, identity)).unwrap_or(Some(Protocol::Rasa))?;
     match protocol {
-        Protocol::A2a => remote::check(context, &file, &configuration),
+        Protocol::A2a => {
+            remote::check(context, &file, &configuration);
+            for key in ["delegation", "workspace"].into_iter().filter(|key| file.has(key)) {
+                let message = format!("`{key}` is a key of agents of this project, and this one is remote");
+                context.error("F0510", file.at(key), message, "Remove it.");
+            }
+        }
         Protocol::Rasa => check_own(context, &file, &configuration),
     }
     let remote = (protocol == Protocol::A2a).then(|| remote::read(context, &configuration)).flatten().map(Box::new);
@@ -89,6 +104,8 @@ fn agent(context: &mut LoadContext<'_>, root: &Node, endpoints: &Endpoints) -> O
         rules: agent_rules::rules(context, &configuration),
         auth: configuration.node("auth").and_then(|node| context.auth(node)).unwrap_or_default(),
         hook_auth: configuration.node("hook_auth").and_then(|node| context.auth(node)).unwrap_or_default(),
+        delegation: delegation::agent(context, &file, subagents, endpoints).map(Box::new),
+        workspace: delegation::workspace(context, &file, endpoints),
         remote,
         place: context.place(identity.node("name")?),
     })

@@ -7,12 +7,13 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     super::{
-        Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup, RouterDef, ServerDef, TrackerStoreDef,
+        Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup, RouterDef, SandboxDef, ServerDef,
+        TrackerStoreDef,
         load_context::{LoadContext, MapFields, describe},
         references::ReferenceKind,
         schema::{
             BASIC_AUTH, ENDPOINTS, HTTP, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER,
-            METRICS, MODEL, MODEL_GROUP, MapSchema, PRIVACY, ROUTER, SERVER, TRACING, TRACKER_STORE,
+            METRICS, MODEL, MODEL_GROUP, MapSchema, PRIVACY, ROUTER, SANDBOX, SERVER, TRACING, TRACKER_STORE,
         },
         yaml::Node,
     },
@@ -72,6 +73,7 @@ fn sections(context: &mut LoadContext<'_>, fields: &MapFields<'_>, endpoints: &m
     endpoints.server = fields.node("server").and_then(|node| server(context, node)).unwrap_or_default();
     endpoints.http = fields.node("http").and_then(|node| http(context, node)).unwrap_or_default();
     endpoints.a2a_server = fields.node("a2a_server").and_then(|node| a2a_server::read(context, node));
+    endpoints.sandbox = fields.node("sandbox").and_then(|node| sandbox(context, node));
     endpoints.nlg = fields.node("nlg").and_then(|node| nlg::nlg(context, node));
     endpoints.tracker_store = fields.node("tracker_store").and_then(|node| tracker_store(context, node));
 }
@@ -122,6 +124,20 @@ fn http(context: &mut LoadContext<'_>, node: &Node) -> Option<HttpDef> {
         None => node.text().unwrap_or_default().to_owned(),
     });
     Some(HttpDef { proxy: fields.text("proxy").map(str::to_owned), no_proxy: hosts })
+}
+
+/// Reads `sandbox`: a program with arguments.
+fn sandbox(context: &mut LoadContext<'_>, node: &Node) -> Option<SandboxDef> {
+    let fields = context.fields(node, &SANDBOX)?;
+    let command: Vec<Arc<str>> = fields.list("command").iter().filter_map(|part| part.text().map(Into::into)).collect();
+    if command.first().is_some_and(|program| !program.trim().is_empty()) {
+        return Some(SandboxDef { command });
+    }
+    if fields.node("command").is_some() {
+        let help = "Write the program and its arguments, such as `command: [bwrap, --unshare-all, …]`.";
+        context.error("F0855", fields.at("command"), "`command` of a sandbox names no program", help);
+    }
+    None
 }
 
 /// The default database file of `type: SQL`, as in Rasa.

@@ -14,11 +14,16 @@ impl LoadContext<'_> {
     /// Replaces every `${NAME}` below `node`. A failed replacement is an error; the value is then not checked further, so that
     /// one cause has one finding.
     pub(super) fn expand(&mut self, node: &mut Node, key: &str) {
-        self.expand_below(node, key, self.sources.unset_variables != UnsetVariables::Reported);
+        self.expand_except(node, key, &[]);
+    }
+
+    /// The same, but the values of the keys in `literal` stay as they are.
+    pub(super) fn expand_except(&mut self, node: &mut Node, key: &str, literal: &[&str]) {
+        self.expand_below(node, key, literal, self.sources.unset_variables != UnsetVariables::Reported);
     }
 
     /// `ignores`: unset variables get a placeholder and are not reported.
-    fn expand_below(&mut self, node: &mut Node, key: &str, ignores: bool) {
+    fn expand_below(&mut self, node: &mut Node, key: &str, literal: &[&str], ignores: bool) {
         let place = self.place(node);
         match &mut node.value {
             Value::Text(text) if text.contains("${") => {
@@ -36,15 +41,15 @@ impl LoadContext<'_> {
             }
             Value::List(items) => {
                 for item in items {
-                    self.expand_below(item, key, ignores);
+                    self.expand_below(item, key, literal, ignores);
                 }
             }
             Value::Map(entries) => {
-                for entry in entries {
+                for entry in entries.iter_mut().filter(|entry| !literal.contains(&entry.key.as_str())) {
                     let is_store = entry.key == "tracker_store";
                     let ignores =
                         ignores && !(is_store && self.sources.unset_variables == UnsetVariables::IgnoredExceptStore);
-                    self.expand_below(&mut entry.node, &entry.key, ignores);
+                    self.expand_below(&mut entry.node, &entry.key, literal, ignores);
                 }
             }
             _ => {}

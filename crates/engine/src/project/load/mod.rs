@@ -10,18 +10,23 @@ mod buttons;
 mod config;
 mod continuation_hash;
 mod credentials;
+mod delegation;
 mod domain;
 mod endpoints;
 mod environment;
 mod fallbacks;
+mod fields;
 mod flows;
 mod jwt;
+mod mission_tasks;
+mod missions;
 mod next;
 mod nlg;
 mod remote;
 mod responses;
 mod search;
 mod secrets;
+mod shorthand;
 mod slots;
 mod steps;
 mod test_cases;
@@ -60,7 +65,9 @@ impl Project {
 fn load(sources: &Sources, analyses: bool) -> LoadResult {
     let mut context = LoadContext::new(sources);
     let endpoints = endpoints::load(&mut context);
-    let agents = agents::load(&mut context, &endpoints);
+    let subagents = delegation::load(&mut context, &endpoints);
+    let agents = agents::load(&mut context, &endpoints, &subagents);
+    let missions = missions::load(&mut context, &agents);
     let (config, command_prompt) = config::load(&mut context);
     let credentials = credentials::load(&mut context);
     let mut domain = domain::DomainBuilder::default();
@@ -105,6 +112,8 @@ fn load(sources: &Sources, analyses: bool) -> LoadResult {
         domain,
         flows,
         agents,
+        missions,
+        subagents,
         endpoints,
         credentials,
         templates: engine,
@@ -179,8 +188,8 @@ impl LoadContext<'_> {
 
 /// A hash of all texts, without the environment, which may contain secrets.
 fn hash(sources: &Sources) -> u64 {
-    let single = [&sources.config, &sources.endpoints, &sources.credentials];
-    let many = [&sources.domain, &sources.data, &sources.agents, &sources.patterns];
+    let single = [&sources.config, &sources.endpoints, &sources.credentials, &sources.subagents];
+    let many = [&sources.domain, &sources.data, &sources.agents, &sources.missions, &sources.patterns];
     let files = single.into_iter().flatten().chain(many.into_iter().flatten());
     let texts = sources.texts.iter().map(|(path, text)| (path.as_str(), &**text));
     let mut hasher = Sha256::new();

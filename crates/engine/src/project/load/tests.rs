@@ -6,14 +6,16 @@ use std::time::Duration;
 use super::super::*;
 use crate::finding::Finding;
 
-/// Loads files by their names: `config.yml`, `domain.yml`, `endpoints.yml`, `credentials.yml`, `sub_agents/…`, `data/…`.
+/// Loads files by their names: `config.yml`, `domain.yml`, `endpoints.yml`, `credentials.yml`, `sub_agents/…`, `data/…`, `missions/…`,
+/// `subagents.yml`.
 pub(crate) fn load(files: &[(&str, &str)]) -> LoadResult {
     let loaded = Project::load(&sources(files));
     schema::json_schema::tests::assert_agrees_with_loader(files, &loaded.findings);
     loaded
 }
 
-fn sources(files: &[(&str, &str)]) -> Sources {
+/// The input of a load, from files by their names.
+pub(crate) fn sources(files: &[(&str, &str)]) -> Sources {
     let mut sources = Sources::default();
     for (path, text) in files {
         let file = SourceFile { path: (*path).into(), text: (*text).into() };
@@ -24,6 +26,8 @@ fn sources(files: &[(&str, &str)]) -> Sources {
             _ if path.starts_with("domain") => sources.domain.push(file),
             _ if path.starts_with("sub_agents/") && path.ends_with(".yml") => sources.agents.push(file),
             _ if path.starts_with("data/") => sources.data.push(file),
+            "subagents.yml" => sources.subagents = Some(file),
+            _ if path.starts_with("missions/") => sources.missions.push(file),
             _ if path.starts_with("patterns/") => sources.patterns.push(file),
             _ => _ = sources.texts.insert((*path).to_owned(), file.text),
         }
@@ -48,6 +52,22 @@ pub(crate) fn clean(files: &[(&str, &str)]) -> Project {
 /// The findings as `code file:line:column`.
 pub(crate) fn places(findings: &[Finding]) -> Vec<String> {
     findings.iter().map(|f| format!("{} {}:{}:{}", f.code, f.place.file, f.place.line, f.place.column)).collect()
+}
+
+/// A text without its marks `¦`, and the marked locations as `line:column`.
+pub(crate) fn marked(text: &str) -> (String, Vec<String>) {
+    let mut places = Vec::new();
+    for (line, text) in text.lines().enumerate() {
+        let mut column = 1;
+        let mut parts = text.split('¦').peekable();
+        while let Some(part) = parts.next() {
+            column += part.chars().count();
+            if parts.peek().is_some() {
+                places.push(format!("{}:{column}", line + 1));
+            }
+        }
+    }
+    (text.replace('¦', ""), places)
 }
 
 const DOMAIN: &str = "slots:\n  amount: {type: float}\n  name: {type: text}\nresponses:\n  utter_ask_amount: [{text: How much?}]\n  utter_ask_name: [{text: Who?}]\n  utter_ok: [{text: 'ok {name}'}]\n";

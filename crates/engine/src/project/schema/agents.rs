@@ -1,6 +1,6 @@
 //! Keys of `sub_agents/*/config.yml`.
 
-use super::{MODEL, MapSchema, OAUTH, UnknownKeys::*, ValueType::*, key};
+use super::{DELEGATION, MODEL, MapSchema, OAUTH, UnknownKeys::*, ValueType::*, key};
 
 const FILE: &str = "sub_agents/*/config.yml";
 
@@ -10,6 +10,13 @@ pub(crate) static AGENT_FILE: MapSchema = MapSchema::new("agent's configuration"
     key("agent", Section(&AGENT), "Its name, task and protocol.").required(),
     key("configuration", Section(&CONFIGURATION), "Its settings."),
     key("connections", Section(&CONNECTIONS), "The tool servers that it may use."),
+    key("delegation", Section(&DELEGATION), "Whether it may start sub-agents, and which. Default: it may not."),
+    key(
+        "workspace",
+        OneOf(&["none", "files", "commands"]),
+        "Its tools for a folder of the conversation: none, those for files, or also `bash`, which needs `sandbox` in `endpoints.yml`.",
+    )
+    .default("none"),
 ]);
 
 /// `agent`.

@@ -1,7 +1,7 @@
 //! Keys of `endpoints.yml`.
 
 use super::{
-    A2A_SERVER, HTTP, INTERACTION, LOCK_STORE, METRICS, MapSchema, NLG, PRIVACY, ROUTER, SERVER, TRACING,
+    A2A_SERVER, HTTP, INTERACTION, LOCK_STORE, METRICS, MapSchema, NLG, PRIVACY, ROUTER, SANDBOX, SERVER, TRACING,
     TRACKER_STORE, UnknownKeys::*, ValueType::*, key, services::NO_VOICE,
 };
 
@@ -27,6 +27,7 @@ pub(crate) static ENDPOINTS: MapSchema = MapSchema::new("endpoints file", FILE, 
     key("metrics", Section(&METRICS), "The metrics backend.").accepted("Nothing is exported"),
     key("server", Section(&SERVER), "Limits of the load that `segue run` accepts."),
     key("http", Section(&HTTP), "The proxy for outbound requests."),
+    key("sandbox", Section(&SANDBOX), "The program in which commands of agents run. Default: agents run no commands."),
     key("a2a_server", Section(&A2A_SERVER), "The assistant as an A2A agent."),
     key("nlu", Any, "An NLU server.")
         .accepted_with_warning("There is no NLU pipeline; the language model understands messages"),

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    AGENT_FILE, CONFIG, CONFTEST, CREDENTIALS, DOMAIN, ENDPOINTS, FLOW_FILE, Key, MapSchema, Support, TEST_FILE,
-    UnknownKeys, ValueType,
+    AGENT_FILE, CONFIG, CONFTEST, CREDENTIALS, DOMAIN, ENDPOINTS, FLOW_FILE, Key, MISSION_FILE, MapSchema,
+    SUBAGENTS_FILE, Support, TEST_FILE, UnknownKeys, ValueType,
 };
 
 /// The JSON Schema dialect: draft 2020-12.
@@ -29,6 +29,10 @@ pub enum ProjectFile {
     Credentials,
     /// `config.yml` of an agent.
     Agent,
+    /// A file of a mission.
+    Mission,
+    /// `subagents.yml`.
+    Subagents,
     /// A file of end-to-end test cases.
     TestCases,
     /// `conftest.yml`.
@@ -37,13 +41,15 @@ pub enum ProjectFile {
 
 impl ProjectFile {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Config,
         Self::Domain,
         Self::Flows,
         Self::Endpoints,
         Self::Credentials,
         Self::Agent,
+        Self::Mission,
+        Self::Subagents,
         Self::TestCases,
         Self::Conftest,
     ];
@@ -57,6 +63,8 @@ impl ProjectFile {
             Self::Endpoints => "endpoints",
             Self::Credentials => "credentials",
             Self::Agent => "agent",
+            Self::Mission => "mission",
+            Self::Subagents => "subagents",
             Self::TestCases => "cases",
             Self::Conftest => "conftest",
         }
@@ -70,6 +78,8 @@ impl ProjectFile {
             Self::Endpoints => &ENDPOINTS,
             Self::Credentials => &CREDENTIALS,
             Self::Agent => &AGENT_FILE,
+            Self::Mission => &MISSION_FILE,
+            Self::Subagents => &SUBAGENTS_FILE,
             Self::TestCases => &TEST_FILE,
             Self::Conftest => &CONFTEST,
         }
@@ -77,7 +87,10 @@ impl ProjectFile {
 
     /// Whether the loader replaces `${NAME}` in such a file by an environment variable.
     fn reads_environment(self) -> bool {
-        matches!(self, Self::Config | Self::Endpoints | Self::Credentials | Self::Agent)
+        matches!(
+            self,
+            Self::Config | Self::Endpoints | Self::Credentials | Self::Agent | Self::Mission | Self::Subagents
+        )
     }
 }
 

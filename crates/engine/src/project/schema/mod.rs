@@ -11,8 +11,10 @@ mod endpoints;
 mod examples;
 mod flows;
 pub(super) mod json_schema;
+mod missions;
 mod reference;
 mod services;
+mod subagents;
 mod test_cases;
 
 use std::fmt;
@@ -33,9 +35,17 @@ pub(crate) use self::{
         BRANCH, DTMF, FLOW, FLOW_FILE, FLOW_TRANSLATION, STEP, STEP_KINDS, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT,
         TRIGGER, TRIGGER_INTENT, is_key_of_kind,
     },
+    missions::{
+        BUDGET, COMMANDER, COMPACTION, CONCURRENCY, DATASET, FIELD, INPUT, ITERATOR, MISSION, MISSION_AGENT,
+        MISSION_FILE, MISSION_TRIGGER, ROUTE, STORAGE, TASK, TASK_ROUTER, TOOL_RESPONSE,
+    },
     services::{
-        A2A_AUTH, A2A_SERVER, HTTP, INTERACTION, JWT, LOCK_STORE, METRICS, NLG, PRIVACY, ROUTER, SERVER, TRACING,
-        TRACKER_STORE,
+        A2A_AUTH, A2A_SERVER, HTTP, INTERACTION, JWT, LOCK_STORE, METRICS, NLG, PRIVACY, ROUTER, SANDBOX, SERVER,
+        TRACING, TRACKER_STORE,
+    },
+    subagents::{
+        ADMISSION, DELEGATION, SUBAGENT_DEFAULTS, SUBAGENT_OVERRIDE, SUBAGENT_TYPE, SUBAGENTS, SUBAGENTS_FILE,
+        TOKEN_BUDGET,
     },
     test_cases::{
         ASSERTION, CONFTEST, FLOW_ASSERTION, FLOWS_ASSERTION, GENERATIVE, LLM_JUDGE, SLOT_ASSERTION, STUB_ACTION,
@@ -321,6 +331,7 @@ pub static SCHEMAS: &[&MapSchema] = &[
     &METRICS,
     &SERVER,
     &HTTP,
+    &SANDBOX,
     &A2A_SERVER,
     &A2A_AUTH,
     &JWT,
@@ -340,6 +351,31 @@ pub static SCHEMAS: &[&MapSchema] = &[
     &CONNECTIONS,
     &CONNECTION,
     &REMOTE_OUTPUT,
+    &DELEGATION,
+    &MISSION_FILE,
+    &MISSION,
+    &COMMANDER,
+    &TOOL_RESPONSE,
+    &COMPACTION,
+    &MISSION_AGENT,
+    &INPUT,
+    &FIELD,
+    &DATASET,
+    &STORAGE,
+    &BUDGET,
+    &CONCURRENCY,
+    &MISSION_TRIGGER,
+    &TASK,
+    &TASK_ROUTER,
+    &ROUTE,
+    &ITERATOR,
+    &SUBAGENTS_FILE,
+    &SUBAGENTS,
+    &SUBAGENT_DEFAULTS,
+    &ADMISSION,
+    &TOKEN_BUDGET,
+    &SUBAGENT_TYPE,
+    &SUBAGENT_OVERRIDE,
     &TEST_FILE,
     &CONFTEST,
     &LLM_JUDGE,

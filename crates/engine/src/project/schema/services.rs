@@ -125,6 +125,14 @@ pub(crate) static HTTP: MapSchema = MapSchema::new("`http` section", FILE, Ignor
         ),
     ]);
 
+/// `sandbox`.
+pub(crate) static SANDBOX: MapSchema = MapSchema::new("`sandbox` section", FILE, Refused).keys(&[key(
+    "command",
+    TextList,
+    "The program and its arguments, such as `[bwrap, --unshare-all, …]`. The command of an agent is added at the end.",
+)
+.required()]);
+
 /// `a2a_server`.
 pub(crate) static A2A_SERVER: MapSchema = MapSchema::new("`a2a_server` section", FILE, IgnoredWithWarning).keys(&[
     key("description", Text, "The description of the assistant in its agent card."),

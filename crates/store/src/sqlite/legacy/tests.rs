@@ -11,6 +11,7 @@ use super::*;
 use crate::{
     AcceptOutcome, Store, StoredTurn, Version, announced_replies,
     contract::{complete_turn, message, record, turn_with_two_replies},
+    runs::{self, RunCounts},
     sqlite::SqliteStore,
 };
 
@@ -241,4 +242,123 @@ async fn a_file_of_schema_1_is_migrated() {
     store.append(&"dora".into(), Version(3), timed).await.unwrap();
     assert_eq!(store.next_reminders(9).await.unwrap(), [("dora".into(), due)]);
     assert!(old.files().contains(&"a.db.schema-1".to_owned()));
+}
+
+/// `tests/stores/schema-9.sqlite` is the file of schema 8 after its migration by the last version with schema 9, and a
+/// conversation `hans`.
+struct Store9(OldStore);
+
+impl Store9 {
+    fn new() -> Self {
+        let old = Self(OldStore(tempfile::tempdir().unwrap()));
+        fs::copy(format!("{}/tests/stores/schema-9.sqlite", env!("CARGO_MANIFEST_DIR")), old.0.path()).unwrap();
+        old
+    }
+}
+
+/// Checks that runs can be stored.
+async fn assert_runs(store: &dyn runs::RunStore) {
+    store.start_run(runs::contract::new_run("r", &["a"])).await.unwrap();
+    assert_eq!(runs::contract::claim_one(store, 2).await.epoch, 1);
+}
+
+/// Checks that conversations are complete and that runs can be stored.
+async fn assert_conversations_and_runs(store: &SqliteStore) {
+    assert_dora_and_emil(store).await;
+    assert_eq!(store.load(&"hans".into()).await.unwrap().tail.len(), 2);
+    let runs: &dyn runs::RunStore = store;
+    assert_eq!(runs.counts(Timestamp::default()).await.unwrap(), RunCounts::default());
+    assert_runs(runs).await;
+}
+
+#[tokio::test]
+async fn a_file_of_schema_9_gets_the_tables_of_runs() {
+    let Store9(old) = Store9::new();
+    let before = Connection::open(old.path()).unwrap();
+    let count = |file: &Connection| -> i64 {
+        let sql =
+            "SELECT (SELECT count(*) FROM inbox) + (SELECT count(*) FROM batches) + (SELECT count(*) FROM journal)";
+        file.query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    let rows = count(&before);
+    drop(before);
+    let store = old.open();
+    assert_conversations_and_runs(&store).await;
+    complete_turn(&store, "hans", "m2", 1_890_000_001).await;
+    drop(store);
+    assert_eq!(old.files(), ["a.db", "a.db.lock", "a.db.schema-9"]);
+    let copy = Connection::open(old.0.path().join("a.db.schema-9")).unwrap();
+    assert_eq!((schema::version(&copy), count(&copy)), (Ok(9), rows), "the copy has the old content");
+    let file = Connection::open(old.path()).unwrap();
+    assert_eq!(schema::version(&file), Ok(SCHEMA_VERSION));
+    assert!(schema::is_current(&file, &old.path()).unwrap());
+    // The tables are those of a new file.
+    let tables = |file: &Connection| -> Vec<String> {
+        let sql = "SELECT type || ' ' || name || ': ' || coalesce(sql, '') FROM sqlite_schema ORDER BY type, name";
+        file.prepare(sql).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    let new = old.0.path().join("new.db");
+    drop(SqliteStore::open(&new, false).unwrap());
+    assert_eq!(tables(&file), tables(&Connection::open(new).unwrap()));
+}
+
+/// As after a process that was killed at each step.
+#[tokio::test]
+async fn an_interrupted_migration_of_schema_9_is_repeated() {
+    for step in 0..4 {
+        let Store9(old) = Store9::new();
+        let mut file = Connection::open(old.path()).unwrap();
+        file.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        match step {
+            // An incomplete copy.
+            0 => fs::write(old.0.path().join("a.db.schema-9.part"), "SQLite").unwrap(),
+            _ => drop(copy_before_migration(&file, &old.path(), 9, |_| Ok(u64::MAX)).unwrap()),
+        }
+        if step >= 2 {
+            let transaction = file.transaction().unwrap();
+            add_tables(&transaction, 9, &announcements_path(&old.path())).unwrap();
+            if step == 2 { transaction.rollback() } else { transaction.commit() }.unwrap();
+        }
+        assert_eq!(schema::version(&file), Ok(if step == 3 { 10 } else { 9 }));
+        drop(file);
+        let view = SqliteStore::open_read_only(&old.path()).unwrap();
+        assert_eq!(view.conversations(99).await.unwrap().len(), 6, "{step}");
+        assert_conversations_and_runs(&old.open()).await;
+        assert!(!old.files().contains(&"a.db.schema-9.part".to_owned()), "{step}: {:?}", old.files());
+    }
+}
+
+/// A file of schema 8 whose migration the last version with schema 9 had begun.
+#[tokio::test]
+async fn a_migration_that_an_earlier_version_began_is_completed() {
+    for done in 0..5 {
+        let old = OldStore::new();
+        let mut file = Connection::open(old.path()).unwrap();
+        let transaction = file.transaction().unwrap();
+        start_migration(&transaction, 8, &announcements_path(&old.path())).unwrap();
+        for table in ["runs", "run_units", "run_events", "run_checkpoints", "run_journal", "run_blobs", "run_questions"]
+        {
+            transaction.execute_batch(&format!("DROP TABLE {table}")).unwrap();
+        }
+        transaction.execute_batch("DROP TABLE run_messages; PRAGMA user_version = 9").unwrap();
+        transaction.commit().unwrap();
+        for _ in 0..done {
+            move_part(&mut file, "old_journal", "id", put_records).unwrap();
+        }
+        drop(file);
+        let store = old.open();
+        assert_dora_and_emil(&store).await;
+        assert_runs(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn too_little_disk_space_prevents_the_migration_of_schema_9() {
+    let Store9(old) = Store9::new();
+    let held = fs::read(old.path()).unwrap();
+    let mut file = Connection::open(old.path()).unwrap();
+    assert_eq!(migrate_with(&mut file, &old.path(), |_| Ok(1 << 20)).unwrap_err().code(), "S0103");
+    drop(file);
+    assert!(fs::read(old.path()).unwrap() == held, "the file is as it was");
+    assert_conversations_and_runs(&old.open()).await;
 }

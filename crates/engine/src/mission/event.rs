@@ -1,0 +1,488 @@
+//! The events of a run: the only record of what happened in it. [`super::state::RunState`] is computed from them.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::{learnings::Learnings, unit::UnitId};
+use crate::usage::Usage;
+use crate::{ids::AgentName, time::Timestamp};
+
+/// A stored event of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunEvent {
+    /// Its number in the run, from 1, without gaps.
+    pub sequence: u64,
+    /// When it was recorded.
+    pub at: Timestamp,
+    /// What happened, and where.
+    #[serde(flatten)]
+    pub event: NewEvent,
+}
+
+/// An event without number and time, as tools and the scheduler produce it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NewEvent {
+    /// The task, unless it concerns the whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Arc<str>>,
+    /// The index of the item, for iterations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iteration: Option<u32>,
+    /// The attempt, for events of a unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: RunEventKind,
+}
+
+impl NewEvent {
+    /// An event of the whole run.
+    pub fn of_run(kind: RunEventKind) -> Self {
+        Self { task: None, iteration: None, attempt: None, kind }
+    }
+    /// An event of a task.
+    pub fn of_task(task: &Arc<str>, kind: RunEventKind) -> Self {
+        Self { task: Some(task.clone()), iteration: None, attempt: None, kind }
+    }
+    /// An event of a unit.
+    pub fn of_unit(unit: &UnitId, kind: RunEventKind) -> Self {
+        Self { task: Some(unit.task.clone()), iteration: unit.iteration, attempt: Some(unit.attempt), kind }
+    }
+    /// An event of the item of a sequential iteration.
+    pub fn of_item(unit: &UnitId, index: u32, kind: RunEventKind) -> Self {
+        Self { task: Some(unit.task.clone()), iteration: Some(index), attempt: Some(unit.attempt), kind }
+    }
+    /// The event with its number and time.
+    pub fn at(self, sequence: u64, at: Timestamp) -> RunEvent {
+        RunEvent { sequence, at, event: self }
+    }
+}
+
+/// Who or what started a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreviousRun {
+    /// The run whose router chose this mission.
+    pub run: Arc<str>,
+    /// The task that chose it.
+    pub task: Arc<str>,
+}
+
+/// How an agent's run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentOutcome {
+    /// It gave an answer.
+    Answered,
+    /// It asked the commander a question.
+    Asked,
+    /// It ended without an answer.
+    NoResult,
+    /// It failed.
+    Failed,
+    /// It reached a limit.
+    Capped,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// How serious a recorded problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IssueSeverity {
+    /// The run goes on.
+    Warning,
+    /// A call or an attempt failed.
+    Error,
+    /// The run fails.
+    Fatal,
+}
+
+/// What was chosen by a router or by `send_to`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChosenTarget {
+    /// Nothing: the model chose `none`.
+    None,
+    /// A task of this run.
+    Task(Arc<str>),
+    /// A new run of a mission, after this one.
+    Mission {
+        /// The mission.
+        name: Arc<str>,
+        /// The task to enter; the first ones if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        entry: Option<Arc<str>>,
+        /// Its inputs.
+        #[serde(default, skip_serializing_if = "Map::is_empty")]
+        inputs: Map<String, Json>,
+    },
+}
+
+/// How a target was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChosenBy {
+    /// The commander chose it.
+    Words,
+    /// A condition over the data held.
+    Data,
+    /// The task has `send_to`.
+    SendTo,
+}
+
+/// A question to a person.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PersonQuestion {
+    /// The question.
+    pub question: Arc<str>,
+    /// A short form of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short_summary: Option<Arc<str>>,
+    /// Further details, in Markdown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_context: Option<Arc<str>>,
+    /// The answers to choose from; any text if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<Arc<str>>,
+    /// Whether several choices may be taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub multi_select: bool,
+    /// Seconds after which the question is closed without an answer; it stays open if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+}
+
+/// How the answer of a commander was produced.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommanderAnswer {
+    /// The answer.
+    Answer(Arc<str>),
+    /// Why there is none.
+    Error(Arc<str>),
+}
+
+/// What happened. The names are those of the public mission systems where they have one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum RunEventKind {
+    // ---- the run ----
+    /// The run was created.
+    MissionStarted {
+        /// The mission.
+        mission: Arc<str>,
+        /// The id of the run.
+        run: Arc<str>,
+        /// How many tasks it has.
+        task_count: u32,
+        /// The inputs without the protected ones.
+        #[serde(default, skip_serializing_if = "Map::is_empty")]
+        inputs: Map<String, Json>,
+        /// The items of the datasets that are filled from the start.
+        #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+        datasets: IndexMap<Arc<str>, Vec<Json>>,
+        /// The task to enter; the first ones if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        entry: Option<Arc<str>>,
+        /// The run before this one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        previous: Option<PreviousRun>,
+        /// How many runs come before it in its chain.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        chain: u32,
+        /// Whether tools that write are refused.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        dry_run: bool,
+    },
+    /// All tasks are completed.
+    MissionCompleted {},
+    /// The run failed.
+    MissionFailed {
+        /// The code of the reason, such as `task.failed` or `budget.exceeded`.
+        code: Arc<str>,
+        /// Why.
+        error: Arc<str>,
+    },
+    /// Somebody asked to stop the run: nothing more is started.
+    MissionStopping {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Arc<str>>,
+    },
+    /// The run is stopped; it can be resumed.
+    MissionStopped {},
+    /// The run goes on after it was stopped or failed.
+    MissionResumed {},
+    /// A problem was recorded.
+    MissionIssue {
+        /// How serious it is.
+        severity: IssueSeverity,
+        /// What kind: `budget_warning`, `budget_exceeded`, `provider_error`, `tool_error`, `output_invalid`.
+        category: Arc<str>,
+        /// The problem in one sentence.
+        message: Arc<str>,
+        /// Further details.
+        #[serde(default, skip_serializing_if = "Json::is_null")]
+        details: Json,
+    },
+    /// A chosen mission was started as a new run.
+    FollowUpStarted {
+        /// The id of the new run.
+        run: Arc<str>,
+        /// Its mission.
+        mission: Arc<str>,
+    },
+    // ---- tasks ----
+    /// A task was started.
+    TaskStarted {
+        /// Its objective; absent for parallel iterations, whose items have their own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        objective: Option<Arc<str>>,
+    },
+    /// A task is completed.
+    TaskCompleted {
+        /// What its commander reports to the tasks that follow.
+        summary: Arc<str>,
+    },
+    /// A task failed.
+    TaskFailed {
+        /// The code of the reason.
+        code: Arc<str>,
+        /// Why.
+        error: Arc<str>,
+    },
+    /// A task was cancelled because another one failed.
+    TaskCancelled {},
+    /// The commander cannot go on without answers of people.
+    TaskBlocked {
+        /// Why.
+        reason: Arc<str>,
+        /// The ids of the questions.
+        questions: Vec<Arc<str>>,
+    },
+    /// A router or `send_to` chose what follows.
+    RouteChosen {
+        /// What was chosen.
+        target: ChosenTarget,
+        /// How.
+        by: ChosenBy,
+        /// The condition, in words or as an expression; `send_to` for that.
+        condition: Arc<str>,
+        /// The values that a condition over data read.
+        #[serde(default, skip_serializing_if = "Json::is_null")]
+        values: Json,
+    },
+    // ---- iterations ----
+    /// The iteration over a dataset began. The dataset cannot change any more.
+    TaskIterationStarted {
+        /// The dataset.
+        dataset: Arc<str>,
+        /// How many items it has.
+        total_items: u32,
+        /// Whether each item has a commander of its own.
+        parallel: bool,
+    },
+    /// The iteration over a dataset ended.
+    TaskIterationCompleted {
+        /// How many items succeeded.
+        completed_count: u32,
+    },
+    /// The work on an item was started: the unit of a parallel iteration, or the next item of a sequential one.
+    IterationStarted {
+        /// The id of the item.
+        item_id: Arc<str>,
+        /// Its objective, for parallel iterations.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        objective: Option<Arc<str>>,
+        /// When it starts, if not at once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wake_at: Option<Timestamp>,
+    },
+    /// An item is done.
+    IterationCompleted {
+        /// What its commander reports; empty for sequential iterations.
+        #[serde(default, skip_serializing_if = "str::is_empty")]
+        summary: Arc<str>,
+        /// What was learned.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        learnings: Option<Learnings>,
+    },
+    /// An attempt of an item failed.
+    IterationFailed {
+        /// The code of the reason.
+        code: Arc<str>,
+        /// Why.
+        error: Arc<str>,
+    },
+    /// A failed item gets a new attempt, the one of this event.
+    IterationRetrying {
+        /// How many attempts there may be after the first.
+        max_retries: u32,
+        /// Why the attempt before failed.
+        error: Arc<str>,
+    },
+    /// The unit of an item was cancelled because another part of the run failed.
+    IterationCancelled {},
+    // ---- the tools of commanders ----
+    /// The subtasks were planned.
+    SubtasksSet {
+        /// Their titles.
+        subtasks: Vec<Arc<str>>,
+    },
+    /// The current subtask is done.
+    SubtaskCompleted {
+        /// Its index.
+        index: u32,
+    },
+    /// A valid output was submitted; it replaces an earlier one of the same unit or item.
+    OutputSubmitted {
+        /// The output.
+        output: Json,
+    },
+    /// The items of a dataset were set or appended.
+    DatasetItemsSet {
+        /// The dataset.
+        dataset: Arc<str>,
+        /// The items.
+        items: Vec<Json>,
+        /// Whether they are added to those that are there.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        append: bool,
+    },
+    /// A question was put to the commander of a completed task.
+    CommanderQuestionAsked {
+        /// The id of the question in the run.
+        question_id: Arc<str>,
+        /// The task whose commander is asked.
+        target: Arc<str>,
+        /// The item, for iterations.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        index: Option<u32>,
+        /// The question.
+        question: Arc<str>,
+    },
+    /// The question to a commander was answered.
+    CommanderQuestionAnswered {
+        /// The id of the question.
+        question_id: Arc<str>,
+        /// The answer.
+        answer: CommanderAnswer,
+    },
+    // ---- people ----
+    /// A question to a person was asked, or asked again in other words.
+    HumanInputRequested {
+        /// The id of the question: derived from the run, the unit and the call.
+        question_id: Arc<str>,
+        /// The question.
+        #[serde(flatten)]
+        question: PersonQuestion,
+        /// How often it was asked in other words because an answer was not one yet.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        generation: u32,
+    },
+    /// A question was answered or closed.
+    HumanInputResolved {
+        /// The id of the question.
+        question_id: Arc<str>,
+        /// The answer; absent if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answer: Option<Arc<str>>,
+        /// Whether its time limit ended it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        timed_out: bool,
+        /// Who answered.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        responder: Option<Arc<str>>,
+    },
+    // ---- agents ----
+    /// An agent began an assignment or went on with one.
+    AgentStarted {
+        /// The agent.
+        agent: AgentName,
+        /// The assignment, or the answer to its question.
+        instruction: Arc<str>,
+    },
+    /// The run of an agent ended. Each `agent_started` has one.
+    AgentCompleted {
+        /// The agent.
+        agent: AgentName,
+        /// How.
+        outcome: AgentOutcome,
+        /// The question, for [`AgentOutcome::Asked`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        question: Option<Arc<str>>,
+    },
+    // ---- observation ----
+    /// A model call was answered.
+    SessionTurn {
+        /// `commander`, the name of the agent, or `clone` of a commander.
+        entity: Arc<str>,
+        /// The model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<Arc<str>>,
+        /// Its usage.
+        usage: Usage,
+        /// How long it took, in milliseconds.
+        #[serde(default, skip_serializing_if = "is_zero_u64")]
+        duration_ms: u64,
+    },
+    /// Older messages of a session were replaced by a summary.
+    Compaction {
+        /// `commander` or the name of the agent.
+        entity: Arc<str>,
+        /// Input tokens before.
+        input_tokens: u64,
+        /// The limit.
+        token_limit: u64,
+        /// Messages that were replaced.
+        messages_compacted: u64,
+        /// Turns that stayed.
+        turn_retention: u32,
+    },
+    /// A tool was called by a commander or an agent. Arguments are those before secrets are inserted.
+    ToolCalled {
+        /// `commander` or the name of the agent.
+        entity: Arc<str>,
+        /// The id of the call.
+        call: Arc<str>,
+        /// The tool.
+        tool: Arc<str>,
+        /// Its arguments.
+        #[serde(default, skip_serializing_if = "Json::is_null")]
+        input: Json,
+    },
+    /// A tool call ended.
+    ToolCompleted {
+        /// `commander` or the name of the agent.
+        entity: Arc<str>,
+        /// The id of the call.
+        call: Arc<str>,
+        /// The tool.
+        tool: Arc<str>,
+        /// Whether it failed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        failed: bool,
+        /// The beginning of its result.
+        #[serde(default, skip_serializing_if = "str::is_empty")]
+        result: Arc<str>,
+    },
+    /// A commander or agent gave a text.
+    Answered {
+        /// `commander` or the name of the agent.
+        entity: Arc<str>,
+        /// The text.
+        text: Arc<str>,
+    },
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+fn is_zero_u64(n: &u64) -> bool {
+    *n == 0
+}

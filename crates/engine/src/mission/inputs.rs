@@ -1,0 +1,201 @@
+//! The inputs of a run: parsed by their declared types, and the first event of the run.
+
+use std::{fmt, sync::Arc};
+
+use indexmap::IndexMap;
+use serde_json::{Map, Number, Value as Json};
+
+use super::{
+    dataset,
+    event::{NewEvent, PreviousRun, RunEventKind},
+    schema,
+};
+use crate::project::missions::{InputDef, MissionDef, ValueKind};
+
+/// What is wrong with one input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputProblem {
+    /// Its name.
+    pub input: Arc<str>,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl fmt::Display for InputProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "input `{}`: {}", self.input, self.problem)
+    }
+}
+
+fn problem(input: &str, problem: impl Into<String>) -> InputProblem {
+    InputProblem { input: input.into(), problem: problem.into() }
+}
+
+/// The name of a type, as projects write it.
+pub fn kind_name(kind: ValueKind) -> &'static str {
+    match kind {
+        ValueKind::String => "string",
+        ValueKind::Number => "number",
+        ValueKind::Integer => "integer",
+        ValueKind::Boolean => "boolean",
+        ValueKind::List => "list",
+        ValueKind::Object => "object",
+        ValueKind::Map => "map",
+        ValueKind::Any => "any",
+    }
+}
+
+/// Whether a run must set the input.
+pub fn is_required(input: &InputDef) -> bool {
+    !input.protected && input.default.is_none() && input.field.required
+}
+
+/// Parses the values that are given for the inputs of a mission: JSON of the declared type, or a text with the same content. Defaults are
+/// not filled in. Protected inputs cannot be given.
+///
+/// # Errors
+/// All problems, sorted by the names of the inputs.
+pub fn parse(
+    inputs: &IndexMap<Arc<str>, InputDef>,
+    given: &Map<String, Json>,
+) -> Result<Map<String, Json>, Vec<InputProblem>> {
+    let (mut parsed, mut problems) = (Map::new(), Vec::new());
+    for (name, value) in given {
+        match inputs.get(name.as_str()).filter(|input| !input.protected) {
+            None => problems.push(problem(name, "the mission has no such input")),
+            Some(input) => match parse_value(input, value) {
+                Ok(value) => drop(parsed.insert(name.clone(), value)),
+                Err(reason) => problems.push(problem(name, reason)),
+            },
+        }
+    }
+    for (name, input) in inputs {
+        if is_required(input) && !given.contains_key(&**name) {
+            let about = match &*input.field.description {
+                "" => String::new(),
+                description => format!(" ({description})"),
+            };
+            problems.push(problem(name, format!("it is required{about}")));
+        }
+    }
+    if problems.is_empty() {
+        return Ok(parsed);
+    }
+    problems.sort_by(|a, b| a.input.cmp(&b.input));
+    Err(problems)
+}
+
+fn parse_value(input: &InputDef, value: &Json) -> Result<Json, String> {
+    let kind = input.field.kind;
+    let wrong = || format!("a value of type {} is expected, not {value}", kind_name(kind));
+    let from_text = |text: &str| serde_json::from_str::<Json>(text.trim()).map_err(|_| wrong());
+    let parsed = match (kind, value) {
+        (_, Json::Null) => return Err("null is not a value; leave the input out".into()),
+        (ValueKind::String, Json::String(text)) if text.trim().is_empty() && is_required(input) => {
+            return Err("it is required and must not be empty".into());
+        }
+        (ValueKind::String, Json::String(_)) | (ValueKind::Any, _) => value.clone(),
+        (ValueKind::Boolean, Json::Bool(_)) => value.clone(),
+        (ValueKind::Boolean, Json::String(text)) => match text.trim().to_ascii_lowercase().as_str() {
+            "true" | "1" => Json::Bool(true),
+            "false" | "0" => Json::Bool(false),
+            _ => return Err(wrong()),
+        },
+        (ValueKind::Number | ValueKind::Integer, Json::String(text)) => match from_text(text)? {
+            Json::Number(number) => Json::Number(exact(text, number)?),
+            _ => return Err(wrong()),
+        },
+        (ValueKind::Number | ValueKind::Integer, Json::Number(_)) => value.clone(),
+        (ValueKind::List, Json::Array(_)) => value.clone(),
+        (ValueKind::Object | ValueKind::Map, Json::Object(_)) => value.clone(),
+        (ValueKind::List | ValueKind::Object | ValueKind::Map, Json::String(text)) => from_text(text)?,
+        _ => return Err(wrong()),
+    };
+    let fits = match (kind, &parsed) {
+        (ValueKind::Integer, Json::Number(number)) => schema::is_whole(number),
+        (ValueKind::List, parsed) => parsed.is_array(),
+        (ValueKind::Object | ValueKind::Map, parsed) => parsed.is_object(),
+        _ => true,
+    };
+    if !fits {
+        return Err(wrong());
+    }
+    match schema::check(&input.field.schema, &parsed).first() {
+        None => Ok(parsed),
+        Some(violation) if violation.pointer.is_empty() => Err(violation.problem.clone()),
+        Some(violation) => Err(format!("{}: {}", violation.pointer, violation.problem)),
+    }
+}
+
+/// A whole number that does not fit would lose digits.
+fn exact(text: &str, number: Number) -> Result<Number, String> {
+    let is_whole_text = text.trim().trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit());
+    if is_whole_text && number.is_f64() {
+        return Err("the number has too many digits".into());
+    }
+    Ok(number)
+}
+
+/// How a run is started.
+#[derive(Clone, Debug, Default)]
+pub struct NewRunOptions {
+    /// The task to enter; the first ones if absent.
+    pub entry: Option<Arc<str>>,
+    /// The run before this one.
+    pub previous: Option<PreviousRun>,
+    /// How many runs come before it in its chain.
+    pub chain: u32,
+    /// Whether tools that write are refused.
+    pub dry_run: bool,
+}
+
+/// The first event of a run: its inputs with defaults, and the datasets that are filled from the start.
+///
+/// # Errors
+/// The problems of the inputs, of the items that an input brings into a dataset, and of the entry.
+pub fn mission_started(
+    def: &MissionDef,
+    run: &Arc<str>,
+    given: &Map<String, Json>,
+    options: NewRunOptions,
+) -> Result<NewEvent, Vec<InputProblem>> {
+    let parsed = parse(&def.inputs, given)?;
+    let mut inputs = Map::new();
+    for (name, input) in def.inputs.iter().filter(|(_, input)| !input.protected) {
+        let value = parsed.get(&**name).or(input.default.as_ref()).cloned();
+        // A template may read an optional input that has no value.
+        inputs.insert(name.to_string(), value.unwrap_or(Json::Null));
+    }
+    let mut problems = Vec::new();
+    let mut datasets = IndexMap::new();
+    for (name, dataset) in &def.datasets {
+        let bound = dataset.bind_to.as_ref().and_then(|input| Some((input, inputs.get(&**input)?.as_array()?)));
+        let items = match (bound, &dataset.items) {
+            (Some((input, items)), _) => {
+                let at = |found: schema::Violation| problem(input, format!("{}: {}", found.pointer, found.problem));
+                problems.extend(dataset::check_items(dataset, items).into_iter().map(at));
+                items.clone()
+            }
+            (None, Some(items)) => items.clone(),
+            (None, None) => continue,
+        };
+        datasets.insert(name.clone(), items);
+    }
+    if let Some(entry) = options.entry.as_ref().filter(|entry| !def.tasks.contains_key(*entry)) {
+        problems.push(problem("entry", format!("the mission has no task `{entry}`")));
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(NewEvent::of_run(RunEventKind::MissionStarted {
+        mission: def.name.clone(),
+        run: run.clone(),
+        task_count: u32::try_from(def.tasks.len()).unwrap_or(u32::MAX),
+        inputs,
+        datasets,
+        entry: options.entry,
+        previous: options.previous,
+        chain: options.chain,
+        dry_run: options.dry_run,
+    }))
+}

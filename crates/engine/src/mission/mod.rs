@@ -1,0 +1,38 @@
+//! The mission core: what a run of a mission is, what may happen in it next, and the tools of its commanders.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`event`] | what happened in a run; the only record of it |
+//! | [`state`] | the state of a run, computed from its events |
+//! | [`unit`](mod@unit) | one unit of work: what one commander does |
+//! | [`graph`] | the rules of the graph of tasks, and the order of tasks |
+//! | [`scheduler`] | what to start, to cancel or to end next |
+//! | [`inputs`] | the inputs of a run and its first event |
+//! | [`objective`] | the objectives of tasks |
+//! | [`context`] | the tasks before a task, for the prompt of its commander |
+//! | [`schema`] | checks of values against declared fields |
+//! | [`dataset`] | datasets and their items |
+//! | [`routes`] | what follows a completed task |
+//! | [`query`] | filters, order, pages and aggregates over outputs |
+//! | [`budget`] | warnings and breaches of budgets |
+//! | [`learnings`] | what iterations pass on to later ones |
+//! | [`tools`] | the tools of commanders and agents, as functions |
+//!
+//! Nothing here waits, reads a clock, draws a random number or calls a model: times, ids and seeds are arguments, and what needs a model
+//! or a person is returned as a request. The runtime stores events and performs decisions and requests.
+
+pub mod budget;
+pub mod context;
+pub mod dataset;
+pub mod event;
+pub mod graph;
+pub mod inputs;
+pub mod learnings;
+pub mod objective;
+pub mod query;
+pub mod routes;
+pub mod scheduler;
+pub mod schema;
+pub mod state;
+pub mod tools;
+pub mod unit;

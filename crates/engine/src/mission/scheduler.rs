@@ -1,0 +1,458 @@
+//! The scheduler: what follows from the state of a run. It is pure and deterministic; the runtime performs its decisions.
+//!
+//! The runtime stores the events of a decision in one transaction with what the decision does (a new unit, the end of the run), applies
+//! them to the state and calls [`next`] again, until it returns nothing that has events. A run can be continued from any state: what was
+//! decided and not stored is decided again.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use super::{
+    budget, dataset,
+    event::{ChosenBy, ChosenTarget, NewEvent, RunEventKind},
+    graph, objective,
+    state::{FollowUp, ItemState, RunState, RunStatus, TaskState, TaskStatus},
+    unit::UnitId,
+};
+use crate::{
+    project::missions::{IteratorDef, MissionDef, NextTasks, OnIterationError, TaskDef},
+    time::Timestamp,
+};
+
+/// The code of a run that failed because a task did.
+pub const CODE_TASK_FAILED: &str = "task.failed";
+/// The code of a task whose iterations failed.
+pub const CODE_ITERATION_FAILED: &str = "iteration.failed";
+/// The code of a task whose objective could not be rendered.
+pub const CODE_OBJECTIVE: &str = "task.objective";
+/// The code of a run in which nothing can start although tasks are left; the loader refuses such missions.
+pub const CODE_STUCK: &str = "run.stuck";
+
+/// What the runtime does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Nothing but storing the events.
+    Record,
+    /// Create a unit and run it.
+    Start {
+        /// The unit.
+        unit: UnitId,
+        /// Its objective.
+        objective: Arc<str>,
+        /// Not before this time.
+        wake_at: Option<Timestamp>,
+    },
+    /// Stop a unit, and store [`cancelled`] when it has stopped. Returned until that is stored.
+    Cancel {
+        /// The unit.
+        unit: UnitId,
+    },
+    /// Start a run of another mission under the given id, and store `follow_up_started`. Returned until that is stored.
+    Launch {
+        /// The run to start.
+        follow_up: FollowUp,
+    },
+    /// The run ends with these events.
+    Finish {
+        /// `Completed` or `Failed`.
+        status: RunStatus,
+    },
+}
+
+/// A decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// What to do.
+    pub action: Action,
+    /// The events to store with it.
+    pub events: Vec<NewEvent>,
+}
+
+impl Decision {
+    fn record(events: Vec<NewEvent>) -> Self {
+        Self { action: Action::Record, events }
+    }
+}
+
+/// The event of a unit that was cancelled.
+pub fn cancelled(unit: &UnitId) -> NewEvent {
+    match unit.iteration {
+        Some(_) => NewEvent::of_unit(unit, RunEventKind::IterationCancelled {}),
+        None => NewEvent::of_unit(unit, RunEventKind::TaskCancelled {}),
+    }
+}
+
+/// The event of a unit whose loop ended without an accepted `task_complete`: corrections used up, model failed, limit reached. What it
+/// submitted before does not make it a success.
+pub fn failed(unit: &UnitId, code: &str, error: &str) -> NewEvent {
+    let (code, error) = (code.into(), error.into());
+    match unit.iteration {
+        Some(_) => NewEvent::of_unit(unit, RunEventKind::IterationFailed { code, error }),
+        None => NewEvent::of_unit(unit, RunEventKind::TaskFailed { code, error }),
+    }
+}
+
+/// The events of `send_to`, to be stored with the completion of a task.
+pub fn send_to_events(task: &TaskDef, event: impl Fn(RunEventKind) -> NewEvent) -> Vec<NewEvent> {
+    let NextTasks::SendTo(targets) = &task.next else { return Vec::new() };
+    let chosen = |target: &Arc<str>| RunEventKind::RouteChosen {
+        target: ChosenTarget::Task(target.clone()),
+        by: ChosenBy::SendTo,
+        condition: "send_to".into(),
+        values: serde_json::Value::Null,
+    };
+    targets.iter().map(|target| event(chosen(target))).collect()
+}
+
+/// What follows from the state of a run.
+pub fn next(def: &MissionDef, state: &RunState, now: Timestamp) -> Vec<Decision> {
+    match state.status {
+        RunStatus::Running => {}
+        RunStatus::Completed => return launches(state),
+        RunStatus::Stopping | RunStatus::Stopped | RunStatus::Failed => return Vec::new(),
+    }
+    if state.sequence == 0 {
+        return Vec::new();
+    }
+    if state.failure.is_some() {
+        return after_failure(def, state);
+    }
+    let mut decisions = Vec::new();
+    for (task, task_state) in running_iterations(def, state) {
+        let more = Iteration { def, run: state, task: task.0, iterator: task.1, state: task_state, now }.next();
+        let fails = more.iter().flat_map(|decision| &decision.events).any(is_task_failure);
+        decisions.extend(more);
+        if fails {
+            return decisions; // nothing more is started; the siblings are cancelled when the failure is stored
+        }
+    }
+    if state.must_finish_run() {
+        return finish_early(def, state, decisions);
+    }
+    let started = start_tasks(def, state, &mut decisions);
+    let is_idle = decisions.is_empty() && started == 0 && !state.tasks.values().any(|task| task.status.is_open());
+    if is_idle {
+        decisions.push(end_of_run(def, state));
+    }
+    decisions
+}
+
+fn is_task_failure(event: &NewEvent) -> bool {
+    matches!(event.kind, RunEventKind::TaskFailed { .. })
+}
+
+impl RunState {
+    /// Whether the budget of the run is used up and no further task starts.
+    fn must_finish_run(&self) -> bool {
+        self.budget_issues.iter().any(|issue| issue.is_breach && issue.finish_turn && issue.task.is_none())
+    }
+}
+
+fn launches(state: &RunState) -> Vec<Decision> {
+    let launch = |follow_up: &FollowUp| {
+        let (run, mission) = (follow_up.run.clone(), follow_up.mission.clone());
+        let started = NewEvent::of_run(RunEventKind::FollowUpStarted { run, mission });
+        Decision { action: Action::Launch { follow_up: follow_up.clone() }, events: vec![started] }
+    };
+    state.follow_ups.iter().filter(|follow_up| !follow_up.started).map(launch).collect()
+}
+
+/// Cancels what runs, waits for it, and then ends the run.
+fn after_failure(def: &MissionDef, state: &RunState) -> Vec<Decision> {
+    let open = state.open_units();
+    if !open.is_empty() {
+        return open.into_iter().map(|unit| Decision { action: Action::Cancel { unit }, events: Vec::new() }).collect();
+    }
+    let is_open = |name: &&Arc<str>| state.task_status(name).is_open();
+    let mut events: Vec<NewEvent> =
+        def.tasks.keys().filter(is_open).map(|name| NewEvent::of_task(name, RunEventKind::TaskCancelled {})).collect();
+    let failure = state.failure.clone();
+    let (code, error) = failure.map(|failure| (failure.code, failure.error)).unwrap_or_default();
+    events.push(NewEvent::of_run(RunEventKind::MissionFailed { code, error }));
+    vec![Decision { action: Action::Finish { status: RunStatus::Failed }, events }]
+}
+
+/// The budget of the run is used up: open units end their work, then the run fails unless nothing is left to do.
+fn finish_early(def: &MissionDef, state: &RunState, decisions: Vec<Decision>) -> Vec<Decision> {
+    if !decisions.is_empty() || state.tasks.values().any(|task| task.status.is_open()) {
+        return decisions;
+    }
+    if left(def, state).is_empty() {
+        return vec![end_of_run(def, state)];
+    }
+    let (code, error) = (budget::CODE_EXCEEDED.into(), "the budget of the run is used up".into());
+    let events = vec![NewEvent::of_run(RunEventKind::MissionFailed { code, error })];
+    vec![Decision { action: Action::Finish { status: RunStatus::Failed }, events }]
+}
+
+fn running_iterations<'a>(
+    def: &'a MissionDef,
+    state: &'a RunState,
+) -> impl Iterator<Item = ((&'a TaskDef, &'a IteratorDef), &'a TaskState)> {
+    def.tasks.values().filter_map(|task| {
+        let iterator = task.iterator.as_ref().filter(|iterator| iterator.parallel)?;
+        let task_state = state.tasks.get(&task.name).filter(|task| task.status.is_open())?;
+        Some(((task, iterator), task_state))
+    })
+}
+
+/// Whether a task that was not started may start now.
+fn is_ready(def: &MissionDef, state: &RunState, active: &HashSet<&Arc<str>>, task: &TaskDef) -> bool {
+    let task_state = state.tasks.get(&task.name);
+    if task_state.is_some_and(|task| task.status != TaskStatus::Pending) {
+        return false;
+    }
+    if state.entry.as_ref() == Some(&task.name) || task_state.is_some_and(|task| task.activated_by.is_some()) {
+        return true;
+    }
+    // A run that enters in the middle has no results of the tasks before.
+    let is_done = |name: &Arc<str>| !active.contains(name) || state.task_status(name) == TaskStatus::Completed;
+    active.contains(&task.name)
+        && state.entry.as_ref().is_none_or(|_| !task.depends_on.is_empty())
+        && graph::activator(def, &task.name).is_none()
+        && task.depends_on.iter().all(is_done)
+}
+
+fn start_tasks(def: &MissionDef, state: &RunState, decisions: &mut Vec<Decision>) -> u32 {
+    let active = graph::active_tasks(def, state.entry.as_deref());
+    let open = state.tasks.values().filter(|task| task.status.is_open()).count();
+    let free = usize::try_from(def.concurrency.max_tasks).unwrap_or(usize::MAX).saturating_sub(open);
+    let mut started = 0;
+    for task in def.tasks.values().filter(|task| is_ready(def, state, &active, task)).take(free) {
+        decisions.push(start_task(state, task));
+        started += 1;
+    }
+    started
+}
+
+fn start_task(state: &RunState, task: &TaskDef) -> Decision {
+    let attempt = state.tasks.get(&task.name).map_or(0, |task| task.attempts).saturating_add(1);
+    let unit = UnitId::task(task.name.clone(), attempt);
+    let iterator = task.iterator.as_ref();
+    let items = iterator.map_or(&[][..], |iterator| dataset::items(state, &iterator.dataset));
+    let iteration_started = |iterator: &IteratorDef| {
+        let total_items = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        let (dataset, parallel) = (iterator.dataset.clone(), iterator.parallel);
+        NewEvent::of_unit(&unit, RunEventKind::TaskIterationStarted { dataset, total_items, parallel })
+    };
+    if let Some(iterator) = iterator.filter(|iterator| iterator.parallel) {
+        let started = NewEvent::of_unit(&unit, RunEventKind::TaskStarted { objective: None });
+        return Decision::record(vec![started, iteration_started(iterator)]);
+    }
+    let objective: Arc<str> = match objective::render(task, &state.inputs, None) {
+        Ok(objective) => objective.into(),
+        Err(error) => {
+            let started = NewEvent::of_unit(&unit, RunEventKind::TaskStarted { objective: Some("".into()) });
+            return Decision::record(vec![started, failed(&unit, CODE_OBJECTIVE, &error.to_string())]);
+        }
+    };
+    let started = RunEventKind::TaskStarted { objective: Some(objective.clone()) };
+    let mut events = vec![NewEvent::of_unit(&unit, started)];
+    events.extend(iterator.map(iteration_started));
+    // A router needs a commander even if there are no items: it decides what follows.
+    let needs_commander = iterator.is_none() || !items.is_empty() || matches!(task.next, NextTasks::Router(_));
+    if !needs_commander {
+        events.push(NewEvent::of_unit(&unit, RunEventKind::TaskIterationCompleted { completed_count: 0 }));
+        events.extend(send_to_events(task, |kind| NewEvent::of_unit(&unit, kind)));
+        events.push(NewEvent::of_unit(&unit, RunEventKind::TaskCompleted { summary: summary(0, 0, &[]) }));
+        return Decision::record(events);
+    }
+    Decision { action: Action::Start { unit, objective, wake_at: None }, events }
+}
+
+/// The tasks that must still run.
+fn left<'a>(def: &'a MissionDef, state: &RunState) -> Vec<&'a str> {
+    let active = graph::active_tasks(def, state.entry.as_deref());
+    let is_left = |task: &&TaskDef| {
+        let may_stay = graph::activator(def, &task.name).is_some()
+            && state.entry.as_ref() != Some(&task.name)
+            && state.tasks.get(&task.name).is_none_or(|task| task.activated_by.is_none());
+        active.contains(&task.name) && !may_stay && state.task_status(&task.name) != TaskStatus::Completed
+    };
+    def.tasks.values().filter(is_left).map(|task| &*task.name).collect()
+}
+
+fn end_of_run(def: &MissionDef, state: &RunState) -> Decision {
+    let left = left(def, state);
+    if left.is_empty() {
+        let events = vec![NewEvent::of_run(RunEventKind::MissionCompleted {})];
+        return Decision { action: Action::Finish { status: RunStatus::Completed }, events };
+    }
+    let error = format!("these tasks can never start: {}", left.join(", ")).into();
+    let events = vec![NewEvent::of_run(RunEventKind::MissionFailed { code: CODE_STUCK.into(), error })];
+    Decision { action: Action::Finish { status: RunStatus::Failed }, events }
+}
+
+/// A parallel iteration that runs.
+struct Iteration<'a> {
+    def: &'a MissionDef,
+    run: &'a RunState,
+    task: &'a TaskDef,
+    iterator: &'a IteratorDef,
+    state: &'a TaskState,
+    now: Timestamp,
+}
+
+impl Iteration<'_> {
+    fn next(&self) -> Vec<Decision> {
+        let total = self.state.total_items.unwrap_or(0);
+        if let Some(failed) = self.fatal_failure() {
+            return vec![Decision::record(vec![self.task_failed(failed)])];
+        }
+        let mut decisions = Vec::new();
+        let open = self.state.items.values().filter(|item| item.status.is_open()).count();
+        let limit = usize::try_from(self.iterator.concurrency_limit.max(1)).unwrap_or(usize::MAX);
+        let free = limit.saturating_sub(open);
+        if free > 0 {
+            decisions.extend(self.startable(total, free).into_iter().map(|index| self.start(index)));
+        }
+        let is_over = |index: u32| {
+            let item = self.state.items.get(&index);
+            item.is_some_and(|item| item.status == TaskStatus::Completed || self.is_final_failure(item))
+        };
+        // Items that a used-up budget keeps from starting count as failed.
+        let is_cut = self.run.must_finish(&self.task.name);
+        if decisions.is_empty() && open == 0 && (is_cut || (0..total).all(is_over)) {
+            decisions.push(Decision::record(self.end(total)));
+        }
+        decisions
+    }
+
+    fn is_final_failure(&self, item: &ItemState) -> bool {
+        item.status == TaskStatus::Failed && item.failures > self.iterator.max_retries
+    }
+
+    /// The failure that ends the iteration while others still run.
+    fn fatal_failure(&self) -> Option<u32> {
+        let smoke = self.state.items.get(&0).filter(|_| self.iterator.smoke_test);
+        if smoke.is_some_and(|item| self.is_final_failure(item)) {
+            return Some(0);
+        }
+        (self.iterator.on_error == OnIterationError::FailFast).then(|| self.lowest_failure()).flatten()
+    }
+
+    fn lowest_failure(&self) -> Option<u32> {
+        self.state.items.iter().find(|(_, item)| self.is_final_failure(item)).map(|(index, _)| *index)
+    }
+
+    /// The items that may start now, at most `free`: retries first, then by index.
+    fn startable(&self, total: u32, free: usize) -> Vec<u32> {
+        if self.run.must_finish(&self.task.name) {
+            return Vec::new();
+        }
+        let items = &self.state.items;
+        let smoke_passed =
+            !self.iterator.smoke_test || items.get(&0).is_some_and(|item| item.status == TaskStatus::Completed);
+        let last = if smoke_passed { total } else { total.min(1) };
+        let with = |statuses: [TaskStatus; 2]| {
+            let known = items.iter().filter(move |(_, item)| statuses.contains(&item.status));
+            known.filter(|(_, item)| !self.is_final_failure(item)).map(|(index, _)| *index)
+        };
+        let retries = with([TaskStatus::Failed, TaskStatus::Failed]);
+        let resumed = with([TaskStatus::Pending, TaskStatus::Cancelled]).filter(|index| *index < last);
+        // Items start in their order, so that those without a state are the last ones.
+        let first_new = items.last_key_value().map_or(0, |(index, _)| index.saturating_add(1));
+        retries.chain(resumed).chain(first_new..last.max(first_new)).take(free).collect()
+    }
+
+    fn start(&self, index: u32) -> Decision {
+        let known = self.state.items.get(&index);
+        let attempt = known.and_then(|item| item.unit.as_ref()).map_or(0, |unit| unit.attempt).saturating_add(1);
+        let unit = UnitId::item(self.task.name.clone(), index, attempt);
+        let failed_before = known.filter(|item| item.status == TaskStatus::Failed);
+        let wake_at = match failed_before {
+            Some(item) => self.retry_at(item),
+            None => self.delayed_start(index),
+        };
+        let mut events = Vec::new();
+        if let Some(item) = failed_before {
+            let error = item.error.clone().unwrap_or_default();
+            let max_retries = self.iterator.max_retries;
+            events.push(NewEvent::of_unit(&unit, RunEventKind::IterationRetrying { max_retries, error }));
+        }
+        let item = dataset::item_with_all_fields(self.def, self.run, &self.iterator.dataset, index);
+        let item_id = dataset::item_id(&item, index);
+        let rendered = objective::render(self.task, &self.run.inputs, Some(&item));
+        let objective: Arc<str> = rendered.as_deref().unwrap_or_default().into();
+        let started = RunEventKind::IterationStarted { item_id, objective: Some(objective.clone()), wake_at };
+        events.push(NewEvent::of_unit(&unit, started));
+        if let Err(error) = rendered {
+            events.push(failed(&unit, CODE_OBJECTIVE, &error.to_string()));
+            return Decision::record(events);
+        }
+        Decision { action: Action::Start { unit, objective, wake_at }, events }
+    }
+
+    /// `retry_delay` after the first failure, twice as long after the second, and so on.
+    fn retry_at(&self, item: &ItemState) -> Option<Timestamp> {
+        let factor = 1u32.checked_shl(item.failures.saturating_sub(1).min(31)).unwrap_or(u32::MAX);
+        let delay = self.iterator.retry_delay.saturating_mul(factor);
+        self.future(item.ended_at?, delay)
+    }
+
+    /// The first `concurrency_limit` items start one after the other, `start_delay` apart. After a smoke test the counting begins with its
+    /// end.
+    fn delayed_start(&self, index: u32) -> Option<Timestamp> {
+        let smoke = u32::from(self.iterator.smoke_test);
+        let position = index.checked_sub(smoke)?;
+        let begin = match smoke {
+            0 => self.state.started_at?,
+            _ => self.state.items.get(&0).and_then(|item| item.ended_at)?,
+        };
+        let delay = self.iterator.start_delay.saturating_mul(position);
+        let is_first_batch = position < self.iterator.concurrency_limit;
+        is_first_batch.then(|| self.future(begin, delay)).flatten()
+    }
+
+    fn future(&self, from: Timestamp, delay: Duration) -> Option<Timestamp> {
+        let micros = i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
+        let at = Timestamp::from_micros(from.as_micros().saturating_add(micros));
+        (at > self.now).then_some(at)
+    }
+
+    fn task_failed(&self, index: u32) -> NewEvent {
+        let error = self.state.items.get(&index).and_then(|item| item.error.clone()).unwrap_or_default();
+        let error = format!("item {index} failed: {error}").into();
+        NewEvent::of_task(&self.task.name, RunEventKind::TaskFailed { code: CODE_ITERATION_FAILED.into(), error })
+    }
+
+    /// The events at the end of all iterations.
+    fn end(&self, total: u32) -> Vec<NewEvent> {
+        let completed = self.state.count(TaskStatus::Completed);
+        let is_completed =
+            |index: &u32| self.state.items.get(index).is_some_and(|item| item.status == TaskStatus::Completed);
+        let failed: Vec<u32> = (0..total).filter(|index| !is_completed(index)).collect();
+        let event = |kind| NewEvent::of_task(&self.task.name, kind);
+        let share = if total == 0 { 1.0 } else { f64::from(completed) / f64::from(total) };
+        let continues = self.iterator.on_error == OnIterationError::Continue && share >= self.iterator.min_success;
+        if failed.is_empty() || continues {
+            let mut events = vec![event(RunEventKind::TaskIterationCompleted { completed_count: completed })];
+            events.extend(send_to_events(self.task, event));
+            events.push(event(RunEventKind::TaskCompleted { summary: summary(completed, total, &failed) }));
+            return events;
+        }
+        if self.run.must_finish(&self.task.name) && self.lowest_failure().is_none() {
+            let error = format!("the budget was used up when {completed} of {total} items were done").into();
+            return vec![event(RunEventKind::TaskFailed { code: budget::CODE_EXCEEDED.into(), error })];
+        }
+        if self.iterator.on_error == OnIterationError::Continue {
+            let (code, least) = (CODE_ITERATION_FAILED.into(), self.iterator.min_success);
+            let error = format!("only {completed} of {total} items succeeded; the least share is {least}").into();
+            return vec![event(RunEventKind::TaskFailed { code, error })];
+        }
+        vec![self.task_failed(self.lowest_failure().unwrap_or(0))]
+    }
+}
+
+/// The summary of a parallel iteration, which no commander writes.
+fn summary(completed: u32, total: u32, failed: &[u32]) -> Arc<str> {
+    let mut text = format!("{completed} of {total} items completed");
+    if !failed.is_empty() {
+        let shown: Vec<String> = failed.iter().take(20).map(u32::to_string).collect();
+        let more = failed.len().saturating_sub(shown.len());
+        text.push_str(&format!("; failed: {}", shown.join(", ")));
+        if more > 0 {
+            text.push_str(&format!(" and {more} more"));
+        }
+    }
+    text.into()
+}

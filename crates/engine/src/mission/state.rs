@@ -1,0 +1,792 @@
+//! The state of a run: the fold of its events. The same events always give the same state.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::{
+    budget::BudgetIssue,
+    event::{
+        AgentOutcome, ChosenBy, ChosenTarget, CommanderAnswer, IssueSeverity, NewEvent, PersonQuestion, PreviousRun,
+        RunEvent, RunEventKind,
+    },
+    learnings::Learnings,
+    unit::{Plan, UnitId, UnitState, UnitStatus},
+};
+use crate::time::Timestamp;
+use crate::usage::{ModelUsage, Usage};
+
+/// The status of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    /// It runs, or waits for people; see [`RunState::is_waiting`].
+    #[default]
+    Running,
+    /// It is being stopped: nothing more is started.
+    Stopping,
+    /// It is stopped and can be resumed.
+    Stopped,
+    /// All tasks are completed.
+    Completed,
+    /// It failed; it can be resumed.
+    Failed,
+}
+
+impl RunStatus {
+    /// Whether nothing happens in the run until it is resumed.
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Stopped | Self::Completed | Self::Failed)
+    }
+}
+
+/// The status of a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskStatus {
+    /// It was not started.
+    #[default]
+    Pending,
+    /// It runs.
+    Running,
+    /// Its commander waits for answers of people.
+    Blocked,
+    /// It is completed.
+    Completed,
+    /// It failed.
+    Failed,
+    /// It was cancelled because another task failed.
+    Cancelled,
+}
+
+impl TaskStatus {
+    /// Whether it was started and has not ended.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Running | Self::Blocked)
+    }
+}
+
+/// What was chosen after a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChosenRoute {
+    /// What was chosen.
+    pub target: ChosenTarget,
+    /// How.
+    pub by: ChosenBy,
+    /// The condition, in words or as an expression.
+    pub condition: Arc<str>,
+}
+
+/// An output that does not count, because its attempt failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RejectedAttempt {
+    /// The attempt.
+    pub attempt: u32,
+    /// Why it failed.
+    pub error: Arc<str>,
+    /// The output that it had submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+}
+
+/// One item of an iteration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ItemState {
+    /// The id of the item.
+    pub item_id: Arc<str>,
+    /// Its status.
+    pub status: TaskStatus,
+    /// The accepted output; while a sequential commander works on the item, the one that was submitted last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+    /// What its commander reports.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub summary: Arc<str>,
+    /// Why the last attempt failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Arc<str>>,
+    /// Attempts that failed since the run was started or resumed.
+    #[serde(default)]
+    pub failures: u32,
+    /// The latest unit of a parallel iteration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<UnitState>,
+    /// The attempts that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected: Vec<RejectedAttempt>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+}
+
+/// The state of a task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TaskState {
+    /// Its status.
+    pub status: TaskStatus,
+    /// The number of the latest attempt; 0 before the first.
+    pub attempts: u32,
+    /// The task whose router or `send_to` activated it first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activated_by: Option<Arc<str>>,
+    /// What was chosen to follow it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<ChosenRoute>,
+    /// The latest unit, unless the task iterates in parallel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<UnitState>,
+    /// The items, for iterations, by their index in the dataset.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub items: BTreeMap<u32, ItemState>,
+    /// How many items the dataset had when the iteration began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_items: Option<u32>,
+    /// What its commander reports to the tasks that follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Arc<str>>,
+    /// The accepted output of a task without iterator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Arc<str>>,
+    /// What its iterations learned.
+    #[serde(default, skip_serializing_if = "Learnings::is_empty")]
+    pub learnings: Learnings,
+    /// Model calls of all its commanders and agents.
+    #[serde(default, skip_serializing_if = "ModelUsage::is_empty")]
+    pub usage: ModelUsage,
+    /// When its latest attempt started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+}
+
+impl TaskState {
+    /// The state of a unit, if it is the latest attempt.
+    pub fn unit(&self, id: &UnitId) -> Option<&UnitState> {
+        let unit = match id.iteration {
+            Some(index) => self.items.get(&index)?.unit.as_ref(),
+            None => self.unit.as_ref(),
+        };
+        unit.filter(|unit| unit.attempt == id.attempt)
+    }
+    /// The index of the item that a sequential iteration fetches next; the number of items if none is left.
+    pub fn next_index(&self) -> u32 {
+        if let Some(current) = self.unit.as_ref().and_then(|unit| unit.current) {
+            return current.saturating_add(1);
+        }
+        let total = self.total_items.unwrap_or(0);
+        let is_done = |index: &u32| self.items.get(index).is_some_and(|item| item.status == TaskStatus::Completed);
+        (0..total).find(|index| !is_done(index)).unwrap_or(total)
+    }
+    /// How many items have this status.
+    pub fn count(&self, status: TaskStatus) -> u32 {
+        u32::try_from(self.items.values().filter(|item| item.status == status).count()).unwrap_or(u32::MAX)
+    }
+    /// The agents that completed an assignment of this task.
+    pub fn agents(&self) -> Vec<&crate::ids::AgentName> {
+        let units = self.unit.iter().chain(self.items.values().filter_map(|item| item.unit.as_ref()));
+        let mut names = Vec::new();
+        for (name, agent) in units.flat_map(|unit| &unit.agents) {
+            if agent.completed > 0 && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+    fn unit_mut(&mut self, iteration: Option<u32>, attempt: Option<u32>) -> Option<&mut UnitState> {
+        // An event of a sequential item has an index too, but the unit is that of the task.
+        let of_item = iteration.and_then(|index| self.items.get_mut(&index)).and_then(|item| item.unit.as_mut());
+        let unit = of_item.or(self.unit.as_mut())?;
+        (attempt.is_none_or(|attempt| attempt == unit.attempt)).then_some(unit)
+    }
+}
+
+/// The items of a dataset.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DatasetState {
+    /// The items.
+    pub items: Vec<Json>,
+    /// Whether an iteration over it has begun, so that it cannot change any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub locked: bool,
+}
+
+/// A question to the commander of a completed task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CommanderQuestion {
+    /// Its id in the run.
+    pub id: Arc<str>,
+    /// The task whose commander is asked.
+    pub target: Arc<str>,
+    /// The item, for iterations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// The question.
+    pub question: Arc<str>,
+    /// The task that asks.
+    pub asked_by: Arc<str>,
+    /// The item that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_by_item: Option<u32>,
+    /// The answer, or why there is none; absent while it is being produced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<CommanderAnswer>,
+}
+
+/// A question to a person.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HumanInput {
+    /// The unit that asks.
+    pub unit: UnitId,
+    /// The question.
+    #[serde(flatten)]
+    pub question: PersonQuestion,
+    /// How often it was asked in other words.
+    #[serde(default)]
+    pub generation: u32,
+    /// Whether it is open.
+    pub open: bool,
+    /// The answer; absent while the question is open, and if it was closed without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Arc<str>>,
+    /// Whether its time limit closed it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
+    /// Who answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub responder: Option<Arc<str>>,
+}
+
+/// A run of another mission that a router of this run chose.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FollowUp {
+    /// The id of the new run, computed from the id of this one: `<run>/next`, then `<run>/next-2`.
+    pub run: Arc<str>,
+    /// The task that chose it.
+    pub task: Arc<str>,
+    /// The mission.
+    pub mission: Arc<str>,
+    /// The task to enter; the first ones if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Arc<str>>,
+    /// The inputs.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub inputs: Map<String, Json>,
+    /// Whether it was started.
+    #[serde(default)]
+    pub started: bool,
+}
+
+/// Why a run or a task ended without success.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The code of the reason.
+    pub code: Arc<str>,
+    /// Why.
+    pub error: Arc<str>,
+}
+
+/// The state of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunState {
+    /// The number of the last event.
+    pub sequence: u64,
+    /// The id of the run.
+    pub run: Arc<str>,
+    /// The mission.
+    pub mission: Arc<str>,
+    /// Its status.
+    pub status: RunStatus,
+    /// The inputs without the protected ones.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub inputs: Map<String, Json>,
+    /// The task that was entered; the first ones if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Arc<str>>,
+    /// The run before this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<PreviousRun>,
+    /// How many runs come before it in its chain.
+    #[serde(default)]
+    pub chain: u32,
+    /// Whether tools that write are refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+    /// The tasks that were started or activated, by name.
+    pub tasks: IndexMap<Arc<str>, TaskState>,
+    /// The datasets with items, by name.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub datasets: IndexMap<Arc<str>, DatasetState>,
+    /// The questions to commanders, in the order in which they were asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commander_questions: Vec<CommanderQuestion>,
+    /// The questions to people, by id.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub human_inputs: IndexMap<Arc<str>, HumanInput>,
+    /// The runs that follow this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub follow_ups: Vec<FollowUp>,
+    /// Model calls of all commanders and agents.
+    #[serde(default, skip_serializing_if = "ModelUsage::is_empty")]
+    pub usage: ModelUsage,
+    /// Budgets whose warning or breach is recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budget_issues: Vec<BudgetIssue>,
+    /// The first failure since the run was started or resumed. Nothing more is started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// When it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+}
+
+impl RunState {
+    /// The state after these events.
+    pub fn from_events<'a>(events: impl IntoIterator<Item = &'a RunEvent>) -> Self {
+        let mut state = Self::default();
+        for event in events {
+            state.apply(event);
+        }
+        state
+    }
+
+    /// The state of a task; that of a task that was not started if nothing is known about it.
+    pub fn task_status(&self, task: &str) -> TaskStatus {
+        self.tasks.get(task).map_or(TaskStatus::Pending, |task| task.status)
+    }
+
+    /// The units that were started and have not ended.
+    pub fn open_units(&self) -> Vec<UnitId> {
+        let mut units = Vec::new();
+        for (name, task) in &self.tasks {
+            if let Some(unit) = task.unit.as_ref().filter(|unit| unit.status.is_open()) {
+                units.push(UnitId::task(name.clone(), unit.attempt));
+            }
+            for (index, item) in &task.items {
+                if let Some(unit) = item.unit.as_ref().filter(|unit| unit.status.is_open()) {
+                    units.push(UnitId::item(name.clone(), *index, unit.attempt));
+                }
+            }
+        }
+        units
+    }
+
+    /// Whether the run goes on only when people have answered: questions are open, and every open unit waits for one.
+    pub fn is_waiting(&self) -> bool {
+        let units = self.open_units();
+        let waits = |unit: &UnitId| self.human_inputs.values().any(|input| input.open && input.unit == *unit);
+        self.status == RunStatus::Running && !units.is_empty() && units.iter().all(waits)
+    }
+
+    /// Whether open loops of this task get one more turn to end their work, because a budget is used up.
+    pub fn must_finish(&self, task: &str) -> bool {
+        let concerns = |issue: &&BudgetIssue| issue.task.as_deref().is_none_or(|name| name == task);
+        self.budget_issues.iter().filter(concerns).any(|issue| issue.is_breach && issue.finish_turn)
+    }
+
+    /// Applies the next event. An event that was applied already changes nothing.
+    pub fn apply(&mut self, event: &RunEvent) {
+        if event.sequence <= self.sequence {
+            return;
+        }
+        self.sequence = event.sequence;
+        let NewEvent { task, iteration, attempt, kind } = &event.event;
+        match task {
+            None => self.apply_to_run(kind, event.at),
+            Some(name) => {
+                self.apply_to_shared(name, *iteration, *attempt, kind);
+                let task = self.tasks.entry(name.clone()).or_default();
+                apply_to_task(task, *iteration, attempt.unwrap_or(1), kind, event.at);
+                if matches!(kind, RunEventKind::TaskCompleted { .. }) {
+                    self.activate_targets(name);
+                }
+            }
+        }
+    }
+
+    fn apply_to_run(&mut self, kind: &RunEventKind, at: Timestamp) {
+        match kind {
+            RunEventKind::MissionStarted {
+                mission, run, inputs, datasets, entry, previous, chain, dry_run, ..
+            } => {
+                self.run = run.clone();
+                self.mission = mission.clone();
+                self.inputs = inputs.clone();
+                self.entry = entry.clone();
+                self.previous = previous.clone();
+                self.chain = *chain;
+                self.dry_run = *dry_run;
+                self.started_at = Some(at);
+                for (name, items) in datasets {
+                    let dataset = DatasetState { items: items.clone(), locked: false };
+                    self.datasets.insert(name.clone(), dataset);
+                }
+            }
+            RunEventKind::MissionCompleted {} => self.end(RunStatus::Completed, at),
+            RunEventKind::MissionFailed { code, error } => {
+                self.failure.get_or_insert_with(|| Failure { code: code.clone(), error: error.clone() });
+                self.end(RunStatus::Failed, at);
+            }
+            RunEventKind::MissionStopping { .. } => self.status = RunStatus::Stopping,
+            RunEventKind::MissionStopped {} => self.end(RunStatus::Stopped, at),
+            RunEventKind::MissionResumed {} => self.resume(),
+            RunEventKind::FollowUpStarted { run, .. } => {
+                if let Some(follow_up) = self.follow_ups.iter_mut().find(|follow_up| follow_up.run == *run) {
+                    follow_up.started = true;
+                }
+            }
+            RunEventKind::MissionIssue { .. } => self.apply_issue(kind),
+            RunEventKind::HumanInputResolved { .. } => self.resolve(kind),
+            RunEventKind::SessionTurn { usage, .. } => self.usage += ModelUsage::single(*usage),
+            RunEventKind::DatasetItemsSet { dataset, items, append } => self.set_items(dataset, items, *append),
+            RunEventKind::CommanderQuestionAnswered { question_id, answer } => {
+                self.answer_commander(question_id, answer);
+            }
+            _ => {}
+        }
+    }
+
+    /// What an event of a task changes outside the state of the task.
+    fn apply_to_shared(&mut self, task: &Arc<str>, iteration: Option<u32>, attempt: Option<u32>, kind: &RunEventKind) {
+        match kind {
+            RunEventKind::TaskFailed { code, error } => {
+                let error: Arc<str> = format!("task {task} failed: {error}").into();
+                self.failure.get_or_insert_with(|| Failure { code: code.clone(), error });
+            }
+            RunEventKind::MissionIssue { .. } => self.apply_issue(kind),
+            RunEventKind::SessionTurn { usage, .. } => self.usage += ModelUsage::single(*usage),
+            RunEventKind::DatasetItemsSet { dataset, items, append } => self.set_items(dataset, items, *append),
+            RunEventKind::TaskIterationStarted { dataset, .. } => {
+                self.datasets.entry(dataset.clone()).or_default().locked = true;
+            }
+            RunEventKind::CommanderQuestionAsked { question_id, target, index, question }
+                if !self.commander_questions.iter().any(|known| known.id == *question_id) =>
+            {
+                self.commander_questions.push(CommanderQuestion {
+                    id: question_id.clone(),
+                    target: target.clone(),
+                    index: *index,
+                    question: question.clone(),
+                    asked_by: task.clone(),
+                    asked_by_item: iteration,
+                    answer: None,
+                });
+            }
+            RunEventKind::CommanderQuestionAnswered { question_id, answer } => {
+                self.answer_commander(question_id, answer);
+            }
+            RunEventKind::HumanInputRequested { question_id, question, generation } => {
+                let unit = UnitId { task: task.clone(), iteration, attempt: attempt.unwrap_or(1) };
+                let input = HumanInput {
+                    unit,
+                    question: question.clone(),
+                    generation: *generation,
+                    open: true,
+                    answer: None,
+                    timed_out: false,
+                    responder: None,
+                };
+                self.human_inputs.insert(question_id.clone(), input);
+            }
+            RunEventKind::HumanInputResolved { .. } => self.resolve(kind),
+            _ => {}
+        }
+    }
+
+    fn apply_issue(&mut self, kind: &RunEventKind) {
+        let RunEventKind::MissionIssue { severity, category, message, details } = kind else { return };
+        if let Some(issue) = BudgetIssue::from_details(category, details) {
+            if issue.is_breach && *severity == IssueSeverity::Fatal {
+                let failure = Failure { code: super::budget::CODE_EXCEEDED.into(), error: message.clone() };
+                self.failure.get_or_insert(failure);
+            }
+            self.budget_issues.push(issue);
+        }
+    }
+
+    fn set_items(&mut self, dataset: &Arc<str>, items: &[Json], append: bool) {
+        let dataset = self.datasets.entry(dataset.clone()).or_default();
+        if dataset.locked {
+            return;
+        }
+        if !append {
+            dataset.items.clear();
+        }
+        dataset.items.extend_from_slice(items);
+    }
+
+    fn answer_commander(&mut self, id: &str, answer: &CommanderAnswer) {
+        if let Some(question) = self.commander_questions.iter_mut().find(|question| &*question.id == id) {
+            question.answer.get_or_insert_with(|| answer.clone());
+        }
+    }
+
+    fn resolve(&mut self, kind: &RunEventKind) {
+        let RunEventKind::HumanInputResolved { question_id, answer, timed_out, responder } = kind else { return };
+        let Some(input) = self.human_inputs.get_mut(question_id).filter(|input| input.open) else { return };
+        input.open = false;
+        input.answer = answer.clone();
+        input.timed_out = *timed_out;
+        input.responder = responder.clone();
+        let unit = input.unit.clone();
+        // A blocked unit goes on when its last question is answered.
+        let Some(task) = self.tasks.get_mut(&unit.task) else { return };
+        let Some(state) = task.unit_mut(unit.iteration, Some(unit.attempt)) else { return };
+        if state.status != UnitStatus::Blocked {
+            return;
+        }
+        state.blocked_on.retain(|id| id != question_id);
+        if state.blocked_on.is_empty() {
+            state.status = UnitStatus::Running;
+            match unit.iteration.and_then(|index| task.items.get_mut(&index)) {
+                Some(item) => item.status = TaskStatus::Running,
+                None => task.status = TaskStatus::Running,
+            }
+        }
+    }
+
+    fn end(&mut self, status: RunStatus, at: Timestamp) {
+        self.status = status;
+        self.ended_at = Some(at);
+        if status != RunStatus::Stopped {
+            for input in self.human_inputs.values_mut() {
+                input.open = false;
+            }
+        }
+    }
+
+    fn resume(&mut self) {
+        self.status = RunStatus::Running;
+        self.ended_at = None;
+        self.failure = None;
+        // A budget that is still used up is recorded again.
+        self.budget_issues.retain(|issue| !issue.is_breach);
+        for task in self.tasks.values_mut() {
+            task.resume();
+        }
+    }
+
+    /// The first activation of a task counts; the runs of other missions are collected.
+    fn activate_targets(&mut self, name: &Arc<str>) {
+        let routes = self.tasks.get(name).map(|task| task.routes.clone()).unwrap_or_default();
+        for route in routes {
+            match route.target {
+                ChosenTarget::None => {}
+                ChosenTarget::Task(target) => {
+                    self.tasks.entry(target).or_default().activated_by.get_or_insert_with(|| name.clone());
+                }
+                ChosenTarget::Mission { name: mission, entry, inputs } => {
+                    let run = match self.follow_ups.len() {
+                        0 => format!("{}/next", self.run),
+                        others => format!("{}/next-{}", self.run, others + 1),
+                    };
+                    let (run, task) = (run.into(), name.clone());
+                    self.follow_ups.push(FollowUp { run, task, mission, entry, inputs, started: false });
+                }
+            }
+        }
+    }
+}
+
+impl TaskState {
+    fn end(&mut self, status: TaskStatus, at: Timestamp) {
+        self.status = status;
+        self.ended_at = Some(at);
+    }
+
+    /// A failed or cancelled task can be started again; its completed items and submitted rows stay.
+    fn resume(&mut self) {
+        if !matches!(self.status, TaskStatus::Failed | TaskStatus::Cancelled) {
+            return;
+        }
+        self.status = TaskStatus::Pending;
+        (self.error, self.ended_at) = (None, None);
+        let current = self.unit.as_ref().and_then(|unit| unit.current);
+        let is_parallel = self.unit.is_none();
+        for (index, item) in &mut self.items {
+            let open = item.status != TaskStatus::Completed;
+            if !is_parallel && open && current == Some(*index) && item.output.is_some() {
+                item.status = TaskStatus::Completed; // its output was accepted; only the step to the next item is missing
+            } else if open {
+                item.status = TaskStatus::Pending;
+                item.failures = 0;
+                if is_parallel {
+                    item.output = None;
+                }
+            }
+        }
+        if let Some(unit) = &mut self.unit {
+            unit.current = None;
+        }
+    }
+}
+
+fn apply_to_task(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kind: &RunEventKind, at: Timestamp) {
+    match kind {
+        RunEventKind::TaskStarted { objective } => {
+            task.attempts = attempt.max(task.attempts.saturating_add(1));
+            task.status = TaskStatus::Running;
+            task.started_at = Some(at);
+            task.ended_at = None;
+            task.routes.clear();
+            // Parallel iterations have no objective of the whole task, and no unit of it.
+            if objective.is_some() {
+                task.unit = Some(UnitState::new(task.attempts));
+            }
+        }
+        RunEventKind::TaskIterationStarted { total_items, .. } => task.total_items = Some(*total_items),
+        RunEventKind::TaskCompleted { summary } => {
+            task.summary = Some(summary.clone());
+            task.end(TaskStatus::Completed, at);
+            if let Some(unit) = &mut task.unit {
+                unit.status = UnitStatus::Completed;
+                unit.current = None;
+                task.output = unit.output.take();
+            }
+        }
+        RunEventKind::TaskFailed { error, .. } => {
+            task.error = Some(error.clone());
+            task.end(TaskStatus::Failed, at);
+            if let Some(unit) = &mut task.unit {
+                unit.status = UnitStatus::Failed;
+            }
+        }
+        RunEventKind::TaskCancelled {} => {
+            task.end(TaskStatus::Cancelled, at);
+            if let Some(unit) = &mut task.unit {
+                unit.status = UnitStatus::Cancelled;
+            }
+        }
+        RunEventKind::RouteChosen { target, by, condition, .. } => {
+            if *by != ChosenBy::SendTo {
+                task.routes.clear();
+            }
+            let route = ChosenRoute { target: target.clone(), by: *by, condition: condition.clone() };
+            if !task.routes.contains(&route) {
+                task.routes.push(route);
+            }
+        }
+        RunEventKind::SessionTurn { usage, .. } => task.add_usage(*usage),
+        _ => apply_to_unit(task, iteration, attempt, kind, at),
+    }
+}
+
+impl TaskState {
+    fn add_usage(&mut self, usage: Usage) {
+        self.usage += ModelUsage::single(usage);
+    }
+}
+
+fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kind: &RunEventKind, at: Timestamp) {
+    match (kind, iteration) {
+        (RunEventKind::IterationStarted { item_id, .. }, Some(index)) => {
+            let item = task.items.entry(index).or_default();
+            item.item_id = item_id.clone();
+            item.status = TaskStatus::Running;
+            item.ended_at = None;
+            match &mut task.unit {
+                None => item.unit = Some(UnitState::new(attempt)),
+                Some(unit) => {
+                    unit.current = Some(index);
+                    unit.plan = None;
+                }
+            }
+        }
+        (RunEventKind::IterationCompleted { summary, learnings }, Some(index)) => {
+            if let Some(item) = task.items.get_mut(&index) {
+                item.status = TaskStatus::Completed;
+                item.summary = summary.clone();
+                item.error = None;
+                item.ended_at = Some(at);
+                if let Some(unit) = &mut item.unit {
+                    unit.status = UnitStatus::Completed;
+                    item.output = unit.output.take();
+                    unit.plan = None;
+                }
+            }
+            if let Some(learnings) = learnings {
+                task.learnings.merge(learnings);
+            }
+        }
+        (RunEventKind::IterationFailed { error, .. }, Some(index)) => {
+            if let Some(item) = task.items.get_mut(&index) {
+                item.status = TaskStatus::Failed;
+                item.failures = item.failures.saturating_add(1);
+                item.error = Some(error.clone());
+                item.ended_at = Some(at);
+                if let Some(unit) = &mut item.unit {
+                    unit.status = UnitStatus::Failed;
+                    let output = unit.output.take();
+                    item.rejected.push(RejectedAttempt { attempt: unit.attempt, error: error.clone(), output });
+                }
+            }
+        }
+        (RunEventKind::IterationCancelled {}, Some(index)) => {
+            if let Some(item) = task.items.get_mut(&index) {
+                item.status = TaskStatus::Cancelled;
+                item.ended_at = Some(at);
+                if let Some(unit) = &mut item.unit {
+                    unit.status = UnitStatus::Cancelled;
+                    unit.output = None;
+                }
+            }
+        }
+        (RunEventKind::OutputSubmitted { output }, Some(index)) if task.unit.is_some() => {
+            if let Some(item) = task.items.get_mut(&index) {
+                item.output = Some(output.clone());
+            }
+        }
+        (RunEventKind::TaskBlocked { questions, .. }, _) => {
+            if let Some(unit) = task.unit_mut(iteration, Some(attempt)) {
+                unit.status = UnitStatus::Blocked;
+                unit.blocked_on.clone_from(questions);
+                match iteration.and_then(|index| task.items.get_mut(&index)).filter(|item| item.unit.is_some()) {
+                    Some(item) => item.status = TaskStatus::Blocked,
+                    None => task.status = TaskStatus::Blocked,
+                }
+            }
+        }
+        _ => {
+            if let Some(unit) = task.unit_mut(iteration, Some(attempt)) {
+                apply_to_session(unit, kind);
+            }
+        }
+    }
+}
+
+/// What an event changes in the state of one unit.
+fn apply_to_session(unit: &mut UnitState, kind: &RunEventKind) {
+    match kind {
+        RunEventKind::SubtasksSet { subtasks } => {
+            unit.plan = Some(Plan { subtasks: subtasks.clone(), completed: 0 });
+            unit.planned = true;
+        }
+        RunEventKind::SubtaskCompleted { index } => {
+            if let Some(plan) = &mut unit.plan {
+                plan.completed = index.saturating_add(1).min(plan.total());
+            }
+        }
+        RunEventKind::OutputSubmitted { output } => unit.output = Some(output.clone()),
+        RunEventKind::AgentStarted { agent, .. } => {
+            unit.agents.entry(agent.clone()).or_default().question = None;
+        }
+        RunEventKind::AgentCompleted { agent, outcome, question } => {
+            let state = unit.agents.entry(agent.clone()).or_default();
+            match outcome {
+                AgentOutcome::Answered => state.completed = state.completed.saturating_add(1),
+                AgentOutcome::Asked => state.question.clone_from(question),
+                _ => {}
+            }
+        }
+        _ => {}
+    }
+}

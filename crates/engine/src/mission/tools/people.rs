@@ -1,0 +1,118 @@
+//! `ask`: questions to people.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{Then, ToolAnswer, ToolContext, ToolError, number, text};
+use crate::mission::{
+    event::{NewEvent, PersonQuestion, RunEventKind},
+    state::HumanInput,
+};
+
+pub(super) fn ask(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result<ToolAnswer, ToolError> {
+    let question: Arc<str> = text(arguments, "question").unwrap_or_default().trim().into();
+    if question.is_empty() {
+        return Err(ToolError::new("ask.empty", "The question is empty.", "Write a question."));
+    }
+    let question_id = cx.id();
+    if let Some(known) = cx.unit.run.human_inputs.get(&question_id) {
+        // The call runs again after a crash: the same question stays open, and an answer that came meanwhile is used.
+        return Ok(match known.open {
+            true => ToolAnswer::later(Then::AskPerson { question_id }, Vec::new()),
+            false => ToolAnswer::of(answer(known)),
+        });
+    }
+    let choices = arguments.get("choices").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    let choices: Vec<Arc<str>> = choices.iter().filter_map(Json::as_str).map(Arc::from).collect();
+    let question = PersonQuestion {
+        question,
+        short_summary: text(arguments, "short_summary").map(Arc::from),
+        additional_context: text(arguments, "additional_context").map(Arc::from),
+        multi_select: !choices.is_empty() && arguments.get("multi_select") == Some(&Json::Bool(true)),
+        choices,
+        timeout_seconds: number(arguments, "timeout_seconds"),
+    };
+    let event = requested(&question_id, question, cx);
+    Ok(ToolAnswer::later(Then::AskPerson { question_id }, vec![event]))
+}
+
+fn requested(question_id: &Arc<str>, question: PersonQuestion, cx: &ToolContext<'_>) -> NewEvent {
+    cx.event(RunEventKind::HumanInputRequested { question_id: question_id.clone(), question, generation: 0 })
+}
+
+/// The questions of a blocked task: their ids and events.
+pub(super) fn questions(questions: &[&str], cx: &ToolContext<'_>) -> (Vec<Arc<str>>, Vec<NewEvent>) {
+    let (mut ids, mut events) = (Vec::new(), Vec::new());
+    for (number, question) in (1..).zip(questions) {
+        let id: Arc<str> = format!("{}/{number}", cx.id()).into();
+        events.push(requested(&id, PersonQuestion { question: (*question).into(), ..Default::default() }, cx));
+        ids.push(id);
+    }
+    (ids, events)
+}
+
+/// The event of a question that is asked again in other words, because what came back was no answer yet. It stays the same question; `None`
+/// if it is closed.
+pub fn refined(question_id: &Arc<str>, input: &HumanInput, question: PersonQuestion) -> Option<NewEvent> {
+    let generation = input.generation.saturating_add(1);
+    let kind = RunEventKind::HumanInputRequested { question_id: question_id.clone(), question, generation };
+    input.open.then(|| NewEvent::of_unit(&input.unit, kind))
+}
+
+/// Checks the answer of a person, and returns it in the form in which the model reads it: one of the choices, for several choices a JSON
+/// list of them, otherwise any text. Choices can be named by their number, from 1, and whatever the case of letters.
+///
+/// # Errors
+/// Why it is no answer, as a sentence for the person.
+pub fn check_answer(question: &PersonQuestion, answer: &str) -> Result<Arc<str>, String> {
+    let answer = answer.trim();
+    if answer.is_empty() {
+        return Err("the answer is empty".into());
+    }
+    if question.choices.is_empty() {
+        return Ok(answer.into());
+    }
+    let choice = |named: &str| {
+        let named = named.trim();
+        let exact = question.choices.iter().find(|choice| &***choice == named);
+        let similar = || question.choices.iter().find(|choice| choice.to_lowercase() == named.to_lowercase());
+        let numbered = || named.parse::<usize>().ok()?.checked_sub(1).and_then(|index| question.choices.get(index));
+        exact.or_else(similar).or_else(numbered).cloned().ok_or_else(|| {
+            let choices: Vec<&str> = question.choices.iter().map(|choice| &**choice).collect();
+            format!("`{named}` is none of the choices: {}", choices.join(", "))
+        })
+    };
+    if !question.multi_select {
+        return choice(answer);
+    }
+    let named: Vec<String> = match serde_json::from_str(answer) {
+        Ok(Json::Array(values)) => {
+            values.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect()
+        }
+        _ => answer.split(',').map(str::to_owned).collect(),
+    };
+    let chosen: Vec<Arc<str>> = named.iter().map(|named| choice(named)).collect::<Result<_, _>>()?;
+    Ok(json!(chosen).to_string().into())
+}
+
+/// The result of `ask` when the question is closed: the answer, for several choices a JSON list, or why there is none.
+pub fn answer(input: &HumanInput) -> Json {
+    match &input.answer {
+        Some(answer) => json!(&**answer),
+        None if input.timed_out => {
+            let seconds = input.question.timeout_seconds.unwrap_or(0);
+            let message = format!("No person answered within {seconds} seconds.");
+            ToolError::new("ask.timeout", message, "Do not assume an answer.").json(None)
+        }
+        None => {
+            ToolError::new("ask.cancelled", "The question was closed without an answer.", "Do not assume an answer.")
+                .json(None)
+        }
+    }
+}
+
+/// The result of `ask` where no person can be reached.
+pub fn unavailable() -> Json {
+    ToolError::new("ask.unavailable", "No person can be asked in this run.", "Do not assume an answer.").json(None)
+}

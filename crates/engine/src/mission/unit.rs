@@ -1,0 +1,203 @@
+//! A unit of work of a run, and the view of it that tools and the scheduler use.
+
+use std::{fmt, sync::Arc};
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::state::{ItemState, RunState, TaskState};
+use crate::{
+    ids::AgentName,
+    project::missions::{IteratorDef, MissionDef, TaskDef},
+};
+
+/// One unit of work: what one commander does. A task without iterator and a sequential iteration are one unit; a parallel iteration has
+/// one unit for each item. Each attempt is a unit of its own, with a session of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct UnitId {
+    /// The task.
+    pub task: Arc<str>,
+    /// The index of the item, for parallel iterations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iteration: Option<u32>,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+}
+
+impl UnitId {
+    /// A unit of a task without parallel iterations.
+    pub fn task(task: impl Into<Arc<str>>, attempt: u32) -> Self {
+        Self { task: task.into(), iteration: None, attempt }
+    }
+    /// A unit of one item of a parallel iteration.
+    pub fn item(task: impl Into<Arc<str>>, index: u32, attempt: u32) -> Self {
+        Self { task: task.into(), iteration: Some(index), attempt }
+    }
+}
+
+/// `write`, `read[3]`, and with the number of a later attempt `read[3].2`.
+impl fmt::Display for UnitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.task)?;
+        if let Some(index) = self.iteration {
+            write!(f, "[{index}]")?;
+        }
+        if self.attempt > 1 {
+            write!(f, ".{}", self.attempt)?;
+        }
+        Ok(())
+    }
+}
+
+/// The state of one unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnitStatus {
+    /// It was started and has not ended.
+    #[default]
+    Running,
+    /// Its commander cannot go on until people have answered questions.
+    Blocked,
+    /// It ended with success.
+    Completed,
+    /// It ended without success.
+    Failed,
+    /// It was cancelled because another part of the run failed.
+    Cancelled,
+}
+
+impl UnitStatus {
+    /// Whether the unit has not ended.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Running | Self::Blocked)
+    }
+}
+
+/// What a commander has done so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UnitState {
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+    /// Its status.
+    pub status: UnitStatus,
+    /// Whether subtasks were planned, at least for one item.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub planned: bool,
+    /// The plan: of the whole unit, or of the current item of a sequential iteration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
+    /// The item that a sequential iteration works on: its index in the dataset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<u32>,
+    /// The output that was submitted last; for a sequential iteration the outputs are in [`TaskState::items`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+    /// The agents that were called, in the order of their first call.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub agents: IndexMap<AgentName, AgentState>,
+    /// The questions that must be answered before a blocked unit goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocked_on: Vec<Arc<str>>,
+}
+
+impl UnitState {
+    /// The state of a new unit.
+    pub fn new(attempt: u32) -> Self {
+        Self { attempt, ..Self::default() }
+    }
+}
+
+/// What is known about an agent of one commander.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentState {
+    /// How many of its assignments are completed.
+    pub completed: u32,
+    /// The question that it put to the commander and that is not answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<Arc<str>>,
+}
+
+/// The subtasks of a commander.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The titles, in their order.
+    pub subtasks: Vec<Arc<str>>,
+    /// How many of them are completed, from the first on.
+    pub completed: u32,
+}
+
+impl Plan {
+    /// How many subtasks there are.
+    pub fn total(&self) -> u32 {
+        u32::try_from(self.subtasks.len()).unwrap_or(u32::MAX)
+    }
+    /// How many are not completed.
+    pub fn open(&self) -> u32 {
+        self.total().saturating_sub(self.completed)
+    }
+    /// The status of the subtask with this index.
+    pub fn status(&self, index: u32) -> &'static str {
+        match index.cmp(&self.completed) {
+            std::cmp::Ordering::Less => "completed",
+            std::cmp::Ordering::Equal => "in_progress",
+            std::cmp::Ordering::Greater => "pending",
+        }
+    }
+}
+
+/// One unit with the definitions and states it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct UnitView<'a> {
+    /// The mission.
+    pub def: &'a MissionDef,
+    /// The definition of the task.
+    pub task: &'a TaskDef,
+    /// The run.
+    pub run: &'a RunState,
+    /// The state of the task.
+    pub task_state: &'a TaskState,
+    /// The id.
+    pub id: &'a UnitId,
+    /// The state of the unit.
+    pub state: &'a UnitState,
+}
+
+impl<'a> UnitView<'a> {
+    /// The view of a unit; `None` if the run has no such unit, or if a later attempt has replaced it.
+    pub fn new(def: &'a MissionDef, run: &'a RunState, id: &'a UnitId) -> Option<Self> {
+        let (task, task_state) = (def.tasks.get(&id.task)?, run.tasks.get(&id.task)?);
+        let state = task_state.unit(id)?;
+        Some(Self { def, task, run, task_state, id, state })
+    }
+    /// The iterator, if this unit works through a dataset item by item.
+    pub fn sequential(&self) -> Option<&'a IteratorDef> {
+        self.task.iterator.as_ref().filter(|iterator| !iterator.parallel)
+    }
+    /// The items of the dataset of a sequential iteration.
+    pub fn dataset_items(&self) -> &'a [Json] {
+        let dataset = self.sequential().and_then(|iterator| self.run.datasets.get(&iterator.dataset));
+        dataset.map_or(&[], |dataset| &dataset.items)
+    }
+    /// The item that this unit works on: that of a parallel iteration, or the current one of a sequential one.
+    pub fn item(&self) -> Option<(u32, &'a ItemState)> {
+        let index = self.id.iteration.or(self.state.current)?;
+        Some((index, self.task_state.items.get(&index)?))
+    }
+    /// The index of the item that `dataset_next` returns; the number of items if none is left.
+    pub fn next_index(&self) -> u32 {
+        self.task_state.next_index()
+    }
+    /// Whether an output was submitted for the task, or for the current item of a sequential iteration.
+    pub fn has_output(&self) -> bool {
+        match self.sequential() {
+            Some(_) => self.item().is_some_and(|(_, item)| item.output.is_some()),
+            None => self.state.output.is_some(),
+        }
+    }
+    /// Whether other tasks may read the summary: one depends on this task, or follows it.
+    pub fn has_descendants(&self) -> bool {
+        let follows = !super::graph::targets(self.task).is_empty();
+        follows || self.def.tasks.values().any(|task| task.depends_on.contains(&self.id.task))
+    }
+}

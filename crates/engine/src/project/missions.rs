@@ -1,0 +1,353 @@
+//! Checked missions: `missions/*.yml`. A mission is a graph of tasks; a commander drives each task and sends work to agents.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use indexmap::IndexMap;
+use serde_json::{Map, Value as Json};
+
+use crate::{
+    finding::SourceLocation,
+    ids::AgentName,
+    template::{Expression, Template},
+};
+
+/// A mission.
+#[derive(Debug)]
+pub struct MissionDef {
+    /// Its id: `a-z`, `0-9` and `_`, not starting with a digit.
+    pub name: Arc<str>,
+    /// What it does; shown to people and to the command generator.
+    pub description: Arc<str>,
+    /// A rule for all commanders, part of their prompts; may be empty.
+    pub directive: Arc<str>,
+    /// The settings of the commanders.
+    pub commander: CommanderDef,
+    /// The agents that tasks without `agents` may call.
+    pub agents: Vec<AgentName>,
+    /// Agents that exist only in this mission, by name.
+    pub local_agents: IndexMap<AgentName, Arc<MissionAgentDef>>,
+    /// The inputs of a run, by name.
+    pub inputs: IndexMap<Arc<str>, InputDef>,
+    /// The datasets, by name.
+    pub datasets: IndexMap<Arc<str>, DatasetDef>,
+    /// Folders that the file tools of a run may use.
+    pub storage: StorageDef,
+    /// The budget of a run.
+    pub budget: Option<BudgetDef>,
+    /// How many runs and tasks may run at the same time.
+    pub concurrency: ConcurrencyDef,
+    /// The tasks, in the order of their declaration.
+    pub tasks: IndexMap<Arc<str>, TaskDef>,
+    /// Its location in the project files.
+    pub place: SourceLocation,
+}
+
+/// The settings of the commanders of a mission.
+#[derive(Clone)]
+pub struct CommanderDef {
+    /// The model group, if set.
+    pub model_group: Option<Arc<str>>,
+    /// The settings of an own model; empty if it uses a group.
+    pub llm: Map<String, Json>,
+    /// The reasoning effort (`low`, `medium`, `high`), if set. It replaces that of the model.
+    pub reasoning: Option<Arc<str>>,
+    /// Whether a commander must plan its subtasks before any other tool.
+    pub plan_required: bool,
+    /// Model calls of one commander session.
+    pub max_turns: u32,
+    /// Corrections in a row before the task fails.
+    pub corrections: u32,
+    /// Interception of large results and compaction of long histories.
+    pub context: ContextLimits,
+}
+
+/// Limits of the context of a loop.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContextLimits {
+    /// A tool result above this number of tokens (4 bytes each) is stored, and the model gets a preview.
+    pub tool_response_tokens: u32,
+    /// Input tokens above which older messages are replaced by a summary, if set.
+    pub compact_above: Option<u32>,
+    /// Turns that stay as they are when a history is compacted.
+    pub turn_retention: u32,
+}
+
+impl Default for CommanderDef {
+    fn default() -> Self {
+        Self {
+            model_group: None,
+            llm: Map::new(),
+            reasoning: None,
+            plan_required: true,
+            max_turns: 60,
+            corrections: 3,
+            context: ContextLimits::default(),
+        }
+    }
+}
+
+/// Without the settings of its model, which may contain a key.
+impl fmt::Debug for CommanderDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CommanderDef")
+            .field("model_group", &self.model_group)
+            .field("max_turns", &self.max_turns)
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for ContextLimits {
+    fn default() -> Self {
+        Self { tool_response_tokens: 16_000, compact_above: None, turn_retention: 10 }
+    }
+}
+
+impl Default for ConcurrencyDef {
+    fn default() -> Self {
+        Self { max_parallel: 3, max_tasks: 8 }
+    }
+}
+
+/// An agent that exists only in one mission.
+pub struct MissionAgentDef {
+    /// Its name.
+    pub name: AgentName,
+    /// What it is good at; commanders choose by it, and it is its own instruction.
+    pub description: Arc<str>,
+    /// The model group, if set.
+    pub model_group: Option<Arc<str>>,
+    /// The settings of an own model; empty if it uses a group.
+    pub llm: Map<String, Json>,
+    /// The tools: `server` for all tools of an MCP server, `server.tool` for one.
+    pub tools: Vec<Arc<str>>,
+    /// The Agent Skills that it may load; `None`: all of the project.
+    pub skills: Option<Vec<Arc<str>>>,
+    /// Its location in the project files.
+    pub place: SourceLocation,
+}
+
+/// Without the settings of its model, which may contain a key.
+impl fmt::Debug for MissionAgentDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MissionAgentDef")
+            .field("name", &self.name)
+            .field("model_group", &self.model_group)
+            .field("tools", &self.tools)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The type of a value of an input, an output field or a dataset field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueKind {
+    /// A text.
+    String,
+    /// Any number.
+    Number,
+    /// A whole number.
+    Integer,
+    /// `true` or `false`.
+    Boolean,
+    /// A list.
+    List,
+    /// An object with named fields.
+    Object,
+    /// An object with values of one type.
+    Map,
+    /// Any value.
+    Any,
+}
+
+/// One field of a schema.
+#[derive(Clone, Debug)]
+pub struct FieldDef {
+    /// Its type.
+    pub kind: ValueKind,
+    /// What it is; shown to models.
+    pub description: Arc<str>,
+    /// Whether it must be present and not null.
+    pub required: bool,
+    /// The JSON Schema of its values, with `enum`, `pattern`, `minimum`, `maximum`, `items` and `properties`.
+    pub schema: Arc<Json>,
+}
+
+/// An input of a mission.
+#[derive(Clone)]
+pub struct InputDef {
+    /// Its type and description. It is required unless it has a default.
+    pub field: FieldDef,
+    /// The value of a run that does not set it.
+    pub default: Option<Json>,
+    /// Whether it is a secret: no model and no template sees it, and tools get it by `${secrets.<name>}`.
+    pub protected: bool,
+    /// The value of a protected input.
+    pub secret: Option<Arc<str>>,
+}
+
+/// Without the secret.
+impl fmt::Debug for InputDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InputDef")
+            .field("field", &self.field)
+            .field("protected", &self.protected)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A dataset: a list of objects.
+#[derive(Clone, Debug)]
+pub struct DatasetDef {
+    /// What it holds.
+    pub description: Arc<str>,
+    /// The fields of its items; empty if any object fits.
+    pub schema: IndexMap<Arc<str>, FieldDef>,
+    /// Its items, if they are part of the configuration.
+    pub items: Option<Vec<Json>>,
+    /// The input of type `list` that fills it, if any.
+    pub bind_to: Option<Arc<str>>,
+    /// Its location in the project files.
+    pub place: SourceLocation,
+}
+
+/// Folders for the file tools of a run.
+#[derive(Clone, Debug, Default)]
+pub struct StorageDef {
+    /// The description of the folder `memory`, which lasts from run to run; `None`: there is none.
+    pub memory: Option<Arc<str>>,
+    /// Whether each run has a folder `scratchpad`.
+    pub scratchpad: bool,
+}
+
+/// A budget. At least one of the two is set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BudgetDef {
+    /// Input and output tokens.
+    pub tokens: Option<u64>,
+    /// Cost, in the currency of the project's prices.
+    pub cost: Option<f64>,
+    /// The share at which a warning is recorded, above 0 and at most 1.
+    pub warn_at: f64,
+    /// What happens when it is used up.
+    pub on_breach: OnBreach,
+}
+
+/// What happens when a budget is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnBreach {
+    /// The run fails at once.
+    Fail,
+    /// Every loop gets one more turn without ordinary tools to end its task.
+    FinishTurn,
+}
+
+/// How many runs and tasks may run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConcurrencyDef {
+    /// Runs of this mission.
+    pub max_parallel: u32,
+    /// Tasks of one run.
+    pub max_tasks: u32,
+}
+
+/// A task.
+#[derive(Debug)]
+pub struct TaskDef {
+    /// Its id.
+    pub name: Arc<str>,
+    /// Its objective: a template with `inputs` and, for parallel iterations, `item`.
+    pub objective: Template,
+    /// The agents that it may call; empty: those of the mission.
+    pub agents: Vec<AgentName>,
+    /// The tasks that must be completed before.
+    pub depends_on: Vec<Arc<str>>,
+    /// What follows when it is completed.
+    pub next: NextTasks,
+    /// The iteration over a dataset, if any.
+    pub iterator: Option<IteratorDef>,
+    /// The fields of its output; empty: it has no structured output.
+    pub output: IndexMap<Arc<str>, FieldDef>,
+    /// The budget of this task with all its iterations.
+    pub budget: Option<BudgetDef>,
+    /// Its location in the project files.
+    pub place: SourceLocation,
+}
+
+/// What follows a completed task, beside the tasks that depend on it.
+#[derive(Debug, Default)]
+pub enum NextTasks {
+    /// Nothing.
+    #[default]
+    None,
+    /// All of these tasks.
+    SendTo(Vec<Arc<str>>),
+    /// One of these.
+    Router(Vec<RouteDef>),
+}
+
+/// One route of a router.
+#[derive(Debug)]
+pub struct RouteDef {
+    /// Where it leads.
+    pub target: RouteTarget,
+    /// When the model should choose it, in words; `None` for a route that code decides.
+    pub when: Option<Arc<str>>,
+    /// The condition over `output`, `inputs` and `summary` that code decides before the model is asked. The first that holds is taken.
+    pub condition: Option<Expression>,
+    /// Its location in the project files.
+    pub place: SourceLocation,
+}
+
+/// The target of a route.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RouteTarget {
+    /// A task of this mission.
+    Task(Arc<str>),
+    /// A new run of another mission, after this one; the second is the task to enter, if not the first ones.
+    Mission(Arc<str>, Option<Arc<str>>),
+}
+
+impl RouteTarget {
+    /// The name of the task or of the mission.
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Task(name) | Self::Mission(name, _) => name,
+        }
+    }
+}
+
+/// The iteration of a task over a dataset.
+#[derive(Clone, Debug)]
+pub struct IteratorDef {
+    /// The dataset.
+    pub dataset: Arc<str>,
+    /// Whether each item has a commander of its own. Otherwise one commander works through all items in their order.
+    pub parallel: bool,
+    /// Parallel: iterations at the same time.
+    pub concurrency_limit: u32,
+    /// Parallel: the pause between the starts of the first `concurrency_limit` iterations.
+    pub start_delay: Duration,
+    /// Parallel: whether the first item must succeed before the others start.
+    pub smoke_test: bool,
+    /// Parallel: attempts after the first.
+    pub max_retries: u32,
+    /// Parallel: the pause before a retry; it doubles with each.
+    pub retry_delay: Duration,
+    /// What the failure of an iteration means for the others.
+    pub on_error: OnIterationError,
+    /// With `continue`: the share of iterations that must succeed, from 0 to 1.
+    pub min_success: f64,
+    /// Sequential: whether each item has a fresh session with the learnings so far, or all share one.
+    pub fresh_session: bool,
+}
+
+/// What the failure of a parallel iteration means for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnIterationError {
+    /// The others are cancelled, and the task fails.
+    FailFast,
+    /// The others run to their end, then the task fails.
+    FinishThenFail,
+    /// The failed item is recorded, and the task succeeds if enough others do.
+    Continue,
+}

@@ -1,0 +1,309 @@
+//! Keys of `missions/*.yml`.
+
+use super::{MODEL, MapSchema, UnknownKeys::*, ValueType::*, key};
+
+const FILE: &str = "missions/*.yml";
+
+/// The type names of fields.
+const TYPES: &[&str] =
+    &["string", "number", "integer", "bool", "boolean", "list", "array", "map", "object", "any", "any_primitive"];
+// Macros, because a constant cannot refer to a schema that refers to the constant.
+
+/// How a field is written: the short form, or a map.
+macro_rules! field_form {
+    () => {
+        AnyOf(&[Text, Section(&$crate::project::schema::missions::FIELD)])
+    };
+}
+
+/// Fields by name, or a list of fields with names. `field` may hold the list, as in HCL.
+macro_rules! field_map {
+    () => {
+        AnyOf(&[
+            Map(&AnyOf(&[
+                Text,
+                Section(&$crate::project::schema::missions::FIELD),
+                List(&Section(&$crate::project::schema::missions::FIELD)),
+            ])),
+            List(&Section(&$crate::project::schema::missions::FIELD)),
+        ])
+    };
+}
+pub(super) use field_map;
+
+/// The file.
+pub(crate) static MISSION_FILE: MapSchema = MapSchema::new("mission file", FILE, Refused).keys(&[
+    key("version", Any, "The version of the format. Not needed.").accepted(""),
+    key("mission", Section(&MISSION), "The mission.").required(),
+]);
+
+/// `mission`.
+pub(crate) static MISSION: MapSchema = MapSchema::new("mission", FILE, Refused).keys(&[
+    key("name", Text, "Its id: `a-z`, `0-9` and `_`. Default: the name of the file."),
+    key("description", Text, "What it does. People and the model that chooses flows see it.").required(),
+    key("directive", Text, "A rule for all commanders of the mission."),
+    key(
+        "commander",
+        AnyOf(&[Text, Section(&COMMANDER)]),
+        "The settings of the commanders, or only the id of their model group.",
+    ),
+    key("agents", TextList, "The agents that tasks without `agents` may call."),
+    key(
+        "local_agents",
+        AnyOf(&[Map(&Section(&MISSION_AGENT)), List(&Section(&MISSION_AGENT))]),
+        "Agents that exist only in this mission.",
+    )
+    .aliases(&["agent"]),
+    key("inputs", AnyOf(&[Map(&AnyOf(&[Text, Section(&INPUT)])), List(&Section(&INPUT))]), "The inputs of a run.")
+        .aliases(&["input"]),
+    key(
+        "datasets",
+        AnyOf(&[Map(&AnyOf(&[Section(&DATASET), Null])), List(&Section(&DATASET))]),
+        "Lists of objects that tasks iterate over.",
+    )
+    .aliases(&["dataset"]),
+    key("storage", Section(&STORAGE), "Folders that the file tools of a run may use."),
+    key("budget", Section(&BUDGET), "The budget of a run."),
+    key("concurrency", Section(&CONCURRENCY), "How many runs and tasks may run at the same time."),
+    key("tasks", AnyOf(&[Map(&Section(&TASK)), List(&Section(&TASK))]), "The tasks, at least one.")
+        .aliases(&["task"])
+        .required(),
+    key("schedules", Any, "When runs start by themselves.")
+        .aliases(&["schedule"])
+        .accepted_with_warning("Runs do not start by themselves; start them with a scheduler of your system"),
+    key("trigger", Section(&MISSION_TRIGGER), "The webhook that starts runs.")
+        .accepted_with_warning("There is no webhook; start runs over HTTP, or with `call` in a flow"),
+    key("notification", Any, "Who learns about the end of a run.")
+        .accepted_with_warning("No notifications are sent; read the events of the run"),
+    key("memories", Any, "Shared folders.")
+        .accepted_with_warning("Folders are not shared by missions; use `storage: {memory: …}`"),
+    key("packets", Any, "Read-only folders.")
+        .accepted_with_warning("These folders are not available; put the files into a dataset or an input"),
+    key("memory", Any, "Not a key of this format.").refused("Write `storage: {memory: …}`"),
+    key("scratchpad", Any, "Not a key of this format.").refused("Write `storage: {scratchpad: true}`"),
+    key("max_parallel", Any, "Not a key of this format.").refused("Write `concurrency: {max_parallel: …}`"),
+    key("folders", Any, "Not a key of this format.").refused("Write `storage: {memory: …, scratchpad: true}`"),
+    key("folder", Any, "Not a key of this format.").refused("Write `storage: {memory: …, scratchpad: true}`"),
+    key("run_folder", Any, "Not a key of this format.").refused("Write `storage: {scratchpad: true}`"),
+]);
+
+/// `commander`.
+pub(crate) static COMMANDER: MapSchema = MapSchema::new("`commander` section", FILE, Refused).keys(&[
+    key("llm", Section(&MODEL), "The model: `model_group: <id>`, or the settings of a model."),
+    key("reasoning", OneOf(&["low", "medium", "high"]), "The reasoning effort."),
+    key(
+        "plan",
+        OneOf(&["required", "optional"]),
+        "Whether a commander must list its subtasks before it does anything else.",
+    )
+    .default("required"),
+    key("max_turns", PositiveInteger, "The maximum number of model calls of one commander.").default("60"),
+    key("corrections", Integer, "The maximum number of corrections in a row before the task fails.").default("3"),
+    key("tool_response", Section(&TOOL_RESPONSE), "What happens to large results of tools."),
+    key("compaction", Section(&COMPACTION), "When older messages are replaced by a summary. Default: never."),
+    key("pruning", Any, "Removal of older messages.")
+        .accepted_with_warning("Messages are not removed without a summary; use `compaction`"),
+    key("model", Any, "Not a key of this format.")
+        .refused("Write `llm: {model_group: <id>}` with a group of `endpoints.yml`"),
+]);
+
+/// `tool_response` of a commander.
+pub(crate) static TOOL_RESPONSE: MapSchema = MapSchema::new("`tool_response` section", FILE, Refused).keys(&[key(
+    "max_tokens",
+    PositiveInteger,
+    "A result above this size is stored, and the model gets a preview. A token counts as 4 bytes.",
+)
+.default("16000")]);
+
+/// `compaction` of a commander.
+pub(crate) static COMPACTION: MapSchema = MapSchema::new("`compaction` section", FILE, Refused).keys(&[
+    key("token_limit", PositiveInteger, "The number of input tokens above which it happens.").required(),
+    key("turn_retention", Integer, "The number of turns that stay as they are.").default("10"),
+    key("summary", OneOf(&["deterministic", "model"]), "Who writes the summary: code (`deterministic`) or a model.")
+        .default("deterministic"),
+]);
+
+/// An agent that exists only in a mission.
+pub(crate) static MISSION_AGENT: MapSchema = MapSchema::new("local agent", FILE, Refused).keys(&[
+    key("name", Text, "Its name, in a list of agents."),
+    key("description", Text, "What it is good at. Commanders choose by it, and it is its instruction.")
+        .aliases(&["personality"])
+        .required(),
+    key("llm", Section(&MODEL), "The model: `model_group: <id>`, or the settings of a model."),
+    key("tools", TextList, "Its tools: `server` for all tools of an MCP server, `server.tool` for one."),
+    key("skills", TextList, "The skills that it may load. Default: all."),
+    key("model", Any, "Not a key of this format.")
+        .refused("Write `llm: {model_group: <id>}` with a group of `endpoints.yml`"),
+    key("role", Any, "Not a key of this format.").refused("Write its role into `description`"),
+]);
+
+/// A field of an output, of a dataset or of an object.
+pub(crate) static FIELD: MapSchema = MapSchema::new("field", FILE, Refused).keys(&[
+    key("name", Text, "Its name, in a list of fields."),
+    key("type", OneOf(TYPES), "Its type.").required(),
+    key("description", Text, "What it is. Models see it."),
+    key("required", Bool, "Whether it must be present and not null.").default("false"),
+    key("enum", List(&Any), "The values that it may have."),
+    key("pattern", Text, "Of a `string`: a regular expression that matches some part of it."),
+    key("minimum", Number, "Of a number: the lowest value."),
+    key("maximum", Number, "Of a number: the highest value."),
+    key("items", field_form!(), "Of a `list`: the type of its items."),
+    key("values", field_form!(), "Of a `map`: the type of its values."),
+    key("properties", field_map!(), "Of an `object`: its fields."),
+]);
+
+/// An input.
+pub(crate) static INPUT: MapSchema = MapSchema::new("mission input", FILE, Refused).keys(&[
+    key("name", Text, "Its name, in a list of inputs."),
+    key("type", OneOf(TYPES), "Its type.").required(),
+    key("description", Text, "What it is. Models see it."),
+    key("required", Bool, "Whether a run must set it. An input without `default` is always required."),
+    key("default", Any, "Its value if a run does not set it."),
+    key(
+        "protected",
+        Bool,
+        "Whether it is a secret: models and templates do not see it, and tool calls get it by `${secrets.<name>}`.",
+    )
+    .default("false"),
+    key("value", Secret, "The value of a protected input, as `${NAME}`."),
+    key("enum", List(&Any), "The values that it may have."),
+    key("pattern", Text, "Of a `string`: a regular expression that matches some part of it."),
+    key("minimum", Number, "Of a number: the lowest value."),
+    key("maximum", Number, "Of a number: the highest value."),
+    key("items", field_form!(), "Of a `list`: the type of its items."),
+    key("values", field_form!(), "Of a `map`: the type of its values."),
+    key("properties", field_map!(), "Of an `object`: its fields."),
+]);
+
+/// A dataset.
+pub(crate) static DATASET: MapSchema = MapSchema::new("dataset", FILE, Refused).keys(&[
+    key("name", Text, "Its name, in a list of datasets."),
+    key("description", Text, "What it holds. Models see it."),
+    key("schema", field_map!(), "The fields of its items. Default: any object is an item."),
+    key("items", List(&Map(&Any)), "Its items. Default: tasks fill it."),
+    key("bind_to", Text, "The input of type `list` that holds its items."),
+]);
+
+/// `storage`.
+pub(crate) static STORAGE: MapSchema = MapSchema::new("`storage` section", FILE, Refused).keys(&[
+    key("memory", Text, "The description of the folder `memory`, which lasts from run to run. Default: there is none."),
+    key("scratchpad", Bool, "Whether each run has a folder `scratchpad`.").default("false"),
+    key("shared", TextList, "Folders that missions share.")
+        .accepted_with_warning("Folders are not shared by missions; use `memory`"),
+    key("packets", TextList, "Read-only folders.")
+        .accepted_with_warning("These folders are not available; put the files into a dataset or an input"),
+]);
+
+/// `budget`.
+pub(crate) static BUDGET: MapSchema = MapSchema::new("`budget` section", FILE, Refused).keys(&[
+    key("tokens", Integer, "The maximum number of input and output tokens."),
+    key("dollars", Number, "The maximum cost, in the currency of the prices in `endpoints.yml`.").aliases(&["cost"]),
+    key("warn_at", Number, "The share at which a warning is recorded, above 0 and at most 1.").default("0.8"),
+    key(
+        "on_breach",
+        OneOf(&["fail", "finish_turn"]),
+        "What happens when it is used up: the run fails (`fail`), or every task gets one more turn to end (`finish_turn`).",
+    )
+    .default("fail"),
+]);
+
+/// `concurrency`.
+pub(crate) static CONCURRENCY: MapSchema = MapSchema::new("`concurrency` section", FILE, Refused).keys(&[
+    key("max_parallel", PositiveInteger, "The maximum number of runs of this mission at the same time.").default("3"),
+    key("max_tasks", PositiveInteger, "The maximum number of tasks of one run at the same time.").default("8"),
+    key("overflow", OneOf(&["skip", "queue", "replace"]), "What happens to a run above `max_parallel`.")
+        .default("skip"),
+    key("key", Any, "Not a key of this format.")
+        .refused("Runs with one key do not exclude each other; set `max_parallel: 1`"),
+    key("limit", Any, "Not a key of this format.")
+        .refused("Runs with one key do not exclude each other; set `max_parallel: 1`"),
+]);
+
+/// `trigger`.
+pub(crate) static MISSION_TRIGGER: MapSchema = MapSchema::new("`trigger` section", FILE, Refused).keys(&[
+    key("webhook_path", Text, "The path of the webhook."),
+    key("secret", Secret, "The secret of its callers, as `${NAME}`."),
+]);
+
+/// A task.
+pub(crate) static TASK: MapSchema = MapSchema::new("task", FILE, Refused).keys(&[
+    key("name", Text, "Its id, in a list of tasks."),
+    key("objective", Text, "What it must achieve: a template with `inputs` and, in parallel iterations, `item`.")
+        .required(),
+    key("agents", TextList, "The agents that it may call. Default: those of the mission."),
+    key("depends_on", TextOrList, "The tasks that must be completed before."),
+    key(
+        "router",
+        AnyOf(&[List(&Section(&ROUTE)), Section(&TASK_ROUTER)]),
+        "The routes of which one is taken when the task is completed.",
+    ),
+    key("send_to", TextOrList, "The tasks that start when this one is completed."),
+    key("iterator", Section(&ITERATOR), "The iteration over a dataset."),
+    key("output", field_map!(), "The fields of its output. Default: it has no structured output."),
+    key("budget", Section(&BUDGET), "The budget of this task with all its iterations."),
+    key("packets", Any, "Read-only folders.")
+        .accepted_with_warning("These folders are not available; put the files into a dataset or an input"),
+    key("repeat", Any, "Not a key of this format.")
+        .refused("A task does not repeat itself; let its commander repeat the work, or use a dataset"),
+]);
+
+/// `router` in the form of HCL.
+pub(crate) static TASK_ROUTER: MapSchema =
+    MapSchema::new("`router` section", FILE, Refused)
+        .keys(&[key("route", List(&Section(&ROUTE)), "The routes.").aliases(&["routes"]).required()]);
+
+/// A route.
+pub(crate) static ROUTE: MapSchema = MapSchema::new("route", FILE, Refused).keys(&[
+    key("to", Text, "Where it leads: a task, `mission:<name>`, or `mission:<name>#<task>`.")
+        .aliases(&["target", "then"]),
+    key("when", Text, "When the model should choose it, in words.").aliases(&["condition"]),
+    key(
+        "if",
+        Condition,
+        "The condition over `output`, `inputs` and `summary` that decides. The first that is true is taken.",
+    ),
+    key(
+        "else",
+        AnyOf(&[Bool, Text]),
+        "`true`: it is taken if no other route is. A route without `when` and `if` is the same. Or the target itself.",
+    ),
+    key("max_visits", Any, "Not a key of this format.")
+        .refused("A task runs at most once in a run; start the mission again with `to: mission:<name>`"),
+    key("hand_over", Any, "Not a key of this format.")
+        .refused("Outputs are not handed over; the commander passes them as inputs of the mission"),
+]);
+
+/// `iterator`.
+pub(crate) static ITERATOR: MapSchema = MapSchema::new("`iterator` section", FILE, Refused).keys(&[
+    key("dataset", Text, "The dataset.").required(),
+    key(
+        "parallel",
+        Bool,
+        "Whether each item has a commander of its own. Otherwise one commander works through the items in their order.",
+    )
+    .default("false"),
+    key("concurrency_limit", PositiveInteger, "Parallel: the maximum number of iterations at the same time.").default("5"),
+    key("start_delay", Integer, "Parallel: the pause between the first starts in milliseconds.")
+        .aliases(&["start_delay_ms"])
+        .default("0"),
+    key("smoketest", Bool, "Parallel: whether the first item must succeed before the others start.")
+        .aliases(&["smoke_test"])
+        .default("false"),
+    key("max_retries", Integer, "Parallel: the maximum number of attempts after the first.").default("0"),
+    key("retry_delay", Integer, "Parallel: the pause before a retry in milliseconds; it doubles with each.")
+        .aliases(&["retry_delay_ms"])
+        .default("1000"),
+    key(
+        "on_error",
+        OneOf(&["fail_fast", "finish_then_fail", "continue"]),
+        "Parallel: what the failure of an item means for the others: they are cancelled, they run to their end and the task fails, or the task succeeds if enough of them do.",
+    )
+    .default("fail_fast"),
+    key("min_success", Number, "With `on_error: continue`: the share of items that must succeed, from 0 to 1.").default("0"),
+    key(
+        "session",
+        OneOf(&["shared", "fresh"]),
+        "Sequential: one session for all items (`shared`), or a fresh one for each with what was learned so far (`fresh`).",
+    )
+    .default("shared"),
+]);

@@ -1,0 +1,231 @@
+//! Runs in the SQLite file of conversations: the same writer thread, the same connections for reads.
+
+mod read;
+mod rows;
+mod write;
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use rusqlite::Connection;
+use segue_base::failpoint;
+use segue_engine::{
+    ids::{ConversationId, RunId},
+    time::Timestamp,
+};
+
+pub(super) use self::write::{RunOperation, RunResult, perform};
+use self::{rows::RowResult, write::purge_limit};
+use super::{
+    SqliteStore,
+    writer::{WriteOperation, WriteResult},
+    wrong_result_kind,
+};
+use crate::runs::{
+    ClaimRequest, ClaimedUnit, NewRun, QuestionFilter, QuestionKey, QuestionReply, ReplyKind, ReplyOutcome, RunBatch,
+    RunCounts, RunFilter, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals, StartOutcome,
+    StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitKey, check_batch, check_reply,
+    check_run, check_run_batch, check_signal, lease_end,
+};
+
+type RunStoreResult<T> = Result<T, RunStoreError>;
+
+impl SqliteStore {
+    /// Sends an operation on runs to the writer and waits for its commit.
+    async fn write_run(&self, work: RunOperation) -> RunStoreResult<RunResult> {
+        match self.write(WriteOperation::Run(Box::new(work))).await? {
+            WriteResult::Run(done) => done.map(|done| *done).map_err(|error| *error),
+            _ => Err(wrong_result_kind().into()),
+        }
+    }
+
+    /// Reads in one transaction.
+    async fn read_run<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Connection) -> RowResult<T> + Send + 'static,
+    ) -> RunStoreResult<T> {
+        self.read(move |connection| Ok(read::in_transaction(connection, || look(connection)))).await?
+    }
+
+    async fn claim_units(&self, request: ClaimRequest) -> RunStoreResult<Vec<ClaimedUnit>> {
+        let lease_until = lease_end(request.now, request.lease);
+        let RunResult::Claimed(claimed) = self.write_run(RunOperation::Claim(request)).await? else {
+            return Err(wrong_result_kind().into());
+        };
+        if claimed.is_empty() {
+            return Ok(Vec::new());
+        }
+        failpoint::hit("run_claimed");
+        // Outside the writer, because it may be much. If another owner claims a unit meanwhile, writes with this epoch are refused.
+        let read = move |connection: &Connection| {
+            let mut units = Vec::with_capacity(claimed.len());
+            for (key, epoch) in claimed {
+                let content = match read::in_transaction(connection, || read::content(connection, &key)) {
+                    // The run was erased meanwhile.
+                    Ok(None) => continue,
+                    Ok(Some(content)) => Ok(content),
+                    Err(RunStoreError::Store(error)) => return Err(error),
+                    Err(error) => Err(error),
+                };
+                units.push(ClaimedUnit { key, epoch, lease_until, content });
+            }
+            Ok(units)
+        };
+        Ok(self.read(read).await?)
+    }
+
+    async fn last_seq(&self, work: RunStoreResult<RunOperation>) -> RunStoreResult<u64> {
+        let work = work?;
+        failpoint::hit("run_append_ready");
+        let done = self.write_run(work).await?;
+        failpoint::hit("run_append_done");
+        match done {
+            RunResult::LastSeq(seq) => Ok(seq),
+            _ => Err(wrong_result_kind().into()),
+        }
+    }
+
+    async fn reply(&self, kind: ReplyKind, reply: QuestionReply) -> RunStoreResult<ReplyOutcome> {
+        check_reply(&reply)?;
+        match self.write_run(RunOperation::Reply { kind, reply }).await? {
+            RunResult::Replied(outcome) => Ok(outcome),
+            _ => Err(wrong_result_kind().into()),
+        }
+    }
+
+    /// Deletes rows until none are left: of runs that ended before a time, and of erased ones.
+    async fn purge(&self, before: Option<Timestamp>) -> RunStoreResult<u64> {
+        let mut gone = 0;
+        loop {
+            // In small transactions, so that no other write waits long.
+            match self.write_run(RunOperation::Purge { before }).await? {
+                RunResult::Purged { runs, more } => {
+                    gone += runs;
+                    if !more {
+                        return Ok(gone);
+                    }
+                }
+                _ => return Err(wrong_result_kind().into()),
+            }
+        }
+    }
+
+    async fn erase_runs_of(&self, conversation: ConversationId) -> RunStoreResult<u64> {
+        let RunResult::Purged { runs, .. } = self.write_run(RunOperation::Erase { conversation }).await? else {
+            return Err(wrong_result_kind().into());
+        };
+        if runs > 0 {
+            self.purge(None).await?;
+            // Nothing of them stays in the write-ahead log.
+            self.write(WriteOperation::Close).await?;
+        }
+        Ok(runs)
+    }
+}
+
+impl RunStore for SqliteStore {
+    fn start_run(&self, run: NewRun) -> BoxFuture<'_, RunStoreResult<StartOutcome>> {
+        Box::pin(async {
+            check_run(&run)?;
+            match self.write_run(RunOperation::Start(run)).await? {
+                RunResult::Started(outcome) => Ok(outcome),
+                _ => Err(wrong_result_kind().into()),
+            }
+        })
+    }
+    fn run<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunStoreResult<Option<StoredRun>>> {
+        let run = run.clone();
+        Box::pin(self.read_run(move |connection| read::run(connection, &run)))
+    }
+    fn runs(&self, filter: RunFilter, limit: usize) -> BoxFuture<'_, RunStoreResult<Vec<RunSummary>>> {
+        Box::pin(self.read_run(move |connection| read::runs(connection, &filter, limit)))
+    }
+    fn events<'a>(
+        &'a self,
+        run: &'a RunId,
+        after: u64,
+        limit: usize,
+    ) -> BoxFuture<'a, RunStoreResult<Vec<StoredRunEvent>>> {
+        let run = run.clone();
+        Box::pin(self.read_run(move |connection| read::events(connection, &run, after, limit)))
+    }
+    fn units<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunStoreResult<Vec<StoredUnit>>> {
+        let run = run.clone();
+        Box::pin(self.read_run(move |connection| read::units(connection, &run)))
+    }
+    fn unit<'a>(&'a self, unit: &'a UnitKey) -> BoxFuture<'a, RunStoreResult<Option<UnitContent>>> {
+        let unit = unit.clone();
+        Box::pin(self.read_run(move |connection| read::content(connection, &unit)))
+    }
+    fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, RunStoreResult<Vec<ClaimedUnit>>> {
+        Box::pin(self.claim_units(request))
+    }
+    fn append(&self, batch: UnitBatch) -> BoxFuture<'_, RunStoreResult<u64>> {
+        // Checked before the future is created, which would otherwise hold the batch twice.
+        let work = check_batch(&batch).map(|()| RunOperation::Append(batch));
+        Box::pin(self.last_seq(work))
+    }
+    fn append_run(&self, batch: RunBatch) -> BoxFuture<'_, RunStoreResult<u64>> {
+        let work = check_run_batch(&batch).map(|()| RunOperation::AppendRun(batch));
+        Box::pin(self.last_seq(work))
+    }
+    fn renew<'a>(&'a self, unit: &'a UnitKey, epoch: u64, until: Timestamp) -> BoxFuture<'a, RunStoreResult<Signals>> {
+        let work = RunOperation::Renew { unit: unit.clone(), epoch, until };
+        Box::pin(async {
+            match self.write_run(work).await? {
+                RunResult::Signals(signals) => Ok(signals),
+                _ => Err(wrong_result_kind().into()),
+            }
+        })
+    }
+    fn release<'a>(&'a self, unit: &'a UnitKey, epoch: u64, at: Timestamp) -> BoxFuture<'a, RunStoreResult<()>> {
+        let work = RunOperation::Release { unit: unit.clone(), epoch, at };
+        Box::pin(async { self.write_run(work).await.map(drop) })
+    }
+    fn blob<'a>(&'a self, run: &'a RunId, id: &'a str) -> BoxFuture<'a, RunStoreResult<Option<Arc<str>>>> {
+        let (run, id) = (run.clone(), id.to_owned());
+        Box::pin(self.read_run(move |connection| read::blob(connection, &run, &id)))
+    }
+    fn questions(&self, filter: QuestionFilter, limit: usize) -> BoxFuture<'_, RunStoreResult<Vec<StoredQuestion>>> {
+        Box::pin(self.read_run(move |connection| read::questions(connection, &filter, limit)))
+    }
+    fn question<'a>(&'a self, question: &'a QuestionKey) -> BoxFuture<'a, RunStoreResult<Option<StoredQuestion>>> {
+        let question = question.clone();
+        Box::pin(self.read_run(move |connection| read::question(connection, &question)))
+    }
+    fn answer(&self, reply: QuestionReply) -> BoxFuture<'_, RunStoreResult<ReplyOutcome>> {
+        Box::pin(self.reply(ReplyKind::Answer, reply))
+    }
+    fn refine(&self, reply: QuestionReply) -> BoxFuture<'_, RunStoreResult<ReplyOutcome>> {
+        Box::pin(self.reply(ReplyKind::Refinement, reply))
+    }
+    fn signal<'a>(
+        &'a self,
+        run: &'a RunId,
+        signal: Signal,
+        at: Timestamp,
+    ) -> BoxFuture<'a, RunStoreResult<SignalOutcome>> {
+        let work = check_signal(run, &signal).map(|()| RunOperation::Signal { run: run.clone(), signal, at });
+        Box::pin(async {
+            match self.write_run(work?).await? {
+                RunResult::Signalled(outcome) => Ok(outcome),
+                _ => Err(wrong_result_kind().into()),
+            }
+        })
+    }
+    fn next_wake(&self) -> BoxFuture<'_, RunStoreResult<Option<Timestamp>>> {
+        Box::pin(self.read_run(read::next_wake))
+    }
+    fn counts(&self, now: Timestamp) -> BoxFuture<'_, RunStoreResult<RunCounts>> {
+        Box::pin(self.read_run(move |connection| read::counts(connection, now)))
+    }
+    fn purge_runs(&self, now: Timestamp, older_than: Duration) -> BoxFuture<'_, RunStoreResult<u64>> {
+        Box::pin(self.purge(Some(purge_limit(now, older_than))))
+    }
+    fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, RunStoreResult<u64>> {
+        Box::pin(self.erase_runs_of(conversation.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

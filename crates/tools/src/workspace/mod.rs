@@ -1,0 +1,496 @@
+//! The workspace of a run, and the tools that read and write its files.
+//!
+//! A [`Workspace`] is a folder with three areas: `workspace` for work, `uploads` for files of the user, which tools cannot change, and
+//! `outputs` for results. [`WorkspaceTools`] are the tools of one agent in it. Models see [virtual paths](VIRTUAL_ROOT); host paths and
+//! secrets are masked in results. No path leads out of the folder, and symbolic links are not followed.
+//!
+//! Two agents on one file cannot overwrite each other's work: `write_file` and `str_replace` change an existing file only if the same
+//! agent has read it since it was last written, by anyone, itself included.
+//!
+//! `bash` runs commands only inside a [`Sandbox`], and is refused without one.
+
+mod bash;
+mod clarification;
+mod error;
+mod folder;
+mod lines;
+mod mask;
+mod path;
+mod sandbox;
+mod search;
+mod tools;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    io::{self, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::{sync::Notify, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    folder::{Hash, RunFolder, hash_of},
+    mask::Masks,
+};
+use segue_base::{limits, secret::Secret};
+
+pub use self::{
+    clarification::{Clarification, ClarificationField, ClarificationKind, FieldKind},
+    error::FileError,
+    folder::Usage,
+    path::{Area, PathProblem, VIRTUAL_ROOT, VirtualPath},
+    sandbox::{Sandbox, SandboxError, SandboxPreset},
+    tools::{
+        ASK_CLARIFICATION, BASH, GLOB, GREP, LS, PRESENT_FILES, READ_FILE, STR_REPLACE, WRITE_FILE, WorkspaceTools,
+    },
+};
+
+/// Where a workspace is, and what it may take.
+#[derive(Clone, Debug)]
+pub struct WorkspaceSettings {
+    /// The folder of the run. Only one [`Workspace`] may use it at a time.
+    pub folder: PathBuf,
+    /// Bytes that all files together may have.
+    pub max_bytes: u64,
+    /// Host paths besides the folder that are masked in results, such as the folder of the project.
+    pub hidden_paths: Vec<PathBuf>,
+    /// Values that are masked in results.
+    pub secrets: Vec<Secret>,
+}
+
+impl WorkspaceSettings {
+    /// A workspace in this folder, of at most [`limits::WORKSPACE_BYTES`].
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+            max_bytes: limits::WORKSPACE_BYTES,
+            hidden_paths: Vec::new(),
+            secrets: Vec::new(),
+        }
+    }
+
+    /// The workspace `.segue/runs/<run>` of a project. The folder of the project is masked in results.
+    ///
+    /// # Errors
+    /// [`FileError::Path`]: the id of the run is not made of letters, digits, `-` and `_`, or is too long.
+    pub fn for_run(project: &Path, run: &str) -> Result<Self, FileError> {
+        let is_valid = !run.is_empty()
+            && run.len() <= limits::WORKSPACE_NAME
+            && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+        if !is_valid {
+            let path = run.chars().take(limits::WORKSPACE_NAME).collect();
+            return Err(FileError::Path { path, reason: PathProblem::Characters });
+        }
+        let project = std::path::absolute(project).map_err(|error| FileError::system(&error))?;
+        let folder = project.join(".segue").join("runs").join(run);
+        Ok(Self { hidden_paths: vec![project], ..Self::new(folder) })
+    }
+}
+
+/// The folder of a run, created when it is first used. Cheap to clone; clones are the same workspace.
+#[derive(Clone)]
+pub struct Workspace {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    root: PathBuf,
+    max_bytes: u64,
+    masks: Masks,
+    /// Cancelled when the workspace is removed; ends running commands.
+    closed: CancellationToken,
+    /// Notified when a command has ended.
+    idle: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    folder: Option<Arc<RunFolder>>,
+    /// `None` if it must be counted.
+    usage: Option<Usage>,
+    stamps: Stamps,
+    /// Commands that run now; they may change every file.
+    commands: usize,
+}
+
+/// Numbers of the writes of files. A file without one was not written by tools yet.
+#[derive(Default)]
+struct Stamps {
+    counter: u64,
+    /// The stamp of files that are not in the map.
+    others: u64,
+    written: HashMap<VirtualPath, u64>,
+}
+
+impl Stamps {
+    fn of(&self, path: &VirtualPath) -> u64 {
+        self.written.get(path).copied().unwrap_or(self.others)
+    }
+    fn advance(&mut self, path: &VirtualPath) {
+        self.counter += 1;
+        if self.written.len() >= limits::WORKSPACE_VERSIONS && !self.written.contains_key(path) {
+            self.written.clear();
+            self.others = self.counter;
+        }
+        self.written.insert(path.clone(), self.counter);
+    }
+}
+
+/// The version of a file that an agent has read. The stamp tells writes of tools apart that lead back to the same content; the hash
+/// recognises changes by commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileVersion {
+    stamp: u64,
+    hash: Hash,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    Created,
+    Replaced,
+    /// The file has this content already.
+    Unchanged,
+}
+
+/// How a file is changed.
+enum Change<'a> {
+    /// It gets this content.
+    Content(&'a [u8]),
+    /// This is added at its end.
+    Append(&'a [u8]),
+}
+
+impl Workspace {
+    /// A workspace. Nothing is created yet.
+    pub fn new(settings: WorkspaceSettings) -> Self {
+        let root = std::path::absolute(&settings.folder).unwrap_or(settings.folder);
+        let masks = Masks::new(&root, &settings.hidden_paths, &settings.secrets);
+        let inner = Inner {
+            root,
+            max_bytes: settings.max_bytes,
+            masks,
+            closed: CancellationToken::new(),
+            idle: Notify::new(),
+            state: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The folder of the run on the host.
+    pub fn folder(&self) -> &Path {
+        &self.inner.root
+    }
+
+    /// What the files take now.
+    ///
+    /// # Errors
+    /// [`FileError::Removed`] or [`FileError::System`].
+    pub async fn usage(&self) -> Result<Usage, FileError> {
+        self.run(|inner, _| inner.counted()).await
+    }
+
+    /// Puts a file of the user into `uploads`. Of a name with folders, the last part is used. An existing file of the name is replaced.
+    ///
+    /// # Errors
+    /// The name is not allowed, or the file does not fit into the limits.
+    pub async fn add_upload(&self, name: &str, content: Vec<u8>) -> Result<VirtualPath, FileError> {
+        let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
+        let path = VirtualPath::parse(&format!("{VIRTUAL_ROOT}/{}/{last}", Area::Uploads.as_str()))?;
+        if path.names().len() != 1 {
+            return Err(FileError::Path { path: name.chars().take(200).collect(), reason: PathProblem::Empty });
+        }
+        let target = path.clone();
+        self.run(move |inner, _| inner.write(&target, &Change::Content(&content), None)).await?;
+        Ok(path)
+    }
+
+    /// The content of a file, such as one of `present_files`.
+    ///
+    /// # Errors
+    /// There is no such file, or it is larger than [`limits::WORKSPACE_EDIT`].
+    pub async fn read(&self, path: &VirtualPath) -> Result<Vec<u8>, FileError> {
+        let path = path.clone();
+        self.run(move |inner, _| Ok(inner.read_whole(&path)?.0)).await
+    }
+
+    /// Removes the folder with all files and ends the commands that run in it. Later calls of tools are refused.
+    ///
+    /// # Errors
+    /// The system cannot remove it.
+    pub async fn remove(&self) -> Result<(), FileError> {
+        self.inner.closed.cancel();
+        // A command that still writes would disturb the removal.
+        let _ = timeout(limits::SANDBOX_CLOSE, self.inner.commands_ended()).await;
+        let inner = self.inner.clone();
+        let work = move || {
+            let mut state = inner.state();
+            *state = State::default();
+            match std::fs::remove_dir_all(&inner.root) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::system(&error)),
+                _ => Ok(()),
+            }
+        };
+        flattened(tokio::task::spawn_blocking(work).await)
+    }
+
+    /// Performs file operations on a thread for blocking work. When the future is dropped, the operation is asked to stop.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner, &Abandoned) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, FileError> {
+        let inner = self.inner.clone();
+        let abandoned = Abandoned::default();
+        let _guard = AbandonGuard(abandoned.clone());
+        flattened(tokio::task::spawn_blocking(move || work(&inner, &abandoned)).await)
+    }
+}
+
+fn flattened<T>(result: Result<Result<T, FileError>, tokio::task::JoinError>) -> Result<T, FileError> {
+    result.unwrap_or_else(|error| Err(FileError::System(error.to_string())))
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workspace").field("folder", &self.inner.root).finish_non_exhaustive()
+    }
+}
+
+/// Whether the result of an operation is still wanted.
+#[derive(Clone, Default)]
+struct Abandoned(Arc<AtomicBool>);
+
+impl Abandoned {
+    fn check(&self) -> Result<(), FileError> {
+        if self.0.load(Ordering::Relaxed) { Err(FileError::Abandoned) } else { Ok(()) }
+    }
+}
+
+struct AbandonGuard(Abandoned);
+
+impl Drop for AbandonGuard {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn commands_ended(&self) {
+        loop {
+            let ended = self.idle.notified();
+            if self.state().commands == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// The open folder; creates it if necessary.
+    fn opened(&self) -> Result<Arc<RunFolder>, FileError> {
+        self.opened_in(&mut self.state())
+    }
+
+    fn opened_in(&self, state: &mut State) -> Result<Arc<RunFolder>, FileError> {
+        if self.closed.is_cancelled() {
+            return Err(FileError::Removed);
+        }
+        if let Some(folder) = &state.folder {
+            return Ok(folder.clone());
+        }
+        let folder = Arc::new(RunFolder::open(&self.root).map_err(|error| FileError::system(&error))?);
+        state.folder = Some(folder.clone());
+        Ok(folder)
+    }
+
+    fn counted(&self) -> Result<Usage, FileError> {
+        let mut state = self.state();
+        let folder = self.opened_in(&mut state)?;
+        usage_in(&mut state, &folder)
+    }
+
+    /// The stamp of a file, taken before it is read: a write during the reading then voids it.
+    fn stamp(&self, path: &VirtualPath) -> u64 {
+        self.state().stamps.of(path)
+    }
+
+    /// The content of a file, and its version.
+    fn read_whole(&self, path: &VirtualPath) -> Result<(Vec<u8>, FileVersion), FileError> {
+        let folder = self.opened()?;
+        let stamp = self.stamp(path);
+        let content = content_of(&folder, path)?;
+        let hash = hash_of(content.as_slice()).map_err(|error| FileError::system(&error))?;
+        Ok((content, FileVersion { stamp, hash }))
+    }
+
+    /// Writes a file. With `reader`, an existing file must have the version that this agent has read; the runtime writes without it.
+    fn write(
+        &self,
+        path: &VirtualPath,
+        change: &Change<'_>,
+        reader: Option<&ReadVersions>,
+    ) -> Result<Written, FileError> {
+        // One write at a time: the version and the space are checked and used together.
+        let mut state = self.state();
+        let folder = self.opened_in(&mut state)?;
+        write_in(&mut state, &folder, self.max_bytes, path, change, reader)
+    }
+
+    /// Changes the text of a file; `edit` gets its content.
+    fn edit<T>(
+        &self,
+        path: &VirtualPath,
+        reader: &ReadVersions,
+        edit: impl FnOnce(String) -> Result<(String, T), FileError>,
+    ) -> Result<T, FileError> {
+        let mut state = self.state();
+        let folder = self.opened_in(&mut state)?;
+        let content = content_of(&folder, path)?;
+        check_version(&state, path, reader, || hash_of(content.as_slice()))?;
+        let text = String::from_utf8(content).map_err(|_| FileError::Binary(path.clone()))?;
+        if text.contains('\0') {
+            return Err(FileError::Binary(path.clone()));
+        }
+        let (text, result) = edit(text)?;
+        write_in(&mut state, &folder, self.max_bytes, path, &Change::Content(text.as_bytes()), Some(reader))?;
+        Ok(result)
+    }
+}
+
+/// The content of a file of at most [`limits::WORKSPACE_EDIT`] bytes.
+fn content_of(folder: &RunFolder, path: &VirtualPath) -> Result<Vec<u8>, FileError> {
+    let file = folder.file(path)?;
+    let bytes = file.metadata().map_err(|error| FileError::system(&error))?.len();
+    let too_large = |bytes| FileError::FileTooLarge { path: path.clone(), bytes, limit: limits::WORKSPACE_EDIT };
+    if bytes > limits::WORKSPACE_EDIT {
+        return Err(too_large(bytes));
+    }
+    let mut content = Vec::new();
+    // A command may extend the file while it is read.
+    let read = file.take(limits::WORKSPACE_EDIT + 1).read_to_end(&mut content);
+    read.map_err(|error| FileError::system(&error))?;
+    if content.len() as u64 > limits::WORKSPACE_EDIT {
+        return Err(too_large(content.len() as u64));
+    }
+    Ok(content)
+}
+
+fn usage_in(state: &mut State, folder: &RunFolder) -> Result<Usage, FileError> {
+    if state.commands == 0
+        && let Some(usage) = state.usage
+    {
+        return Ok(usage);
+    }
+    let usage = folder.usage().map_err(|error| FileError::system(&error))?;
+    state.usage = Some(usage);
+    Ok(usage)
+}
+
+/// Checks that the agent has read the present version of an existing file.
+fn check_version(
+    state: &State,
+    path: &VirtualPath,
+    reader: &ReadVersions,
+    hash: impl FnOnce() -> io::Result<Hash>,
+) -> Result<(), FileError> {
+    let Some(version) = reader.get(path) else { return Err(FileError::Unread(path.clone())) };
+    let hash = hash().map_err(|error| FileError::system(&error))?;
+    if version == (FileVersion { stamp: state.stamps.of(path), hash }) {
+        Ok(())
+    } else {
+        Err(FileError::Changed(path.clone()))
+    }
+}
+
+fn write_in(
+    state: &mut State,
+    folder: &RunFolder,
+    max_bytes: u64,
+    path: &VirtualPath,
+    change: &Change<'_>,
+    reader: Option<&ReadVersions>,
+) -> Result<Written, FileError> {
+    let failed = |error: io::Error| FileError::system(&error);
+    let existing = match folder.file(path) {
+        Ok(file) => Some(file),
+        Err(FileError::NotFound(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let old_bytes = match &existing {
+        Some(file) => file.metadata().map_err(failed)?.len(),
+        None => 0,
+    };
+    if let Some(file) = &existing {
+        if let Change::Content(content) = change
+            && old_bytes == content.len() as u64
+            && hash_of(file.try_clone().map_err(failed)?).map_err(failed)? == hash_of(*content).map_err(failed)?
+        {
+            // The same call again, such as after a lost response.
+            return Ok(Written::Unchanged);
+        }
+        if let Some(reader) = reader {
+            check_version(state, path, reader, || hash_of(folder.file(path).map_err(io::Error::other)?))?;
+        }
+    }
+    let usage = usage_in(state, folder)?;
+    let new_bytes = match change {
+        Change::Content(content) => content.len() as u64,
+        Change::Append(content) => old_bytes.saturating_add(content.len() as u64),
+    };
+    let needed = usage.bytes.saturating_sub(old_bytes).saturating_add(new_bytes);
+    if needed > max_bytes && new_bytes > old_bytes {
+        return Err(FileError::Quota { needed, limit: max_bytes });
+    }
+    if existing.is_none() {
+        let entries = usage.entries.saturating_add(1).saturating_add(folder.missing_folders(path)?);
+        if entries > limits::WORKSPACE_ENTRIES {
+            return Err(FileError::TooManyFiles);
+        }
+    }
+    // Counted again if the write fails half-way.
+    state.usage = None;
+    let created = folder.replace(path, |file| match change {
+        Change::Content(content) => file.write_all(content),
+        Change::Append(content) => {
+            if existing.is_some() {
+                let old = folder.file(path).map_err(io::Error::other)?;
+                io::copy(&mut BufReader::new(old), file)?;
+            }
+            file.write_all(content)
+        }
+    })?;
+    state.stamps.advance(path);
+    let entries = usage.entries.saturating_add(created).saturating_add(u64::from(existing.is_none()));
+    state.usage = Some(Usage { bytes: needed, entries });
+    Ok(if existing.is_some() { Written::Replaced } else { Written::Created })
+}
+
+/// The versions of files that one agent has read.
+#[derive(Default)]
+struct ReadVersions(Mutex<HashMap<VirtualPath, FileVersion>>);
+
+impl ReadVersions {
+    fn get(&self, path: &VirtualPath) -> Option<FileVersion> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).copied()
+    }
+    fn record(&self, path: &VirtualPath, version: FileVersion) {
+        let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if versions.len() >= limits::WORKSPACE_VERSIONS && !versions.contains_key(path) {
+            versions.clear();
+        }
+        versions.insert(path.clone(), version);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! The two profiles of a conversation: open and task agents in the [loop](crate::react). The host of a run builds its messages from the
+//! conversation, runs the control tools, applies the tool policy, and records what happens as events of the turn.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use minijinja::context;
+use segue_engine::conversation::{AgentKind, AgentOutcome, AgentStatus, BotKind};
+use serde_json::Value as Json;
+
+use super::{
+    AgentRequest,
+    completion::{RunRecorder, TASK_COMPLETED},
+    filler::Fillers,
+    grounding::GroundingCheck,
+    hook_decorator::HookDecorator,
+    hook_run::{CODE_HOOK_FAILED, HookRun},
+    hooks::ToolRecord,
+    policy::{self, ToolPolicy},
+    profile::Profile,
+    progress::ProgressFeed,
+    slot_tools,
+    slots::RunSlots,
+    tool_events,
+    transcript::RunTranscript,
+};
+use crate::{
+    context::CallContext,
+    conversation::ReplySink,
+    delegation::{self, Ledger},
+    llm::{ChatRequest, ToolCall},
+    prompts::PromptSet,
+    react::{
+        self, BatchSummary, CODE_PROMPT, CallResult, ControlEffect, ControlResult, FinishedCall, GuardDecision,
+        LoopEnd, LoopHost, LoopState, Messages, ModelTurn, SentenceFilter, StreamedText,
+    },
+    tools::{EffectClass, ToolCallContext, ToolOutcome},
+};
+
+/// One run of an agent for a message of the user.
+pub(super) struct DialogueHost<'a> {
+    pub(super) request: &'a AgentRequest<'a>,
+    pub(super) prompts: &'a PromptSet,
+    pub(super) profile: &'a Profile,
+    pub(super) hooks: Option<Box<HookRun<'a>>>,
+    pub(super) slots: RunSlots<'a>,
+    pub(super) transcript: RunTranscript,
+    pub(super) recorder: RunRecorder<'a>,
+    pub(super) policy: ToolPolicy<'a>,
+    pub(super) fillers: Fillers<'a>,
+    pub(super) grounding: Option<GroundingCheck<'a>>,
+    pub(super) out: &'a mut dyn ReplySink,
+    /// The results of the current batch, for hooks.
+    pub(super) records: Vec<ToolRecord>,
+    /// The sub-agents of this agent, if it may start some.
+    pub(super) ledger: Option<Ledger>,
+    /// Receives the progress of the only call of the current batch; the progress of parallel calls is not shown.
+    pub(super) progress: Option<ProgressFeed>,
+}
+
+impl DialogueHost<'_> {
+    /// Builds the outcome.
+    pub(super) fn close(mut self, end: LoopEnd, state: &LoopState, cx: &CallContext) -> AgentOutcome {
+        // Metadata is kept whatever the status: a cancelled run may be resumed, and a hook may keep a finished one open. Effects and
+        // counted calls remain valid.
+        let is_own = |key: &str| ToolPolicy::is_own_key(key) || (self.ledger.is_some() && Ledger::is_own_key(key));
+        let kept = self.request.call.metadata.iter().filter(|(key, _)| !is_own(key));
+        self.recorder.metadata = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        self.recorder.metadata.extend(self.policy.metadata());
+        if let Some(ledger) = &self.ledger {
+            ledger.write(&mut self.recorder.metadata);
+        }
+        let last = end.last.as_ref().map(|(streamed, kind)| (streamed, *kind));
+        let status = react::unless_stopped(end.status, cx);
+        self.recorder.close(status, self.profile, &self.slots, &state.messages, last, cx)
+    }
+
+    /// The name under which texts of this agent are streamed.
+    pub(super) fn source(&self) -> Arc<str> {
+        format!("agent:{}", self.request.call.agent).into()
+    }
+
+    fn policy_text(&self, outcome: &str) -> String {
+        policy::text_for_model(self.prompts, context! { outcome })
+    }
+}
+
+#[async_trait]
+impl LoopHost for DialogueHost<'_> {
+    async fn messages(&mut self, state: &LoopState, cx: &CallContext) -> Result<Messages, AgentStatus> {
+        let messages = self.transcript.messages(self.request, self.profile, &self.slots, self.prompts, &state.messages);
+        let messages = messages.map_err(|reason| react::failed_status(CODE_PROMPT, reason))?;
+        let (hooks, recorder) = (self.hooks.as_deref(), &mut self.recorder);
+        let mut decorator = HookDecorator { request: self.request, hooks, recorder, out: &mut *self.out, cx };
+        let changed = decorator.messages(messages).await;
+        changed.map_err(|error| react::failed_status(CODE_HOOK_FAILED, error.to_string()))
+    }
+
+    async fn call_model(&mut self, mut request: ChatRequest, cx: &CallContext) -> ModelTurn {
+        request.streamed_to_user = self.out.wants_deltas();
+        let (check, effects) = (self.grounding, self.policy.effects());
+        let is_grounded = |sentence: &str| check.is_none_or(|check| check.is_grounded(sentence, effects));
+        let filter: Option<SentenceFilter<'_>> = check.filter(|check| check.repairs()).map(|_| &is_grounded as _);
+        let source = self.source();
+        react::stream_answer(&*self.request.llm, &source, request, filter, &mut *self.out, cx).await
+    }
+
+    async fn review_answer(&mut self, turn: ModelTurn, state: &mut LoopState, cx: &CallContext) -> Option<ModelTurn> {
+        self.enforce_grounding(turn, state, cx).await
+    }
+
+    async fn show_text(&mut self, text: &StreamedText, kind: BotKind, in_exchange: bool, cx: &CallContext) {
+        text.send_end(kind, &mut *self.out, cx).await;
+        self.recorder.record_text(text, kind, in_exchange, cx);
+    }
+    async fn end_text(&mut self, text: &StreamedText, kind: BotKind, cx: &CallContext) {
+        text.send_end(kind, &mut *self.out, cx).await;
+    }
+    fn text_sent(&mut self, text: &str) {
+        self.report_ungrounded(text);
+    }
+    fn closing_request(&self, default: String) -> String {
+        match &self.hooks {
+            Some(hook_run) => hook_run.hooks.empty_closing_message(default),
+            None => default,
+        }
+    }
+
+    fn is_control(&self, call: &ToolCall) -> bool {
+        match self.profile.kind {
+            AgentKind::Open => &*call.name == TASK_COMPLETED,
+            AgentKind::Task => {
+                slot_tools::slot_of(call).is_some_and(|slot| self.profile.exit_slots.iter().any(|name| **name == *slot))
+            }
+        }
+    }
+    fn completes(&self, call: &ToolCall) -> bool {
+        self.profile.kind == AgentKind::Open && &*call.name == TASK_COMPLETED
+    }
+    async fn control(&mut self, call: &ToolCall, batch: &BatchSummary, _: &CallContext) -> ControlResult {
+        if &*call.name != TASK_COMPLETED {
+            let (text, is_set) = slot_tools::set_slot(call, self.request, &mut self.slots, self.prompts);
+            if is_set {
+                // A recorded value is an effect that the agent may mention.
+                self.policy.record_effect(&call.name, EffectClass::Idempotent);
+            }
+            return ControlResult {
+                text,
+                effect: if is_set { ControlEffect::Succeeded } else { ControlEffect::Failed },
+            };
+        }
+        if batch.awaiting_confirmation {
+            return ControlResult { text: self.policy_text("behind"), effect: ControlEffect::None };
+        }
+        // The model called `task_completed` before it saw a failure; it must see the failure first.
+        let (outcome, effect) = match batch.failed + batch.refused {
+            0 => ("completed", ControlEffect::Completed),
+            _ => ("not_completed", ControlEffect::None),
+        };
+        ControlResult { text: react::result_text(self.prompts, outcome, context! { outcome }), effect }
+    }
+    fn is_done(&self) -> bool {
+        self.profile.kind == AgentKind::Task && self.slots.all_true(&self.profile.exit_if)
+    }
+
+    fn begin_batch(&mut self, count: usize) {
+        let feed = self.fillers.listen();
+        self.progress = (count == 1).then_some(feed);
+    }
+    fn check_call(&mut self, call: &ToolCall, class: EffectClass, confirmed: bool) -> GuardDecision {
+        self.policy.decide(call, class, confirmed, &self.slots, self.prompts)
+    }
+    fn awaits_confirmation(&self) -> bool {
+        self.policy.awaits_confirmation()
+    }
+    fn tool_context(&self, at: usize, call: &ToolCall, cx: &CallContext) -> ToolCallContext {
+        tool_events::tool_context(at, call, self.request, self.progress.clone(), cx)
+    }
+    async fn run_batch(
+        &mut self,
+        work: BoxFuture<'_, Vec<CallResult>>,
+        quiet: bool,
+        cx: &CallContext,
+    ) -> Vec<CallResult> {
+        self.fillers.run_with_fillers(work, quiet, &mut self.recorder, &mut *self.out, cx).await
+    }
+    fn result_text(&mut self, _: &ToolCall, outcome: &ToolOutcome) -> Option<String> {
+        delegation::replacement_text(outcome)
+    }
+    fn call_refused(&mut self, call: &ToolCall, text: &str, cx: &CallContext) {
+        self.recorder.record(tool_events::tool_executed(call, self.request, "refused", text, BTreeMap::new()), cx);
+    }
+    fn call_finished(&mut self, finished: FinishedCall<'_>, state: &LoopState, cx: &CallContext) {
+        let FinishedCall { call, mut outcome, text } = finished;
+        if let Some(ledger) = &mut self.ledger {
+            ledger.record(&call.name, call.arguments.as_json(), &outcome, cx.clock.now());
+        }
+        let has_hooks = self.request.hooks.is_some();
+        let effect = self.request.tools.get(&call.name).map(|entry| entry.info.effect);
+        let text_for_hooks = || if has_hooks { Json::from(text) } else { Json::Null };
+        let (status, result) = match &mut outcome {
+            ToolOutcome::Done(output) => {
+                let result = output.structured.take().unwrap_or_else(|| Json::from(text));
+                let wanted = if has_hooks { result.clone() } else { Json::Null };
+                self.recorder.record_result(&call.name, result);
+                ("done", wanted)
+            }
+            ToolOutcome::Failed(_) => ("failed", text_for_hooks()),
+            ToolOutcome::Unknown(_) => ("unknown", text_for_hooks()),
+            ToolOutcome::Pending(_) => ("pending", text_for_hooks()),
+        };
+        match (&outcome, effect) {
+            // Only what its steps changed supports a claim.
+            (_, Some(EffectClass::Composite)) => {
+                for tool in delegation::effects_of(&outcome) {
+                    self.policy.record_effect(&tool, EffectClass::Write);
+                }
+            }
+            (ToolOutcome::Done(_), Some(effect)) => self.policy.record_effect(&call.name, effect),
+            _ => {}
+        }
+        let changes = effect.is_some_and(|effect| effect != EffectClass::Read);
+        let origins = match call.arguments.as_json().filter(|_| changes) {
+            Some(arguments) => policy::origins(arguments, self.transcript.visible_messages(&state.messages)),
+            None => BTreeMap::new(),
+        };
+        self.recorder.record(tool_events::tool_executed(call, self.request, status, text, origins), cx);
+        if has_hooks {
+            self.records.push(ToolRecord {
+                call_id: call.id.clone(),
+                tool: call.name.clone(),
+                arguments: call.arguments.as_json().cloned().unwrap_or(Json::Null),
+                status: status.into(),
+                result,
+            });
+        }
+    }
+    async fn batch_finished(&mut self, cx: &CallContext) -> Result<(), AgentStatus> {
+        let Some(hooks) = &mut self.hooks else { return Ok(()) };
+        let records = std::mem::take(&mut self.records);
+        let done =
+            hooks.process_results(records, self.request, &mut self.slots, &mut self.recorder, &mut *self.out, cx).await;
+        done.map_err(|error| react::failed_status(CODE_HOOK_FAILED, error.to_string()))
+    }
+}

@@ -1,0 +1,282 @@
+//! The host of a delegate's loop: one system prompt, the assignment as the only message of the user, and no control tools, except
+//! `submit_result` if the result has a schema.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use minijinja::context;
+use segue_engine::{
+    conversation::{AgentStatus, BotKind, ModelUsage},
+    project::SubagentType,
+};
+use serde_json::{Value as Json, json};
+
+use super::{
+    executor::TaskHandle,
+    parent::DelegationParent,
+    report::{self, StopReason},
+};
+use crate::{
+    context::CallContext,
+    conversation::DiscardReplies,
+    limits,
+    llm::{ChatMessage, ChatRequest, ChatResponse, FinishReason, Llm, LlmErrorKind, Purpose, ToolCall, ToolSpec},
+    prompts::PromptSet,
+    react::{
+        self, BareText, BatchSummary, ControlEffect, ControlResult, FinishedCall, LoopHost, LoopProfile, LoopState,
+        Messages, ModelTurn, StreamedText,
+    },
+    tools::{ArgumentCheck, EffectClass, ToolCallContext, ToolOutcome, invoke, tool_set::ToolSet},
+};
+
+/// The control tool that submits a result with a schema.
+pub(super) const SUBMIT_RESULT: &str = "submit_result";
+
+/// The error of a delegate whose result does not match its schema.
+pub(super) const CODE_INVALID_RESULT: &str = "A0531";
+/// The error of a delegate without a result.
+pub(super) const CODE_NO_RESULT: &str = "A0504";
+/// The error of a delegate whose token budget is spent.
+pub(super) const CODE_BUDGET: &str = "A0534";
+
+/// The profile of a delegate's loop.
+pub(super) fn profile(parent: &DelegationParent, max_turns: u32, has_schema: bool) -> LoopProfile {
+    LoopProfile {
+        purpose: Purpose::DELEGATE,
+        bare_text: if has_schema { BareText::Correct { most: 1 } } else { BareText::Final },
+        closing_message: false,
+        max_model_calls: max_turns,
+        max_failed_answers: limits::AGENT_FAILURES,
+        fails_on_tool_error: false,
+        tool_timeout: parent.tool_timeout,
+        text_beside_calls: BotKind::Intermediate,
+    }
+}
+
+/// The schema of a result. Arguments of tools are objects; a result of another type is wrapped.
+pub(super) struct ResultSchema {
+    check: ArgumentCheck,
+    parameters: Arc<Json>,
+    is_wrapped: bool,
+}
+
+impl ResultSchema {
+    /// # Errors
+    /// Why it cannot be used.
+    pub(super) fn compile(schema: Json) -> Result<Self, String> {
+        if let Ok(check) = ArgumentCheck::compile(&schema) {
+            return Ok(Self { check, parameters: Arc::new(schema), is_wrapped: false });
+        }
+        let wrapped = json!({"type": "object", "properties": {"result": schema}, "required": ["result"]});
+        let check = ArgumentCheck::compile(&wrapped).map_err(|error| error.to_string())?;
+        Ok(Self { check, parameters: Arc::new(wrapped), is_wrapped: true })
+    }
+    /// The control tool.
+    pub(super) fn tool(&self, description: &str) -> ToolSpec {
+        ToolSpec {
+            name: SUBMIT_RESULT.into(),
+            description: description.into(),
+            parameters: self.parameters.clone(),
+            strict: false,
+        }
+    }
+    fn result(&self, arguments: &Json) -> Json {
+        match arguments.get("result").filter(|_| self.is_wrapped) {
+            Some(result) => result.clone(),
+            None => arguments.clone(),
+        }
+    }
+}
+
+/// Why a delegate failed, if the loop itself cannot say.
+pub(super) enum HostFailure {
+    /// It gave two empty responses.
+    Empty,
+    /// Its token budget is spent, and there is no text.
+    Tokens,
+    /// Its second result did not match the schema either.
+    InvalidResult(String),
+}
+
+/// The host of one delegate.
+pub(super) struct DelegateHost<'a> {
+    pub(super) parent: &'a DelegationParent,
+    pub(super) prompts: &'a PromptSet,
+    pub(super) kind: &'a SubagentType,
+    pub(super) llm: &'a dyn Llm,
+    pub(super) tools: &'a ToolSet,
+    /// The context of the call of `task`.
+    pub(super) call: &'a ToolCallContext,
+    pub(super) task: &'a TaskHandle,
+    pub(super) max_turns: u32,
+    /// System prompt and assignment.
+    pub(super) head: [Arc<ChatMessage>; 2],
+    pub(super) schema: Option<ResultSchema>,
+    /// What its own model calls used, and those of its delegates.
+    pub(super) usage: ModelUsage,
+    /// The last text of its model.
+    pub(super) last_text: Arc<str>,
+    pub(super) submitted: Option<Json>,
+    pub(super) stop_reason: Option<StopReason>,
+    pub(super) failure: Option<HostFailure>,
+    pub(super) invalid_results: u32,
+    pub(super) is_empty_corrected: bool,
+    /// The tools that succeeded and change something.
+    pub(super) effects: Vec<Arc<str>>,
+}
+
+impl DelegateHost<'_> {
+    fn tokens(&self) -> u64 {
+        self.usage.usage.input.saturating_add(self.usage.usage.output)
+    }
+    fn has_schema(&self) -> bool {
+        self.schema.is_some()
+    }
+    fn turn_text(&self, variables: minijinja::Value) -> String {
+        self.prompts.render(&self.prompts.delegate_turn, variables).unwrap_or_default().trim().to_owned()
+    }
+
+    /// The request to finish, from 80 % of the responses or the threshold of the token budget on. It is not part of the state: it comes
+    /// last in each further request.
+    fn wrap_up(&self, state: &LoopState) -> Option<String> {
+        let made = state.model_calls.saturating_sub(1);
+        let left = self.max_turns.saturating_sub(made);
+        let by_turns = made > 0 && (left == 1 || u64::from(made) * 5 >= u64::from(self.max_turns) * 4);
+        let budget = self.kind.token_budget;
+        let by_tokens =
+            budget.is_some_and(|budget| self.tokens() as f64 >= budget.max_tokens as f64 * budget.warn_threshold);
+        let tokens = budget.filter(|_| by_tokens).map(|budget| budget.max_tokens.saturating_sub(self.tokens()));
+        let has_schema = self.has_schema();
+        (by_turns || by_tokens)
+            .then(|| self.turn_text(context! { outcome => "wrap_up", turns => left, tokens, has_schema }))
+    }
+
+    /// A response beyond the token budget ends the run: its tool calls are dropped, and its text, or the last one, is the result.
+    fn without_calls(&mut self, answer: &ChatResponse, text: &Arc<str>, cx: &CallContext) -> ModelTurn {
+        self.stop_reason = Some(StopReason::TokenCapped);
+        let text = if text.is_empty() { self.last_text.clone() } else { text.clone() };
+        if text.is_empty() || self.has_schema() {
+            self.failure = Some(HostFailure::Tokens);
+            return ModelTurn::Failed(LlmErrorKind::Truncated.into(), StreamedText::complete(cx, "".into()));
+        }
+        let answer = ChatResponse {
+            text: text.clone(),
+            tool_calls: Vec::new(),
+            truncated_calls: Vec::new(),
+            finish: FinishReason::Stop,
+            ..answer.clone()
+        };
+        ModelTurn::Answer(Arc::new(answer), StreamedText::complete(cx, text))
+    }
+}
+
+#[async_trait]
+impl LoopHost for DelegateHost<'_> {
+    async fn messages(&mut self, state: &LoopState, _: &CallContext) -> Result<Messages, AgentStatus> {
+        let mut messages = Vec::with_capacity(state.messages.len() + 3);
+        messages.extend(self.head.iter().cloned());
+        messages.extend(state.messages.iter().cloned());
+        messages.extend(self.wrap_up(state).map(ChatMessage::system));
+        Ok(messages)
+    }
+
+    async fn call_model(&mut self, request: ChatRequest, cx: &CallContext) -> ModelTurn {
+        let source: Arc<str> = "delegate".into();
+        let turn = react::stream_answer(self.llm, &source, request, None, &mut DiscardReplies, cx).await;
+        if let ModelTurn::Answer(answer, streamed) = &turn {
+            self.usage += ModelUsage::single(answer.usage);
+            if !streamed.text.is_empty() {
+                self.last_text = streamed.text.clone();
+            }
+            self.task.message(&answer.to_message(), &self.usage, &self.last_text);
+        }
+        turn
+    }
+
+    async fn review_answer(&mut self, turn: ModelTurn, state: &mut LoopState, cx: &CallContext) -> Option<ModelTurn> {
+        let ModelTurn::Answer(answer, streamed) = &turn else { return Some(turn) };
+        let submits = answer.tool_calls.iter().any(|call| self.is_control(call));
+        let is_spent = self.kind.token_budget.is_some_and(|budget| self.tokens() >= budget.max_tokens);
+        if is_spent && !answer.tool_calls.is_empty() && !submits {
+            let (answer, text) = (answer.clone(), streamed.text.clone());
+            return Some(self.without_calls(&answer, &text, cx));
+        }
+        let is_empty = answer.is_blank() && answer.truncated_calls.is_empty();
+        if !is_empty || answer.finish == FinishReason::ContentFilter {
+            return Some(turn);
+        }
+        if self.is_empty_corrected {
+            self.failure = Some(HostFailure::Empty);
+            return Some(ModelTurn::Failed(LlmErrorKind::Truncated.into(), StreamedText::complete(cx, "".into())));
+        }
+        self.is_empty_corrected = true;
+        let text = self.turn_text(context! { outcome => "empty", has_schema => self.has_schema() });
+        state.messages.push(ChatMessage::system(text));
+        None
+    }
+
+    fn correction(&self) -> String {
+        self.turn_text(context! { outcome => "no_result" })
+    }
+
+    fn is_control(&self, call: &ToolCall) -> bool {
+        self.has_schema() && &*call.name == SUBMIT_RESULT
+    }
+
+    async fn control(&mut self, call: &ToolCall, _: &BatchSummary, _: &CallContext) -> ControlResult {
+        let Some(schema) = &self.schema else {
+            return ControlResult { text: String::new(), effect: ControlEffect::None };
+        };
+        let problems = match call.arguments.as_json() {
+            Some(arguments) => schema.check.problems(arguments).join(" "),
+            None => "The arguments are not valid JSON.".to_owned(),
+        };
+        if problems.is_empty() {
+            self.submitted = call.arguments.as_json().map(|arguments| schema.result(arguments));
+            return ControlResult {
+                text: self.turn_text(context! { outcome => "accepted" }),
+                effect: ControlEffect::Completed,
+            };
+        }
+        self.invalid_results += 1;
+        let text = self.turn_text(context! { outcome => "invalid", problems => &*problems });
+        if self.invalid_results > 1 {
+            self.failure = Some(HostFailure::InvalidResult(problems));
+            return ControlResult { text, effect: ControlEffect::Completed };
+        }
+        ControlResult { text, effect: ControlEffect::Failed }
+    }
+
+    fn tool_context(&self, at: usize, call: &ToolCall, cx: &CallContext) -> ToolCallContext {
+        let cx = cx.step(format!("tool.{at}"));
+        let source = self.tools.get(&call.name).map(|entry| entry.info.source.clone()).unwrap_or_default();
+        let meta = self.parent.mcp_meta.get(&*source).and_then(Json::as_object).cloned().unwrap_or_default();
+        ToolCallContext {
+            idempotency_key: invoke::idempotency_key(&self.parent.conversation, self.parent.turn, &cx),
+            cx,
+            metadata: self.call.metadata.clone(),
+            caller: self.call.caller.clone(),
+            meta: Arc::new(meta),
+            progress: None,
+            client_requests: None,
+            effect: None,
+        }
+    }
+
+    fn result_text(&mut self, _: &ToolCall, outcome: &ToolOutcome) -> Option<String> {
+        report::replacement_text(outcome)
+    }
+
+    fn call_finished(&mut self, finished: FinishedCall<'_>, _: &LoopState, _: &CallContext) {
+        self.usage += report::usage_of(&finished.outcome);
+        let class = self.tools.get(&finished.call.name).map(|entry| entry.info.effect);
+        let own = matches!(finished.outcome, ToolOutcome::Done(_))
+            && matches!(class, Some(EffectClass::Write | EffectClass::Idempotent));
+        for tool in report::effects_of(&finished.outcome).into_iter().chain(own.then(|| finished.call.name.clone())) {
+            if !self.effects.contains(&tool) {
+                self.effects.push(tool);
+            }
+        }
+        self.task.message(&ChatMessage::tool(finished.call, finished.text), &self.usage, &self.last_text);
+    }
+}

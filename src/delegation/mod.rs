@@ -1,0 +1,38 @@
+//! Delegation: an agent hands work to a sub-agent in a fresh context, and gets its report as the result of a tool call.
+//!
+//! The tool is `task`. Each call starts a sub-agent: a run of the ReAct loop whose only message is the prompt of the call.
+//! A delegate has the tools of its parent, filtered by its type, without `task` itself. Its model and tool calls are recorded below the
+//! key of the call, so that a turn that runs again replays them.
+//!
+//! [`Delegations`] is shared by all conversations of a process: it admits delegates, first in, first out, and fair between
+//! conversations, knows the running ones by their id, and cancels them. Every delegate ends in exactly one [`TaskReport`].
+//!
+//! This module knows models, tools, prompts and the journal. It does not know agents, conversations and channels.
+
+mod admission;
+mod background;
+mod events;
+mod executor;
+mod ledger;
+mod loop_host;
+mod parent;
+mod report;
+mod task;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub(crate) use self::{
+    background::BackgroundParts,
+    ledger::Ledger,
+    parent::{DelegationParent, LeadPrompt, PARENT_TOOLS, RunCounts},
+    report::{effects_of, replacement_text},
+    task::{SOURCE, with_delegation},
+    types::TASK,
+};
+pub use self::{
+    events::{DiscardTaskEvents, LogTaskEvents, TaskEvent, TaskEventSink, TokenCounts},
+    executor::{Delegations, TaskSummary},
+    report::{StopReason, TaskReport, TaskStatus},
+    types::DelegationSettings,
+};

@@ -1,0 +1,279 @@
+//! How a delegate ended: its report, the text that its parent reads, and the metadata for programs.
+
+use std::sync::Arc;
+
+use minijinja::context;
+use segue_engine::{
+    conversation::ModelUsage,
+    text::{ELLIPSIS, TextLimit, strip_hidden, truncate},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json, json};
+use sha2::{Digest, Sha256};
+
+use super::events::TokenCounts;
+use crate::{
+    limits,
+    prompts::PromptSet,
+    tools::{FailureKind, ToolFailure, ToolOutcome, ToolOutput},
+};
+
+/// The state of a delegate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskStatus {
+    /// It waits for a place.
+    Pending,
+    /// It works.
+    Running,
+    /// It has a result.
+    Completed,
+    /// It failed.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+    /// Its time was over.
+    TimedOut,
+}
+
+impl TaskStatus {
+    /// Whether it has ended.
+    pub fn is_terminal(self) -> bool {
+        !matches!(self, Self::Pending | Self::Running)
+    }
+    /// Its name, as metadata and templates have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed_out",
+        }
+    }
+}
+
+/// The limit that ended a delegate before it was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Its token budget.
+    TokenCapped,
+    /// Its model responses.
+    TurnCapped,
+    /// The guard against repeated tool calls.
+    LoopCapped,
+}
+
+impl StopReason {
+    /// Its name, as metadata has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TokenCapped => "token_capped",
+            Self::TurnCapped => "turn_capped",
+            Self::LoopCapped => "loop_capped",
+        }
+    }
+    /// Its name for models.
+    pub(super) fn label(self, prompts: &PromptSet) -> String {
+        words(prompts, context! { outcome => self.name() })
+    }
+}
+
+/// The terminal record of a delegate. There is exactly one for each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskReport {
+    /// The id of the delegate.
+    pub id: Arc<str>,
+    /// How it ended.
+    pub status: TaskStatus,
+    /// Its result; only of a completed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Arc<str>>,
+    /// The result as data, if it has a schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Json>,
+    /// The last text of its model; only of one that did not complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Arc<str>>,
+    /// Why it did not complete, for models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Arc<str>>,
+    /// The code of the error, documented by `segue explain`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<Arc<str>>,
+    /// The cause for operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Arc<str>>,
+    /// The limit that ended it early.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
+    /// Its model.
+    pub model_name: Arc<str>,
+    /// What its model calls used.
+    pub usage: ModelUsage,
+    /// Model responses.
+    pub turns: u32,
+    /// The tools that it called with success and that change something.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<Arc<str>>,
+}
+
+/// The keys of the metadata of a result of `task`.
+pub(super) mod key {
+    pub(crate) const ID: &str = "subagent_id";
+    pub(crate) const STATUS: &str = "subagent_status";
+    pub(crate) const STOP_REASON: &str = "subagent_stop_reason";
+    pub(crate) const ERROR: &str = "subagent_error";
+    pub(crate) const BRIEF: &str = "subagent_result_brief";
+    pub(crate) const SHA256: &str = "subagent_result_sha256";
+    pub(crate) const MODEL: &str = "subagent_model_name";
+    pub(crate) const TOKENS: &str = "subagent_token_usage";
+    pub(crate) const PARTIAL: &str = "subagent_partial_brief";
+    pub(crate) const DATA: &str = "subagent_result_data";
+    pub(crate) const TURNS: &str = "subagent_turns";
+    pub(crate) const USAGE: &str = "subagent_usage";
+    pub(crate) const EFFECTS: &str = "subagent_effects";
+}
+
+impl TaskReport {
+    /// A report without a result.
+    pub(super) fn ended(id: Arc<str>, status: TaskStatus, model_name: Arc<str>) -> Self {
+        Self {
+            id,
+            status,
+            result: None,
+            data: None,
+            partial: None,
+            error: None,
+            code: None,
+            detail: None,
+            stop_reason: None,
+            model_name,
+            usage: ModelUsage::default(),
+            turns: 0,
+            effects: Vec::new(),
+        }
+    }
+
+    /// The text for the model of the parent.
+    pub(super) fn text(&self, prompts: &PromptSet) -> String {
+        let capped = self.stop_reason.map(|reason| reason.label(prompts));
+        let variables = context! {
+            outcome => self.status.name(),
+            capped,
+            result => self.result.as_deref().unwrap_or_default(),
+            error => self.error.as_deref(),
+            partial => self.partial.as_deref(),
+        };
+        words(prompts, variables)
+    }
+
+    /// The metadata for programs.
+    pub(super) fn metadata(&self) -> Map<String, Json> {
+        let mut metadata = Map::new();
+        let mut put = |name: &str, value: Json| metadata.insert(name.to_owned(), value);
+        put(key::ID, json!(self.id));
+        put(key::STATUS, json!(self.status));
+        if let Some(reason) = self.stop_reason {
+            put(key::STOP_REASON, json!(reason));
+        }
+        if let Some(error) = self.error.as_ref().filter(|_| self.status != TaskStatus::Completed) {
+            put(key::ERROR, json!(truncate(error, TextLimit::Chars(limits::DELEGATION_BRIEF), ELLIPSIS)));
+        }
+        if let Some(result) = &self.result {
+            put(key::BRIEF, json!(brief(result, limits::DELEGATION_BRIEF)));
+            put(key::SHA256, json!(hash(result)));
+        }
+        if let Some(partial) = &self.partial {
+            put(key::PARTIAL, json!(brief(partial, limits::DELEGATION_BRIEF)));
+        }
+        if let Some(data) = &self.data {
+            put(key::DATA, data.clone());
+        }
+        put(key::MODEL, json!(self.model_name));
+        put(key::TURNS, json!(self.turns));
+        if let Some(tokens) = TokenCounts::of(&self.usage) {
+            put(key::TOKENS, json!(tokens));
+            put(key::USAGE, json!(self.usage));
+        }
+        if !self.effects.is_empty() {
+            put(key::EFFECTS, json!(self.effects));
+        }
+        metadata
+    }
+
+    /// The outcome of the tool call.
+    pub(super) fn outcome(&self, prompts: &PromptSet) -> ToolOutcome {
+        let (text, meta) = (self.text(prompts), self.metadata());
+        let kind = match self.status {
+            TaskStatus::Completed => return ToolOutcome::Done(ToolOutput { meta, ..ToolOutput::text(text) }),
+            TaskStatus::TimedOut => FailureKind::Timeout,
+            TaskStatus::Cancelled => FailureKind::Cancelled,
+            TaskStatus::Pending | TaskStatus::Running | TaskStatus::Failed => FailureKind::ToolError,
+        };
+        let mut failure = ToolFailure::new(kind, text);
+        failure.code = self.code.as_deref().map(str::to_owned);
+        failure.detail = self.detail.as_deref().map(str::to_owned);
+        failure.meta = meta;
+        ToolOutcome::Failed(failure)
+    }
+}
+
+/// The text of the result of a delegation tool, which replaces the usual text of a failed call. `None` for other outcomes.
+pub(crate) fn replacement_text(outcome: &ToolOutcome) -> Option<String> {
+    match outcome {
+        ToolOutcome::Failed(failure) if failure.meta.contains_key(key::STATUS) => {
+            let text = strip_hidden(&failure.message);
+            Some(truncate(&text, TextLimit::Bytes(limits::TOOL_RESULT), ELLIPSIS).into_owned())
+        }
+        _ => None,
+    }
+}
+
+/// The metadata of an outcome of a delegation tool.
+pub(super) fn metadata_of(outcome: &ToolOutcome) -> Option<&Map<String, Json>> {
+    match outcome {
+        ToolOutcome::Done(output) => Some(&output.meta),
+        ToolOutcome::Failed(failure) => Some(&failure.meta),
+        ToolOutcome::Unknown(_) | ToolOutcome::Pending(_) => None,
+    }
+    .filter(|meta| meta.contains_key(key::STATUS))
+}
+
+/// What the model calls of a delegate used, from the metadata of its outcome.
+pub(super) fn usage_of(outcome: &ToolOutcome) -> ModelUsage {
+    let usage = metadata_of(outcome).and_then(|meta| meta.get(key::USAGE));
+    usage.and_then(|usage| serde_json::from_value(usage.clone()).ok()).unwrap_or_default()
+}
+
+/// The tools that a delegate called with success and that change something, from the metadata of its outcome.
+pub(crate) fn effects_of(outcome: &ToolOutcome) -> Vec<Arc<str>> {
+    let effects = metadata_of(outcome).and_then(|meta| meta.get(key::EFFECTS));
+    effects.and_then(|effects| serde_json::from_value(effects.clone()).ok()).unwrap_or_default()
+}
+
+/// A text of `prompts/delegate_results.j2`.
+pub(super) fn words(prompts: &PromptSet, variables: minijinja::Value) -> String {
+    prompts.render(&prompts.delegate_results, variables).unwrap_or_default().trim().to_owned()
+}
+
+/// A text of at most `limit` characters: two thirds from the beginning, one third from the end.
+pub(super) fn brief(text: &str, limit: usize) -> String {
+    let count = text.chars().count();
+    if count <= limit {
+        return text.to_owned();
+    }
+    const MARK: &str = " … ";
+    let room = limit.saturating_sub(MARK.chars().count());
+    let head = room * 2 / 3;
+    let first: String = text.chars().take(head).collect();
+    let last: String = text.chars().skip(count - (room - head)).collect();
+    format!("{first}{MARK}{last}")
+}
+
+/// The SHA-256 of a text in hexadecimal digits.
+pub(super) fn hash(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}

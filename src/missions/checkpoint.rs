@@ -1,0 +1,97 @@
+//! What a unit keeps between its slices: one JSON object that people can read.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use segue_engine::{ids::AgentName, mission::learnings::Learnings};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use crate::{
+    effect::EffectClass,
+    llm::{ChatMessage, ToolSpec},
+    react::LoopState,
+    tools::ToolInfo,
+};
+
+/// What a unit keeps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct UnitCheckpoint {
+    /// The session of the commander.
+    pub(super) commander: CommanderSession,
+    /// The sessions of the agents that it called.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) agents: IndexMap<AgentName, AgentSession>,
+    /// What was learned about the current item.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) learnings: Option<Learnings>,
+}
+
+/// The session of a commander.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct CommanderSession {
+    /// How it began; empty before its first model call.
+    pub(super) start: SessionStart,
+    /// The loop.
+    pub(super) state: LoopState,
+}
+
+/// How a session began. It is a step of the journal, so that a repetition after a crash sends the model the same requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct SessionStart {
+    /// The first messages.
+    pub(super) messages: Vec<Arc<ChatMessage>>,
+    /// The tools of the mission.
+    pub(super) control: Vec<ToolSpec>,
+    /// The tools of servers and of the program.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tools: Vec<ListedTool>,
+}
+
+/// A listed tool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct ListedTool {
+    name: Arc<str>,
+    description: Arc<str>,
+    parameters: Arc<Json>,
+    strict: bool,
+    effect: EffectClass,
+    source: Arc<str>,
+}
+
+impl From<&ToolInfo> for ListedTool {
+    fn from(info: &ToolInfo) -> Self {
+        let info = info.clone();
+        Self {
+            name: info.name,
+            description: info.description,
+            parameters: info.parameters,
+            strict: info.strict,
+            effect: info.effect,
+            source: info.source,
+        }
+    }
+}
+
+impl From<&ListedTool> for ToolInfo {
+    fn from(listed: &ListedTool) -> Self {
+        let mut info = Self::new(listed.name.clone(), listed.description.clone())
+            .effect(listed.effect)
+            .source(listed.source.clone());
+        (info.parameters, info.strict) = (listed.parameters.clone(), listed.strict);
+        info
+    }
+}
+
+/// The session of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct AgentSession {
+    /// How it began.
+    pub(super) start: SessionStart,
+    /// What was said since.
+    pub(super) messages: Vec<Arc<ChatMessage>>,
+}

@@ -1,0 +1,415 @@
+//! Commanders: the host of their loop. Their tools are those of the mission, and what needs a model or a person is performed here.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use indexmap::IndexMap;
+use minijinja::{Value, context};
+use segue_engine::{
+    conversation::AgentStatus,
+    ids::{AgentName, QuestionId},
+    mission::{
+        context as mission_context,
+        event::{AgentOutcome, CommanderAnswer, NewEvent, RunEventKind},
+        learnings::Learnings,
+        routes,
+        schema::{self, Extra},
+        state::RunState,
+        tools::{
+            AgentInput, Caller, MissionTool, Then, ToolAnswer, ToolContext, agents, commanders, offered, people,
+            schemas,
+        },
+        unit::UnitId,
+    },
+    template::from_json,
+    time::Timestamp,
+};
+use serde_json::{Value as Json, json};
+
+use super::{
+    agent::{self, call_model},
+    checkpoint::{AgentSession, SessionStart, UnitCheckpoint},
+    journal::{AGENT_PART, CLONE_PART},
+    slice::UnitRun,
+};
+use crate::{
+    context::CallContext,
+    journal::JournaledModel,
+    llm::{ChatMessage, ChatRequest, Llm, Purpose, ToolCall},
+    react::{BatchSummary, ControlEffect, ControlResult, LoopHost, LoopState, Messages, ModelTurn},
+    store::runs::UnitKey,
+    tools::ToolCallContext,
+};
+
+/// How often a unit looks whether another one has answered its question.
+const ANSWER_POLL: i64 = 1_000_000;
+
+/// How the work of a unit ended in a control call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnitEnd {
+    Completed,
+    Failed,
+}
+
+/// Why a unit waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parked {
+    /// When it goes on in any case.
+    pub(super) wake_at: Option<Timestamp>,
+}
+
+/// The host of a commander's loop.
+pub(super) struct CommanderHost<'a> {
+    pub(super) unit: &'a UnitRun,
+    pub(super) model: JournaledModel,
+    pub(super) start: &'a SessionStart,
+    pub(super) agents: &'a mut IndexMap<AgentName, AgentSession>,
+    pub(super) learnings: &'a mut Option<Learnings>,
+    pub(super) end: Option<UnitEnd>,
+    pub(super) parked: Option<Parked>,
+    /// The unit was cancelled or has halted.
+    pub(super) stopped: bool,
+    /// The next item begins in a fresh session.
+    pub(super) fresh: bool,
+}
+
+#[async_trait]
+impl LoopHost for CommanderHost<'_> {
+    async fn messages(&mut self, state: &LoopState, _: &CallContext) -> Result<Messages, AgentStatus> {
+        Ok(self.start.messages.iter().chain(&state.messages).cloned().collect())
+    }
+    async fn call_model(&mut self, request: ChatRequest, cx: &CallContext) -> ModelTurn {
+        let turn = call_model(&self.model, "commander", request, cx).await;
+        if let ModelTurn::Answer(_, text) = &turn {
+            self.learn(&text.text);
+        }
+        turn
+    }
+    fn correction(&self) -> String {
+        self.unit.render(&self.unit.parts.prompts.mission_correction, context! {})
+    }
+    fn is_control(&self, _: &ToolCall) -> bool {
+        true
+    }
+    async fn control(&mut self, call: &ToolCall, _: &BatchSummary, cx: &CallContext) -> ControlResult {
+        match self.perform(call, cx).await {
+            Some((text, effect)) => ControlResult { text, effect },
+            None => {
+                // Nothing of this response counts: the unit stops here, and it begins again at its checkpoint.
+                self.stopped |= self.parked.is_none();
+                ControlResult { text: String::new(), effect: ControlEffect::None }
+            }
+        }
+    }
+    fn is_done(&self) -> bool {
+        self.end.is_some() || self.parked.is_some() || self.stopped
+    }
+    fn tool_context(&self, at: usize, _: &ToolCall, cx: &CallContext) -> ToolCallContext {
+        self.unit.outgoing("", "commander", &cx.step(format!("tool.{at}")))
+    }
+}
+
+impl CommanderHost<'_> {
+    fn learn(&mut self, text: &str) {
+        if let Some(learned) = Learnings::parse(text) {
+            self.learnings.get_or_insert_default().merge(&learned);
+        }
+    }
+
+    /// Runs a call. `None`: the unit waits or has stopped.
+    async fn perform(&mut self, call: &ToolCall, cx: &CallContext) -> Option<(String, ControlEffect)> {
+        if self.parked.is_some() || self.stopped || cx.cancel.is_cancelled() {
+            return None;
+        }
+        let unit = self.unit;
+        let learnings = self.learnings.clone();
+        let compute = |state: &RunState| unit.call_tool(state, Caller::Commander, call, &cx.key, learnings.clone());
+        if self.end.is_some() {
+            let state = unit.view.latest().await.ok()?;
+            return Some((compute(&state).text(), ControlEffect::None));
+        }
+        let answer = unit.journal.control(&cx.key, compute).await?;
+        self.follow(answer, cx).await
+    }
+
+    async fn follow(&mut self, answer: ToolAnswer, cx: &CallContext) -> Option<(String, ControlEffect)> {
+        let done = match &answer.then {
+            Then::Continue => answer,
+            Then::FreshSession => {
+                (self.fresh, *self.learnings) = (true, None);
+                answer
+            }
+            Then::Completed => {
+                self.end = Some(UnitEnd::Completed);
+                return Some((answer.text(), ControlEffect::Completed));
+            }
+            Then::Failed => {
+                self.end = Some(UnitEnd::Failed);
+                return Some((answer.text(), ControlEffect::Completed));
+            }
+            Then::CallAgent { agent, input } => self.call_agent(agent, input, cx).await?,
+            Then::AskAgent { agent, unit, question } => self.ask_agent(agent, unit.as_ref(), question, cx).await?,
+            Then::AskCommander { question_id, unit, question } => {
+                self.ask_commander(question_id, unit, question, cx).await?
+            }
+            Then::AwaitCommanderAnswer { question_id } => self.await_commander(question_id, cx).await?,
+            Then::AskOwnCommander { .. } => ToolAnswer::of(Json::Null),
+            Then::AskPerson { question_id } => {
+                let input = self.answers(std::slice::from_ref(question_id)).await?.pop()?;
+                ToolAnswer::of(input)
+            }
+            Then::Blocked { questions } => {
+                let answers = self.answers(questions).await?;
+                ToolAnswer::of(json!({"status": "ok", "answers": answers}))
+            }
+        };
+        let effect = if done.is_error() { ControlEffect::Failed } else { ControlEffect::Succeeded };
+        Some((done.text(), effect))
+    }
+
+    /// The answers of people. If one is missing, the unit waits. An answer is not recorded: the stored events have it.
+    async fn answers(&mut self, questions: &[Arc<str>]) -> Option<Vec<Json>> {
+        let unit = self.unit;
+        self.close_overdue(questions).await?;
+        let state = unit.view.latest().await.ok()?;
+        let mut answers = Vec::new();
+        for id in questions {
+            let Some(input) = state.human_inputs.get(id) else {
+                answers.push(people::unavailable());
+                continue;
+            };
+            if input.open {
+                let ends = questions.iter().filter_map(|id| unit.deadlines.get(&state, id));
+                self.parked = Some(Parked { wake_at: ends.min() });
+                return None;
+            }
+            answers.push(people::answer(input));
+        }
+        Some(answers)
+    }
+
+    /// Closes the questions whose time is over.
+    async fn close_overdue(&self, questions: &[Arc<str>]) -> Option<()> {
+        let unit = self.unit;
+        let now = unit.parts.clock.now();
+        let is_over = |state: &RunState, id: &Arc<str>| {
+            let open = state.human_inputs.get(id).is_some_and(|input| input.open);
+            open && unit.deadlines.get(state, id).is_some_and(|end| end <= now)
+        };
+        for id in questions {
+            unit.deadlines.load(&unit.parts.runs, &unit.run, id).await;
+            let state = unit.view.latest().await.ok()?;
+            if !is_over(&state, id) {
+                continue;
+            }
+            let event = NewEvent::of_unit(
+                &unit.id,
+                RunEventKind::HumanInputResolved {
+                    question_id: id.clone(),
+                    answer: None,
+                    timed_out: true,
+                    responder: None,
+                },
+            );
+            let closed = unit.journal.commit(|batch| {
+                batch.after = Some(state.sequence);
+                batch.events.push(super::view::event_text(&event));
+                batch.close_questions.push(QuestionId::new(id.clone()));
+            });
+            // After a conflict an answer may have come; the caller reads the state.
+            if closed.await.is_err() && unit.journal.halt().is_some() {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    async fn call_agent(&mut self, name: &AgentName, input: &AgentInput, cx: &CallContext) -> Option<ToolAnswer> {
+        let unit = self.unit;
+        let message = match input {
+            AgentInput::Task(task) => unit.envelope("task", task),
+            AgentInput::Response(response) => unit.envelope("response", response),
+        };
+        let mut session = self.agents.get(name).cloned().unwrap_or_default();
+        let inner = cx.step(format!("{AGENT_PART}{name}"));
+        let end = agent::run(unit, name, &mut session, message, &inner).await?;
+        self.agents.insert(name.clone(), session);
+        if unit.sequential() {
+            self.learn(&end.text);
+        }
+        let text = match end.outcome {
+            AgentOutcome::Answered => Learnings::strip(agent::answer(&end.text)),
+            _ => end.text.to_string(),
+        };
+        let finished = |_: &RunState| agents::finished(&unit.id, name, end.outcome, &text);
+        unit.journal.control(&cx.step("done").key, finished).await
+    }
+
+    async fn ask_agent(
+        &mut self,
+        name: &AgentName,
+        other: Option<&UnitId>,
+        question: &str,
+        cx: &CallContext,
+    ) -> Option<ToolAnswer> {
+        let unit = self.unit;
+        let session = match other {
+            None => self.agents.get(name).cloned(),
+            Some(other) => unit.stored_checkpoint(other).await.and_then(|mut stored| stored.agents.shift_remove(name)),
+        };
+        let model = unit.parts.agent(&unit.def, name).and_then(|agent| agent.model);
+        let text = match (session, model) {
+            (Some(session), Some(model)) => {
+                let messages = session.start.messages.into_iter().chain(session.messages).collect();
+                self.ask_copy(model, Purpose::AGENT, messages, question, cx).await?
+            }
+            _ => Err("its session is not stored".to_owned()),
+        };
+        let (outcome, text) = match text {
+            Ok(text) => (AgentOutcome::Answered, text),
+            Err(reason) => (AgentOutcome::Failed, reason),
+        };
+        // A copy leaves no trace in the state of the agent.
+        let answer =
+            |_: &RunState| ToolAnswer { events: Vec::new(), ..agents::finished(&unit.id, name, outcome, &text) };
+        unit.journal.control(&cx.step("done").key, answer).await
+    }
+
+    async fn ask_commander(
+        &mut self,
+        question_id: &Arc<str>,
+        other: &UnitId,
+        question: &str,
+        cx: &CallContext,
+    ) -> Option<ToolAnswer> {
+        let unit = self.unit;
+        let text = match (unit.stored_checkpoint(other).await, unit.model()) {
+            (Some(stored), Some(model)) => {
+                let session = stored.commander;
+                let messages = session.start.messages.into_iter().chain(session.state.messages).collect();
+                self.ask_copy(model, Purpose::COMMANDER, messages, question, cx).await?
+            }
+            _ => Err("its session is not stored".to_owned()),
+        };
+        let answer = match text {
+            Ok(text) => CommanderAnswer::Answer(text.into()),
+            Err(reason) => CommanderAnswer::Error(reason.into()),
+        };
+        let answered = |_: &RunState| commanders::answered(&unit.id, question_id, answer.clone());
+        unit.journal.control(&cx.step("done").key, answered).await
+    }
+
+    /// Asks a copy of a session, which has no tools. `None`: the unit has stopped.
+    async fn ask_copy(
+        &self,
+        model: Arc<dyn Llm>,
+        purpose: Purpose,
+        mut messages: Messages,
+        question: &str,
+        cx: &CallContext,
+    ) -> Option<Result<String, String>> {
+        messages.push(ChatMessage::user(self.unit.envelope("question", question)));
+        let model = JournaledModel::new(model, self.unit.effects.clone());
+        let inner = cx.step(CLONE_PART).step("llm.0");
+        let turn = call_model(&model, CLONE_PART, ChatRequest::new(purpose, messages), &inner).await;
+        if cx.cancel.is_cancelled() || self.unit.journal.halt().is_some() {
+            return None;
+        }
+        Some(match turn {
+            ModelTurn::Answer(_, text) if text.text.is_empty() => Err("the answer was empty".into()),
+            ModelTurn::Answer(_, text) => Ok(agent::answer(&text.text).to_owned()),
+            ModelTurn::Failed(error, _) => Err(error.to_string()),
+        })
+    }
+
+    async fn await_commander(&mut self, question_id: &Arc<str>, cx: &CallContext) -> Option<ToolAnswer> {
+        let state = self.unit.view.latest().await.ok()?;
+        let known = state.commander_questions.iter().find(|known| known.id == *question_id);
+        let Some(answer) = known.and_then(|known| known.answer.clone()) else {
+            drop(state);
+            let at = self.unit.parts.clock.now().as_micros().saturating_add(ANSWER_POLL);
+            self.parked = Some(Parked { wake_at: Some(Timestamp::from_micros(at)) });
+            return None;
+        };
+        drop(state);
+        let answer = |_: &RunState| ToolAnswer::of(commanders::answer_text(&answer));
+        self.unit.journal.control(&cx.step("done").key, answer).await
+    }
+}
+
+impl UnitRun {
+    /// What a unit that has ended keeps.
+    async fn stored_checkpoint(&self, unit: &UnitId) -> Option<UnitCheckpoint> {
+        let key = UnitKey::new(self.run.clone(), unit.to_string());
+        let content = self.parts.runs.unit(&key).await.ok()??;
+        serde_json::from_str(&content.checkpoint?).ok()
+    }
+
+    /// Whether the unit works through a dataset item by item.
+    pub(super) fn sequential(&self) -> bool {
+        let iterator = self.def.tasks.get(&self.id.task).and_then(|task| task.iterator.as_ref());
+        iterator.is_some_and(|iterator| !iterator.parallel)
+    }
+
+    /// How the session of a commander begins.
+    pub(super) async fn commander_start(&self, objective: &str) -> Option<SessionStart> {
+        let state = self.view.latest().await.ok()?;
+        let cx = self.tool_context(&state, Caller::Commander, "")?;
+        let unit = &cx.unit;
+        let agents = agents::allowed(unit).iter();
+        let agents = agents.map(|name| {
+            context! { name => name.as_str(), description => &*self.parts.description(&self.def, name) }
+        });
+        let output = (!unit.task.output.is_empty())
+            .then(|| schema::object_schema(&unit.task.output, Extra::Refused).to_string());
+        let routes = routes::options(unit.task, &self.parts.project.missions).into_iter().map(|route| {
+            let inputs = route.inputs.iter().map(|input| {
+                context! { name => &*input.name, type => input.kind, required => input.required,
+                description => &*input.description }
+            });
+            context! { key => route.key, when => &*route.when, is_mission => route.is_mission,
+            inputs => inputs.collect::<Vec<Value>>() }
+        });
+        let ancestors = mission_context::ancestors(&self.def, &state, &self.id.task);
+        let sequential = self.sequential();
+        let system = self.render(
+            &self.parts.prompts.mission_commander,
+            context! {
+                mission => &*self.def.name,
+                description => &*self.def.description,
+                directive => &*self.def.directive,
+                plan_required => self.def.commander.plan_required,
+                sequential,
+                parallel => self.id.iteration.is_some(),
+                task => &*self.id.task,
+                agents => agents.collect::<Vec<Value>>(),
+                ancestors => from_json(&serde_json::to_value(&ancestors).unwrap_or_default()),
+                output => output.unwrap_or_default(),
+                routes => routes.collect::<Vec<Value>>(),
+                dry_run => state.dry_run,
+            },
+        );
+        let objective = self.render(
+            &self.parts.prompts.mission_objective,
+            context! { objective, sequential, items => unit.dataset_items().len() },
+        );
+        Some(SessionStart {
+            messages: vec![ChatMessage::system(system), ChatMessage::user(objective)],
+            control: self.tool_specs(&cx, "commander"),
+            tools: Vec::new(),
+        })
+    }
+
+    /// The tools of the mission as models see them. `caller`: whose prompt they are part of.
+    pub(super) fn tool_specs(&self, cx: &ToolContext<'_>, caller: &str) -> Vec<crate::llm::ToolSpec> {
+        let spec = |tool: MissionTool| crate::llm::ToolSpec {
+            name: tool.name().into(),
+            description: self
+                .render(&self.parts.prompts.mission_tools, context! { tool => tool.name(), caller })
+                .into(),
+            parameters: Arc::new(schemas::schema(tool, cx)),
+            strict: false,
+        };
+        offered(cx).into_iter().map(spec).collect()
+    }
+}

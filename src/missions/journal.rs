@@ -1,0 +1,446 @@
+//! The journal of a unit, in a [`RunStore`]. Events that a step causes are stored in one transaction with its outcome.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::future::BoxFuture;
+use segue_engine::{
+    ids::QuestionId,
+    mission::{
+        budget,
+        event::{NewEvent, RunEventKind},
+        state::RunState,
+        tools::ToolAnswer,
+        unit::UnitId,
+    },
+    project::missions::MissionDef,
+    text::{ELLIPSIS, TextLimit, truncate},
+    time::Timestamp,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value as Json;
+
+use super::view::{RunView, event_text};
+use crate::{
+    clock::Clock,
+    context::StepKey,
+    effect::EffectClass,
+    failpoint,
+    journal::{Journal, JournalObserver, RecordedToolCall, Step, StepStart, StepStatus, start_of},
+    llm::ChatResponse,
+    store::{
+        JournalRecord, StoreError,
+        runs::{NewQuestion, RunStore, RunStoreError, UnitBatch, UnitKey},
+    },
+    tools::{ToolInfo, ToolOutcome},
+};
+
+/// The part of a step key that names an agent.
+pub(super) const AGENT_PART: &str = "agent:";
+/// The part of a step key of a question to a copy of a session.
+pub(super) const CLONE_PART: &str = "clone";
+/// Characters of a result that its event contains.
+const RESULT_CHARS: usize = 400;
+
+/// Why a unit stops without a result: its owner lost it, or the store failed.
+#[derive(Clone, Debug)]
+pub(super) enum Halt {
+    /// The store refused a write.
+    Store(RunStoreError),
+    /// A recorded step does not fit: the mission was changed while the unit ran.
+    Changed(StoreError),
+    /// The state of the run cannot be read.
+    Unreadable(super::parts::MissionError),
+}
+
+/// The journal of a claimed unit.
+pub(super) struct UnitJournal {
+    store: Arc<dyn RunStore>,
+    key: UnitKey,
+    epoch: u64,
+    id: UnitId,
+    build: u64,
+    clock: Arc<dyn Clock>,
+    view: Arc<RunView>,
+    /// Held while a batch is stored, so that nothing is stored twice.
+    storing: tokio::sync::Mutex<()>,
+    /// Never locked across an await point.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<StepKey, Entry>,
+    /// Outcomes and events that are not stored yet, in order.
+    pending: Vec<JournalRecord>,
+    events: Vec<NewEvent>,
+    /// Why no step begins any more.
+    halt: Option<Halt>,
+}
+
+struct Entry {
+    record: JournalRecord,
+    /// `None` until the step begins in this process.
+    effect: Option<EffectClass>,
+}
+
+/// A claimed unit in short.
+pub(super) struct Claim {
+    pub(super) key: UnitKey,
+    pub(super) epoch: u64,
+    pub(super) id: UnitId,
+}
+
+impl UnitJournal {
+    pub(super) fn new(
+        store: Arc<dyn RunStore>,
+        claim: Claim,
+        build: u64,
+        clock: Arc<dyn Clock>,
+        view: Arc<RunView>,
+        records: Vec<JournalRecord>,
+    ) -> Self {
+        let entry = |record: JournalRecord| (record.key.clone(), Entry { record, effect: None });
+        let state = State { entries: records.into_iter().map(entry).collect(), ..State::default() };
+        let Claim { key, epoch, id } = claim;
+        Self { store, key, epoch, id, build, clock, view, storing: Default::default(), state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the unit cannot go on, if it cannot.
+    pub(super) fn halt(&self) -> Option<Halt> {
+        self.lock().halt.clone()
+    }
+
+    fn stop(&self, halt: Halt) {
+        self.lock().halt.get_or_insert(halt);
+    }
+
+    /// Stores what is pending, together with what `edit` adds.
+    ///
+    /// # Errors
+    /// After [`RunStoreError::Conflict`] the call may be repeated; after any other error the unit has halted.
+    pub(super) async fn commit(&self, edit: impl FnOnce(&mut UnitBatch)) -> Result<(), RunStoreError> {
+        let _storing = self.storing.lock().await;
+        let (records, events) = {
+            let mut state = self.lock();
+            if let Some(Halt::Store(error)) = &state.halt {
+                return Err(error.clone());
+            }
+            (std::mem::take(&mut state.pending), std::mem::take(&mut state.events))
+        };
+        let mut batch = UnitBatch::new(self.key.clone(), self.epoch, self.clock.now());
+        batch.records.clone_from(&records);
+        batch.events = events.iter().map(event_text).collect();
+        edit(&mut batch);
+        let has_events = !batch.events.is_empty();
+        let is_checkpoint = batch.checkpoint.is_some();
+        match self.store.append(batch).await {
+            Ok(_) => {
+                if is_checkpoint {
+                    self.lock().entries.clear();
+                }
+                if has_events {
+                    self.view.changed.notify_one();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let mut state = self.lock();
+                let later = (std::mem::take(&mut state.pending), std::mem::take(&mut state.events));
+                state.pending = records;
+                state.pending.extend(later.0);
+                state.events = events;
+                state.events.extend(later.1);
+                if !matches!(error, RunStoreError::Conflict { .. }) {
+                    state.halt.get_or_insert(Halt::Store(error.clone()));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs a call of a tool of the mission: computes its answer from the latest state and stores its events with it, or returns the
+    /// recorded answer. `None`: the unit has halted.
+    pub(super) async fn control(&self, key: &StepKey, compute: impl Fn(&RunState) -> ToolAnswer) -> Option<ToolAnswer> {
+        if let Some(recorded) = self.outcome(key) {
+            return Some(recorded);
+        }
+        loop {
+            let state = match self.view.latest().await {
+                Ok(state) => state,
+                Err(error) => {
+                    self.stop(Halt::Unreadable(error));
+                    return None;
+                }
+            };
+            let answer = compute(&state);
+            let record = self.record(key, "mission", &answer);
+            if answer.events.is_empty() {
+                self.remember(record);
+                return Some(answer);
+            }
+            let questions = answer.events.iter().filter_map(new_question).collect::<Vec<_>>();
+            let stored = self
+                .commit(|batch| {
+                    batch.after = Some(state.sequence);
+                    batch.events.extend(answer.events.iter().map(event_text));
+                    batch.records.push(record.clone());
+                    batch.questions = questions;
+                })
+                .await;
+            match stored {
+                Ok(()) => {
+                    self.lock().entries.insert(key.clone(), Entry { record, effect: None });
+                    return Some(answer);
+                }
+                Err(RunStoreError::Conflict { .. }) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Runs a step without an effect outside: `work` is recorded with the next write.
+    pub(super) async fn once<T: Serialize + DeserializeOwned>(
+        &self,
+        key: &StepKey,
+        work: impl Future<Output = Option<T>>,
+    ) -> Option<T> {
+        if let Some(recorded) = self.outcome(key) {
+            return Some(recorded);
+        }
+        let outcome = work.await?;
+        self.remember(self.record(key, "mission", &outcome));
+        Some(outcome)
+    }
+
+    fn outcome<T: DeserializeOwned>(&self, key: &StepKey) -> Option<T> {
+        let state = self.lock();
+        serde_json::from_str(state.entries.get(key)?.record.outcome.as_deref()?).ok()
+    }
+
+    fn record(&self, key: &StepKey, kind: &str, outcome: &impl Serialize) -> JournalRecord {
+        let outcome = serde_json::to_string(outcome).unwrap_or_else(|_| "null".into());
+        JournalRecord {
+            key: key.clone(),
+            kind: kind.into(),
+            request: "".into(),
+            outcome: Some(outcome.into()),
+            at: self.clock.now(),
+            build: self.build,
+        }
+    }
+
+    fn remember(&self, record: JournalRecord) {
+        let mut state = self.lock();
+        state.entries.insert(record.key.clone(), Entry { record: record.clone(), effect: None });
+        state.pending.push(record);
+    }
+
+    /// Stores an event with the next write.
+    pub(super) fn note(&self, kind: RunEventKind) {
+        let event = NewEvent::of_unit(&self.id, kind);
+        self.lock().events.push(event);
+    }
+
+    /// Stores the warnings and breaches of budgets that follow from the usage so far.
+    pub(super) async fn check_budgets(&self, def: &MissionDef) -> Option<()> {
+        if def.budget.is_none() && def.tasks.get(&self.id.task).is_none_or(|task| task.budget.is_none()) {
+            return Some(());
+        }
+        self.commit(|_| {}).await.ok()?;
+        loop {
+            let state = self.view.latest().await.map_err(|error| self.stop(Halt::Unreadable(error))).ok()?;
+            let events = budget::check(def, &state, &self.id.task);
+            if events.is_empty() {
+                return Some(());
+            }
+            let stored = self
+                .commit(|batch| {
+                    batch.after = Some(state.sequence);
+                    batch.events.extend(events.iter().map(event_text));
+                })
+                .await;
+            match stored {
+                Ok(()) => return Some(()),
+                Err(RunStoreError::Conflict { .. }) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    async fn begin_step(&self, step: Step<'_>) -> Result<StepStart, StoreError> {
+        let record = JournalRecord {
+            key: step.key.clone(),
+            kind: step.kind.into(),
+            request: step.request.into(),
+            outcome: None,
+            at: self.clock.now(),
+            build: self.build,
+        };
+        {
+            let mut state = self.lock();
+            if let Some(halt) = &state.halt {
+                return Err(halted(halt));
+            }
+            if let Some(entry) = state.entries.get_mut(step.key) {
+                let begun_here = entry.effect.replace(step.class).is_some();
+                if begun_here && !step.class.has_intent() && entry.record.outcome.is_none() {
+                    entry.record = record;
+                    return Ok(StepStart::Run);
+                }
+                return start_of(&entry.record, step.class, step.request);
+            }
+            state.entries.insert(step.key.clone(), Entry { record: record.clone(), effect: Some(step.class) });
+        }
+        if step.class.has_intent() {
+            self.commit(|batch| batch.records.push(record)).await.map_err(store_error)?;
+            failpoint::hit("C11");
+        }
+        Ok(StepStart::Run)
+    }
+
+    async fn finish_step(&self, key: &StepKey, outcome: Arc<str>, at: Timestamp) -> Result<(), StoreError> {
+        let effect = {
+            let mut state = self.lock();
+            let state = &mut *state;
+            let begun = state.entries.get_mut(key).and_then(|entry| Some((entry.effect?, &mut entry.record)));
+            let Some((effect, record)) = begun else {
+                return Err(StoreError::NotRecorded { key: key.clone(), kind: "finish".into() });
+            };
+            (record.outcome, record.at) = (Some(outcome), at);
+            let record = record.clone();
+            state.events.extend(event_of(&record).map(|kind| NewEvent::of_unit(&self.id, kind)));
+            state.pending.push(record);
+            effect
+        };
+        if effect.has_intent() {
+            failpoint::hit("C14");
+            self.commit(|_| {}).await.map_err(store_error)?;
+            failpoint::hit("C15");
+        }
+        Ok(())
+    }
+}
+
+/// The question of an event, for the list of questions.
+fn new_question(event: &NewEvent) -> Option<NewQuestion> {
+    let RunEventKind::HumanInputRequested { question_id, question, .. } = &event.kind else { return None };
+    let text = serde_json::to_string(question).ok()?;
+    Some(NewQuestion { id: QuestionId::new(question_id.clone()), question: text.into() })
+}
+
+/// `commander`, the name of an agent, or `clone`: whose step a key belongs to.
+fn entity(key: &StepKey) -> Arc<str> {
+    let mut entity = "commander";
+    for part in key.as_str().split('/') {
+        if let Some(agent) = part.strip_prefix(AGENT_PART) {
+            entity = agent;
+        } else if part == CLONE_PART {
+            entity = CLONE_PART;
+        }
+    }
+    entity.into()
+}
+
+/// The event of a step that was performed.
+fn event_of(record: &JournalRecord) -> Option<RunEventKind> {
+    let outcome = record.outcome.as_deref()?;
+    match &*record.kind {
+        "llm" => {
+            let recorded: Json = serde_json::from_str(outcome).ok()?;
+            let answer: ChatResponse = serde_json::from_value(recorded.get("Ok")?.clone()).ok()?;
+            Some(RunEventKind::SessionTurn {
+                entity: entity(&record.key),
+                model: None,
+                usage: answer.usage,
+                duration_ms: 0,
+            })
+        }
+        "tool" => {
+            // An outcome that was unknown is recorded without the wrapper; both have the same form.
+            let call: RecordedToolCall = serde_json::from_str(outcome).ok()?;
+            let result = call.outcome.for_model();
+            Some(RunEventKind::ToolCompleted {
+                entity: entity(&record.key),
+                call: record.key.as_str().into(),
+                tool: record.request.split(':').next().unwrap_or_default().into(),
+                failed: !matches!(call.outcome, ToolOutcome::Done(_)),
+                result: truncate(&result, TextLimit::Chars(RESULT_CHARS), ELLIPSIS).into(),
+            })
+        }
+        _ => None,
+    }
+}
+
+fn halted(halt: &Halt) -> StoreError {
+    match halt {
+        Halt::Store(error) => store_error(error.clone()),
+        Halt::Changed(error) => error.clone(),
+        Halt::Unreadable(error) => StoreError::Unavailable(error.to_string()),
+    }
+}
+
+fn store_error(error: RunStoreError) -> StoreError {
+    match error {
+        RunStoreError::Store(error) => error,
+        other => StoreError::Unavailable(other.to_string()),
+    }
+}
+
+impl Journal for UnitJournal {
+    fn begin<'a>(&'a self, step: Step<'a>) -> BoxFuture<'a, Result<StepStart, StoreError>> {
+        Box::pin(async move {
+            let begun = self.begin_step(step).await;
+            if let Err(error @ StoreError::RequestChanged { .. }) = &begun {
+                self.stop(Halt::Changed(error.clone()));
+            }
+            begun
+        })
+    }
+
+    fn status(&self, step: Step<'_>) -> StepStatus {
+        let done = self.lock().entries.get(step.key).is_some_and(|entry| entry.record.outcome.is_some());
+        if done { StepStatus::Done } else { StepStatus::Open }
+    }
+
+    fn recorded(&self, key: &StepKey) -> Option<JournalRecord> {
+        let state = self.lock();
+        let entry = state.entries.get(key)?;
+        let may_have_happened = matches!(entry.effect, None | Some(EffectClass::Write));
+        (entry.record.outcome.is_some() || may_have_happened).then(|| entry.record.clone())
+    }
+
+    fn finish<'a>(
+        &'a self,
+        key: &'a StepKey,
+        outcome: Arc<str>,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.finish_step(key, outcome, at))
+    }
+
+    fn announce_reply<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        // A unit shows nothing while it works.
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// Notes the calls of tools.
+pub(super) struct ToolNotes(pub(super) Arc<UnitJournal>);
+
+impl JournalObserver for ToolNotes {
+    fn tool_called(&self, key: &StepKey, tool: &ToolInfo, arguments: &Json) {
+        self.0.note(RunEventKind::ToolCalled {
+            entity: entity(key),
+            call: key.as_str().into(),
+            tool: tool.name.clone(),
+            input: arguments.clone(),
+        });
+    }
+}

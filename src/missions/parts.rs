@@ -1,0 +1,134 @@
+//! What runs of missions use: the project, models, tools, the store.
+
+use std::{collections::HashMap, sync::Arc};
+
+use indexmap::IndexMap;
+use segue_engine::{
+    ids::{AgentName, RunId, ServerName, ToolName},
+    mission::inputs::InputProblem,
+    project::{AgentDef, Project, missions::MissionDef},
+};
+
+use crate::{
+    clock::Clock,
+    effect::EffectClass,
+    llm::Llm,
+    prompts::PromptSet,
+    store::runs::{RunStore, RunStoreError},
+    tools::{ToolHandler, ToolSource},
+};
+
+/// Why an operation on a run failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum MissionError {
+    /// The project has no such mission.
+    #[error("the project has no mission `{0}`")]
+    UnknownMission(Arc<str>),
+    /// The inputs are not valid.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Inputs(Vec<InputProblem>),
+    /// There is no such run.
+    #[error("there is no run {0}")]
+    UnknownRun(RunId),
+    /// Stored data of the run cannot be read.
+    #[error("the stored data of run {run} cannot be read: {reason}")]
+    Unreadable {
+        /// The run.
+        run: RunId,
+        /// What is wrong.
+        reason: String,
+    },
+    /// There is no such question, it is closed, or the text is no answer to it.
+    #[error("{0}")]
+    Question(String),
+    /// The store refused or failed.
+    #[error(transparent)]
+    Store(#[from] RunStoreError),
+}
+
+/// The parts that runs of missions use.
+pub struct MissionParts {
+    /// The project.
+    pub project: Arc<Project>,
+    /// The prompts.
+    pub prompts: Arc<PromptSet>,
+    /// The models of commanders, by mission.
+    pub commander_models: HashMap<Arc<str>, Arc<dyn Llm>>,
+    /// The models of agents that exist in one mission only, by mission and agent.
+    pub local_models: HashMap<(Arc<str>, AgentName), Arc<dyn Llm>>,
+    /// The models of the project's agents, by name.
+    pub agent_models: HashMap<String, Arc<dyn Llm>>,
+    /// MCP servers and other tool sources.
+    pub sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
+    /// Registered tools, by agent.
+    pub tools: HashMap<String, Vec<Arc<dyn ToolHandler>>>,
+    /// The store of runs.
+    pub runs: Arc<dyn RunStore>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The name of this process in leases.
+    pub owner: Arc<str>,
+}
+
+/// An agent that a commander may call.
+pub(super) struct MissionAgent {
+    pub(super) description: Arc<str>,
+    pub(super) model: Option<Arc<dyn Llm>>,
+    /// Servers with the tools to include and to leave out.
+    pub(super) servers: Vec<(ServerName, Vec<ToolName>, Vec<ToolName>)>,
+    /// The definition in the project, if it is not an agent of one mission only.
+    pub(super) definition: Option<Arc<AgentDef>>,
+}
+
+impl MissionAgent {
+    /// Why it cannot be called, if it cannot.
+    pub(super) fn unsupported(&self) -> Option<&'static str> {
+        let is_remote = self.definition.as_ref().is_some_and(|definition| definition.remote.is_some());
+        is_remote.then_some("it is a remote agent, and missions cannot call those")
+    }
+    /// The effect class that the project sets for a tool.
+    pub(super) fn effect(&self, tool: &str) -> Option<EffectClass> {
+        let rules = &self.definition.as_ref()?.rules;
+        rules.tool(tool)?.effect.as_deref().and_then(EffectClass::from_name)
+    }
+}
+
+impl MissionParts {
+    /// The mission of this name.
+    pub(super) fn mission(&self, name: &str) -> Result<Arc<MissionDef>, MissionError> {
+        self.project.mission(name).cloned().ok_or_else(|| MissionError::UnknownMission(name.into()))
+    }
+
+    /// The description of an agent.
+    pub(super) fn description(&self, def: &MissionDef, name: &AgentName) -> Arc<str> {
+        self.agent(def, name).map(|agent| agent.description).unwrap_or_default()
+    }
+
+    /// An agent of a mission.
+    pub(super) fn agent(&self, def: &MissionDef, name: &AgentName) -> Option<MissionAgent> {
+        if let Some(local) = def.local_agents.get(name) {
+            let mut servers: Vec<(ServerName, Vec<ToolName>, Vec<ToolName>)> = Vec::new();
+            for tool in &local.tools {
+                let (server, tool) = match tool.split_once('.') {
+                    Some((server, tool)) => (server, vec![ToolName::new(tool)]),
+                    None => (&**tool, Vec::new()),
+                };
+                match servers.iter_mut().find(|known| known.0.as_str() == server) {
+                    Some(known) if tool.is_empty() || known.1.is_empty() => known.1.clear(),
+                    Some(known) => known.1.extend(tool),
+                    None => servers.push((ServerName::from(server), tool, Vec::new())),
+                }
+            }
+            let model = self.local_models.get(&(def.name.clone(), name.clone())).cloned();
+            return Some(MissionAgent { description: local.description.clone(), model, servers, definition: None });
+        }
+        let definition = self.project.agent(name.as_str())?.clone();
+        let connections = definition.connections.iter();
+        Some(MissionAgent {
+            description: definition.description.clone(),
+            model: self.agent_models.get(name.as_str()).cloned(),
+            servers: connections.map(|one| (one.server.clone(), one.include.clone(), one.exclude.clone())).collect(),
+            definition: Some(definition),
+        })
+    }
+}

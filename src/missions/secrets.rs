@@ -1,0 +1,105 @@
+//! Protected inputs: `${secrets.NAME}` is replaced in the arguments that a tool gets, and their values are masked in what it returns.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use segue_engine::project::missions::MissionDef;
+use serde_json::Value as Json;
+
+use crate::tools::{ArgumentCheck, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome};
+
+/// What models read instead of a secret.
+const MASK: &str = "[secret]";
+
+/// The secrets of a mission: names and values.
+#[derive(Clone, Default)]
+pub(super) struct Secrets(Arc<[(Arc<str>, Arc<str>)]>);
+
+impl Secrets {
+    pub(super) fn of(def: &MissionDef) -> Self {
+        let value = |(name, input): (&Arc<str>, &segue_engine::project::missions::InputDef)| {
+            let secret = input.secret.clone().filter(|secret| input.protected && !secret.is_empty())?;
+            Some((name.clone(), secret))
+        };
+        Self(def.inputs.iter().filter_map(value).collect())
+    }
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    fn insert(&self, value: Json) -> Json {
+        texts(value, &|text| {
+            let mut text = text;
+            for (name, secret) in self.0.iter() {
+                text = text.replace(&format!("${{secrets.{name}}}"), secret);
+            }
+            text
+        })
+    }
+    fn mask(&self, value: Json) -> Json {
+        texts(value, &|text| {
+            let mut text = text;
+            for (_, secret) in self.0.iter() {
+                text = text.replace(&**secret, MASK);
+            }
+            text
+        })
+    }
+    /// A tool that gets the secrets and does not return them.
+    pub(super) fn wrap(&self, tool: Arc<dyn ToolHandler>) -> Arc<dyn ToolHandler> {
+        if self.is_empty() { tool } else { Arc::new(SecretTool { inner: tool, secrets: self.clone() }) }
+    }
+}
+
+/// A value with every text in it changed, names of fields included.
+fn texts(value: Json, change: &dyn Fn(String) -> String) -> Json {
+    match value {
+        Json::String(text) => Json::String(change(text)),
+        Json::Array(values) => values.into_iter().map(|value| texts(value, change)).collect(),
+        Json::Object(fields) => {
+            Json::Object(fields.into_iter().map(|(name, value)| (change(name), texts(value, change))).collect())
+        }
+        other => other,
+    }
+}
+
+struct SecretTool {
+    inner: Arc<dyn ToolHandler>,
+    secrets: Secrets,
+}
+
+#[async_trait]
+impl ToolHandler for SecretTool {
+    fn info(&self) -> &ToolInfo {
+        self.inner.info()
+    }
+    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
+        self.inner.argument_check()
+    }
+    fn idle_timeout(&self) -> Option<Duration> {
+        self.inner.idle_timeout()
+    }
+    fn total_timeout(&self) -> Option<Duration> {
+        self.inner.total_timeout()
+    }
+    async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
+        let outcome = self.inner.call(self.secrets.insert(arguments), cx).await;
+        let masked = serde_json::to_value(&outcome).map(|value| self.secrets.mask(value));
+        masked.and_then(serde_json::from_value).unwrap_or(outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_inserted_into_arguments_and_masked_in_results() {
+        let secrets = Secrets(Arc::new([("key".into(), "s3cret".into())]));
+        let sent = secrets.insert(json!({"header": ["Bearer ${secrets.key}"], "other": "${secrets.none}"}));
+        assert_eq!(sent, json!({"header": ["Bearer s3cret"], "other": "${secrets.none}"}));
+        assert_eq!(secrets.mask(json!({"text": "you sent s3cret"})), json!({"text": "you sent [secret]"}));
+    }
+}

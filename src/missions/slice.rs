@@ -1,0 +1,407 @@
+//! One slice of a unit: it is claimed, worked on until it ends, waits or has used its share, and its checkpoint is stored.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use minijinja::{Value, context};
+use segue_engine::{
+    conversation::{AgentStatus, BotKind},
+    ids::RunId,
+    mission::{
+        budget, scheduler,
+        state::RunState,
+        tools::{Caller, MissionTool, NoResults, ToolContext},
+        unit::{UnitId, UnitView},
+    },
+    project::missions::MissionDef,
+    template::Template,
+    time::Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    checkpoint::UnitCheckpoint,
+    commander::{CommanderHost, UnitEnd},
+    journal::{Claim, Halt, ToolNotes, UnitJournal},
+    parts::{MissionError, MissionParts},
+    secrets::Secrets,
+    view::{RunView, event_text},
+};
+use crate::{
+    context::{CallContext, StepKey},
+    journal::{EffectJournal, JournaledModel, TurnClock},
+    llm::{ChatMessage, Llm, Purpose, ToolList, ToolSpec},
+    react::{BareText, LoopEnd, LoopProfile, LoopServices, LoopState, ReactLoop},
+    store::runs::{ClaimedUnit, QuestionKey, RunStore, RunStoreError, UnitTransition},
+    tools::tool_set::ToolSet,
+};
+
+/// Model calls of a commander in one slice.
+const SLICE_CALLS: u32 = 8;
+/// The time after which a slice ends with the next model call.
+const SLICE_TIME: Duration = Duration::from_secs(60);
+/// The longest time of a slice, whatever it does.
+const SLICE_DEADLINE: Duration = Duration::from_secs(3600);
+/// How long a unit is held unless the lease is renewed.
+pub(super) const LEASE: Duration = Duration::from_secs(60);
+/// How often a lease is renewed.
+const RENEWAL: Duration = Duration::from_secs(20);
+
+/// What a unit has to do, as it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct UnitInput {
+    /// The unit.
+    pub(super) unit: UnitId,
+    /// Its objective.
+    pub(super) objective: Arc<str>,
+}
+
+/// A claimed unit with all that its loops use.
+pub(super) struct UnitRun {
+    pub(super) parts: Arc<MissionParts>,
+    pub(super) def: Arc<MissionDef>,
+    pub(super) run: RunId,
+    pub(super) id: UnitId,
+    pub(super) view: Arc<RunView>,
+    pub(super) journal: Arc<UnitJournal>,
+    pub(super) effects: EffectJournal,
+    pub(super) secrets: Secrets,
+    pub(super) dry_run: bool,
+    pub(super) deadlines: Deadlines,
+}
+
+/// When questions were asked, to know when their time is over.
+#[derive(Default)]
+pub(super) struct Deadlines(Mutex<HashMap<Arc<str>, Timestamp>>);
+
+impl Deadlines {
+    pub(super) async fn load(&self, store: &Arc<dyn RunStore>, run: &RunId, id: &Arc<str>) {
+        let key = QuestionKey::new(run.clone(), &**id);
+        if let Ok(Some(question)) = store.question(&key).await {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), question.asked_at);
+        }
+    }
+    /// When the time of a question is over, if it has a limit.
+    pub(super) fn get(&self, state: &RunState, id: &Arc<str>) -> Option<Timestamp> {
+        let seconds = state.human_inputs.get(id)?.question.timeout_seconds?;
+        let asked = *self.0.lock().unwrap_or_else(PoisonError::into_inner).get(id)?;
+        let micros = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+        Some(Timestamp::from_micros(asked.as_micros().saturating_add(micros)))
+    }
+}
+
+impl UnitRun {
+    pub(super) fn render(&self, prompt: &Template, variables: Value) -> String {
+        self.parts.prompts.render(prompt, variables).map(|text| text.trim().to_owned()).unwrap_or_else(|error| {
+            tracing::error!("a prompt of missions cannot be rendered: {error}");
+            String::new()
+        })
+    }
+    pub(super) fn envelope(&self, envelope: &str, text: &str) -> String {
+        self.render(&self.parts.prompts.mission_envelopes, context! { envelope, text })
+    }
+    /// What a tool of the mission may read. `None` if a later attempt has replaced the unit.
+    pub(super) fn tool_context<'a>(
+        &'a self,
+        state: &'a RunState,
+        caller: Caller,
+        call: &'a str,
+    ) -> Option<ToolContext<'a>> {
+        Some(ToolContext {
+            unit: UnitView::new(&self.def, state, &self.id)?,
+            caller,
+            call,
+            templates: &self.parts.project.templates,
+            missions: &self.parts.project.missions,
+            results: &NoResults,
+            busy: &[],
+            learnings: None,
+            seed: seed(self.run.as_str(), call),
+        })
+    }
+    pub(super) fn model(&self) -> Option<Arc<dyn Llm>> {
+        self.parts.commander_models.get(&self.def.name).cloned()
+    }
+}
+
+/// Works on a claimed unit. An error concerns the store; the unit is given back, or another owner has it.
+pub(super) async fn run(
+    parts: Arc<MissionParts>,
+    def: Arc<MissionDef>,
+    view: Arc<RunView>,
+    claimed: ClaimedUnit,
+    cancel: CancellationToken,
+) -> Result<(), MissionError> {
+    let (key, epoch) = (claimed.key.clone(), claimed.epoch);
+    let work = work(&parts, def, view, claimed, cancel.clone());
+    let renewals = async {
+        loop {
+            let clock = &parts.clock;
+            clock.sleep(clock.deadline(RENEWAL)).await;
+            match parts.runs.renew(&key, epoch, later(clock.now(), LEASE)).await {
+                Ok(signals) if signals.stop.is_none() => {}
+                // It is to stop, or another owner has it.
+                Ok(_) | Err(RunStoreError::Fenced { .. }) => cancel.cancel(),
+                Err(error) => tracing::warn!("the lease of {key} was not renewed: {error}"),
+            }
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        () = renewals => Ok(()),
+    }
+}
+
+/// A seed that is the same when a call runs again.
+fn seed(run: &str, call: &str) -> u64 {
+    u64::from_str_radix(&crate::journal::request_hash(&format!("{run}/{call}")), 16).unwrap_or(0)
+}
+
+/// A time after another.
+pub(super) fn later(at: Timestamp, by: Duration) -> Timestamp {
+    Timestamp::from_micros(at.as_micros().saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
+}
+
+async fn work(
+    parts: &Arc<MissionParts>,
+    def: Arc<MissionDef>,
+    view: Arc<RunView>,
+    claimed: ClaimedUnit,
+    cancel: CancellationToken,
+) -> Result<(), MissionError> {
+    let ClaimedUnit { key, epoch, content, .. } = claimed;
+    let unreadable = |reason: String| MissionError::Unreadable { run: key.run.clone(), reason };
+    let content = content?;
+    let input: UnitInput = serde_json::from_str(&content.input).map_err(|error| unreadable(error.to_string()))?;
+    let checkpoint: UnitCheckpoint = match &content.checkpoint {
+        Some(stored) => serde_json::from_str(stored).map_err(|error| unreadable(error.to_string()))?,
+        None => UnitCheckpoint::default(),
+    };
+    let claim = Claim { key: key.clone(), epoch, id: input.unit.clone() };
+    let build = parts.project.hash;
+    let journal =
+        UnitJournal::new(parts.runs.clone(), claim, build, parts.clock.clone(), view.clone(), content.records);
+    let journal = Arc::new(journal);
+    let clock = Arc::new(TurnClock::new(parts.clock.clone(), parts.clock.now()));
+    let effects = EffectJournal::new(journal.clone(), clock, Arc::new(ToolNotes(journal.clone())));
+    let dry_run = view.latest().await?.dry_run;
+    let unit = UnitRun {
+        parts: parts.clone(),
+        secrets: Secrets::of(&def),
+        def,
+        run: key.run.clone(),
+        id: input.unit,
+        view,
+        journal: journal.clone(),
+        effects,
+        dry_run,
+        deadlines: Deadlines::default(),
+    };
+    let result = Slice { unit: &unit, checkpoint, cancel }.run(&input.objective).await;
+    match result {
+        Some(stored) => ignore_fenced(stored),
+        None => match journal.halt() {
+            Some(Halt::Store(error)) => ignore_fenced(Err(error)),
+            Some(Halt::Unreadable(error)) => Err(error),
+            Some(Halt::Changed(error)) => {
+                let event = scheduler::failed(&unit.id, "unit.changed", &error.to_string());
+                ignore_fenced(unit.journal.finish_unit(&event, None).await)
+            }
+            // It was told to stop: what is recorded stays.
+            None => {
+                ignore_fenced(journal.commit(|_| {}).await)?;
+                ignore_fenced(parts.runs.release(&key, epoch, parts.clock.now()).await)
+            }
+        },
+    }
+}
+
+/// Another owner has the unit, or its run has ended: there is nothing left to do.
+fn ignore_fenced(result: Result<(), RunStoreError>) -> Result<(), MissionError> {
+    match result {
+        Err(RunStoreError::Fenced { .. }) => Ok(()),
+        other => other.map_err(MissionError::from),
+    }
+}
+
+struct Slice<'a> {
+    unit: &'a UnitRun,
+    checkpoint: UnitCheckpoint,
+    cancel: CancellationToken,
+}
+
+impl Slice<'_> {
+    /// `None`: the unit has stopped without a result.
+    async fn run(mut self, objective: &str) -> Option<Result<(), RunStoreError>> {
+        let unit = self.unit;
+        let cx = CallContext {
+            cancel: Arc::new(self.cancel.clone()),
+            key: StepKey::new(unit.id.to_string()),
+            ..CallContext::new(unit.parts.clock.clone(), SLICE_DEADLINE)
+        };
+        if unit.view.latest().await.ok().is_none_or(|state| UnitView::new(&unit.def, &state, &unit.id).is_none()) {
+            return Some(unit.journal.commit(|batch| batch.transition = UnitTransition::Cancelled).await);
+        }
+        let Some(model) = unit.model() else {
+            let event = scheduler::failed(&unit.id, "model.missing", "the mission has no model");
+            return Some(unit.journal.finish_unit(&event, None).await);
+        };
+        if self.checkpoint.commander.start.messages.is_empty() {
+            let start = unit.journal.once(&cx.step("start").key, unit.commander_start(objective)).await?;
+            self.checkpoint.commander.start = start;
+        }
+        let commander = &unit.def.commander;
+        let profile = LoopProfile {
+            purpose: Purpose::COMMANDER,
+            bare_text: BareText::Correct { most: commander.corrections },
+            closing_message: false,
+            max_model_calls: commander.max_turns,
+            max_failed_answers: commander.max_turns,
+            fails_on_tool_error: false,
+            tool_timeout: None,
+            text_beside_calls: BotKind::Intermediate,
+        };
+        let began = unit.parts.clock.elapsed();
+        let first = self.checkpoint.commander.state.model_calls;
+        let tools = ToolSet::default();
+        loop {
+            let is_last = self.is_last_turn(&cx).await?;
+            let UnitCheckpoint { commander, agents, learnings } = &mut self.checkpoint;
+            let mut host = CommanderHost {
+                unit,
+                model: JournaledModel::new(model.clone(), unit.effects.clone()),
+                start: &commander.start,
+                agents,
+                learnings,
+                end: None,
+                parked: None,
+                stopped: false,
+                fresh: false,
+            };
+            let mut react = ReactLoop {
+                services: LoopServices::default(),
+                profile: &profile,
+                prompts: &unit.parts.prompts,
+                offered: offered(&commander.start.control, is_last),
+                tools: &tools,
+                host: &mut host,
+                state: commander.state.clone(),
+            };
+            let ended = react.advance(&cx.step("commander")).await;
+            let mut state = react.state;
+            let (end, parked, stopped, fresh) = (host.end, host.parked, host.stopped, host.fresh);
+            if stopped || unit.journal.halt().is_some() || self.cancel.is_cancelled() && end.is_none() {
+                return None;
+            }
+            if let Some(parked) = parked {
+                // The checkpoint stays: the calls before this one are replayed from their records.
+                let transition = UnitTransition::Waiting { wake_at: parked.wake_at };
+                return Some(unit.journal.commit(|batch| batch.transition = transition).await);
+            }
+            if fresh {
+                state.messages = last_response(&state);
+                state.messages.insert(0, ChatMessage::user(self.learnings_text().await?));
+            }
+            self.checkpoint.commander.state = state;
+            unit.journal.check_budgets(&unit.def).await?;
+            match (end, ended) {
+                (Some(end), _) => return Some(self.store(transition_of(end)).await),
+                (None, Some(end)) => return self.fail(end).await,
+                (None, None) if is_last => {
+                    let reason = "the budget is used up, and the last turn did not end the task";
+                    let event = scheduler::failed(&unit.id, budget::CODE_EXCEEDED, reason);
+                    return Some(unit.journal.finish_unit(&event, Some(self.text())).await);
+                }
+                (None, None) => {}
+            }
+            let calls = self.checkpoint.commander.state.model_calls.saturating_sub(first);
+            let elapsed = unit.parts.clock.elapsed().saturating_sub(began);
+            if calls >= SLICE_CALLS || elapsed >= SLICE_TIME {
+                return Some(self.store(UnitTransition::Ready { wake_at: None }).await);
+            }
+        }
+    }
+
+    /// Whether this turn is the last one, because a budget is used up. Recorded, so that a repetition sends the model the same tools.
+    async fn is_last_turn(&self, cx: &CallContext) -> Option<bool> {
+        let unit = self.unit;
+        let task = unit.def.tasks.get(&unit.id.task);
+        if unit.def.budget.is_none() && task.is_none_or(|task| task.budget.is_none()) {
+            return Some(false);
+        }
+        let key = cx.step(format!("last.{}", self.checkpoint.commander.state.model_calls)).key;
+        let must_finish = async { Some(unit.view.latest().await.ok()?.must_finish(&unit.id.task)) };
+        unit.journal.once(&key, must_finish).await
+    }
+
+    fn text(&self) -> Arc<str> {
+        serde_json::to_string(&self.checkpoint).unwrap_or_default().into()
+    }
+
+    async fn store(&self, transition: UnitTransition) -> Result<(), RunStoreError> {
+        let text = self.text();
+        let stored = self.unit.journal.commit(|batch| {
+            batch.checkpoint = Some(text);
+            batch.transition = transition;
+        });
+        stored.await
+    }
+
+    /// The loop ended without an accepted `task_complete`.
+    async fn fail(&self, end: LoopEnd) -> Option<Result<(), RunStoreError>> {
+        let (code, reason) = match end.status {
+            AgentStatus::Failed { code, reason } => (code, reason),
+            AgentStatus::Cancelled { .. } => return None,
+            other => ("task.unfinished".to_owned(), format!("the loop of the commander ended: {other:?}")),
+        };
+        let event = scheduler::failed(&self.unit.id, &code, &reason);
+        Some(self.unit.journal.finish_unit(&event, Some(self.text())).await)
+    }
+
+    async fn learnings_text(&self) -> Option<String> {
+        let state = self.unit.view.latest().await.ok()?;
+        let learned = state.tasks.get(&self.unit.id.task).map(|task| task.learnings.clone()).unwrap_or_default();
+        let learned = serde_json::to_string_pretty(&learned).unwrap_or_default();
+        Some(self.unit.envelope("learnings", &learned))
+    }
+}
+
+/// The tools of a turn. The last one has those only that end the task.
+fn offered(tools: &[ToolSpec], is_last: bool) -> ToolList {
+    let ends = [MissionTool::TaskComplete, MissionTool::SubmitOutput, MissionTool::CompleteSubtask];
+    let is_kept = |tool: &&ToolSpec| !is_last || ends.iter().any(|end| *end.name() == *tool.name);
+    tools.iter().filter(is_kept).cloned().collect()
+}
+
+/// The last response with the results of its calls.
+fn last_response(state: &LoopState) -> Vec<Arc<ChatMessage>> {
+    let last = state.messages.iter().rposition(|message| matches!(&**message, ChatMessage::Assistant { .. }));
+    state.messages.get(last.unwrap_or(0)..).unwrap_or_default().to_vec()
+}
+
+fn transition_of(end: UnitEnd) -> UnitTransition {
+    match end {
+        UnitEnd::Completed => UnitTransition::Completed,
+        UnitEnd::Failed => UnitTransition::Failed,
+    }
+}
+
+impl UnitJournal {
+    /// Stores that a unit has failed.
+    async fn finish_unit(
+        &self,
+        event: &segue_engine::mission::event::NewEvent,
+        checkpoint: Option<Arc<str>>,
+    ) -> Result<(), RunStoreError> {
+        let stored = self.commit(|batch| {
+            batch.events.push(event_text(event));
+            batch.checkpoint = checkpoint;
+            batch.transition = UnitTransition::Failed;
+        });
+        stored.await
+    }
+}

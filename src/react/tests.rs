@@ -1,0 +1,327 @@
+//! The loop with its services: a scripted model, and a host without a conversation.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use segue_engine::conversation::{AgentStatus, BotKind};
+use serde_json::{Value as Json, json};
+
+use super::*;
+use crate::{
+    conversation::DiscardReplies,
+    limits,
+    llm::{
+        FinishReason, Purpose, Usage,
+        scripted::{ScriptedCall, ScriptedLlm, StrictLlm},
+    },
+    react::healer::tests::{PROMPTS, call},
+    testing::ManualClock,
+    tools::{EffectClass, Tool, ToolCallContext, ToolCaller, ToolInfo, ToolOutcome, ToolOutput},
+};
+
+struct TestHost {
+    model: Arc<StrictLlm>,
+    facts: KeptFacts,
+    compactions: Vec<CompactionReport>,
+    refused: usize,
+}
+
+#[async_trait]
+impl LoopHost for TestHost {
+    async fn messages(&mut self, state: &LoopState, _: &CallContext) -> Result<Messages, AgentStatus> {
+        Ok(state.messages.clone())
+    }
+    async fn call_model(&mut self, request: ChatRequest, cx: &CallContext) -> ModelTurn {
+        stream_answer(&*self.model, &"agent:test".into(), request, None, &mut DiscardReplies, cx).await
+    }
+    fn kept_facts(&self, _: &LoopState) -> KeptFacts {
+        self.facts.clone()
+    }
+    fn compacted(&mut self, report: &CompactionReport, _: &CallContext) {
+        self.compactions.push(*report);
+    }
+    fn is_control(&self, call: &ToolCall) -> bool {
+        &*call.name == "done"
+    }
+    fn completes(&self, call: &ToolCall) -> bool {
+        &*call.name == "done"
+    }
+    async fn control(&mut self, _: &ToolCall, _: &BatchSummary, _: &CallContext) -> ControlResult {
+        ControlResult { text: "noted".into(), effect: ControlEffect::Completed }
+    }
+    fn call_refused(&mut self, _: &ToolCall, _: &str, _: &CallContext) {
+        self.refused += 1;
+    }
+    fn tool_context(&self, at: usize, _: &ToolCall, cx: &CallContext) -> ToolCallContext {
+        ToolCallContext {
+            cx: cx.step(format!("tool.{at}")),
+            metadata: Arc::default(),
+            caller: ToolCaller { conversation: "c".into(), agent: None, flow: None },
+            meta: Arc::default(),
+            progress: None,
+            idempotency_key: "key".into(),
+            client_requests: None,
+            effect: None,
+        }
+    }
+}
+
+/// A loop in which the model gives these responses. `find` answers 30 items.
+struct Run {
+    profile: LoopProfile,
+    host: TestHost,
+    tools: ToolSet,
+    offered: ToolList,
+    state: LoopState,
+}
+
+impl Run {
+    fn new(bare_text: BareText, responses: Vec<ScriptedCall>) -> Self {
+        Self::with_tools(bare_text, responses, Vec::new())
+    }
+
+    fn with_tools(bare_text: BareText, responses: Vec<ScriptedCall>, more: Vec<Tool>) -> Self {
+        let find = Tool::from_fn(ToolInfo::new("find", "Finds").effect(EffectClass::Read), |_, _| async move {
+            let item = |at: usize| json!({"id": at, "note": "n".repeat(100)});
+            let items = json!((0..30).map(item).collect::<Vec<Json>>());
+            ToolOutcome::Done(ToolOutput::structured(items))
+        });
+        let mut builder = ToolSet::builder();
+        for tool in [find].into_iter().chain(more) {
+            builder = builder.tool(Arc::new(tool));
+        }
+        let tools = builder.build();
+        let spec = |name: &str| crate::llm::ToolSpec {
+            name: name.into(),
+            description: "".into(),
+            parameters: Arc::new(json!({"type": "object"})),
+            strict: false,
+        };
+        let offered = tools.infos().map(|info| spec(&info.name)).chain([spec("done")]).collect();
+        Self {
+            profile: LoopProfile {
+                purpose: Purpose::AGENT,
+                bare_text,
+                closing_message: false,
+                max_model_calls: 20,
+                max_failed_answers: 3,
+                fails_on_tool_error: false,
+                tool_timeout: None,
+                text_beside_calls: BotKind::Intermediate,
+            },
+            host: TestHost {
+                model: Arc::new(ScriptedLlm::strict(responses)),
+                facts: KeptFacts::default(),
+                compactions: Vec::new(),
+                refused: 0,
+            },
+            tools,
+            offered,
+            state: LoopState { messages: vec![ChatMessage::user("Find a ferry.")], ..LoopState::default() },
+        }
+    }
+
+    async fn run(&mut self, services: LoopServices) -> LoopEnd {
+        let clock = ManualClock::auto_advancing();
+        let mut run = ReactLoop {
+            profile: &self.profile,
+            prompts: &PROMPTS,
+            offered: self.offered.clone(),
+            tools: &self.tools,
+            host: &mut self.host,
+            state: std::mem::take(&mut self.state),
+            services,
+        };
+        let end = run.run(&clock.context(Duration::from_secs(600))).await;
+        self.state = run.state;
+        self.host.model.verify().unwrap();
+        end
+    }
+
+    /// Roles and texts of the messages of a request.
+    fn request(&self, at: usize) -> Vec<(String, String)> {
+        let messages = &self.host.model.requests()[at].messages;
+        let role = |message: &ChatMessage| serde_json::to_value(message).unwrap()["role"].as_str().unwrap().to_owned();
+        messages.iter().map(|message| (role(message), message.text().to_owned())).collect()
+    }
+}
+
+fn calls(id: usize, input: u64, calls: &[(&str, Json)]) -> ScriptedCall {
+    let calls =
+        calls.iter().enumerate().map(|(at, (name, arguments))| call(&format!("c{id}_{at}"), name, arguments.clone()));
+    ChatResponse {
+        tool_calls: calls.collect(),
+        finish: FinishReason::ToolCalls,
+        usage: Usage { input, ..Usage::default() },
+        ..ChatResponse::default()
+    }
+    .into()
+}
+
+fn same(count: usize) -> Vec<ScriptedCall> {
+    (0..count).map(|at| calls(at, 10, &[("find", json!({"port": "Arnvik"}))])).collect()
+}
+
+#[tokio::test]
+async fn repeated_calls_are_warned_about_then_refused_and_the_model_must_answer() {
+    let mut responses = same(5);
+    responses.push("There is no ferry.".into());
+    let mut run = Run::new(BareText::Final, responses);
+    let end = run.run(LoopServices::default()).await;
+    assert_eq!((end.status, end.cap.map(Cap::label)), (AgentStatus::Finished, Some("loop_capped")));
+    assert_eq!(&*end.last.unwrap().0.text, "There is no ferry.");
+    // The warning comes after the result of the third call.
+    let request = run.request(3);
+    let tail: Vec<&str> = request[request.len() - 3..].iter().map(|(role, _)| &**role).collect();
+    assert_eq!(tail, ["assistant", "tool", "system"]);
+    assert!(request.last().unwrap().1.starts_with("You have made the same call 3 times (find)."));
+    let request = run.request(5);
+    assert!(request[request.len() - 2].1.starts_with("error: refused: "), "{request:?}");
+    assert!(request.last().unwrap().1.starts_with("You repeat the same calls"));
+    assert!(run.host.model.requests()[5].tools.is_empty(), "no tools are offered");
+    assert_eq!(run.host.refused, 1);
+    assert_eq!(healer::tests::problem(&run.state.messages), None);
+}
+
+#[tokio::test]
+async fn a_capped_run_without_an_answer_fails() {
+    for (bare_text, last, status) in [
+        (BareText::Final, ChatResponse::text(""), Some("A0526")),
+        (BareText::Correct { most: 3 }, ChatResponse::text("Nothing."), Some("A0526")),
+        (BareText::AskUser, ChatResponse::text("Which port?"), None),
+        (BareText::Final, ChatResponse::calls(vec![call("x", "find", json!({}))]), Some("A0526")),
+    ] {
+        let mut responses = same(5);
+        responses.push(last.into());
+        let end = Run::new(bare_text, responses).run(LoopServices::default()).await;
+        let code = match &end.status {
+            AgentStatus::Failed { code, .. } => Some(code.to_string()),
+            other => {
+                assert_eq!(*other, AgentStatus::AwaitingUser);
+                None
+            }
+        };
+        assert_eq!((code.as_deref(), end.cap), (status, Some(Cap::Loop)), "{bare_text:?}");
+    }
+}
+
+#[tokio::test]
+async fn repeats_are_counted_over_a_stored_state() {
+    let mut run = Run::new(BareText::Final, same(4));
+    run.profile.max_model_calls = 4;
+    assert_eq!(run.run(LoopServices::default()).await.cap, Some(Cap::Turns));
+    let stored = serde_json::to_string(&run.state).unwrap();
+    run.state = serde_json::from_str(&stored).unwrap();
+    run.profile.max_model_calls = 9;
+    run.host.model.push(calls(4, 10, &[("find", json!({"port": "Arnvik"}))]));
+    run.host.model.push("None.");
+    let end = run.run(LoopServices::default()).await;
+    assert_eq!((end.status, end.cap), (AgentStatus::Finished, Some(Cap::Loop)));
+}
+
+fn with_budget(tokens: u64, guard: impl FnOnce(BudgetGuard) -> BudgetGuard) -> LoopServices {
+    let budget = Budget::new(BudgetLimits { tokens: Some(tokens), cost: None });
+    let guards = Guards::default().with(guard(BudgetGuard::new(budget, 0.5)));
+    LoopServices { guards, ..LoopServices::default() }
+}
+
+#[tokio::test]
+async fn a_spent_budget_ends_the_run_with_an_answer() {
+    let responses = vec![
+        calls(0, 60, &[("find", json!({"port": "a"}))]),
+        calls(1, 60, &[("find", json!({"port": "b"}))]),
+        "Only this much.".into(),
+    ];
+    let mut run = Run::new(BareText::Final, responses);
+    let end = run.run(with_budget(100, |guard| guard)).await;
+    assert_eq!((end.status, end.cap.map(Cap::label)), (AgentStatus::Finished, Some("token_capped")));
+    assert_eq!(
+        run.request(1).last().unwrap().1,
+        "60 % of the budget of this task is spent. Finish soon: leave out what is not essential."
+    );
+    assert!(run.request(2).last().unwrap().1.starts_with("The budget of this task is spent"));
+}
+
+#[tokio::test]
+async fn a_spent_budget_ends_the_run_at_once_where_no_answer_is_wanted() {
+    let mut run = Run::new(BareText::Final, vec![calls(0, 100, &[("find", json!({}))])]);
+    let end = run.run(with_budget(100, BudgetGuard::without_answer)).await;
+    assert!(matches!(&end.status, AgentStatus::Failed { code, .. } if &**code == "A0527"), "{:?}", end.status);
+    assert_eq!(end.cap, Some(Cap::Tokens));
+    assert_eq!(healer::tests::problem(&run.state.messages), None, "the refused call has a result");
+    let mut run = Run::new(BareText::Final, Vec::new());
+    let end = run.run(with_budget(0, BudgetGuard::without_answer)).await;
+    assert_eq!(end.cap, Some(Cap::Tokens), "no model call is made");
+}
+
+#[tokio::test]
+async fn a_call_that_completes_the_task_is_accepted_although_the_budget_is_spent() {
+    let mut run = Run::new(BareText::Final, vec![calls(0, 500, &[("done", json!({}))])]);
+    let end = run.run(with_budget(100, |guard| guard)).await;
+    assert_eq!((end.status, end.cap), (AgentStatus::Finished, None));
+}
+
+#[tokio::test]
+async fn a_long_history_is_compacted_between_model_calls() {
+    let different = |at: usize| calls(at, if at == 2 { 5_001 } else { 10 }, &[("find", json!({"port": at}))]);
+    let mut responses: Vec<ScriptedCall> = (0..4).map(different).collect();
+    responses.push("Done.".into());
+    let mut run = Run::new(BareText::Final, responses);
+    run.host.facts.plan = vec!["[ ] find".into()];
+    let compaction = Some(CompactionRules { token_limit: 5_000, keep_turns: 1 });
+    let end = run.run(LoopServices { compaction, ..LoopServices::default() }).await;
+    assert_eq!(end.status, AgentStatus::Finished);
+    let report = CompactionReport { input_tokens: 5_001, token_limit: 5_000, messages: 5, kept_turns: 1 };
+    assert_eq!(run.host.compactions, [report]);
+    let request = run.request(3);
+    assert_eq!(request.iter().map(|(role, _)| &**role).collect::<Vec<_>>(), ["user", "assistant", "tool"]);
+    assert!(request[0].1.contains("## Assignment\nFind a ferry.\n\n## Plan\n- [ ] find"), "{}", request[0].1);
+    assert_eq!(run.request(4).len(), 5, "the next response is measured again");
+}
+
+#[tokio::test]
+async fn a_long_result_becomes_a_preview_that_the_result_tools_read() {
+    let store = interception::tests::store(limits::RESULT_TOKENS_MIN);
+    let read = json!({"id": "_result_find_1", "path": "29.id"});
+    let chunk = json!({"id": "_result_find_1", "offset": 0, "length": 65_536});
+    let responses = vec![
+        calls(0, 10, &[("find", json!({}))]),
+        calls(1, 10, &[("result_get", read), ("result_chunk", chunk)]),
+        "29".into(),
+    ];
+    let mut run = Run::with_tools(BareText::Final, responses, store.tools());
+    let services = LoopServices { results: Some(store.clone()), ..LoopServices::default() };
+    assert_eq!(run.run(services).await.status, AgentStatus::Finished);
+    let shown = run.request(1).last().unwrap().1.clone();
+    assert!(
+        shown.contains("type: array\nid: _result_find_1\npartial: true\ntotal_items: 30\nshown_items: 5"),
+        "{shown}"
+    );
+    let request = run.request(2);
+    assert_eq!(request[request.len() - 2].1, r#"{"status":"ok","type":"number","value":29}"#);
+    assert!(request.last().unwrap().1.contains("next_offset") && !request.last().unwrap().1.contains("partial: true"));
+    assert_eq!(run.state.results, store.index());
+    assert_eq!(run.state.results.count, 1, "results of the tools of the store are not stored again");
+}
+
+#[tokio::test]
+async fn without_a_store_results_are_cut() {
+    let long = Tool::from_fn(ToolInfo::new("read", "Reads").effect(EffectClass::Read), |_, _| async move {
+        ToolOutcome::Done(ToolOutput::text("x".repeat(limits::TOOL_RESULT + 1)))
+    });
+    let mut run = Run::with_tools(BareText::Final, vec![calls(0, 10, &[("read", json!({}))]), "ok".into()], vec![long]);
+    run.run(LoopServices::default()).await;
+    assert!(run.request(1).last().unwrap().1.len() <= limits::TOOL_RESULT);
+    assert!(run.state.results.is_empty());
+}
+
+#[tokio::test]
+async fn the_last_text_is_kept_for_runs_that_end_at_a_limit() {
+    let response =
+        ChatResponse { text: "So far: NW-1.".into(), ..ChatResponse::calls(vec![call("c", "find", json!({}))]) };
+    let mut run = Run::new(BareText::Final, vec![response.into()]);
+    run.profile.max_model_calls = 1;
+    let end = run.run(LoopServices::default()).await;
+    assert_eq!((end.cap.map(Cap::label), run.state.last_text()), (Some("turn_capped"), Some("So far: NW-1.")));
+}

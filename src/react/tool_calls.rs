@@ -1,0 +1,249 @@
+//! The tool calls of one model response: ordinary tools first, in parallel where they only read, then control tools.
+//!
+//! Results are in the order of the calls. Every call id gets exactly one result, whatever happens, because the APIs of models reject
+//! a transcript with a call that has no result (docs/internals/tool-call.md).
+
+use std::sync::Arc;
+
+use futures::{
+    StreamExt,
+    future::{BoxFuture, ready},
+    stream,
+};
+use minijinja::context;
+
+use super::{
+    ReactLoop,
+    host::{ControlEffect, FinishedCall, GuardDecision},
+};
+use crate::{
+    context::CallContext,
+    limits,
+    llm::{ChatMessage, ToolArguments, ToolCall, ToolList},
+    prompts::PromptSet,
+    tools::{EffectClass, FailureKind, ToolOutcome, invoke::CheckedCall, tool_set::ToolSet},
+};
+
+/// Ordinary calls that run at the same time.
+const MAX_PARALLEL_CALLS: usize = 8;
+
+/// The results of the calls of one model response.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct BatchSummary {
+    /// Calls that succeeded.
+    pub(crate) succeeded: u32,
+    /// Calls that failed.
+    pub(crate) failed: u32,
+    /// Calls that rules refused.
+    pub(crate) refused: u32,
+    /// Whether calls wait for the user's confirmation.
+    pub(crate) awaiting_confirmation: bool,
+    /// Whether a control call completed the task.
+    pub(crate) completed: bool,
+    /// A failure that must end the run: the tool and the reason.
+    pub(crate) fatal: Option<(String, String)>,
+}
+
+/// Where the calls come from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallOrigin {
+    /// The user was shown exactly these calls and confirmed them.
+    pub(crate) confirmed: bool,
+    /// The agent sent a text with the calls, so that no filler is needed.
+    pub(crate) text_shown: bool,
+}
+
+/// The result of an ordinary call.
+pub(crate) enum CallResult {
+    /// The outcome of the tool, or of a call that no tool could take.
+    Outcome(ToolOutcome),
+    /// Rules refused it; the text for the model.
+    Refused(String),
+    /// It waits for the user's confirmation; the text for the model.
+    AwaitsConfirmation(String),
+}
+
+impl ReactLoop<'_> {
+    /// Runs the calls of one model response and adds the result of each to the messages.
+    pub(super) async fn run_calls(&mut self, calls: &[ToolCall], origin: CallOrigin, cx: &CallContext) -> BatchSummary {
+        let mut summary = BatchSummary::default();
+        let (control, ordinary): (Vec<_>, Vec<_>) =
+            calls.iter().enumerate().partition(|(_, call)| self.is_offered(call) && self.host.is_control(call));
+        // A call that changes something never runs in parallel: effects happen in the order in which the model wrote the calls.
+        // A composite call has its own admission, so that all of them may begin.
+        let parallel = match ordinary.iter().map(|(_, call)| class_of(call, self.tools)).max_by_key(|class| match class
+        {
+            EffectClass::Read => 0,
+            EffectClass::Composite => 1,
+            EffectClass::Idempotent | EffectClass::Write => 2,
+        }) {
+            None | Some(EffectClass::Read) => MAX_PARALLEL_CALLS,
+            Some(EffectClass::Composite) => limits::MODEL_CALLS,
+            Some(EffectClass::Idempotent | EffectClass::Write) => 1,
+        };
+        self.host.begin_batch(ordinary.len());
+        let mut pending: Vec<BoxFuture<'static, CallResult>> = Vec::with_capacity(ordinary.len());
+        for (at, call) in &ordinary {
+            pending.push(self.prepare_call(*at, call, origin, cx));
+        }
+        let quiet = origin.text_shown || pending.is_empty() || self.host.awaits_confirmation();
+        let work = Box::pin(stream::iter(pending).buffered(parallel).collect());
+        let call_results = self.host.run_batch(work, quiet, cx).await;
+        let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
+        for ((at, call), result) in ordinary.iter().zip(call_results) {
+            let text = self.record_call(call, result, &mut summary, cx).await;
+            results.push((*at, text.into()));
+        }
+        summary.awaiting_confirmation = self.host.awaits_confirmation();
+        for (at, call) in control {
+            let result = self.host.control(call, &summary, &cx.step(format!("tool.{at}"))).await;
+            match result.effect {
+                ControlEffect::None => {}
+                ControlEffect::Succeeded => summary.succeeded += 1,
+                ControlEffect::Failed => summary.failed += 1,
+                ControlEffect::Completed => summary.completed = true,
+            }
+            let text = match &self.services.results {
+                Some(store) => store.intercept(&call.name, result.text).await,
+                None => result.text,
+            };
+            results.push((at, text.into()));
+        }
+        results.sort_by_key(|(at, _)| *at);
+        for ((_, text), call) in results.into_iter().zip(calls) {
+            self.state.messages.push(ChatMessage::tool(call, text));
+        }
+        summary
+    }
+
+    /// Checks an ordinary call and returns its work. A call that cannot run does not count for the rules, and the user is not asked
+    /// to confirm it.
+    fn prepare_call(
+        &mut self,
+        at: usize,
+        call: &ToolCall,
+        origin: CallOrigin,
+        cx: &CallContext,
+    ) -> BoxFuture<'static, CallResult> {
+        let checked = match checked(call, self.tools) {
+            Ok(checked) => checked,
+            Err(outcome) => return Box::pin(ready(CallResult::Outcome(outcome))),
+        };
+        let guarded = match origin.confirmed {
+            true => GuardDecision::Allow,
+            false => self.services.guards.check(call, checked.effect()),
+        };
+        let decision = match guarded {
+            GuardDecision::Allow => self.host.check_call(call, checked.effect(), origin.confirmed),
+            decided => decided,
+        };
+        match decision {
+            GuardDecision::Allow => {
+                let context = self.host.tool_context(at, call, cx);
+                // The steps of a composite call have limits of their own.
+                let timeout = self.profile.tool_timeout.filter(|_| checked.effect() != EffectClass::Composite);
+                Box::pin(async move { CallResult::Outcome(checked.send(&context, timeout).await) })
+            }
+            GuardDecision::Refuse(text) => Box::pin(ready(CallResult::Refused(text))),
+            GuardDecision::AwaitConfirmation(text) => Box::pin(ready(CallResult::AwaitsConfirmation(text))),
+        }
+    }
+
+    /// Refuses all calls of a response.
+    pub(super) fn refuse_calls(&mut self, calls: &[ToolCall], text: &str, cx: &CallContext) {
+        for call in calls {
+            if !(self.is_offered(call) && self.host.is_control(call)) {
+                self.host.call_refused(call, text, cx);
+            }
+            self.state.messages.push(ChatMessage::tool(call, text));
+        }
+    }
+
+    /// The result of a call as text for the model. With a store, a long result becomes a preview; the results of its own tools do not.
+    async fn text_of_outcome(&mut self, call: &ToolCall, outcome: &ToolOutcome) -> String {
+        let replaced = self.host.result_text(call, outcome);
+        let store = self.services.results.as_ref().filter(|_| matches!(outcome, ToolOutcome::Done(_)));
+        let Some(store) = store else {
+            return replaced.unwrap_or_else(|| text_for_model(call, outcome, &self.offered, self.prompts));
+        };
+        let text = replaced.unwrap_or_else(|| outcome.full_text());
+        match self.tools.get(&call.name).is_some_and(|entry| store.is_own(&entry.info)) {
+            true => text,
+            false => store.intercept(&call.name, text).await,
+        }
+    }
+
+    /// Records the result of a call and counts it; returns the text for the model.
+    async fn record_call(
+        &mut self,
+        call: &ToolCall,
+        result: CallResult,
+        summary: &mut BatchSummary,
+        cx: &CallContext,
+    ) -> String {
+        let outcome = match result {
+            CallResult::AwaitsConfirmation(text) => return text,
+            CallResult::Refused(text) => {
+                summary.refused += 1;
+                self.host.call_refused(call, &text, cx);
+                return text;
+            }
+            CallResult::Outcome(outcome) => outcome,
+        };
+        self.services.guards.finished(call, &outcome);
+        let text = self.text_of_outcome(call, &outcome).await;
+        match &outcome {
+            ToolOutcome::Done(_) => summary.succeeded += 1,
+            ToolOutcome::Failed(failure) => {
+                summary.failed += 1;
+                if failure.fatal && summary.fatal.is_none() {
+                    summary.fatal = Some((call.name.to_string(), failure.message.clone()));
+                }
+            }
+            ToolOutcome::Unknown(_) => summary.failed += 1,
+            ToolOutcome::Pending(_) => {}
+        }
+        self.host.call_finished(FinishedCall { call, outcome, text: &text }, &self.state, cx);
+        text
+    }
+}
+
+/// The effect class of a call; `read` if no tool takes it.
+fn class_of(call: &ToolCall, tools: &ToolSet) -> EffectClass {
+    tools.get(&call.name).map_or(EffectClass::Read, |entry| entry.info.effect)
+}
+
+/// Finds the tool of an ordinary call and checks the arguments.
+#[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
+fn checked(call: &ToolCall, tools: &ToolSet) -> Result<CheckedCall, ToolOutcome> {
+    match &call.arguments {
+        ToolArguments::Json(arguments) => CheckedCall::find(tools, &call.name, arguments.as_ref().clone()),
+        ToolArguments::Malformed { .. } if tools.get(&call.name).is_none() => {
+            Err(ToolOutcome::failed(FailureKind::UnknownTool, ""))
+        }
+        ToolArguments::Malformed { .. } => Err(ToolOutcome::failed(FailureKind::BadArguments, "")),
+    }
+}
+
+/// The result of a call as text for the model.
+fn text_for_model(call: &ToolCall, outcome: &ToolOutcome, offered: &ToolList, prompts: &PromptSet) -> String {
+    match (outcome, &call.arguments) {
+        (_, ToolArguments::Malformed { error, .. }) => {
+            result_text(prompts, "arguments_not_json", context! { outcome => "arguments_not_json", reason => &**error })
+        }
+        (ToolOutcome::Failed(failure), _) if failure.kind == FailureKind::UnknownTool => unknown_tool(offered, prompts),
+        _ => outcome.for_model(),
+    }
+}
+
+/// A built-in text about a call that no tool answered.
+pub(crate) fn result_text(prompts: &PromptSet, outcome: &str, variables: minijinja::Value) -> String {
+    prompts
+        .render(&prompts.agent_tool_results, variables)
+        .map_or_else(|_| format!("error: {outcome}"), |t| t.trim().to_owned())
+}
+
+fn unknown_tool(offered: &ToolList, prompts: &PromptSet) -> String {
+    let names: Vec<String> = offered.iter().map(|tool| tool.name.to_string()).collect();
+    result_text(prompts, "unknown_tool", context! { outcome => "unknown_tool", names })
+}
