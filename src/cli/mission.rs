@@ -206,7 +206,7 @@ fn plan(args: &Plan) -> CommandResult {
             };
             line.push_str(&format!(", for each item of {} ({how})", iterator.dataset));
         }
-        let targets = segue_engine::mission::graph::targets(task);
+        let targets = segue_engine::project::mission_graph::targets(task);
         if !targets.is_empty() {
             let targets: Vec<&str> = targets.iter().map(|target| &***target).collect();
             line.push_str(&format!(", then {}", targets.join(" or ")));

@@ -12,10 +12,10 @@ use segue_engine::{
         dataset,
         event::AgentOutcome,
         learnings::Learnings,
-        schema::{self, Extra},
         state::RunState,
         tools::{self as mission_tools, Caller, MissionTool, Then},
     },
+    project::field_values::{self, Extra},
 };
 use serde_json::Value as Json;
 
@@ -188,7 +188,8 @@ async fn start(unit: &UnitRun, name: &AgentName, agent: &MissionAgent, live: &To
     let cx = unit.tool_context(&state, Caller::Agent(name.clone()), "")?;
     let control = unit.tool_specs(&cx, "agent");
     let datasets = unit.def.datasets.iter().map(|(dataset, def)| {
-        let fields = (!def.schema.is_empty()).then(|| schema::object_schema(&def.schema, Extra::Refused).to_string());
+        let fields =
+            (!def.schema.is_empty()).then(|| field_values::object_schema(&def.schema, Extra::Refused).to_string());
         context! {
             name => &**dataset,
             description => &*def.description,

@@ -13,7 +13,6 @@ use segue_engine::{
         event::{AgentOutcome, CommanderAnswer, NewEvent, RunEventKind},
         learnings::Learnings,
         routes,
-        schema::{self, Extra},
         state::RunState,
         tools::{
             AgentInput, Caller, MissionTool, Then, ToolAnswer, ToolContext, agents, commanders, offered, people,
@@ -21,6 +20,7 @@ use segue_engine::{
         },
         unit::UnitId,
     },
+    project::field_values::{self, Extra},
     template::from_json,
     time::Timestamp,
 };
@@ -361,7 +361,7 @@ impl UnitRun {
             context! { name => name.as_str(), description => &*self.parts.description(&self.def, name) }
         });
         let output = (!unit.task.output.is_empty())
-            .then(|| schema::object_schema(&unit.task.output, Extra::Refused).to_string());
+            .then(|| field_values::object_schema(&unit.task.output, Extra::Refused).to_string());
         let routes = routes::options(unit.task, &self.parts.project.missions).into_iter().map(|route| {
             let inputs = route.inputs.iter().map(|input| {
                 context! { name => &*input.name, type => input.kind, required => input.required,

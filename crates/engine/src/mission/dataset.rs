@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::{
-    schema::{self, Violation},
-    state::RunState,
+use super::state::RunState;
+use crate::project::{
+    field_values::{self, Violation},
+    missions::{DatasetDef, MissionDef},
 };
-use crate::project::missions::{DatasetDef, MissionDef};
 
 /// The items of a dataset in a run.
 pub fn items<'a>(state: &'a RunState, dataset: &str) -> &'a [Json] {
@@ -40,12 +40,12 @@ pub fn check_items(def: &DatasetDef, items: &[Json]) -> Vec<Violation> {
         if !item.is_object() {
             found.push(Violation { pointer: format!("/{index}"), problem: "an object is expected".into() });
         } else {
-            let violations = schema::check_fields(&def.schema, item, schema::Extra::Allowed);
+            let violations = field_values::check_fields(&def.schema, item, field_values::Extra::Allowed);
             let at =
                 |violation: Violation| Violation { pointer: format!("/{index}{}", violation.pointer), ..violation };
             found.extend(violations.into_iter().map(at));
         }
-        if found.len() >= schema::MOST_VIOLATIONS {
+        if found.len() >= field_values::MOST_VIOLATIONS {
             break;
         }
     }

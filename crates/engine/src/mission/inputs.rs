@@ -8,9 +8,11 @@ use serde_json::{Map, Number, Value as Json};
 use super::{
     dataset,
     event::{NewEvent, PreviousRun, RunEventKind},
-    schema,
 };
-use crate::project::missions::{InputDef, MissionDef, ValueKind};
+use crate::project::{
+    field_values,
+    missions::{InputDef, MissionDef, ValueKind},
+};
 
 /// What is wrong with one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,7 +114,7 @@ fn parse_value(input: &InputDef, value: &Json) -> Result<Json, String> {
         _ => return Err(wrong()),
     };
     let fits = match (kind, &parsed) {
-        (ValueKind::Integer, Json::Number(number)) => schema::is_whole(number),
+        (ValueKind::Integer, Json::Number(number)) => field_values::is_whole(number),
         (ValueKind::List, parsed) => parsed.is_array(),
         (ValueKind::Object | ValueKind::Map, parsed) => parsed.is_object(),
         _ => true,
@@ -120,7 +122,7 @@ fn parse_value(input: &InputDef, value: &Json) -> Result<Json, String> {
     if !fits {
         return Err(wrong());
     }
-    match schema::check(&input.field.schema, &parsed).first() {
+    match field_values::check(&input.field.schema, &parsed).first() {
         None => Ok(parsed),
         Some(violation) if violation.pointer.is_empty() => Err(violation.problem.clone()),
         Some(violation) => Err(format!("{}: {}", violation.pointer, violation.problem)),
@@ -172,7 +174,8 @@ pub fn mission_started(
         let bound = dataset.bind_to.as_ref().and_then(|input| Some((input, inputs.get(&**input)?.as_array()?)));
         let items = match (bound, &dataset.items) {
             (Some((input, items)), _) => {
-                let at = |found: schema::Violation| problem(input, format!("{}: {}", found.pointer, found.problem));
+                let at =
+                    |found: field_values::Violation| problem(input, format!("{}: {}", found.pointer, found.problem));
                 problems.extend(dataset::check_items(dataset, items).into_iter().map(at));
                 items.clone()
             }

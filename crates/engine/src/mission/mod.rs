@@ -5,12 +5,11 @@
 //! | [`event`] | what happened in a run; the only record of it |
 //! | [`state`] | the state of a run, computed from its events |
 //! | [`unit`](mod@unit) | one unit of work: what one commander does |
-//! | [`graph`] | the rules of the graph of tasks, and the order of tasks |
+//! | [`graph`] | the order of the tasks in a run |
 //! | [`scheduler`] | what to start, to cancel or to end next |
 //! | [`inputs`] | the inputs of a run and its first event |
 //! | [`objective`] | the objectives of tasks |
 //! | [`context`] | the tasks before a task, for the prompt of its commander |
-//! | [`schema`] | checks of values against declared fields |
 //! | [`dataset`] | datasets and their items |
 //! | [`routes`] | what follows a completed task |
 //! | [`query`] | filters, order, pages and aggregates over outputs |
@@ -32,7 +31,6 @@ pub mod objective;
 pub mod query;
 pub mod routes;
 pub mod scheduler;
-pub mod schema;
 pub mod state;
 pub mod tools;
 pub mod unit;

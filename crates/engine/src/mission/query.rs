@@ -5,11 +5,8 @@ use std::{cmp::Ordering, collections::HashMap, fmt::Write as _, sync::Arc};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::{
-    schema::equal,
-    state::{TaskState, TaskStatus},
-};
-use crate::project::missions::TaskDef;
+use super::state::{TaskState, TaskStatus};
+use crate::project::{field_values::equal, missions::TaskDef};
 
 /// Items of a page if the query sets no limit.
 const PAGE: usize = 20;

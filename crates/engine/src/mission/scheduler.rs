@@ -14,7 +14,10 @@ use super::{
     unit::UnitId,
 };
 use crate::{
-    project::missions::{IteratorDef, MissionDef, NextTasks, OnIterationError, TaskDef},
+    project::{
+        mission_graph,
+        missions::{IteratorDef, MissionDef, NextTasks, OnIterationError, TaskDef},
+    },
     time::Timestamp,
 };
 
@@ -208,7 +211,7 @@ fn is_ready(def: &MissionDef, state: &RunState, active: &HashSet<&Arc<str>>, tas
     let is_done = |name: &Arc<str>| !active.contains(name) || state.task_status(name) == TaskStatus::Completed;
     active.contains(&task.name)
         && state.entry.as_ref().is_none_or(|_| !task.depends_on.is_empty())
-        && graph::activator(def, &task.name).is_none()
+        && mission_graph::activator(def, &task.name).is_none()
         && task.depends_on.iter().all(is_done)
 }
 
@@ -263,7 +266,7 @@ fn start_task(state: &RunState, task: &TaskDef) -> Decision {
 fn left<'a>(def: &'a MissionDef, state: &RunState) -> Vec<&'a str> {
     let active = graph::active_tasks(def, state.entry.as_deref());
     let is_left = |task: &&TaskDef| {
-        let may_stay = graph::activator(def, &task.name).is_some()
+        let may_stay = mission_graph::activator(def, &task.name).is_some()
             && state.entry.as_ref() != Some(&task.name)
             && state.tasks.get(&task.name).is_none_or(|task| task.activated_by.is_none());
         active.contains(&task.name) && !may_stay && state.task_status(&task.name) != TaskStatus::Completed

@@ -197,7 +197,7 @@ impl<'a> UnitView<'a> {
     }
     /// Whether other tasks may read the summary: one depends on this task, or follows it.
     pub fn has_descendants(&self) -> bool {
-        let follows = !super::graph::targets(self.task).is_empty();
+        let follows = !crate::project::mission_graph::targets(self.task).is_empty();
         follows || self.def.tasks.values().any(|task| task.depends_on.contains(&self.id.task))
     }
 }

@@ -123,7 +123,11 @@ impl Check {
         if let Some(expected) = schema.get("type")
             && !has_type(expected, value)
         {
-            return self.report(at, format!("{} is expected, not {}", type_names(expected), article(kind(value))));
+            let found = match value {
+                Json::Number(number) if !is_whole(number) => "a number with a fraction",
+                other => article(kind(other)),
+            };
+            return self.report(at, format!("{} is expected, not {found}", type_names(expected)));
         }
         if let Some(allowed) = schema.get("enum").and_then(Json::as_array)
             && !allowed.iter().any(|allowed| equal(allowed, value))

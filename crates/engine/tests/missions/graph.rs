@@ -1,12 +1,12 @@
 //! The rules of the graph, and the order of the tasks before a task.
 
-use segue_engine::mission::graph;
+use segue_engine::{mission::graph, project::mission_graph};
 
 use crate::{definitions::mission, driver::Run};
 
 fn problems(tasks: &str) -> Vec<(&'static str, String)> {
     let def = mission(&format!("{{name: m, tasks: {{{tasks}}}}}"));
-    graph::problems(&def).iter().map(|problem| (problem.code(), problem.to_string())).collect()
+    mission_graph::problems(&def).iter().map(|problem| (problem.code(), problem.to_string())).collect()
 }
 
 #[test]

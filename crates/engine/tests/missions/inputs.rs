@@ -76,7 +76,7 @@ fn all_problems_of_inputs_come_sorted_in_one_list() {
     let long = json!({"topic": "t", "depth": "123456789012345678901234567890"});
     assert_eq!(parsed(long).unwrap_err(), ["input `depth`: the number has too many digits"]);
     let elements = json!({"topic": "t", "names": ["a", 5]});
-    assert_eq!(parsed(elements).unwrap_err(), ["input `names`: /1: a text is expected, not 5"]);
+    assert_eq!(parsed(elements).unwrap_err(), ["input `names`: /1: a text is expected, not a number"]);
 }
 
 #[test]

@@ -29,11 +29,10 @@ use super::{
     learnings::Learnings,
     query::{self, QueryError},
     routes::MissionLookup,
-    schema as json_schema,
     state::TaskStatus,
     unit::{UnitId, UnitView},
 };
-use crate::{ids::AgentName, template::TemplateEngine};
+use crate::{ids::AgentName, project::field_values, template::TemplateEngine};
 
 /// A tool of a mission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -408,13 +407,13 @@ fn parse(tool: MissionTool, arguments: Arguments<'_>, cx: &ToolContext<'_>) -> R
     let mut object = match arguments {
         Arguments::Json(Json::Object(object)) => object.clone(),
         Arguments::Json(other) => {
-            return Err(invalid(format!("The arguments must be a JSON object, not {}.", json_schema::kind(other))));
+            return Err(invalid(format!("The arguments must be a JSON object, not {}.", field_values::kind(other))));
         }
         Arguments::Malformed("") => Map::new(),
         Arguments::Malformed(reason) => return Err(invalid(format!("The arguments are not valid JSON: {reason}."))),
     };
     object.retain(|_, value| !value.is_null());
-    let violations = json_schema::check(&schemas::unrestricted(tool, cx), &Json::Object(object.clone()));
+    let violations = field_values::check(&schemas::unrestricted(tool, cx), &Json::Object(object.clone()));
     if violations.is_empty() {
         return Ok(object);
     }

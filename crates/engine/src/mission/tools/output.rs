@@ -3,10 +3,8 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::{ToolAnswer, ToolContext, ToolError};
-use crate::mission::{
-    event::{NewEvent, RunEventKind},
-    schema::{self, Extra},
-};
+use crate::mission::event::{NewEvent, RunEventKind};
+use crate::project::field_values::{self, Extra};
 
 pub(super) fn submit(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result<ToolAnswer, ToolError> {
     let unit = &cx.unit;
@@ -15,7 +13,7 @@ pub(super) fn submit(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Res
         return Err(ToolError::new("output.not_current", message, "Call `dataset_next` first."));
     }
     let output = arguments.get("output").cloned().unwrap_or_default();
-    let violations = schema::check_fields(&unit.task.output, &output, Extra::Refused);
+    let violations = field_values::check_fields(&unit.task.output, &output, Extra::Refused);
     if !violations.is_empty() {
         let details: Vec<String> =
             violations.iter().map(|found| format!("{}: {}", found.pointer, found.problem)).collect();

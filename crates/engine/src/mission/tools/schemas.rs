@@ -7,9 +7,11 @@ use crate::mission::{
     inputs,
     query::{MOST_ITEMS, OPERATORS},
     routes,
-    schema::{self, Extra},
 };
-use crate::project::missions::RouteTarget;
+use crate::project::{
+    field_values::{self, Extra},
+    missions::RouteTarget,
+};
 
 /// The schema that a model is given: names are restricted to those that exist in the run.
 pub fn schema(tool: MissionTool, cx: &ToolContext<'_>) -> Json {
@@ -44,7 +46,7 @@ fn build(tool: MissionTool, cx: &ToolContext<'_>, restricted: bool) -> Json {
         MissionTool::TaskComplete => task_complete(cx, restricted),
         MissionTool::SubmitOutput => {
             let output = match restricted {
-                true => schema::object_schema(&unit.task.output, Extra::Refused),
+                true => field_values::object_schema(&unit.task.output, Extra::Refused),
                 false => json!({"type": "object"}),
             };
             object(json!({"output": output}), &["output"])
