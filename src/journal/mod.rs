@@ -19,6 +19,7 @@
 mod clock;
 mod model;
 mod replay;
+mod step_records;
 mod tool;
 mod tool_progress;
 mod turn;
@@ -30,7 +31,7 @@ use segue_engine::time::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
-pub(crate) use self::turn::start_of;
+pub(crate) use self::step_records::{BegunStep, StepRecords};
 pub use self::{
     clock::TurnClock,
     model::JournaledModel,

@@ -8,7 +8,7 @@ use std::{
 use futures::future::BoxFuture;
 use segue_engine::time::Timestamp;
 
-use super::{Journal, Step, StepStart, StepStatus, turn::start_of};
+use super::{Journal, Step, StepStart, StepStatus, step_records::start_of};
 use crate::{
     context::StepKey,
     effect::EffectClass,

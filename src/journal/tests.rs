@@ -144,6 +144,15 @@ async fn changed_request_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_changed_request_is_an_error_although_the_step_may_be_repeated_now() {
+    let world = World::new().await;
+    world.journal(BUILD).await.begin(step(&key("a"), "tool", EffectClass::Write, "h1")).await.unwrap();
+    let journal = world.journal(BUILD).await;
+    let error = journal.begin(step(&key("a"), "tool", EffectClass::Read, "h2")).await.unwrap_err();
+    assert_eq!(error.code(), "S0201", "{error}");
+}
+
+#[tokio::test]
 async fn records_of_another_build_are_not_replayed() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;

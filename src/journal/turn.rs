@@ -1,18 +1,17 @@
 //! The journal of a running turn.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use segue_engine::{ids::ConversationId, time::Timestamp};
 
-use super::{Journal, Step, StepStart, StepStatus, TOOL_LIST};
+use super::{
+    Journal, Step, StepStart, StepStatus, TOOL_LIST,
+    step_records::{BegunStep, StepRecords},
+};
 use crate::{
     clock::Clock,
     context::StepKey,
-    effect::EffectClass,
     failpoint,
     store::{ATTEMPTS, JournalRecord, Store, StoreError, TurnNumber, announce_reply},
 };
@@ -29,21 +28,12 @@ pub struct TurnJournal {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
-    /// The latest record of each step, from before a crash and from now.
-    entries: HashMap<StepKey, StepEntry>,
-    /// Outcomes that are not durable yet, in order. They are removed after a write that contained them succeeded; two concurrent writes
-    /// both contain them.
-    pending: Vec<JournalRecord>,
+    /// Records of another build are not replayed: the turn ends. A pending record is removed after a write that contained it succeeded;
+    /// two concurrent writes both contain it, and the store keeps one.
+    steps: StepRecords,
     /// The error that stopped the current attempt: no step begins after it.
     halted: Option<StoreError>,
-}
-
-struct StepEntry {
-    record: JournalRecord,
-    /// `None` until the step begins in this process.
-    effect: Option<EffectClass>,
 }
 
 impl TurnJournal {
@@ -57,23 +47,19 @@ impl TurnJournal {
         clock: Arc<dyn Clock>,
         recorded: Vec<JournalRecord>,
     ) -> Self {
-        let entries =
-            recorded.into_iter().map(|record| (record.key.clone(), StepEntry { record, effect: None })).collect();
-        let state = State { entries, ..State::default() };
+        let state = State { steps: StepRecords::new(build, recorded), halted: None };
         Self { store, conversation, turn, build, clock, state: Mutex::new(state) }
     }
 
     /// The outcomes that are not durable yet, for the commit of the turn. They stay pending, because the commit may fail. Call it only
     /// when no step is in progress.
     pub fn pending(&self) -> Vec<JournalRecord> {
-        self.lock().pending.clone()
+        self.lock().steps.pending().clone()
     }
 
     /// The latest record of each step, stored or not, in the order of their keys.
     pub fn records(&self) -> Vec<JournalRecord> {
-        let mut records: Vec<_> = self.lock().entries.values().map(|entry| entry.record.clone()).collect();
-        records.sort_by(|one, other| one.key.cmp(&other.key));
-        records
+        self.lock().steps.all()
     }
 
     /// Records that the attempt `number` of the turn begins, counted from 1, together with the pending outcomes; durable when it
@@ -83,10 +69,10 @@ impl TurnJournal {
     /// Those of [`Store::append_journal`]: then the attempt must not start.
     pub async fn record_attempt(&self, number: u32) -> Result<(), StoreError> {
         let key = StepKey::new(self.turn.0.to_string()).child(ATTEMPTS);
-        let mut record = self.record(&key, ATTEMPTS, "");
+        let mut record = self.lock().steps.record(&key, ATTEMPTS, "", self.clock.now());
         record.outcome = Some(number.to_string().into());
         self.flush(Some(record.clone())).await?;
-        self.lock().entries.insert(key, StepEntry { record, effect: None });
+        self.lock().steps.add_stored(record);
         self.start_attempt();
         Ok(())
     }
@@ -96,30 +82,19 @@ impl TurnJournal {
         self.lock().halted = None;
     }
 
-    fn record(&self, key: &StepKey, kind: &str, request: &str) -> JournalRecord {
-        JournalRecord {
-            key: key.clone(),
-            kind: kind.into(),
-            request: request.into(),
-            outcome: None,
-            at: self.clock.now(),
-            build: self.build,
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes the pending outcomes and the intent, if there is one, in one transaction.
     async fn flush(&self, intent: Option<JournalRecord>) -> Result<(), StoreError> {
-        let mut records = self.lock().pending.clone();
+        let mut records = self.pending();
         records.extend(intent);
         if records.is_empty() {
             return Ok(());
         }
         self.store.append_journal(&self.conversation, self.turn, records.clone()).await?;
-        self.lock().pending.retain(|record| !records.contains(record));
+        self.lock().steps.pending().retain(|record| !records.contains(record));
         Ok(())
     }
 
@@ -138,20 +113,15 @@ impl TurnJournal {
 
     async fn begin_step(&self, step: Step<'_>) -> Result<StepStart, StoreError> {
         self.may_begin()?;
-        let record = self.record(step.key, step.kind, step.request);
-        let again = match self.look_up(&record, step.class)? {
-            RecordedStep::Answer(begun) => return Ok(begun),
-            RecordedStep::Again => true,
-            RecordedStep::New => false,
+        let begun = self.lock().steps.begin(step, self.clock.now())?;
+        let intent = match begun {
+            BegunStep::Now(start) => return Ok(start),
+            BegunStep::AfterWrite { intent } => intent,
         };
-        if !step.class.has_intent() {
-            return Ok(StepStart::Run);
-        }
-        // The intent of a repeated step is already durable; the pending outcomes before it may not be.
-        if let Err(error) = self.flush((!again).then_some(record)).await {
-            if !again && !matches!(error, StoreError::StepAlreadyStarted { .. }) {
-                // The caller may try again: the intent must not count as written.
-                self.lock().entries.remove(step.key);
+        let is_new = intent.is_some();
+        if let Err(error) = self.flush(intent).await {
+            if is_new && !matches!(error, StoreError::StepAlreadyStarted { .. }) {
+                self.lock().steps.intent_not_stored(step.key);
             }
             return Err(error);
         }
@@ -159,48 +129,15 @@ impl TurnJournal {
         Ok(StepStart::Run)
     }
 
-    /// The recorded state of the step of `record`; adds an entry for a new step.
-    fn look_up(&self, record: &JournalRecord, effect: EffectClass) -> Result<RecordedStep, StoreError> {
-        let mut state = self.lock();
-        let Some(entry) = state.entries.get_mut(&record.key) else {
-            state.entries.insert(record.key.clone(), StepEntry { record: record.clone(), effect: Some(effect) });
-            return Ok(RecordedStep::New);
-        };
-        entry.effect = Some(effect);
-        if entry.record.build != self.build {
-            return Ok(RecordedStep::Answer(StepStart::OtherBuild));
-        }
-        if !effect.has_intent() && entry.record.outcome.is_none() {
-            // Begun before in this process without an outcome: nothing is stored that the new request could contradict.
-            entry.record.clone_from(record);
-            return Ok(RecordedStep::New);
-        }
-        Ok(match start_of(&entry.record, effect, &record.request)? {
-            StepStart::Run => RecordedStep::Again,
-            begun => RecordedStep::Answer(begun),
-        })
-    }
-
     async fn finish_step(&self, key: &StepKey, outcome: Arc<str>, at: Timestamp) -> Result<(), StoreError> {
-        let effect = {
+        let (effect, _) = {
             let mut state = self.lock();
-            let state = &mut *state;
-            let begun = state.entries.get_mut(key).and_then(|entry| Some((entry.effect?, &mut entry.record)));
-            let Some((effect, record)) = begun else {
-                return Err(StoreError::NotRecorded { key: key.clone(), kind: "finish".into() });
-            };
-            if let (EffectClass::Composite, Some(error)) = (effect, &state.halted) {
-                // One of its steps was stopped: its outcome would differ from that of the retry.
-                return Err(error.clone());
-            }
-            (record.outcome, record.at, record.build) = (Some(outcome), at, self.build);
-            let record = record.clone();
-            // Pending even if it is written at once: if that fails, the commit of the turn contains it.
-            state.pending.push(record);
-            effect
+            let stopped = state.halted.clone();
+            state.steps.finish(key, outcome, at, stopped)?
         };
         if effect.has_intent() {
             failpoint::hit("C14");
+            // If this fails, the commit of the turn contains the outcome.
             self.flush(None).await?;
             failpoint::hit("C15");
         }
@@ -210,45 +147,18 @@ impl TurnJournal {
     async fn announce(&self, reply_id: &str) -> Result<(), StoreError> {
         self.may_begin()?;
         let record = announce_reply(reply_id, self.clock.now(), self.build);
-        if self.lock().entries.contains_key(&record.key) {
+        if self.lock().steps.contains(&record.key) {
             return Ok(());
         }
-        if self.lock().pending.iter().all(|pending| *pending.kind == *TOOL_LIST) {
+        if self.lock().steps.pending().iter().all(|pending| *pending.kind == *TOOL_LIST) {
             // No pending outcome exists that the reply could depend on.
             self.store.append_journal(&self.conversation, self.turn, vec![record.clone()]).await?;
         } else {
             self.flush(Some(record.clone())).await?;
         }
-        self.lock().entries.insert(record.key.clone(), StepEntry { record, effect: None });
+        self.lock().steps.add_stored(record);
         Ok(())
     }
-}
-
-/// The recorded state of a step that begins.
-enum RecordedStep {
-    /// There is no record.
-    New,
-    /// It began before and may be performed again.
-    Again,
-    /// It must not be performed.
-    Answer(StepStart),
-}
-
-/// The start of a step by a record of the same build.
-pub(crate) fn start_of(record: &JournalRecord, effect: EffectClass, request: &str) -> Result<StepStart, StoreError> {
-    if *record.request != *request {
-        return Err(StoreError::RequestChanged {
-            key: record.key.clone(),
-            recorded: record.request.clone(),
-            found: request.into(),
-        });
-    }
-    Ok(match (&record.outcome, effect) {
-        (Some(outcome), _) => StepStart::Replay { outcome: outcome.clone(), at: record.at },
-        (None, EffectClass::Write) if failpoint::is_armed("defect:write-again") => StepStart::Run,
-        (None, EffectClass::Write) => StepStart::Unknown,
-        (None, EffectClass::Read | EffectClass::Idempotent | EffectClass::Composite) => StepStart::Run,
-    })
 }
 
 impl Journal for TurnJournal {
@@ -257,17 +167,11 @@ impl Journal for TurnJournal {
     }
 
     fn status(&self, step: Step<'_>) -> StepStatus {
-        let state = self.lock();
-        let done = state.entries.get(step.key).is_some_and(|entry| entry.record.outcome.is_some());
-        if done { StepStatus::Done } else { StepStatus::Open }
+        self.lock().steps.status(step.key)
     }
 
     fn recorded(&self, key: &StepKey) -> Option<JournalRecord> {
-        let state = self.lock();
-        let entry = state.entries.get(key)?;
-        // A repeatable step that began in this process is not in doubt: its caller knows its state.
-        let may_have_happened = matches!(entry.effect, None | Some(EffectClass::Write));
-        (entry.record.outcome.is_some() || may_have_happened).then(|| entry.record.clone())
+        self.lock().steps.recorded(key)
     }
 
     fn finish<'a>(

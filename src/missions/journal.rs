@@ -1,9 +1,6 @@
 //! The journal of a unit, in a [`RunStore`]. Events that a step causes are stored in one transaction with its outcome.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use segue_engine::{
@@ -26,9 +23,8 @@ use super::view::{RunView, event_text};
 use crate::{
     clock::Clock,
     context::StepKey,
-    effect::EffectClass,
     failpoint,
-    journal::{Journal, JournalObserver, RecordedToolCall, Step, StepStart, StepStatus, start_of},
+    journal::{BegunStep, Journal, JournalObserver, RecordedToolCall, Step, StepRecords, StepStart, StepStatus},
     llm::ChatResponse,
     store::{
         JournalRecord, StoreError,
@@ -61,29 +57,22 @@ pub(super) struct UnitJournal {
     key: UnitKey,
     epoch: u64,
     id: UnitId,
-    build: u64,
     clock: Arc<dyn Clock>,
     view: Arc<RunView>,
-    /// Held while a batch is stored, so that nothing is stored twice.
+    /// Held while a batch is stored, so that nothing is stored twice: the store numbers every event that it gets.
     storing: tokio::sync::Mutex<()>,
     /// Never locked across an await point.
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
-    entries: HashMap<StepKey, Entry>,
-    /// Outcomes and events that are not stored yet, in order.
-    pending: Vec<JournalRecord>,
+    /// Records of other builds are replayed: a unit may outlive the program that began it. Pending records are taken out for a write
+    /// with the events that belong to them, and put back if it fails.
+    steps: StepRecords,
+    /// Events that are not stored yet, in order.
     events: Vec<NewEvent>,
     /// Why no step begins any more.
     halt: Option<Halt>,
-}
-
-struct Entry {
-    record: JournalRecord,
-    /// `None` until the step begins in this process.
-    effect: Option<EffectClass>,
 }
 
 /// A claimed unit in short.
@@ -102,10 +91,10 @@ impl UnitJournal {
         view: Arc<RunView>,
         records: Vec<JournalRecord>,
     ) -> Self {
-        let entry = |record: JournalRecord| (record.key.clone(), Entry { record, effect: None });
-        let state = State { entries: records.into_iter().map(entry).collect(), ..State::default() };
+        let steps = StepRecords::new(build, records).replaying_other_builds();
+        let state = State { steps, events: Vec::new(), halt: None };
         let Claim { key, epoch, id } = claim;
-        Self { store, key, epoch, id, build, clock, view, storing: Default::default(), state: Mutex::new(state) }
+        Self { store, key, epoch, id, clock, view, storing: Default::default(), state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -132,7 +121,7 @@ impl UnitJournal {
             if let Some(Halt::Store(error)) = &state.halt {
                 return Err(error.clone());
             }
-            (std::mem::take(&mut state.pending), std::mem::take(&mut state.events))
+            (std::mem::take(state.steps.pending()), std::mem::take(&mut state.events))
         };
         let mut batch = UnitBatch::new(self.key.clone(), self.epoch, self.clock.now());
         batch.records.clone_from(&records);
@@ -143,7 +132,7 @@ impl UnitJournal {
         match self.store.append(batch).await {
             Ok(_) => {
                 if is_checkpoint {
-                    self.lock().entries.clear();
+                    self.lock().steps.clear();
                 }
                 if has_events {
                     self.view.changed.notify_one();
@@ -152,11 +141,8 @@ impl UnitJournal {
             }
             Err(error) => {
                 let mut state = self.lock();
-                let later = (std::mem::take(&mut state.pending), std::mem::take(&mut state.events));
-                state.pending = records;
-                state.pending.extend(later.0);
-                state.events = events;
-                state.events.extend(later.1);
+                state.steps.pending().splice(..0, records);
+                state.events.splice(..0, events);
                 if !matches!(error, RunStoreError::Conflict { .. }) {
                     state.halt.get_or_insert(Halt::Store(error.clone()));
                 }
@@ -180,9 +166,9 @@ impl UnitJournal {
                 }
             };
             let answer = compute(&state);
-            let record = self.record(key, "mission", &answer);
+            let record = self.record(key, &answer);
             if answer.events.is_empty() {
-                self.remember(record);
+                self.lock().steps.add_pending(record);
                 return Some(answer);
             }
             let questions = answer.events.iter().filter_map(new_question).collect::<Vec<_>>();
@@ -196,7 +182,7 @@ impl UnitJournal {
                 .await;
             match stored {
                 Ok(()) => {
-                    self.lock().entries.insert(key.clone(), Entry { record, effect: None });
+                    self.lock().steps.add_stored(record);
                     return Some(answer);
                 }
                 Err(RunStoreError::Conflict { .. }) => {}
@@ -215,31 +201,20 @@ impl UnitJournal {
             return Some(recorded);
         }
         let outcome = work.await?;
-        self.remember(self.record(key, "mission", &outcome));
+        let record = self.record(key, &outcome);
+        self.lock().steps.add_pending(record);
         Some(outcome)
     }
 
     fn outcome<T: DeserializeOwned>(&self, key: &StepKey) -> Option<T> {
-        let state = self.lock();
-        serde_json::from_str(state.entries.get(key)?.record.outcome.as_deref()?).ok()
+        serde_json::from_str(self.lock().steps.outcome(key)?).ok()
     }
 
-    fn record(&self, key: &StepKey, kind: &str, outcome: &impl Serialize) -> JournalRecord {
+    /// The record of a step of the mission.
+    fn record(&self, key: &StepKey, outcome: &impl Serialize) -> JournalRecord {
         let outcome = serde_json::to_string(outcome).unwrap_or_else(|_| "null".into());
-        JournalRecord {
-            key: key.clone(),
-            kind: kind.into(),
-            request: "".into(),
-            outcome: Some(outcome.into()),
-            at: self.clock.now(),
-            build: self.build,
-        }
-    }
-
-    fn remember(&self, record: JournalRecord) {
-        let mut state = self.lock();
-        state.entries.insert(record.key.clone(), Entry { record: record.clone(), effect: None });
-        state.pending.push(record);
+        let record = self.lock().steps.record(key, "mission", "", self.clock.now());
+        JournalRecord { outcome: Some(outcome.into()), ..record }
     }
 
     /// Stores an event with the next write.
@@ -275,48 +250,34 @@ impl UnitJournal {
     }
 
     async fn begin_step(&self, step: Step<'_>) -> Result<StepStart, StoreError> {
-        let record = JournalRecord {
-            key: step.key.clone(),
-            kind: step.kind.into(),
-            request: step.request.into(),
-            outcome: None,
-            at: self.clock.now(),
-            build: self.build,
-        };
-        {
+        let begun = {
             let mut state = self.lock();
             if let Some(halt) = &state.halt {
                 return Err(halted(halt));
             }
-            if let Some(entry) = state.entries.get_mut(step.key) {
-                let begun_here = entry.effect.replace(step.class).is_some();
-                if begun_here && !step.class.has_intent() && entry.record.outcome.is_none() {
-                    entry.record = record;
-                    return Ok(StepStart::Run);
-                }
-                return start_of(&entry.record, step.class, step.request);
+            state.steps.begin(step, self.clock.now())?
+        };
+        let intent = match begun {
+            BegunStep::Now(start) => return Ok(start),
+            BegunStep::AfterWrite { intent } => intent,
+        };
+        let is_new = intent.is_some();
+        if let Err(error) = self.commit(|batch| batch.records.extend(intent)).await {
+            if is_new && !matches!(error, RunStoreError::StepAlreadyStarted { .. }) {
+                self.lock().steps.intent_not_stored(step.key);
             }
-            state.entries.insert(step.key.clone(), Entry { record: record.clone(), effect: Some(step.class) });
+            return Err(store_error(error));
         }
-        if step.class.has_intent() {
-            self.commit(|batch| batch.records.push(record)).await.map_err(store_error)?;
-            failpoint::hit("C11");
-        }
+        failpoint::hit("C11");
         Ok(StepStart::Run)
     }
 
     async fn finish_step(&self, key: &StepKey, outcome: Arc<str>, at: Timestamp) -> Result<(), StoreError> {
         let effect = {
             let mut state = self.lock();
-            let state = &mut *state;
-            let begun = state.entries.get_mut(key).and_then(|entry| Some((entry.effect?, &mut entry.record)));
-            let Some((effect, record)) = begun else {
-                return Err(StoreError::NotRecorded { key: key.clone(), kind: "finish".into() });
-            };
-            (record.outcome, record.at) = (Some(outcome), at);
-            let record = record.clone();
+            let stopped = state.halt.as_ref().map(halted);
+            let (effect, record) = state.steps.finish(key, outcome, at, stopped)?;
             state.events.extend(event_of(&record).map(|kind| NewEvent::of_unit(&self.id, kind)));
-            state.pending.push(record);
             effect
         };
         if effect.has_intent() {
@@ -405,15 +366,11 @@ impl Journal for UnitJournal {
     }
 
     fn status(&self, step: Step<'_>) -> StepStatus {
-        let done = self.lock().entries.get(step.key).is_some_and(|entry| entry.record.outcome.is_some());
-        if done { StepStatus::Done } else { StepStatus::Open }
+        self.lock().steps.status(step.key)
     }
 
     fn recorded(&self, key: &StepKey) -> Option<JournalRecord> {
-        let state = self.lock();
-        let entry = state.entries.get(key)?;
-        let may_have_happened = matches!(entry.effect, None | Some(EffectClass::Write));
-        (entry.record.outcome.is_some() || may_have_happened).then(|| entry.record.clone())
+        self.lock().steps.recorded(key)
     }
 
     fn finish<'a>(
@@ -422,6 +379,7 @@ impl Journal for UnitJournal {
         outcome: Arc<str>,
         at: Timestamp,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
+        // An error of the store has halted the unit in `commit`.
         Box::pin(self.finish_step(key, outcome, at))
     }
 
@@ -444,3 +402,6 @@ impl JournalObserver for ToolNotes {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;
