@@ -1,6 +1,6 @@
 //! The tool `task`: it starts a delegate and returns its report.
 //!
-//! Three handlers stand in a row. [`CountedTask`] counts calls against the limits of the run, those that are replayed too; the journal
+//! A call passes three parts. [`TaskCounter`] counts calls against the limits of the run, those that are replayed too; the journal
 //! records the outcome of the call as that of a composite step; [`TaskTool`] runs the delegate.
 
 use std::{sync::Arc, time::Duration};
@@ -23,8 +23,8 @@ use crate::{
     journal::{JournaledTool, Step, StepStatus},
     prompts::PromptSet,
     tools::{
-        ArgumentCheck, EffectClass, FailureKind, ToolCallContext, ToolFailure, ToolHandler, ToolInfo, ToolOutcome,
-        invoke, tool_set::ToolSet,
+        ArgumentCheck, CallWrapper, EffectClass, FailureKind, ToolCallContext, ToolFailure, ToolHandler, ToolInfo,
+        ToolOutcome, WrappedTool, invoke, tool_set::ToolSet,
     },
 };
 
@@ -38,9 +38,9 @@ pub(crate) fn with_delegation(tools: ToolSet, parent: DelegationParent) -> ToolS
     }
     let has_background = parent.settings.background && parent.background.is_some();
     let texts = ToolTexts::of(&parent.prompts, &parent.settings.names(), has_background);
-    let journaled = |inner: Arc<dyn ToolHandler>| {
+    let journaled = |inner: Arc<dyn ToolHandler>| -> Arc<dyn ToolHandler> {
         let (spec, journal) = (inner.info().clone(), parent.journal.clone());
-        JournaledTool { spec, inner: Some(inner), journal }
+        Arc::new(JournaledTool { spec, inner: Some(inner), journal })
     };
     let mut added: Vec<Arc<dyn ToolHandler>> = Vec::new();
     let task = TaskTool {
@@ -49,7 +49,7 @@ pub(crate) fn with_delegation(tools: ToolSet, parent: DelegationParent) -> ToolS
         limit: parent.settings.call_limit(parent.delegations.queue_timeout()),
         parent: parent.clone(),
     };
-    added.push(Arc::new(CountedTask { inner: journaled(Arc::new(task)), parent: parent.clone() }));
+    added.push(Arc::new(WrappedTool::new(journaled(Arc::new(task)), TaskCounter { parent: parent.clone() })));
     if has_background {
         for (name, action, class) in [
             (TASK_STATUS, BackgroundAction::Status, EffectClass::Read),
@@ -57,7 +57,7 @@ pub(crate) fn with_delegation(tools: ToolSet, parent: DelegationParent) -> ToolS
             (TASK_CANCEL, BackgroundAction::Cancel, EffectClass::Idempotent),
         ] {
             let tool = BackgroundTool { info: texts.info(name, class), action, parent: parent.clone() };
-            added.push(Arc::new(journaled(Arc::new(tool))));
+            added.push(journaled(Arc::new(tool)));
         }
     }
     tools.with(added)
@@ -107,33 +107,20 @@ fn lax_check() -> Option<Arc<ArgumentCheck>> {
 }
 
 /// Counts the calls of `task` in a run.
-struct CountedTask {
-    inner: JournaledTool,
+struct TaskCounter {
     parent: DelegationParent,
 }
 
 #[async_trait]
-impl ToolHandler for CountedTask {
-    fn info(&self) -> &ToolInfo {
-        self.inner.info()
-    }
-    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
-        self.inner.argument_check()
-    }
-    fn idle_timeout(&self) -> Option<Duration> {
-        self.inner.idle_timeout()
-    }
-    fn total_timeout(&self) -> Option<Duration> {
-        self.inner.total_timeout()
-    }
-    async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
+impl CallWrapper for TaskCounter {
+    async fn call(&self, inner: &dyn ToolHandler, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
         if let Err((limit, per_conversation)) = self.parent.counts.start(&self.parent.settings) {
             let text = words(&self.parent.prompts, context! { outcome => "total", limit, per_conversation });
             return ToolOutcome::failed(FailureKind::Refused, text);
         }
         let step = Step { key: &cx.cx.key, kind: "tool", class: EffectClass::Composite, request: "" };
         let is_recorded = self.parent.journal.status(step) == StepStatus::Done;
-        let outcome = self.inner.call(arguments, cx).await;
+        let outcome = inner.call(arguments, cx).await;
         if is_recorded {
             (self.parent.count_replayed)(usage_of(&outcome));
         }
@@ -142,7 +129,7 @@ impl ToolHandler for CountedTask {
     }
 }
 
-impl CountedTask {
+impl TaskCounter {
     /// Makes the report of a delegate durable, with all that it did: a delegate that ended is not run again after a crash.
     async fn seal(&self, outcome: &ToolOutcome, cx: &ToolCallContext) {
         let Some(status) = metadata_of(outcome).and_then(|meta| meta.get(key::STATUS)) else { return };

@@ -1,12 +1,12 @@
 //! Protected inputs: `${secrets.NAME}` is replaced in the arguments that a tool gets, and their values are masked in what it returns.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use segue_engine::project::missions::MissionDef;
 use serde_json::Value as Json;
 
-use crate::tools::{ArgumentCheck, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome};
+use crate::tools::{CallWrapper, ToolCallContext, ToolHandler, ToolOutcome, WrappedTool};
 
 /// What models read instead of a secret.
 const MASK: &str = "[secret]";
@@ -46,7 +46,7 @@ impl Secrets {
     }
     /// A tool that gets the secrets and does not return them.
     pub(super) fn wrap(&self, tool: Arc<dyn ToolHandler>) -> Arc<dyn ToolHandler> {
-        if self.is_empty() { tool } else { Arc::new(SecretTool { inner: tool, secrets: self.clone() }) }
+        if self.is_empty() { tool } else { Arc::new(WrappedTool::new(tool, self.clone())) }
     }
 }
 
@@ -62,28 +62,11 @@ fn texts(value: Json, change: &dyn Fn(String) -> String) -> Json {
     }
 }
 
-struct SecretTool {
-    inner: Arc<dyn ToolHandler>,
-    secrets: Secrets,
-}
-
 #[async_trait]
-impl ToolHandler for SecretTool {
-    fn info(&self) -> &ToolInfo {
-        self.inner.info()
-    }
-    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
-        self.inner.argument_check()
-    }
-    fn idle_timeout(&self) -> Option<Duration> {
-        self.inner.idle_timeout()
-    }
-    fn total_timeout(&self) -> Option<Duration> {
-        self.inner.total_timeout()
-    }
-    async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
-        let outcome = self.inner.call(self.secrets.insert(arguments), cx).await;
-        let masked = serde_json::to_value(&outcome).map(|value| self.secrets.mask(value));
+impl CallWrapper for Secrets {
+    async fn call(&self, inner: &dyn ToolHandler, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
+        let outcome = inner.call(self.insert(arguments), cx).await;
+        let masked = serde_json::to_value(&outcome).map(|value| self.mask(value));
         masked.and_then(serde_json::from_value).unwrap_or(outcome)
     }
 }

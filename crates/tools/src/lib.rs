@@ -22,6 +22,7 @@ mod tool;
 pub mod tool_set;
 mod toolbox;
 pub mod workspace;
+mod wrapper;
 
 #[cfg(test)]
 mod fixture;
@@ -41,6 +42,7 @@ pub use self::{
     schema::ArgumentCheck,
     tool::{NoArguments, Tool},
     toolbox::Toolbox,
+    wrapper::{CallWrapper, WrappedTool},
 };
 pub use segue_base::effect::EffectClass;
 pub use segue_base::health::Health;

@@ -24,8 +24,8 @@ use crate::{
         turn::{TurnContext, TurnRecord},
     },
     tools::{
-        ArgumentCheck, ClientRequestHandler, ElicitationRequest, ElicitationResponse, ToolCallContext, ToolHandler,
-        ToolInfo, ToolOutcome,
+        ArgumentCheck, CallWrapper, ClientRequestHandler, ElicitationRequest, ElicitationResponse, ToolCallContext,
+        ToolHandler, ToolOutcome, WrappedTool,
     },
 };
 
@@ -62,7 +62,8 @@ impl McpCallbacks {
     ) -> Arc<dyn ToolHandler> {
         let found = self.0.iter().find(|server| server.server.as_str() == &*tool.info().source);
         let Some(McpCallbackServer { fields, llm, .. }) = found else { return tool };
-        Arc::new(ToolWithCallbacks { tool, fields: fields.clone(), llm: llm.clone(), record: record.clone() })
+        let callbacks = ToolCallbacks { fields: fields.clone(), llm: llm.clone(), record: record.clone() };
+        Arc::new(WrappedTool::new(tool, callbacks))
     }
 }
 
@@ -99,10 +100,9 @@ fn field_values(def: &McpServerDef, runtime: &ProjectRuntime, conversation: &Con
     def.elicitation.iter().map(|(field, slot)| (field.clone(), (slot.clone(), value(slot)))).collect()
 }
 
-/// A tool whose server may send requests. It wraps the recorded tool: sampling is part of the recorded call, and only its usage is
-/// recorded separately.
-struct ToolWithCallbacks {
-    tool: Arc<dyn ToolHandler>,
+/// Answers the requests that the server of a tool sends during a call. It wraps the recorded tool: sampling is part of the recorded
+/// call, and only its usage is recorded separately.
+struct ToolCallbacks {
     fields: Arc<FieldValues>,
     llm: Option<Arc<dyn Llm>>,
     record: TurnRecord,
@@ -112,20 +112,8 @@ struct ToolWithCallbacks {
 type FieldValues = IndexMap<String, (SlotName, Json)>;
 
 #[async_trait]
-impl ToolHandler for ToolWithCallbacks {
-    fn info(&self) -> &ToolInfo {
-        self.tool.info()
-    }
-    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
-        self.tool.argument_check()
-    }
-    fn idle_timeout(&self) -> Option<std::time::Duration> {
-        self.tool.idle_timeout()
-    }
-    fn total_timeout(&self) -> Option<std::time::Duration> {
-        self.tool.total_timeout()
-    }
-    async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
+impl CallWrapper for ToolCallbacks {
+    async fn call(&self, inner: &dyn ToolHandler, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
         let handler = Arc::new(CallbackHandler {
             fields: self.fields.clone(),
             llm: self.llm.clone(),
@@ -133,7 +121,7 @@ impl ToolHandler for ToolWithCallbacks {
             samples: Mutex::default(),
         });
         let outcome =
-            self.tool.call(arguments, &ToolCallContext { client_requests: Some(handler.clone()), ..cx.clone() }).await;
+            inner.call(arguments, &ToolCallContext { client_requests: Some(handler.clone()), ..cx.clone() }).await;
         if self.llm.is_some() {
             self.record_sampling(&handler, &cx.cx.step("samples")).await;
         }
@@ -141,7 +129,7 @@ impl ToolHandler for ToolWithCallbacks {
     }
 }
 
-impl ToolWithCallbacks {
+impl ToolCallbacks {
     /// Records and counts the usage of sampling during a call.
     async fn record_sampling(&self, handler: &CallbackHandler, cx: &CallContext) {
         let samples = async { std::mem::take(&mut *handler.samples.lock().unwrap_or_else(PoisonError::into_inner)) };
