@@ -1,6 +1,6 @@
 //! Keys of `missions/*.yml`.
 
-use super::{MODEL, MapSchema, UnknownKeys::*, ValueType::*, key};
+use super::{Key, MODEL, MapSchema, UnknownKeys::*, ValueType::*, key};
 
 const FILE: &str = "missions/*.yml";
 
@@ -30,6 +30,28 @@ macro_rules! field_map {
     };
 }
 pub(super) use field_map;
+
+/// The keys of a field or an input: its own ones, and those that say which values it may have.
+macro_rules! value_keys {
+    ($($own:expr),* $(,)?) => {
+        &[
+            $($own,)*
+            key("enum", List(&Any), "The values that it may have."),
+            key("pattern", Text, "Of a `string`: a regular expression that matches some part of it."),
+            key("minimum", Number, "Of a number: the lowest value."),
+            key("maximum", Number, "Of a number: the highest value."),
+            key("items", field_form!(), "Of a `list`: the type of its items."),
+            key("values", field_form!(), "Of a `map`: the type of its values."),
+            key("properties", field_map!(), "Of an `object`: its fields."),
+        ]
+    };
+}
+
+/// `llm` of commanders and local agents.
+const LLM: Key = key("llm", Section(&MODEL), "The model: `model_group: <id>`, or the settings of a model.");
+/// `model`, which has another name here.
+const REFUSED_MODEL: Key = key("model", Any, "Not a key of this format.")
+    .refused("Write `llm: {model_group: <id>}` with a group of `endpoints.yml`");
 
 /// The file.
 pub(crate) static MISSION_FILE: MapSchema = MapSchema::new("mission file", FILE, Refused).keys(&[
@@ -89,7 +111,7 @@ pub(crate) static MISSION: MapSchema = MapSchema::new("mission", FILE, Refused).
 
 /// `commander`.
 pub(crate) static COMMANDER: MapSchema = MapSchema::new("`commander` section", FILE, Refused).keys(&[
-    key("llm", Section(&MODEL), "The model: `model_group: <id>`, or the settings of a model."),
+    LLM,
     key("reasoning", OneOf(&["low", "medium", "high"]), "The reasoning effort."),
     key(
         "plan",
@@ -103,8 +125,7 @@ pub(crate) static COMMANDER: MapSchema = MapSchema::new("`commander` section", F
     key("compaction", Section(&COMPACTION), "When older messages are replaced by a summary. Default: never."),
     key("pruning", Any, "Removal of older messages.")
         .accepted_with_warning("Messages are not removed without a summary; use `compaction`"),
-    key("model", Any, "Not a key of this format.")
-        .refused("Write `llm: {model_group: <id>}` with a group of `endpoints.yml`"),
+    REFUSED_MODEL,
 ]);
 
 /// `tool_response` of a commander.
@@ -129,31 +150,23 @@ pub(crate) static MISSION_AGENT: MapSchema = MapSchema::new("local agent", FILE,
     key("description", Text, "What it is good at. Commanders choose by it, and it is its instruction.")
         .aliases(&["personality"])
         .required(),
-    key("llm", Section(&MODEL), "The model: `model_group: <id>`, or the settings of a model."),
+    LLM,
     key("tools", TextList, "Its tools: `server` for all tools of an MCP server, `server.tool` for one."),
     key("skills", TextList, "The skills that it may load. Default: all."),
-    key("model", Any, "Not a key of this format.")
-        .refused("Write `llm: {model_group: <id>}` with a group of `endpoints.yml`"),
+    REFUSED_MODEL,
     key("role", Any, "Not a key of this format.").refused("Write its role into `description`"),
 ]);
 
 /// A field of an output, of a dataset or of an object.
-pub(crate) static FIELD: MapSchema = MapSchema::new("field", FILE, Refused).keys(&[
+pub(crate) static FIELD: MapSchema = MapSchema::new("field", FILE, Refused).keys(value_keys![
     key("name", Text, "Its name, in a list of fields."),
     key("type", OneOf(TYPES), "Its type.").required(),
     key("description", Text, "What it is. Models see it."),
     key("required", Bool, "Whether it must be present and not null.").default("false"),
-    key("enum", List(&Any), "The values that it may have."),
-    key("pattern", Text, "Of a `string`: a regular expression that matches some part of it."),
-    key("minimum", Number, "Of a number: the lowest value."),
-    key("maximum", Number, "Of a number: the highest value."),
-    key("items", field_form!(), "Of a `list`: the type of its items."),
-    key("values", field_form!(), "Of a `map`: the type of its values."),
-    key("properties", field_map!(), "Of an `object`: its fields."),
 ]);
 
 /// An input.
-pub(crate) static INPUT: MapSchema = MapSchema::new("mission input", FILE, Refused).keys(&[
+pub(crate) static INPUT: MapSchema = MapSchema::new("mission input", FILE, Refused).keys(value_keys![
     key("name", Text, "Its name, in a list of inputs."),
     key("type", OneOf(TYPES), "Its type.").required(),
     key("description", Text, "What it is. Models see it."),
@@ -166,13 +179,6 @@ pub(crate) static INPUT: MapSchema = MapSchema::new("mission input", FILE, Refus
     )
     .default("false"),
     key("value", Secret, "The value of a protected input, as `${NAME}`."),
-    key("enum", List(&Any), "The values that it may have."),
-    key("pattern", Text, "Of a `string`: a regular expression that matches some part of it."),
-    key("minimum", Number, "Of a number: the lowest value."),
-    key("maximum", Number, "Of a number: the highest value."),
-    key("items", field_form!(), "Of a `list`: the type of its items."),
-    key("values", field_form!(), "Of a `map`: the type of its values."),
-    key("properties", field_map!(), "Of an `object`: its fields."),
 ]);
 
 /// A dataset.
