@@ -21,6 +21,7 @@ mod model;
 mod replay;
 mod step_records;
 mod tool;
+mod tool_list;
 mod tool_progress;
 mod turn;
 
@@ -31,14 +32,18 @@ use segue_engine::time::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
-pub(crate) use self::step_records::{BegunStep, StepRecords};
 pub use self::{
     clock::TurnClock,
     model::JournaledModel,
     replay::ReplayJournal,
     tool::JournaledTool,
+    tool_list::TOOL_LIST,
     tool_progress::{RecordedToolCall, TraceProgress, progress_of},
     turn::TurnJournal,
+};
+pub(crate) use self::{
+    step_records::{BegunStep, StepRecords},
+    tool_list::ListedTool,
 };
 use crate::{
     context::StepKey,
@@ -47,9 +52,6 @@ use crate::{
     store::{JournalRecord, StoreError},
     tools::ToolInfo,
 };
-
-/// The record kind of a list of tools that a model is offered. It is written together with the model response that depends on it.
-pub const TOOL_LIST: &str = "tools";
 
 /// One step of a turn: the description of an effect.
 #[derive(Clone, Copy, Debug)]

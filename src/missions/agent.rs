@@ -20,7 +20,7 @@ use segue_engine::{
 use serde_json::Value as Json;
 
 use super::{
-    checkpoint::{AgentSession, ListedTool, SessionStart},
+    checkpoint::{AgentSession, SessionStart},
     parts::MissionAgent,
     slice::UnitRun,
 };
@@ -28,7 +28,7 @@ use crate::{
     context::CallContext,
     conversation::DiscardReplies,
     effect::EffectClass,
-    journal::{JournaledModel, JournaledTool},
+    journal::{JournaledModel, JournaledTool, ListedTool},
     limits,
     llm::{ChatMessage, ChatRequest, Llm, Purpose, ToolCall},
     react::{

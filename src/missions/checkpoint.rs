@@ -5,13 +5,11 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use segue_engine::{ids::AgentName, mission::learnings::Learnings};
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
 
 use crate::{
-    effect::EffectClass,
+    journal::ListedTool,
     llm::{ChatMessage, ToolSpec},
     react::LoopState,
-    tools::ToolInfo,
 };
 
 /// What a unit keeps.
@@ -49,41 +47,6 @@ pub(super) struct SessionStart {
     /// The tools of servers and of the program.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tools: Vec<ListedTool>,
-}
-
-/// A listed tool.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct ListedTool {
-    name: Arc<str>,
-    description: Arc<str>,
-    parameters: Arc<Json>,
-    strict: bool,
-    effect: EffectClass,
-    source: Arc<str>,
-}
-
-impl From<&ToolInfo> for ListedTool {
-    fn from(info: &ToolInfo) -> Self {
-        let info = info.clone();
-        Self {
-            name: info.name,
-            description: info.description,
-            parameters: info.parameters,
-            strict: info.strict,
-            effect: info.effect,
-            source: info.source,
-        }
-    }
-}
-
-impl From<&ListedTool> for ToolInfo {
-    fn from(listed: &ListedTool) -> Self {
-        let mut info = Self::new(listed.name.clone(), listed.description.clone())
-            .effect(listed.effect)
-            .source(listed.source.clone());
-        (info.parameters, info.strict) = (listed.parameters.clone(), listed.strict);
-        info
-    }
 }
 
 /// The session of an agent.

@@ -393,14 +393,9 @@ fn hash_of_calls(calls: &[ToolCall]) -> String {
 
 /// The value with all keys in the order of the alphabet.
 fn sorted(value: &Json) -> Json {
-    match value {
-        Json::Object(map) => {
-            let map: BTreeMap<&String, Json> = map.iter().map(|(key, value)| (key, sorted(value))).collect();
-            Json::Object(map.into_iter().map(|(key, value)| (key.clone(), value)).collect())
-        }
-        Json::Array(items) => Json::Array(items.iter().map(sorted).collect()),
-        other => other.clone(),
-    }
+    let mut value = value.clone();
+    value.sort_all_objects();
+    value
 }
 
 /// Ends a run whose budget, or that of one of its parents, is spent.

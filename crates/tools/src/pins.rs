@@ -186,14 +186,9 @@ fn hash(info: &ToolInfo) -> String {
 
 /// A value with all object keys sorted.
 fn sorted(value: &Json) -> Json {
-    match value {
-        Json::Object(map) => {
-            let map: BTreeMap<&String, Json> = map.iter().map(|(key, value)| (key, sorted(value))).collect();
-            Json::Object(map.into_iter().map(|(key, value)| (key.clone(), value)).collect())
-        }
-        Json::Array(items) => Json::Array(items.iter().map(sorted).collect()),
-        other => other.clone(),
-    }
+    let mut value = value.clone();
+    value.sort_all_objects();
+    value
 }
 
 fn hash_of(info: &ToolInfo, parameters: &Json) -> String {

@@ -7,14 +7,14 @@ use std::{
 };
 
 use segue_engine::{ids::AgentName, project::AgentDef};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, value::RawValue};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{hooks::HookSource, mcp_callbacks::McpCallbacks};
 use crate::{
     context::CallContext,
     effect::EffectClass,
-    journal::{JournaledTool, Step, StepResult, TOOL_LIST},
+    journal::{JournaledTool, ListedTool, Step, StepResult, TOOL_LIST},
     limits,
     llm::Llm,
     runtime::{
@@ -25,23 +25,12 @@ use crate::{
     tools::{ToolCatalog, ToolHandler, ToolInfo, tool_set::ToolSet},
 };
 
-/// The record of a tool.
-#[derive(Serialize, Deserialize)]
-struct RecordedToolSpec {
-    name: Arc<str>,
-    description: Arc<str>,
-    parameters: Arc<Json>,
-    strict: bool,
-    effect: EffectClass,
-    source: Arc<str>,
-}
-
 /// The record of a tool list.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RecordedToolList {
     /// The tools.
-    Full(Vec<RecordedToolSpec>),
+    Full(Vec<ListedTool>),
     /// The hash of the tools' JSON, which is stored as a shared text.
     Stored {
         #[serde(rename = "body")]
@@ -93,7 +82,7 @@ pub(in crate::runtime) async fn tools(
             }
             // If the stored text has expired, the current list is used.
             if let Some(listed) = recorded_list(&recorded, record).await {
-                let tools = listed.into_iter().map(ToolInfo::from).map(|spec| {
+                let tools = listed.iter().map(ToolInfo::from).map(|spec| {
                     let inner = listing.tools.get(&spec.name).map(|entry| listing.tools.tool(entry));
                     wrap(spec, inner)
                 });
@@ -108,7 +97,7 @@ pub(in crate::runtime) async fn tools(
 }
 
 /// Reads a recorded list.
-async fn recorded_list(recorded: &RawValue, record: &TurnRecord) -> Option<Vec<RecordedToolSpec>> {
+async fn recorded_list(recorded: &RawValue, record: &TurnRecord) -> Option<Vec<ListedTool>> {
     match serde_json::from_str(recorded.get()).ok()? {
         RecordedToolList::Full(listed) => Some(listed),
         RecordedToolList::Stored { hash } => serde_json::from_str(&record.texts.text(&hash).await?).ok(),
@@ -200,7 +189,7 @@ async fn list_tools(
     // The effect class in the project takes precedence over that of the server.
     let tools =
         set.build().with_effects(|name| agent.rules.tool(name)?.effect.as_deref().and_then(EffectClass::from_name));
-    let listed: Vec<RecordedToolSpec> = tools.infos().map(RecordedToolSpec::from).collect();
+    let listed: Vec<ListedTool> = tools.infos().map(ListedTool::from).collect();
     let record = shared_text(serde_json::to_string(&listed).unwrap_or_default().into());
     let listing = Arc::new(ToolListing { tools, record });
     if !has_dynamic_hooks {
@@ -209,29 +198,6 @@ async fn list_tools(
             .insert(&agent.name, CachedToolList { reserved: reserved.to_vec(), catalogs, listing: listing.clone() });
     }
     listing
-}
-
-impl From<&ToolInfo> for RecordedToolSpec {
-    fn from(spec: &ToolInfo) -> Self {
-        let spec = spec.clone();
-        Self {
-            name: spec.name,
-            description: spec.description,
-            parameters: spec.parameters,
-            strict: spec.strict,
-            effect: spec.effect,
-            source: spec.source,
-        }
-    }
-}
-
-impl From<RecordedToolSpec> for ToolInfo {
-    fn from(listed: RecordedToolSpec) -> Self {
-        let mut info = Self::new(listed.name, listed.description).effect(listed.effect).source(listed.source);
-        info.parameters = listed.parameters;
-        info.strict = listed.strict;
-        info
-    }
 }
 
 #[cfg(test)]
