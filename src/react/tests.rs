@@ -17,7 +17,7 @@ use crate::{
     },
     react::healer::tests::{PROMPTS, call},
     testing::ManualClock,
-    tools::{EffectClass, Tool, ToolCallContext, ToolCaller, ToolInfo, ToolOutcome, ToolOutput},
+    tools::{EffectClass, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput},
 };
 
 struct TestHost {
@@ -54,16 +54,7 @@ impl LoopHost for TestHost {
         self.refused += 1;
     }
     fn tool_context(&self, at: usize, _: &ToolCall, cx: &CallContext) -> ToolCallContext {
-        ToolCallContext {
-            cx: cx.step(format!("tool.{at}")),
-            metadata: Arc::default(),
-            caller: ToolCaller { conversation: "c".into(), agent: None, flow: None },
-            meta: Arc::default(),
-            progress: None,
-            idempotency_key: "key".into(),
-            client_requests: None,
-            effect: None,
-        }
+        ToolCallContext::new(cx.step(format!("tool.{at}")), "c", "key")
     }
 }
 

@@ -9,7 +9,6 @@ use std::{collections::BTreeSet, process::Command, sync::Arc};
 use segue::{
     clock::SystemClock,
     context::CallContext,
-    http::HttpClients,
     tools::{
         ClientRequestHandler, ElicitationRequest, ElicitationResponse, ToolCallContext, ToolHandler, ToolOutcome,
         ToolSource,
@@ -79,12 +78,8 @@ async fn mcp_conformance_client() {
     def.protocol_version = Some(variable("MCP_CONFORMANCE_PROTOCOL_VERSION")).filter(|version| !version.is_empty());
     def.elicitation.insert("any".to_owned(), "any".into());
     let environment = McpEnvironment {
-        clock: Arc::new(SystemClock),
-        http: HttpClients::new(),
-        program: segue::environment::program(),
-        directory: None,
-        variables: Arc::from([]),
         logins: Some(folder.path().join("logins")),
+        ..McpEnvironment::new(Arc::new(SystemClock), segue::environment::program())
     };
     ScenarioClient { def, environment }.run(&scenario_context).await;
 }

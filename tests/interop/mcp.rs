@@ -6,22 +6,17 @@ use std::{
     time::Duration,
 };
 
-use indexmap::IndexMap;
 use segue::{
     clock::SystemClock,
     context::CallContext,
     environment,
-    http::HttpClients,
     tools::{
-        FailureKind, Health, Progress, ToolCallContext, ToolCaller, ToolHandler, ToolOutcome, ToolSource,
+        FailureKind, Health, Progress, ToolCallContext, ToolHandler, ToolOutcome, ToolSource,
         mcp::{McpEnvironment, McpServer},
     },
 };
-use segue_engine::{
-    finding::SourceLocation,
-    project::{McpServerDef, McpTransport},
-};
-use serde_json::{Map, Value as Json, json};
+use segue_engine::project::{McpServerDef, McpTransport};
+use serde_json::{Value as Json, json};
 
 use crate::processes::{ChildProcess, everything, everything_http, fastmcp, fastmcp_http, free_port};
 
@@ -31,37 +26,18 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The definition of an MCP server, as in `endpoints.yml`.
 pub(crate) fn entry(transport: McpTransport) -> McpServerDef {
     McpServerDef {
-        name: "interop".into(),
-        transport,
-        headers: Vec::new(),
-        oauth: None,
-        meta_static: Map::new(),
-        meta_slots: Vec::new(),
-        meta_metadata: Vec::new(),
         connect_timeout: Some(TIMEOUT),
-        tool_timeout: None,
-        tool_timeout_total: None,
-        progress_messages: false,
-        protocol_version: None,
-        elicitation: IndexMap::new(),
-        sampling: false,
-        offers: Vec::new(),
         trust_annotations: true,
         effects: [("grow".to_owned(), "idempotent".to_owned())].into_iter().collect(),
-        pin: false,
-        place: SourceLocation::default(),
+        ..McpServerDef::new("interop", transport)
     }
 }
 
 fn client(transport: McpTransport) -> McpServer {
     let def = entry(transport);
     let environment = McpEnvironment {
-        clock: Arc::new(SystemClock),
-        http: HttpClients::new(),
-        program: environment::program(),
-        directory: None,
         variables: environment::all().into(),
-        logins: None,
+        ..McpEnvironment::new(Arc::new(SystemClock), environment::program())
     };
     McpServer::new(&def, environment)
 }
@@ -93,16 +69,7 @@ fn fastmcp_on(port: u16) -> (ChildProcess, u16) {
 }
 
 pub(crate) fn context() -> ToolCallContext {
-    ToolCallContext {
-        cx: CallContext::new(Arc::new(SystemClock), TIMEOUT),
-        metadata: Arc::new(Map::new()),
-        caller: ToolCaller { conversation: "c".into(), agent: None, flow: None },
-        meta: Arc::new(Map::new()),
-        progress: None,
-        idempotency_key: "k".into(),
-        effect: None,
-        client_requests: None,
-    }
+    ToolCallContext::new(CallContext::new(Arc::new(SystemClock), TIMEOUT), "c", "k")
 }
 
 fn context_with_timeout(timeout: Duration) -> ToolCallContext {

@@ -36,12 +36,8 @@ fn def(base: &str, oauth: &Json) -> McpServerDef {
 
 fn environment(logins: &Path) -> McpEnvironment {
     McpEnvironment {
-        clock: Arc::new(SystemClock),
-        http: HttpClients::new(),
-        program: segue::environment::program(),
-        directory: None,
-        variables: Arc::from([]),
         logins: Some(logins.to_owned()),
+        ..McpEnvironment::new(Arc::new(SystemClock), segue::environment::program())
     }
 }
 

@@ -22,49 +22,23 @@ use segue::{
 };
 use serde_json::json;
 
-use crate::support::starter::mcp_environment;
+use crate::support::{
+    project_files::{CONFIG, SILENT_COMPLETION, TOOL_RESULT_DOMAIN, tool_flow},
+    starter::mcp_environment,
+};
 
-const CONFIG: &str = "
-recipe: default.v1
-pipeline: [{name: CompactLLMCommandGenerator}]
-policies: [{name: FlowPolicy}]
-";
 const DOMAIN: &str = "
 version: '3.1'
 intents: [work, look, ask]
 slots:
-  said: {type: text, mappings: [{type: controlled}]}
   home: {type: text, initial_value: 'ada@example.org', mappings: [{type: controlled}]}
   mail: {type: text, mappings: [{type: from_text}]}
   seats: {type: float, mappings: [{type: from_llm}]}
 responses:
-  utter_said: [{text: 'It said {said}.'}]
-  utter_internal_error_rasa: [{text: Broken.}]
-  utter_outcome_unknown: [{text: 'It may have happened.'}]
   utter_ask_mail: [{text: 'Which address?'}]
   utter_ask_seats: [{text: 'How many seats?'}]
 ";
-const FLOWS: &str = "
-flows:
-  work:
-    description: works
-    nlu_trigger: [{intent: work}]
-    steps:
-      - call: work
-        mcp_server: remote
-        mapping: {input: [], output: [{slot: said, value: result.text}]}
-      - action: utter_said
-  look:
-    description: looks
-    nlu_trigger: [{intent: look}]
-    steps:
-      - call: look
-        mcp_server: remote
-        mapping: {input: [], output: [{slot: said, value: result.text}]}
-      - action: utter_said
-  ask: {description: asks the clerk, nlu_trigger: [{intent: ask}], steps: [{call: clerk}]}
-  pattern_completed: {name: done, description: says nothing, steps: [{noop: true, next: END}]}
-";
+const ASK_FLOW: &str = "  ask: {description: asks the clerk, nlu_trigger: [{intent: ask}], steps: [{call: clerk}]}\n";
 const CLERK: &str = "
 agent: {name: clerk, protocol: RASA, description: looks things up}
 connections: {mcp_servers: [{name: remote}]}
@@ -79,10 +53,13 @@ fn project(entry: &str) -> Project {
 fn project_with(entry: &str, agent: &str) -> Project {
     let clerk = format!("{CLERK}configuration: {{{agent}}}\n");
     let endpoints = format!("mcp_servers: [{{name: remote, trust_annotations: true, {entry}}}]");
+    let [work, look] = ["work", "look"].map(|tool| tool_flow(tool, "remote", ""));
+    let flows = format!("flows:{work}{look}{ASK_FLOW}{SILENT_COMPLETION}");
     let files = [
-        ("config.yml", CONFIG),
-        ("domain.yml", DOMAIN),
-        ("flows/flows.yml", FLOWS),
+        CONFIG,
+        TOOL_RESULT_DOMAIN,
+        ("domain/domain.yml", DOMAIN),
+        ("flows/flows.yml", &flows),
         ("endpoints.yml", &endpoints),
         ("sub_agents/clerk/config.yml", &clerk),
     ];

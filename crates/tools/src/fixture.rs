@@ -6,10 +6,9 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use serde_json::Map;
 use tokio::time::Instant;
 
-use super::{ToolCallContext, ToolCaller};
+use super::ToolCallContext;
 use segue_base::{
     clock::{Clock, Deadline, Timestamp},
     context::CallContext,
@@ -38,16 +37,7 @@ impl Clock for PausedClock {
 
 /// A context with a timeout of one minute.
 pub(super) fn context() -> ToolCallContext {
-    ToolCallContext {
-        cx: CallContext::new(PausedClock::shared(), Duration::from_secs(60)),
-        metadata: Arc::new(Map::new()),
-        caller: ToolCaller { conversation: "c".into(), agent: None, flow: None },
-        meta: Arc::new(Map::new()),
-        progress: None,
-        client_requests: None,
-        idempotency_key: "k".into(),
-        effect: None,
-    }
+    ToolCallContext::new(CallContext::new(PausedClock::shared(), Duration::from_secs(60)), "c", "k")
 }
 
 /// The log output of a future, which must not move to another thread.

@@ -122,6 +122,19 @@ pub struct ToolCallContext {
 }
 
 impl ToolCallContext {
+    /// The context of a call in a conversation, without metadata and progress, and with the effect class of the tool.
+    pub fn new(cx: CallContext, conversation: impl Into<Arc<str>>, idempotency_key: impl Into<Arc<str>>) -> Self {
+        Self {
+            cx,
+            metadata: Arc::default(),
+            caller: ToolCaller { conversation: conversation.into(), agent: None, flow: None },
+            meta: Arc::default(),
+            progress: None,
+            idempotency_key: idempotency_key.into(),
+            client_requests: None,
+            effect: None,
+        }
+    }
     /// The effect class of this call of a tool with this info.
     pub fn effect(&self, info: &ToolInfo) -> EffectClass {
         self.effect.unwrap_or(info.effect)

@@ -12,7 +12,7 @@ use segue_engine::{
     project::{AdmissionDef, SubagentType},
     time::Timestamp,
 };
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 use crate::{
     context::CallContext,
@@ -28,8 +28,7 @@ use crate::{
     store::{JournalRecord, MemoryStore, Store, TurnNumber, contract},
     testing::ManualClock,
     tools::{
-        EffectClass, Tool, ToolCallContext, ToolCaller, ToolHandler, ToolInfo, ToolOutcome, ToolOutput, invoke,
-        tool_set::ToolSet,
+        EffectClass, Tool, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput, invoke, tool_set::ToolSet,
     },
 };
 
@@ -268,16 +267,8 @@ impl Parent {
     /// Calls a tool at the step `key`.
     pub(super) async fn invoke(&self, key: &str, name: &str, arguments: Json) -> ToolOutcome {
         let cx = self.cx.step(key);
-        let context = ToolCallContext {
-            idempotency_key: invoke::idempotency_key(&self.conversation, 1, &cx),
-            cx,
-            metadata: Arc::default(),
-            caller: ToolCaller { conversation: self.conversation.clone(), agent: None, flow: None },
-            meta: Arc::new(Map::new()),
-            progress: None,
-            client_requests: None,
-            effect: None,
-        };
+        let idempotency_key = invoke::idempotency_key(&self.conversation, 1, &cx);
+        let context = ToolCallContext::new(cx, self.conversation.clone(), idempotency_key);
         invoke::invoke(&self.tools, name, arguments, &context, None).await
     }
     /// Calls `task`.

@@ -24,37 +24,21 @@ use segue::{
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 
-const DOMAIN: &str = "
-version: '3.1'
-intents: [book]
-slots:
-  said: {type: text, mappings: [{type: controlled}]}
-responses:
-  utter_said: [{text: 'It said {said}.'}]
-  utter_internal_error_rasa: [{text: Broken.}]
-  utter_outcome_unknown: [{text: 'It may have happened.'}]
-";
-const FLOWS: &str = "
-flows:
-  book:
-    description: books
-    nlu_trigger: [{intent: book}]
-    steps:
-      - call: work
-        mcp_server: work_server
-        mapping: {input: [], output: [{slot: said, value: result.text}]}
+use crate::support::project_files::{SILENT_COMPLETION, TOOL_RESULT_DOMAIN, tool_flow};
+
+const LOOK_STEP: &str = "
       - call: look
         mcp_server: look_server
         mapping: {input: [], output: []}
-      - action: utter_said
-  pattern_completed: {name: done, description: says nothing, steps: [{noop: true, next: END}]}
 ";
 
 fn project() -> Arc<Project> {
+    let flows = format!("flows:{}{SILENT_COMPLETION}", tool_flow("work", "work_server", LOOK_STEP));
     let files = [
         ("config.yml", "recipe: default.v1\npipeline: []\npolicies: [{name: FlowPolicy}]\n"),
-        ("domain.yml", DOMAIN),
-        ("flows/flows.yml", FLOWS),
+        TOOL_RESULT_DOMAIN,
+        ("domain/intents.yml", "version: '3.1'\nintents: [work]\n"),
+        ("flows/flows.yml", &flows),
         (
             "endpoints.yml",
             "mcp_servers: [{name: work_server, type: stdio, command: a}, {name: look_server, type: stdio, command: b}]",
@@ -150,7 +134,7 @@ impl SharedState {
 
     /// The process gets the message and ends, in the middle of the turn, as soon as `condition` holds.
     async fn crash(&self, process: Assistant, condition: impl Fn(&Self) -> bool) {
-        let turn = process.receive(IncomingMessage::text("u", "/book", "test"), Box::new(DiscardReplies));
+        let turn = process.receive(IncomingMessage::text("u", "/work", "test"), Box::new(DiscardReplies));
         let crashed = async {
             while !condition(self) {
                 tokio::task::yield_now().await;
@@ -222,7 +206,7 @@ async fn repeated_call_has_the_same_idempotency_key_and_no_other_call_has_it() {
         }
         let process = fresh.process(fresh.work_server(false), false);
         let report =
-            process.receive(IncomingMessage::text("u", "/book", "test"), Box::new(DiscardReplies)).await.unwrap();
+            process.receive(IncomingMessage::text("u", "/work", "test"), Box::new(DiscardReplies)).await.unwrap();
         assert_eq!(report.turn.0, 1, "the turn has the same number again");
         let key = fresh.keys.lock().unwrap().last().unwrap().clone();
         assert!(!used.contains(&key), "{key} was used before");

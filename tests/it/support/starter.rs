@@ -5,7 +5,6 @@ use std::{path::Path, sync::Arc};
 use segue::{
     Assistant, Llm,
     clock::{Clock, Timestamp},
-    http::HttpClients,
     project::{LoadOptions, McpTransport, Project},
     runtime::AssistantBuilder,
     tools::mcp::{McpEnvironment, McpServer},
@@ -16,14 +15,7 @@ pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The environment of an MCP client whose servers run this program.
 pub(crate) fn mcp_environment(clock: Arc<dyn Clock>) -> McpEnvironment {
-    McpEnvironment {
-        clock,
-        http: HttpClients::new(),
-        program: env!("CARGO_BIN_EXE_segue").into(),
-        directory: None,
-        variables: Arc::from([]),
-        logins: None,
-    }
+    McpEnvironment::new(clock, env!("CARGO_BIN_EXE_segue"))
 }
 
 /// A time in RFC 3339.

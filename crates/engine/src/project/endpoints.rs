@@ -277,6 +277,33 @@ pub struct McpServerDef {
     pub place: SourceLocation,
 }
 
+impl McpServerDef {
+    /// A server with only a name and a transport: everything else is not set, and its annotations are not trusted.
+    pub fn new(name: impl Into<ServerName>, transport: McpTransport) -> Self {
+        Self {
+            name: name.into(),
+            transport,
+            headers: Vec::new(),
+            oauth: None,
+            meta_static: Map::new(),
+            meta_slots: Vec::new(),
+            meta_metadata: Vec::new(),
+            connect_timeout: None,
+            tool_timeout: None,
+            tool_timeout_total: None,
+            progress_messages: false,
+            protocol_version: None,
+            elicitation: IndexMap::new(),
+            sampling: false,
+            offers: Vec::new(),
+            trust_annotations: false,
+            effects: IndexMap::new(),
+            pin: false,
+            place: SourceLocation::default(),
+        }
+    }
+}
+
 impl fmt::Debug for McpServerDef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("McpServerDef")

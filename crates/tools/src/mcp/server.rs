@@ -43,6 +43,20 @@ pub struct McpEnvironment {
     pub logins: Option<PathBuf>,
 }
 
+impl McpEnvironment {
+    /// An environment without settings for child processes and without stored logins. `program` is the path of the running program.
+    pub fn new(clock: Arc<dyn Clock>, program: impl Into<PathBuf>) -> Self {
+        Self {
+            clock,
+            http: HttpClients::new(),
+            program: program.into(),
+            directory: None,
+            variables: Arc::from([]),
+            logins: None,
+        }
+    }
+}
+
 /// Opens both directions to a server in this process: its output and its input.
 pub type Pipes = Arc<dyn Fn() -> (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>) + Send + Sync>;
 

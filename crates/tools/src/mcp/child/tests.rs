@@ -5,18 +5,15 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use std::sync::Arc;
 
 use super::*;
-use segue_base::{clock::SystemClock, http::HttpClients, limits};
+use segue_base::{clock::SystemClock, limits};
 
 fn mcp_environment(variables: &[(&str, &str)]) -> McpEnvironment {
     let path = std::env::var_os("PATH").unwrap().into_string().unwrap();
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     McpEnvironment {
-        clock: Arc::new(SystemClock),
-        http: HttpClients::new(),
-        program: "segue".into(),
         directory: Some("/".into()),
         variables: variables.chain([("PATH".to_owned(), path)]).collect(),
-        logins: None,
+        ..McpEnvironment::new(Arc::new(SystemClock), "segue")
     }
 }
 

@@ -5,12 +5,8 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use indexmap::IndexMap;
-use segue_engine::{
-    finding::SourceLocation,
-    project::{McpServerDef, McpTransport},
-};
-use serde_json::{Map, Value as Json, json};
+use segue_engine::project::{McpServerDef, McpTransport};
+use serde_json::{Value as Json, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, WriteHalf},
     sync::mpsc,
@@ -21,7 +17,7 @@ use crate::{
     fixture::PausedClock,
     mcp::{McpEnvironment, McpServer, Pipes},
 };
-use segue_base::{clock::Clock, http::HttpClients};
+use segue_base::clock::Clock;
 
 /// Handles each message of the client; sends its responses through the connection.
 type Script = dyn Fn(&Json, &FakeConnection) + Send + Sync;
@@ -84,38 +80,11 @@ impl FakeLog {
 
 /// An entry of `endpoints.yml`.
 pub(super) fn entry(transport: McpTransport) -> McpServerDef {
-    McpServerDef {
-        name: "fake".into(),
-        transport,
-        headers: Vec::new(),
-        oauth: None,
-        meta_static: Map::new(),
-        meta_slots: Vec::new(),
-        meta_metadata: Vec::new(),
-        connect_timeout: None,
-        tool_timeout: None,
-        tool_timeout_total: None,
-        progress_messages: false,
-        protocol_version: None,
-        elicitation: IndexMap::new(),
-        sampling: false,
-        offers: Vec::new(),
-        trust_annotations: true,
-        effects: IndexMap::new(),
-        pin: false,
-        place: SourceLocation::default(),
-    }
+    McpServerDef { trust_annotations: true, ..McpServerDef::new("fake", transport) }
 }
 
 pub(super) fn environment(clock: Arc<dyn Clock>) -> McpEnvironment {
-    McpEnvironment {
-        clock,
-        http: HttpClients::new(),
-        program: "segue".into(),
-        directory: None,
-        variables: Arc::new([]),
-        logins: None,
-    }
+    McpEnvironment::new(clock, "segue")
 }
 
 /// A client of a fake with this script.
