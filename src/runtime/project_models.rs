@@ -55,6 +55,7 @@ impl<'a> ModelFactory<'a> {
             other_keys,
             outbound,
             seed,
+            rate_limits: llm::router::RateLimits::default(),
         };
         Self {
             project,

@@ -17,7 +17,7 @@ use segue::{
         ChatMessage, FinishReason, InvalidResponse, LlmErrorKind as K, ResponseWarning, RouterConfig, ToolArguments,
         ToolCall, Usage,
         retry::RetryPolicy,
-        router::{GroupMember, MemberLimits, Router},
+        router::{GroupMember, MemberLimits, RateLimit, Router},
     },
     runtime::AssistantBuilder,
     store::SqliteStore,
@@ -97,6 +97,7 @@ impl FailureScenario {
             model: model.clone(),
             max_attempts: 2,
             limits: MemberLimits::default(),
+            rate_limit: RateLimit::default(),
         };
         let mut members = models.iter().map(member);
         let first = members.next().unwrap();

@@ -157,6 +157,8 @@ pub struct LlmEnvironment {
     pub outbound: segue_base::http::HttpClients,
     /// Seed of retry jitter and of the scripted model's fault injection.
     pub seed: u64,
+    /// The waits that providers asked for; models with the same account share them, whichever group they are in.
+    pub rate_limits: router::RateLimits,
 }
 
 /// An invalid entry of a model group.
@@ -198,6 +200,7 @@ pub fn open_group(
             model: open_one(config, environment)?,
             max_attempts,
             limits: router::MemberLimits::from_config(config),
+            rate_limit: environment.rate_limits.of(config),
         });
     }
     let mut members = members.into_iter();
@@ -218,8 +221,12 @@ pub fn with_fallback_groups(
     others: &[Arc<dyn Llm>],
     environment: &LlmEnvironment,
 ) -> Arc<dyn Llm> {
-    let member =
-        |model: Arc<dyn Llm>| router::GroupMember { model, max_attempts: 1, limits: router::MemberLimits::default() };
+    let member = |model: Arc<dyn Llm>| router::GroupMember {
+        model,
+        max_attempts: 1,
+        limits: router::MemberLimits::default(),
+        rate_limit: router::RateLimit::default(),
+    };
     let others = others.iter().cloned().map(member).collect();
     // Each group has already shortened the request for itself.
     let policy = retry::RetryPolicy { shortens_requests: false, ..retry::RetryPolicy::default() };

@@ -14,7 +14,7 @@ use segue_base::limits;
 use crate::{
     error::{LlmError, LlmErrorKind},
     message::Usage,
-    router::RouterConfig,
+    router::{RateLimit, RouterConfig},
 };
 
 /// The load and latency of one member when a call begins.
@@ -48,7 +48,7 @@ pub(super) struct MemberHealth {
     members: Mutex<Vec<CircuitBreaker>>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct CircuitBreaker {
     /// Times of recent failures; at most `allowed_fails`.
     failures: VecDeque<Duration>,
@@ -65,12 +65,23 @@ struct CircuitBreaker {
     minute: u64,
     tokens: u64,
     requests: u64,
+    /// The wait that its provider asked for, which may come from another group.
+    rate_limit: RateLimit,
 }
 
 impl CircuitBreaker {
     /// Whether a call may pass now.
     fn allows_call(&self, now: Duration) -> bool {
-        self.open_until.is_none_or(|(until, _)| now >= until && !self.is_probing)
+        now >= self.rate_limit.until() && self.open_until.is_none_or(|(until, _)| now >= until && !self.is_probing)
+    }
+
+    /// When calls may pass again, and why they may not; `None` if the circuit is closed.
+    fn closes_at(&self, now: Duration) -> Option<(Duration, OpenReason)> {
+        let limited = Some((self.rate_limit.until(), OpenReason::RateLimited)).filter(|(until, _)| *until > now);
+        match (self.open_until, limited) {
+            (Some(open), Some(limited)) => Some(if limited.0 > open.0 { limited } else { open }),
+            (open, limited) => open.or(limited),
+        }
     }
 
     /// Resets the counters when a new minute has begun.
@@ -85,12 +96,13 @@ impl CircuitBreaker {
 
 impl MemberHealth {
     /// All circuits closed, without measurements.
-    pub(super) fn new(members: usize, config: &RouterConfig) -> Arc<Self> {
+    pub(super) fn new(rate_limits: impl Iterator<Item = RateLimit>, config: &RouterConfig) -> Arc<Self> {
+        let member = |rate_limit| CircuitBreaker { rate_limit, ..CircuitBreaker::default() };
         Arc::new(Self {
             // At least one failure is needed to open a circuit.
             allowed_fails: config.allowed_fails.map_or(limits::MODEL_FAILURES, |fails| (fails as usize).max(1)),
             cooldown: config.cooldown.unwrap_or(limits::MODEL_COOLDOWN),
-            members: Mutex::new(vec![CircuitBreaker::default(); members]),
+            members: Mutex::new(rate_limits.map(member).collect()),
         })
     }
 
@@ -135,7 +147,7 @@ impl MemberHealth {
         let members = self.lock();
         let mut soonest: Option<(Duration, OpenReason)> = None;
         for state in members.iter() {
-            let (until, why) = state.open_until?;
+            let (until, why) = state.closes_at(now)?;
             // Another call is probing the member; its end is unknown, but near.
             let until = if state.is_probing { until.max(now + limits::MODEL_PROBE_EXPECTED) } else { until };
             if soonest.is_none_or(|(earlier, _)| until < earlier) {
@@ -187,7 +199,13 @@ impl CallPermit {
         self.release(|state| {
             let open_until = match failure_impact(&error.kind, cooldown) {
                 FailureImpact::None => return,
-                FailureImpact::OpenFor(time, why) => Some((now.saturating_add(time), why)),
+                FailureImpact::OpenFor(time, why) => {
+                    let until = now.saturating_add(time);
+                    if why == OpenReason::RateLimited {
+                        state.rate_limit.wait_until(until);
+                    }
+                    Some((until, why))
+                }
                 FailureImpact::OneFailure => {
                     state.failures.push_back(now);
                     while state.failures.len() > allowed
@@ -275,7 +293,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn single_member() -> Arc<MemberHealth> {
-        MemberHealth::new(1, &RouterConfig { allowed_fails: Some(1), ..RouterConfig::default() })
+        let config = RouterConfig { allowed_fails: Some(1), ..RouterConfig::default() };
+        MemberHealth::new(std::iter::once(RateLimit::default()), &config)
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Model groups: routing, retries, fallbacks and circuit breakers over several models.
 //!
-//! `strategy` decides the order of the members, `circuit_breaker` which of them may be called, and `retry` what is retried.
+//! `strategy` decides the order of the members, `circuit_breaker` and `rate_limit` which of them may be called, and `retry` what is
+//! retried.
 
 mod circuit_breaker;
+mod rate_limit;
 pub mod strategy;
 
 use std::{sync::Arc, time::Duration};
@@ -11,7 +13,10 @@ use futures::{StreamExt, future::BoxFuture, stream};
 use segue_base::context::CallContext;
 
 use self::circuit_breaker::{CallPermit, MemberHealth, OpenReason};
-pub use self::strategy::{MemberLimits, RouterConfig, RoutingStrategy};
+pub use self::{
+    rate_limit::{RateLimit, RateLimits},
+    strategy::{MemberLimits, RouterConfig, RoutingStrategy},
+};
 use super::{
     ChatRequest, ChatResponse, ChatStream, Delta, Llm, LlmError, LlmErrorKind, MAX_ATTEMPTS, ModelProfile,
     context_window,
@@ -28,6 +33,8 @@ pub struct GroupMember {
     pub max_attempts: u32,
     /// Its weight, rate limits and prices.
     pub limits: MemberLimits,
+    /// The wait that its provider asked for, which members of other groups may share.
+    pub rate_limit: RateLimit,
 }
 
 /// A model group.
@@ -53,7 +60,7 @@ impl Router {
     ) -> Self {
         let profile = first.model.profile().clone();
         let members: Vec<GroupMember> = std::iter::once(first).chain(others).collect();
-        let health = MemberHealth::new(members.len(), &config);
+        let health = MemberHealth::new(members.iter().map(|member| member.rate_limit.clone()), &config);
         Self(Arc::new(Group { profile, members, config, policy, seed, health }))
     }
 }

@@ -24,7 +24,7 @@ fn with(models: &[Arc<StrictLlm>], config: RouterConfig) -> Router {
 }
 
 fn member(model: Arc<dyn Llm>) -> GroupMember {
-    GroupMember { model, max_attempts: 2, limits: MemberLimits::default() }
+    GroupMember { model, max_attempts: 2, limits: MemberLimits::default(), rate_limit: RateLimit::default() }
 }
 
 /// A request whose text is streamed to the user.
@@ -384,4 +384,36 @@ async fn a_request_over_the_context_window_is_shortened_and_retried_once() {
     // A request without removable content fails at once.
     assert_eq!(call_once(&router, &clock).await.unwrap_err().kind, LlmErrorKind::ContextLengthExceeded);
     models[0].verify().unwrap();
+}
+
+#[tokio::test]
+async fn groups_with_one_account_and_model_share_the_wait_that_the_provider_asked_for() {
+    let limits = RateLimits::default();
+    let of = |key: &str, model: &str| {
+        let api_key = Some(segue_base::secret::Secret::new(key));
+        limits.of(&crate::ModelConfig { api_key, model: model.into(), ..crate::ModelConfig::default() })
+    };
+    let group = |model: &Arc<StrictLlm>, rate_limit: RateLimit| {
+        let member = GroupMember { rate_limit, ..member(model.clone()) };
+        Router::new(member, vec![], RouterConfig::default(), RetryPolicy::default(), 7)
+    };
+    let wait = Duration::from_secs(30);
+    let limited = strict(vec![LlmErrorKind::RateLimited { after: Some(wait) }.into()]);
+    let [same, other_key, other_model] = [vec!["later".into()], vec!["hi".into()], vec!["hi".into()]].map(strict);
+    let clock = ManualClock::new();
+    let cx = clock.context(Duration::from_secs(3600));
+    let ask = async |group: &Router| match group.chat(hello(), &cx).await {
+        Ok(stream) => stream.finish().await.map(|answer| answer.text.to_string()),
+        Err(error) => Err(error),
+    };
+    let kind = |answer: Result<String, LlmError>| answer.unwrap_err().kind;
+    assert_eq!(kind(ask(&group(&limited, of("a", "m"))).await), LlmErrorKind::RateLimited { after: Some(wait) });
+    let shared = group(&same, of("a", "m"));
+    clock.advance(Duration::from_secs(10));
+    let left = LlmErrorKind::RateLimited { after: Some(Duration::from_secs(20)) };
+    assert_eq!(kind(ask(&shared).await), left, "it is not called");
+    assert_eq!(ask(&group(&other_key, of("b", "m"))).await, Ok("hi".into()));
+    assert_eq!(ask(&group(&other_model, of("a", "n"))).await, Ok("hi".into()));
+    clock.advance(Duration::from_secs(20));
+    assert_eq!(ask(&shared).await, Ok("later".into()));
 }
