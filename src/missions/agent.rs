@@ -1,6 +1,6 @@
 //! Agents of a mission: their sessions, and the host of their loop.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -13,15 +13,18 @@ use segue_engine::{
         event::AgentOutcome,
         learnings::Learnings,
         state::RunState,
-        tools::{self as mission_tools, Caller, MissionTool, Then},
+        tools::{self as mission_tools, AgentInput, Caller, MissionTool, Then},
     },
     project::field_values::{self, Extra},
 };
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::{
     checkpoint::{AgentSession, SessionStart},
+    compaction::compaction_rules,
     parts::MissionAgent,
+    results::{NamedResult, with_result_tools},
     slice::UnitRun,
 };
 use crate::{
@@ -32,10 +35,14 @@ use crate::{
     limits,
     llm::{ChatMessage, ChatRequest, Llm, Purpose, ToolCall},
     react::{
-        BareText, BatchSummary, CODE_ITERATION_LIMIT, ControlEffect, ControlResult, GuardDecision, LoopHost,
-        LoopProfile, LoopServices, LoopState, Messages, ModelTurn, ReactLoop, stream_answer,
+        BareText, BatchSummary, CODE_ITERATION_LIMIT, CallFate, CompactionReport, ControlEffect, ControlResult,
+        GuardDecision, KeptFacts, LoopHost, LoopProfile, LoopServices, LoopState, Messages, ModelTurn, RESULT_TOOLS,
+        ReactLoop, ResultStore, stream_answer,
     },
-    tools::{ToolCallContext, ToolCaller, ToolHandler, ToolInfo, invoke, tool_set::ToolSet},
+    tools::{
+        ToolCallContext, ToolCaller, ToolHandler, ToolInfo, invoke,
+        tool_set::{ToolSet, ToolSetBuilder},
+    },
 };
 
 /// Model calls of one assignment, unless the agent sets its own limit.
@@ -44,23 +51,33 @@ const MOST_MODEL_CALLS: u32 = 40;
 const MOST_FAILED_ANSWERS: u32 = 3;
 
 /// How an agent's run ended, and its text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct AgentEnd {
     pub(super) outcome: AgentOutcome,
     pub(super) text: Arc<str>,
 }
 
-fn failed(text: impl Into<Arc<str>>) -> AgentEnd {
-    AgentEnd { outcome: AgentOutcome::Failed, text: text.into() }
+/// How far an agent's run got.
+pub(super) enum Progress {
+    /// It has ended.
+    Ended(AgentEnd),
+    /// The slice is over; its session has what it did.
+    Yielded,
 }
 
-/// Runs an agent until it answers, asks or fails. `None`: the unit has stopped.
+fn failed(text: impl Into<Arc<str>>) -> Progress {
+    Progress::Ended(AgentEnd { outcome: AgentOutcome::Failed, text: text.into() })
+}
+
+/// Runs an agent until it answers, asks or fails, or until the slice is over. Without `input` it goes on with what its session has.
+/// `None`: the unit has stopped.
 pub(super) fn run<'a>(
     unit: &'a UnitRun,
     name: &'a AgentName,
     session: &'a mut AgentSession,
-    message: String,
+    input: Option<&'a AgentInput>,
     cx: &'a CallContext,
-) -> BoxFuture<'a, Option<AgentEnd>> {
+) -> BoxFuture<'a, Option<Progress>> {
     Box::pin(async move {
         let Some(agent) = unit.parts.agent(&unit.def, name) else {
             return Some(failed("the project has no such agent"));
@@ -74,10 +91,20 @@ pub(super) fn run<'a>(
             let start = unit.journal.once(&cx.step("start").key, start(unit, name, &agent, &live)).await?;
             session.start = start;
         }
-        let tools = journaled(unit, &session.start.tools, &live);
+        match input {
+            Some(AgentInput::Task(task)) => {
+                session.assignment = Some(task.clone());
+                session.state.begin_run(ChatMessage::user(unit.envelope("task", task)));
+            }
+            Some(AgentInput::Response(response)) => {
+                session.state.begin_run(ChatMessage::user(unit.envelope("response", response)));
+            }
+            None => {}
+        }
+        let results = unit.results(session.state.results.clone(), &agent.context);
+        let tools = with_result_tools(journaled(unit, &session.start.tools, &live), &results);
         let control = session.start.control.iter();
         let offered = control.cloned().chain(tools.infos().map(spec)).collect();
-        session.messages.push(ChatMessage::user(message));
         let profile = LoopProfile {
             purpose: Purpose::AGENT,
             bare_text: BareText::Final,
@@ -95,42 +122,57 @@ pub(super) fn run<'a>(
         let mut host = AgentHost {
             unit,
             name,
-            model: JournaledModel::new(model, unit.effects.clone()),
-            session: &*session,
+            model: unit.journaled(model),
+            start: &session.start,
+            assignment: session.assignment.clone(),
             tools: &tools,
+            results: &results,
             asked: None,
             stopped: false,
+            is_repeated: false,
         };
         let mut run = ReactLoop {
-            services: LoopServices::default(),
+            services: LoopServices {
+                compaction: compaction_rules(&agent.context),
+                results: Some(results.clone()),
+                ..LoopServices::default()
+            },
             profile: &profile,
             prompts: &unit.parts.prompts,
             offered,
             tools: &tools,
             host: &mut host,
-            state: LoopState::default(),
+            state: std::mem::take(&mut session.state),
         };
-        let end = run.run(cx).await;
-        let state = run.state;
+        let end = loop {
+            if let Some(end) = run.advance(cx).await {
+                break Some(end);
+            }
+            if unit.limit.is_spent() {
+                break None;
+            }
+        };
+        session.state = run.state;
         let (asked, stopped) = (host.asked, host.stopped);
         if stopped || cx.cancel.is_cancelled() || unit.journal.halt().is_some() {
             return None;
         }
+        let Some(end) = end else { return Some(Progress::Yielded) };
         let text: Arc<str> = end.last.map(|(streamed, _)| streamed.text).unwrap_or_default();
-        session.messages.extend(state.messages);
         if !text.is_empty() {
-            session.messages.push(ChatMessage::assistant(text.clone()));
+            session.state.messages.push(ChatMessage::assistant(text.clone()));
         }
-        Some(match (asked, end.status) {
-            (Some(question), _) => AgentEnd { outcome: AgentOutcome::Asked, text: question },
+        let (outcome, text) = match (asked, end.status) {
+            (Some(question), _) => (AgentOutcome::Asked, question),
             (None, AgentStatus::Failed { code, .. }) if code == CODE_ITERATION_LIMIT => {
-                AgentEnd { outcome: AgentOutcome::Capped, text }
+                (AgentOutcome::Capped, session.state.last_text().unwrap_or_default().into())
             }
-            (None, AgentStatus::Failed { reason, .. }) => failed(reason),
-            (None, AgentStatus::Cancelled { .. }) => AgentEnd { outcome: AgentOutcome::Cancelled, text },
-            (None, _) if text.is_empty() => AgentEnd { outcome: AgentOutcome::NoResult, text },
-            (None, _) => AgentEnd { outcome: AgentOutcome::Answered, text },
-        })
+            (None, AgentStatus::Failed { reason, .. }) => (AgentOutcome::Failed, reason.into()),
+            (None, AgentStatus::Cancelled { .. }) => (AgentOutcome::Cancelled, text),
+            (None, _) if text.is_empty() => (AgentOutcome::NoResult, text),
+            (None, _) => (AgentOutcome::Answered, text),
+        };
+        Some(Progress::Ended(AgentEnd { outcome, text }))
     })
 }
 
@@ -141,7 +183,7 @@ pub(super) fn answer(text: &str) -> &str {
 }
 
 /// A tool as a model sees it.
-fn spec(info: &ToolInfo) -> crate::llm::ToolSpec {
+pub(super) fn spec(info: &ToolInfo) -> crate::llm::ToolSpec {
     crate::llm::ToolSpec {
         name: info.name.clone(),
         description: info.description.clone(),
@@ -158,7 +200,8 @@ async fn live_tools(unit: &UnitRun, name: &AgentName, agent: &MissionAgent, cx: 
         async move { cx.wait(source?.list(&cx)).await.ok()?.ok() }
     });
     let catalogs = futures::future::join_all(listing).await;
-    let mut set = MissionTool::ALL.into_iter().fold(ToolSet::builder(), |set, tool| set.reserve(tool.name()));
+    let reserved = MissionTool::ALL.into_iter().map(MissionTool::name).chain(RESULT_TOOLS);
+    let mut set = reserved.fold(ToolSet::builder(), ToolSetBuilder::reserve);
     for tool in unit.parts.tools.get(name.as_str()).map(Vec::as_slice).unwrap_or_default() {
         set = set.tool(tool.clone());
     }
@@ -222,19 +265,34 @@ struct AgentHost<'a> {
     unit: &'a UnitRun,
     name: &'a AgentName,
     model: JournaledModel,
-    session: &'a AgentSession,
+    start: &'a SessionStart,
+    assignment: Option<Arc<str>>,
     tools: &'a ToolSet,
+    results: &'a ResultStore,
     asked: Option<Arc<str>>,
     stopped: bool,
+    /// Whether the latest compaction was recorded before.
+    is_repeated: bool,
 }
 
 #[async_trait]
 impl LoopHost for AgentHost<'_> {
     async fn messages(&mut self, state: &LoopState, _: &CallContext) -> Result<Messages, AgentStatus> {
-        let messages = self.session.start.messages.iter().chain(&self.session.messages).chain(&state.messages);
-        Ok(messages.cloned().collect())
+        Ok(self.start.messages.iter().chain(&state.messages).cloned().collect())
+    }
+    async fn kept_facts(&mut self, _: &LoopState, cx: &CallContext) -> KeptFacts {
+        let facts = KeptFacts { assignment: self.assignment.clone(), ..KeptFacts::default() };
+        let (facts, is_repeated) = self.unit.recorded_facts(cx, async { Some(facts) }).await;
+        self.is_repeated = is_repeated;
+        facts.unwrap_or_default()
+    }
+    fn compacted(&mut self, report: &CompactionReport, _: &CallContext) {
+        if !self.is_repeated {
+            self.unit.note_compaction(self.name.as_str(), report);
+        }
     }
     async fn call_model(&mut self, request: ChatRequest, cx: &CallContext) -> ModelTurn {
+        self.unit.limit.count_call();
         call_model(&self.model, self.name.as_str(), request, cx).await
     }
     fn is_control(&self, call: &ToolCall) -> bool {
@@ -242,11 +300,13 @@ impl LoopHost for AgentHost<'_> {
     }
     async fn control(&mut self, call: &ToolCall, _: &BatchSummary, cx: &CallContext) -> ControlResult {
         if self.stopped || self.asked.is_some() || cx.cancel.is_cancelled() {
-            return ControlResult { text: String::new(), effect: ControlEffect::None };
+            let text = CallFate::Queued.result(call, &self.unit.parts.prompts).text().to_owned();
+            return ControlResult { text, effect: ControlEffect::None };
         }
         let caller = Caller::Agent(self.name.clone());
         let unit = self.unit;
-        let compute = |state: &RunState| unit.call_tool(state, caller.clone(), call, &cx.key, None);
+        let named = NamedResult::of(call, self.results).await;
+        let compute = |state: &RunState| unit.call_tool(state, caller.clone(), call, &cx.key, None, &named);
         let Some(answer) = unit.journal.control(&cx.key, compute).await else {
             self.stopped = true;
             return ControlResult { text: String::new(), effect: ControlEffect::Completed };
@@ -276,12 +336,8 @@ impl LoopHost for AgentHost<'_> {
 
 /// Calls a model whose text nobody sees as it comes.
 pub(super) async fn call_model(model: &dyn Llm, source: &str, request: ChatRequest, cx: &CallContext) -> ModelTurn {
-    let cx = cx.with_timeout(MODEL_TIMEOUT);
-    stream_answer(model, &source.into(), request, None, &mut DiscardReplies, &cx).await
+    stream_answer(model, &source.into(), request, None, &mut DiscardReplies, cx).await
 }
-
-/// The longest time of one model call.
-const MODEL_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl UnitRun {
     /// The context of a call that leaves the process.
@@ -307,6 +363,7 @@ impl UnitRun {
         call: &ToolCall,
         key: &crate::context::StepKey,
         learnings: Option<Learnings>,
+        results: &NamedResult,
     ) -> mission_tools::ToolAnswer {
         let arguments = match &call.arguments {
             crate::llm::ToolArguments::Json(json) => mission_tools::Arguments::Json(json),
@@ -316,7 +373,9 @@ impl UnitRun {
             crate::llm::ToolArguments::Malformed { error, .. } => mission_tools::Arguments::Malformed(error),
         };
         match self.tool_context(state, caller, key.as_str()) {
-            Some(cx) => mission_tools::call(&call.name, arguments, &mission_tools::ToolContext { learnings, ..cx }),
+            Some(cx) => {
+                mission_tools::call(&call.name, arguments, &mission_tools::ToolContext { learnings, results, ..cx })
+            }
             None => mission_tools::ToolAnswer::of(Json::Null),
         }
     }

@@ -6,10 +6,12 @@ use indexmap::IndexMap;
 use segue_engine::{ids::AgentName, mission::learnings::Learnings};
 use serde::{Deserialize, Serialize};
 
+use super::calls::OpenCall;
 use crate::{
     journal::ListedTool,
     llm::{ChatMessage, ToolSpec},
     react::LoopState,
+    store::JournalRecord,
 };
 
 /// What a unit keeps.
@@ -21,6 +23,15 @@ pub(super) struct UnitCheckpoint {
     /// The sessions of the agents that it called.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(super) agents: IndexMap<AgentName, AgentSession>,
+    /// The calls of agents in the response that the commander's loop works on, by their keys.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) calls: IndexMap<Arc<str>, OpenCall>,
+    /// The records of that response, without those of its agents.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) records: Vec<JournalRecord>,
+    /// The questions to commanders of completed tasks with their answers, by unit: a later question follows the earlier ones.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) questions: IndexMap<Arc<str>, Vec<Arc<ChatMessage>>>,
     /// What was learned about the current item.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) learnings: Option<Learnings>,
@@ -34,6 +45,8 @@ pub(super) struct CommanderSession {
     pub(super) start: SessionStart,
     /// The loop.
     pub(super) state: LoopState,
+    /// Model calls of the sessions before this one, if each item has a fresh session.
+    pub(super) calls_before: u32,
 }
 
 /// How a session began. It is a step of the journal, so that a repetition after a crash sends the model the same requests.
@@ -55,6 +68,9 @@ pub(super) struct SessionStart {
 pub(super) struct AgentSession {
     /// How it began.
     pub(super) start: SessionStart,
-    /// What was said since.
-    pub(super) messages: Vec<Arc<ChatMessage>>,
+    /// The loop; its messages are those since the start.
+    pub(super) state: LoopState,
+    /// The latest assignment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) assignment: Option<Arc<str>>,
 }

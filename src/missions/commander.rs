@@ -10,15 +10,11 @@ use segue_engine::{
     ids::{AgentName, QuestionId},
     mission::{
         context as mission_context,
-        event::{AgentOutcome, CommanderAnswer, NewEvent, RunEventKind},
+        event::{NewEvent, RunEventKind},
         learnings::Learnings,
         routes,
         state::RunState,
-        tools::{
-            AgentInput, Caller, MissionTool, Then, ToolAnswer, ToolContext, agents, commanders, offered, people,
-            schemas,
-        },
-        unit::UnitId,
+        tools::{Caller, MissionTool, Then, ToolAnswer, ToolContext, agents, commanders, offered, people, schemas},
     },
     project::field_values::{self, Extra},
     template::from_json,
@@ -27,20 +23,25 @@ use segue_engine::{
 use serde_json::{Value as Json, json};
 
 use super::{
-    agent::{self, call_model},
-    checkpoint::{AgentSession, SessionStart, UnitCheckpoint},
-    journal::{AGENT_PART, CLONE_PART},
+    agent::call_model,
+    calls::{self, OpenCall},
+    checkpoint::{AgentSession, SessionStart},
+    results::NamedResult,
     slice::UnitRun,
 };
 use crate::{
     context::CallContext,
     journal::JournaledModel,
-    llm::{ChatMessage, ChatRequest, Llm, Purpose, ToolCall},
-    react::{BatchSummary, ControlEffect, ControlResult, LoopHost, LoopState, Messages, ModelTurn},
-    store::runs::UnitKey,
-    tools::ToolCallContext,
+    llm::{ChatMessage, ChatRequest, ToolCall},
+    react::{
+        BatchSummary, CompactionReport, ControlEffect, ControlResult, KeptFacts, LoopHost, LoopState, Messages,
+        ModelTurn, ResultStore,
+    },
+    tools::{ToolCallContext, tool_set::ToolSet},
 };
 
+/// The name of commanders in events, and as callers of tools.
+pub(super) const COMMANDER: &str = "commander";
 /// How often a unit looks whether another one has answered its question.
 const ANSWER_POLL: i64 = 1_000_000;
 
@@ -63,23 +64,37 @@ pub(super) struct CommanderHost<'a> {
     pub(super) unit: &'a UnitRun,
     pub(super) model: JournaledModel,
     pub(super) start: &'a SessionStart,
+    /// The tools that read long results.
+    pub(super) tools: &'a ToolSet,
+    pub(super) results: &'a ResultStore,
     pub(super) agents: &'a mut IndexMap<AgentName, AgentSession>,
+    /// The calls of agents of the current response, by their keys.
+    pub(super) calls: &'a mut IndexMap<Arc<str>, OpenCall>,
+    pub(super) questions: &'a mut IndexMap<Arc<str>, Vec<Arc<ChatMessage>>>,
     pub(super) learnings: &'a mut Option<Learnings>,
     pub(super) end: Option<UnitEnd>,
     pub(super) parked: Option<Parked>,
+    /// The slice is over within a call.
+    pub(super) yielded: bool,
     /// The unit was cancelled or has halted.
     pub(super) stopped: bool,
     /// The next item begins in a fresh session.
     pub(super) fresh: bool,
+    /// Whether the latest compaction was recorded before.
+    pub(super) is_repeated: bool,
 }
 
 #[async_trait]
 impl LoopHost for CommanderHost<'_> {
     async fn messages(&mut self, state: &LoopState, _: &CallContext) -> Result<Messages, AgentStatus> {
+        if self.stopped {
+            return Err(AgentStatus::Cancelled { reason: "the unit has stopped".into() });
+        }
         Ok(self.start.messages.iter().chain(&state.messages).cloned().collect())
     }
     async fn call_model(&mut self, request: ChatRequest, cx: &CallContext) -> ModelTurn {
-        let turn = call_model(&self.model, "commander", request, cx).await;
+        self.unit.limit.count_call();
+        let turn = call_model(&self.model, COMMANDER, request, cx).await;
         if let ModelTurn::Answer(_, text) = &turn {
             self.learn(&text.text);
         }
@@ -88,29 +103,69 @@ impl LoopHost for CommanderHost<'_> {
     fn correction(&self) -> String {
         self.unit.render(&self.unit.parts.prompts.mission_correction, context! {})
     }
-    fn is_control(&self, _: &ToolCall) -> bool {
-        true
+    async fn kept_facts(&mut self, _: &LoopState, cx: &CallContext) -> KeptFacts {
+        let (unit, learnings) = (self.unit, self.learnings.as_ref());
+        let facts = async {
+            let state = unit.view.latest().await.ok()?;
+            unit.commander_facts(&state, learnings)
+        };
+        let (facts, is_repeated) = unit.recorded_facts(cx, facts).await;
+        self.is_repeated = is_repeated;
+        self.stopped |= facts.is_none();
+        facts.unwrap_or_default()
     }
-    async fn control(&mut self, call: &ToolCall, _: &BatchSummary, cx: &CallContext) -> ControlResult {
-        match self.perform(call, cx).await {
-            Some((text, effect)) => ControlResult { text, effect },
-            None => {
-                // Nothing of this response counts: the unit stops here, and it begins again at its checkpoint.
-                self.stopped |= self.parked.is_none();
-                ControlResult { text: String::new(), effect: ControlEffect::None }
-            }
+    fn compacted(&mut self, report: &CompactionReport, _: &CallContext) {
+        if !self.is_repeated {
+            self.unit.note_compaction(COMMANDER, report);
         }
     }
+    fn is_control(&self, call: &ToolCall) -> bool {
+        self.tools.get(&call.name).is_none()
+    }
+    async fn control(&mut self, call: &ToolCall, _: &BatchSummary, cx: &CallContext) -> ControlResult {
+        let performed = self.perform(call, cx).await;
+        self.result(performed)
+    }
+    fn together(&self, calls: &[&ToolCall]) -> usize {
+        calls::together(calls)
+    }
+    async fn control_together(
+        &mut self,
+        calls: &[(&ToolCall, CallContext)],
+        batch: &BatchSummary,
+    ) -> Vec<ControlResult> {
+        let is_cancelled = calls.first().is_some_and(|(_, cx)| cx.cancel.is_cancelled());
+        if !is_cancelled && !self.is_done() {
+            return self.call_agents(calls).await;
+        }
+        let mut results = Vec::with_capacity(calls.len());
+        for (call, cx) in calls {
+            results.push(self.control(call, batch, cx).await);
+        }
+        results
+    }
     fn is_done(&self) -> bool {
-        self.end.is_some() || self.parked.is_some() || self.stopped
+        self.end.is_some() || self.parked.is_some() || self.yielded || self.stopped
     }
     fn tool_context(&self, at: usize, _: &ToolCall, cx: &CallContext) -> ToolCallContext {
-        self.unit.outgoing("", "commander", &cx.step(format!("tool.{at}")))
+        self.unit.outgoing("", COMMANDER, &cx.step(format!("tool.{at}")))
     }
 }
 
 impl CommanderHost<'_> {
-    fn learn(&mut self, text: &str) {
+    /// The result of a call for the loop. `None`: the unit waits, goes on in the next slice, or has stopped.
+    pub(super) fn result(&mut self, performed: Option<(String, ControlEffect)>) -> ControlResult {
+        match performed {
+            Some((text, effect)) => ControlResult { text, effect },
+            None => {
+                // Nothing of this response counts: the unit stops here, and it begins again at its checkpoint.
+                self.stopped |= self.parked.is_none() && !self.yielded;
+                ControlResult { text: String::new(), effect: ControlEffect::None }
+            }
+        }
+    }
+
+    pub(super) fn learn(&mut self, text: &str) {
         if let Some(learned) = Learnings::parse(text) {
             self.learnings.get_or_insert_default().merge(&learned);
         }
@@ -118,12 +173,14 @@ impl CommanderHost<'_> {
 
     /// Runs a call. `None`: the unit waits or has stopped.
     async fn perform(&mut self, call: &ToolCall, cx: &CallContext) -> Option<(String, ControlEffect)> {
-        if self.parked.is_some() || self.stopped || cx.cancel.is_cancelled() {
+        if self.parked.is_some() || self.yielded || self.stopped || cx.cancel.is_cancelled() {
             return None;
         }
         let unit = self.unit;
         let learnings = self.learnings.clone();
-        let compute = |state: &RunState| unit.call_tool(state, Caller::Commander, call, &cx.key, learnings.clone());
+        let named = NamedResult::of(call, self.results).await;
+        let compute =
+            |state: &RunState| unit.call_tool(state, Caller::Commander, call, &cx.key, learnings.clone(), &named);
         if self.end.is_some() {
             let state = unit.view.latest().await.ok()?;
             return Some((compute(&state).text(), ControlEffect::None));
@@ -163,8 +220,7 @@ impl CommanderHost<'_> {
                 ToolAnswer::of(json!({"status": "ok", "answers": answers}))
             }
         };
-        let effect = if done.is_error() { ControlEffect::Failed } else { ControlEffect::Succeeded };
-        Some((done.text(), effect))
+        Some((done.text(), effect_of(&done)))
     }
 
     /// The answers of people. If one is missing, the unit waits. An answer is not recorded: the stored events have it.
@@ -224,104 +280,6 @@ impl CommanderHost<'_> {
         Some(())
     }
 
-    async fn call_agent(&mut self, name: &AgentName, input: &AgentInput, cx: &CallContext) -> Option<ToolAnswer> {
-        let unit = self.unit;
-        let message = match input {
-            AgentInput::Task(task) => unit.envelope("task", task),
-            AgentInput::Response(response) => unit.envelope("response", response),
-        };
-        let mut session = self.agents.get(name).cloned().unwrap_or_default();
-        let inner = cx.step(format!("{AGENT_PART}{name}"));
-        let end = agent::run(unit, name, &mut session, message, &inner).await?;
-        self.agents.insert(name.clone(), session);
-        if unit.sequential() {
-            self.learn(&end.text);
-        }
-        let text = match end.outcome {
-            AgentOutcome::Answered => Learnings::strip(agent::answer(&end.text)),
-            _ => end.text.to_string(),
-        };
-        let finished = |_: &RunState| agents::finished(&unit.id, name, end.outcome, &text);
-        unit.journal.control(&cx.step("done").key, finished).await
-    }
-
-    async fn ask_agent(
-        &mut self,
-        name: &AgentName,
-        other: Option<&UnitId>,
-        question: &str,
-        cx: &CallContext,
-    ) -> Option<ToolAnswer> {
-        let unit = self.unit;
-        let session = match other {
-            None => self.agents.get(name).cloned(),
-            Some(other) => unit.stored_checkpoint(other).await.and_then(|mut stored| stored.agents.shift_remove(name)),
-        };
-        let model = unit.parts.agent(&unit.def, name).and_then(|agent| agent.model);
-        let text = match (session, model) {
-            (Some(session), Some(model)) => {
-                let messages = session.start.messages.into_iter().chain(session.messages).collect();
-                self.ask_copy(model, Purpose::AGENT, messages, question, cx).await?
-            }
-            _ => Err("its session is not stored".to_owned()),
-        };
-        let (outcome, text) = match text {
-            Ok(text) => (AgentOutcome::Answered, text),
-            Err(reason) => (AgentOutcome::Failed, reason),
-        };
-        // A copy leaves no trace in the state of the agent.
-        let answer =
-            |_: &RunState| ToolAnswer { events: Vec::new(), ..agents::finished(&unit.id, name, outcome, &text) };
-        unit.journal.control(&cx.step("done").key, answer).await
-    }
-
-    async fn ask_commander(
-        &mut self,
-        question_id: &Arc<str>,
-        other: &UnitId,
-        question: &str,
-        cx: &CallContext,
-    ) -> Option<ToolAnswer> {
-        let unit = self.unit;
-        let text = match (unit.stored_checkpoint(other).await, unit.model()) {
-            (Some(stored), Some(model)) => {
-                let session = stored.commander;
-                let messages = session.start.messages.into_iter().chain(session.state.messages).collect();
-                self.ask_copy(model, Purpose::COMMANDER, messages, question, cx).await?
-            }
-            _ => Err("its session is not stored".to_owned()),
-        };
-        let answer = match text {
-            Ok(text) => CommanderAnswer::Answer(text.into()),
-            Err(reason) => CommanderAnswer::Error(reason.into()),
-        };
-        let answered = |_: &RunState| commanders::answered(&unit.id, question_id, answer.clone());
-        unit.journal.control(&cx.step("done").key, answered).await
-    }
-
-    /// Asks a copy of a session, which has no tools. `None`: the unit has stopped.
-    async fn ask_copy(
-        &self,
-        model: Arc<dyn Llm>,
-        purpose: Purpose,
-        mut messages: Messages,
-        question: &str,
-        cx: &CallContext,
-    ) -> Option<Result<String, String>> {
-        messages.push(ChatMessage::user(self.unit.envelope("question", question)));
-        let model = JournaledModel::new(model, self.unit.effects.clone());
-        let inner = cx.step(CLONE_PART).step("llm.0");
-        let turn = call_model(&model, CLONE_PART, ChatRequest::new(purpose, messages), &inner).await;
-        if cx.cancel.is_cancelled() || self.unit.journal.halt().is_some() {
-            return None;
-        }
-        Some(match turn {
-            ModelTurn::Answer(_, text) if text.text.is_empty() => Err("the answer was empty".into()),
-            ModelTurn::Answer(_, text) => Ok(agent::answer(&text.text).to_owned()),
-            ModelTurn::Failed(error, _) => Err(error.to_string()),
-        })
-    }
-
     async fn await_commander(&mut self, question_id: &Arc<str>, cx: &CallContext) -> Option<ToolAnswer> {
         let state = self.unit.view.latest().await.ok()?;
         let known = state.commander_questions.iter().find(|known| known.id == *question_id);
@@ -337,14 +295,21 @@ impl CommanderHost<'_> {
     }
 }
 
-impl UnitRun {
-    /// What a unit that has ended keeps.
-    async fn stored_checkpoint(&self, unit: &UnitId) -> Option<UnitCheckpoint> {
-        let key = UnitKey::new(self.run.clone(), unit.to_string());
-        let content = self.parts.runs.unit(&key).await.ok()??;
-        serde_json::from_str(&content.checkpoint?).ok()
+/// How the result of a call counts.
+pub(super) fn effect_of(answer: &ToolAnswer) -> ControlEffect {
+    match answer.is_error() {
+        true => ControlEffect::Failed,
+        false if answer.events.iter().any(moves_on) => ControlEffect::MovedOn,
+        false => ControlEffect::Succeeded,
     }
+}
 
+/// Whether an event is the begin of the next item, or the end of a subtask.
+fn moves_on(event: &NewEvent) -> bool {
+    matches!(event.kind, RunEventKind::IterationStarted { .. } | RunEventKind::SubtaskCompleted { .. })
+}
+
+impl UnitRun {
     /// Whether the unit works through a dataset item by item.
     pub(super) fn sequential(&self) -> bool {
         let iterator = self.def.tasks.get(&self.id.task).and_then(|task| task.iterator.as_ref());
@@ -395,7 +360,7 @@ impl UnitRun {
         );
         Some(SessionStart {
             messages: vec![ChatMessage::system(system), ChatMessage::user(objective)],
-            control: self.tool_specs(&cx, "commander"),
+            control: self.tool_specs(&cx, COMMANDER),
             tools: Vec::new(),
         })
     }

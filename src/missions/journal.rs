@@ -206,6 +206,13 @@ impl UnitJournal {
         Some(outcome)
     }
 
+    /// The outcomes of the steps, for a checkpoint within a response; without those steps for whose keys `is_left_out` holds.
+    pub(super) fn records_without(&self, is_left_out: impl Fn(&str) -> bool) -> Vec<JournalRecord> {
+        let mut records = self.lock().steps.all();
+        records.retain(|record| record.outcome.is_some() && !is_left_out(record.key.as_str()));
+        records
+    }
+
     fn outcome<T: DeserializeOwned>(&self, key: &StepKey) -> Option<T> {
         serde_json::from_str(self.lock().steps.outcome(key)?).ok()
     }

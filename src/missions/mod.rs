@@ -5,6 +5,10 @@
 //! | [`engine`] | [`RunEngine`]: starts runs, drives them, answers questions, stops and resumes |
 //! | `slice` | one slice of a unit: claim, work, checkpoint |
 //! | `commander`, `agent` | the hosts of the loops of commanders and of agents |
+//! | `calls` | calls of agents: together, and over several slices |
+//! | `copies` | questions to copies of sessions |
+//! | `results`, `compaction` | long results, and summaries of long histories |
+//! | `patience` | the wait for a provider that limits the rate |
 //! | `journal` | the journal of a unit in a run store |
 //! | `view` | the state of a run, kept up to date from its events |
 //! | `checkpoint` | what a unit keeps between slices |
@@ -14,11 +18,16 @@
 //! stored in one transaction with the outcome of the step that caused them.
 
 mod agent;
+mod calls;
 mod checkpoint;
 mod commander;
+mod compaction;
+mod copies;
 pub mod engine;
 mod journal;
 mod parts;
+mod patience;
+mod results;
 mod secrets;
 mod slice;
 mod view;

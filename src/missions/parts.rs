@@ -6,7 +6,10 @@ use indexmap::IndexMap;
 use segue_engine::{
     ids::{AgentName, RunId, ServerName, ToolName},
     mission::inputs::InputProblem,
-    project::{AgentDef, Project, missions::MissionDef},
+    project::{
+        AgentDef, Project,
+        missions::{ContextLimits, MissionDef},
+    },
 };
 
 use crate::{
@@ -76,6 +79,8 @@ pub(super) struct MissionAgent {
     pub(super) model: Option<Arc<dyn Llm>>,
     /// Servers with the tools to include and to leave out.
     pub(super) servers: Vec<(ServerName, Vec<ToolName>, Vec<ToolName>)>,
+    /// Interception of large results and compaction of long histories.
+    pub(super) context: ContextLimits,
     /// The definition in the project, if it is not an agent of one mission only.
     pub(super) definition: Option<Arc<AgentDef>>,
 }
@@ -120,7 +125,13 @@ impl MissionParts {
                 }
             }
             let model = self.local_models.get(&(def.name.clone(), name.clone())).cloned();
-            return Some(MissionAgent { description: local.description.clone(), model, servers, definition: None });
+            return Some(MissionAgent {
+                description: local.description.clone(),
+                model,
+                servers,
+                context: local.context.clone(),
+                definition: None,
+            });
         }
         let definition = self.project.agent(name.as_str())?.clone();
         let connections = definition.connections.iter();
@@ -128,6 +139,7 @@ impl MissionParts {
             description: definition.description.clone(),
             model: self.agent_models.get(name.as_str()).cloned(),
             servers: connections.map(|one| (one.server.clone(), one.include.clone(), one.exclude.clone())).collect(),
+            context: ContextLimits::default(),
             definition: Some(definition),
         })
     }

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -24,32 +27,69 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    agent::spec,
+    calls,
     checkpoint::UnitCheckpoint,
     commander::{CommanderHost, UnitEnd},
+    compaction::compaction_rules,
     journal::{Claim, Halt, ToolNotes, UnitJournal},
     parts::{MissionError, MissionParts},
+    results::with_result_tools,
     secrets::Secrets,
     view::{RunView, event_text},
 };
 use crate::{
+    clock::Clock,
     context::{CallContext, StepKey},
-    journal::{EffectJournal, JournaledModel, TurnClock},
+    journal::{EffectJournal, TurnClock},
+    limits,
     llm::{ChatMessage, Llm, Purpose, ToolList, ToolSpec},
     react::{BareText, LoopEnd, LoopProfile, LoopServices, LoopState, ReactLoop},
-    store::runs::{ClaimedUnit, QuestionKey, RunStore, RunStoreError, UnitTransition},
+    store::{
+        JournalRecord,
+        runs::{ClaimedUnit, QuestionKey, RunStore, RunStoreError, UnitBatch, UnitContent, UnitKey, UnitTransition},
+    },
     tools::tool_set::ToolSet,
 };
 
-/// Model calls of a commander in one slice.
+/// Model calls of a commander, its agents and copies in one slice.
 const SLICE_CALLS: u32 = 8;
+/// Consecutive responses of a commander whose calls may all fail.
+const MOST_FAILED_ANSWERS: u32 = 8;
 /// The time after which a slice ends with the next model call.
 const SLICE_TIME: Duration = Duration::from_secs(60);
 /// The longest time of a slice, whatever it does.
 const SLICE_DEADLINE: Duration = Duration::from_secs(3600);
 /// How long a unit is held unless the lease is renewed.
 pub(super) const LEASE: Duration = Duration::from_secs(60);
+/// The stored data of a unit cannot be read.
+const CODE_UNREADABLE: &str = "unit.unreadable";
+/// The sessions of a unit are too large to be stored.
+const CODE_TOO_LARGE: &str = "unit.too_large";
 /// How often a lease is renewed.
 const RENEWAL: Duration = Duration::from_secs(20);
+
+/// The limits of a slice. Loops of agents and of the commander count towards the same.
+pub(super) struct SliceLimit {
+    clock: Arc<dyn Clock>,
+    began: Duration,
+    calls: AtomicU32,
+}
+
+impl SliceLimit {
+    fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { began: clock.elapsed(), clock, calls: AtomicU32::new(0) }
+    }
+    /// Counts a model call.
+    pub(super) fn count_call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Whether the slice ends as soon as its state can be stored.
+    pub(super) fn is_spent(&self) -> bool {
+        let elapsed = self.clock.elapsed().saturating_sub(self.began);
+        self.calls.load(Ordering::Relaxed) >= SLICE_CALLS || elapsed >= SLICE_TIME
+    }
+}
 
 /// What a unit has to do, as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,6 +112,7 @@ pub(super) struct UnitRun {
     pub(super) secrets: Secrets,
     pub(super) dry_run: bool,
     pub(super) deadlines: Deadlines,
+    pub(super) limit: SliceLimit,
 }
 
 /// When questions were asked, to know when their time is over.
@@ -174,17 +215,16 @@ async fn work(
     cancel: CancellationToken,
 ) -> Result<(), MissionError> {
     let ClaimedUnit { key, epoch, content, .. } = claimed;
-    let unreadable = |reason: String| MissionError::Unreadable { run: key.run.clone(), reason };
-    let content = content?;
-    let input: UnitInput = serde_json::from_str(&content.input).map_err(|error| unreadable(error.to_string()))?;
-    let checkpoint: UnitCheckpoint = match &content.checkpoint {
-        Some(stored) => serde_json::from_str(stored).map_err(|error| unreadable(error.to_string()))?,
-        None => UnitCheckpoint::default(),
+    let stored = match read(content) {
+        Ok(stored) => stored,
+        Err(reason) => return fail_unreadable(parts, &view, key, epoch, &reason).await,
     };
+    let StoredWork { input, mut checkpoint, records } = stored;
+    // What is stored since the checkpoint is newer.
+    let records = std::mem::take(&mut checkpoint.records).into_iter().chain(records).collect();
     let claim = Claim { key: key.clone(), epoch, id: input.unit.clone() };
     let build = parts.project.hash;
-    let journal =
-        UnitJournal::new(parts.runs.clone(), claim, build, parts.clock.clone(), view.clone(), content.records);
+    let journal = UnitJournal::new(parts.runs.clone(), claim, build, parts.clock.clone(), view.clone(), records);
     let journal = Arc::new(journal);
     let clock = Arc::new(TurnClock::new(parts.clock.clone(), parts.clock.now()));
     let effects = EffectJournal::new(journal.clone(), clock, Arc::new(ToolNotes(journal.clone())));
@@ -200,6 +240,7 @@ async fn work(
         effects,
         dry_run,
         deadlines: Deadlines::default(),
+        limit: SliceLimit::new(parts.clock.clone()),
     };
     let result = Slice { unit: &unit, checkpoint, cancel }.run(&input.objective).await;
     match result {
@@ -218,6 +259,49 @@ async fn work(
             }
         },
     }
+}
+
+/// What is stored of a unit, as it is used.
+struct StoredWork {
+    input: UnitInput,
+    checkpoint: UnitCheckpoint,
+    records: Vec<JournalRecord>,
+}
+
+/// Reads what is stored of a unit; the error is the reason why it cannot be read.
+fn read(content: Result<UnitContent, RunStoreError>) -> Result<StoredWork, String> {
+    let content = content.map_err(|error| error.to_string())?;
+    let input = serde_json::from_str(&content.input).map_err(|error| format!("its input: {error}"))?;
+    let checkpoint = match &content.checkpoint {
+        Some(stored) => serde_json::from_str(stored).map_err(|error| format!("its checkpoint: {error}"))?,
+        None => UnitCheckpoint::default(),
+    };
+    Ok(StoredWork { input, checkpoint, records: content.records })
+}
+
+/// Ends a claimed unit whose stored data cannot be read: it fails, and the rest of the run decides what follows from that.
+async fn fail_unreadable(
+    parts: &Arc<MissionParts>,
+    view: &Arc<RunView>,
+    key: UnitKey,
+    epoch: u64,
+    reason: &str,
+) -> Result<(), MissionError> {
+    tracing::error!("the stored data of {key} cannot be read: {reason}");
+    let found = view.latest().await?.open_units().into_iter().find(|unit| unit.to_string() == *key.unit);
+    let mut batch = UnitBatch::new(key, epoch, parts.clock.now());
+    batch.transition = match found {
+        Some(unit) => {
+            let reason = format!("its stored data cannot be read: {reason}");
+            batch.events.push(event_text(&scheduler::failed(&unit, CODE_UNREADABLE, &reason)));
+            UnitTransition::Failed
+        }
+        // The run has replaced it.
+        None => UnitTransition::Cancelled,
+    };
+    let stored = parts.runs.append(batch).await.map(drop);
+    view.changed.notify_one();
+    ignore_fenced(stored)
 }
 
 /// Another owner has the unit, or its run has ended: there is nothing left to do.
@@ -255,45 +339,58 @@ impl Slice<'_> {
             self.checkpoint.commander.start = start;
         }
         let commander = &unit.def.commander;
-        let profile = LoopProfile {
+        let mut profile = LoopProfile {
             purpose: Purpose::COMMANDER,
             bare_text: BareText::Correct { most: commander.corrections },
             closing_message: false,
             max_model_calls: commander.max_turns,
-            max_failed_answers: commander.max_turns,
+            max_failed_answers: MOST_FAILED_ANSWERS,
             fails_on_tool_error: false,
             tool_timeout: None,
             text_beside_calls: BotKind::Intermediate,
         };
-        let began = unit.parts.clock.elapsed();
-        let first = self.checkpoint.commander.state.model_calls;
-        let tools = ToolSet::default();
+        let results = unit.results(self.checkpoint.commander.state.results.clone(), &commander.context);
+        let tools = with_result_tools(ToolSet::default(), &results);
         loop {
             let is_last = self.is_last_turn(&cx).await?;
-            let UnitCheckpoint { commander, agents, learnings } = &mut self.checkpoint;
+            // The checkpoint stays as it is until the response is done.
+            let session = &self.checkpoint.commander;
+            let mut work = self.checkpoint.clone();
+            profile.max_model_calls = commander.max_turns.saturating_add(session.calls_before);
             let mut host = CommanderHost {
                 unit,
-                model: JournaledModel::new(model.clone(), unit.effects.clone()),
-                start: &commander.start,
-                agents,
-                learnings,
+                model: unit.journaled(model.clone()),
+                start: &session.start,
+                tools: &tools,
+                results: &results,
+                agents: &mut work.agents,
+                calls: &mut work.calls,
+                questions: &mut work.questions,
+                learnings: &mut work.learnings,
                 end: None,
                 parked: None,
+                yielded: false,
                 stopped: false,
                 fresh: false,
+                is_repeated: false,
             };
             let mut react = ReactLoop {
-                services: LoopServices::default(),
+                services: LoopServices {
+                    compaction: compaction_rules(&commander.context),
+                    results: Some(results.clone()),
+                    ..LoopServices::default()
+                },
                 profile: &profile,
                 prompts: &unit.parts.prompts,
-                offered: offered(&commander.start.control, is_last),
+                offered: offered(&session.start.control, &tools, is_last),
                 tools: &tools,
                 host: &mut host,
-                state: commander.state.clone(),
+                state: session.state.clone(),
             };
             let ended = react.advance(&cx.step("commander")).await;
             let mut state = react.state;
-            let (end, parked, stopped, fresh) = (host.end, host.parked, host.stopped, host.fresh);
+            let (end, parked, yielded) = (host.end, host.parked, host.yielded);
+            let (stopped, fresh) = (host.stopped, host.fresh);
             if stopped || unit.journal.halt().is_some() || self.cancel.is_cancelled() && end.is_none() {
                 return None;
             }
@@ -302,11 +399,24 @@ impl Slice<'_> {
                 let transition = UnitTransition::Waiting { wake_at: parked.wake_at };
                 return Some(unit.journal.commit(|batch| batch.transition = transition).await);
             }
-            if fresh {
-                state.messages = last_response(&state);
-                state.messages.insert(0, ChatMessage::user(self.learnings_text().await?));
+            if yielded {
+                // The response is not done: its records stay, and so do the sessions of the agents that it called.
+                self.checkpoint.records = unit.journal.records_without(|key| {
+                    work.calls.iter().any(|(call, open)| key.starts_with(&calls::steps_of(call, open)))
+                });
+                self.checkpoint.calls = work.calls;
+                return Some(self.store(UnitTransition::Ready { wake_at: None }).await);
             }
-            self.checkpoint.commander.state = state;
+            (work.calls, work.records) = Default::default();
+            if fresh {
+                let key = cx.step(format!("learnings.{}", state.model_calls)).key;
+                let learnings = unit.journal.once(&key, self.learnings_text()).await?;
+                (state.messages, state.summary) = (last_response(&state), None);
+                state.messages.insert(0, ChatMessage::user(learnings));
+                work.commander.calls_before = state.model_calls;
+            }
+            work.commander.state = state;
+            self.checkpoint = work;
             unit.journal.check_budgets(&unit.def).await?;
             match (end, ended) {
                 (Some(end), _) => return Some(self.store(transition_of(end)).await),
@@ -318,9 +428,7 @@ impl Slice<'_> {
                 }
                 (None, None) => {}
             }
-            let calls = self.checkpoint.commander.state.model_calls.saturating_sub(first);
-            let elapsed = unit.parts.clock.elapsed().saturating_sub(began);
-            if calls >= SLICE_CALLS || elapsed >= SLICE_TIME {
+            if unit.limit.is_spent() {
                 return Some(self.store(UnitTransition::Ready { wake_at: None }).await);
             }
         }
@@ -344,6 +452,15 @@ impl Slice<'_> {
 
     async fn store(&self, transition: UnitTransition) -> Result<(), RunStoreError> {
         let text = self.text();
+        if text.len() > limits::RUN_TEXT && transition != (UnitTransition::Ready { wake_at: None }) {
+            // Its result is stored; only its session cannot be asked later.
+            return self.unit.journal.commit(|batch| batch.transition = transition).await;
+        }
+        if text.len() > limits::RUN_TEXT {
+            let reason = format!("its sessions have {} bytes, more than {}", text.len(), limits::RUN_TEXT);
+            let event = scheduler::failed(&self.unit.id, CODE_TOO_LARGE, &reason);
+            return self.unit.journal.finish_unit(&event, None).await;
+        }
         let stored = self.unit.journal.commit(|batch| {
             batch.checkpoint = Some(text);
             batch.transition = transition;
@@ -371,10 +488,11 @@ impl Slice<'_> {
 }
 
 /// The tools of a turn. The last one has those only that end the task.
-fn offered(tools: &[ToolSpec], is_last: bool) -> ToolList {
+fn offered(control: &[ToolSpec], ordinary: &ToolSet, is_last: bool) -> ToolList {
     let ends = [MissionTool::TaskComplete, MissionTool::SubmitOutput, MissionTool::CompleteSubtask];
     let is_kept = |tool: &&ToolSpec| !is_last || ends.iter().any(|end| *end.name() == *tool.name);
-    tools.iter().filter(is_kept).cloned().collect()
+    let ordinary = ordinary.infos().filter(|_| !is_last).map(spec);
+    control.iter().filter(is_kept).cloned().chain(ordinary).collect()
 }
 
 /// The last response with the results of its calls.

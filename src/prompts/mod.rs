@@ -115,6 +115,8 @@ prompts! {
     mission_agent = "mission_agent.j2",
     /// The messages that a commander or an agent of a mission is sent.
     mission_envelopes = "mission_envelopes.j2",
+    /// Commander: what a summary of its session contains.
+    mission_facts = "mission_facts.j2",
     /// The descriptions of the tools of commanders and of agents in missions.
     mission_tools = "mission_tools.j2",
     /// End-to-end tests: whether a text is supported by its sources.

@@ -92,6 +92,18 @@ pub(crate) struct CompactionReport {
     pub(crate) kept_turns: usize,
 }
 
+/// Whether the last response exceeded the limit and some messages can be replaced.
+pub(super) fn is_due(state: &LoopState, rules: CompactionRules) -> bool {
+    state.last_input_tokens > rules.token_limit && cut(state, rules).is_some()
+}
+
+/// The index of the first message that stays.
+fn cut(state: &LoopState, rules: CompactionRules) -> Option<usize> {
+    // A summary is not replaced alone.
+    let start = usize::from(state.summary.is_some());
+    cut_before(&state.messages, rules.keep_turns.max(1)).filter(|cut| *cut > start)
+}
+
 /// Compacts the history if the last response exceeded the limit. `None` if it did not, or if nothing can be replaced.
 pub(crate) fn compact(
     state: &mut LoopState,
@@ -104,7 +116,7 @@ pub(crate) fn compact(
     }
     let keep_turns = rules.keep_turns.max(1);
     let start = usize::from(state.summary.is_some());
-    let cut = cut_before(&state.messages, keep_turns).filter(|cut| *cut > start)?;
+    let cut = cut(state, rules)?;
     let kept = state.messages.split_off(cut);
     let replaced = std::mem::replace(&mut state.messages, kept);
     let mut summary = state.summary.take().map_or_else(Summary::default, |summary| *summary);

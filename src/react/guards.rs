@@ -121,6 +121,8 @@ pub(crate) trait ToolGuard: Send {
     fn finished(&mut self, call: &ToolCall, outcome: &ToolOutcome) {
         let _ = (call, outcome);
     }
+    /// Called when the work moved on to another item or step: calls that are made for each item are no loop.
+    fn moved_on(&mut self) {}
     /// The state to store.
     fn save(&self) -> Json;
     /// Takes a stored state over; an unreadable one counts as none.
@@ -203,6 +205,12 @@ impl Guards {
     pub(super) fn finished(&mut self, call: &ToolCall, outcome: &ToolOutcome) {
         for guard in &mut self.list {
             guard.finished(call, outcome);
+        }
+    }
+    /// Reports that the work moved on.
+    pub(super) fn moved_on(&mut self) {
+        for guard in &mut self.list {
+            guard.moved_on();
         }
     }
     /// The warnings that the model has not seen.
@@ -362,6 +370,9 @@ impl ToolGuard for RepeatGuard {
             (GuardSignal::Continue, other) => other,
             (warning, _) => warning,
         }
+    }
+    fn moved_on(&mut self) {
+        self.state = Repeats::default();
     }
     fn save(&self) -> Json {
         if self.state == Repeats::default() {

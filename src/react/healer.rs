@@ -24,8 +24,6 @@ pub(crate) enum CallFate {
     Interrupted,
     /// It was never started.
     Queued,
-    /// Its response was cut by the output limit, so it must not run.
-    Truncated,
 }
 
 impl CallFate {
@@ -34,7 +32,6 @@ impl CallFate {
         match self {
             Self::Interrupted => "interrupted",
             Self::Queued => "queued",
-            Self::Truncated => "truncated",
         }
     }
 
@@ -84,19 +81,6 @@ pub(crate) fn heal(
         }
     }
     healed
-}
-
-/// The calls of the last response that have no result, in their order. A resumed run may run them instead of giving them a fate.
-pub(crate) fn unanswered(messages: &[Arc<ChatMessage>]) -> Vec<ToolCall> {
-    let last = messages.iter().rposition(|message| matches!(**message, ChatMessage::Assistant { .. }));
-    let Some((at, ChatMessage::Assistant { tool_calls, .. })) =
-        last.and_then(|at| messages.get(at).map(|message| (at, &**message)))
-    else {
-        return Vec::new();
-    };
-    let results = Results::of(messages);
-    let open = tool_calls.iter().enumerate().filter(|(position, _)| results.of_call(at, *position).is_none());
-    open.map(|(_, call)| call.clone()).collect()
 }
 
 /// Which result belongs to which call of a history.

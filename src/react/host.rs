@@ -54,9 +54,9 @@ pub(crate) trait LoopHost: Send {
         String::new()
     }
 
-    /// What a summary of older messages must always contain.
-    fn kept_facts(&self, state: &LoopState) -> KeptFacts {
-        let _ = state;
+    /// What a summary of older messages must always contain. A run that can be repeated must return the same facts again.
+    async fn kept_facts(&mut self, state: &LoopState, cx: &CallContext) -> KeptFacts {
+        let _ = (state, cx);
         KeptFacts::default()
     }
     /// Called after older messages were replaced by a summary.
@@ -78,6 +78,23 @@ pub(crate) trait LoopHost: Send {
     async fn control(&mut self, call: &ToolCall, batch: &BatchSummary, cx: &CallContext) -> ControlResult {
         let _ = (call, batch, cx);
         ControlResult { text: String::new(), effect: ControlEffect::None }
+    }
+    /// How many of these control calls, which follow each other in the response, run at the same time: the first ones, at least one.
+    fn together(&self, calls: &[&ToolCall]) -> usize {
+        let _ = calls;
+        1
+    }
+    /// Runs control calls at the same time, each in its own context. The results are in the order of the calls.
+    async fn control_together(
+        &mut self,
+        calls: &[(&ToolCall, CallContext)],
+        batch: &BatchSummary,
+    ) -> Vec<ControlResult> {
+        let mut results = Vec::with_capacity(calls.len());
+        for (call, cx) in calls {
+            results.push(self.control(call, batch, cx).await);
+        }
+        results
     }
     /// Whether the task is complete, as the conditions of the profile say.
     fn is_done(&self) -> bool {
@@ -157,6 +174,8 @@ pub(crate) enum ControlEffect {
     None,
     /// It succeeded.
     Succeeded,
+    /// It succeeded, and the work moved on to another item or step: calls from before do not count as repeated.
+    MovedOn,
     /// It failed.
     Failed,
     /// It completed the task; the loop ends, or asks for a closing message.

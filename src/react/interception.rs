@@ -4,7 +4,7 @@
 //! [`Blobs`] under the hash of their content, so that the ids in a history are valid after a restart and in a copy of the session.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fmt::Write as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -46,10 +46,12 @@ pub(crate) trait Blobs: Send + Sync {
     async fn get(&self, id: &str) -> Result<Option<Arc<str>>, String>;
 }
 
-/// Blobs in memory, for runs without a store.
+/// Blobs in memory, for tests.
+#[cfg(test)]
 #[derive(Debug, Default)]
-pub(crate) struct MemoryBlobs(Mutex<HashMap<String, Arc<str>>>);
+pub(crate) struct MemoryBlobs(Mutex<std::collections::HashMap<String, Arc<str>>>);
 
+#[cfg(test)]
 #[async_trait]
 impl Blobs for MemoryBlobs {
     async fn put(&self, id: &str, content: Arc<str>) -> Result<(), String> {
@@ -80,6 +82,7 @@ impl Threshold {
     }
 }
 
+#[cfg(test)]
 impl Default for Threshold {
     fn default() -> Self {
         Self::of_tokens(limits::RESULT_TOKENS)

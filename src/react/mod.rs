@@ -11,20 +11,16 @@
 //! The loop knows models, tools and prompts. It does not know projects, conversations and channels.
 
 mod answer_stream;
-#[allow(dead_code, reason = "agents of missions and delegated agents use the rest")]
+#[allow(dead_code, reason = "sub-agents use the rest")]
 mod budget;
-#[allow(dead_code, reason = "agents of missions and delegated agents use the rest")]
 mod compaction;
 mod decision;
-#[allow(dead_code, reason = "agents of missions and delegated agents use the rest")]
+#[allow(dead_code, reason = "sub-agents use the rest")]
 mod guards;
-#[allow(dead_code, reason = "agents of missions and delegated agents use the rest")]
 mod healer;
 mod host;
-#[allow(dead_code, reason = "agents of missions and delegated agents use the rest")]
 mod interception;
 mod profile;
-#[allow(dead_code, reason = "agents of missions and delegated agents use the rest")]
 mod result_tools;
 mod services;
 mod state;
@@ -46,14 +42,16 @@ pub(crate) use self::{
     state::LoopState,
     tool_calls::{BatchSummary, CallOrigin, CallResult, result_text},
 };
-#[allow(unused_imports, reason = "agents of missions and delegated agents use the rest")]
-pub(crate) use self::{
+#[cfg(test)]
+use self::{
     budget::{Budget, BudgetLimits},
-    compaction::{CompactionReport, CompactionRules, KeptFacts, Summary},
-    guards::{BudgetGuard, Guards, RepeatGuard, RepeatLimits, ToolGuard},
-    healer::{CallFate, heal, unanswered},
-    interception::{Blobs, MemoryBlobs, ResultIndex, ResultStore, Threshold},
-    result_tools::ResultError,
+    guards::{BudgetGuard, Guards},
+};
+pub(crate) use self::{
+    compaction::{CompactionReport, CompactionRules, KeptFacts},
+    healer::CallFate,
+    interception::{Blobs, ResultIndex, ResultStore, Threshold},
+    result_tools::RESULT_TOOLS,
 };
 use self::{
     decision::{Decision, NextAction},
@@ -131,7 +129,7 @@ impl ReactLoop<'_> {
         {
             return Some(end);
         }
-        self.compact(cx);
+        self.compact(cx).await;
         self.state.model_calls += 1;
         let call_cx = cx.step(format!("llm.{iteration}"));
         let messages = match self.host.messages(&self.state, &call_cx).await {
@@ -187,12 +185,12 @@ impl ReactLoop<'_> {
     }
 
     /// Replaces older messages by a summary, if the last response was too long for the limit.
-    fn compact(&mut self, cx: &CallContext) {
+    async fn compact(&mut self, cx: &CallContext) {
         let Some(rules) = self.services.compaction else { return };
-        if self.state.last_input_tokens <= rules.token_limit {
+        if !compaction::is_due(&self.state, rules) {
             return;
         }
-        let facts = self.host.kept_facts(&self.state);
+        let facts = self.host.kept_facts(&self.state, &cx.step(format!("facts.{}", self.state.model_calls))).await;
         if let Some(report) = compaction::compact(&mut self.state, rules, facts, self.prompts) {
             self.host.compacted(&report, cx);
         }

@@ -29,7 +29,6 @@ pub(crate) struct LoopProfile {
 
 /// What a response without tool calls means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "agents of missions and delegated agents use the rest")]
 pub(crate) enum BareText {
     /// It is a question to the user; the run waits for the reply.
     AskUser,

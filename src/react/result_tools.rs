@@ -44,6 +44,10 @@ const RESULT_KEYS: &str = "result_keys";
 const RESULT_CHUNK: &str = "result_chunk";
 const RESULT_SEARCH: &str = "result_search";
 
+/// The names of the tools.
+pub(crate) const RESULT_TOOLS: [&str; 6] =
+    [RESULT_INFO, RESULT_ITEMS, RESULT_GET, RESULT_KEYS, RESULT_CHUNK, RESULT_SEARCH];
+
 /// Why a result could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ResultError {

@@ -58,17 +58,28 @@ pub(crate) struct LoopState {
 }
 
 impl LoopState {
-    /// Makes the messages of a stored state valid. `fate` says what became of each call without a result; calls that should run again
-    /// must have their result before, see [`healer::unanswered`].
-    #[allow(dead_code, reason = "for agents of missions and delegated agents")]
+    /// Begins another run in the same session, with this message: limits and guards start again; messages, long results and what was
+    /// summarised stay.
+    pub(crate) fn begin_run(&mut self, message: Arc<ChatMessage>) {
+        *self = Self {
+            messages: std::mem::take(&mut self.messages),
+            usage: self.usage,
+            last_input_tokens: self.last_input_tokens,
+            summary: self.summary.take(),
+            results: std::mem::take(&mut self.results),
+            ..Self::default()
+        };
+        self.messages.push(message);
+    }
+
+    /// Makes the messages of a stored state valid. `fate` says what became of each call without a result.
     pub(crate) fn heal(&mut self, prompts: &PromptSet, fate: &dyn Fn(&ToolCall) -> CallFate) {
         self.messages = healer::heal(&self.messages, prompts, fate);
     }
-
-    /// The last text of the model, for runs that end without an answer.
-    #[allow(dead_code, reason = "for agents of missions and delegated agents")]
+    /// The last text of the model since the last message to it, for runs that end without an answer.
     pub(crate) fn last_text(&self) -> Option<&str> {
-        let texts = self.messages.iter().rev().filter(|message| matches!(***message, ChatMessage::Assistant { .. }));
+        let run = self.messages.iter().rev().take_while(|message| !matches!(***message, ChatMessage::User { .. }));
+        let texts = run.filter(|message| matches!(***message, ChatMessage::Assistant { .. }));
         texts.map(|message| message.text().trim()).find(|text| !text.is_empty())
     }
 }

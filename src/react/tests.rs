@@ -35,7 +35,7 @@ impl LoopHost for TestHost {
     async fn call_model(&mut self, request: ChatRequest, cx: &CallContext) -> ModelTurn {
         stream_answer(&*self.model, &"agent:test".into(), request, None, &mut DiscardReplies, cx).await
     }
-    fn kept_facts(&self, _: &LoopState) -> KeptFacts {
+    async fn kept_facts(&mut self, _: &LoopState, _: &CallContext) -> KeptFacts {
         self.facts.clone()
     }
     fn compacted(&mut self, report: &CompactionReport, _: &CallContext) {

@@ -14,7 +14,7 @@ use minijinja::context;
 
 use super::{
     ReactLoop,
-    host::{ControlEffect, FinishedCall, GuardDecision},
+    host::{ControlEffect, ControlResult, FinishedCall, GuardDecision},
 };
 use crate::{
     context::CallContext,
@@ -95,25 +95,56 @@ impl ReactLoop<'_> {
             results.push((*at, text.into()));
         }
         summary.awaiting_confirmation = self.host.awaits_confirmation();
-        for (at, call) in control {
-            let result = self.host.control(call, &summary, &cx.step(format!("tool.{at}"))).await;
-            match result.effect {
-                ControlEffect::None => {}
-                ControlEffect::Succeeded => summary.succeeded += 1,
-                ControlEffect::Failed => summary.failed += 1,
-                ControlEffect::Completed => summary.completed = true,
+        let mut control = control.as_slice();
+        while !control.is_empty() {
+            let (group, rest) = control.split_at(self.together(control));
+            control = rest;
+            for (at, call, result) in self.run_control(group, &summary, cx).await {
+                match result.effect {
+                    ControlEffect::None => {}
+                    ControlEffect::Succeeded => summary.succeeded += 1,
+                    ControlEffect::MovedOn => {
+                        summary.succeeded += 1;
+                        self.services.guards.moved_on();
+                    }
+                    ControlEffect::Failed => summary.failed += 1,
+                    ControlEffect::Completed => summary.completed = true,
+                }
+                let text = match &self.services.results {
+                    Some(store) => store.intercept(&call.name, result.text).await,
+                    None => result.text,
+                };
+                results.push((at, text.into()));
             }
-            let text = match &self.services.results {
-                Some(store) => store.intercept(&call.name, result.text).await,
-                None => result.text,
-            };
-            results.push((at, text.into()));
         }
         results.sort_by_key(|(at, _)| *at);
         for ((_, text), call) in results.into_iter().zip(calls) {
             self.state.messages.push(ChatMessage::tool(call, text));
         }
         summary
+    }
+
+    /// How many of these control calls run at the same time: the first ones, at least one. Calls with others between them do not.
+    fn together(&self, calls: &[(usize, &ToolCall)]) -> usize {
+        let adjacent =
+            calls.iter().zip(calls.iter().skip(1)).take_while(|((at, _), (next, _))| at + 1 == *next).count() + 1;
+        let calls: Vec<&ToolCall> = calls.iter().take(adjacent).map(|(_, call)| *call).collect();
+        self.host.together(&calls).clamp(1, adjacent)
+    }
+
+    /// Runs control calls at the same time. Long results are stored afterwards, so that their ids have the order of the calls.
+    async fn run_control<'c>(
+        &mut self,
+        group: &[(usize, &'c ToolCall)],
+        summary: &BatchSummary,
+        cx: &CallContext,
+    ) -> Vec<(usize, &'c ToolCall, ControlResult)> {
+        let calls: Vec<_> = group.iter().map(|(at, call)| (*call, cx.step(format!("tool.{at}")))).collect();
+        let results = match calls.as_slice() {
+            [(call, cx)] => vec![self.host.control(call, summary, cx).await],
+            calls => self.host.control_together(calls, summary).await,
+        };
+        group.iter().zip(results).map(|((at, call), result)| (*at, *call, result)).collect()
     }
 
     /// Checks an ordinary call and returns its work. A call that cannot run does not count for the rules, and the user is not asked

@@ -500,6 +500,12 @@ pub const RUN_MESSAGES: usize = 1_000;
 pub const RUN_QUESTION_REPLIES: usize = 64;
 /// Run store: units that one call claims.
 pub const RUN_CLAIMS: usize = 100;
+/// Mission: one attempt of a model call.
+pub const MISSION_MODEL_CALL: Duration = Duration::from_secs(600);
+/// Mission: how long a loop waits in all for a model whose provider limits the rate or is overloaded, beside the time of its calls.
+pub const MISSION_MODEL_WAIT: Duration = Duration::from_secs(1_800);
+/// Mission: attempts of a model call after failures that may pass, when the provider names no time to wait.
+pub const MISSION_MODEL_FAILURES: u32 = 6;
 /// Run store: events in one read.
 pub const RUN_EVENTS_READ: usize = 1_000;
 /// Run store: runs or questions in one list.

@@ -72,6 +72,8 @@ pub const MISSION_LEARNING_CHARS: usize = 1_000;
 pub const MISSION_CHAIN: u32 = 16;
 /// Mission: items of one dataset.
 pub const MISSION_DATASET_ITEMS: usize = 100_000;
+/// Mission: bytes of the items that one call stores in a dataset.
+pub const MISSION_DATASET_BYTES: usize = 4 * 1024 * 1024;
 
 // ---- missions and delegation ----
 

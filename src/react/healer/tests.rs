@@ -9,7 +9,7 @@ use std::{
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
-use super::{CallFate, heal, unanswered};
+use super::{CallFate, heal};
 use crate::{
     llm::{
         ChatMessage, ChatRequest, ModelConfig, Purpose, ToolArguments, ToolCall,
@@ -196,19 +196,16 @@ fn the_check_of_these_tests_finds_every_kind_of_damage() {
 
 #[test]
 fn the_model_reads_what_became_of_each_call() {
-    let calls = ["interrupted", "queued", "truncated"].map(|id| call(id, "pay", json!({})));
+    let calls = ["interrupted", "queued"].map(|id| call(id, "pay", json!({})));
     let fate = |call: &ToolCall| match &*call.id {
         "queued" => CallFate::Queued,
-        "truncated" => CallFate::Truncated,
         _ => CallFate::Interrupted,
     };
     let messages = heal(&[response("", &calls)], &PROMPTS, &fate);
     let texts: Vec<&str> = messages[1..].iter().map(|message| message.text()).collect();
-    for (text, (code, says)) in texts.iter().zip([
-        ("tool.interrupted", "outcome is unknown"),
-        ("tool.queued", "never started"),
-        ("tool.truncated", "length limit"),
-    ]) {
+    for (text, (code, says)) in
+        texts.iter().zip([("tool.interrupted", "outcome is unknown"), ("tool.queued", "never started")])
+    {
         assert!(
             text.starts_with(&format!("error: {code}: ")) && text.contains(says) && text.contains("`pay`"),
             "{text}"
@@ -222,15 +219,6 @@ fn texts_of_two_responses_in_a_row_are_joined_and_calls_are_kept() {
     let messages = [ChatMessage::assistant("First."), response("Second.", [one.clone()]), ChatMessage::tool(&one, "r")];
     let messages = healed(&messages);
     assert_eq!(messages, [response("First.\n\nSecond.", [one.clone()]), ChatMessage::tool(&one, "r")]);
-}
-
-#[test]
-fn calls_of_the_last_response_without_results_are_listed() {
-    let (one, two) = (call("a", "find", json!({})), call("b", "pay", json!({})));
-    let messages = [response("", &[one.clone(), two.clone()]), ChatMessage::tool(&one, "r")];
-    assert_eq!(unanswered(&messages), vec![two]);
-    assert_eq!(unanswered(&healed(&messages)), []);
-    assert_eq!(unanswered(&[ChatMessage::user("u")]), []);
 }
 
 #[test]

@@ -92,7 +92,7 @@ async fn chunks_give_the_whole_text() {
 async fn content_that_is_not_stored_any_more_is_unknown() {
     let first = stored().await;
     let prompts = Arc::new(PromptSet::new(|_| None).unwrap());
-    let blobs = Arc::new(crate::react::MemoryBlobs::default());
+    let blobs = Arc::new(crate::react::interception::MemoryBlobs::default());
     let store = ResultStore::new(first.index(), blobs, crate::react::Threshold::default(), prompts);
     let answer = answer(&store, "result_info", &json!({"id": "_result_log_3"})).await;
     assert_eq!(answer["code"], "result.unknown");

@@ -57,6 +57,8 @@ pub struct CommanderDef {
     pub max_turns: u32,
     /// Corrections in a row before the task fails.
     pub corrections: u32,
+    /// Agents that work at the same time when a response calls several in a row.
+    pub max_parallel_agents: u32,
     /// Interception of large results and compaction of long histories.
     pub context: ContextLimits,
 }
@@ -81,6 +83,7 @@ impl Default for CommanderDef {
             plan_required: true,
             max_turns: 60,
             corrections: 3,
+            max_parallel_agents: 3,
             context: ContextLimits::default(),
         }
     }
@@ -121,6 +124,8 @@ pub struct MissionAgentDef {
     pub llm: Map<String, Json>,
     /// The tools: `server` for all tools of an MCP server, `server.tool` for one.
     pub tools: Vec<Arc<str>>,
+    /// Interception of large results and compaction of long histories.
+    pub context: ContextLimits,
     /// The Agent Skills that it may load; `None`: all of the project.
     pub skills: Option<Vec<Arc<str>>>,
     /// Its location in the project files.

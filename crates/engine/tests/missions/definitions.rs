@@ -7,8 +7,8 @@ use segue_engine::{
     finding::SourceLocation,
     ids::AgentName,
     project::missions::{
-        BudgetDef, CommanderDef, ConcurrencyDef, ContextLimits, DatasetDef, FieldDef, InputDef, IteratorDef,
-        MissionDef, NextTasks, OnBreach, OnIterationError, RouteDef, RouteTarget, StorageDef, TaskDef, ValueKind,
+        BudgetDef, CommanderDef, ConcurrencyDef, DatasetDef, FieldDef, InputDef, IteratorDef, MissionDef, NextTasks,
+        OnBreach, OnIterationError, RouteDef, RouteTarget, StorageDef, TaskDef, ValueKind,
     },
     template::{TemplateEngine, TemplateSource, UndefinedMode},
 };
@@ -25,15 +25,7 @@ pub(crate) fn from_json(json: &Json) -> MissionDef {
         name: text(&json["name"]),
         description: text(&json["description"]),
         directive: "".into(),
-        commander: CommanderDef {
-            reasoning: None,
-            model_group: None,
-            llm: Map::new(),
-            plan_required: json["plan"] == "required",
-            max_turns: 60,
-            corrections: 3,
-            context: ContextLimits { tool_response_tokens: 16_000, compact_above: None, turn_retention: 10 },
-        },
+        commander: CommanderDef { plan_required: json["plan"] == "required", ..CommanderDef::default() },
         agents: names(&json["agents"]).iter().map(|name| AgentName::new(name.clone())).collect(),
         local_agents: IndexMap::new(),
         inputs: entries(&json["inputs"]).map(|(name, input)| (name.into(), input_def(input))).collect(),

@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{ResultProblem, Then, ToolAnswer, ToolContext, ToolError, number, text};
 use crate::{
-    limits::MISSION_DATASET_ITEMS,
+    limits::{MISSION_DATASET_BYTES, MISSION_DATASET_ITEMS},
     mission::{
         dataset,
         event::{NewEvent, RunEventKind},
@@ -101,6 +101,11 @@ fn store(
     if count > MISSION_DATASET_ITEMS {
         let message = format!("A dataset has at most {MISSION_DATASET_ITEMS} items; these would be {count}.");
         return Err(ToolError::new("dataset.too_large", message, "Store fewer items."));
+    }
+    let bytes: usize = items.iter().map(|item| item.to_string().len()).sum();
+    if bytes > MISSION_DATASET_BYTES {
+        let message = format!("One call stores at most {MISSION_DATASET_BYTES} bytes; these items have {bytes}.");
+        return Err(ToolError::new("dataset.too_large", message, "Store them in parts, with `append`."));
     }
     let violations = dataset::check_items(def, &items);
     if !violations.is_empty() {

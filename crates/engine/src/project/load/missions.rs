@@ -10,8 +10,8 @@ use super::{
         check::mission as check,
         load_context::{LoadContext, MapFields},
         missions::{
-            BudgetDef, CommanderDef, ConcurrencyDef, DatasetDef, MissionAgentDef, MissionDef, OnBreach, StorageDef,
-            ValueKind,
+            BudgetDef, CommanderDef, ConcurrencyDef, ContextLimits, DatasetDef, MissionAgentDef, MissionDef, OnBreach,
+            StorageDef, ValueKind,
         },
         references::ReferenceKind,
         schema::{
@@ -180,22 +180,29 @@ fn commander(context: &mut LoadContext<'_>, mission: &MapFields<'_>) -> Commande
     commander.plan_required = fields.text("plan") != Some("optional");
     commander.max_turns = clamped(context, &fields, "max_turns", commander.max_turns, 1, MISSION_TURNS);
     commander.corrections = clamped(context, &fields, "corrections", commander.corrections, 0, MISSION_CORRECTIONS);
-    let limits = &mut commander.context;
+    commander.max_parallel_agents =
+        clamped(context, &fields, "max_parallel_agents", commander.max_parallel_agents, 1, MISSION_PARALLEL);
+    commander.context = context_limits(context, &fields, commander.max_turns);
+    commander
+}
+
+/// `tool_response` and `compaction` of a commander or an agent.
+fn context_limits(context: &mut LoadContext<'_>, fields: &MapFields<'_>, max_turns: u32) -> ContextLimits {
+    let mut limits = ContextLimits::default();
     if let Some(response) = fields.node("tool_response").and_then(|node| context.fields(node, &TOOL_RESPONSE)) {
         limits.tool_response_tokens =
             clamped(context, &response, "max_tokens", limits.tool_response_tokens, 1, MISSION_RESULT_TOKENS);
     }
     if let Some(compaction) = fields.node("compaction").and_then(|node| context.fields(node, &COMPACTION)) {
         limits.compact_above = compaction.whole("token_limit").map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
-        limits.turn_retention =
-            clamped(context, &compaction, "turn_retention", limits.turn_retention, 1, commander.max_turns);
+        limits.turn_retention = clamped(context, &compaction, "turn_retention", limits.turn_retention, 1, max_turns);
         if compaction.text("summary") == Some("model") {
             let message = "`summary: model` is accepted but has no effect";
             let help = "Code writes the summary; remove the key.";
             context.warning("F0116", compaction.at("summary"), message, help);
         }
     }
-    commander
+    limits
 }
 
 /// A number within its range. A number outside is replaced by the nearest one, with a warning.
@@ -243,6 +250,7 @@ fn local_agents(
             model_group,
             llm,
             tools,
+            context: context_limits(context, &fields, MISSION_TURNS),
             skills: fields.node("skills").map(|_| texts("skills")),
             place: context.place(at),
         };

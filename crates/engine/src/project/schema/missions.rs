@@ -121,6 +121,12 @@ pub(crate) static COMMANDER: MapSchema = MapSchema::new("`commander` section", F
     .default("required"),
     key("max_turns", PositiveInteger, "The maximum number of model calls of one commander.").default("60"),
     key("corrections", Integer, "The maximum number of corrections in a row before the task fails.").default("3"),
+    key(
+        "max_parallel_agents",
+        PositiveInteger,
+        "The maximum number of agents that work at the same time, when one response calls several in a row.",
+    )
+    .default("3"),
     key("tool_response", Section(&TOOL_RESPONSE), "What happens to large results of tools."),
     key("compaction", Section(&COMPACTION), "When older messages are replaced by a summary. Default: never."),
     key("pruning", Any, "Removal of older messages.")
@@ -128,7 +134,7 @@ pub(crate) static COMMANDER: MapSchema = MapSchema::new("`commander` section", F
     REFUSED_MODEL,
 ]);
 
-/// `tool_response` of a commander.
+/// `tool_response` of a commander or an agent.
 pub(crate) static TOOL_RESPONSE: MapSchema = MapSchema::new("`tool_response` section", FILE, Refused).keys(&[key(
     "max_tokens",
     PositiveInteger,
@@ -136,7 +142,7 @@ pub(crate) static TOOL_RESPONSE: MapSchema = MapSchema::new("`tool_response` sec
 )
 .default("16000")]);
 
-/// `compaction` of a commander.
+/// `compaction` of a commander or an agent.
 pub(crate) static COMPACTION: MapSchema = MapSchema::new("`compaction` section", FILE, Refused).keys(&[
     key("token_limit", PositiveInteger, "The number of input tokens above which it happens.").required(),
     key("turn_retention", Integer, "The number of turns that stay as they are.").default("10"),
@@ -153,6 +159,8 @@ pub(crate) static MISSION_AGENT: MapSchema = MapSchema::new("local agent", FILE,
     LLM,
     key("tools", TextList, "Its tools: `server` for all tools of an MCP server, `server.tool` for one."),
     key("skills", TextList, "The skills that it may load. Default: all."),
+    key("tool_response", Section(&TOOL_RESPONSE), "What happens to large results of its tools."),
+    key("compaction", Section(&COMPACTION), "When older messages are replaced by a summary. Default: never."),
     REFUSED_MODEL,
     key("role", Any, "Not a key of this format.").refused("Write its role into `description`"),
 ]);

@@ -1,0 +1,200 @@
+//! Questions to copies of sessions: of an agent, and of the commander of a completed task. The session itself stays as it is.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use segue_engine::{
+    conversation::{AgentStatus, BotKind},
+    ids::AgentName,
+    mission::{
+        event::{AgentOutcome, CommanderAnswer},
+        state::RunState,
+        tools::{ToolAnswer, agents, commanders},
+        unit::UnitId,
+    },
+    project::missions::ContextLimits,
+};
+
+use super::{
+    agent::{self, call_model, spec},
+    checkpoint::{SessionStart, UnitCheckpoint},
+    commander::CommanderHost,
+    journal::CLONE_PART,
+    results::with_result_tools,
+    slice::UnitRun,
+};
+use crate::{
+    context::CallContext,
+    journal::JournaledModel,
+    llm::{ChatMessage, ChatRequest, Llm, Purpose, ToolCall, ToolList},
+    react::{BareText, CallFate, LoopHost, LoopProfile, LoopServices, LoopState, Messages, ModelTurn, ReactLoop},
+    store::runs::UnitKey,
+    tools::{ToolCallContext, tool_set::ToolSet},
+};
+
+/// Model calls for one answer: the pages of long results that it reads, and the answer.
+const MOST_MODEL_CALLS: u32 = 12;
+/// Consecutive responses whose calls may all fail.
+const MOST_FAILED_ANSWERS: u32 = 3;
+
+/// A session to copy.
+struct Copied {
+    model: Arc<dyn Llm>,
+    purpose: Purpose,
+    start: SessionStart,
+    state: LoopState,
+    limits: ContextLimits,
+}
+
+impl CommanderHost<'_> {
+    pub(super) async fn ask_agent(
+        &mut self,
+        name: &AgentName,
+        other: Option<&UnitId>,
+        question: &str,
+        cx: &CallContext,
+    ) -> Option<ToolAnswer> {
+        let unit = self.unit;
+        let session = match other {
+            None => self.agents.get(name).cloned(),
+            Some(other) => unit.stored_checkpoint(other).await.and_then(|mut stored| stored.agents.shift_remove(name)),
+        };
+        let agent = unit.parts.agent(&unit.def, name);
+        let model = agent.and_then(|agent| Some((agent.model?, agent.context)));
+        let text = match (session, model) {
+            (Some(session), Some((model, limits))) => {
+                let (start, state) = (session.start, session.state);
+                let copied = Copied { model, purpose: Purpose::AGENT, start, state, limits };
+                unit.ask_copy(copied, question, cx).await?.0
+            }
+            _ => Err("its session is not stored".to_owned()),
+        };
+        let (outcome, text) = match text {
+            Ok(text) => (AgentOutcome::Answered, text),
+            Err(reason) => (AgentOutcome::Failed, reason),
+        };
+        // A copy leaves no trace in the state of the agent.
+        let answer =
+            |_: &RunState| ToolAnswer { events: Vec::new(), ..agents::finished(&unit.id, name, outcome, &text) };
+        unit.journal.control(&cx.step("done").key, answer).await
+    }
+
+    pub(super) async fn ask_commander(
+        &mut self,
+        question_id: &Arc<str>,
+        other: &UnitId,
+        question: &str,
+        cx: &CallContext,
+    ) -> Option<ToolAnswer> {
+        let unit = self.unit;
+        let text = match (unit.stored_checkpoint(other).await, unit.model()) {
+            (Some(stored), Some(model)) => {
+                let (start, mut state) = (stored.commander.start, stored.commander.state);
+                // A later question follows the earlier ones of this commander.
+                let earlier = self.questions.entry(other.to_string().into()).or_default();
+                state.messages.extend(earlier.iter().cloned());
+                let limits = unit.def.commander.context.clone();
+                let copied = Copied { model, purpose: Purpose::COMMANDER, start, state, limits };
+                let (text, added) = unit.ask_copy(copied, question, cx).await?;
+                if text.is_ok() {
+                    earlier.extend(added);
+                }
+                text
+            }
+            _ => Err("its session is not stored".to_owned()),
+        };
+        let answer = match text {
+            Ok(text) => CommanderAnswer::Answer(text.into()),
+            Err(reason) => CommanderAnswer::Error(reason.into()),
+        };
+        let answered = |_: &RunState| commanders::answered(&unit.id, question_id, answer.clone());
+        unit.journal.control(&cx.step("done").key, answered).await
+    }
+}
+
+impl UnitRun {
+    /// What a unit that has ended keeps.
+    async fn stored_checkpoint(&self, unit: &UnitId) -> Option<UnitCheckpoint> {
+        let key = UnitKey::new(self.run.clone(), unit.to_string());
+        let content = self.parts.runs.unit(&key).await.ok()??;
+        serde_json::from_str(&content.checkpoint?).ok()
+    }
+
+    /// Asks a copy of a session, which can only read the long results of the session. Returns the answer, or why there is none, and the
+    /// messages of the exchange. `None`: the unit has stopped.
+    async fn ask_copy(
+        &self,
+        copied: Copied,
+        question: &str,
+        cx: &CallContext,
+    ) -> Option<(Result<String, String>, Messages)> {
+        let Copied { model, purpose, start, mut state, limits } = copied;
+        let results = self.results(state.results.clone(), &limits);
+        let tools = match state.results.is_empty() {
+            true => ToolSet::default(),
+            false => with_result_tools(ToolSet::default(), &results),
+        };
+        let envelope = if state.results.is_empty() { "question" } else { "question_with_results" };
+        // The session may end within a response.
+        state.heal(&self.parts.prompts, &|_| CallFate::Interrupted);
+        let before = state.messages.len();
+        state.begin_run(ChatMessage::user(self.envelope(envelope, question)));
+        let profile = LoopProfile {
+            purpose,
+            bare_text: BareText::Final,
+            closing_message: false,
+            max_model_calls: MOST_MODEL_CALLS,
+            max_failed_answers: MOST_FAILED_ANSWERS,
+            fails_on_tool_error: false,
+            tool_timeout: None,
+            text_beside_calls: BotKind::Intermediate,
+        };
+        let offered: ToolList = tools.infos().map(spec).collect();
+        let model = self.journaled(model);
+        let mut host = CopyHost { unit: self, model, start: &start };
+        let mut react = ReactLoop {
+            services: LoopServices { results: Some(results), ..LoopServices::default() },
+            profile: &profile,
+            prompts: &self.parts.prompts,
+            offered,
+            tools: &tools,
+            host: &mut host,
+            state,
+        };
+        let end = react.run(&cx.step(CLONE_PART)).await;
+        let mut added = react.state.messages.split_off(before);
+        if cx.cancel.is_cancelled() || self.journal.halt().is_some() {
+            return None;
+        }
+        let text = match (end.status, end.last) {
+            (AgentStatus::Finished, Some((streamed, _))) => Ok(agent::answer(&streamed.text).to_owned()),
+            (AgentStatus::Failed { reason, .. }, _) => Err(reason),
+            _ => Err("the answer was empty".to_owned()),
+        };
+        if let Ok(text) = &text {
+            added.push(ChatMessage::assistant(text.as_str()));
+        }
+        Some((text, added))
+    }
+}
+
+/// The host of the loop of a copy.
+struct CopyHost<'a> {
+    unit: &'a UnitRun,
+    model: JournaledModel,
+    start: &'a SessionStart,
+}
+
+#[async_trait]
+impl LoopHost for CopyHost<'_> {
+    async fn messages(&mut self, state: &LoopState, _: &CallContext) -> Result<Messages, AgentStatus> {
+        Ok(self.start.messages.iter().chain(&state.messages).cloned().collect())
+    }
+    async fn call_model(&mut self, request: ChatRequest, cx: &CallContext) -> ModelTurn {
+        self.unit.limit.count_call();
+        call_model(&self.model, CLONE_PART, request, cx).await
+    }
+    fn tool_context(&self, at: usize, _: &ToolCall, cx: &CallContext) -> ToolCallContext {
+        self.unit.outgoing("", CLONE_PART, &cx.step(format!("tool.{at}")))
+    }
+}
