@@ -54,6 +54,8 @@ pub(super) struct RunRecorder<'a> {
     results: Vec<Json>,
     /// Metadata for the agent's frame, for the next turn of the task.
     pub(super) metadata: Map<String, Json>,
+    /// The question of a run that waits for its answer, if it is more than the text of the model.
+    pub(super) question: Option<Reply>,
     /// Slots that hooks set; their events exist already.
     pub(super) slots_set_by_hooks: Vec<Arc<str>>,
 }
@@ -65,7 +67,14 @@ impl<'a> RunRecorder<'a> {
     }
     /// A recorder that starts with these events.
     pub(super) fn with_events(request: &'a AgentRequest<'a>, events: Vec<Event>) -> Self {
-        Self { request, events, results: Vec::new(), metadata: Map::new(), slots_set_by_hooks: Vec::new() }
+        Self {
+            request,
+            events,
+            results: Vec::new(),
+            metadata: Map::new(),
+            question: None,
+            slots_set_by_hooks: Vec::new(),
+        }
     }
     /// The events so far.
     pub(super) fn into_events(self) -> Vec<Event> {
@@ -93,6 +102,11 @@ impl<'a> RunRecorder<'a> {
             ..BotMessage::default()
         };
         self.record(EventKind::bot(bot), cx);
+    }
+    /// Adds an event for a message that is not the text of a model response.
+    pub(super) fn record_message(&mut self, reply: Reply, kind: BotKind, cx: &CallContext) {
+        let agent = Some(self.request.call.agent.clone());
+        self.record(EventKind::bot(BotMessage { reply, kind, agent, ..BotMessage::default() }), cx);
     }
     /// Adds the structured result of a tool.
     pub(super) fn record_result(&mut self, name: &str, result: Json) {
@@ -123,6 +137,9 @@ impl<'a> RunRecorder<'a> {
         self.record_slots(&status, profile, slots, cx);
         if let Some((streamed, kind)) = last {
             self.record_text(streamed, kind, false, cx);
+        }
+        if let Some(question) = self.question.take().filter(|_| status == AgentStatus::AwaitingUser) {
+            self.record_message(question, BotKind::InputRequired, cx);
         }
         let data = Json::Array(self.results);
         AgentOutcome { status, events: self.events, data, metadata: self.metadata }

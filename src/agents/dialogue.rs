@@ -17,6 +17,7 @@ use super::{
     hook_decorator::HookDecorator,
     hook_run::{CODE_HOOK_FAILED, HookRun},
     hooks::ToolRecord,
+    lead,
     policy::{self, ToolPolicy},
     profile::Profile,
     progress::ProgressFeed,
@@ -35,7 +36,7 @@ use crate::{
         self, BatchSummary, CODE_PROMPT, CallResult, ControlEffect, ControlResult, FinishedCall, GuardDecision,
         LoopEnd, LoopHost, LoopState, Messages, ModelTurn, SentenceFilter, StreamedText,
     },
-    tools::{EffectClass, ToolCallContext, ToolOutcome},
+    tools::{EffectClass, ToolCallContext, ToolOutcome, workspace::Clarification},
 };
 
 /// One run of an agent for a message of the user.
@@ -55,6 +56,8 @@ pub(super) struct DialogueHost<'a> {
     pub(super) records: Vec<ToolRecord>,
     /// The sub-agents of this agent, if it may start some.
     pub(super) ledger: Option<Ledger>,
+    /// The question of `ask_clarification`, with which the run ends.
+    pub(super) question: Option<Clarification>,
     /// Receives the progress of the only call of the current batch; the progress of parallel calls is not shown.
     pub(super) progress: Option<ProgressFeed>,
 }
@@ -71,6 +74,7 @@ impl DialogueHost<'_> {
         if let Some(ledger) = &self.ledger {
             ledger.write(&mut self.recorder.metadata);
         }
+        self.recorder.question = self.question.as_ref().map(|question| lead::message(question).0);
         let last = end.last.as_ref().map(|(streamed, kind)| (streamed, *kind));
         let status = react::unless_stopped(end.status, cx);
         self.recorder.close(status, self.profile, &self.slots, &state.messages, last, cx)
@@ -172,7 +176,7 @@ impl LoopHost for DialogueHost<'_> {
         self.policy.decide(call, class, confirmed, &self.slots, self.prompts)
     }
     fn awaits_confirmation(&self) -> bool {
-        self.policy.awaits_confirmation()
+        self.policy.awaits_confirmation() || self.question.is_some()
     }
     fn tool_context(&self, at: usize, call: &ToolCall, cx: &CallContext) -> ToolCallContext {
         tool_events::tool_context(at, call, self.request, self.progress.clone(), cx)
@@ -185,7 +189,16 @@ impl LoopHost for DialogueHost<'_> {
     ) -> Vec<CallResult> {
         self.fillers.run_with_fillers(work, quiet, &mut self.recorder, &mut *self.out, cx).await
     }
-    fn result_text(&mut self, _: &ToolCall, outcome: &ToolOutcome) -> Option<String> {
+    fn result_text(&mut self, call: &ToolCall, outcome: &ToolOutcome) -> Option<String> {
+        if let Some(question) = lead::question(call, outcome, &self.request.tools) {
+            // The user answers one question at a time.
+            let is_free = self.question.is_none() && !self.policy.awaits_confirmation();
+            let outcome = if is_free { "asked" } else { "not_asked" };
+            if is_free {
+                self.question = Some(question);
+            }
+            return Some(react::result_text(self.prompts, outcome, context! { outcome }));
+        }
         delegation::replacement_text(outcome)
     }
     fn call_refused(&mut self, call: &ToolCall, text: &str, cx: &CallContext) {
@@ -195,6 +208,9 @@ impl LoopHost for DialogueHost<'_> {
         let FinishedCall { call, mut outcome, text } = finished;
         if let Some(ledger) = &mut self.ledger {
             ledger.record(&call.name, call.arguments.as_json(), &outcome, cx.clock.now());
+        }
+        if let Some(files) = lead::presented(call, &outcome, &self.request.tools) {
+            self.recorder.record_message(files, BotKind::Intermediate, cx);
         }
         let has_hooks = self.request.hooks.is_some();
         let effect = self.request.tools.get(&call.name).map(|entry| entry.info.effect);

@@ -15,6 +15,7 @@ mod grounding;
 mod hook_decorator;
 mod hook_run;
 pub mod hooks;
+mod lead;
 mod own_prompt;
 mod policy;
 mod profile;

@@ -143,6 +143,7 @@ impl ReactAgent {
             out,
             records: Vec::new(),
             ledger: request.delegation.as_ref().map(|lead| lead.ledger.clone()),
+            question: None,
             progress: None,
         };
         let mut run = ReactLoop {

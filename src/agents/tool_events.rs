@@ -38,6 +38,7 @@ pub(super) fn tool_context(
             conversation: request.conversation.id.as_str().into(),
             agent: Some(request.call.agent.as_str().into()),
             flow: Some(request.call.flow_id.as_str().into()),
+            session: None,
         },
         meta: Arc::new(meta),
         progress: progress.map(|progress| progress.listen(source)),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::{
-    AgentRequest,
+    AgentRequest, lead,
     own_prompt::own_prompt,
     profile::Profile,
     prompt_cache::{PromptCache, PromptKey},
@@ -28,6 +28,8 @@ use crate::{
 pub(super) struct RunTranscript {
     /// The stable prompt.
     system: Arc<ChatMessage>,
+    /// What the agent reads about its files, if it has any; stable.
+    files: Option<Arc<ChatMessage>>,
     /// What the agent reads about sub-agents: the policy, which is stable, and those so far.
     delegation: (Option<Arc<ChatMessage>>, Option<Arc<ChatMessage>>),
     /// The conversation, oldest first; the context is inserted before its last user message.
@@ -52,10 +54,13 @@ impl RunTranscript {
         let history = conversation_messages(request, prompts);
         let context_at =
             history.iter().rposition(|message| matches!(**message, ChatMessage::User { .. })).unwrap_or(history.len());
+        let files = lead::file_prompt_variables(&request.tools);
+        let files = files.map(|variables| prompts.render(&prompts.agent_workspace, variables)).transpose();
+        let files = files.map_err(|error| error.to_string())?.map(|text| ChatMessage::system(text.trim()));
         let delegation = request.delegation.as_ref();
         let policy = delegation.map(|lead| ChatMessage::system(lead.policy.clone()));
         let ledger = delegation.and_then(|lead| lead.ledger.render(prompts)).map(ChatMessage::system);
-        Ok(Self { system, delegation: (policy, ledger), history, context_at })
+        Ok(Self { system, files, delegation: (policy, ledger), history, context_at })
     }
 
     /// The messages of the next request; `exchanges` are those that the run added. Texts are shared; only pointers are copied.
@@ -67,8 +72,9 @@ impl RunTranscript {
         prompts: &PromptSet,
         exchanges: &[Arc<ChatMessage>],
     ) -> Result<Vec<Arc<ChatMessage>>, String> {
-        let mut messages = Vec::with_capacity(self.history.len() + exchanges.len() + 4);
+        let mut messages = Vec::with_capacity(self.history.len() + exchanges.len() + 5);
         messages.push(self.system.clone());
+        messages.extend(self.files.clone());
         messages.extend(self.delegation.0.clone());
         let (before, after) = self.history.split_at(self.context_at.min(self.history.len()));
         messages.extend(before.iter().cloned());

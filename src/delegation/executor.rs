@@ -234,6 +234,9 @@ impl TaskHandle {
         handle
     }
 
+    pub(super) fn id(&self) -> &Arc<str> {
+        &self.id
+    }
     fn emit(&self, event: &TaskEvent) {
         self.delegations.sink.emit(&self.conversation, event);
     }

@@ -26,7 +26,7 @@ use crate::{
         self, BareText, BatchSummary, ControlEffect, ControlResult, FinishedCall, LoopHost, LoopProfile, LoopState,
         Messages, ModelTurn, StreamedText,
     },
-    tools::{ArgumentCheck, EffectClass, ToolCallContext, ToolOutcome, invoke, tool_set::ToolSet},
+    tools::{ArgumentCheck, EffectClass, ToolCallContext, ToolCaller, ToolOutcome, invoke, tool_set::ToolSet},
 };
 
 /// The control tool that submits a result with a schema.
@@ -255,7 +255,8 @@ impl LoopHost for DelegateHost<'_> {
             idempotency_key: invoke::idempotency_key(&self.parent.conversation, self.parent.turn, &cx),
             cx,
             metadata: self.call.metadata.clone(),
-            caller: self.call.caller.clone(),
+            // It has read nothing that its parent or its siblings have read.
+            caller: ToolCaller { session: Some(self.task.id().clone()), ..self.call.caller.clone() },
             meta: Arc::new(meta),
             progress: None,
             client_requests: None,

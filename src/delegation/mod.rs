@@ -28,7 +28,7 @@ pub(crate) use self::{
     parent::{DelegationParent, LeadPrompt, PARENT_TOOLS, RunCounts},
     report::{effects_of, replacement_text},
     task::{SOURCE, with_delegation},
-    types::TASK,
+    types::{DELEGATES_ONLY, TASK, delegates_only},
 };
 pub use self::{
     events::{DiscardTaskEvents, LogTaskEvents, TaskEvent, TaskEventSink, TokenCounts},

@@ -23,6 +23,8 @@ pub(super) const TASK_STATUS: &str = "task_status";
 pub(super) const TASK_RESULT: &str = "task_result";
 /// See [`TASK_STATUS`].
 pub(super) const TASK_CANCEL: &str = "task_cancel";
+/// The source of tools that only delegates have, and of those only the ones whose type names them.
+pub(crate) const DELEGATES_ONLY: &str = "sub-agents";
 /// Tools that no delegate inherits: those that start delegates, and those that speak to the user.
 const NEVER_INHERITED: [&str; 6] = [TASK, TASK_STATUS, TASK_RESULT, TASK_CANCEL, "ask_clarification", "present_files"];
 
@@ -107,11 +109,20 @@ impl DelegationSettings {
 
 /// The tools of a delegate of this type: those of its parent that the type allows and does not deny.
 pub(super) fn tools_of(kind: &SubagentType, parent: ToolSet) -> ToolSet {
+    let only_named = delegates_only(&parent);
     parent.only(|name| {
-        let allowed = kind.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| **tool == *name));
+        let allowed = match &kind.tools {
+            Some(tools) => tools.iter().any(|tool| **tool == *name),
+            None => !only_named.contains(name),
+        };
         let denied = NEVER_INHERITED.contains(&name) || kind.disallowed_tools.iter().any(|tool| **tool == *name);
         allowed && !denied
     })
+}
+
+/// The names of the tools that only delegates have.
+pub(crate) fn delegates_only(tools: &ToolSet) -> BTreeSet<Arc<str>> {
+    tools.infos().filter(|info| &*info.source == DELEGATES_ONLY).map(|info| info.name.clone()).collect()
 }
 
 /// The skills that a delegate may load: those that both its parent and its type allow. `None`: all.

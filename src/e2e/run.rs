@@ -38,6 +38,7 @@ use crate::{
     prompts::PromptSet,
     runtime::AssistantBuilder,
     store::{AcceptOutcome, InboxMessage, MemoryStore, Store, TurnCommit, Version},
+    tools::workspace::Workspaces,
 };
 
 /// The input channel of test messages, as responses and conditions see it.
@@ -237,6 +238,11 @@ impl Runner {
         let assistant = builder.build().map_err(|error| ("E0503", error.to_string()))?;
         seed_fixtures(&context, &store).await.map_err(|error| ("E0503", error))?;
         let durations_ms = run_conversation(&assistant, &context, &judge, result).await;
+        // The conversation lasts no longer than the case, and so do its files.
+        let files = Workspaces::conversation_folder(context.conversation.as_str());
+        if let Err(error) = assistant.workspaces().remove(&files).await {
+            tracing::warn!(?error, "the files of a test case were not deleted");
+        }
         assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
         if let Some(recording) = &context.recording {
             let written = recording.write(case, context.conversation.as_str(), context.started_at, durations_ms);

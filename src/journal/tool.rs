@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value as Json;
 
 use super::{
-    EffectJournal, Step, StepResult, request_hash,
+    EffectJournal, Step, StepResult, StepStatus, request_hash,
     tool_progress::{ProgressRecorder, RecordedToolCall},
 };
 use crate::tools::{
@@ -47,8 +47,16 @@ impl JournaledTool {
         let request =
             format!("{}:{}", self.spec.name, request_hash(&serde_json::to_string(&arguments).unwrap_or_default()));
         let step = Step { key: &cx.cx.key, kind: "tool", class: cx.effect(&self.spec), request: &request };
+        let is_recorded = self.journal.status(step) == StepStatus::Done;
+        let replayed = is_recorded.then(|| arguments.clone());
         match self.journal.once_if_ok(step, self.perform(arguments, cx)).await {
-            Ok(Ok(StepResult::Performed(call) | StepResult::Replayed(call))) => call.outcome,
+            Ok(Ok(StepResult::Performed(call))) => call.outcome,
+            Ok(Ok(StepResult::Replayed(call))) => {
+                if let (Some(inner), Some(arguments)) = (&self.inner, &replayed) {
+                    inner.replayed(arguments, &call.outcome, cx);
+                }
+                call.outcome
+            }
             Ok(Ok(StepResult::Unknown)) => self.unknown(cx).await,
             Ok(Err(outcome)) => outcome,
             Err(error) => {

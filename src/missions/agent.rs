@@ -202,7 +202,7 @@ async fn live_tools(unit: &UnitRun, name: &AgentName, agent: &MissionAgent, cx: 
     let catalogs = futures::future::join_all(listing).await;
     let reserved = MissionTool::ALL.into_iter().map(MissionTool::name).chain(RESULT_TOOLS);
     let mut set = reserved.fold(ToolSet::builder(), ToolSetBuilder::reserve);
-    for tool in unit.parts.tools.get(name.as_str()).map(Vec::as_slice).unwrap_or_default() {
+    for tool in unit.parts.own_tools(&unit.def, name) {
         set = set.tool(tool.clone());
     }
     for ((server, include, exclude), catalog) in agent.servers.iter().zip(&catalogs) {
@@ -214,7 +214,7 @@ async fn live_tools(unit: &UnitRun, name: &AgentName, agent: &MissionAgent, cx: 
 }
 
 /// The listed tools, with the journal of the unit around those that can be called.
-fn journaled(unit: &UnitRun, listed: &[ListedTool], live: &ToolSet) -> ToolSet {
+pub(super) fn journaled(unit: &UnitRun, listed: &[ListedTool], live: &ToolSet) -> ToolSet {
     let mut set = ToolSet::builder();
     for listed in listed {
         let spec = ToolInfo::from(listed);
@@ -323,10 +323,7 @@ impl LoopHost for AgentHost<'_> {
         self.stopped || self.asked.is_some()
     }
     fn check_call(&mut self, call: &ToolCall, class: EffectClass, _: bool) -> GuardDecision {
-        if self.unit.dry_run && matches!(class, EffectClass::Write | EffectClass::Idempotent) {
-            return GuardDecision::Refuse(self.unit.envelope("dry_run", &call.name));
-        }
-        GuardDecision::Allow
+        self.unit.check_call(call, class)
     }
     fn tool_context(&self, at: usize, call: &ToolCall, cx: &CallContext) -> ToolCallContext {
         let source = self.tools.get(&call.name).map(|entry| entry.info.source.clone()).unwrap_or_default();
@@ -340,6 +337,15 @@ pub(super) async fn call_model(model: &dyn Llm, source: &str, request: ChatReque
 }
 
 impl UnitRun {
+    /// Refuses a call that changes something in a dry run.
+    pub(super) fn check_call(&self, call: &ToolCall, class: EffectClass) -> GuardDecision {
+        match class {
+            EffectClass::Write | EffectClass::Idempotent if self.dry_run => {
+                GuardDecision::Refuse(self.envelope("dry_run", &call.name))
+            }
+            _ => GuardDecision::Allow,
+        }
+    }
     /// The context of a call that leaves the process.
     pub(super) fn outgoing(&self, server: &str, agent: &str, cx: &CallContext) -> ToolCallContext {
         let servers = &self.parts.project.endpoints.mcp_servers;
@@ -348,7 +354,12 @@ impl UnitRun {
             idempotency_key: invoke::idempotency_key(self.run.as_str(), 0, cx),
             cx: cx.clone(),
             metadata: Arc::new([("run".to_owned(), Json::from(self.run.as_str()))].into_iter().collect()),
-            caller: ToolCaller { conversation: self.run.as_str().into(), agent: Some(agent.into()), flow: None },
+            caller: ToolCaller {
+                conversation: self.run.as_str().into(),
+                agent: Some(agent.into()),
+                flow: None,
+                session: Some(self.id.to_string().into()),
+            },
             meta: Arc::new(meta),
             progress: None,
             client_requests: None,

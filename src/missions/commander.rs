@@ -31,13 +31,13 @@ use super::{
 };
 use crate::{
     context::CallContext,
-    journal::JournaledModel,
+    journal::{JournaledModel, ListedTool},
     llm::{ChatMessage, ChatRequest, ToolCall},
     react::{
-        BatchSummary, CompactionReport, ControlEffect, ControlResult, KeptFacts, LoopHost, LoopState, Messages,
-        ModelTurn, ResultStore,
+        BatchSummary, CompactionReport, ControlEffect, ControlResult, GuardDecision, KeptFacts, LoopHost, LoopState,
+        Messages, ModelTurn, ResultStore,
     },
-    tools::{ToolCallContext, tool_set::ToolSet},
+    tools::{EffectClass, ToolCallContext, tool_set::ToolSet},
 };
 
 /// The name of commanders in events, and as callers of tools.
@@ -64,7 +64,7 @@ pub(super) struct CommanderHost<'a> {
     pub(super) unit: &'a UnitRun,
     pub(super) model: JournaledModel,
     pub(super) start: &'a SessionStart,
-    /// The tools that read long results.
+    /// The tools that read long results, and those for the folders of the mission.
     pub(super) tools: &'a ToolSet,
     pub(super) results: &'a ResultStore,
     pub(super) agents: &'a mut IndexMap<AgentName, AgentSession>,
@@ -121,6 +121,9 @@ impl LoopHost for CommanderHost<'_> {
     }
     fn is_control(&self, call: &ToolCall) -> bool {
         self.tools.get(&call.name).is_none()
+    }
+    fn check_call(&mut self, call: &ToolCall, class: EffectClass, _: bool) -> GuardDecision {
+        self.unit.check_call(call, class)
     }
     async fn control(&mut self, call: &ToolCall, _: &BatchSummary, cx: &CallContext) -> ControlResult {
         let performed = self.perform(call, cx).await;
@@ -361,7 +364,7 @@ impl UnitRun {
         Some(SessionStart {
             messages: vec![ChatMessage::system(system), ChatMessage::user(objective)],
             control: self.tool_specs(&cx, COMMANDER),
-            tools: Vec::new(),
+            tools: self.parts.file_tools(&self.def).iter().map(|tool| ListedTool::from(tool.info())).collect(),
         })
     }
 

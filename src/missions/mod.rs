@@ -34,5 +34,5 @@ mod view;
 
 pub use self::{
     engine::{RunEnd, RunEngine, RunReport, StartRun},
-    parts::{MissionError, MissionParts},
+    parts::{LocalTools, MissionError, MissionParts},
 };

@@ -49,6 +49,9 @@ pub enum MissionError {
     Store(#[from] RunStoreError),
 }
 
+/// Tools of agents that exist in one mission only, by mission and agent.
+pub type LocalTools = HashMap<(Arc<str>, AgentName), Vec<Arc<dyn ToolHandler>>>;
+
 /// The parts that runs of missions use.
 pub struct MissionParts {
     /// The project.
@@ -63,8 +66,12 @@ pub struct MissionParts {
     pub agent_models: HashMap<String, Arc<dyn Llm>>,
     /// MCP servers and other tool sources.
     pub sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
-    /// Registered tools, by agent.
+    /// Registered tools and those of workspaces, by agent.
     pub tools: HashMap<String, Vec<Arc<dyn ToolHandler>>>,
+    /// The tools of workspaces of agents that exist in one mission only, by mission and agent.
+    pub local_tools: LocalTools,
+    /// The tools for the folders of missions, by mission.
+    pub file_tools: HashMap<Arc<str>, Vec<Arc<dyn ToolHandler>>>,
     /// The store of runs.
     pub runs: Arc<dyn RunStore>,
     /// The clock.
@@ -107,6 +114,20 @@ impl MissionParts {
     /// The description of an agent.
     pub(super) fn description(&self, def: &MissionDef, name: &AgentName) -> Arc<str> {
         self.agent(def, name).map(|agent| agent.description).unwrap_or_default()
+    }
+
+    /// The tools of an agent that come from no server: registered ones, and those for files.
+    pub(super) fn own_tools(&self, def: &MissionDef, name: &AgentName) -> impl Iterator<Item = &Arc<dyn ToolHandler>> {
+        let own = match def.local_agents.contains_key(name) {
+            true => self.local_tools.get(&(def.name.clone(), name.clone())),
+            false => self.tools.get(name.as_str()),
+        };
+        own.into_iter().flatten().chain(self.file_tools(def))
+    }
+
+    /// The tools for the folders of a mission.
+    pub(super) fn file_tools(&self, def: &MissionDef) -> &[Arc<dyn ToolHandler>] {
+        self.file_tools.get(&def.name).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// An agent of a mission.

@@ -69,6 +69,9 @@ impl CallWrapper for Secrets {
         let masked = serde_json::to_value(&outcome).map(|value| self.mask(value));
         masked.and_then(serde_json::from_value).unwrap_or(outcome)
     }
+    fn replayed(&self, inner: &dyn ToolHandler, arguments: &Json, outcome: &ToolOutcome, cx: &ToolCallContext) {
+        inner.replayed(&self.insert(arguments.clone()), outcome, cx);
+    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    agent::spec,
+    agent::{journaled, spec},
     calls,
     checkpoint::UnitCheckpoint,
     commander::{CommanderHost, UnitEnd},
@@ -349,8 +349,11 @@ impl Slice<'_> {
             tool_timeout: None,
             text_beside_calls: BotKind::Intermediate,
         };
+        let files = unit.parts.file_tools(&unit.def).iter();
+        let files = files.fold(ToolSet::builder(), |set, tool| set.tool(tool.clone())).build();
+        let files = journaled(unit, &self.checkpoint.commander.start.tools, &files);
         let results = unit.results(self.checkpoint.commander.state.results.clone(), &commander.context);
-        let tools = with_result_tools(ToolSet::default(), &results);
+        let tools = with_result_tools(files, &results);
         loop {
             let is_last = self.is_last_turn(&cx).await?;
             // The checkpoint stays as it is until the response is done.

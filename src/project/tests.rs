@@ -68,6 +68,23 @@ fn starter_project_of_the_repository_loads_without_findings() {
 }
 
 #[test]
+fn the_folder_of_a_packet_must_exist_in_the_project() {
+    let root = tempfile::tempdir().unwrap();
+    let mission = "mission:\n  description: x\n  agents: [a]\n  local_agents: {a: {description: x}}\n  storage: {packets: [rules]}\n  tasks: {t: {objective: Work}}\n";
+    std::fs::create_dir(root.path().join("missions")).unwrap();
+    std::fs::write(root.path().join("missions/m.yml"), mission).unwrap();
+    std::fs::write(root.path().join("config.yml"), "policies: [{name: FlowPolicy}]\n").unwrap();
+    let found = || {
+        let loaded = load(root.path(), &LoadOptions::default()).unwrap();
+        let packets = loaded.findings.into_iter().filter(|finding| finding.code == "F0857");
+        packets.map(|finding| finding.severity).collect::<Vec<_>>()
+    };
+    assert_eq!(found(), [Severity::Warning]);
+    std::fs::create_dir_all(root.path().join("packets/rules")).unwrap();
+    assert_eq!(found(), []);
+}
+
+#[test]
 fn document_folder_must_exist_and_be_in_the_project() {
     let root = tempfile::tempdir().unwrap();
     let write = |source: &str| {

@@ -105,6 +105,8 @@ prompts! {
     agent_delegation = "agent_delegation.j2",
     /// An agent that may delegate: its sub-agents so far.
     agent_delegation_ledger = "agent_delegation_ledger.j2",
+    /// An agent with a workspace: its folders; stable for the agent.
+    agent_workspace = "agent_workspace.j2",
     /// Commander of a task: its role, the task, the tasks before it, output and routes.
     mission_commander = "mission_commander.j2",
     /// Commander: the first message, with the objective.

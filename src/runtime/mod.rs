@@ -65,7 +65,7 @@ use crate::{
     journal::Journal,
     limits,
     store::{Store, StoreError, StoredReply, TurnNumber, Version},
-    tools::{SourceError, ToolCatalog},
+    tools::{SourceError, ToolCatalog, workspace::Workspaces},
 };
 
 /// A running assistant: a loaded project with its models, tools and store. Cheap to clone; all clones are the same assistant.
@@ -217,6 +217,11 @@ impl ReceiveError {
 }
 
 impl Assistant {
+    /// The files of conversations, which agents with `workspace` read and write: to add files of a user, and to read those that an agent
+    /// presents.
+    pub fn workspaces(&self) -> &Workspaces {
+        &self.0.runtime.workspaces
+    }
     /// The input channel of messages that are sent with [`say`](Self::say).
     pub const CHANNEL: &str = "program";
 
@@ -359,11 +364,11 @@ impl Assistant {
     pub fn is_shutting_down(&self) -> bool {
         self.0.closing.load(Ordering::Relaxed) || self.0.tasks.is_closed()
     }
-    /// Deletes a conversation from the store and the cache, after the turns that already wait. A message that is accepted during this
+    /// Deletes a conversation with its files from the store and the cache, after the turns that already wait. A message that is accepted during this
     /// wait fails with [`StoreError::TurnNotOpen`].
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot delete it.
+    /// [`StoreError`] if the store cannot delete it, or the system its files.
     pub async fn erase(&self, id: &ConversationId) -> Result<(), StoreError> {
         let mailbox = self.0.mailboxes.get_or_create(id);
         let mut state = mailbox.turn_lock.clone().lock_owned().await;
@@ -375,7 +380,9 @@ impl Assistant {
         mailbox.epoch.fetch_add(1, Ordering::SeqCst);
         self.0.unsaved.forget(id);
         drop(accept_lock);
-        erased
+        let files = self.workspaces().remove(&Workspaces::conversation_folder(id.as_str())).await;
+        let files = files.map_err(|error| StoreError::Unavailable(format!("its files were not deleted: {error:?}")));
+        erased.and(files)
     }
 
     /// Ends an open turn with an error message and does not run it again. The message stays in the outbox. A turn that is already

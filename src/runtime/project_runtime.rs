@@ -22,7 +22,7 @@ use crate::{
     prompts::PromptSet,
     rephrasing::Rephrasing,
     store::Store,
-    tools::{Health, ToolHandler, ToolSource},
+    tools::{Health, ToolHandler, ToolSource, workspace::Workspaces},
     understanding::CommandGenerator,
 };
 use futures::future::BoxFuture;
@@ -73,6 +73,8 @@ pub(super) struct ProjectRuntime {
     pub(super) delegation: Arc<HashMap<String, AgentDelegation>>,
     /// The sub-agents of all conversations.
     pub(super) delegations: Arc<Delegations>,
+    /// The files of conversations.
+    pub(super) workspaces: Workspaces,
     /// Texts that models read.
     pub(super) prompts: Arc<PromptSet>,
     /// The time.

@@ -6,6 +6,7 @@ mod hooks;
 mod prompt_injection;
 mod tool_pins;
 mod vectors;
+mod workspaces;
 
 use segue::llm::{ChatResponse, FinishReason, ToolArguments, ToolCall};
 use serde_json::Value as Json;

@@ -37,6 +37,8 @@ mod failpoint {
     /// The outcome is stored; the flow or the agent has not got it.
     pub(super) const AFTER_OUTCOME_STORED: &str = "C15";
     pub(super) const AFTER_SECOND_OUTCOME_STORED: &str = "C15@2";
+    pub(super) const AFTER_THIRD_OUTCOME_STORED: &str = "C15@3";
+    pub(super) const AFTER_FOURTH_INTENT: &str = "C11@4";
     /// Everything of the turn is ready to be committed.
     pub(super) const BEFORE_COMMIT: &str = "C19";
     /// The turn is committed; the runtime does not know it yet.

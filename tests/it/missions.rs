@@ -123,6 +123,97 @@ async fn items_of_a_parallel_iteration_start_in_order_and_within_the_limit_and_t
     assert_eq!(finished.requests.lock().unwrap().len(), ITEMS as usize);
 }
 
+/// A run of a mission of a project on disk whose agent reads `report.md` in `memory`, and writes it, and a file in the workspace, if it is
+/// not there. Returns the summary of its commander.
+async fn run_with_files(folder: &Path, dry_run: bool) -> (String, segue::ids::RunId) {
+    std::fs::create_dir_all(folder.join("missions")).unwrap();
+    std::fs::create_dir_all(folder.join("packets/rules")).unwrap();
+    std::fs::write(folder.join("config.yml"), "recipe: default.v1\npipeline: []\npolicies: [{name: FlowPolicy}]\n")
+        .unwrap();
+    std::fs::write(folder.join("domain.yml"), "").unwrap();
+    let mission = HEAD.replace("description: helps", "description: helps, workspace: files")
+        + "  storage: {memory: Reports, scratchpad: true, packets: [rules]}\n  tasks: {write: {objective: Write.}}\n";
+    std::fs::write(folder.join("missions/m.yml"), mission).unwrap();
+    let respond = |request: &ChatRequest| {
+        let last = request.messages.last().unwrap();
+        let result = matches!(**last, ChatMessage::Tool { .. }).then(|| last.text());
+        let create = json!({"slot": "memory", "path": "report.md", "content": "# Report"});
+        let write = json!({"description": "a note", "path": "notes.md", "content": "noted"});
+        match (request.purpose.as_str(), result) {
+            ("agent", None) => calls(&[("file_read", json!({"slot": "memory", "path": "report.md"}))]),
+            ("agent", Some(text)) if text.contains("does not exist") => calls(&[("file_create", create)]),
+            ("agent", Some(text)) if text.contains("\"created\"") => calls(&[("write_file", write)]),
+            ("agent", Some(text)) => ChatResponse::text(text),
+            (_, None) => calls(&[("call_agent", json!({"name": "helper", "task": "Write it."}))]),
+            (_, Some(text)) => calls(&[("task_complete", json!({"summary": text}))]),
+        }
+    };
+    let model = FunctionModel { profile: ModelProfile::for_model("test", ""), respond, requests: Arc::default() };
+    let runs: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
+    let builder = Assistant::builder(folder).unwrap_or_else(|error| panic!("{error:?}"));
+    let engine = builder.model(Arc::new(model)).build_missions(runs).unwrap();
+    let start = StartRun { mission: "m".into(), dry_run, ..StartRun::default() };
+    let run = engine.start(start).await.unwrap();
+    let end = engine.drive(&run, &CancellationToken::new(), &mut |_| {}).await.unwrap();
+    let state = engine.status(&run).await.unwrap().state;
+    assert_eq!(end, RunEnd::Completed, "{:?}", state.tasks);
+    (state.tasks["write"].summary.as_deref().unwrap_or_default().to_owned(), run)
+}
+
+#[tokio::test]
+async fn memory_lasts_from_run_to_run_and_a_workspace_belongs_to_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (summary, first) = run_with_files(folder.path(), false).await;
+    assert!(summary.contains("Created /mnt/user-data/workspace/notes.md"), "{summary}");
+    let (summary, second) = run_with_files(folder.path(), false).await;
+    assert!(summary.contains("# Report"), "{summary}");
+    let files = folder.path().join(".segue");
+    assert_eq!(std::fs::read_to_string(files.join("missions/m/memory/report.md")).unwrap(), "# Report");
+    let note = |run: &segue::ids::RunId| files.join("runs").join(run.as_str()).join("workspace/notes.md");
+    assert!(note(&first).is_file() && !note(&second).exists());
+}
+
+#[tokio::test]
+async fn a_commander_uses_the_folders_of_its_mission() {
+    let folder = tempfile::tempdir().unwrap();
+    run_with_files(folder.path(), false).await;
+    let respond = |request: &ChatRequest| {
+        let last = request.messages.last().unwrap();
+        let result = matches!(**last, ChatMessage::Tool { .. }).then(|| last.text());
+        let delete = json!({"slot": "memory", "path": "report.md"});
+        match result {
+            None => calls(&[("file_grep", json!({"slot": "memory", "pattern": "Report"}))]),
+            Some(text) if text.contains("\"line\":1") => calls(&[("file_delete", delete)]),
+            Some(text) => calls(&[("task_complete", json!({"summary": text}))]),
+        }
+    };
+    let model = FunctionModel { profile: ModelProfile::for_model("test", ""), respond, requests: Arc::default() };
+    let requests = model.requests.clone();
+    let builder = Assistant::builder(folder.path()).unwrap_or_else(|error| panic!("{error:?}"));
+    let engine = builder.model(Arc::new(model)).build_missions(Arc::new(MemoryRunStore::new())).unwrap();
+    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    engine.drive(&run, &CancellationToken::new(), &mut |_| {}).await.unwrap();
+    let state = engine.status(&run).await.unwrap().state;
+    let summary = state.tasks["write"].summary.as_deref().unwrap_or_default().to_owned();
+    assert!(summary.contains("\"deleted\""), "{summary}");
+    assert!(!folder.path().join(".segue/missions/m/memory/report.md").exists());
+    let offered: Vec<_> = requests.lock().unwrap()[0].tools.iter().map(|tool| tool.name.to_string()).collect();
+    for tool in ["file_list", "file_read", "file_create", "file_delete", "file_search", "file_grep", "call_agent"] {
+        assert!(offered.iter().any(|name| name == tool), "{tool}: {offered:?}");
+    }
+    assert!(!offered.iter().any(|name| name == "write_file"), "the workspace is for agents: {offered:?}");
+}
+
+#[tokio::test]
+async fn a_dry_run_writes_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (summary, run) = run_with_files(folder.path(), true).await;
+    assert!(summary.contains("trial run"), "{summary}");
+    let files = folder.path().join(".segue");
+    assert!(!files.join("missions/m/memory/report.md").exists());
+    assert!(!files.join("runs").join(run.as_str()).join("workspace/notes.md").exists());
+}
+
 #[tokio::test]
 async fn a_condition_over_the_output_decides_the_route() {
     let mission = format!(

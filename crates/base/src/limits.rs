@@ -297,6 +297,10 @@ pub const WORKSPACE_COMPILED: usize = 1024 * 1024;
 pub const WORKSPACE_PRESENTED: usize = 50;
 /// Workspace: files whose versions are remembered for read-before-write; beyond it every file must be read again.
 pub const WORKSPACE_VERSIONS: usize = 20_000;
+/// Workspace: sessions of agents that have read files; beyond it the one that was longest inactive must read again.
+pub const WORKSPACE_SESSIONS: usize = 1_000;
+/// Workspace: workspaces that are kept open although nothing uses them; the longest unused one is closed.
+pub const WORKSPACES_OPEN: usize = 64;
 /// Sandbox: time for one command, if its settings set no other limit.
 pub const SANDBOX_TIME: Duration = Duration::from_secs(120);
 /// Sandbox: time that a command waits for a free place.

@@ -17,7 +17,7 @@ responses:
 ";
 
 /// Codes about files on disk, which this package does not read.
-const ON_DISK: [&str; 6] = ["F0101", "F0112", "F0113", "F0118", "F0119", "F0725"];
+const ON_DISK: [&str; 7] = ["F0101", "F0112", "F0113", "F0118", "F0119", "F0725", "F0857"];
 
 /// The first block of a page: files, each after a line `# <path>`.
 fn files(page: &str) -> Vec<(String, String)> {

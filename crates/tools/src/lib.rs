@@ -127,7 +127,7 @@ impl ToolCallContext {
         Self {
             cx,
             metadata: Arc::default(),
-            caller: ToolCaller { conversation: conversation.into(), agent: None, flow: None },
+            caller: ToolCaller { conversation: conversation.into(), agent: None, flow: None, session: None },
             meta: Arc::default(),
             progress: None,
             idempotency_key: idempotency_key.into(),
@@ -194,7 +194,7 @@ impl fmt::Debug for ToolCallContext {
 }
 
 /// The caller of a tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ToolCaller {
     /// The conversation.
     pub conversation: Arc<str>,
@@ -202,6 +202,8 @@ pub struct ToolCaller {
     pub agent: Option<Arc<str>>,
     /// The calling flow.
     pub flow: Option<Arc<str>>,
+    /// The session of the agent, if several work beside each other: the id of a sub-agent, or the unit of a mission.
+    pub session: Option<Arc<str>>,
 }
 
 /// Progress of a long call (MCP progress notification).
@@ -334,6 +336,11 @@ pub trait ToolHandler: Send + Sync {
     /// Calls the tool. The arguments match the schema. Cancellation: dropping the future abandons the call; its outcome
     /// is then unknown, and the journal records that for a `write`.
     async fn call(&self, arguments: Json, context: &ToolCallContext) -> ToolOutcome;
+    /// Called in place of [`call`](Self::call) when the outcome of a call is read from a record, because the work around it runs again: a
+    /// tool that remembers what it was asked restores it here. Nothing may be performed.
+    fn replayed(&self, arguments: &Json, outcome: &ToolOutcome, context: &ToolCallContext) {
+        let _ = (arguments, outcome, context);
+    }
 }
 
 #[async_trait]
@@ -352,6 +359,9 @@ impl<H: ToolHandler + ?Sized> ToolHandler for Arc<H> {
     }
     async fn call(&self, arguments: Json, context: &ToolCallContext) -> ToolOutcome {
         (**self).call(arguments, context).await
+    }
+    fn replayed(&self, arguments: &Json, outcome: &ToolOutcome, context: &ToolCallContext) {
+        (**self).replayed(arguments, outcome, context);
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     schema::with_object_type,
 };
 
+type ReplayTool = dyn Fn(&Json, &ToolOutcome, &ToolCallContext) + Send + Sync;
 type RunTool = dyn Fn(Json, ToolCallContext) -> BoxFuture<'static, ToolOutcome> + Send + Sync;
 
 /// A tool written in Rust. Cheap to clone; clones are the same tool.
@@ -45,6 +46,7 @@ pub struct Tool {
     idle_timeout: Option<Duration>,
     total_timeout: Option<Duration>,
     run: Arc<RunTool>,
+    replayed: Option<Arc<ReplayTool>>,
 }
 
 impl Tool {
@@ -107,7 +109,7 @@ impl Tool {
         let run = Arc::new(move |arguments, context| -> BoxFuture<'static, ToolOutcome> {
             Box::pin(run(arguments, context))
         });
-        Self { info, check, idle_timeout: None, total_timeout: None, run }
+        Self { info, check, idle_timeout: None, total_timeout: None, run, replayed: None }
     }
 
     /// A tool from an implementation of [`ToolHandler`].
@@ -115,17 +117,28 @@ impl Tool {
         let handler = Arc::new(handler);
         let (info, check) = (handler.info().clone(), handler.argument_check());
         let (idle_timeout, total_timeout) = (handler.idle_timeout(), handler.total_timeout());
+        let replaying = handler.clone();
+        let replayed = Arc::new(move |arguments: &Json, outcome: &ToolOutcome, context: &ToolCallContext| {
+            replaying.replayed(arguments, outcome, context);
+        });
         let run = Arc::new(move |arguments, context: ToolCallContext| -> BoxFuture<'static, ToolOutcome> {
             let handler = handler.clone();
             Box::pin(async move { handler.call(arguments, &context).await })
         });
-        Self { info, check, idle_timeout, total_timeout, run }
+        Self { info, check, idle_timeout, total_timeout, run, replayed: Some(replayed) }
     }
 
     /// Sets the effect class.
     #[must_use]
     pub fn effect(mut self, effect: EffectClass) -> Self {
         self.info.effect = effect;
+        self
+    }
+
+    /// Sets the source: where it comes from, as traces show it.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<Arc<str>>) -> Self {
+        self.info = self.info.source(source);
         self
     }
 
@@ -158,6 +171,11 @@ impl ToolHandler for Tool {
     }
     async fn call(&self, arguments: Json, context: &ToolCallContext) -> ToolOutcome {
         (self.run)(arguments, context.clone()).await
+    }
+    fn replayed(&self, arguments: &Json, outcome: &ToolOutcome, context: &ToolCallContext) {
+        if let Some(replayed) = &self.replayed {
+            replayed(arguments, outcome, context);
+        }
     }
 }
 

@@ -12,6 +12,10 @@ use super::{ArgumentCheck, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome};
 pub trait CallWrapper: Send + Sync {
     /// Calls `inner`, or does not; the arguments, the context and the outcome may be changed.
     async fn call(&self, inner: &dyn ToolHandler, arguments: Json, context: &ToolCallContext) -> ToolOutcome;
+    /// Tells `inner` about a call whose outcome is read from a record; see [`ToolHandler::replayed`].
+    fn replayed(&self, inner: &dyn ToolHandler, arguments: &Json, outcome: &ToolOutcome, context: &ToolCallContext) {
+        inner.replayed(arguments, outcome, context);
+    }
 }
 
 /// A tool whose calls go through a [`CallWrapper`]. Its description, the check of its arguments and its timeouts are those of the inner
@@ -44,6 +48,9 @@ impl<W: CallWrapper> ToolHandler for WrappedTool<W> {
     }
     async fn call(&self, arguments: Json, context: &ToolCallContext) -> ToolOutcome {
         self.wrapper.call(&*self.inner, arguments, context).await
+    }
+    fn replayed(&self, arguments: &Json, outcome: &ToolOutcome, context: &ToolCallContext) {
+        self.wrapper.replayed(&*self.inner, arguments, outcome, context);
     }
 }
 

@@ -20,7 +20,10 @@ impl AssistantBuilder {
     /// # Errors
     /// [`LoadError`] as [`build`](Self::build).
     pub fn build_missions(mut self, runs: Arc<dyn RunStore>) -> Result<RunEngine, LoadError> {
-        let tools = self.agent_tools()?;
+        let mut tools = self.agent_tools()?;
+        let workspaces = self.workspaces();
+        let local_tools = self.add_run_tools(&workspaces, &mut tools);
+        let file_tools = self.file_tools(&workspaces);
         let prompts =
             PromptSet::new(|name| self.prompt_override(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let models = self.model_factory();
@@ -56,6 +59,8 @@ impl AssistantBuilder {
             agent_models,
             sources,
             tools,
+            local_tools,
+            file_tools,
             runs,
             clock: self.clock.clone(),
             owner: format!("process {}", std::process::id()).into(),

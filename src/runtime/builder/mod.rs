@@ -4,6 +4,7 @@ mod delegation;
 mod missions;
 mod models;
 mod registrations;
+mod workspaces;
 
 use std::{
     collections::HashMap,
@@ -108,6 +109,7 @@ pub struct AssistantBuilder {
     delegation: HashMap<String, DelegationSettings>,
     delegations: Option<Arc<Delegations>>,
     task_events: Arc<dyn TaskEventSink>,
+    workspace_folder: Option<PathBuf>,
 }
 
 impl Assistant {
@@ -176,6 +178,7 @@ impl AssistantBuilder {
             delegation: HashMap::new(),
             delegations: None,
             task_events: Arc::new(LogTaskEvents),
+            workspace_folder: None,
         }
     }
     /// Sets the limits on accepted work, instead of those of `server` in `endpoints.yml`.
@@ -292,8 +295,10 @@ impl AssistantBuilder {
     /// # Errors
     /// [`LoadError`] if a model, the vector store or a prompt is wrong, or a tool has an unknown name.
     pub fn build(mut self) -> Result<Assistant, LoadError> {
-        let tools = self.agent_tools()?;
+        let mut tools = self.agent_tools()?;
         self.check_registrations()?;
+        let workspaces = self.workspaces();
+        self.add_conversation_tools(&workspaces, &mut tools);
         let prompts =
             PromptSet::new(|name| self.prompt_override(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let prompts = Arc::new(prompts);
@@ -344,6 +349,7 @@ impl AssistantBuilder {
             executors,
             delegation,
             delegations,
+            workspaces,
             prompts,
             clock: self.clock.clone(),
             offline: self.offline,
@@ -387,12 +393,14 @@ impl AssistantBuilder {
         let tools = self.project.agents.values().filter_map(|agent| agent.tool_timeout).chain(servers);
         // Likewise an agent or a flow after a slow tool.
         let tools = tools.map(|timeout| timeout.saturating_add(limits::TOOL_DEADLINE));
+        let command = self.longest_command().map(|limit| limit.saturating_add(limits::TOOL_DEADLINE));
         // An agent sends a message after its last sub-agent.
         let settings = self.delegation_settings();
         let delegates = settings.values().map(|settings| settings.longest().saturating_add(limits::TURN_TIMEOUT));
         agents
             .chain(action)
             .chain(tools)
+            .chain(command)
             .chain(delegates)
             .fold(self.turn_timeout, Duration::max)
             .min(limits::TURN_TIMEOUT_MAX)

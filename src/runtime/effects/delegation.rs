@@ -9,7 +9,8 @@ use crate::{
     agents::{self, AgentRequest},
     context::CallContext,
     delegation::{
-        BackgroundParts, DelegationParent, DelegationSettings, LeadPrompt, Ledger, RunCounts, with_delegation,
+        BackgroundParts, DelegationParent, DelegationSettings, LeadPrompt, Ledger, RunCounts, delegates_only,
+        with_delegation,
     },
     effect::EffectClass,
     journal::{Step, StepResult},
@@ -76,6 +77,8 @@ pub(super) async fn enable<'a>(
         depth: settings.depth.max(1),
     };
     let lead = LeadPrompt::new(settings, ledger, task.definition.enable_filler_messages, prompts)?;
-    let tools = with_delegation(task.tools.clone(), parent);
+    let only_delegates = delegates_only(&task.tools);
+    let own = task.tools.clone().only(|name| !only_delegates.contains(name));
+    let tools = with_delegation(own, parent);
     Ok(AgentRequest { tools, delegation: Some(Arc::new(lead)), ..task })
 }

@@ -67,6 +67,7 @@ async fn call_tool(call: &FlowToolCall, turn: &TurnContext<'_>, cx: &CallContext
             conversation: conversation.id.as_str().into(),
             agent: None,
             flow: Some(call.flow_id.as_str().into()),
+            session: None,
         },
         meta: Arc::new(meta.unwrap_or_default()),
         progress: None,

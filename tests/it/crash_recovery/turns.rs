@@ -113,6 +113,31 @@ delegated_crash_tests! {
     crash_after_a_report_is_stored_books_once: AFTER_SECOND_OUTCOME_STORED => Booked;
 }
 
+/// An agent writes two files, reads both, and writes both again. After the crash it has read what it read before, and a write that may have
+/// happened is not repeated.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_were_read_before_a_crash_can_be_written_after_it() {
+    for (failpoint, reply, second) in [
+        (AFTER_THIRD_OUTCOME_STORED, "Both are written.", "second b"),
+        (AFTER_FOURTH_INTENT, "It failed. unknown", "first b"),
+    ] {
+        let project = ProjectCopy::new("kills_files");
+        let first = project.start_server(Some(failpoint)).expect("the first server listens");
+        post_to(&first, ("write", "m1"), "").await;
+        assert_eq!(project.crashed_at().as_deref(), Some(failpoint_name(failpoint)), "{failpoint}");
+        drop(first);
+        let server = project.start_server(None).expect("the second server listens");
+        let replies = post(&server, "write").await.expect("the second server responds").join(" | ");
+        assert!(replies.contains(reply), "{failpoint}: {replies}");
+        drop(server);
+        let runs = project.path(".segue/runs");
+        let folder = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path().join("workspace");
+        assert_eq!(fs::read_to_string(folder.join("a.txt")).unwrap(), "second a", "{failpoint}");
+        assert_eq!(fs::read_to_string(folder.join("b.txt")).unwrap(), second, "{failpoint}");
+        project.assert_replays("anna");
+    }
+}
+
 /// A streamed reply needs no receipt: the commit of its turn records that the user has it.
 #[tokio::test(flavor = "multi_thread")]
 async fn streamed_reply_is_not_delivered_again_after_a_crash() {

@@ -27,16 +27,66 @@ pub struct DelegationDef {
     pub place: SourceLocation,
 }
 
-/// The tools of an agent for the folder of its conversation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WorkspaceAccess {
-    /// None.
-    #[default]
-    None,
-    /// Those that list, read and write files.
-    Files,
-    /// Also `bash`, in the sandbox.
-    Commands,
+/// The tools of an agent for the folder of its conversation or run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkspaceAccess {
+    tools: Vec<&'static str>,
+}
+
+impl WorkspaceAccess {
+    /// The words that stand for several tools.
+    pub const WORDS: [&str; 4] = ["none", "read", "files", "commands"];
+    /// All tools that an agent can have, in the order of the words that include them.
+    pub const TOOLS: [&str; 7] = ["ls", "read_file", "glob", "grep", "write_file", "str_replace", "bash"];
+    /// How many tools of the list only read.
+    const READING: usize = 4;
+    /// How many do not need the sandbox.
+    const FILES: usize = 6;
+
+    /// The tools for which a word stands.
+    pub fn named(word: &str) -> Option<Self> {
+        let count = match word {
+            "none" => 0,
+            "read" => Self::READING,
+            "files" => Self::FILES,
+            "commands" => Self::TOOLS.len(),
+            _ => return None,
+        };
+        Some(Self { tools: Self::TOOLS.into_iter().take(count).collect() })
+    }
+
+    /// These tools; other names are left out.
+    pub fn of<'t>(names: impl IntoIterator<Item = &'t str>) -> Self {
+        let named: Vec<&str> = names.into_iter().collect();
+        Self { tools: Self::TOOLS.into_iter().filter(|tool| named.contains(tool)).collect() }
+    }
+
+    /// The names of the tools.
+    pub fn tools(&self) -> &[&'static str] {
+        &self.tools
+    }
+
+    /// Whether there are none.
+    pub fn is_none(&self) -> bool {
+        self.tools.is_empty()
+    }
+
+    /// Whether a tool is among them.
+    pub fn has(&self, tool: &str) -> bool {
+        self.tools.contains(&tool)
+    }
+
+    /// Whether some of them change files.
+    pub fn changes_files(&self) -> bool {
+        Self::TOOLS.iter().skip(Self::READING).any(|tool| self.has(tool))
+    }
+
+    /// The same without `bash`.
+    #[must_use]
+    pub fn without_commands(mut self) -> Self {
+        self.tools.retain(|tool| *tool != "bash");
+        self
+    }
 }
 
 /// The types of sub-agents, and the limits of all.

@@ -35,6 +35,8 @@ pub struct Endpoints {
     pub a2a_server: Option<A2aServerDef>,
     /// `sandbox`: the program in which commands of agents run; `None`: agents run no commands.
     pub sandbox: Option<SandboxDef>,
+    /// `workspaces.max_mib` in bytes, if set.
+    pub workspace_bytes: Option<u64>,
 }
 
 impl Endpoints {
@@ -99,16 +101,39 @@ impl fmt::Debug for HttpDef {
     }
 }
 
-/// `sandbox`: the program in which commands of agents run. Its arguments may contain secrets, so `Debug` prints only the program.
-#[derive(Clone, PartialEq, Eq)]
+/// `sandbox`: the program in which commands of agents run.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxDef {
-    /// The program and its arguments; never empty. The command of an agent is added at the end.
-    pub command: Vec<Arc<str>>,
+    /// The program.
+    pub program: SandboxProgram,
+    /// The time limit of a command, if set.
+    pub timeout: Option<Duration>,
+    /// Commands at the same time, if set.
+    pub max_parallel: Option<usize>,
+    /// `PATH` of commands, if set.
+    pub path: Option<Arc<str>>,
 }
 
-impl fmt::Debug for SandboxDef {
+/// The program that isolates commands. The arguments of an own one may contain secrets, so `Debug` does not print them.
+#[derive(Clone, PartialEq, Eq)]
+pub enum SandboxProgram {
+    /// The program and its arguments; never empty. The command of an agent is added at the end.
+    Command(Vec<Arc<str>>),
+    /// The installed `bwrap`.
+    Bubblewrap {
+        /// Whether commands may use the network.
+        network: bool,
+        /// Further folders that they can read.
+        read_only: Vec<Arc<str>>,
+    },
+}
+
+impl fmt::Debug for SandboxProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SandboxDef").field("program", &self.command.first()).finish_non_exhaustive()
+        match self {
+            Self::Command(command) => f.debug_tuple("Command").field(&command.first()).finish_non_exhaustive(),
+            Self::Bubblewrap { .. } => f.debug_tuple("Bubblewrap").finish_non_exhaustive(),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
+use super::WorkspaceAccess;
 use crate::{
     finding::SourceLocation,
     ids::AgentName,
@@ -128,6 +129,8 @@ pub struct MissionAgentDef {
     pub context: ContextLimits,
     /// The Agent Skills that it may load; `None`: all of the project.
     pub skills: Option<Vec<Arc<str>>>,
+    /// Its tools for the folder of the run.
+    pub workspace: WorkspaceAccess,
     /// Its location in the project files.
     pub place: SourceLocation,
 }
@@ -222,6 +225,28 @@ pub struct StorageDef {
     pub memory: Option<Arc<str>>,
     /// Whether each run has a folder `scratchpad`.
     pub scratchpad: bool,
+    /// Folders that last and that all missions with the name share: their descriptions by name.
+    pub shared: IndexMap<Arc<str>, Arc<str>>,
+    /// Folders of the project that runs can read, by name.
+    pub packets: IndexMap<Arc<str>, PacketDef>,
+}
+
+impl StorageDef {
+    /// Whether there are no folders.
+    pub fn is_empty(&self) -> bool {
+        self.memory.is_none() && !self.scratchpad && self.shared.is_empty() && self.packets.is_empty()
+    }
+}
+
+/// A folder of the project that runs can read.
+#[derive(Clone, Debug)]
+pub struct PacketDef {
+    /// Its path, relative to the project: names divided by `/`.
+    pub path: Arc<str>,
+    /// What it holds; may be empty.
+    pub description: Arc<str>,
+    /// Its location in the project files.
+    pub place: SourceLocation,
 }
 
 /// A budget. At least one of the two is set.

@@ -59,7 +59,7 @@ pub use self::{
     },
     endpoints::{
         A2aServerDef, ActionEndpointDef, Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup,
-        RouterDef, SandboxDef, ServerDef, TrackerEvents, TrackerStoreDef,
+        RouterDef, SandboxDef, SandboxProgram, ServerDef, TrackerEvents, TrackerStoreDef,
     },
     flows::{ActionReference, Branch, Call, Collect, Flow, NextStep, NluTrigger, Otherwise, Step, StepKind, Target},
     folders::{Folders, named_files},

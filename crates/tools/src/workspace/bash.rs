@@ -20,7 +20,7 @@ use super::{
     error::FileError,
     path::{Area, VIRTUAL_ROOT},
     sandbox::Sandbox,
-    tools::{BASH, bad_arguments, info},
+    tools::{BASH, Place, bad_arguments, info},
 };
 use crate::{
     ArgumentCheck, EffectClass, FailureKind, ToolCallContext, ToolFailure, ToolHandler, ToolInfo, ToolOutcome,
@@ -47,16 +47,16 @@ const DETAIL: usize = 2_000;
 pub(super) struct BashTool {
     info: ToolInfo,
     check: Option<Arc<ArgumentCheck>>,
-    workspace: Workspace,
+    place: Place,
     sandbox: Option<Sandbox>,
     stop: CancellationToken,
 }
 
 impl BashTool {
-    pub(super) fn new(workspace: Workspace, sandbox: Option<Sandbox>, stop: CancellationToken) -> Self {
+    pub(super) fn new(place: Place, sandbox: Option<Sandbox>, stop: CancellationToken) -> Self {
         let info = info(BASH, EffectClass::Write);
         let check = ArgumentCheck::compile(&info.parameters).ok().map(Arc::new);
-        Self { info, check, workspace, sandbox, stop }
+        Self { info, check, place, sandbox, stop }
     }
 
     /// The time of a call: waiting for a place, and the command itself.
@@ -95,7 +95,11 @@ impl ToolHandler for BashTool {
         let Some(sandbox) = &self.sandbox else {
             return ToolOutcome::failed(FailureKind::Refused, render_message(ToolMessage::BashOff, &[]));
         };
-        match run(sandbox, &self.workspace, &arguments.command, &self.stop, &context.cx).await {
+        let workspace = match self.place.workspace(&context.caller) {
+            Ok(workspace) => workspace,
+            Err(error) => return error.into_outcome(),
+        };
+        match run(sandbox, &workspace, &arguments.command, &self.stop, &context.cx).await {
             Ok(run) => run.into_outcome(),
             Err(error) => error.into_outcome(),
         }

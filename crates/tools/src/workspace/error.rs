@@ -31,6 +31,19 @@ pub enum FileError {
     ReadOnly(VirtualPath),
     /// The path must be below `outputs`.
     NotAnOutput(VirtualPath),
+    /// The file exists, and the call does not say what to do with it.
+    Exists(VirtualPath),
+    /// There is no such folder of the mission.
+    SlotUnknown {
+        /// As the model wrote it.
+        slot: String,
+        /// Those that exist.
+        known: String,
+    },
+    /// The folder of the mission can only be read.
+    SlotReadOnly(String),
+    /// The folder of the mission is missing on disk.
+    SlotMissing(String),
     /// The file exists, and the agent has not read it.
     Unread(VirtualPath),
     /// The file was written since the agent read it.
@@ -96,6 +109,10 @@ impl FileError {
             Self::Link(_) => "file.link",
             Self::ReadOnly(_) => "file.read_only",
             Self::NotAnOutput(_) => "file.not_an_output",
+            Self::Exists(_) => "file.exists",
+            Self::SlotUnknown { .. } => "slot.unknown",
+            Self::SlotReadOnly(_) => "slot.read_only",
+            Self::SlotMissing(_) => "slot.missing",
             Self::Unread(_) => "file.unread",
             Self::Changed(_) => "file.changed",
             Self::Binary(_) => "file.binary",
@@ -120,12 +137,16 @@ impl FileError {
                 let word = match reason {
                     PathProblem::Empty => ToolMessage::PathEmpty,
                     PathProblem::Outside => ToolMessage::PathOutside,
+                    PathProblem::NotRelative => ToolMessage::PathNotRelative,
                     PathProblem::Characters => ToolMessage::PathCharacters,
                     PathProblem::TooLong => ToolMessage::PathTooLong,
                     PathProblem::TooDeep => ToolMessage::PathTooDeep,
                 };
                 let (bytes, levels) = (limits::WORKSPACE_NAME, limits::WORKSPACE_DEPTH);
                 render_message(word, &[("path", path), ("root", &VIRTUAL_ROOT), ("bytes", &bytes), ("levels", &levels)])
+            }
+            Self::NotFound(path) if path.is_in_slot() => {
+                render_message(ToolMessage::SlotFileNotFound, &[("path", path)])
             }
             Self::NotFound(path) => render_message(ToolMessage::FileNotFound, &[("path", path)]),
             Self::NotAFolder(path) => render_message(ToolMessage::FileNotAFolder, &[("path", path)]),
@@ -137,6 +158,12 @@ impl FileError {
             Self::NotAnOutput(path) => {
                 render_message(ToolMessage::FileNotAnOutput, &[("path", path), ("root", &VIRTUAL_ROOT)])
             }
+            Self::Exists(path) => render_message(ToolMessage::FileExists, &[("path", path)]),
+            Self::SlotUnknown { slot, known } => {
+                render_message(ToolMessage::SlotUnknown, &[("slot", slot), ("known", known)])
+            }
+            Self::SlotReadOnly(slot) => render_message(ToolMessage::SlotReadOnly, &[("slot", slot)]),
+            Self::SlotMissing(slot) => render_message(ToolMessage::SlotMissing, &[("slot", slot)]),
             Self::Unread(path) => render_message(ToolMessage::FileUnread, &[("path", path)]),
             Self::Changed(path) => render_message(ToolMessage::FileChanged, &[("path", path)]),
             Self::Binary(path) => render_message(ToolMessage::FileBinary, &[("path", path)]),
@@ -166,11 +193,14 @@ impl FileError {
 
     fn kind(&self) -> FailureKind {
         match self {
-            Self::Path { .. } | Self::ReadOnly(_) | Self::NotAnOutput(_) | Self::Link(_) => FailureKind::Refused,
+            Self::SlotUnknown { .. } => FailureKind::BadArguments,
+            Self::Path { .. } | Self::SlotReadOnly(_) | Self::ReadOnly(_) | Self::NotAnOutput(_) | Self::Link(_) => {
+                FailureKind::Refused
+            }
             Self::Range | Self::Pattern(_) | Self::EmptyOld | Self::SameText | Self::WriteTooLarge { .. } => {
                 FailureKind::BadArguments
             }
-            Self::Removed => FailureKind::Unavailable,
+            Self::Removed | Self::SlotMissing(_) => FailureKind::Unavailable,
             Self::Abandoned => FailureKind::Cancelled,
             _ => FailureKind::ToolError,
         }

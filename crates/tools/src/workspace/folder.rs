@@ -4,6 +4,7 @@
 use std::{
     io::{self, ErrorKind, Read},
     path::Path,
+    process,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -22,6 +23,10 @@ use segue_base::limits;
 
 /// The folder of files that are being written; no tool reaches it.
 const UNFINISHED: &str = "unfinished";
+/// The file in it that is locked during a write.
+const LOCK: &str = "lock";
+/// The number of the next file that this process writes.
+static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
 /// Levels that are counted. A sandboxed command may make deeper folders than tools can.
 const COUNTED_DEPTH: usize = 2 * limits::WORKSPACE_DEPTH;
 
@@ -52,8 +57,25 @@ pub(super) enum Node {
 /// The open folders of a run.
 pub(super) struct RunFolder {
     areas: [Dir; 3],
+    writer: Writer,
+}
+
+/// Writes files of a folder as a whole.
+pub(super) struct Writer {
+    /// Where files are until they are complete; on the same file system.
     unfinished: Dir,
-    counter: AtomicU64,
+    /// Locked during a write. `None` if the file system has no such files.
+    lock: Option<std::fs::File>,
+}
+
+/// The only write of a run, over all processes. It ends when this is dropped.
+pub(super) struct WriteLock<'a>(Option<&'a std::fs::File>);
+
+impl Drop for WriteLock<'_> {
+    fn drop(&mut self) {
+        // The system releases it at the latest when the process ends.
+        self.0.map(std::fs::File::unlock);
+    }
 }
 
 impl RunFolder {
@@ -61,20 +83,14 @@ impl RunFolder {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         create_private(path)?;
         let root = Dir::open_ambient_dir(path, ambient_authority())?;
-        let folder = |name: &str| {
-            match root.create_dir(name) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-            root.open_dir_nofollow(name)
-        };
-        let [first, second, third] = Area::ALL.map(|area| folder(area.as_str()));
-        let unfinished = folder(UNFINISHED)?;
-        // What a crash left.
-        for entry in unfinished.entries()? {
-            let _ = unfinished.remove_file_or_symlink(entry?.file_name());
-        }
-        Ok(Self { areas: [first?, second?, third?], unfinished, counter: AtomicU64::new(0) })
+        let [first, second, third] = Area::ALL.map(|area| open_or_create(&root, area.as_str()));
+        let writer = Writer::open(&root)?;
+        Ok(Self { areas: [first?, second?, third?], writer })
+    }
+
+    /// Waits until no other process writes.
+    pub(super) fn lock(&self) -> WriteLock<'_> {
+        self.writer.lock()
     }
 
     /// The open folder of an area.
@@ -87,83 +103,29 @@ impl RunFolder {
         }
     }
 
-    /// The folder that contains `path`, and its last name.
-    fn parent<'a>(&self, path: &'a VirtualPath) -> Result<(Dir, &'a str), FileError> {
-        let Some(area) = path.area() else { return Err(FileError::NotAFile(path.clone())) };
-        let Some((last, above)) = path.names().split_last() else { return Err(FileError::NotAFile(path.clone())) };
-        let mut dir = self.area(area).try_clone().map_err(|error| FileError::system(&error))?;
-        for name in above {
-            dir = step(&dir, name, path)?;
-        }
-        Ok((dir, last))
-    }
-
-    /// As [`parent`](Self::parent), and creates the folders that are missing. Returns how many it created.
-    fn parent_created<'a>(&self, path: &'a VirtualPath) -> Result<(Dir, &'a str, u64), FileError> {
-        let (Some(area), Some((last, above))) = (path.area(), path.names().split_last()) else {
-            return Err(FileError::NotAFile(path.clone()));
-        };
-        let mut dir = self.area(area).try_clone().map_err(|error| FileError::system(&error))?;
-        let mut created = 0;
-        for name in above {
-            match dir.create_dir(name) {
-                Ok(()) => created += 1,
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(classified(&dir, name, path, &error)),
-            }
-            dir = step(&dir, name, path)?;
-        }
-        Ok((dir, last, created))
+    /// The folder in which a path begins.
+    fn start(&self, path: &VirtualPath) -> Result<&Dir, FileError> {
+        path.area().map(|area| self.area(area)).ok_or_else(|| FileError::NotAFile(path.clone()))
     }
 
     /// How many folders above `path` are missing.
     pub(super) fn missing_folders(&self, path: &VirtualPath) -> Result<u64, FileError> {
-        let (Some(area), Some((_, above))) = (path.area(), path.names().split_last()) else {
-            return Err(FileError::NotAFile(path.clone()));
-        };
-        let mut dir = self.area(area).try_clone().map_err(|error| FileError::system(&error))?;
-        for (at, name) in above.iter().enumerate() {
-            match step(&dir, name, path) {
-                Ok(next) => dir = next,
-                Err(FileError::NotFound(_)) => return Ok((above.len() - at) as u64),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(0)
+        missing_folders(self.start(path)?, path)
     }
 
     /// Opens a regular file to read it.
     pub(super) fn file(&self, path: &VirtualPath) -> Result<File, FileError> {
-        match self.node(path)? {
-            Node::File(file) => Ok(file),
-            Node::Folder(_) => Err(FileError::NotAFile(path.clone())),
-        }
+        file(self.start(path)?, path)
     }
 
     /// Opens a folder.
     pub(super) fn folder(&self, path: &VirtualPath) -> Result<Dir, FileError> {
-        match self.node(path)? {
-            Node::Folder(dir) => Ok(dir),
-            Node::File(_) => Err(FileError::NotAFolder(path.clone())),
-        }
+        folder(self.start(path)?, path)
     }
 
     /// Opens what is at a path below an area.
     pub(super) fn node(&self, path: &VirtualPath) -> Result<Node, FileError> {
-        let Some(area) = path.area() else { return Err(FileError::NotAFile(path.clone())) };
-        if path.names().is_empty() {
-            let dir = self.area(area).try_clone().map_err(|error| FileError::system(&error))?;
-            return Ok(Node::Folder(dir));
-        }
-        let (dir, name) = self.parent(path)?;
-        match open_file(&dir, name) {
-            Ok(Some(file)) => Ok(Node::File(file)),
-            Ok(None) => match dir.open_dir_nofollow(name) {
-                Ok(dir) => Ok(Node::Folder(dir)),
-                Err(error) => Err(classified(&dir, name, path, &error)),
-            },
-            Err(error) => Err(classified(&dir, name, path, &error)),
-        }
+        node(self.start(path)?, path)
     }
 
     /// Replaces a file as a whole, or creates it: readers see the old content or the new one. `write` fills the new file. Returns the
@@ -173,24 +135,7 @@ impl RunFolder {
         path: &VirtualPath,
         write: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> Result<u64, FileError> {
-        let name = format!("{}", self.counter.fetch_add(1, Ordering::Relaxed));
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).follow(FollowSymlinks::No);
-        let mut file = self.unfinished.open_with(&name, &options).map_err(|error| FileError::system(&error))?;
-        let written = write(&mut file).map_err(|error| FileError::system(&error));
-        drop(file);
-        let placed = written.and_then(|()| {
-            let (dir, last, created) = self.parent_created(path)?;
-            // A rename replaces a link itself and leaves its target alone, and it gives a hard link a file of its own.
-            match self.unfinished.rename(&name, &dir, last) {
-                Ok(()) => Ok(created),
-                Err(error) => Err(classified(&dir, last, path, &error)),
-            }
-        });
-        if placed.is_err() {
-            let _ = self.unfinished.remove_file(&name);
-        }
-        placed
+        self.writer.replace(self.start(path)?, path, write)
     }
 
     /// Counts all files. Stops early when there are too many.
@@ -203,8 +148,152 @@ impl RunFolder {
     }
 }
 
+/// What the files of one folder take.
+pub(super) fn usage_of(dir: &Dir) -> io::Result<Usage> {
+    let mut usage = Usage::default();
+    count(dir, 0, &mut usage)?;
+    Ok(usage)
+}
+
+impl Writer {
+    /// A writer for folders below `root`.
+    pub(super) fn open(root: &Dir) -> io::Result<Self> {
+        let unfinished = open_or_create(root, UNFINISHED)?;
+        // What a crash left, but not what another process writes now.
+        for entry in unfinished.entries()? {
+            let name = entry?.file_name();
+            if name.to_str().is_none_or(|name| name != LOCK && !is_written_now(name)) {
+                let _ = unfinished.remove_file_or_symlink(name);
+            }
+        }
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).follow(FollowSymlinks::No);
+        let lock = unfinished.open_with(LOCK, &options).ok().map(File::into_std);
+        Ok(Self { unfinished, lock })
+    }
+
+    /// Waits until no other process writes. On file systems without locks it does not wait.
+    pub(super) fn lock(&self) -> WriteLock<'_> {
+        WriteLock(self.lock.as_ref().filter(|file| file.lock().is_ok()))
+    }
+
+    /// See [`RunFolder::replace`].
+    pub(super) fn replace(
+        &self,
+        start: &Dir,
+        path: &VirtualPath,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> Result<u64, FileError> {
+        let name = format!("{}-{}", process::id(), NEXT_FILE.fetch_add(1, Ordering::Relaxed));
+        let mut options = OpenOptions::new();
+        // An earlier process with this number may have left a file of this name.
+        options.write(true).create(true).truncate(true).follow(FollowSymlinks::No);
+        let mut file = self.unfinished.open_with(&name, &options).map_err(|error| FileError::system(&error))?;
+        let written = write(&mut file).map_err(|error| FileError::system(&error));
+        drop(file);
+        let placed = written.and_then(|()| {
+            let (dir, last, created) = parent_created(start, path)?;
+            // A rename replaces a link itself and leaves its target alone, and it gives a hard link a file of its own.
+            match self.unfinished.rename(&name, &dir, last) {
+                Ok(()) => Ok(created),
+                Err(error) => Err(classified(&dir, last, path, &error)),
+            }
+        });
+        if placed.is_err() {
+            let _ = self.unfinished.remove_file(&name);
+        }
+        placed
+    }
+}
+
+/// Opens the folder `name`, and creates it if it is missing.
+pub(super) fn open_or_create(root: &Dir, name: &str) -> io::Result<Dir> {
+    match root.create_dir(name) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => root.open_dir_nofollow(name),
+    }
+}
+
+/// The folder that contains `path`, which begins in `start`, and its last name.
+pub(super) fn parent<'a>(start: &Dir, path: &'a VirtualPath) -> Result<(Dir, &'a str), FileError> {
+    let Some((last, above)) = path.names().split_last() else { return Err(FileError::NotAFile(path.clone())) };
+    let mut dir = start.try_clone().map_err(|error| FileError::system(&error))?;
+    for name in above {
+        dir = step(&dir, name, path)?;
+    }
+    Ok((dir, last))
+}
+
+/// As [`parent`], and creates the folders that are missing. Returns how many it created.
+fn parent_created<'a>(start: &Dir, path: &'a VirtualPath) -> Result<(Dir, &'a str, u64), FileError> {
+    let Some((last, above)) = path.names().split_last() else { return Err(FileError::NotAFile(path.clone())) };
+    let mut dir = start.try_clone().map_err(|error| FileError::system(&error))?;
+    let mut created = 0;
+    for name in above {
+        match dir.create_dir(name) {
+            Ok(()) => created += 1,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(classified(&dir, name, path, &error)),
+        }
+        dir = step(&dir, name, path)?;
+    }
+    Ok((dir, last, created))
+}
+
+/// How many folders above `path` are missing.
+pub(super) fn missing_folders(start: &Dir, path: &VirtualPath) -> Result<u64, FileError> {
+    let Some((_, above)) = path.names().split_last() else { return Err(FileError::NotAFile(path.clone())) };
+    let mut dir = start.try_clone().map_err(|error| FileError::system(&error))?;
+    for (at, name) in above.iter().enumerate() {
+        match step(&dir, name, path) {
+            Ok(next) => dir = next,
+            Err(FileError::NotFound(_)) => return Ok((above.len() - at) as u64),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(0)
+}
+
+/// Opens a regular file to read it.
+pub(super) fn file(start: &Dir, path: &VirtualPath) -> Result<File, FileError> {
+    match node(start, path)? {
+        Node::File(file) => Ok(file),
+        Node::Folder(_) => Err(FileError::NotAFile(path.clone())),
+    }
+}
+
+/// Opens a folder.
+pub(super) fn folder(start: &Dir, path: &VirtualPath) -> Result<Dir, FileError> {
+    match node(start, path)? {
+        Node::Folder(dir) => Ok(dir),
+        Node::File(_) => Err(FileError::NotAFolder(path.clone())),
+    }
+}
+
+/// Opens what is at a path.
+pub(super) fn node(start: &Dir, path: &VirtualPath) -> Result<Node, FileError> {
+    if path.names().is_empty() {
+        return Ok(Node::Folder(start.try_clone().map_err(|error| FileError::system(&error))?));
+    }
+    let (dir, name) = parent(start, path)?;
+    match open_file(&dir, name) {
+        Ok(Some(file)) => Ok(Node::File(file)),
+        Ok(None) => match dir.open_dir_nofollow(name) {
+            Ok(dir) => Ok(Node::Folder(dir)),
+            Err(error) => Err(classified(&dir, name, path, &error)),
+        },
+        Err(error) => Err(classified(&dir, name, path, &error)),
+    }
+}
+
+/// Whether a process that runs now writes this unfinished file. Where processes cannot be listed, every file counts as abandoned.
+fn is_written_now(name: &str) -> bool {
+    let process = name.split('-').next().and_then(|number| number.parse::<u32>().ok());
+    process.is_some_and(|number| number == process::id() || Path::new("/proc").join(number.to_string()).exists())
+}
+
 /// Creates a folder that only its owner can read.
-fn create_private(path: &Path) -> io::Result<()> {
+pub(super) fn create_private(path: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -238,7 +327,7 @@ fn count(dir: &Dir, depth: usize, usage: &mut Usage) -> io::Result<()> {
 }
 
 /// Opens the folder `name` of `dir`.
-fn step(dir: &Dir, name: &str, path: &VirtualPath) -> Result<Dir, FileError> {
+pub(super) fn step(dir: &Dir, name: &str, path: &VirtualPath) -> Result<Dir, FileError> {
     dir.open_dir_nofollow(name).map_err(|error| classified(dir, name, path, &error))
 }
 
@@ -255,7 +344,7 @@ pub(super) fn open_file(dir: &Dir, name: impl AsRef<Path>) -> io::Result<Option<
 }
 
 /// Why `name` of `dir`, which is part of `path`, cannot be opened.
-fn classified(dir: &Dir, name: &str, path: &VirtualPath, error: &io::Error) -> FileError {
+pub(super) fn classified(dir: &Dir, name: &str, path: &VirtualPath, error: &io::Error) -> FileError {
     match dir.symlink_metadata(name) {
         Ok(metadata) if metadata.is_symlink() => FileError::Link(path.clone()),
         Ok(metadata) if metadata.is_dir() => FileError::NotAFile(path.clone()),

@@ -45,6 +45,11 @@ impl Masks {
         Self { pairs, longest }
     }
 
+    /// Without a folder that has a virtual path.
+    pub(super) fn hiding(hidden: &[PathBuf], secrets: &[Secret]) -> Self {
+        Self::new(Path::new("/"), hidden, secrets)
+    }
+
     /// The length of the longest text that is replaced. A text that was cut may have a part of one at its edges.
     pub(super) fn longest(&self) -> usize {
         self.longest

@@ -5,7 +5,11 @@
 //! secrets are masked in results. No path leads out of the folder, and symbolic links are not followed.
 //!
 //! Two agents on one file cannot overwrite each other's work: `write_file` and `str_replace` change an existing file only if the same
-//! agent has read it since it was last written, by anyone, itself included.
+//! agent has read its present content. Contents are compared, so that this holds for changes by commands and by other processes too.
+//!
+//! [`Workspaces`] are the workspaces of a process: one for each conversation or for each run of a mission.
+//!
+//! Missions have folders of their own, [`Slots`], with tools that name the folder in each call.
 //!
 //! `bash` runs commands only inside a [`Sandbox`], and is refused without one.
 
@@ -16,12 +20,15 @@ mod folder;
 mod lines;
 mod mask;
 mod path;
+mod readers;
+mod registry;
 mod sandbox;
 mod search;
+mod slot_tools;
+mod slots;
 mod tools;
 
 use std::{
-    collections::HashMap,
     fmt,
     io::{self, BufReader, Read, Write},
     path::{Path, PathBuf},
@@ -37,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     folder::{Hash, RunFolder, hash_of},
     mask::Masks,
+    readers::ReadVersions,
 };
 use segue_base::{limits, secret::Secret};
 
@@ -45,9 +53,13 @@ pub use self::{
     error::FileError,
     folder::Usage,
     path::{Area, PathProblem, VIRTUAL_ROOT, VirtualPath},
+    registry::Workspaces,
     sandbox::{Sandbox, SandboxError, SandboxPreset},
+    slot_tools::{FILE_CREATE, FILE_DELETE, FILE_GREP, FILE_LIST, FILE_READ, FILE_SEARCH, FILE_TOOLS, SLOT_SOURCE},
+    slots::{Slot, SlotSettings, Slots},
     tools::{
-        ASK_CLARIFICATION, BASH, GLOB, GREP, LS, PRESENT_FILES, READ_FILE, STR_REPLACE, WRITE_FILE, WorkspaceTools,
+        ASK_CLARIFICATION, BASH, GLOB, GREP, LS, PRESENT_FILES, READ_FILE, SOURCE, STR_REPLACE, WRITE_FILE,
+        WorkspaceTools,
     },
 };
 
@@ -75,22 +87,36 @@ impl WorkspaceSettings {
         }
     }
 
+    /// The workspaces of a project, `.segue/runs`. The folder of the project is masked in results.
+    ///
+    /// # Errors
+    /// The current folder is not known, and the path of the project is relative.
+    pub fn for_project(project: &Path) -> Result<Self, FileError> {
+        let project = std::path::absolute(project).map_err(|error| FileError::system(&error))?;
+        let folder = project.join(".segue").join("runs");
+        Ok(Self { hidden_paths: vec![project], ..Self::new(folder) })
+    }
+
     /// The workspace `.segue/runs/<run>` of a project. The folder of the project is masked in results.
     ///
     /// # Errors
     /// [`FileError::Path`]: the id of the run is not made of letters, digits, `-` and `_`, or is too long.
     pub fn for_run(project: &Path, run: &str) -> Result<Self, FileError> {
-        let is_valid = !run.is_empty()
-            && run.len() <= limits::WORKSPACE_NAME
-            && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
-        if !is_valid {
-            let path = run.chars().take(limits::WORKSPACE_NAME).collect();
-            return Err(FileError::Path { path, reason: PathProblem::Characters });
-        }
-        let project = std::path::absolute(project).map_err(|error| FileError::system(&error))?;
-        let folder = project.join(".segue").join("runs").join(run);
-        Ok(Self { hidden_paths: vec![project], ..Self::new(folder) })
+        check_run(run)?;
+        let all = Self::for_project(project)?;
+        Ok(Self { folder: all.folder.join(run), ..all })
     }
+}
+
+/// Checks that the id of a run can be the name of a folder.
+fn check_run(run: &str) -> Result<(), FileError> {
+    let is_valid = !run.is_empty()
+        && run.len() <= limits::WORKSPACE_NAME
+        && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    if is_valid {
+        return Ok(());
+    }
+    Err(FileError::Path { path: run.chars().take(limits::WORKSPACE_NAME).collect(), reason: PathProblem::Characters })
 }
 
 /// The folder of a run, created when it is first used. Cheap to clone; clones are the same workspace.
@@ -115,40 +141,8 @@ struct State {
     folder: Option<Arc<RunFolder>>,
     /// `None` if it must be counted.
     usage: Option<Usage>,
-    stamps: Stamps,
     /// Commands that run now; they may change every file.
     commands: usize,
-}
-
-/// Numbers of the writes of files. A file without one was not written by tools yet.
-#[derive(Default)]
-struct Stamps {
-    counter: u64,
-    /// The stamp of files that are not in the map.
-    others: u64,
-    written: HashMap<VirtualPath, u64>,
-}
-
-impl Stamps {
-    fn of(&self, path: &VirtualPath) -> u64 {
-        self.written.get(path).copied().unwrap_or(self.others)
-    }
-    fn advance(&mut self, path: &VirtualPath) {
-        self.counter += 1;
-        if self.written.len() >= limits::WORKSPACE_VERSIONS && !self.written.contains_key(path) {
-            self.written.clear();
-            self.others = self.counter;
-        }
-        self.written.insert(path.clone(), self.counter);
-    }
-}
-
-/// The version of a file that an agent has read. The stamp tells writes of tools apart that lead back to the same content; the hash
-/// recognises changes by commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileVersion {
-    stamp: u64,
-    hash: Hash,
 }
 
 /// What a write did.
@@ -182,6 +176,11 @@ impl Workspace {
             state: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Whether nothing else uses it now.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.inner) == 1
     }
 
     /// The folder of the run on the host.
@@ -218,7 +217,7 @@ impl Workspace {
     /// There is no such file, or it is larger than [`limits::WORKSPACE_EDIT`].
     pub async fn read(&self, path: &VirtualPath) -> Result<Vec<u8>, FileError> {
         let path = path.clone();
-        self.run(move |inner, _| Ok(inner.read_whole(&path)?.0)).await
+        self.run(move |inner, _| content_of(&*inner.opened()?, &path)).await
     }
 
     /// Removes the folder with all files and ends the commands that run in it. Later calls of tools are refused.
@@ -319,20 +318,6 @@ impl Inner {
         usage_in(&mut state, &folder)
     }
 
-    /// The stamp of a file, taken before it is read: a write during the reading then voids it.
-    fn stamp(&self, path: &VirtualPath) -> u64 {
-        self.state().stamps.of(path)
-    }
-
-    /// The content of a file, and its version.
-    fn read_whole(&self, path: &VirtualPath) -> Result<(Vec<u8>, FileVersion), FileError> {
-        let folder = self.opened()?;
-        let stamp = self.stamp(path);
-        let content = content_of(&folder, path)?;
-        let hash = hash_of(content.as_slice()).map_err(|error| FileError::system(&error))?;
-        Ok((content, FileVersion { stamp, hash }))
-    }
-
     /// Writes a file. With `reader`, an existing file must have the version that this agent has read; the runtime writes without it.
     fn write(
         &self,
@@ -343,6 +328,7 @@ impl Inner {
         // One write at a time: the version and the space are checked and used together.
         let mut state = self.state();
         let folder = self.opened_in(&mut state)?;
+        let _lock = folder.lock();
         write_in(&mut state, &folder, self.max_bytes, path, change, reader)
     }
 
@@ -355,8 +341,9 @@ impl Inner {
     ) -> Result<T, FileError> {
         let mut state = self.state();
         let folder = self.opened_in(&mut state)?;
+        let _lock = folder.lock();
         let content = content_of(&folder, path)?;
-        check_version(&state, path, reader, || hash_of(content.as_slice()))?;
+        check_version(path, reader, || hash_of(content.as_slice()))?;
         let text = String::from_utf8(content).map_err(|_| FileError::Binary(path.clone()))?;
         if text.contains('\0') {
             return Err(FileError::Binary(path.clone()));
@@ -396,20 +383,15 @@ fn usage_in(state: &mut State, folder: &RunFolder) -> Result<Usage, FileError> {
     Ok(usage)
 }
 
-/// Checks that the agent has read the present version of an existing file.
+/// Checks that the agent has read the present content of an existing file.
 fn check_version(
-    state: &State,
     path: &VirtualPath,
     reader: &ReadVersions,
     hash: impl FnOnce() -> io::Result<Hash>,
 ) -> Result<(), FileError> {
-    let Some(version) = reader.get(path) else { return Err(FileError::Unread(path.clone())) };
-    let hash = hash().map_err(|error| FileError::system(&error))?;
-    if version == (FileVersion { stamp: state.stamps.of(path), hash }) {
-        Ok(())
-    } else {
-        Err(FileError::Changed(path.clone()))
-    }
+    let Some(read) = reader.get(path) else { return Err(FileError::Unread(path.clone())) };
+    let present = hash().map_err(|error| FileError::system(&error))?;
+    if read == present { Ok(()) } else { Err(FileError::Changed(path.clone())) }
 }
 
 fn write_in(
@@ -439,7 +421,7 @@ fn write_in(
             return Ok(Written::Unchanged);
         }
         if let Some(reader) = reader {
-            check_version(state, path, reader, || hash_of(folder.file(path).map_err(io::Error::other)?))?;
+            check_version(path, reader, || hash_of(folder.file(path).map_err(io::Error::other)?))?;
         }
     }
     let usage = usage_in(state, folder)?;
@@ -469,27 +451,9 @@ fn write_in(
             file.write_all(content)
         }
     })?;
-    state.stamps.advance(path);
     let entries = usage.entries.saturating_add(created).saturating_add(u64::from(existing.is_none()));
     state.usage = Some(Usage { bytes: needed, entries });
     Ok(if existing.is_some() { Written::Replaced } else { Written::Created })
-}
-
-/// The versions of files that one agent has read.
-#[derive(Default)]
-struct ReadVersions(Mutex<HashMap<VirtualPath, FileVersion>>);
-
-impl ReadVersions {
-    fn get(&self, path: &VirtualPath) -> Option<FileVersion> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).copied()
-    }
-    fn record(&self, path: &VirtualPath, version: FileVersion) {
-        let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if versions.len() >= limits::WORKSPACE_VERSIONS && !versions.contains_key(path) {
-            versions.clear();
-        }
-        versions.insert(path.clone(), version);
-    }
 }
 
 #[cfg(test)]

@@ -49,12 +49,22 @@ impl Area {
     }
 }
 
-/// A path within a workspace. It never leads out of it.
+/// A path within a workspace or within a folder of a mission. It never leads out of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VirtualPath {
-    /// `None` for the folder above the areas.
-    area: Option<Area>,
+    base: Base,
     names: Vec<String>,
+}
+
+/// Where a path begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Base {
+    /// In the folder above the areas of a workspace.
+    AboveAreas,
+    /// In an area.
+    Area(Area),
+    /// In a folder of a mission.
+    Slot,
 }
 
 impl VirtualPath {
@@ -67,12 +77,7 @@ impl VirtualPath {
         if text.trim().is_empty() {
             return refused(PathProblem::Empty);
         }
-        if text.len() > limits::WORKSPACE_PATH {
-            return refused(PathProblem::TooLong);
-        }
-        if text.chars().any(is_refused) || strip_hidden(text) != text {
-            return refused(PathProblem::Characters);
-        }
+        check_text(text)?;
         if text.starts_with('~') {
             return refused(PathProblem::Outside);
         }
@@ -81,39 +86,55 @@ impl VirtualPath {
         } else {
             ROOT_NAMES.into_iter().chain([Area::Workspace.as_str()]).collect()
         };
-        for name in text.split('/') {
-            match name {
-                "" | "." => {}
-                ".." => {
-                    if names.pop().is_none() {
-                        return refused(PathProblem::Outside);
-                    }
-                }
-                name if name.len() > limits::WORKSPACE_NAME => return refused(PathProblem::TooLong),
-                name if cfg!(windows) && name.ends_with(['.', ' ']) => return refused(PathProblem::Characters),
-                name => names.push(name),
-            }
-        }
+        follow(text, &mut names, PathProblem::Outside)?;
         let Some(below) = names.strip_prefix(&ROOT_NAMES) else { return refused(PathProblem::Outside) };
-        let Some((area, names)) = below.split_first() else { return Ok(Self { area: None, names: Vec::new() }) };
+        let Some((area, names)) = below.split_first() else {
+            return Ok(Self { base: Base::AboveAreas, names: Vec::new() });
+        };
         let Some(area) = Area::from_name(area) else { return refused(PathProblem::Outside) };
         if names.len() > limits::WORKSPACE_DEPTH {
             return refused(PathProblem::TooDeep);
         }
-        Ok(Self { area: Some(area), names: names.iter().map(|name| (*name).to_owned()).collect() })
+        Ok(Self { base: Base::Area(area), names: names.iter().map(|name| (*name).to_owned()).collect() })
+    }
+
+    /// Reads the path that a model wrote for a folder of a mission; an empty one is the folder itself.
+    ///
+    /// # Errors
+    /// [`FileError::Path`]: it is absolute, leads out of the folder, has characters that are not allowed, or is too long.
+    pub fn in_slot(text: &str) -> Result<Self, FileError> {
+        check_text(text)?;
+        let refused = |reason| Err(FileError::Path { path: shown(text), reason });
+        if text.starts_with(['/', '~']) {
+            return refused(PathProblem::NotRelative);
+        }
+        let mut names = Vec::new();
+        follow(text, &mut names, PathProblem::NotRelative)?;
+        if names.len() > limits::WORKSPACE_DEPTH {
+            return refused(PathProblem::TooDeep);
+        }
+        Ok(Self { base: Base::Slot, names: names.into_iter().map(str::to_owned).collect() })
     }
 
     /// An area itself.
     pub fn of(area: Area) -> Self {
-        Self { area: Some(area), names: Vec::new() }
+        Self { base: Base::Area(area), names: Vec::new() }
     }
 
-    /// Its area; `None` for the folder above the areas.
+    /// Its area; `None` for the folder above the areas, and in a folder of a mission.
     pub fn area(&self) -> Option<Area> {
-        self.area
+        match self.base {
+            Base::Area(area) => Some(area),
+            Base::AboveAreas | Base::Slot => None,
+        }
     }
 
-    /// The names below the area.
+    /// Whether it is in a folder of a mission.
+    pub(super) fn is_in_slot(&self) -> bool {
+        self.base == Base::Slot
+    }
+
+    /// The names below the area or folder.
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -121,9 +142,11 @@ impl VirtualPath {
 
 impl fmt::Display for VirtualPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(VIRTUAL_ROOT)?;
-        if let Some(area) = self.area {
-            write!(f, "/{}", area.as_str())?;
+        match self.base {
+            Base::Slot if self.names.is_empty() => return f.write_str("."),
+            Base::Slot => return f.write_str(&self.names.join("/")),
+            Base::AboveAreas => f.write_str(VIRTUAL_ROOT)?,
+            Base::Area(area) => write!(f, "{VIRTUAL_ROOT}/{}", area.as_str())?,
         }
         self.names.iter().try_for_each(|name| write!(f, "/{name}"))
     }
@@ -136,12 +159,45 @@ pub enum PathProblem {
     Empty,
     /// It leads out of the three folders.
     Outside,
+    /// It must be relative and stay in its folder.
+    NotRelative,
     /// It has characters that are not allowed: controls, invisible ones, backslashes.
     Characters,
     /// It, or a name in it, is too long.
     TooLong,
     /// It has more levels than [`limits::WORKSPACE_DEPTH`].
     TooDeep,
+}
+
+/// Checks the length and the characters of a path.
+fn check_text(text: &str) -> Result<(), FileError> {
+    let refused = |reason| Err(FileError::Path { path: shown(text), reason });
+    if text.len() > limits::WORKSPACE_PATH {
+        return refused(PathProblem::TooLong);
+    }
+    if text.chars().any(is_refused) || strip_hidden(text) != text {
+        return refused(PathProblem::Characters);
+    }
+    Ok(())
+}
+
+/// Adds the names of a path to those of the folder in which it begins; `..` removes one.
+fn follow<'t>(text: &'t str, names: &mut Vec<&'t str>, outside: PathProblem) -> Result<(), FileError> {
+    let refused = |reason| Err(FileError::Path { path: shown(text), reason });
+    for name in text.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => {
+                if names.pop().is_none() {
+                    return refused(outside);
+                }
+            }
+            name if name.len() > limits::WORKSPACE_NAME => return refused(PathProblem::TooLong),
+            name if cfg!(windows) && name.ends_with(['.', ' ']) => return refused(PathProblem::Characters),
+            name => names.push(name),
+        }
+    }
+    Ok(())
 }
 
 fn is_refused(c: char) -> bool {

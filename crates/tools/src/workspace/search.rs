@@ -5,7 +5,7 @@ use std::io::BufReader;
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 use globset::{GlobBuilder, GlobMatcher};
-use regex::RegexBuilder;
+use regex::{Regex, RegexBuilder};
 use segue_engine::text::{escape_hidden, truncate};
 
 use super::{
@@ -21,22 +21,22 @@ use segue_base::limits;
 use segue_engine::text::{ELLIPSIS, TextLimit};
 
 /// Levels of folders that a search enters.
-const DEPTH: usize = 2 * limits::WORKSPACE_DEPTH;
+pub(super) const DEPTH: usize = 2 * limits::WORKSPACE_DEPTH;
 
-enum Kind {
+pub(super) enum Kind {
     File(u64),
     Folder,
     Link,
     Other,
 }
 
-struct Entry {
-    name: std::ffi::OsString,
-    kind: Kind,
+pub(super) struct Entry {
+    pub(super) name: std::ffi::OsString,
+    pub(super) kind: Kind,
 }
 
 /// The entries of a folder, sorted by name; at most [`limits::WORKSPACE_ENTRIES`].
-fn entries(dir: &Dir) -> Result<Vec<Entry>, FileError> {
+pub(super) fn entries(dir: &Dir) -> Result<Vec<Entry>, FileError> {
     let mut found = Vec::new();
     let most = usize::try_from(limits::WORKSPACE_ENTRIES).unwrap_or(usize::MAX);
     for entry in dir.entries().map_err(|error| FileError::system(&error))?.take(most) {
@@ -59,7 +59,7 @@ fn entries(dir: &Dir) -> Result<Vec<Entry>, FileError> {
 }
 
 /// A name on one line, with invisible characters shown.
-fn shown(entry: &Entry) -> String {
+pub(super) fn shown(entry: &Entry) -> String {
     escape_hidden(&entry.name.to_string_lossy()).into_owned()
 }
 
@@ -201,6 +201,17 @@ fn check_length(pattern: &str) -> Result<(), FileError> {
     Ok(())
 }
 
+/// A regular expression of a model.
+pub(super) fn compiled(pattern: &str, ignore_case: bool) -> Result<Regex, FileError> {
+    check_length(pattern)?;
+    RegexBuilder::new(pattern)
+        .case_insensitive(ignore_case)
+        .size_limit(limits::WORKSPACE_COMPILED)
+        .dfa_size_limit(limits::WORKSPACE_COMPILED)
+        .build()
+        .map_err(|error| FileError::Pattern(error.to_string()))
+}
+
 /// The files whose path below `path` matches a pattern.
 pub(super) fn glob(
     inner: &Inner,
@@ -239,13 +250,7 @@ pub(super) fn grep(
     path: &VirtualPath,
     abandoned: &Abandoned,
 ) -> Result<String, FileError> {
-    check_length(search.pattern)?;
-    let regex = RegexBuilder::new(search.pattern)
-        .case_insensitive(search.ignore_case)
-        .size_limit(limits::WORKSPACE_COMPILED)
-        .dfa_size_limit(limits::WORKSPACE_COMPILED)
-        .build()
-        .map_err(|error| FileError::Pattern(error.to_string()))?;
+    let regex = compiled(search.pattern, search.ignore_case)?;
     let filter = search.glob.map(matcher).transpose()?;
     let mut found = Matches { lines: Vec::new(), more: false, binary: 0 };
     let mut search_file = |file: cap_std::fs::File, shown: &str| -> Result<bool, FileError> {

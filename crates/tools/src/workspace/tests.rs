@@ -5,6 +5,8 @@ mod confinement;
 mod edits;
 mod listing;
 mod questions;
+mod registry;
+mod slots;
 
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;

@@ -1,29 +1,35 @@
 //! The tools of one agent in a workspace. Their descriptions and schemas are in `prompts/workspace.json`.
 
-use std::{collections::HashMap, io::BufReader, sync::Arc, sync::LazyLock};
+use std::{collections::HashMap, io::BufReader, marker::PhantomData, sync::Arc, sync::LazyLock};
 
+use async_trait::async_trait;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Abandoned, Change, FileVersion, Inner, ReadVersions, Workspace, Written,
+    Abandoned, Change, Inner, Workspace, Written,
     bash::BashTool,
     clarification::{Clarification, ClarificationField, ClarificationKind},
     error::FileError,
     folder::Hash,
     lines::{is_binary, next_line},
     path::{Area, VirtualPath},
+    readers::{ReadVersions, Readers},
+    registry::Workspaces,
     sandbox::Sandbox,
     search::{self, Grep},
 };
 use crate::{
-    EffectClass, FailureKind, Tool, ToolInfo, ToolOutcome, ToolOutput,
+    ArgumentCheck, EffectClass, FailureKind, Tool, ToolCallContext, ToolCaller, ToolHandler, ToolInfo, ToolOutcome,
+    ToolOutput,
     messages::{ToolMessage, render_message},
     tool::deserialize_arguments,
 };
 use segue_base::limits;
 
+/// The source of these tools.
+pub const SOURCE: &str = "workspace";
 /// Lists a folder.
 pub const LS: &str = "ls";
 /// Reads a file.
@@ -40,6 +46,9 @@ pub const GREP: &str = "grep";
 pub const BASH: &str = "bash";
 /// Shows files to the user.
 pub const PRESENT_FILES: &str = "present_files";
+/// The field of `_meta` of a result of `read_file` with the SHA-256 of the whole file, from which a turn that runs again restores what was
+/// read.
+const CONTENT: &str = "sha256";
 /// Asks the user a question.
 pub const ASK_CLARIFICATION: &str = "ask_clarification";
 
@@ -62,23 +71,57 @@ pub(super) fn info(name: &str, effect: EffectClass) -> ToolInfo {
         }
         None => ToolInfo::new(name, ""),
     };
-    info.effect(effect).source("workspace")
+    info.effect(effect).source(SOURCE)
 }
 
-/// The tools of one agent in a workspace. Every session of an agent has its own, because each must read a file before it writes it.
-/// What was read is kept in memory only: after a restart, files must be read again.
+/// The tools that work in workspaces. What they were asked to read is kept for each session of an agent, so that each must read a file
+/// before it writes it. A turn that runs again restores it from its records; after a restart, files must be read again.
 #[derive(Clone)]
 pub struct WorkspaceTools {
-    workspace: Workspace,
+    place: Place,
     sandbox: Option<Sandbox>,
     stop: CancellationToken,
-    reads: Arc<ReadVersions>,
+    readers: Arc<Readers>,
+}
+
+/// Where a call works.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    One(Workspace),
+    /// In the workspace of the conversation that calls.
+    OfConversations(Workspaces),
+    /// In the workspace of the run that calls.
+    OfRuns(Workspaces),
+}
+
+impl Place {
+    pub(super) fn workspace(&self, caller: &ToolCaller) -> Result<Workspace, FileError> {
+        match self {
+            Self::One(workspace) => Ok(workspace.clone()),
+            Self::OfConversations(workspaces) => Ok(workspaces.of_conversation(&caller.conversation)),
+            Self::OfRuns(workspaces) => workspaces.of_run(&caller.conversation),
+        }
+    }
 }
 
 impl WorkspaceTools {
-    /// The tools of a new session, without a sandbox: `bash` is refused.
+    /// Tools for one workspace, without a sandbox: `bash` is refused.
     pub fn new(workspace: Workspace) -> Self {
-        Self { workspace, sandbox: None, stop: CancellationToken::new(), reads: Arc::default() }
+        Self::of(Place::One(workspace))
+    }
+
+    /// Tools for the workspaces of conversations: a call works in that of its conversation.
+    pub fn of_conversations(workspaces: Workspaces) -> Self {
+        Self::of(Place::OfConversations(workspaces))
+    }
+
+    /// Tools for the workspaces of runs of missions: a call works in that of its run.
+    pub fn of_runs(workspaces: Workspaces) -> Self {
+        Self::of(Place::OfRuns(workspaces))
+    }
+
+    fn of(place: Place) -> Self {
+        Self { place, sandbox: None, stop: CancellationToken::new(), readers: Arc::default() }
     }
 
     /// Lets `bash` run commands in this sandbox.
@@ -105,7 +148,7 @@ impl WorkspaceTools {
             self.str_replace(),
             self.glob(),
             self.grep(),
-            Tool::from_handler(BashTool::new(self.workspace.clone(), self.sandbox.clone(), self.stop.clone())),
+            Tool::from_handler(BashTool::new(self.place.clone(), self.sandbox.clone(), self.stop.clone())),
             self.present_files(),
             ask_clarification(),
         ]
@@ -125,7 +168,7 @@ impl WorkspaceTools {
 
     fn read_file(&self) -> Tool {
         self.file_tool(READ_FILE, EffectClass::Read, |inner, reads, abandoned, arguments: ReadArguments| {
-            read(inner, reads, abandoned, &arguments).map(ToolOutput::text)
+            read(inner, reads, abandoned, &arguments)
         })
     }
 
@@ -195,26 +238,65 @@ impl WorkspaceTools {
         A: DeserializeOwned + Send + 'static,
         F: Fn(&Inner, &ReadVersions, &Abandoned, A) -> Result<ToolOutput, FileError> + Send + Sync + 'static,
     {
-        let (workspace, reads, work) = (self.workspace.clone(), self.reads.clone(), Arc::new(work));
-        Tool::from_fn(info(name, effect), move |arguments, _| {
-            let (workspace, reads, work) = (workspace.clone(), reads.clone(), work.clone());
-            async move {
-                let arguments = match deserialize_arguments::<A>(arguments) {
-                    Ok(arguments) => arguments,
-                    Err(problem) => return bad_arguments(&problem),
-                };
-                let done = workspace.run(move |inner, abandoned| work(inner, &reads, abandoned, arguments)).await;
-                let outcome = done.map_or_else(FileError::into_outcome, ToolOutcome::Done);
-                // Also the paths that the model itself wrote.
-                workspace.inner.masks.mask_outcome(outcome)
-            }
-        })
+        let info = info(name, effect);
+        let check = ArgumentCheck::compile(&info.parameters).ok().map(Arc::new);
+        let (place, readers) = (self.place.clone(), self.readers.clone());
+        Tool::from_handler(FileTool { info, check, place, readers, work: Arc::new(work), arguments: PhantomData })
+    }
+}
+
+/// A tool whose work is file operations.
+struct FileTool<A, F> {
+    info: ToolInfo,
+    check: Option<Arc<ArgumentCheck>>,
+    place: Place,
+    readers: Arc<Readers>,
+    work: Arc<F>,
+    arguments: PhantomData<fn(A)>,
+}
+
+#[async_trait]
+impl<A, F> ToolHandler for FileTool<A, F>
+where
+    A: DeserializeOwned + Send + 'static,
+    F: Fn(&Inner, &ReadVersions, &Abandoned, A) -> Result<ToolOutput, FileError> + Send + Sync + 'static,
+{
+    fn info(&self) -> &ToolInfo {
+        &self.info
+    }
+    fn argument_check(&self) -> Option<Arc<ArgumentCheck>> {
+        self.check.clone()
+    }
+    async fn call(&self, arguments: Json, context: &ToolCallContext) -> ToolOutcome {
+        let arguments = match deserialize_arguments::<A>(arguments) {
+            Ok(arguments) => arguments,
+            Err(problem) => return bad_arguments(&problem),
+        };
+        let workspace = match self.place.workspace(&context.caller) {
+            Ok(workspace) => workspace,
+            Err(error) => return error.into_outcome(),
+        };
+        let (reads, work) = (self.readers.of(&workspace, &context.caller), self.work.clone());
+        let done = workspace.run(move |inner, abandoned| work(inner, &reads, abandoned, arguments)).await;
+        let outcome = done.map_or_else(FileError::into_outcome, ToolOutcome::Done);
+        // Also the paths that the model itself wrote.
+        workspace.inner.masks.mask_outcome(outcome)
+    }
+    fn replayed(&self, arguments: &Json, outcome: &ToolOutcome, context: &ToolCallContext) {
+        let ToolOutcome::Done(output) = outcome else { return };
+        let content = output.meta.get(CONTENT).and_then(Json::as_str).and_then(hash_from_text);
+        let path = arguments.get("path").and_then(Json::as_str).and_then(|path| VirtualPath::parse(path).ok());
+        if let (Some(content), Some(path)) = (content, path)
+            && let Ok(workspace) = self.place.workspace(&context.caller)
+        {
+            self.readers.of(&workspace, &context.caller).record(&path, content);
+        }
     }
 }
 
 impl std::fmt::Debug for WorkspaceTools {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WorkspaceTools").field("workspace", &self.workspace).finish_non_exhaustive()
+        f.debug_struct("WorkspaceTools").field("place", &self.place).finish_non_exhaustive()
     }
 }
 
@@ -309,7 +391,7 @@ fn read(
     reads: &ReadVersions,
     abandoned: &Abandoned,
     arguments: &ReadArguments,
-) -> Result<String, FileError> {
+) -> Result<ToolOutput, FileError> {
     let path = VirtualPath::parse(&arguments.path)?;
     let start = arguments.start_line.unwrap_or(1).max(1);
     let end = arguments.end_line.unwrap_or(u64::MAX);
@@ -317,7 +399,6 @@ fn read(
         return Err(FileError::Range);
     }
     let folder = inner.opened()?;
-    let stamp = inner.stamp(&path);
     let mut reader = BufReader::new(HashingReader::new(folder.file(&path)?));
     let failed = |error: std::io::Error| FileError::system(&error);
     if is_binary(&mut reader).map_err(failed)? {
@@ -334,12 +415,17 @@ fn read(
             shown.push(lines, &line.bytes, line.cut);
         }
     }
-    reads.record(&path, FileVersion { stamp, hash: reader.into_inner().hash() });
+    let content = reader.into_inner().hash();
+    reads.record(&path, content);
+    let output = |text| {
+        let meta = [(CONTENT.to_owned(), Json::from(hash_as_text(&content)))];
+        Ok(ToolOutput { meta: meta.into_iter().collect(), ..ToolOutput::text(text) })
+    };
     if lines == 0 {
-        return Ok(render_message(ToolMessage::ReadEmpty, &[]));
+        return output(render_message(ToolMessage::ReadEmpty, &[]));
     }
     if start > lines {
-        return Ok(render_message(ToolMessage::ReadPastEnd, &[("lines", &lines), ("start", &start)]));
+        return output(render_message(ToolMessage::ReadPastEnd, &[("lines", &lines), ("start", &start)]));
     }
     let mut text = shown.finish(lines);
     if end != u64::MAX && end > lines {
@@ -348,7 +434,22 @@ fn read(
         }
         text.push_str(&render_message(ToolMessage::ReadEnd, &[("lines", &lines)]));
     }
-    Ok(text)
+    output(text)
+}
+
+fn hash_as_text(hash: &Hash) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hash_from_text(text: &str) -> Option<Hash> {
+    let mut hash = Hash::default();
+    if text.len() != 2 * hash.len() {
+        return None;
+    }
+    for (at, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(hash)
 }
 
 /// The lines of a result of `read_file`.

@@ -144,11 +144,11 @@ fn check_own(context: &mut LoadContext<'_>, file: &MapFields<'_>, configuration:
     }
     let servers = file.node("connections").and_then(|node| node.get("mcp_servers"));
     match servers {
-        // An agent with registered code needs no tools.
-        None if configuration.has("module") => {}
+        // An agent with registered code needs no tools, and files or sub-agents may be all that it works with.
+        None if configuration.has("module") || file.has("workspace") || file.has("delegation") => {}
         None => {
             let at = if file.has("connections") { file.at("connections") } else { file.node };
-            let help = "Add `connections: {mcp_servers: [{name: …}]}` with a server from `endpoints.yml`. An agent whose tools are written in Rust has `mcp_servers: []`, one whose code is registered has `module`.";
+            let help = "Add `connections: {mcp_servers: [{name: …}]}` with a server from `endpoints.yml`, or `workspace: files`. An agent whose tools are written in Rust has `mcp_servers: []`, one whose code is registered has `module`.";
             context.error("F0503", at, "an agent needs `connections.mcp_servers`", help);
         }
         Some(list) if list.list().is_some_and(<[Node]>::is_empty) => {

@@ -193,7 +193,7 @@ fn without_sandbox(
     if endpoints.sandbox.is_some() {
         return true;
     }
-    let help = "Add `sandbox: {command: [bwrap, …]}` to `endpoints.yml`.";
+    let help = "Add `sandbox: {preset: bubblewrap}` to `endpoints.yml`.";
     if kind.preset == Some(Preset::Bash) || fields.has("requires") {
         let message =
             format!("the type `{}` needs a sandbox and is left out, because `endpoints.yml` sets none", kind.name);
@@ -270,7 +270,7 @@ pub(super) fn agent(
         let name = node.text().unwrap_or_default();
         if name == BASH && endpoints.sandbox.is_none() {
             let message = "the type `bash` needs a sandbox, and `endpoints.yml` sets none";
-            let help = "Add `sandbox: {command: [bwrap, …]}` to `endpoints.yml`, or remove `bash`.";
+            let help = "Add `sandbox: {preset: bubblewrap}` to `endpoints.yml`, or remove `bash`.";
             context.error("F0852", node, message, help);
         } else if !subagents.types.contains_key(name) {
             unknown_type(context, node, name, &known);
@@ -295,17 +295,38 @@ pub(super) fn agent(
 
 /// Reads `workspace` of an agent.
 pub(super) fn workspace(context: &mut LoadContext<'_>, file: &MapFields<'_>, endpoints: &Endpoints) -> WorkspaceAccess {
-    match file.text("workspace") {
-        Some("files") => WorkspaceAccess::Files,
-        Some("commands") if endpoints.sandbox.is_none() => {
-            let message = "`workspace: commands` needs a sandbox, and `endpoints.yml` sets none";
-            let help = "Add `sandbox: {command: [bwrap, …]}` to `endpoints.yml`, or write `workspace: files`.";
-            context.error("F0852", file.at("workspace"), message, help);
-            WorkspaceAccess::Files
+    let Some(node) = file.node("workspace").filter(|node| !node.is_null()) else { return WorkspaceAccess::default() };
+    let access = match node.list() {
+        Some(tools) => {
+            for tool in tools {
+                let name = tool.text().unwrap_or_default();
+                if !WorkspaceAccess::TOOLS.contains(&name) {
+                    unknown_word(context, tool, "a tool of workspaces", &WorkspaceAccess::TOOLS);
+                }
+            }
+            WorkspaceAccess::of(tools.iter().filter_map(Node::text))
         }
-        Some("commands") => WorkspaceAccess::Commands,
-        _ => WorkspaceAccess::None,
+        None => node.text().and_then(WorkspaceAccess::named).unwrap_or_else(|| {
+            unknown_word(context, node, "a valid value of `workspace`", &WorkspaceAccess::WORDS);
+            WorkspaceAccess::default()
+        }),
+    };
+    if access.has(BASH) && endpoints.sandbox.is_none() {
+        let message = "commands need a sandbox, and `endpoints.yml` sets none";
+        let help = "Add `sandbox: {preset: bubblewrap}` to `endpoints.yml`, or write `workspace: files`.";
+        context.error("F0852", file.at("workspace"), message, help);
+        return access.without_commands();
     }
+    access
+}
+
+fn unknown_word(context: &mut LoadContext<'_>, node: &Node, what: &str, known: &[&str]) {
+    let text = node.text().unwrap_or_default();
+    let help = match did_you_mean(text, known.iter().copied()) {
+        Some(near) => format!("Did you mean `{near}`?"),
+        None => format!("Write one of `{}`.", known.join("`, `")),
+    };
+    context.error("F0111", node, format!("`{text}` is not {what}"), help);
 }
 
 #[cfg(test)]

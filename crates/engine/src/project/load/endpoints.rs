@@ -7,13 +7,14 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     super::{
-        Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup, RouterDef, SandboxDef, ServerDef,
-        TrackerStoreDef,
+        Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup, RouterDef, SandboxDef, SandboxProgram,
+        ServerDef, TrackerStoreDef,
         load_context::{LoadContext, MapFields, describe},
         references::ReferenceKind,
         schema::{
             BASIC_AUTH, ENDPOINTS, HTTP, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER,
             METRICS, MODEL, MODEL_GROUP, MapSchema, PRIVACY, ROUTER, SANDBOX, SERVER, TRACING, TRACKER_STORE,
+            WORKSPACES,
         },
         yaml::Node,
     },
@@ -74,6 +75,9 @@ fn sections(context: &mut LoadContext<'_>, fields: &MapFields<'_>, endpoints: &m
     endpoints.http = fields.node("http").and_then(|node| http(context, node)).unwrap_or_default();
     endpoints.a2a_server = fields.node("a2a_server").and_then(|node| a2a_server::read(context, node));
     endpoints.sandbox = fields.node("sandbox").and_then(|node| sandbox(context, node));
+    let workspaces = fields.node("workspaces").and_then(|node| context.fields(node, &WORKSPACES));
+    endpoints.workspace_bytes =
+        workspaces.and_then(|fields| fields.whole("max_mib")).map(|mebibytes| mebibytes.saturating_mul(1024 * 1024));
     endpoints.nlg = fields.node("nlg").and_then(|node| nlg::nlg(context, node));
     endpoints.tracker_store = fields.node("tracker_store").and_then(|node| tracker_store(context, node));
 }
@@ -126,18 +130,54 @@ fn http(context: &mut LoadContext<'_>, node: &Node) -> Option<HttpDef> {
     Some(HttpDef { proxy: fields.text("proxy").map(str::to_owned), no_proxy: hosts })
 }
 
-/// Reads `sandbox`: a program with arguments.
+/// Reads `sandbox`: the preset, or a program with arguments.
 fn sandbox(context: &mut LoadContext<'_>, node: &Node) -> Option<SandboxDef> {
     let fields = context.fields(node, &SANDBOX)?;
-    let command: Vec<Arc<str>> = fields.list("command").iter().filter_map(|part| part.text().map(Into::into)).collect();
-    if command.first().is_some_and(|program| !program.trim().is_empty()) {
-        return Some(SandboxDef { command });
+    let texts = |key: &str| fields.list(key).iter().filter_map(Node::text).map(Into::into).collect::<Vec<Arc<str>>>();
+    let command = texts("command");
+    let names_program = command.first().is_some_and(|program| !program.trim().is_empty());
+    // An ill-typed value is reported already.
+    let has_preset = fields.has("preset");
+    if has_preset && fields.has("command") {
+        let message = "`preset` and `command` are two sandboxes; only one is allowed";
+        context.error("F0855", fields.at("command"), message, "Remove one of them.");
+        return None;
     }
-    if fields.node("command").is_some() {
-        let help = "Write the program and its arguments, such as `command: [bwrap, --unshare-all, …]`.";
-        context.error("F0855", fields.at("command"), "`command` of a sandbox names no program", help);
+    for key in ["network", "read_only"].into_iter().filter(|key| fields.has(key) && fields.has("command")) {
+        let message = format!("`{key}` has no effect with `command`, whose arguments say what commands may use");
+        context.error(
+            "F0855",
+            fields.at(key),
+            message,
+            "Remove it, or write `preset: bubblewrap` in place of `command`.",
+        );
     }
-    None
+    let program = if has_preset {
+        SandboxProgram::Bubblewrap { network: fields.flag("network"), read_only: texts("read_only") }
+    } else if names_program {
+        SandboxProgram::Command(command)
+    } else {
+        if fields.node("command").is_some() {
+            let help = "Write `preset: bubblewrap`, or a program and its arguments, such as `command: [bwrap, --unshare-all, …]`.";
+            context.error("F0855", fields.at("command"), "`command` of a sandbox names no program", help);
+        } else if !fields.has("command") {
+            let help = "Write `preset: bubblewrap`, or `command` with a program and its arguments.";
+            context.error("F0855", node, "the sandbox has neither `preset` nor `command`", help);
+        }
+        return None;
+    };
+    for folder in fields.list("read_only") {
+        if folder.text().is_some_and(|path| !path.starts_with('/')) {
+            let message = "a folder of `read_only` must be an absolute path";
+            context.error("F0855", folder, message, "Write a path that begins with `/`, such as `/opt/rust`.");
+        }
+    }
+    Some(SandboxDef {
+        program,
+        timeout: fields.seconds("timeout_seconds"),
+        max_parallel: fields.whole("max_parallel").and_then(|most| usize::try_from(most).ok()),
+        path: fields.shared("path"),
+    })
 }
 
 /// The default database file of `type: SQL`, as in Rasa.

@@ -15,6 +15,7 @@ use super::{
     },
     fields::{self, NamedNode},
     missions::{agent_names, agents_are_known, budget, clamped, plain},
+    storage,
 };
 use crate::{
     finding::did_you_mean,
@@ -56,6 +57,7 @@ pub(super) fn read(
             let help = "Add `agents: […]` to the task or to the mission.";
             context.error("F0821", at, message, help);
         }
+        storage::packets(context, &fields, "packets", &mut mission.storage);
         mission.tasks.insert(task.name.clone(), task);
     }
     places

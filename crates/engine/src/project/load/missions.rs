@@ -6,22 +6,23 @@ use indexmap::IndexMap;
 
 use super::{
     super::{
-        AgentDef,
+        AgentDef, Endpoints,
         check::mission as check,
         load_context::{LoadContext, MapFields},
         missions::{
             BudgetDef, CommanderDef, ConcurrencyDef, ContextLimits, DatasetDef, MissionAgentDef, MissionDef, OnBreach,
-            StorageDef, ValueKind,
+            ValueKind,
         },
         references::ReferenceKind,
         schema::{
             BUDGET, COMMANDER, COMPACTION, CONCURRENCY, DATASET, MISSION, MISSION_AGENT, MISSION_FILE, MISSION_TRIGGER,
-            STORAGE, TOOL_RESPONSE,
+            TOOL_RESPONSE,
         },
         yaml::Node,
     },
+    delegation,
     fields::{self, NamedNode},
-    first_place, mission_tasks,
+    first_place, mission_tasks, storage,
 };
 use crate::{
     ids::AgentName,
@@ -29,7 +30,7 @@ use crate::{
 };
 
 /// Keys in which `${…}` is not an environment variable: texts for models, and names.
-const LITERAL: [&str; 21] = [
+const LITERAL: [&str; 25] = [
     "objective",
     "description",
     "personality",
@@ -51,19 +52,24 @@ const LITERAL: [&str; 21] = [
     "target",
     "dataset",
     "bind_to",
+    "shared",
+    "memories",
+    "packets",
+    "workspace",
 ];
 
 /// Reads all missions.
 pub(super) fn load(
     context: &mut LoadContext<'_>,
     agents: &IndexMap<AgentName, Arc<AgentDef>>,
+    endpoints: &Endpoints,
 ) -> IndexMap<Arc<str>, Arc<MissionDef>> {
     let mut missions = IndexMap::new();
     let mut places = IndexMap::new();
     for file in &context.sources.missions {
         let Some(mut root) = context.open(file) else { continue };
         context.expand_except(&mut root, "mission", &LITERAL);
-        let Some(mission) = mission(context, &root, agents) else { continue };
+        let Some(mission) = mission(context, &root, agents, endpoints) else { continue };
         if let Some(first) = first_place(&mut places, &mission.name, mission.place.clone()) {
             let message = format!("a mission named `{}` is already defined in {}", mission.name, first.file);
             context.findings.error("F0802", &mission.place, message, "Give each mission a unique name.");
@@ -78,6 +84,7 @@ fn mission(
     context: &mut LoadContext<'_>,
     root: &Node,
     agents: &IndexMap<AgentName, Arc<AgentDef>>,
+    endpoints: &Endpoints,
 ) -> Option<MissionDef> {
     let file = context.fields(root, &MISSION_FILE)?;
     let fields = context.fields(file.node("mission")?, &MISSION)?;
@@ -85,7 +92,7 @@ fn mission(
     let name = fields.text("name").unwrap_or(&stem);
     let at = fields.node("name").unwrap_or(file.at("mission"));
     context.identifier(name, at, "a mission");
-    let local_agents = local_agents(context, &fields, agents);
+    let local_agents = local_agents(context, &fields, agents, endpoints);
     let inputs = fields::inputs(context, fields.node("inputs"));
     let datasets = datasets(context, &fields, &inputs);
     if let Some(trigger) = fields.node("trigger") {
@@ -100,7 +107,7 @@ fn mission(
         local_agents,
         inputs,
         datasets,
-        storage: fields.node("storage").and_then(|node| storage(context, node)).unwrap_or_default(),
+        storage: storage::read(context, &fields),
         budget: budget(context, &fields),
         concurrency: concurrency(context, &fields),
         tasks: IndexMap::new(),
@@ -227,6 +234,7 @@ fn local_agents(
     context: &mut LoadContext<'_>,
     mission: &MapFields<'_>,
     agents: &IndexMap<AgentName, Arc<AgentDef>>,
+    endpoints: &Endpoints,
 ) -> IndexMap<AgentName, Arc<MissionAgentDef>> {
     let mut local = IndexMap::new();
     for NamedNode { name, at, node } in fields::named(context, mission.node("local_agents"), "a local agent") {
@@ -252,6 +260,7 @@ fn local_agents(
             tools,
             context: context_limits(context, &fields, MISSION_TURNS),
             skills: fields.node("skills").map(|_| texts("skills")),
+            workspace: delegation::workspace(context, &fields, endpoints),
             place: context.place(at),
         };
         local.insert(agent.name.clone(), Arc::new(agent));
@@ -328,11 +337,6 @@ fn dataset_item(context: &mut LoadContext<'_>, node: &Node, dataset: &DatasetDef
             None | Some((_, Ok(()))) => {}
         }
     }
-}
-
-fn storage(context: &mut LoadContext<'_>, node: &Node) -> Option<StorageDef> {
-    let fields = context.fields(node, &STORAGE)?;
-    Some(StorageDef { memory: fields.shared("memory"), scratchpad: fields.flag("scratchpad") })
 }
 
 /// Reads `budget` of a mission or a task.

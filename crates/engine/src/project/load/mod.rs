@@ -29,6 +29,7 @@ mod secrets;
 mod shorthand;
 mod slots;
 mod steps;
+mod storage;
 mod test_cases;
 
 use std::collections::HashSet;
@@ -67,7 +68,7 @@ fn load(sources: &Sources, analyses: bool) -> LoadResult {
     let endpoints = endpoints::load(&mut context);
     let subagents = delegation::load(&mut context, &endpoints);
     let agents = agents::load(&mut context, &endpoints, &subagents);
-    let missions = missions::load(&mut context, &agents);
+    let missions = missions::load(&mut context, &agents, &endpoints);
     let (config, command_prompt) = config::load(&mut context);
     let credentials = credentials::load(&mut context);
     let mut domain = domain::DomainBuilder::default();

@@ -13,11 +13,14 @@ pub(crate) static AGENT_FILE: MapSchema = MapSchema::new("agent's configuration"
     key("delegation", Section(&DELEGATION), "Whether it may start sub-agents, and which. Default: it may not."),
     key(
         "workspace",
-        OneOf(&["none", "files", "commands"]),
-        "Its tools for a folder of the conversation: none, those for files, or also `bash`, which needs `sandbox` in `endpoints.yml`.",
+        WORKSPACE,
+        "Its tools for the folder of the conversation: `none`, `read` (`ls`, `read_file`, `glob`, `grep`), `files` (also `write_file`, `str_replace`), `commands` (also `bash`, which needs `sandbox` in `endpoints.yml`), or a list of tools.",
     )
     .default("none"),
 ]);
+
+/// The tools of an agent for a workspace: a word for several, or their names.
+pub(super) const WORKSPACE: super::ValueType = AnyOf(&[OneOf(&["none", "read", "files", "commands"]), TextList]);
 
 /// `agent`.
 pub(crate) static AGENT: MapSchema = MapSchema::new("`agent` section", FILE, Refused).keys(&[

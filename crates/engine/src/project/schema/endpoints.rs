@@ -2,7 +2,7 @@
 
 use super::{
     A2A_SERVER, HTTP, INTERACTION, LOCK_STORE, METRICS, MapSchema, NLG, PRIVACY, ROUTER, SANDBOX, SERVER, TRACING,
-    TRACKER_STORE, UnknownKeys::*, ValueType::*, key, services::NO_VOICE,
+    TRACKER_STORE, UnknownKeys::*, ValueType::*, WORKSPACES, key, services::NO_VOICE,
 };
 
 const FILE: &str = "endpoints.yml";
@@ -28,6 +28,7 @@ pub(crate) static ENDPOINTS: MapSchema = MapSchema::new("endpoints file", FILE, 
     key("server", Section(&SERVER), "Limits of the load that `segue run` accepts."),
     key("http", Section(&HTTP), "The proxy for outbound requests."),
     key("sandbox", Section(&SANDBOX), "The program in which commands of agents run. Default: agents run no commands."),
+    key("workspaces", Section(&WORKSPACES), "The files of agents, below `.segue`."),
     key("a2a_server", Section(&A2A_SERVER), "The assistant as an A2A agent."),
     key("nlu", Any, "An NLU server.")
         .accepted_with_warning("There is no NLU pipeline; the language model understands messages"),

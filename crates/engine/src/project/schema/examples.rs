@@ -141,6 +141,8 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
         "mcp.resources[]",
         "mcp:\n  resources:\n    - { uri: \"ferries://timetable\", name: Timetable, mime_type: text/markdown, response: utter_timetable }\n",
     ),
+    ("sandbox", "sandbox: { preset: bubblewrap, network: false, read_only: [/opt/rust], timeout_seconds: 300 }\n"),
+    ("workspaces", "workspaces: { max_mib: 64 }\n"),
     (
         "sub_agents/*/config.yml",
         "agent:\n  name: teller\n  protocol: RASA\n  description: Pays bills.\nconfiguration:\n  llm: { model_group: main }\n  confirm: writes\nconnections:\n  mcp_servers: [{ name: bank, include_tools: [transfer_money] }]\n",

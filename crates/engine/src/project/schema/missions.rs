@@ -1,6 +1,6 @@
 //! Keys of `missions/*.yml`.
 
-use super::{Key, MODEL, MapSchema, UnknownKeys::*, ValueType::*, key};
+use super::{Key, MODEL, MapSchema, UnknownKeys::*, ValueType::*, agents::WORKSPACE, key};
 
 const FILE: &str = "missions/*.yml";
 
@@ -97,10 +97,8 @@ pub(crate) static MISSION: MapSchema = MapSchema::new("mission", FILE, Refused).
         .accepted_with_warning("There is no webhook; start runs over HTTP, or with `call` in a flow"),
     key("notification", Any, "Who learns about the end of a run.")
         .accepted_with_warning("No notifications are sent; read the events of the run"),
-    key("memories", Any, "Shared folders.")
-        .accepted_with_warning("Folders are not shared by missions; use `storage: {memory: …}`"),
-    key("packets", Any, "Read-only folders.")
-        .accepted_with_warning("These folders are not available; put the files into a dataset or an input"),
+    key("memories", SHARED, "The same as `storage.shared`."),
+    key("packets", PACKETS, "The same as `storage.packets`."),
     key("memory", Any, "Not a key of this format.").refused("Write `storage: {memory: …}`"),
     key("scratchpad", Any, "Not a key of this format.").refused("Write `storage: {scratchpad: true}`"),
     key("max_parallel", Any, "Not a key of this format.").refused("Write `concurrency: {max_parallel: …}`"),
@@ -161,6 +159,12 @@ pub(crate) static MISSION_AGENT: MapSchema = MapSchema::new("local agent", FILE,
     key("skills", TextList, "The skills that it may load. Default: all."),
     key("tool_response", Section(&TOOL_RESPONSE), "What happens to large results of its tools."),
     key("compaction", Section(&COMPACTION), "When older messages are replaced by a summary. Default: never."),
+    key(
+        "workspace",
+        WORKSPACE,
+        "Its tools for the folder of the run: `none`, `read`, `files`, `commands` or a list of tools, as for agents of the project.",
+    )
+    .default("none"),
     REFUSED_MODEL,
     key("role", Any, "Not a key of this format.").refused("Write its role into `description`"),
 ]);
@@ -201,11 +205,29 @@ pub(crate) static DATASET: MapSchema = MapSchema::new("dataset", FILE, Refused).
 /// `storage`.
 pub(crate) static STORAGE: MapSchema = MapSchema::new("`storage` section", FILE, Refused).keys(&[
     key("memory", Text, "The description of the folder `memory`, which lasts from run to run. Default: there is none."),
-    key("scratchpad", Bool, "Whether each run has a folder `scratchpad`.").default("false"),
-    key("shared", TextList, "Folders that missions share.")
-        .accepted_with_warning("Folders are not shared by missions; use `memory`"),
-    key("packets", TextList, "Read-only folders.")
-        .accepted_with_warning("These folders are not available; put the files into a dataset or an input"),
+    key("scratchpad", Bool, "Whether each run has a folder `scratchpad`. It is removed 7 days after the start of the run.")
+        .default("false"),
+    key(
+        "shared",
+        SHARED,
+        "Folders that last from run to run and that all missions with the name share: a list of names, or descriptions by name.",
+    ),
+    key(
+        "packets",
+        PACKETS,
+        "Folders of the project that runs can read: a list of names of folders below `packets`, or paths by name.",
+    ),
+]);
+
+/// `storage.shared`.
+const SHARED: super::ValueType = AnyOf(&[TextList, Map(&Text)]);
+/// `storage.packets`.
+const PACKETS: super::ValueType = AnyOf(&[TextList, Map(&AnyOf(&[Text, Section(&PACKET)]))]);
+
+/// An entry of `storage.packets`.
+pub(crate) static PACKET: MapSchema = MapSchema::new("packet", FILE, Refused).keys(&[
+    key("path", Text, "The folder, relative to the project.").required(),
+    key("description", Text, "What it holds. Models see it."),
 ]);
 
 /// `budget`.
@@ -255,8 +277,7 @@ pub(crate) static TASK: MapSchema = MapSchema::new("task", FILE, Refused).keys(&
     key("iterator", Section(&ITERATOR), "The iteration over a dataset."),
     key("output", field_map!(), "The fields of its output. Default: it has no structured output."),
     key("budget", Section(&BUDGET), "The budget of this task with all its iterations."),
-    key("packets", Any, "Read-only folders.")
-        .accepted_with_warning("These folders are not available; put the files into a dataset or an input"),
+    key("packets", TextList, "Packets that the task needs. All tasks of the mission can read them."),
     key("repeat", Any, "Not a key of this format.")
         .refused("A task does not repeat itself; let its commander repeat the work, or use a dataset"),
 ]);

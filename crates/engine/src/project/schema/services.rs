@@ -126,12 +126,31 @@ pub(crate) static HTTP: MapSchema = MapSchema::new("`http` section", FILE, Ignor
     ]);
 
 /// `sandbox`.
-pub(crate) static SANDBOX: MapSchema = MapSchema::new("`sandbox` section", FILE, Refused).keys(&[key(
-    "command",
-    TextList,
-    "The program and its arguments, such as `[bwrap, --unshare-all, …]`. The command of an agent is added at the end.",
+pub(crate) static SANDBOX: MapSchema = MapSchema::new("`sandbox` section", FILE, Refused).keys(&[
+    key(
+        "preset",
+        OneOf(&["bubblewrap"]),
+        "`bubblewrap`: the installed `bwrap`, with the files of the workspace, the programs of the system and nothing else.",
+    ),
+    key("network", Bool, "With `preset`: whether commands may use the network.").default("false"),
+    key("read_only", TextList, "With `preset`: further folders of this machine that commands can read, such as that of a compiler."),
+    key(
+        "command",
+        TextList,
+        "In place of `preset`: a program and its arguments, such as `[bwrap, --unshare-all, …]`. The command of an agent is added at the end. `{workspace}`, `{uploads}` and `{outputs}` are folders of the run.",
+    ),
+    key("timeout_seconds", Seconds, "The time limit of one command in seconds.").default("120"),
+    key("max_parallel", PositiveInteger, "The maximum number of commands at the same time.").default("4"),
+    key("path", Text, "The variable `PATH` of commands. Default: the usual folders of the system."),
+]);
+
+/// `workspaces`.
+pub(crate) static WORKSPACES: MapSchema = MapSchema::new("`workspaces` section", FILE, Refused).keys(&[key(
+    "max_mib",
+    PositiveInteger,
+    "What the files of one conversation, of one run or of one folder of `storage` may take, in MiB.",
 )
-.required()]);
+.default("256")]);
 
 /// `a2a_server`.
 pub(crate) static A2A_SERVER: MapSchema = MapSchema::new("`a2a_server` section", FILE, IgnoredWithWarning).keys(&[

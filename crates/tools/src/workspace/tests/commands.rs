@@ -59,6 +59,23 @@ async fn commands_are_refused_without_a_sandbox_and_the_text_says_how_to_allow_t
 }
 
 #[tokio::test]
+async fn twelve_sub_agents_run_commands_in_one_workspace() {
+    let fixture = Fixture::new();
+    let agent = fixture.agent_with(plain());
+    let calls = (0..12).map(|number| {
+        let mut context = context();
+        context.caller.session = Some(format!("{number}").into());
+        let command = format!("echo text {number} > {number}.txt; cat {number}.txt");
+        let (set, arguments) = (agent.set.clone(), json!({"description": "a test", "command": command}));
+        async move { invoke(&set, BASH, arguments, &context, None).await }
+    });
+    for (number, outcome) in futures::future::join_all(calls).await.into_iter().enumerate() {
+        assert_eq!(done(outcome), format!("text {number}\n(exit status 0)"));
+    }
+    assert_eq!(tree(&fixture.on_host("workspace")).len(), 12);
+}
+
+#[tokio::test]
 async fn the_result_has_both_outputs_in_order_and_the_exit_status() {
     let fixture = Fixture::new();
     let agent = fixture.agent_with(plain());

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::super::{
-    DelegateModel, LoadResult, Preset, Project, WorkspaceAccess,
+    DelegateModel, LoadResult, Preset, Project, SandboxProgram, WorkspaceAccess,
     load::tests::{load, marked, places},
     missions::ValueKind,
 };
@@ -40,11 +40,12 @@ fn without_a_file_there_are_the_built_in_types() {
     let general = &project.subagents.types["general-purpose"];
     assert_eq!((general.max_turns, general.timeout, &general.tools), (50, Duration::from_secs(900), &None));
     assert!(project.agent("desk").unwrap().delegation.is_none());
-    assert_eq!(project.agent("desk").unwrap().workspace, WorkspaceAccess::None);
+    assert!(project.agent("desk").unwrap().workspace.is_none());
     let project = read(&with_sandbox(), AGENT, "");
     let bash = &project.subagents.types["bash"];
     assert_eq!((bash.max_turns, bash.tools.as_ref().unwrap().len(), bash.preset), (30, 5, Some(Preset::Bash)));
-    assert_eq!(&*project.endpoints.sandbox.as_ref().unwrap().command[0], "bwrap");
+    let sandbox = project.endpoints.sandbox.as_ref().unwrap();
+    assert!(matches!(&sandbox.program, SandboxProgram::Command(command) if &*command[0] == "bwrap"));
     assert!(!format!("{:?}", project.endpoints).contains("hidden"));
 }
 
@@ -137,11 +138,52 @@ fn the_delegation_of_an_agent_is_read() {
     assert_eq!((delegation.max_concurrent, delegation.max_total, delegation.depth), (2, 9, 2));
     assert!(delegation.background && delegation.per_conversation.is_none());
     assert_eq!(project.subagents.allowed(delegation).map(|kind| &*kind.name).collect::<Vec<_>>(), ["bash"]);
-    assert_eq!(desk.workspace, WorkspaceAccess::Commands);
+    assert_eq!(desk.workspace.tools(), WorkspaceAccess::TOOLS);
     let off = format!("{AGENT}workspace: files\ndelegation: {{enabled: false}}\n");
     let project = read(GROUPS, &off, "");
     assert!(project.agent("desk").unwrap().delegation.is_none());
-    assert_eq!(project.agent("desk").unwrap().workspace, WorkspaceAccess::Files);
+    assert_eq!(project.agent("desk").unwrap().workspace.tools(), &WorkspaceAccess::TOOLS[..6]);
+}
+
+#[test]
+fn a_workspace_is_a_word_or_a_list_of_tools() {
+    for (written, tools) in [
+        ("none", &WorkspaceAccess::TOOLS[..0]),
+        ("read", &WorkspaceAccess::TOOLS[..4]),
+        ("files", &WorkspaceAccess::TOOLS[..6]),
+        ("[write_file, ls]", &["ls", "write_file"]),
+        ("[bash]", &["bash"]),
+    ] {
+        let agent = format!("{AGENT}workspace: {written}\n");
+        assert_eq!(read(&with_sandbox(), &agent, "").agent("desk").unwrap().workspace.tools(), tools, "{written}");
+    }
+    let alone = "agent: {name: desk, description: helps}\nworkspace: files\n";
+    assert!(read("", alone, "").agent("desk").unwrap().workspace.changes_files(), "it needs no server");
+}
+
+#[test]
+fn a_sandbox_is_a_preset_or_a_command() {
+    let sandbox = |text: &str| {
+        let project = read(&format!("{GROUPS}sandbox: {text}\nworkspaces: {{max_mib: 2}}\n"), AGENT, "");
+        assert_eq!(project.endpoints.workspace_bytes, Some(2 * 1024 * 1024));
+        project.endpoints.sandbox.unwrap()
+    };
+    let preset = sandbox(
+        "{preset: bubblewrap, network: true, read_only: [/opt/rust], timeout_seconds: 300, path: /opt/rust/bin}",
+    );
+    let expected = SandboxProgram::Bubblewrap { network: true, read_only: vec!["/opt/rust".into()] };
+    assert_eq!((preset.program, preset.timeout, preset.max_parallel), (expected, Some(Duration::from_secs(300)), None));
+    assert_eq!(sandbox("{command: [jail], max_parallel: 2}").max_parallel, Some(2));
+    for text in [
+        "{preset: bubblewrap, ¦command: [bwrap]}",
+        "{command: [bwrap], ¦network: true}",
+        "{preset: bubblewrap, read_only: [¦rust]}",
+        "¦{timeout_seconds: 5}",
+    ] {
+        let (text, at) = marked(&format!("sandbox: {text}\n"));
+        let found = load(&[("config.yml", ""), ("endpoints.yml", &text)]);
+        assert_eq!(places(&found.findings), [format!("F0855 endpoints.yml:{}", at[0])], "{text}");
+    }
 }
 
 #[test]
@@ -197,6 +239,8 @@ fn mistakes_in_the_delegation_of_an_agent_are_found() {
         ("F0850", "delegation: {¦types: []}"),
         ("F0852", "delegation: {types: [¦bash]}"),
         ("F0852", "¦workspace: commands"),
+        ("F0852", "¦workspace: [ls, bash]"),
+        ("F0111", "workspace: [ls, ¦reed_file]"),
         ("F0810", "delegation: {¦max_concurrent: 99}"),
         ("F0810", "delegation: {¦max_total: 99}"),
         ("F0810", "delegation: {¦depth: 9}"),

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::super::{
     LoadResult, Project,
     load::tests::{clean, load, marked, places, sources},
-    missions::{MissionDef, NextTasks, OnBreach, OnIterationError, RouteTarget, ValueKind},
+    missions::{MissionDef, NextTasks, OnBreach, OnIterationError, RouteTarget, StorageDef, ValueKind},
 };
 
 /// The complete example: every section, with keys that later versions will use.
@@ -128,15 +128,42 @@ fn section(text: &str) -> String {
 }
 
 #[test]
+fn folders_have_names_descriptions_and_paths() {
+    let mission = read(&lines(
+        "memories: [facts]\nstorage:\n  shared: {reference: What is known}\n  packets:\n    rules: ./handbook/rules/\n    style: {path: style, description: How to write}\nlocal_agents:\n  writer: {description: writes, workspace: files}\ntasks:\n  a: {objective: Work, agents: [writer], packets: [style, extra]}",
+    ));
+    let shared: Vec<(&str, &str)> = mission.storage.shared.iter().map(|(name, text)| (&**name, &**text)).collect();
+    assert_eq!(shared, [("reference", "What is known"), ("facts", "")]);
+    let packets = &mission.storage.packets;
+    let packets: Vec<_> = packets.iter().map(|(name, one)| (&**name, &*one.path, &*one.description)).collect();
+    let expected =
+        [("rules", "handbook/rules", ""), ("style", "style", "How to write"), ("extra", "packets/extra", "")];
+    assert_eq!(packets, expected);
+    assert!(mission.local_agents["writer"].workspace.changes_files());
+    assert!(StorageDef::default().is_empty() && !mission.storage.is_empty());
+}
+
+#[test]
+fn mistakes_in_folders_are_found() {
+    assert_found(&[
+        ("F0856", section("storage: {shared: [¦memory]}")),
+        ("F0856", section("storage: {shared: [a, ¦a]}")),
+        ("F0801", section("storage: {shared: [¦A]}")),
+        ("F0108", section("storage: {packets: ¦5}")),
+        ("F0856", section("storage: {packets: {a: ¦../other}}")),
+        ("F0856", section("storage: {packets: {a: ¦/etc}}")),
+        ("F0856", section("storage: {packets: {a: ¦.}}")),
+        ("F0856", section("storage: {packets: {a: {¦path: 'a/../..'}}}")),
+        ("F0856", section("storage: {packets: {a: x}}\npackets: {¦a: y}")),
+        ("F0109", section("storage: {packets: {a: ¦{description: x}}}")),
+    ]);
+}
+
+#[test]
 fn the_complete_example_is_read_with_all_its_values() {
     let loaded = with(MARKET_REPORT);
-    // Schedules, the webhook and two kinds of folders are accepted with a warning.
-    let warnings = [
-        "F0116 missions/m.yml:22:59",
-        "F0116 missions/m.yml:22:80",
-        "F0116 missions/m.yml:25:3",
-        "F0116 missions/m.yml:27:3",
-    ];
+    // Schedules and the webhook are accepted with a warning.
+    let warnings = ["F0116 missions/m.yml:25:3", "F0116 missions/m.yml:27:3"];
     assert_eq!(places(&loaded.findings), warnings, "{:#?}", loaded.findings);
     assert!(loaded.findings.iter().all(|finding| !finding.message.contains("Rasa")), "{:?}", loaded.findings);
     let mission = mission_of(&loaded.project.unwrap(), "market_report");
@@ -155,6 +182,8 @@ fn the_complete_example_is_read_with_all_its_values() {
     assert_eq!((key.protected, key.secret.as_deref(), key.field.required), (true, Some("hidden"), false));
     assert!(mission.datasets["sources"].schema["url"].required && mission.datasets["sources"].items.is_none());
     assert_eq!((mission.storage.memory.as_deref(), mission.storage.scratchpad), (Some("Finished reports"), true));
+    assert!(mission.storage.shared.contains_key("reference"));
+    assert_eq!(&*mission.storage.packets["playbooks"].path, "packets/playbooks");
     let budget = mission.budget.unwrap();
     assert_eq!((budget.tokens, budget.cost, budget.on_breach), (Some(400_000), Some(3.0), OnBreach::Fail));
     assert_eq!((mission.concurrency.max_parallel, mission.concurrency.max_tasks), (3, 8));

@@ -1,0 +1,64 @@
+//! Tests: the workspaces of a process.
+
+use super::*;
+
+fn workspaces(folder: &TempDir) -> Workspaces {
+    Workspaces::new(WorkspaceSettings::for_project(folder.path()).unwrap())
+}
+
+#[tokio::test]
+async fn each_conversation_has_a_workspace_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let workspaces = workspaces(&folder);
+    let agent = Agent::new(WorkspaceTools::of_conversations(workspaces.clone()));
+    let of = |conversation: &str| {
+        let mut context = context();
+        context.caller.conversation = conversation.into();
+        context
+    };
+    let arguments = |content: &str| json!({"description": "a test", "path": "a", "content": content});
+    done(invoke(&agent.set, WRITE_FILE, arguments("of one"), &of("one"), None).await);
+    done(invoke(&agent.set, WRITE_FILE, arguments("of two"), &of("two"), None).await);
+    let read = workspaces.of_conversation("two").read(&VirtualPath::parse("a").unwrap()).await.unwrap();
+    assert_eq!(read, b"of two");
+}
+
+#[test]
+fn any_id_of_a_conversation_has_a_safe_folder_that_no_other_has() {
+    let ids = ["", "..", "a/b", "a_b", "ab", "AB", "+49 170 123", "é", &"x".repeat(500), &"x".repeat(501), "r1"];
+    let folders: Vec<String> = ids.iter().map(|id| Workspaces::conversation_folder(id)).collect();
+    for folder in &folders {
+        assert!(folder.starts_with("c-") && folder.len() <= 64, "{folder}");
+        assert!(folder.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{folder}");
+    }
+    let different: std::collections::BTreeSet<&String> = folders.iter().collect();
+    assert_eq!(different.len(), ids.len());
+    let (folder, id) = (tempfile::tempdir().unwrap(), Workspaces::conversation_folder("user-1"));
+    assert!(id.starts_with("c-user-1."));
+    assert!(workspaces(&folder).of_run(&id).is_err(), "no run has the folder of a conversation");
+}
+
+#[tokio::test]
+async fn unused_workspaces_are_closed_and_opened_again_with_their_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let workspaces = workspaces(&folder);
+    let kept = workspaces.of_run("kept").unwrap();
+    kept.add_upload("a", b"a".to_vec()).await.unwrap();
+    workspaces.of_run("closed").unwrap().add_upload("b", b"b".to_vec()).await.unwrap();
+    for number in 0..2 * limits::WORKSPACES_OPEN {
+        workspaces.of_run(&format!("run{number}")).unwrap();
+    }
+    let path = VirtualPath::parse("/mnt/user-data/uploads/b").unwrap();
+    assert_eq!(workspaces.of_run("closed").unwrap().read(&path).await.unwrap(), b"b");
+    assert!(Arc::ptr_eq(&workspaces.of_run("kept").unwrap().inner, &kept.inner), "one that is in use stays");
+}
+
+#[tokio::test]
+async fn a_removed_workspace_starts_empty_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let workspaces = workspaces(&folder);
+    workspaces.of_run("r1").unwrap().add_upload("a", b"a".to_vec()).await.unwrap();
+    workspaces.remove("r1").await.unwrap();
+    assert!(!folder.path().join(".segue/runs/r1").exists());
+    assert_eq!(workspaces.of_run("r1").unwrap().usage().await.unwrap(), Usage::default());
+}
