@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     parts::{MissionError, MissionParts},
+    scratchpads,
     slice::{self, LEASE, UnitInput},
     view::{RunView, event_text, read_event},
 };
@@ -290,6 +291,7 @@ impl RunEngine {
         on_event: &mut (dyn FnMut(&RunEvent) + Send),
     ) -> Result<RunEnd, MissionError> {
         let def = self.parts.mission(&self.stored(run).await?.summary.mission)?;
+        scratchpads::sweep(&*self.parts.runs, &*self.parts.clock, &self.parts.runs_folder).await;
         let mut drive = Drive {
             engine: self,
             run,
@@ -538,7 +540,7 @@ impl Drive<'_> {
     }
 }
 
-fn end_of(status: RunStatus) -> Option<RunEnd> {
+pub(super) fn end_of(status: RunStatus) -> Option<RunEnd> {
     match status {
         RunStatus::Completed => Some(RunEnd::Completed),
         RunStatus::Failed => Some(RunEnd::Failed),

@@ -12,6 +12,7 @@
 //! | `journal` | the journal of a unit in a run store |
 //! | `view` | the state of a run, kept up to date from its events |
 //! | `checkpoint` | what a unit keeps between slices |
+//! | `scratchpads` | removes the scratchpads of old runs |
 //! | `secrets` | protected inputs: replaced in arguments, masked in results |
 //!
 //! A run is its events, and a unit can be continued by any process: every effect of a unit is a step of its journal, and events are
@@ -28,6 +29,7 @@ mod journal;
 mod parts;
 mod patience;
 mod results;
+mod scratchpads;
 mod secrets;
 mod slice;
 mod view;

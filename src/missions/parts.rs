@@ -1,6 +1,6 @@
 //! What runs of missions use: the project, models, tools, the store.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use indexmap::IndexMap;
 use segue_engine::{
@@ -72,6 +72,8 @@ pub struct MissionParts {
     pub local_tools: LocalTools,
     /// The tools for the folders of missions, by mission.
     pub file_tools: HashMap<Arc<str>, Vec<Arc<dyn ToolHandler>>>,
+    /// The folder that contains the files of each run.
+    pub runs_folder: PathBuf,
     /// The store of runs.
     pub runs: Arc<dyn RunStore>,
     /// The clock.

@@ -301,6 +301,8 @@ pub const WORKSPACE_VERSIONS: usize = 20_000;
 pub const WORKSPACE_SESSIONS: usize = 1_000;
 /// Workspace: workspaces that are kept open although nothing uses them; the longest unused one is closed.
 pub const WORKSPACES_OPEN: usize = 64;
+/// Scratchpad of a run: how long it stays after the start of the run, unless the run still works or waits.
+pub const SCRATCHPAD_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Sandbox: time for one command, if its settings set no other limit.
 pub const SANDBOX_TIME: Duration = Duration::from_secs(120);
 /// Sandbox: time that a command waits for a free place.

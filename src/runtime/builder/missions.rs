@@ -61,6 +61,7 @@ impl AssistantBuilder {
             tools,
             local_tools,
             file_tools,
+            runs_folder: workspaces.folder().to_path_buf(),
             runs,
             clock: self.clock.clone(),
             owner: format!("process {}", std::process::id()).into(),

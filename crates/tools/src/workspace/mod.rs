@@ -56,7 +56,7 @@ pub use self::{
     registry::Workspaces,
     sandbox::{Sandbox, SandboxError, SandboxPreset},
     slot_tools::{FILE_CREATE, FILE_DELETE, FILE_GREP, FILE_LIST, FILE_READ, FILE_SEARCH, FILE_TOOLS, SLOT_SOURCE},
-    slots::{Slot, SlotSettings, Slots},
+    slots::{SCRATCHPAD, Slot, SlotSettings, Slots},
     tools::{
         ASK_CLARIFICATION, BASH, GLOB, GREP, LS, PRESENT_FILES, READ_FILE, SOURCE, STR_REPLACE, WRITE_FILE,
         WorkspaceTools,

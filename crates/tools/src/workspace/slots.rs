@@ -19,8 +19,8 @@ use super::{
 
 /// The name of the folder that lasts from run to run.
 const MEMORY: &str = "memory";
-/// The name of the folder of one run.
-const SCRATCHPAD: &str = "scratchpad";
+/// The name of the folder of one run, in the folder of the run.
+pub const SCRATCHPAD: &str = "scratchpad";
 
 /// The folders of a mission. Cheap to clone.
 #[derive(Clone)]
