@@ -47,8 +47,8 @@ enum MissionCommand {
     Cancel(OneRun),
     /// Continue a run that was stopped or interrupted, that waited for an answer, or that failed
     Resume(OneRun),
-    /// Start a new run with the mission and the inputs of another
-    Rerun(OneRun),
+    /// Start a new run with the mission and the inputs of another, from the beginning or from a task
+    Rerun(Rerun),
 }
 
 #[derive(clap::Args)]
@@ -63,6 +63,12 @@ struct Plan {
     mission: String,
     #[command(flatten)]
     project: ProjectArgs,
+    /// An input, as for `segue mission run`. With inputs, they are checked and the objectives are shown with them
+    #[arg(short, long = "input", value_name = "NAME=VALUE")]
+    inputs: Vec<String>,
+    /// The task to enter, instead of the first ones
+    #[arg(long, value_name = "TASK")]
+    entry: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -112,6 +118,18 @@ struct OneRun {
 }
 
 #[derive(clap::Args)]
+struct Rerun {
+    #[command(flatten)]
+    run: OneRun,
+    /// Start with this task: completed tasks that do not depend on it are taken over
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+    /// Repeat only the failed items of the task
+    #[arg(long, requires = "task")]
+    failed_items: bool,
+}
+
+#[derive(clap::Args)]
 struct Show {
     #[command(flatten)]
     run: OneRun,
@@ -155,6 +173,7 @@ pub(super) async fn mission(args: Args) -> CommandResult {
                 MissionError::UnknownMission(_)
                 | MissionError::Inputs(_)
                 | MissionError::UnknownRun(_)
+                | MissionError::Rerun(_)
                 | MissionError::Question(_),
             ) => {
                 output::status(&error.to_string());

@@ -126,7 +126,7 @@ impl CommanderHost<'_> {
         if let Some(call) = call {
             if let Some(end) = &call.end {
                 self.agents.insert(call.agent.clone(), call.session.clone());
-                if self.unit.sequential() {
+                if self.unit.learns() {
                     self.learn(&end.text);
                 }
             }

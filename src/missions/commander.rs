@@ -12,9 +12,10 @@ use segue_engine::{
         context as mission_context,
         event::{NewEvent, RunEventKind},
         learnings::Learnings,
-        routes,
+        rounds, routes,
         state::RunState,
         tools::{Caller, MissionTool, Then, ToolAnswer, ToolContext, agents, commanders, offered, people, schemas},
+        unit::{UnitStatus, UnitView},
     },
     project::field_values::{self, Extra},
     template::from_json,
@@ -162,7 +163,7 @@ impl CommanderHost<'_> {
             Some((text, effect)) => ControlResult { text, effect },
             None => {
                 // Nothing of this response counts: the unit stops here, and it begins again at its checkpoint.
-                self.stopped |= self.parked.is_none() && !self.yielded;
+                self.stopped |= self.parked.is_none() && !self.yielded && self.end.is_none();
                 ControlResult { text: String::new(), effect: ControlEffect::None }
             }
         }
@@ -231,6 +232,11 @@ impl CommanderHost<'_> {
         let unit = self.unit;
         self.close_overdue(questions).await?;
         let state = unit.view.latest().await.ok()?;
+        if UnitView::new(&unit.def, &state, &unit.id)?.state.status == UnitStatus::Completed {
+            // The task has a route for a question without an answer.
+            self.end = Some(UnitEnd::Completed);
+            return None;
+        }
         let mut answers = Vec::new();
         for id in questions {
             let Some(input) = state.human_inputs.get(id) else {
@@ -261,18 +267,11 @@ impl CommanderHost<'_> {
             if !is_over(&state, id) {
                 continue;
             }
-            let event = NewEvent::of_unit(
-                &unit.id,
-                RunEventKind::HumanInputResolved {
-                    question_id: id.clone(),
-                    answer: None,
-                    timed_out: true,
-                    responder: None,
-                },
-            );
+            let view = UnitView::new(&unit.def, &state, &unit.id)?;
+            let events = people::timed_out(&view, id);
             let closed = unit.journal.commit(|batch| {
                 batch.after = Some(state.sequence);
-                batch.events.push(super::view::event_text(&event));
+                batch.events.extend(events.iter().map(super::view::event_text));
                 batch.close_questions.push(QuestionId::new(id.clone()));
             });
             // After a conflict an answer may have come; the caller reads the state.
@@ -319,6 +318,13 @@ impl UnitRun {
         iterator.is_some_and(|iterator| !iterator.parallel)
     }
 
+    /// Whether what its agents learn is for other items or rounds.
+    pub(super) fn learns(&self) -> bool {
+        let task = self.def.tasks.get(&self.id.task);
+        let shares = task.and_then(|task| task.iterator.as_ref()).is_some_and(|iterator| iterator.share_learnings);
+        shares || self.sequential() || task.is_some_and(|task| task.repeat.is_some())
+    }
+
     /// How the session of a commander begins.
     pub(super) async fn commander_start(&self, objective: &str) -> Option<SessionStart> {
         let state = self.view.latest().await.ok()?;
@@ -336,9 +342,15 @@ impl UnitRun {
                 description => &*input.description }
             });
             context! { key => route.key, when => &*route.when, is_mission => route.is_mission,
+            summaries => route.hand_over.summaries, outputs => route.hand_over.outputs,
             inputs => inputs.collect::<Vec<Value>>() }
         });
         let ancestors = mission_context::ancestors(&self.def, &state, &self.id.task);
+        let handed_over = self.source().map(|source| source.context(state.hand_over)).unwrap_or_default();
+        let shares = unit.task.iterator.as_ref().is_some_and(|iterator| iterator.parallel && iterator.share_learnings);
+        let learned = if shares { rounds::learned(&unit.task_state.learnings) } else { Vec::new() };
+        let failure = state.failure.as_ref().map(|failure| &*failure.error).unwrap_or_default();
+        let round = rounds::context(unit.task, &state, self.id.iteration);
         let sequential = self.sequential();
         let system = self.render(
             &self.parts.prompts.mission_commander,
@@ -354,6 +366,12 @@ impl UnitRun {
                 ancestors => from_json(&serde_json::to_value(&ancestors).unwrap_or_default()),
                 output => output.unwrap_or_default(),
                 routes => routes.collect::<Vec<Value>>(),
+                shares,
+                learned,
+                always => unit.task.always,
+                failure,
+                handed_over => from_json(&serde_json::to_value(&handed_over).unwrap_or_default()),
+                round => from_json(&serde_json::to_value(&round).unwrap_or_default()),
                 dry_run => state.dry_run,
             },
         );

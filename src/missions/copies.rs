@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use segue_engine::{
     conversation::{AgentStatus, BotKind},
-    ids::AgentName,
+    ids::{AgentName, RunId},
     mission::{
         event::{AgentOutcome, CommanderAnswer},
         state::RunState,
@@ -115,7 +115,11 @@ impl CommanderHost<'_> {
 impl UnitRun {
     /// What a unit that has ended keeps.
     async fn stored_checkpoint(&self, unit: &UnitId) -> Option<UnitCheckpoint> {
-        let key = UnitKey::new(self.run.clone(), unit.to_string());
+        // The sessions of a task that was taken over are those of the other run.
+        let copied_from =
+            self.view.latest().await.ok()?.tasks.get(&unit.task).and_then(|task| task.copied_from.clone());
+        let run = copied_from.map_or_else(|| self.run.clone(), RunId::new);
+        let key = UnitKey::new(run, unit.to_string());
         let content = self.parts.runs.unit(&key).await.ok()??;
         serde_json::from_str(&content.checkpoint?).ok()
     }

@@ -7,11 +7,12 @@ use segue_engine::{
     mission::{
         event::{NewEvent, PreviousRun, RunEvent, RunEventKind},
         inputs::{self, NewRunOptions},
+        rerun::{self, RerunFrom, TakenOver},
         scheduler::{self, Action, Decision},
         state::{FollowUp, RunState, RunStatus as StateStatus},
         tools::people,
     },
-    project::missions::MissionDef,
+    project::missions::{MissionDef, OnOverflow},
 };
 use serde_json::{Map, Value as Json};
 use tokio::task::JoinSet;
@@ -26,9 +27,9 @@ use super::{
 use crate::{
     limits,
     store::runs::{
-        ClaimRequest, NewRun, NewUnit, QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome, RunBatch, RunFilter,
-        RunStatus, RunStoreError, RunSummary, Signal, SignalOutcome, StartOutcome, StopRequest, StoredQuestion,
-        StoredRun, UnitStatus,
+        Admission, ClaimRequest, NewRun, NewUnit, Overflow, QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome,
+        RunBatch, RunFilter, RunLimits, RunStatus, RunStoreError, RunSummary, Signal, SignalOutcome, StartOutcome,
+        StopRequest, StoredQuestion, StoredRun, UnitStatus,
     },
 };
 
@@ -50,6 +51,24 @@ pub struct StartRun {
     pub dry_run: bool,
     /// The task to enter; the first ones if absent.
     pub entry: Option<Arc<str>>,
+}
+
+/// How a run is started.
+struct NewStart<'a> {
+    mission: &'a str,
+    inputs: &'a Map<String, Json>,
+    idempotency_key: Option<Arc<str>>,
+    options: NewRunOptions,
+    /// Whether it is queued instead of refused when a limit is reached.
+    queues: bool,
+    /// What it takes over from another run.
+    taken: TakenOver,
+}
+
+impl<'a> NewStart<'a> {
+    fn new(mission: &'a str, inputs: &'a Map<String, Json>, options: NewRunOptions) -> Self {
+        Self { mission, inputs, idempotency_key: None, options, queues: false, taken: TakenOver::default() }
+    }
 }
 
 /// How far a run got.
@@ -90,35 +109,44 @@ impl RunEngine {
 
     /// Starts a run. Nothing of it happens before [`drive`](Self::drive).
     ///
+    /// If a limit of `concurrency` is reached, the run is queued or refused. A queued run begins when it is driven and another one has ended.
+    ///
     /// # Errors
-    /// [`MissionError::UnknownMission`], [`MissionError::Inputs`], [`MissionError::Store`].
+    /// [`MissionError::UnknownMission`], [`MissionError::Inputs`], [`MissionError::Full`], [`MissionError::Store`].
     pub async fn start(&self, start: StartRun) -> Result<RunId, MissionError> {
         let id = RunId::new(uuid::Uuid::new_v4().simple().to_string());
         let options = NewRunOptions { entry: start.entry.clone(), dry_run: start.dry_run, ..Default::default() };
-        self.start_as(id, &start.mission, &start.inputs, start.idempotency_key, options).await
+        let StartRun { mission, inputs, idempotency_key, .. } = &start;
+        let new = NewStart { idempotency_key: idempotency_key.clone(), ..NewStart::new(mission, inputs, options) };
+        self.start_as(id, new).await
     }
 
-    async fn start_as(
-        &self,
-        id: RunId,
-        mission: &Arc<str>,
-        given: &Map<String, Json>,
-        idempotency_key: Option<Arc<str>>,
-        options: NewRunOptions,
-    ) -> Result<RunId, MissionError> {
+    async fn start_as(&self, id: RunId, new: NewStart<'_>) -> Result<RunId, MissionError> {
+        let NewStart { mission, inputs: given, idempotency_key, options, queues, taken } = new;
         let def = self.parts.mission(mission)?;
-        let started =
+        let mut started =
             inputs::mission_started(&def, &id.as_str().into(), given, options).map_err(MissionError::Inputs)?;
+        if let RunEventKind::MissionStarted { datasets, .. } = &mut started.kind {
+            datasets.extend(taken.datasets);
+        }
+        let key = inputs::concurrency_key(&def, &started).map_err(MissionError::Inputs)?;
         let run = NewRun {
             inputs: Json::Object(given.clone()).to_string().into(),
             idempotency_key,
-            events: vec![event_text(&started)],
-            ..NewRun::new(id.clone(), mission.clone(), self.parts.clock.now())
+            group: key.clone(),
+            limits: limits_of(&def),
+            overflow: match queues || def.concurrency.overflow == OnOverflow::Queue {
+                true => Overflow::Queue,
+                false => Overflow::Refuse,
+            },
+            events: std::iter::once(&started).chain(&taken.events).map(event_text).collect(),
+            ..NewRun::new(id.clone(), Arc::<str>::from(mission), self.parts.clock.now())
         };
-        Ok(match self.parts.runs.start_run(run).await? {
-            StartOutcome::New => id,
-            StartOutcome::Existing(existing) => existing,
-        })
+        match self.parts.runs.start_run(run).await? {
+            StartOutcome::New | StartOutcome::Queued(_) => Ok(id),
+            StartOutcome::Existing(existing) => Ok(existing),
+            StartOutcome::Full(reached) => Err(MissionError::Full(mission.into(), reached, key)),
+        }
     }
 
     /// A run with its state.
@@ -255,25 +283,53 @@ impl RunEngine {
         let open = report.state.open_units();
         let batch = RunBatch {
             resume: true,
+            // It is queued until it is admitted: other runs may have begun meanwhile.
+            status: Some(RunStatus::Queued),
             after: Some(report.state.sequence),
             events: vec![event_text(&NewEvent::of_run(RunEventKind::MissionResumed {}))],
             wake_units: open.iter().map(|unit| unit.to_string().into()).collect(),
             ..RunBatch::new(run.clone(), self.parts.clock.now())
         };
         self.parts.runs.append_run(batch).await?;
+        if let Ok(def) = self.parts.mission(&report.stored.summary.mission) {
+            self.parts.runs.admit(run, limits_of(&def), self.parts.clock.now()).await?;
+        }
         Ok(())
     }
 
-    /// Starts a new run with the mission and the inputs of another.
+    /// Starts a new run with the mission and the inputs of another: from the beginning, or from a task. Then the new run takes over what is
+    /// completed and does not hang on that task.
     ///
     /// # Errors
-    /// As [`start`](Self::start) and [`status`](Self::status).
-    pub async fn rerun(&self, run: &RunId) -> Result<RunId, MissionError> {
+    /// As [`start`](Self::start) and [`status`](Self::status); [`MissionError::Rerun`].
+    pub async fn rerun(&self, run: &RunId, from: Option<&RerunFrom>) -> Result<RunId, MissionError> {
         let stored = self.stored(run).await?;
         let inputs: Json = serde_json::from_str(&stored.inputs)
             .map_err(|error| MissionError::Unreadable { run: run.clone(), reason: error.to_string() })?;
         let inputs = inputs.as_object().cloned().unwrap_or_default();
-        self.start(StartRun { mission: stored.summary.mission, inputs, ..StartRun::default() }).await
+        let mission = stored.summary.mission;
+        let mut options = NewRunOptions { rerun_of: Some(run.as_str().into()), ..NewRunOptions::default() };
+        let taken = match from {
+            None => TakenOver::default(),
+            Some(from) => {
+                let def = self.parts.mission(&mission)?;
+                let mut events = Vec::new();
+                loop {
+                    let after = events.last().map_or(0, |event: &RunEvent| event.sequence);
+                    let more = self.events(run, after).await?;
+                    let is_last = more.len() < limits::RUN_EVENTS_READ;
+                    events.extend(more);
+                    if is_last {
+                        break;
+                    }
+                }
+                options.entry = RunState::from_events(&events).entry;
+                rerun::taken_over(&def, &events, from).map_err(MissionError::Rerun)?
+            }
+        };
+        let id = RunId::new(uuid::Uuid::new_v4().simple().to_string());
+        let new = NewStart { taken, ..NewStart::new(&mission, &inputs, options) };
+        self.start_as(id, new).await
     }
 
     /// Works on a run until it ends or waits for people. `on_event` gets every event from the first on, in order. `stop` is read between
@@ -349,14 +405,16 @@ impl Drive<'_> {
                         continue;
                     }
                 }
-                None => {
+                None if self.is_admitted(summary.status).await? => {
                     self.schedule().await?;
                     self.claim().await?;
                 }
+                None => {}
             }
             self.show(on_event).await?;
             let mut pause = POLL;
-            if self.units.is_empty() && summary.stop.is_none() {
+            let is_queued = summary.status == RunStatus::Queued;
+            if self.units.is_empty() && summary.stop.is_none() && !is_queued {
                 if self.engine.stored(self.run).await?.summary.status.is_ended() {
                     continue;
                 }
@@ -377,6 +435,15 @@ impl Drive<'_> {
                 () = clock.sleep(clock.deadline(pause)) => {}
             }
         }
+    }
+
+    /// Whether the run may begin; a queued one begins when others have ended.
+    async fn is_admitted(&self, status: RunStatus) -> Result<bool, MissionError> {
+        if status != RunStatus::Queued {
+            return Ok(true);
+        }
+        let parts = &self.engine.parts;
+        Ok(parts.runs.admit(self.run, limits_of(&self.def), parts.clock.now()).await? == Admission::Admitted)
     }
 
     fn ended(
@@ -414,7 +481,7 @@ impl Drive<'_> {
         loop {
             let state = self.view.latest().await?;
             let now = parts.clock.now();
-            let decisions = scheduler::next(&self.def, &state, now);
+            let decisions = scheduler::next(&self.def, &state, &parts.project.templates, now);
             if decisions.is_empty() {
                 return Ok(());
             }
@@ -454,7 +521,9 @@ impl Drive<'_> {
                     let sequence = after.sequence + 1;
                     after.apply(&event.clone().at(sequence, now));
                 }
-                for Decision { action, events: caused } in scheduler::next(&self.def, &after, now) {
+                for Decision { action, events: caused } in
+                    scheduler::next(&self.def, &after, &parts.project.templates, now)
+                {
                     if let Action::Launch { follow_up } = action {
                         self.launch(&after, &follow_up).await?;
                         events.extend(caused);
@@ -475,10 +544,16 @@ impl Drive<'_> {
             entry: follow_up.entry.clone(),
             previous: Some(PreviousRun { run: state.run.clone(), task: follow_up.task.clone() }),
             chain: state.chain.saturating_add(1),
+            chain_id: Some(state.chain_id.clone()),
+            hand_over: follow_up.hand_over,
+            rerun_of: None,
             dry_run: state.dry_run,
         };
         let id = RunId::new(follow_up.run.clone());
-        self.engine.start_as(id, &follow_up.mission, &follow_up.inputs, None, options).await?;
+        // This run has not ended and may count for the limits of the next one, which therefore waits instead of being lost.
+        let FollowUp { mission, inputs, .. } = follow_up;
+        let new = NewStart { queues: true, ..NewStart::new(mission, inputs, options) };
+        self.engine.start_as(id, new).await?;
         Ok(())
     }
 
@@ -538,6 +613,12 @@ impl Drive<'_> {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// How many runs the mission allows at the same time.
+fn limits_of(def: &MissionDef) -> RunLimits {
+    let concurrency = &def.concurrency;
+    RunLimits { mission: Some(concurrency.max_parallel), group: concurrency.key.is_some().then_some(concurrency.limit) }
 }
 
 pub(super) fn end_of(status: RunStatus) -> Option<RunEnd> {

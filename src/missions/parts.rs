@@ -5,7 +5,7 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc};
 use indexmap::IndexMap;
 use segue_engine::{
     ids::{AgentName, RunId, ServerName, ToolName},
-    mission::inputs::InputProblem,
+    mission::{inputs::InputProblem, rerun::RerunProblem},
     project::{
         AgentDef, Project,
         missions::{ContextLimits, MissionDef},
@@ -17,7 +17,7 @@ use crate::{
     effect::EffectClass,
     llm::Llm,
     prompts::PromptSet,
-    store::runs::{RunStore, RunStoreError},
+    store::runs::{LimitReached, LimitScope, RunStore, RunStoreError},
     tools::{ToolHandler, ToolSource},
 };
 
@@ -30,6 +30,12 @@ pub enum MissionError {
     /// The inputs are not valid.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Inputs(Vec<InputProblem>),
+    /// As many runs as allowed have begun and not ended.
+    #[error("{}", describe_limit(.0, .1, .2.as_deref()))]
+    Full(Arc<str>, LimitReached, Option<Arc<str>>),
+    /// The run cannot be repeated from a task.
+    #[error(transparent)]
+    Rerun(RerunProblem),
     /// There is no such run.
     #[error("there is no run {0}")]
     UnknownRun(RunId),
@@ -51,6 +57,18 @@ pub enum MissionError {
 
 /// Tools of agents that exist in one mission only, by mission and agent.
 pub type LocalTools = HashMap<(Arc<str>, AgentName), Vec<Arc<dyn ToolHandler>>>;
+
+/// Why a run does not begin: the mission, the limit, and the key of the run.
+fn describe_limit(mission: &str, reached: &LimitReached, key: Option<&str>) -> String {
+    let LimitReached { scope, running, limit } = reached;
+    let (runs, name) = match scope {
+        LimitScope::Mission => (format!("runs of the mission `{mission}`"), "max_parallel"),
+        LimitScope::Group => (format!("runs with the key `{}`", key.unwrap_or_default()), "limit"),
+    };
+    format!(
+        "{running} of {limit} {runs} have begun and not ended (`concurrency.{name}`); wait until one has ended, cancel one that is not needed, or write `overflow: queue`"
+    )
+}
 
 /// The parts that runs of missions use.
 pub struct MissionParts {
@@ -148,8 +166,12 @@ impl MissionParts {
                 }
             }
             let model = self.local_models.get(&(def.name.clone(), name.clone())).cloned();
+            let description = match &local.title {
+                Some(title) => format!("{title}. {}", local.description).into(),
+                None => local.description.clone(),
+            };
             return Some(MissionAgent {
-                description: local.description.clone(),
+                description,
                 model,
                 servers,
                 context: local.context.clone(),

@@ -14,7 +14,9 @@ use segue_engine::{
     conversation::{AgentStatus, BotKind},
     ids::RunId,
     mission::{
-        budget, scheduler,
+        budget,
+        handed_over::SourceRun,
+        scheduler,
         state::RunState,
         tools::{Caller, MissionTool, NoResults, ToolContext},
         unit::{UnitId, UnitView},
@@ -36,7 +38,7 @@ use super::{
     parts::{MissionError, MissionParts},
     results::with_result_tools,
     secrets::Secrets,
-    view::{RunView, event_text},
+    view::{RunView, SourceState, event_text},
 };
 use crate::{
     clock::Clock,
@@ -111,6 +113,8 @@ pub(super) struct UnitRun {
     pub(super) effects: EffectJournal,
     pub(super) secrets: Secrets,
     pub(super) dry_run: bool,
+    /// The run before in the chain, if it handed something over.
+    pub(super) source: Option<SourceState>,
     pub(super) deadlines: Deadlines,
     pub(super) limit: SliceLimit,
 }
@@ -161,8 +165,13 @@ impl UnitRun {
             results: &NoResults,
             busy: &[],
             learnings: None,
+            source: self.source(),
             seed: seed(self.run.as_str(), call),
         })
+    }
+    /// The run before in the chain, if it handed something over.
+    pub(super) fn source(&self) -> Option<SourceRun<'_>> {
+        self.source.as_ref().map(|(def, state)| SourceRun { def, state })
     }
     pub(super) fn model(&self) -> Option<Arc<dyn Llm>> {
         self.parts.commander_models.get(&self.def.name).cloned()
@@ -229,6 +238,7 @@ async fn work(
     let clock = Arc::new(TurnClock::new(parts.clock.clone(), parts.clock.now()));
     let effects = EffectJournal::new(journal.clone(), clock, Arc::new(ToolNotes(journal.clone())));
     let dry_run = view.latest().await?.dry_run;
+    let source = view.source(&parts.project).await?;
     let unit = UnitRun {
         parts: parts.clone(),
         secrets: Secrets::of(&def),
@@ -239,6 +249,7 @@ async fn work(
         journal: journal.clone(),
         effects,
         dry_run,
+        source,
         deadlines: Deadlines::default(),
         limit: SliceLimit::new(parts.clock.clone()),
     };

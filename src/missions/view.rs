@@ -8,24 +8,47 @@ use segue_engine::{
         event::{NewEvent, RunEvent},
         state::RunState,
     },
+    project::{Project, missions::MissionDef},
 };
-use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio::sync::{Mutex, MutexGuard, Notify, OnceCell};
 
 use super::parts::MissionError;
 use crate::store::runs::{RunStore, StoredRunEvent};
+
+/// A run before another one in a chain: its mission and its state.
+pub(super) type SourceState = (Arc<MissionDef>, Arc<RunState>);
 
 /// The state of a run, shared by its units in this process. A caller that decides something by it holds the lock until the decision is stored.
 pub(super) struct RunView {
     store: Arc<dyn RunStore>,
     run: RunId,
     state: Mutex<RunState>,
+    /// The run before in the chain, once it was read.
+    source: OnceCell<Option<SourceState>>,
     /// Notified when events were stored.
     pub(super) changed: Arc<Notify>,
 }
 
 impl RunView {
     pub(super) fn new(store: Arc<dyn RunStore>, run: RunId) -> Self {
-        Self { store, run, state: Mutex::default(), changed: Arc::default() }
+        Self { store, run, state: Mutex::default(), source: OnceCell::new(), changed: Arc::default() }
+    }
+
+    /// The run before, if it handed something over and is still stored. It has ended, so that it is read once.
+    pub(super) async fn source(&self, project: &Project) -> Result<Option<SourceState>, MissionError> {
+        let (previous, hand_over) = {
+            let state = self.latest().await?;
+            (state.previous.clone(), state.hand_over)
+        };
+        let Some(previous) = previous.filter(|_| !hand_over.is_empty()) else { return Ok(None) };
+        let read = async {
+            let view = Self::new(self.store.clone(), RunId::new(previous.run.clone()));
+            let state = view.latest().await?.clone();
+            // A run that was deleted has no events.
+            let def = project.mission(&state.mission).filter(|_| state.sequence > 0).cloned();
+            Ok::<_, MissionError>(def.map(|def| (def, Arc::new(state))))
+        };
+        self.source.get_or_try_init(|| read).await.cloned()
     }
 
     /// The state after the last stored event.

@@ -85,6 +85,12 @@ pub const MISSION_CORRECTIONS: u32 = 20;
 pub const MISSION_RESULT_TOKENS: u32 = 64_000;
 /// Mission: runs, tasks and iterations at the same time that a project may allow.
 pub const MISSION_PARALLEL: u32 = 64;
+/// Mission: rounds of a repeated task that a project may allow.
+pub const MISSION_ROUNDS: u32 = 50;
+/// Mission: earlier rounds of a repeated task that the prompt of the next one shows; the newest stay.
+pub const MISSION_ROUNDS_SHOWN: usize = 5;
+/// Mission: characters of the summary and of the output of an earlier round that the prompt of the next one shows.
+pub const MISSION_ROUND_CHARS: usize = 4_000;
 /// Mission: attempts after the first that a project may allow for an iteration.
 pub const MISSION_RETRIES: u32 = 20;
 /// Delegation: sub-agents at the same time that an agent may be allowed.

@@ -1,6 +1,7 @@
 //! `segue mission run`, `resume` and `rerun`: work on runs in this process.
 
 use std::{
+    collections::VecDeque,
     io::{self, IsTerminal, Read},
     sync::Arc,
 };
@@ -10,9 +11,10 @@ use segue::{
     missions::{RunEnd, RunEngine, StartRun},
     store::{StoreLocation, runs::RunStatus},
 };
+use segue_engine::mission::rerun::RerunFrom;
 use serde_json::{Map, Value as Json};
 
-use super::{OneRun, Run, check::unknown, one, open, progress::Progress};
+use super::{OneRun, Rerun, Run, check::unknown, one, open, progress::Progress};
 use crate::cli::{CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE, output, stop_on_signal};
 
 /// Exit code: the run waits for answers of people.
@@ -41,7 +43,7 @@ pub(super) async fn run(args: Run) -> CommandResult {
 }
 
 /// `name=value` pairs and `@-`. `None`: one is neither; a message was printed.
-fn read_inputs(given: &[String]) -> anyhow::Result<Option<Map<String, Json>>> {
+pub(super) fn read_inputs(given: &[String]) -> anyhow::Result<Option<Map<String, Json>>> {
     let mut inputs = Map::new();
     for one in given {
         if one == "@-" {
@@ -76,8 +78,13 @@ async fn drive(engine: &RunEngine, first: RunId) -> CommandResult {
         std::process::exit(i32::from(EXIT_ERROR));
     });
     let is_terminal = io::stdout().is_terminal();
-    let mut run = first;
-    loop {
+    let mut runs = VecDeque::from([first]);
+    while let Some(run) = runs.pop_front() {
+        if engine.status(&run).await?.stored.summary.status == RunStatus::Queued {
+            output::status(&format!(
+                "run {run} is queued: as many runs as `concurrency` allows have begun; it starts when one of them has ended"
+            ));
+        }
         let mut progress = Progress::new(is_terminal);
         let end = engine.drive(&run, &stop, &mut |event| progress.show(event)).await?;
         progress.finish()?;
@@ -103,11 +110,9 @@ async fn drive(engine: &RunEngine, first: RunId) -> CommandResult {
             }
         }
         // One after the other; the next ones find those that follow them.
-        match report.state.follow_ups.first() {
-            Some(next) => run = RunId::new(next.run.clone()),
-            None => return Ok(0),
-        }
+        runs.extend(report.state.follow_ups.iter().map(|next| RunId::new(next.run.clone())));
     }
+    Ok(0)
 }
 
 pub(super) async fn resume(args: OneRun) -> CommandResult {
@@ -123,9 +128,10 @@ pub(super) async fn resume(args: OneRun) -> CommandResult {
     drive(&engine, run).await
 }
 
-pub(super) async fn rerun(args: OneRun) -> CommandResult {
-    let Some((engine, run)) = one(&args)? else { return Ok(EXIT_FINDINGS) };
-    let new = engine.rerun(&run).await?;
+pub(super) async fn rerun(args: Rerun) -> CommandResult {
+    let Some((engine, run)) = one(&args.run)? else { return Ok(EXIT_FINDINGS) };
+    let from = args.task.map(|task| RerunFrom { task: task.into(), failed_items: args.failed_items });
+    let new = engine.rerun(&run, from.as_ref()).await?;
     output::status(&format!("run {new}"));
     drive(&engine, new).await
 }

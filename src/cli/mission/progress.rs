@@ -86,6 +86,9 @@ fn sign(status: TaskStatus) -> &'static str {
 
 fn details(task: &TaskState) -> String {
     let mut text = String::new();
+    if task.round() > 1 {
+        text.push_str(&format!(" (round {})", task.round()));
+    }
     if let Some(total) = task.total_items {
         let failed = task.count(TaskStatus::Failed);
         text.push_str(&format!(": {} of {total} items", task.count(TaskStatus::Completed)));

@@ -54,8 +54,13 @@ fn describe(report: &RunReport) -> Json {
         .tasks
         .iter()
         .map(|(name, task)| {
-            let task =
+            let state = task;
+            let mut task =
                 json!({"status": task.status, "summary": task.summary, "output": task.output, "error": task.error});
+            if let Some(task) = task.as_object_mut() {
+                task.extend((state.round() > 1).then(|| ("round".to_owned(), json!(state.round()))));
+                task.extend(state.copied_from.as_ref().map(|run| ("copied_from".to_owned(), json!(&**run))));
+            }
             (name.to_string(), task)
         })
         .collect();
@@ -69,6 +74,10 @@ fn describe(report: &RunReport) -> Json {
         "run": report.stored.summary.id,
         "mission": &*report.stored.summary.mission,
         "status": report.stored.summary.status,
+        "chain": &*state.chain_id,
+        "previous": state.previous,
+        "rerun_of": state.rerun_of,
+        "next": state.follow_ups.iter().map(|next| json!({"run": &*next.run, "mission": &*next.mission})).collect::<Vec<_>>(),
         "tasks": tasks,
         "questions": questions,
         "usage": state.usage,

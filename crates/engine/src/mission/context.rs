@@ -40,23 +40,25 @@ pub struct OutputField {
 
 /// The completed tasks before a task, the earliest first.
 pub fn ancestors(def: &MissionDef, state: &RunState, task: &str) -> Vec<AncestorContext> {
-    let context = |name: Arc<str>| {
-        let task = def.tasks.get(&name)?;
-        let task_state = state.tasks.get(&name).filter(|task| task.status == TaskStatus::Completed)?;
-        let fields = task.output.iter().map(|(name, field)| OutputField {
-            name: name.clone(),
-            kind: inputs::kind_name(field.kind),
-            required: field.required,
-            description: field.description.clone(),
-        });
-        Some(AncestorContext {
-            summary: task_state.summary.clone().unwrap_or_default(),
-            fields: fields.collect(),
-            is_iterated: task.iterator.is_some(),
-            is_parallel: task.iterator.as_ref().is_some_and(|iterator| iterator.parallel),
-            total_items: task_state.total_items.unwrap_or(0),
-            task: name,
-        })
-    };
-    graph::ancestors(def, state, task).into_iter().filter_map(context).collect()
+    graph::ancestors(def, state, task).iter().filter_map(|name| completed(def, state, name)).collect()
+}
+
+/// A completed task; `None` if it is not completed.
+pub(super) fn completed(def: &MissionDef, state: &RunState, name: &str) -> Option<AncestorContext> {
+    let task = def.tasks.get(name)?;
+    let task_state = state.tasks.get(name).filter(|task| task.status == TaskStatus::Completed)?;
+    let fields = task.output.iter().map(|(name, field)| OutputField {
+        name: name.clone(),
+        kind: inputs::kind_name(field.kind),
+        required: field.required,
+        description: field.description.clone(),
+    });
+    Some(AncestorContext {
+        summary: task_state.summary.clone().unwrap_or_default(),
+        fields: fields.collect(),
+        is_iterated: task.iterator.is_some(),
+        is_parallel: task.iterator.as_ref().is_some_and(|iterator| iterator.parallel),
+        total_items: task_state.total_items.unwrap_or(0),
+        task: task.name.clone(),
+    })
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::{learnings::Learnings, unit::UnitId};
+use crate::project::missions::HandOver;
 use crate::usage::Usage;
 use crate::{ids::AgentName, time::Timestamp};
 
@@ -28,6 +29,9 @@ pub struct NewEvent {
     /// The task, unless it concerns the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Arc<str>>,
+    /// The round of a repeated task after the first, for events of a unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u32>,
     /// The index of the item, for iterations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iteration: Option<u32>,
@@ -42,19 +46,25 @@ pub struct NewEvent {
 impl NewEvent {
     /// An event of the whole run.
     pub fn of_run(kind: RunEventKind) -> Self {
-        Self { task: None, iteration: None, attempt: None, kind }
+        Self { task: None, round: None, iteration: None, attempt: None, kind }
     }
     /// An event of a task.
     pub fn of_task(task: &Arc<str>, kind: RunEventKind) -> Self {
-        Self { task: Some(task.clone()), iteration: None, attempt: None, kind }
+        Self { task: Some(task.clone()), ..Self::of_run(kind) }
     }
     /// An event of a unit.
     pub fn of_unit(unit: &UnitId, kind: RunEventKind) -> Self {
-        Self { task: Some(unit.task.clone()), iteration: unit.iteration, attempt: Some(unit.attempt), kind }
+        Self {
+            task: Some(unit.task.clone()),
+            round: (unit.round > 1).then_some(unit.round),
+            iteration: unit.iteration,
+            attempt: Some(unit.attempt),
+            kind,
+        }
     }
     /// An event of the item of a sequential iteration.
     pub fn of_item(unit: &UnitId, index: u32, kind: RunEventKind) -> Self {
-        Self { task: Some(unit.task.clone()), iteration: Some(index), attempt: Some(unit.attempt), kind }
+        Self { iteration: Some(index), ..Self::of_unit(unit, kind) }
     }
     /// The event with its number and time.
     pub fn at(self, sequence: u64, at: Timestamp) -> RunEvent {
@@ -119,6 +129,9 @@ pub enum ChosenTarget {
         /// Its inputs.
         #[serde(default, skip_serializing_if = "Map::is_empty")]
         inputs: Map<String, Json>,
+        /// What it may read of this run.
+        #[serde(default, skip_serializing_if = "HandOver::is_empty")]
+        hand_over: HandOver,
     },
 }
 
@@ -132,6 +145,8 @@ pub enum ChosenBy {
     Data,
     /// The task has `send_to`.
     SendTo,
+    /// A question of the task got no answer in time.
+    NoAnswer,
 }
 
 /// A question to a person.
@@ -154,6 +169,9 @@ pub struct PersonQuestion {
     /// Seconds after which the question is closed without an answer; it stays open if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
+    /// The answer that counts if nobody answers in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<Arc<str>>,
 }
 
 /// How the answer of a commander was produced.
@@ -194,6 +212,15 @@ pub enum RunEventKind {
         /// How many runs come before it in its chain.
         #[serde(default, skip_serializing_if = "is_zero")]
         chain: u32,
+        /// The id of its chain: that of the first run; absent in that one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        chain_id: Option<Arc<str>>,
+        /// What it may read of the run before.
+        #[serde(default, skip_serializing_if = "HandOver::is_empty")]
+        hand_over: HandOver,
+        /// The run whose mission and inputs it repeats.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rerun_of: Option<Arc<str>>,
         /// Whether tools that write are refused.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         dry_run: bool,
@@ -221,13 +248,23 @@ pub enum RunEventKind {
     MissionIssue {
         /// How serious it is.
         severity: IssueSeverity,
-        /// What kind: `budget_warning`, `budget_exceeded`, `provider_error`, `tool_error`, `output_invalid`.
+        /// What kind: `budget_warning`, `budget_exceeded`, `repeat_exhausted`, `provider_error`, `tool_error`, `output_invalid`.
         category: Arc<str>,
         /// The problem in one sentence.
         message: Arc<str>,
         /// Further details.
         #[serde(default, skip_serializing_if = "Json::is_null")]
         details: Json,
+    },
+    /// A completed task, or a part of its items, was taken over from the run that this one repeats.
+    TaskCopied {
+        /// That run.
+        run: Arc<str>,
+        /// The [state](super::state::TaskState) of the task. Its items may be in several events.
+        state: Json,
+        /// The dataset over which it iterated.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dataset: Option<Arc<str>>,
     },
     /// A chosen mission was started as a new run.
     FollowUpStarted {
@@ -242,6 +279,9 @@ pub enum RunEventKind {
         /// Its objective; absent for parallel iterations, whose items have their own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         objective: Option<Arc<str>>,
+        /// Whether it runs at the end of every run.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        always: bool,
     },
     /// A task is completed.
     TaskCompleted {
@@ -263,6 +303,18 @@ pub enum RunEventKind {
         reason: Arc<str>,
         /// The ids of the questions.
         questions: Vec<Arc<str>>,
+    },
+    /// A round of a repeated task ended, and its condition does not hold: the next round follows.
+    TaskRoundCompleted {
+        /// What its commander reports.
+        summary: Arc<str>,
+        /// The condition that does not hold.
+        until: Arc<str>,
+        /// The values that the condition read.
+        values: Json,
+        /// What was learned.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        learnings: Option<Learnings>,
     },
     /// A router or `send_to` chose what follows.
     RouteChosen {

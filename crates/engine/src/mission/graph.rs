@@ -7,8 +7,12 @@ use super::state::RunState;
 use crate::project::{mission_graph::targets, missions::MissionDef};
 
 /// The tasks before a task: those that it depends on, directly or not, and for a dynamic task the one that activated it first with the
-/// tasks before that. A task comes after all tasks that it waited for; otherwise the order is that of declaration.
+/// tasks before that; for a task that always runs at the end, all others that were started. A task comes after all tasks that it waited for; otherwise the order is that of declaration.
 pub fn ancestors(def: &MissionDef, state: &RunState, task: &str) -> Vec<Arc<str>> {
+    if def.tasks.get(task).is_some_and(|task| task.always) {
+        let others = def.tasks.values().filter(|other| !other.always && state.tasks.contains_key(&other.name));
+        return others.map(|other| other.name.clone()).collect();
+    }
     let before = |name: &str| -> Vec<Arc<str>> {
         let depends_on = def.tasks.get(name).map(|task| task.depends_on.clone()).unwrap_or_default();
         let activated_by = state.tasks.get(name).and_then(|task| task.activated_by.clone());

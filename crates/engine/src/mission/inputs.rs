@@ -3,15 +3,19 @@
 use std::{fmt, sync::Arc};
 
 use indexmap::IndexMap;
+use minijinja::Value;
 use serde_json::{Map, Number, Value as Json};
 
 use super::{
     dataset,
     event::{NewEvent, PreviousRun, RunEventKind},
 };
-use crate::project::{
-    field_values,
-    missions::{InputDef, MissionDef, ValueKind},
+use crate::{
+    project::{
+        field_values,
+        missions::{HandOver, InputDef, MissionDef, ValueKind},
+    },
+    template::from_json,
 };
 
 /// What is wrong with one input.
@@ -138,6 +142,24 @@ fn exact(text: &str, number: Number) -> Result<Number, String> {
     Ok(number)
 }
 
+/// The key by which a run excludes others, from its first event; `None` if the mission declares none.
+///
+/// # Errors
+/// The key cannot be rendered, or it is empty with these inputs.
+pub fn concurrency_key(def: &MissionDef, started: &NewEvent) -> Result<Option<Arc<str>>, Vec<InputProblem>> {
+    let (Some(key), RunEventKind::MissionStarted { inputs, .. }) = (&def.concurrency.key, &started.kind) else {
+        return Ok(None);
+    };
+    let named = inputs.iter().map(|(name, value)| (name.as_str(), from_json(value)));
+    let context = Value::from_pairs([("inputs", Value::from_pairs(named))]);
+    let refused = |reason: String| vec![problem("concurrency.key", reason)];
+    let text = key.render(context).map_err(|error| refused(error.to_string()))?;
+    match text.trim() {
+        "" => Err(refused("the key that runs share is empty with these inputs".into())),
+        text => Ok(Some(text.into())),
+    }
+}
+
 /// How a run is started.
 #[derive(Clone, Debug, Default)]
 pub struct NewRunOptions {
@@ -147,6 +169,12 @@ pub struct NewRunOptions {
     pub previous: Option<PreviousRun>,
     /// How many runs come before it in its chain.
     pub chain: u32,
+    /// The id of its chain; that of the run itself if absent.
+    pub chain_id: Option<Arc<str>>,
+    /// What it may read of the run before.
+    pub hand_over: HandOver,
+    /// The run that it repeats.
+    pub rerun_of: Option<Arc<str>>,
     /// Whether tools that write are refused.
     pub dry_run: bool,
 }
@@ -199,6 +227,9 @@ pub fn mission_started(
         entry: options.entry,
         previous: options.previous,
         chain: options.chain,
+        chain_id: options.chain_id,
+        hand_over: options.hand_over,
+        rerun_of: options.rerun_of,
         dry_run: options.dry_run,
     }))
 }

@@ -5,6 +5,7 @@
 //! | [`event`] | what happened in a run; the only record of it |
 //! | [`state`] | the state of a run, computed from its events |
 //! | [`unit`](mod@unit) | one unit of work: what one commander does |
+//! | [`handed_over`] | what a run may read of the run before it |
 //! | [`graph`] | the order of the tasks in a run |
 //! | [`scheduler`] | what to start, to cancel or to end next |
 //! | [`inputs`] | the inputs of a run and its first event |
@@ -12,6 +13,9 @@
 //! | [`context`] | the tasks before a task, for the prompt of its commander |
 //! | [`dataset`] | datasets and their items |
 //! | [`routes`] | what follows a completed task |
+//! | [`rerun`] | what a rerun from a task takes over |
+//! | [`rounds`] | the rounds of a repeated task |
+//! | [`plan`] | what a run would do at most, without a model |
 //! | [`query`] | filters, order, pages and aggregates over outputs |
 //! | [`budget`] | warnings and breaches of budgets |
 //! | [`learnings`] | what iterations pass on to later ones |
@@ -25,10 +29,14 @@ pub mod context;
 pub mod dataset;
 pub mod event;
 pub mod graph;
+pub mod handed_over;
 pub mod inputs;
 pub mod learnings;
 pub mod objective;
+pub mod plan;
 pub mod query;
+pub mod rerun;
+pub mod rounds;
 pub mod routes;
 pub mod scheduler;
 pub mod state;

@@ -177,16 +177,17 @@ impl Row<'_> {
     }
 }
 
-/// Answers a query over the output of a completed task. The result is a JSON object, or a text.
+/// Answers a query over the output of a completed task; `name` is the name by which the caller knows it. The result is a JSON object, or a
+/// text.
 ///
 /// # Errors
 /// See [`QueryError`].
-pub fn run(def: &TaskDef, state: &TaskState, query: &Query) -> Result<Json, QueryError> {
+pub fn run(name: &str, def: &TaskDef, state: &TaskState, query: &Query) -> Result<Json, QueryError> {
     if def.iterator.is_none() {
         if query.aggregate.is_some() {
             return Err(QueryError::NotIterated);
         }
-        let result = json!({"task": &*def.name, "output": state.output});
+        let result = json!({"task": name, "output": state.output});
         return Ok(in_format(query.format, result));
     }
     let rows = state.items.iter().filter(|(_, item)| item.status != TaskStatus::Pending);
@@ -202,10 +203,10 @@ pub fn run(def: &TaskDef, state: &TaskState, query: &Query) -> Result<Json, Quer
             let matching: Vec<&Row<'_>> = rows.iter().filter(|row| matches(row, &query.filters)).collect();
             let mut result = aggregated(&matching, aggregate)?;
             result.insert("op".into(), json!(operation_name(aggregate.op)));
-            json!({"task": &*def.name, "aggregate": result})
+            json!({"task": name, "aggregate": result})
         }
-        (None, false) => by_ids(def, &rows, &query.item_ids),
-        (None, true) => page(def, &rows, query),
+        (None, false) => by_ids(name, &rows, &query.item_ids),
+        (None, true) => page(name, &rows, query),
     };
     let warnings = unknown_fields(def, query);
     if let Some(object) = result.as_object_mut().filter(|_| !warnings.is_empty()) {
@@ -214,20 +215,20 @@ pub fn run(def: &TaskDef, state: &TaskState, query: &Query) -> Result<Json, Quer
     Ok(in_format(query.format, result))
 }
 
-fn by_ids(def: &TaskDef, rows: &[Row<'_>], ids: &[Arc<str>]) -> Json {
+fn by_ids(name: &str, rows: &[Row<'_>], ids: &[Arc<str>]) -> Json {
     let found: Vec<Json> =
         rows.iter().filter(|row| ids.contains(row.item_id)).take(MOST_ITEMS).map(Row::json).collect();
     let is_missing = |id: &&Arc<str>| !rows.iter().any(|row| row.item_id == *id);
     let missing: Vec<&str> = ids.iter().filter(is_missing).map(|id| &**id).collect();
     let total = rows.iter().filter(|row| ids.contains(row.item_id)).count();
-    let mut result = json!({"task": &*def.name, "total": total, "returned": found.len(), "offset": 0, "items": found});
+    let mut result = json!({"task": name, "total": total, "returned": found.len(), "offset": 0, "items": found});
     if let Some(object) = result.as_object_mut().filter(|_| !missing.is_empty()) {
         object.insert("missing".into(), json!(missing));
     }
     result
 }
 
-fn page(def: &TaskDef, rows: &[Row<'_>], query: &Query) -> Json {
+fn page(name: &str, rows: &[Row<'_>], query: &Query) -> Json {
     let mut matching: Vec<&Row<'_>> = rows.iter().filter(|row| matches(row, &query.filters)).collect();
     if let Some(order_by) = &query.order_by {
         let mut keyed: Vec<(Option<Json>, &Row<'_>)> =
@@ -242,7 +243,7 @@ fn page(def: &TaskDef, rows: &[Row<'_>], query: &Query) -> Json {
     let total = matching.len();
     let limit = query.limit.filter(|limit| *limit > 0).unwrap_or(PAGE).min(MOST_ITEMS);
     let items: Vec<Json> = matching.into_iter().skip(query.offset).take(limit).map(Row::json).collect();
-    json!({"task": &*def.name, "total": total, "returned": items.len(), "offset": query.offset, "items": items})
+    json!({"task": name, "total": total, "returned": items.len(), "offset": query.offset, "items": items})
 }
 
 fn matches(row: &Row<'_>, filters: &[Filter]) -> bool {

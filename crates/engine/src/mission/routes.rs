@@ -12,8 +12,8 @@ use super::{
     unit::UnitView,
 };
 use crate::{
-    project::missions::{InputDef, MissionDef, NextTasks, RouteDef, RouteTarget, TaskDef},
-    template::{TemplateEngine, TemplateError, from_json},
+    project::missions::{HandOver, InputDef, MissionDef, NextTasks, RouteDef, RouteTarget, TaskDef},
+    template::{Expression, TemplateEngine, TemplateError, from_json},
 };
 
 /// The answer of a commander that takes no route.
@@ -27,9 +27,22 @@ pub fn routes(task: &TaskDef) -> &[RouteDef] {
     }
 }
 
-/// The routes that the commander chooses among: those without a condition over data.
+/// The routes that the commander chooses among: those in words, with the one for all other cases. Without any in words, code takes that
+/// one ([`otherwise`]).
 pub fn offered(task: &TaskDef) -> impl Iterator<Item = &RouteDef> {
-    routes(task).iter().filter(|route| route.condition.is_none())
+    let has_words = routes(task).iter().any(|route| route.when.is_some());
+    routes(task).iter().filter(move |route| has_words && route.condition.is_none() && !route.no_answer)
+}
+
+/// The route that code takes if no condition holds: that for all other cases, unless the commander chooses.
+pub fn otherwise(task: &TaskDef) -> Option<&RouteDef> {
+    let has_words = routes(task).iter().any(|route| route.when.is_some());
+    routes(task).iter().find(|route| !has_words && route.is_otherwise())
+}
+
+/// The route of a task whose question got no answer in time.
+pub fn without_answer(task: &TaskDef) -> Option<&RouteDef> {
+    routes(task).iter().find(|route| route.no_answer)
 }
 
 /// The word with which a commander names a route: the name of the task or mission, with `mission:` in front if both exist.
@@ -70,8 +83,11 @@ pub struct RouteOption {
     pub key: String,
     /// When to take it.
     pub when: Arc<str>,
-    /// Whether it leads to another mission, which gets neither outputs nor summary, only its inputs.
+    /// Whether it leads to another mission, which gets its inputs, and reads of this run what is handed over.
     pub is_mission: bool,
+    /// What is handed over to that mission.
+    #[serde(skip_serializing_if = "HandOver::is_empty")]
+    pub hand_over: HandOver,
     /// The inputs of that mission, without the protected ones.
     pub inputs: Vec<RouteInput>,
 }
@@ -106,8 +122,9 @@ pub fn options(task: &TaskDef, missions: &dyn MissionLookup) -> Vec<RouteOption>
         let of_mission = mission.flatten().map(|mission| &mission.inputs).into_iter().flatten();
         RouteOption {
             key: key(task, &route.target),
-            when: route.when.clone().unwrap_or_default(),
+            when: route.when.clone().unwrap_or_else(|| "in all other cases".into()),
             is_mission: mission.is_some(),
+            hand_over: route.hand_over,
             inputs: of_mission.filter(|(_, input)| !input.protected).map(input).collect(),
         }
     };
@@ -122,7 +139,8 @@ pub fn output(unit: &UnitView<'_>) -> Json {
     }
 }
 
-fn outputs(task: &TaskState) -> Json {
+/// The outputs of the items of an iteration, in their order.
+pub(super) fn outputs(task: &TaskState) -> Json {
     task.items.values().map(|item| item.output.clone().unwrap_or_default()).collect()
 }
 
@@ -147,23 +165,37 @@ pub fn by_data<'a>(
     let output = output(unit);
     for route in routes(unit.task) {
         let Some(condition) = &route.condition else { continue };
-        let inputs = unit.run.inputs.iter().map(|(name, value)| (name.as_str(), from_json(value)));
-        let context = Value::from_pairs([
-            ("output", from_json(&output)),
-            ("inputs", Value::from_pairs(inputs)),
-            ("summary", Value::from(summary)),
-        ]);
-        let holds = engine.eval_expression(condition, context)?;
-        if is_true(&holds) {
-            let mut values = Map::new();
-            for name in engine.expression_variables(condition) {
-                let value = read(&name, &output, &unit.run.inputs, summary);
-                values.insert(name, value);
-            }
-            return Ok(Some((route, Json::Object(values))));
+        if let (true, values) = evaluate(condition, &output, &unit.run.inputs, summary, engine)? {
+            return Ok(Some((route, values)));
         }
     }
     Ok(None)
+}
+
+/// Whether a condition over the result of a task holds, with the values that it read.
+///
+/// # Errors
+/// The condition cannot be evaluated.
+pub fn evaluate(
+    condition: &Expression,
+    output: &Json,
+    inputs: &Map<String, Json>,
+    summary: &str,
+    engine: &TemplateEngine,
+) -> Result<(bool, Json), TemplateError> {
+    let named = inputs.iter().map(|(name, value)| (name.as_str(), from_json(value)));
+    let context = Value::from_pairs([
+        ("output", from_json(output)),
+        ("inputs", Value::from_pairs(named)),
+        ("summary", Value::from(summary)),
+    ]);
+    let holds = is_true(&engine.eval_expression(condition, context)?);
+    let read = |name: String| {
+        let value = read(&name, output, inputs, summary);
+        (name, value)
+    };
+    let values = engine.expression_variables(condition).into_iter().map(read).collect();
+    Ok((holds, Json::Object(values)))
 }
 
 /// The truth of a value as in templates: empty texts, lists and objects, zero and null are false.

@@ -6,10 +6,14 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use serde_json::Value as Json;
+
 use super::{
     budget, dataset,
     event::{ChosenBy, ChosenTarget, NewEvent, RunEventKind},
     graph, objective,
+    rounds::{self, RoundEnd},
+    routes,
     state::{FollowUp, ItemState, RunState, RunStatus, TaskState, TaskStatus},
     unit::UnitId,
 };
@@ -18,6 +22,7 @@ use crate::{
         mission_graph,
         missions::{IteratorDef, MissionDef, NextTasks, OnIterationError, TaskDef},
     },
+    template::TemplateEngine,
     time::Timestamp,
 };
 
@@ -106,8 +111,8 @@ pub fn send_to_events(task: &TaskDef, event: impl Fn(RunEventKind) -> NewEvent) 
     targets.iter().map(|target| event(chosen(target))).collect()
 }
 
-/// What follows from the state of a run.
-pub fn next(def: &MissionDef, state: &RunState, now: Timestamp) -> Vec<Decision> {
+/// What follows from the state of a run. `engine` evaluates the conditions of repeated tasks.
+pub fn next(def: &MissionDef, state: &RunState, engine: &TemplateEngine, now: Timestamp) -> Vec<Decision> {
     match state.status {
         RunStatus::Running => {}
         RunStatus::Completed => return launches(state),
@@ -117,11 +122,11 @@ pub fn next(def: &MissionDef, state: &RunState, now: Timestamp) -> Vec<Decision>
         return Vec::new();
     }
     if state.failure.is_some() {
-        return after_failure(def, state);
+        return after_failure(def, state, engine);
     }
     let mut decisions = Vec::new();
     for (task, task_state) in running_iterations(def, state) {
-        let more = Iteration { def, run: state, task: task.0, iterator: task.1, state: task_state, now }.next();
+        let more = Iteration { def, run: state, task: task.0, iterator: task.1, state: task_state, engine, now }.next();
         let fails = more.iter().flat_map(|decision| &decision.events).any(is_task_failure);
         decisions.extend(more);
         if fails {
@@ -129,12 +134,16 @@ pub fn next(def: &MissionDef, state: &RunState, now: Timestamp) -> Vec<Decision>
         }
     }
     if state.must_finish_run() {
-        return finish_early(def, state, decisions);
+        return finish_early(def, state, engine, decisions);
     }
-    let started = start_tasks(def, state, &mut decisions);
+    let started = start_tasks(def, state, engine, &mut decisions);
     let is_idle = decisions.is_empty() && started == 0 && !state.tasks.values().any(|task| task.status.is_open());
     if is_idle {
-        decisions.push(end_of_run(def, state));
+        let can_end = left(def, state).is_empty();
+        decisions.extend(last_tasks(def, state).filter(|_| can_end).map(|task| start_task(state, task, engine)));
+        if decisions.is_empty() {
+            decisions.push(end_of_run(def, state));
+        }
     }
     decisions
 }
@@ -159,11 +168,24 @@ fn launches(state: &RunState) -> Vec<Decision> {
     state.follow_ups.iter().filter(|follow_up| !follow_up.started).map(launch).collect()
 }
 
-/// Cancels what runs, waits for it, and then ends the run.
-fn after_failure(def: &MissionDef, state: &RunState) -> Vec<Decision> {
-    let open = state.open_units();
+/// The tasks that run at the end and were not started since the run was started or resumed.
+fn last_tasks<'a>(def: &'a MissionDef, state: &RunState) -> impl Iterator<Item = &'a TaskDef> {
+    def.tasks.values().filter(|task| task.always && state.task_status(&task.name) == TaskStatus::Pending)
+}
+
+/// Cancels what runs, waits for it, runs the tasks that always run, and then ends the run.
+fn after_failure(def: &MissionDef, state: &RunState, engine: &TemplateEngine) -> Vec<Decision> {
+    let (last, open): (Vec<UnitId>, Vec<UnitId>) =
+        state.open_units().into_iter().partition(|unit| def.tasks.get(&unit.task).is_some_and(|task| task.always));
+    if !last.is_empty() {
+        return Vec::new();
+    }
     if !open.is_empty() {
         return open.into_iter().map(|unit| Decision { action: Action::Cancel { unit }, events: Vec::new() }).collect();
+    }
+    let last: Vec<Decision> = last_tasks(def, state).map(|task| start_task(state, task, engine)).collect();
+    if !last.is_empty() {
+        return last;
     }
     let is_open = |name: &&Arc<str>| state.task_status(name).is_open();
     let mut events: Vec<NewEvent> =
@@ -175,8 +197,17 @@ fn after_failure(def: &MissionDef, state: &RunState) -> Vec<Decision> {
 }
 
 /// The budget of the run is used up: open units end their work, then the run fails unless nothing is left to do.
-fn finish_early(def: &MissionDef, state: &RunState, decisions: Vec<Decision>) -> Vec<Decision> {
+fn finish_early(
+    def: &MissionDef,
+    state: &RunState,
+    engine: &TemplateEngine,
+    mut decisions: Vec<Decision>,
+) -> Vec<Decision> {
     if !decisions.is_empty() || state.tasks.values().any(|task| task.status.is_open()) {
+        return decisions;
+    }
+    decisions.extend(last_tasks(def, state).map(|task| start_task(state, task, engine)));
+    if !decisions.is_empty() {
         return decisions;
     }
     if left(def, state).is_empty() {
@@ -201,7 +232,7 @@ fn running_iterations<'a>(
 /// Whether a task that was not started may start now.
 fn is_ready(def: &MissionDef, state: &RunState, active: &HashSet<&Arc<str>>, task: &TaskDef) -> bool {
     let task_state = state.tasks.get(&task.name);
-    if task_state.is_some_and(|task| task.status != TaskStatus::Pending) {
+    if task.always || task_state.is_some_and(|task| task.status != TaskStatus::Pending) {
         return false;
     }
     if state.entry.as_ref() == Some(&task.name) || task_state.is_some_and(|task| task.activated_by.is_some()) {
@@ -215,21 +246,22 @@ fn is_ready(def: &MissionDef, state: &RunState, active: &HashSet<&Arc<str>>, tas
         && task.depends_on.iter().all(is_done)
 }
 
-fn start_tasks(def: &MissionDef, state: &RunState, decisions: &mut Vec<Decision>) -> u32 {
+fn start_tasks(def: &MissionDef, state: &RunState, engine: &TemplateEngine, decisions: &mut Vec<Decision>) -> u32 {
     let active = graph::active_tasks(def, state.entry.as_deref());
     let open = state.tasks.values().filter(|task| task.status.is_open()).count();
     let free = usize::try_from(def.concurrency.max_tasks).unwrap_or(usize::MAX).saturating_sub(open);
     let mut started = 0;
     for task in def.tasks.values().filter(|task| is_ready(def, state, &active, task)).take(free) {
-        decisions.push(start_task(state, task));
+        decisions.push(start_task(state, task, engine));
         started += 1;
     }
     started
 }
 
-fn start_task(state: &RunState, task: &TaskDef) -> Decision {
-    let attempt = state.tasks.get(&task.name).map_or(0, |task| task.attempts).saturating_add(1);
-    let unit = UnitId::task(task.name.clone(), attempt);
+fn start_task(state: &RunState, task: &TaskDef, engine: &TemplateEngine) -> Decision {
+    let known = state.tasks.get(&task.name);
+    let attempt = known.map_or(0, |task| task.attempts).saturating_add(1);
+    let unit = UnitId::task(task.name.clone(), attempt).in_round(known.map_or(1, TaskState::round));
     let iterator = task.iterator.as_ref();
     let items = iterator.map_or(&[][..], |iterator| dataset::items(state, &iterator.dataset));
     let iteration_started = |iterator: &IteratorDef| {
@@ -238,25 +270,25 @@ fn start_task(state: &RunState, task: &TaskDef) -> Decision {
         NewEvent::of_unit(&unit, RunEventKind::TaskIterationStarted { dataset, total_items, parallel })
     };
     if let Some(iterator) = iterator.filter(|iterator| iterator.parallel) {
-        let started = NewEvent::of_unit(&unit, RunEventKind::TaskStarted { objective: None });
+        let started = NewEvent::of_unit(&unit, RunEventKind::TaskStarted { objective: None, always: false });
         return Decision::record(vec![started, iteration_started(iterator)]);
     }
     let objective: Arc<str> = match objective::render(task, &state.inputs, None) {
         Ok(objective) => objective.into(),
         Err(error) => {
-            let started = NewEvent::of_unit(&unit, RunEventKind::TaskStarted { objective: Some("".into()) });
+            let started =
+                NewEvent::of_unit(&unit, RunEventKind::TaskStarted { objective: Some("".into()), always: task.always });
             return Decision::record(vec![started, failed(&unit, CODE_OBJECTIVE, &error.to_string())]);
         }
     };
-    let started = RunEventKind::TaskStarted { objective: Some(objective.clone()) };
+    let started = RunEventKind::TaskStarted { objective: Some(objective.clone()), always: task.always };
     let mut events = vec![NewEvent::of_unit(&unit, started)];
     events.extend(iterator.map(iteration_started));
     // A router needs a commander even if there are no items: it decides what follows.
     let needs_commander = iterator.is_none() || !items.is_empty() || matches!(task.next, NextTasks::Router(_));
     if !needs_commander {
         events.push(NewEvent::of_unit(&unit, RunEventKind::TaskIterationCompleted { completed_count: 0 }));
-        events.extend(send_to_events(task, |kind| NewEvent::of_unit(&unit, kind)));
-        events.push(NewEvent::of_unit(&unit, RunEventKind::TaskCompleted { summary: summary(0, 0, &[]) }));
+        events.extend(completed(task, state, &Json::Array(Vec::new()), summary(0, 0, &[]), engine));
         return Decision::record(events);
     }
     Decision { action: Action::Start { unit, objective, wake_at: None }, events }
@@ -269,7 +301,10 @@ fn left<'a>(def: &'a MissionDef, state: &RunState) -> Vec<&'a str> {
         let may_stay = mission_graph::activator(def, &task.name).is_some()
             && state.entry.as_ref() != Some(&task.name)
             && state.tasks.get(&task.name).is_none_or(|task| task.activated_by.is_none());
-        active.contains(&task.name) && !may_stay && state.task_status(&task.name) != TaskStatus::Completed
+        active.contains(&task.name)
+            && !task.always
+            && !may_stay
+            && state.task_status(&task.name) != TaskStatus::Completed
     };
     def.tasks.values().filter(is_left).map(|task| &*task.name).collect()
 }
@@ -292,6 +327,7 @@ struct Iteration<'a> {
     task: &'a TaskDef,
     iterator: &'a IteratorDef,
     state: &'a TaskState,
+    engine: &'a TemplateEngine,
     now: Timestamp,
 }
 
@@ -360,7 +396,7 @@ impl Iteration<'_> {
     fn start(&self, index: u32) -> Decision {
         let known = self.state.items.get(&index);
         let attempt = known.and_then(|item| item.unit.as_ref()).map_or(0, |unit| unit.attempt).saturating_add(1);
-        let unit = UnitId::item(self.task.name.clone(), index, attempt);
+        let unit = UnitId::item(self.task.name.clone(), index, attempt).in_round(self.state.round());
         let failed_before = known.filter(|item| item.status == TaskStatus::Failed);
         let wake_at = match failed_before {
             Some(item) => self.retry_at(item),
@@ -429,8 +465,14 @@ impl Iteration<'_> {
         let continues = self.iterator.on_error == OnIterationError::Continue && share >= self.iterator.min_success;
         if failed.is_empty() || continues {
             let mut events = vec![event(RunEventKind::TaskIterationCompleted { completed_count: completed })];
-            events.extend(send_to_events(self.task, event));
-            events.push(event(RunEventKind::TaskCompleted { summary: summary(completed, total, &failed) }));
+            let outputs = routes::outputs(self.state);
+            events.extend(self::completed(
+                self.task,
+                self.run,
+                &outputs,
+                summary(completed, total, &failed),
+                self.engine,
+            ));
             return events;
         }
         if self.run.must_finish(&self.task.name) && self.lowest_failure().is_none() {
@@ -444,6 +486,28 @@ impl Iteration<'_> {
         }
         vec![self.task_failed(self.lowest_failure().unwrap_or(0))]
     }
+}
+
+/// The events at the end of a task that no commander ends: it is completed, or repeated if its condition does not hold.
+fn completed(
+    task: &TaskDef,
+    run: &RunState,
+    outputs: &Json,
+    summary: Arc<str>,
+    engine: &TemplateEngine,
+) -> Vec<NewEvent> {
+    let event = |kind| NewEvent::of_task(&task.name, kind);
+    let failed = |code: &str, error: String| event(RunEventKind::TaskFailed { code: code.into(), error: error.into() });
+    let issue = match rounds::after(task, run, outputs, &summary, None, engine) {
+        Ok(RoundEnd::Complete(issue)) => issue,
+        Ok(RoundEnd::Next(ended)) => return vec![event(ended)],
+        Ok(RoundEnd::Failed { code, error }) => return vec![failed(code, error)],
+        Err(error) => return vec![failed(rounds::CODE_CONDITION, error.to_string())],
+    };
+    let mut events: Vec<NewEvent> = issue.map(event).into_iter().collect();
+    events.extend(send_to_events(task, event));
+    events.push(event(RunEventKind::TaskCompleted { summary }));
+    events
 }
 
 /// The summary of a parallel iteration, which no commander writes.

@@ -15,6 +15,7 @@ use super::{
     learnings::Learnings,
     unit::{Plan, UnitId, UnitState, UnitStatus},
 };
+use crate::project::missions::HandOver;
 use crate::time::Timestamp;
 use crate::usage::{ModelUsage, Usage};
 
@@ -121,13 +122,39 @@ pub struct ItemState {
     pub ended_at: Option<Timestamp>,
 }
 
+/// A round of a repeated task that has ended and was followed by another one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoundState {
+    /// What its commander reports.
+    pub summary: Arc<str>,
+    /// The output of a task without iterator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+    /// The items, for iterations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub items: BTreeMap<u32, ItemState>,
+    /// The condition that did not hold.
+    pub until: Arc<str>,
+    /// The values that the condition read.
+    pub values: Json,
+}
+
 /// The state of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TaskState {
     /// Its status.
     pub status: TaskStatus,
-    /// The number of the latest attempt; 0 before the first.
+    /// The number of the latest attempt of this round; 0 before the first.
     pub attempts: u32,
+    /// Whether it runs at the end of every run, and again after the run was resumed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub always: bool,
+    /// The rounds before this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<RoundState>,
+    /// The run from which it was taken over. Its sessions are stored there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied_from: Option<Arc<str>>,
     /// The task whose router or `send_to` activated it first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activated_by: Option<Arc<str>>,
@@ -167,8 +194,15 @@ pub struct TaskState {
 }
 
 impl TaskState {
-    /// The state of a unit, if it is the latest attempt.
+    /// The number of the present round, from 1.
+    pub fn round(&self) -> u32 {
+        u32::try_from(self.rounds.len()).unwrap_or(u32::MAX).saturating_add(1)
+    }
+    /// The state of a unit, if it is the latest attempt of this round.
     pub fn unit(&self, id: &UnitId) -> Option<&UnitState> {
+        if id.round != self.round() {
+            return None;
+        }
         let unit = match id.iteration {
             Some(index) => self.items.get(&index)?.unit.as_ref(),
             None => self.unit.as_ref(),
@@ -278,6 +312,9 @@ pub struct FollowUp {
     /// The inputs.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub inputs: Map<String, Json>,
+    /// What it may read of this run.
+    #[serde(default, skip_serializing_if = "HandOver::is_empty")]
+    pub hand_over: HandOver,
     /// Whether it was started.
     #[serde(default)]
     pub started: bool,
@@ -315,6 +352,15 @@ pub struct RunState {
     /// How many runs come before it in its chain.
     #[serde(default)]
     pub chain: u32,
+    /// The id of its chain: that of the first run.
+    #[serde(default)]
+    pub chain_id: Arc<str>,
+    /// What it may read of the run before.
+    #[serde(default, skip_serializing_if = "HandOver::is_empty")]
+    pub hand_over: HandOver,
+    /// The run whose mission and inputs it repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerun_of: Option<Arc<str>>,
     /// Whether tools that write are refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
@@ -369,11 +415,11 @@ impl RunState {
         let mut units = Vec::new();
         for (name, task) in &self.tasks {
             if let Some(unit) = task.unit.as_ref().filter(|unit| unit.status.is_open()) {
-                units.push(UnitId::task(name.clone(), unit.attempt));
+                units.push(UnitId::task(name.clone(), unit.attempt).in_round(task.round()));
             }
             for (index, item) in &task.items {
                 if let Some(unit) = item.unit.as_ref().filter(|unit| unit.status.is_open()) {
-                    units.push(UnitId::item(name.clone(), *index, unit.attempt));
+                    units.push(UnitId::item(name.clone(), *index, unit.attempt).in_round(task.round()));
                 }
             }
         }
@@ -399,12 +445,25 @@ impl RunState {
             return;
         }
         self.sequence = event.sequence;
-        let NewEvent { task, iteration, attempt, kind } = &event.event;
+        let NewEvent { task, round, iteration, attempt, kind } = &event.event;
         match task {
             None => self.apply_to_run(kind, event.at),
             Some(name) => {
-                self.apply_to_shared(name, *iteration, *attempt, kind);
+                let unit = UnitId {
+                    task: name.clone(),
+                    round: round.unwrap_or(1),
+                    iteration: *iteration,
+                    attempt: attempt.unwrap_or(1),
+                };
+                self.apply_to_shared(unit, kind);
                 let task = self.tasks.entry(name.clone()).or_default();
+                // A commander of an earlier round may report what it used after its round has ended.
+                if attempt.is_some() && round.unwrap_or(1) != task.round() {
+                    if let RunEventKind::SessionTurn { usage, .. } = kind {
+                        task.add_usage(*usage);
+                    }
+                    return;
+                }
                 apply_to_task(task, *iteration, attempt.unwrap_or(1), kind, event.at);
                 if matches!(kind, RunEventKind::TaskCompleted { .. }) {
                     self.activate_targets(name);
@@ -416,7 +475,18 @@ impl RunState {
     fn apply_to_run(&mut self, kind: &RunEventKind, at: Timestamp) {
         match kind {
             RunEventKind::MissionStarted {
-                mission, run, inputs, datasets, entry, previous, chain, dry_run, ..
+                mission,
+                run,
+                inputs,
+                datasets,
+                entry,
+                previous,
+                chain,
+                chain_id,
+                hand_over,
+                rerun_of,
+                dry_run,
+                ..
             } => {
                 self.run = run.clone();
                 self.mission = mission.clone();
@@ -424,6 +494,9 @@ impl RunState {
                 self.entry = entry.clone();
                 self.previous = previous.clone();
                 self.chain = *chain;
+                self.chain_id = chain_id.clone().unwrap_or_else(|| run.clone());
+                self.hand_over = *hand_over;
+                self.rerun_of = rerun_of.clone();
                 self.dry_run = *dry_run;
                 self.started_at = Some(at);
                 for (name, items) in datasets {
@@ -456,8 +529,27 @@ impl RunState {
     }
 
     /// What an event of a task changes outside the state of the task.
-    fn apply_to_shared(&mut self, task: &Arc<str>, iteration: Option<u32>, attempt: Option<u32>, kind: &RunEventKind) {
+    fn apply_to_shared(&mut self, unit: UnitId, kind: &RunEventKind) {
+        let (task, iteration) = (&unit.task, unit.iteration);
         match kind {
+            RunEventKind::TaskCopied { run, state, dataset } => {
+                // Parsed here, because serde cannot read maps with numbers as keys inside a tagged value.
+                let Ok(state) = serde_json::from_value::<TaskState>(state.clone()) else { return };
+                if let Some(dataset) = dataset {
+                    self.datasets.entry(dataset.clone()).or_default().locked = true;
+                }
+                let known = self.tasks.entry(task.clone()).or_default();
+                let status = state.status;
+                if known.copied_from.is_some() {
+                    known.items.extend(state.items);
+                } else {
+                    let activated_by = known.activated_by.take().or_else(|| state.activated_by.clone());
+                    *known = TaskState { copied_from: Some(run.clone()), activated_by, ..state };
+                }
+                if status == TaskStatus::Completed {
+                    self.activate_targets(&unit.task.clone());
+                }
+            }
             RunEventKind::TaskFailed { code, error } => {
                 let error: Arc<str> = format!("task {task} failed: {error}").into();
                 self.failure.get_or_insert_with(|| Failure { code: code.clone(), error });
@@ -485,7 +577,6 @@ impl RunState {
                 self.answer_commander(question_id, answer);
             }
             RunEventKind::HumanInputRequested { question_id, question, generation } => {
-                let unit = UnitId { task: task.clone(), iteration, attempt: attempt.unwrap_or(1) };
                 let input = HumanInput {
                     unit,
                     question: question.clone(),
@@ -540,7 +631,8 @@ impl RunState {
         let unit = input.unit.clone();
         // A blocked unit goes on when its last question is answered.
         let Some(task) = self.tasks.get_mut(&unit.task) else { return };
-        let Some(state) = task.unit_mut(unit.iteration, Some(unit.attempt)) else { return };
+        let is_present = unit.round == task.round();
+        let Some(state) = task.unit_mut(unit.iteration, Some(unit.attempt)).filter(|_| is_present) else { return };
         if state.status != UnitStatus::Blocked {
             return;
         }
@@ -584,13 +676,13 @@ impl RunState {
                 ChosenTarget::Task(target) => {
                     self.tasks.entry(target).or_default().activated_by.get_or_insert_with(|| name.clone());
                 }
-                ChosenTarget::Mission { name: mission, entry, inputs } => {
+                ChosenTarget::Mission { name: mission, entry, inputs, hand_over } => {
                     let run = match self.follow_ups.len() {
                         0 => format!("{}/next", self.run),
                         others => format!("{}/next-{}", self.run, others + 1),
                     };
                     let (run, task) = (run.into(), name.clone());
-                    self.follow_ups.push(FollowUp { run, task, mission, entry, inputs, started: false });
+                    self.follow_ups.push(FollowUp { run, task, mission, entry, inputs, hand_over, started: false });
                 }
             }
         }
@@ -605,9 +697,14 @@ impl TaskState {
 
     /// A failed or cancelled task can be started again; its completed items and submitted rows stay.
     fn resume(&mut self) {
-        if !matches!(self.status, TaskStatus::Failed | TaskStatus::Cancelled) {
-            return;
+        let ended_at_end = self.always && self.status == TaskStatus::Completed;
+        if ended_at_end || matches!(self.status, TaskStatus::Failed | TaskStatus::Cancelled) {
+            self.start_again();
         }
+    }
+
+    /// The task is to run again, without the items that are completed.
+    pub(super) fn start_again(&mut self) {
         self.status = TaskStatus::Pending;
         (self.error, self.ended_at) = (None, None);
         let current = self.unit.as_ref().and_then(|unit| unit.current);
@@ -632,7 +729,8 @@ impl TaskState {
 
 fn apply_to_task(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kind: &RunEventKind, at: Timestamp) {
     match kind {
-        RunEventKind::TaskStarted { objective } => {
+        RunEventKind::TaskStarted { objective, always } => {
+            task.always = *always;
             task.attempts = attempt.max(task.attempts.saturating_add(1));
             task.status = TaskStatus::Running;
             task.started_at = Some(at);
@@ -652,6 +750,21 @@ fn apply_to_task(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
                 unit.current = None;
                 task.output = unit.output.take();
             }
+        }
+        RunEventKind::TaskRoundCompleted { summary, until, values, learnings } => {
+            if let Some(learnings) = learnings {
+                task.learnings.merge(learnings);
+            }
+            task.rounds.push(RoundState {
+                summary: summary.clone(),
+                output: task.unit.take().and_then(|unit| unit.output),
+                items: std::mem::take(&mut task.items),
+                until: until.clone(),
+                values: values.clone(),
+            });
+            task.status = TaskStatus::Pending;
+            task.attempts = 0;
+            task.total_items = None;
         }
         RunEventKind::TaskFailed { error, .. } => {
             task.error = Some(error.clone());

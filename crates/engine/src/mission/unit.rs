@@ -13,11 +13,14 @@ use crate::{
 };
 
 /// One unit of work: what one commander does. A task without iterator and a sequential iteration are one unit; a parallel iteration has
-/// one unit for each item. Each attempt is a unit of its own, with a session of its own.
+/// one unit for each item. Each round of a repeated task and each attempt is a unit of its own, with a session of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UnitId {
     /// The task.
     pub task: Arc<str>,
+    /// The round of a repeated task, from 1.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    pub round: u32,
     /// The index of the item, for parallel iterations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iteration: Option<u32>,
@@ -25,21 +28,36 @@ pub struct UnitId {
     pub attempt: u32,
 }
 
+fn first() -> u32 {
+    1
+}
+
+fn is_first(round: &u32) -> bool {
+    *round == 1
+}
+
 impl UnitId {
-    /// A unit of a task without parallel iterations.
+    /// A unit of a task without parallel iterations, in its first round.
     pub fn task(task: impl Into<Arc<str>>, attempt: u32) -> Self {
-        Self { task: task.into(), iteration: None, attempt }
+        Self { task: task.into(), round: 1, iteration: None, attempt }
     }
-    /// A unit of one item of a parallel iteration.
+    /// A unit of one item of a parallel iteration, in the first round.
     pub fn item(task: impl Into<Arc<str>>, index: u32, attempt: u32) -> Self {
-        Self { task: task.into(), iteration: Some(index), attempt }
+        Self { iteration: Some(index), ..Self::task(task, attempt) }
+    }
+    /// The same unit in another round.
+    pub fn in_round(self, round: u32) -> Self {
+        Self { round, ..self }
     }
 }
 
-/// `write`, `read[3]`, and with the number of a later attempt `read[3].2`.
+/// `write`, `read[3]`; with the number of a later round `write(2)`, of a later attempt `read[3].2`, of both `write(2).3`.
 impl fmt::Display for UnitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.task)?;
+        if self.round > 1 {
+            write!(f, "({})", self.round)?;
+        }
         if let Some(index) = self.iteration {
             write!(f, "[{index}]")?;
         }

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::WorkspaceAccess;
@@ -12,11 +13,34 @@ use crate::{
     template::{Expression, Template},
 };
 
+/// The tools of commanders, and those that agents of missions have beside their own.
+pub const MISSION_TOOLS: [&str; 17] = [
+    "set_subtasks",
+    "get_subtasks",
+    "complete_subtask",
+    "task_complete",
+    "submit_output",
+    "call_agent",
+    "ask_agent",
+    "query_task_output",
+    "ask_commander",
+    "list_commander_questions",
+    "get_commander_answer",
+    "dataset_next",
+    "set_dataset",
+    "dataset_sample",
+    "dataset_count",
+    "result_to_dataset",
+    "ask",
+];
+
 /// A mission.
 #[derive(Debug)]
 pub struct MissionDef {
     /// Its id: `a-z`, `0-9` and `_`, not starting with a digit.
     pub name: Arc<str>,
+    /// Its name for people, if it is another one.
+    pub title: Option<Arc<str>>,
     /// What it does; shown to people and to the command generator.
     pub description: Arc<str>,
     /// A rule for all commanders, part of their prompts; may be empty.
@@ -109,7 +133,7 @@ impl Default for ContextLimits {
 
 impl Default for ConcurrencyDef {
     fn default() -> Self {
-        Self { max_parallel: 3, max_tasks: 8 }
+        Self { max_parallel: 3, max_tasks: 8, key: None, limit: 1, overflow: OnOverflow::Skip }
     }
 }
 
@@ -117,6 +141,8 @@ impl Default for ConcurrencyDef {
 pub struct MissionAgentDef {
     /// Its name.
     pub name: AgentName,
+    /// Its name for people, if it is another one.
+    pub title: Option<Arc<str>>,
     /// What it is good at; commanders choose by it, and it is its own instruction.
     pub description: Arc<str>,
     /// The model group, if set.
@@ -272,12 +298,27 @@ pub enum OnBreach {
 }
 
 /// How many runs and tasks may run at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ConcurrencyDef {
     /// Runs of this mission.
     pub max_parallel: u32,
     /// Tasks of one run.
     pub max_tasks: u32,
+    /// A template over `inputs`: runs with the same key, whatever their mission, are limited by `limit`.
+    pub key: Option<Template>,
+    /// Runs with the same key.
+    pub limit: u32,
+    /// What happens to a run above a limit.
+    pub overflow: OnOverflow,
+}
+
+/// What happens to a run above the limits of its mission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnOverflow {
+    /// It is refused.
+    Skip,
+    /// It waits until another one has ended.
+    Queue,
 }
 
 /// A task.
@@ -285,6 +326,10 @@ pub struct ConcurrencyDef {
 pub struct TaskDef {
     /// Its id.
     pub name: Arc<str>,
+    /// Its name for people, if it is another one.
+    pub title: Option<Arc<str>>,
+    /// Whether it runs at the end of every run that succeeds or fails, when nothing else runs.
+    pub always: bool,
     /// Its objective: a template with `inputs` and, for parallel iterations, `item`.
     pub objective: Template,
     /// The agents that it may call; empty: those of the mission.
@@ -295,6 +340,10 @@ pub struct TaskDef {
     pub next: NextTasks,
     /// The iteration over a dataset, if any.
     pub iterator: Option<IteratorDef>,
+    /// What holds for its questions to people, unless a question says otherwise.
+    pub questions: QuestionsDef,
+    /// The rounds in which it is repeated until a condition holds, if it is.
+    pub repeat: Option<RepeatDef>,
     /// The fields of its output; empty: it has no structured output.
     pub output: IndexMap<Arc<str>, FieldDef>,
     /// The budget of this task with all its iterations.
@@ -324,8 +373,46 @@ pub struct RouteDef {
     pub when: Option<Arc<str>>,
     /// The condition over `output`, `inputs` and `summary` that code decides before the model is asked. The first that holds is taken.
     pub condition: Option<Expression>,
+    /// Whether it is taken if a question of the task gets no answer in time. Nobody else takes it.
+    pub no_answer: bool,
+    /// What the mission that it leads to may read of this run.
+    pub hand_over: HandOver,
     /// Its location in the project files.
     pub place: SourceLocation,
+}
+
+impl RouteDef {
+    /// Whether it is taken if no other one is.
+    pub fn is_otherwise(&self) -> bool {
+        self.when.is_none() && self.condition.is_none() && !self.no_answer
+    }
+}
+
+/// What a mission may read of the run before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandOver {
+    /// The summaries of the completed tasks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub summaries: bool,
+    /// The outputs of the completed tasks, by queries.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outputs: bool,
+}
+
+impl HandOver {
+    /// Whether nothing is handed over.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What holds for the questions of a task to people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuestionsDef {
+    /// Seconds after which a question is closed without an answer; it stays open if absent.
+    pub timeout_seconds: Option<u64>,
+    /// The answer that counts if nobody answers in time.
+    pub default: Option<Arc<str>>,
 }
 
 /// The target of a route.
@@ -344,6 +431,26 @@ impl RouteTarget {
             Self::Task(name) | Self::Mission(name, _) => name,
         }
     }
+}
+
+/// The repetition of a task: rounds with sessions of their own, until a condition holds.
+#[derive(Clone, Debug)]
+pub struct RepeatDef {
+    /// The condition over `output`, `inputs` and `summary` that ends the repetition.
+    pub until: Expression,
+    /// The maximum number of rounds.
+    pub max: u32,
+    /// What happens when it does not hold after the last round.
+    pub on_exhausted: OnExhausted,
+}
+
+/// What happens to a task whose condition does not hold after the last round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnExhausted {
+    /// It fails.
+    Fail,
+    /// It is completed with the result of the last round, and the run records a warning.
+    Continue,
 }
 
 /// The iteration of a task over a dataset.
@@ -369,6 +476,8 @@ pub struct IteratorDef {
     pub min_success: f64,
     /// Sequential: whether each item has a fresh session with the learnings so far, or all share one.
     pub fresh_session: bool,
+    /// Parallel: whether items that start later are told what earlier ones learned.
+    pub share_learnings: bool,
 }
 
 /// What the failure of a parallel iteration means for the others.

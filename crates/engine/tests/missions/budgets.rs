@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::driver::Run;
 
 /// A model call of a unit with so many tokens, and what follows from it.
-fn spend(run: &mut Run, unit: &str, tokens: u64) {
+pub(crate) fn spend(run: &mut Run, unit: &str, tokens: u64) {
     let id = run.unit(unit);
     let usage = segue_lang_usage(tokens);
     let turn = RunEventKind::SessionTurn { entity: "commander".into(), model: None, usage, duration_ms: 0 };

@@ -7,10 +7,11 @@ use segue_engine::{
     finding::SourceLocation,
     ids::AgentName,
     project::missions::{
-        BudgetDef, CommanderDef, ConcurrencyDef, DatasetDef, FieldDef, InputDef, IteratorDef, MissionDef, NextTasks,
-        OnBreach, OnIterationError, RouteDef, RouteTarget, StorageDef, TaskDef, ValueKind,
+        BudgetDef, CommanderDef, ConcurrencyDef, DatasetDef, FieldDef, HandOver, InputDef, IteratorDef, MissionDef,
+        NextTasks, OnBreach, OnExhausted, OnIterationError, QuestionsDef, RepeatDef, RouteDef, RouteTarget, StorageDef,
+        TaskDef, ValueKind,
     },
-    template::{TemplateEngine, TemplateSource, UndefinedMode},
+    template::{Expression, TemplateEngine, TemplateSource, UndefinedMode},
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -23,6 +24,7 @@ pub(crate) fn from_json(json: &Json) -> MissionDef {
     let engine = TemplateEngine::new();
     MissionDef {
         name: text(&json["name"]),
+        title: None,
         description: text(&json["description"]),
         directive: "".into(),
         commander: CommanderDef { plan_required: json["plan"] == "required", ..CommanderDef::default() },
@@ -32,7 +34,14 @@ pub(crate) fn from_json(json: &Json) -> MissionDef {
         datasets: entries(&json["datasets"]).map(|(name, dataset)| (name.into(), dataset_def(dataset))).collect(),
         storage: StorageDef::default(),
         budget: budget(&json["budget"]),
-        concurrency: ConcurrencyDef { max_parallel: 3, max_tasks: number(&json["max_tasks"], 8) },
+        concurrency: ConcurrencyDef {
+            max_tasks: number(&json["max_tasks"], 8),
+            key: json["key"].as_str().map(|key| {
+                let source = TemplateSource::from_project_file("missions/m.yml", key);
+                engine.compile(&source, UndefinedMode::Strict).unwrap()
+            }),
+            ..ConcurrencyDef::default()
+        },
         tasks: entries(&json["tasks"]).map(|(name, task)| (name.into(), task_def(name, task, &engine))).collect(),
         place: place(),
     }
@@ -43,6 +52,8 @@ fn task_def(name: &str, json: &Json, engine: &TemplateEngine) -> TaskDef {
     let source = TemplateSource::from_project_file("missions/m.yml", objective);
     TaskDef {
         name: name.into(),
+        title: None,
+        always: json["always"] == true,
         objective: engine.compile(&source, UndefinedMode::Strict).unwrap(),
         agents: names(&json["agents"]).iter().map(|name| AgentName::new(name.clone())).collect(),
         depends_on: names(&json["depends_on"]),
@@ -54,10 +65,25 @@ fn task_def(name: &str, json: &Json, engine: &TemplateEngine) -> TaskDef {
             (targets, _) => NextTasks::SendTo(names(targets)),
         },
         iterator: json["iterator"].is_object().then(|| iterator(&json["iterator"])),
+        questions: QuestionsDef {
+            timeout_seconds: json["questions"]["timeout_seconds"].as_u64(),
+            default: json["questions"]["default"].as_str().map(Arc::from),
+        },
+        repeat: json["repeat"].is_object().then(|| repeat(&json["repeat"], engine)),
         output: fields(&json["output"]),
         budget: budget(&json["budget"]),
         place: place(),
     }
+}
+
+fn repeat(json: &Json, engine: &TemplateEngine) -> RepeatDef {
+    let on_exhausted = if json["on_exhausted"] == "continue" { OnExhausted::Continue } else { OnExhausted::Fail };
+    let until = expression(json["until"].as_str().unwrap(), engine);
+    RepeatDef { until, max: number(&json["max"], 3), on_exhausted }
+}
+
+fn expression(text: &str, engine: &TemplateEngine) -> Expression {
+    engine.compile_expression(&TemplateSource::from_project_file("missions/m.yml", text)).unwrap()
 }
 
 fn route_def(json: &Json, engine: &TemplateEngine) -> RouteDef {
@@ -69,11 +95,16 @@ fn route_def(json: &Json, engine: &TemplateEngine) -> RouteDef {
             Some((mission, entry)) => RouteTarget::Mission(mission.into(), Some(entry.into())),
         },
     };
-    let condition = json["if"].as_str().map(|condition| {
-        let source = TemplateSource::from_project_file("missions/m.yml", condition);
-        engine.compile_expression(&source).unwrap()
-    });
-    RouteDef { target, when: json["when"].as_str().map(Arc::from), condition, place: place() }
+    let condition = json["if"].as_str().map(|condition| expression(condition, engine));
+    let hands = |word: &str| names(&json["hand_over"]).iter().any(|name| &**name == word);
+    RouteDef {
+        target,
+        when: json["when"].as_str().map(Arc::from),
+        condition,
+        no_answer: json["no_answer"] == true,
+        hand_over: HandOver { summaries: hands("summaries"), outputs: hands("outputs") },
+        place: place(),
+    }
 }
 
 fn iterator(json: &Json) -> IteratorDef {
@@ -92,6 +123,7 @@ fn iterator(json: &Json) -> IteratorDef {
             Some(other) => panic!("{other}"),
         },
         min_success: json["min_success"].as_f64().unwrap_or(0.0),
+        share_learnings: json["learnings"] == "share",
         fresh_session: json["session"] == "fresh",
     }
 }

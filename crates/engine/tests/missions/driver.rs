@@ -7,6 +7,7 @@ use segue_engine::{
     ids::AgentName,
     mission::{
         event::{NewEvent, RunEvent, RunEventKind},
+        handed_over::SourceRun,
         inputs::{self, NewRunOptions},
         learnings::Learnings,
         scheduler::{self, Action},
@@ -36,7 +37,9 @@ pub(crate) struct Run {
     pub(crate) launched: Vec<FollowUp>,
     /// Whether cancelled units end at once.
     pub(crate) cancels: bool,
-    templates: TemplateEngine,
+    pub(crate) templates: TemplateEngine,
+    /// The run before in the chain.
+    pub(crate) source: Option<(Arc<MissionDef>, RunState)>,
 }
 
 /// What a call may read beside the state.
@@ -72,6 +75,7 @@ impl Run {
             launched: Vec::new(),
             cancels: true,
             templates: TemplateEngine::new(),
+            source: None,
         }
     }
 
@@ -93,6 +97,7 @@ impl Run {
         let mut run = Self::new(definitions::mission("name: empty"));
         run.def = self.def.clone();
         run.missions = self.missions.clone();
+        run.source = self.source.clone();
         run.events = self.events[..events].to_vec();
         run.state = RunState::from_events(&run.events);
         run.now = run.events.last().map_or(run.now, |event| event.at);
@@ -113,7 +118,7 @@ impl Run {
     /// Performs decisions until nothing more follows.
     pub(crate) fn settle(&mut self) {
         for _ in 0..10_000 {
-            let decisions = scheduler::next(&self.def, &self.state, self.now);
+            let decisions = scheduler::next(&self.def, &self.state, &self.templates, self.now);
             let mut progress = false;
             for mut decision in decisions {
                 match decision.action {
@@ -147,13 +152,15 @@ impl Run {
 
     /// The latest unit with this name: `write`, `read[3]`.
     pub(crate) fn unit(&self, name: &str) -> UnitId {
+        let round = |task: &str| self.state.tasks.get(task).map_or(1, |task| task.round());
         let Some((task, index)) = name.split_once('[') else {
             let attempt = self.state.tasks.get(name).and_then(|task| task.unit.as_ref()).map_or(1, |unit| unit.attempt);
-            return UnitId::task(name, attempt);
+            return UnitId::task(name, attempt).in_round(round(name));
         };
         let index = index.trim_end_matches(']').parse().unwrap();
         let item = self.state.tasks.get(task).and_then(|task| task.items.get(&index));
-        UnitId::item(task, index, item.and_then(|item| item.unit.as_ref()).map_or(1, |unit| unit.attempt))
+        let attempt = item.and_then(|item| item.unit.as_ref()).map_or(1, |unit| unit.attempt);
+        UnitId::item(task, index, attempt).in_round(round(task))
     }
 
     pub(crate) fn context<T>(&self, unit: &str, options: &CallOptions, f: impl FnOnce(&ToolContext<'_>) -> T) -> T {
@@ -169,6 +176,7 @@ impl Run {
             results: &Results(&options.results),
             busy: &options.busy,
             learnings: options.learnings.clone(),
+            source: self.source.as_ref().map(|(def, state)| SourceRun { def, state }),
             seed: 7,
         })
     }

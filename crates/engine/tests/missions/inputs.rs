@@ -2,7 +2,7 @@
 
 use segue_engine::mission::{
     event::RunEventKind,
-    inputs::{NewRunOptions, mission_started, parse},
+    inputs::{NewRunOptions, concurrency_key, mission_started, parse},
 };
 use serde_json::{Value as Json, json};
 
@@ -96,4 +96,24 @@ fn the_first_event_has_defaults_and_bound_datasets_but_no_protected_input() {
     let options = NewRunOptions { entry: Some("x".into()), ..Default::default() };
     let problems = mission_started(&def, &"r1".into(), &object(json!({"pages": []})), options).unwrap_err();
     assert_eq!(problems[0].to_string(), "input `entry`: the mission has no task `x`");
+}
+
+#[test]
+fn the_key_of_a_run_is_rendered_from_its_inputs() {
+    let def = mission(
+        "{name: m, key: 'issue-{{ inputs.issue }}{{ inputs.part }}', inputs: {issue: {type: integer}, part: {type: string, default: ''}}, tasks: {a: {}}}",
+    );
+    let key = |given: Json| {
+        let started = mission_started(&def, &"r1".into(), given.as_object().unwrap(), NewRunOptions::default());
+        concurrency_key(&def, &started.unwrap())
+    };
+    assert_eq!(key(json!({"issue": "7"})).unwrap().as_deref(), Some("issue-7"), "the parsed input, not its text");
+    assert_eq!(key(json!({"issue": 7, "part": "b"})).unwrap().as_deref(), Some("issue-7b"));
+    let def =
+        mission("{name: m, key: '{{ inputs.part }}', inputs: {part: {type: string, default: ' '}}, tasks: {a: {}}}");
+    let started = mission_started(&def, &"r1".into(), &serde_json::Map::new(), NewRunOptions::default()).unwrap();
+    assert_eq!(
+        concurrency_key(&def, &started).unwrap_err()[0].to_string(),
+        "input `concurrency.key`: the key that runs share is empty with these inputs"
+    );
 }

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The codes that tools return. The executor has others of its own.
-const CODES: [&str; 43] = [
+const CODES: [&str; 44] = [
     "agent.busy",
     "agent.cancelled",
     "agent.capped",
@@ -61,6 +61,7 @@ const CODES: [&str; 43] = [
     "query.not_iterated",
     "query.not_ready",
     "query.task_unknown",
+    "repeat.condition",
     "result.type",
     "result.unknown",
     "route.condition",

@@ -302,7 +302,7 @@ fn a_mission_route_becomes_one_follow_up_after_the_other_tasks() {
     let launched: Vec<(&str, Option<&str>)> =
         run.launched.iter().map(|follow_up| (&*follow_up.run, follow_up.entry.as_deref())).collect();
     assert_eq!(launched, [("r1/next", Some("late")), ("r1/next-2", None)], "none is lost");
-    assert_eq!(scheduler::next(&run.def, &run.state, run.now), [], "each is launched once");
+    assert_eq!(scheduler::next(&run.def, &run.state, &run.templates, run.now), [], "each is launched once");
 
     // The new run enters at the task and has nothing before it.
     let follow_up = run.launched[0].clone();
@@ -588,4 +588,58 @@ fn a_thousand_items_run_in_order_within_the_limit() {
     assert_eq!(first, (0..1_000).map(|index| format!("p[{index}]")).collect::<Vec<_>>());
     assert_eq!(run.starts().len(), 1_000 + 10 + 1, "ten items ran twice");
     assert_eq!(run.state.tasks["p"].summary.as_deref(), Some("1000 of 1000 items completed"));
+}
+
+const CLEANED: &str = "{name: m, tasks: {a: {}, b: {depends_on: [a]}, clean: {always: true}}}";
+
+#[test]
+fn a_task_that_always_runs_is_the_last_one_of_a_run_that_succeeds() {
+    let mut run = Run::of(CLEANED);
+    run.complete("a");
+    assert_eq!(run.starts(), ["a", "b"]);
+    run.complete("b");
+    assert_eq!(run.starts(), ["a", "b", "clean"]);
+    assert_eq!(run.state.status, RunStatus::Running);
+    let before = segue_engine::mission::context::ancestors(&run.def, &run.state, "clean");
+    assert_eq!(before.iter().map(|task| &*task.task).collect::<Vec<_>>(), ["a", "b"], "it is told all results");
+    run.complete("clean");
+    assert_eq!(run.state.status, RunStatus::Completed);
+}
+
+#[test]
+fn a_task_that_always_runs_comes_after_a_failure_and_does_not_hide_it() {
+    for ends in ["completes", "fails"] {
+        let mut run = Run::of(CLEANED);
+        run.fail("a", "broken");
+        assert_eq!(run.starts(), ["a", "clean"], "b never starts");
+        assert_eq!(run.cancelled, [""; 0], "the failure does not cancel it");
+        match ends {
+            "completes" => run.complete("clean"),
+            _ => run.fail("clean", "cannot clean up"),
+        }
+        assert_eq!(run.state.status, RunStatus::Failed);
+        assert_eq!(run.of_kind("mission_failed")[0]["error"], "task a failed: broken");
+        run.record(RunEventKind::MissionResumed {});
+        assert_eq!(run.open(), ["a.2"]);
+        run.complete("a");
+        run.complete("b");
+        assert_eq!(run.open(), ["clean.2"], "it runs again at the end of the resumed run");
+        run.complete("clean");
+        assert_eq!(run.state.status, RunStatus::Completed);
+    }
+}
+
+#[test]
+fn a_failed_clean_up_fails_the_run() {
+    let mut run = Run::of(CLEANED);
+    run.complete("a");
+    run.complete("b");
+    run.fail("clean", "cannot clean up");
+    assert_eq!(run.state.status, RunStatus::Failed);
+}
+
+#[test]
+fn the_names_of_tools_that_the_loader_knows_are_those_of_the_tools() {
+    let names: Vec<&str> = segue_engine::mission::tools::MissionTool::ALL.into_iter().map(|tool| tool.name()).collect();
+    assert_eq!(names, segue_engine::project::missions::MISSION_TOOLS);
 }

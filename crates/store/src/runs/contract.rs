@@ -11,10 +11,10 @@ use segue_base::{context::StepKey, limits};
 use segue_engine::{ids::RunId, time::Timestamp};
 
 use super::{
-    ClaimRequest, ClaimedUnit, NewQuestion, NewRun, NewUnit, QuestionFilter, QuestionKey, QuestionReply,
-    QuestionStatus, ReplyOutcome, RunBatch, RunBlob, RunCounts, RunFilter, RunMessage, RunStatus, RunStore,
-    RunStoreError, Signal, SignalOutcome, StartOutcome, StopRequest, StoredUnit, UnitBatch, UnitKey, UnitStatus,
-    UnitTransition,
+    Admission, ClaimRequest, ClaimedUnit, LimitReached, LimitScope, NewQuestion, NewRun, NewUnit, Overflow,
+    QuestionFilter, QuestionKey, QuestionReply, QuestionStatus, ReplyOutcome, RunBatch, RunBlob, RunCounts, RunFilter,
+    RunLimits, RunMessage, RunStatus, RunStore, RunStoreError, Signal, SignalOutcome, StartOutcome, StopRequest,
+    StoredUnit, UnitBatch, UnitKey, UnitStatus, UnitTransition,
 };
 use crate::JournalRecord;
 
@@ -26,6 +26,9 @@ pub async fn check(make: impl Fn() -> Arc<dyn RunStore>) {
     a_start_is_repeated_without_effect(&*make()).await;
     concurrent_starts_with_one_key_make_one_run(&*make()).await;
     runs_are_listed_newest_first(&*make()).await;
+    starts_above_a_limit_are_refused_or_queued(&*make()).await;
+    a_queued_run_is_admitted_when_another_has_ended(&*make()).await;
+    concurrent_starts_keep_the_limit(&*make()).await;
     two_owners_never_claim_the_same_unit(&*make()).await;
     units_are_claimed_in_order_and_at_most_the_limit(&*make()).await;
     units_with_a_wake_time_wait_for_it(&*make()).await;
@@ -153,6 +156,7 @@ async fn concurrent_starts_with_one_key_make_one_run(store: &dyn RunStore) {
     let same = |outcome: &StartOutcome| match outcome {
         StartOutcome::New => true,
         StartOutcome::Existing(id) => *id == runs[0].id,
+        StartOutcome::Queued(_) | StartOutcome::Full(_) => false,
     };
     assert!(outcomes.iter().all(same), "{outcomes:?}");
 }
@@ -186,6 +190,65 @@ async fn runs_are_listed_newest_first(store: &dyn RunStore) {
         let found: Vec<&str> = found.iter().map(|run| run.id.as_str()).collect();
         assert_eq!(found, expected, "{filter:?} {limit}");
     }
+}
+
+fn limited(id: &str, mission: Option<u32>, group: Option<u32>, overflow: Overflow) -> NewRun {
+    NewRun { limits: RunLimits { mission, group }, group: Some("issue-7".into()), overflow, ..new_run(id, &["a"]) }
+}
+
+async fn end(store: &dyn RunStore, run: &str, status: RunStatus) {
+    store.append_run(RunBatch { status: Some(status), ..RunBatch::new(run.into(), at(9)) }).await.unwrap();
+}
+
+async fn starts_above_a_limit_are_refused_or_queued(store: &dyn RunStore) {
+    let full = |scope, running, limit| LimitReached { scope, running, limit };
+    let of_mission = full(LimitScope::Mission, 2, 2);
+    for id in ["r1", "r2"] {
+        assert_eq!(store.start_run(limited(id, Some(2), None, Overflow::Refuse)).await.unwrap(), StartOutcome::New);
+    }
+    end(store, "r1", RunStatus::Waiting).await; // a run that waits for people counts
+    let refused = store.start_run(limited("r3", Some(2), None, Overflow::Refuse)).await.unwrap();
+    assert_eq!(refused, StartOutcome::Full(of_mission));
+    assert_eq!(store.run(&"r3".into()).await.unwrap(), None, "nothing is stored");
+    let other = NewRun { mission: "other".into(), ..limited("r4", Some(2), None, Overflow::Refuse) };
+    assert_eq!(store.start_run(other).await.unwrap(), StartOutcome::New, "runs of another mission do not count");
+    let other = NewRun { mission: "more".into(), ..limited("r5", None, Some(3), Overflow::Refuse) };
+    let refused = store.start_run(other).await.unwrap();
+    assert_eq!(refused, StartOutcome::Full(full(LimitScope::Group, 3, 3)), "a group is not limited to a mission");
+    let alone = NewRun { group: None, mission: "more".into(), ..limited("r6", None, Some(1), Overflow::Refuse) };
+    assert_eq!(store.start_run(alone).await.unwrap(), StartOutcome::New, "a run without a group is in none");
+    let queued = store.start_run(limited("r3", Some(2), None, Overflow::Queue)).await.unwrap();
+    assert_eq!(queued, StartOutcome::Queued(of_mission));
+    assert_eq!(store.run(&"r3".into()).await.unwrap().unwrap().summary.status, RunStatus::Queued);
+    let repeated = store.start_run(limited("r3", Some(2), None, Overflow::Refuse)).await.unwrap();
+    assert_eq!(repeated, StartOutcome::Existing("r3".into()), "a repeated start is no further run");
+}
+
+async fn a_queued_run_is_admitted_when_another_has_ended(store: &dyn RunStore) {
+    let limits = RunLimits { mission: Some(1), group: None };
+    for id in ["r1", "r2", "r3"] {
+        store.start_run(limited(id, limits.mission, None, Overflow::Queue)).await.unwrap();
+    }
+    let full = Admission::Queued(LimitReached { scope: LimitScope::Mission, running: 1, limit: 1 });
+    assert_eq!(store.admit(&"r2".into(), limits, at(2)).await.unwrap(), full);
+    let claimed = claim(store, "o", 2, 9).await;
+    assert_eq!(claimed.iter().map(|unit| unit.key.run.as_str()).collect::<Vec<_>>(), ["r1"]);
+    end(store, "r1", RunStatus::Completed).await;
+    assert_eq!(store.admit(&"r2".into(), limits, at(10)).await.unwrap(), Admission::Admitted);
+    assert_eq!(store.admit(&"r2".into(), limits, at(10)).await.unwrap(), Admission::Admitted, "once more");
+    assert_eq!(store.admit(&"r3".into(), limits, at(10)).await.unwrap(), full, "one for each run that ended");
+    assert_eq!(store.run(&"r2".into()).await.unwrap().unwrap().summary.status, RunStatus::Running);
+    assert_eq!(claim_one(store, 10).await.key, UnitKey::new("r2", "a"));
+    let unknown = store.admit(&"r9".into(), limits, at(10)).await;
+    assert!(matches!(unknown, Err(RunStoreError::UnknownRun(_))), "{unknown:?}");
+}
+
+async fn concurrent_starts_keep_the_limit(store: &dyn RunStore) {
+    let ids: Vec<String> = (0..8).map(|n| format!("r{n}")).collect();
+    let starts = ids.iter().map(|id| store.start_run(limited(id, Some(3), None, Overflow::Queue)));
+    let outcomes = futures::future::join_all(starts).await;
+    let started = outcomes.iter().filter(|outcome| matches!(outcome, Ok(StartOutcome::New))).count();
+    assert_eq!((started, outcomes.len()), (3, 8), "{outcomes:?}");
 }
 
 async fn two_owners_never_claim_the_same_unit(store: &dyn RunStore) {

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use segue_engine::{ids::RunId, time::Timestamp};
 
-use super::{RunStatus, RunStoreError, Signal, SignalOutcome, StopRequest, UnitBatch, UnitStatus, UnitTransition};
+use super::{
+    LimitReached, LimitScope, RunLimits, RunStatus, RunStoreError, Signal, SignalOutcome, StopRequest, UnitBatch,
+    UnitStatus, UnitTransition,
+};
 
 /// The changing part of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +77,30 @@ impl RunHead {
     /// The outcome of a signal to a run that has ended.
     pub(crate) fn refuse_signal(&self) -> Option<SignalOutcome> {
         self.status.is_ended().then_some(SignalOutcome::Ended(self.status))
+    }
+}
+
+impl RunStatus {
+    /// Whether a run of this status counts for [`RunLimits`].
+    pub(crate) fn counts_for_limits(self) -> bool {
+        matches!(self, Self::Running | Self::Waiting)
+    }
+}
+
+impl RunLimits {
+    /// The limit that is reached, if one is. `count` returns how many other runs count; it is called only for limits that are set.
+    pub(crate) fn reached<E>(
+        self,
+        mut count: impl FnMut(LimitScope) -> Result<u64, E>,
+    ) -> Result<Option<LimitReached>, E> {
+        for (scope, limit) in [(LimitScope::Mission, self.mission), (LimitScope::Group, self.group)] {
+            let Some(limit) = limit else { continue };
+            let running = count(scope)?;
+            if running >= u64::from(limit) {
+                return Ok(Some(LimitReached { scope, running, limit }));
+            }
+        }
+        Ok(None)
     }
 }
 

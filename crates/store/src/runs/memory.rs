@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -16,11 +17,12 @@ use segue_engine::{
 };
 
 use super::{
-    ClaimRequest, ClaimedUnit, Due, NewRun, NewUnit, QuestionBody, QuestionFilter, QuestionKey, QuestionReply,
-    ReplyKind, ReplyOutcome, RunBatch, RunCounts, RunFilter, RunHead, RunMessage, RunStatus, RunStore, RunStoreError,
-    RunSummary, Signal, SignalOutcome, Signals, StartOutcome, StoredQuestion, StoredRun, StoredRunEvent, StoredUnit,
-    UnitBatch, UnitContent, UnitHead, UnitKey, UnitStatus, check_batch, check_message_count, check_reply, check_run,
-    check_run_batch, check_signal, check_unit_count, lease_end,
+    Admission, ClaimRequest, ClaimedUnit, Due, LimitReached, LimitScope, NewRun, NewUnit, Overflow, QuestionBody,
+    QuestionFilter, QuestionKey, QuestionReply, ReplyKind, ReplyOutcome, RunBatch, RunCounts, RunFilter, RunHead,
+    RunLimits, RunMessage, RunStatus, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals,
+    StartOutcome, StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitHead, UnitKey,
+    UnitStatus, check_batch, check_message_count, check_reply, check_run, check_run_batch, check_signal,
+    check_unit_count, lease_end,
 };
 use crate::{JournalRecord, merge_journal};
 
@@ -107,6 +109,10 @@ impl State {
         if self.numbers.contains_key(&run.id) {
             return Ok(StartOutcome::Existing(run.id));
         }
+        let full = self.limit_reached(run.limits, &run.id, &run.mission, run.group.as_ref());
+        if let Some(full) = full.filter(|_| run.overflow == Overflow::Refuse) {
+            return Ok(StartOutcome::Full(full));
+        }
         let mut started = MemoryRun {
             id: run.id.clone(),
             mission: run.mission,
@@ -115,7 +121,7 @@ impl State {
             inputs: run.inputs,
             idempotency_key: run.idempotency_key,
             started_at: run.at,
-            head: RunHead::new(run.queued, run.at),
+            head: RunHead::new(run.queued || full.is_some(), run.at),
             events: Vec::new(),
             units: Vec::new(),
             places: HashMap::new(),
@@ -133,7 +139,42 @@ impl State {
         }
         self.runs.insert(self.last_run, started);
         self.evict_ended();
-        Ok(StartOutcome::New)
+        Ok(full.map_or(StartOutcome::New, StartOutcome::Queued))
+    }
+
+    /// The limit that another run keeps this one from running by, if there is one.
+    fn limit_reached(
+        &self,
+        limits: RunLimits,
+        id: &RunId,
+        mission: &Arc<str>,
+        group: Option<&Arc<str>>,
+    ) -> Option<LimitReached> {
+        let counts = |run: &&MemoryRun| run.head.status.counts_for_limits() && run.id != *id;
+        let count = |scope| {
+            let same = |run: &&MemoryRun| match scope {
+                LimitScope::Mission => run.mission == *mission,
+                LimitScope::Group => group.is_some() && run.group.as_ref() == group,
+            };
+            Ok::<_, Infallible>(self.runs.values().filter(counts).filter(same).count() as u64)
+        };
+        let Ok(reached) = limits.reached(count);
+        reached
+    }
+
+    fn admit(&mut self, id: &RunId, limits: RunLimits, at: Timestamp) -> RunResult<Admission> {
+        let unknown = || RunStoreError::UnknownRun(id.clone());
+        let run = self.run(id).ok_or_else(unknown)?;
+        if run.head.status != RunStatus::Queued {
+            return Ok(Admission::Admitted);
+        }
+        if let Some(full) = self.limit_reached(limits, id, &run.mission, run.group.as_ref()) {
+            return Ok(Admission::Queued(full));
+        }
+        let run = self.run_mut(id).ok_or_else(unknown)?;
+        run.head.updated_at = at;
+        run.set_status(Some(RunStatus::Running), at);
+        Ok(Admission::Admitted)
     }
 
     fn remove(&mut self, number: u64) {
@@ -517,6 +558,9 @@ fn now<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
 impl RunStore for MemoryRunStore {
     fn start_run(&self, run: NewRun) -> BoxFuture<'_, RunResult<StartOutcome>> {
         now(self.lock().start(run))
+    }
+    fn admit<'a>(&'a self, run: &'a RunId, limits: RunLimits, at: Timestamp) -> BoxFuture<'a, RunResult<Admission>> {
+        now(self.lock().admit(run, limits, at))
     }
     fn run<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunResult<Option<StoredRun>>> {
         now(Ok(self.lock().run(run).map(MemoryRun::stored)))

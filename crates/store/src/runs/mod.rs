@@ -25,10 +25,11 @@ pub use self::{
     error::RunStoreError,
     memory::MemoryRunStore,
     types::{
-        ClaimRequest, ClaimedUnit, NewQuestion, NewRun, NewUnit, QuestionFilter, QuestionKey, QuestionReply,
-        QuestionStatus, ReplyOutcome, RunBatch, RunBlob, RunCounts, RunFilter, RunMessage, RunStatus, RunSummary,
-        Signal, SignalOutcome, Signals, StartOutcome, StopRequest, StoredQuestion, StoredRun, StoredRunEvent,
-        StoredUnit, UnitBatch, UnitContent, UnitKey, UnitStatus, UnitTransition,
+        Admission, ClaimRequest, ClaimedUnit, LimitReached, LimitScope, NewQuestion, NewRun, NewUnit, Overflow,
+        QuestionFilter, QuestionKey, QuestionReply, QuestionStatus, ReplyOutcome, RunBatch, RunBlob, RunCounts,
+        RunFilter, RunLimits, RunMessage, RunStatus, RunSummary, Signal, SignalOutcome, Signals, StartOutcome,
+        StopRequest, StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitKey,
+        UnitStatus, UnitTransition,
     },
 };
 pub(crate) use self::{
@@ -47,10 +48,22 @@ pub(crate) use self::{
 /// Cancellation: a write continues when its future is dropped; a read ends. Read the events or the unit to learn the result of a write.
 pub trait RunStore: Send + Sync {
     /// Starts a run. If there is a run of this id, or of this idempotency key and mission, nothing is stored and its id is returned.
+    /// Otherwise, if one of its limits is reached, it is queued or refused.
     ///
     /// # Errors
     /// [`RunStoreError::TooLarge`].
     fn start_run(&self, run: NewRun) -> BoxFuture<'_, Result<StartOutcome, RunStoreError>>;
+    /// Lets a queued run begin unless a limit is reached: it becomes [`RunStatus::Running`]. The process that works on a queued run calls
+    /// this from time to time.
+    ///
+    /// # Errors
+    /// [`RunStoreError::UnknownRun`].
+    fn admit<'a>(
+        &'a self,
+        run: &'a RunId,
+        limits: RunLimits,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<Admission, RunStoreError>>;
     /// The run of this id, if it is stored.
     ///
     /// # Errors

@@ -160,8 +160,12 @@ pub struct NewRun {
     pub inputs: Arc<str>,
     /// A later start of the same mission with this key returns this run.
     pub idempotency_key: Option<Arc<str>>,
-    /// Whether the run waits as [`RunStatus::Queued`]; otherwise it is [`RunStatus::Running`].
+    /// Whether the run waits as [`RunStatus::Queued`]; otherwise it is [`RunStatus::Running`], unless a limit is reached.
     pub queued: bool,
+    /// How many runs there may be at the same time.
+    pub limits: RunLimits,
+    /// What happens when a limit is reached.
+    pub overflow: Overflow,
     /// Its first events.
     pub events: Vec<Arc<str>>,
     /// Its first units.
@@ -181,11 +185,61 @@ impl NewRun {
             inputs: "{}".into(),
             idempotency_key: None,
             queued: false,
+            limits: RunLimits::default(),
+            overflow: Overflow::Refuse,
             events: Vec::new(),
             units: Vec::new(),
             at,
         }
     }
+}
+
+/// How many runs may have begun and not ended at the same time: those that are running or waiting. Queued ones do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunLimits {
+    /// Runs of the same mission.
+    pub mission: Option<u32>,
+    /// Runs of the same [group](NewRun::group).
+    pub group: Option<u32>,
+}
+
+/// What happens to a run that would be above a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// It is not stored.
+    #[default]
+    Refuse,
+    /// It is stored as [`RunStatus::Queued`], until [`RunStore::admit`](super::RunStore::admit) lets it run.
+    Queue,
+}
+
+/// What a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitScope {
+    /// The runs of a mission.
+    Mission,
+    /// The runs of a group.
+    Group,
+}
+
+/// A limit that is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitReached {
+    /// What is counted.
+    pub scope: LimitScope,
+    /// How many other runs count.
+    pub running: u64,
+    /// The limit.
+    pub limit: u32,
+}
+
+/// The result of [`RunStore::admit`](super::RunStore::admit).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// The run is not queued, now or before.
+    Admitted,
+    /// It stays queued.
+    Queued(LimitReached),
 }
 
 /// A unit to start.
@@ -211,6 +265,10 @@ impl NewUnit {
 pub enum StartOutcome {
     /// The run is new and is stored.
     New,
+    /// The run is new and is stored as queued, because a limit is reached.
+    Queued(LimitReached),
+    /// A limit is reached; nothing was stored.
+    Full(LimitReached),
     /// There is a run with this idempotency key or this id already; nothing was stored.
     Existing(RunId),
 }

@@ -128,11 +128,11 @@ fn agent_of(task: &Arc<str>, state: &TaskState, named: &str) -> Option<(AgentNam
         Some((name.clone(), unit.attempt))
     };
     if let Some((name, attempt)) = state.unit.as_ref().and_then(find) {
-        return Some((name, UnitId::task(task.clone(), attempt)));
+        return Some((name, UnitId::task(task.clone(), attempt).in_round(state.round())));
     }
     state.items.iter().find_map(|(index, item)| {
         let (name, attempt) = item.unit.as_ref().and_then(find)?;
-        Some((name, UnitId::item(task.clone(), *index, attempt)))
+        Some((name, UnitId::item(task.clone(), *index, attempt).in_round(state.round())))
     })
 }
 

@@ -81,7 +81,7 @@ fn commander(name: &str, task: &TaskState, index: Option<u32>) -> Result<UnitId,
         let is_known = index.is_none_or(|index| index == 0 || index < total);
         return match index {
             Some(index) if !is_known => Err(unknown(index)),
-            _ => Ok(UnitId::task(name, unit.attempt)),
+            _ => Ok(UnitId::task(name, unit.attempt).in_round(task.round())),
         };
     }
     let Some(index) = index else {
@@ -90,7 +90,7 @@ fn commander(name: &str, task: &TaskState, index: Option<u32>) -> Result<UnitId,
     };
     let item = task.items.get(&index).filter(|item| item.status == TaskStatus::Completed);
     let attempt = item.and_then(|item| item.unit.as_ref()).map(|unit| unit.attempt);
-    attempt.map(|attempt| UnitId::item(name, index, attempt)).ok_or_else(|| unknown(index))
+    attempt.map(|attempt| UnitId::item(name, index, attempt).in_round(task.round())).ok_or_else(|| unknown(index))
 }
 
 /// The result of `ask_commander` when the clone has answered or failed.

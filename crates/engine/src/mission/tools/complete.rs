@@ -9,7 +9,9 @@ use crate::{
     limits::MISSION_CHAIN,
     mission::{
         event::{ChosenBy, ChosenTarget, NewEvent, RunEventKind},
-        inputs, routes, scheduler,
+        inputs,
+        rounds::{self, RoundEnd},
+        routes, scheduler,
         state::TaskStatus,
     },
     project::missions::{RouteDef, RouteTarget},
@@ -26,13 +28,28 @@ pub(super) fn call(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Resul
     check_output(cx)?;
     let summary = text(arguments, "summary").unwrap_or_default().trim();
     // The summary of parallel iterations is that of the whole task, which no commander writes.
-    if summary.is_empty() && cx.unit.id.iteration.is_none() && cx.unit.has_descendants() {
-        let message = "A summary is required, because other tasks work with it.";
+    let has_readers = cx.unit.has_descendants() || cx.unit.task.repeat.is_some();
+    if summary.is_empty() && cx.unit.id.iteration.is_none() && has_readers {
+        let message = match &cx.unit.task.repeat {
+            Some(_) => "A summary is required, because the next round works with it.",
+            None => "A summary is required, because other tasks work with it.",
+        };
         let hint = "Call again with a `summary` of the findings and results.";
         return Err(ToolError::new("complete.summary_missing", message, hint));
     }
-    let (route, routed) = choose(arguments, summary, cx)?;
     let mut events = end_of_items(cx);
+    if cx.unit.id.iteration.is_none() {
+        match end_of_round(summary, cx)? {
+            RoundEnd::Complete(issue) => events.extend(issue.map(|issue| cx.event(issue))),
+            RoundEnd::Next(ended) => return Ok(next_round(ended, events, cx)),
+            RoundEnd::Failed { code, error } => {
+                events.push(scheduler::failed(cx.unit.id, code, &error));
+                let result = json!({"status": "ok", "succeed": false, "reason": error});
+                return Ok(ToolAnswer { result, events, then: Then::Failed });
+            }
+        }
+    }
+    let (route, routed) = choose(arguments, summary, cx)?;
     events.extend(route);
     events.extend(
         match cx.unit.id.iteration {
@@ -77,6 +94,25 @@ fn fail(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result<ToolAnswe
     events.push(cx.event(RunEventKind::TaskBlocked { reason: reason.into(), questions: ids.clone() }));
     let result = json!({"status": "ok", "succeed": false, "blocked": true, "questions": ids.len()});
     Ok(ToolAnswer { result, events, then: Then::Blocked { questions: ids } })
+}
+
+/// What follows if the task is repeated.
+fn end_of_round(summary: &str, cx: &ToolContext<'_>) -> Result<RoundEnd, ToolError> {
+    let (unit, learnings) = (&cx.unit, cx.learnings.as_ref());
+    rounds::after(unit.task, unit.run, &routes::output(unit), summary, learnings, cx.templates).map_err(|error| {
+        let message = format!("The condition that ends the repetition cannot be evaluated: {error}.");
+        ToolError::new(rounds::CODE_CONDITION, message, "Submit an output with the fields that it reads.")
+    })
+}
+
+fn next_round(ended: RunEventKind, mut events: Vec<NewEvent>, cx: &ToolContext<'_>) -> ToolAnswer {
+    let until: Arc<str> = match &ended {
+        RunEventKind::TaskRoundCompleted { until, .. } => until.clone(),
+        _ => "".into(),
+    };
+    events.push(cx.event(ended));
+    let result = json!({"status": "ok", "repeated": true, "round": cx.unit.id.round, "until": &*until});
+    ToolAnswer { result, events, then: Then::Completed }
 }
 
 fn check_subtasks(cx: &ToolContext<'_>) -> Result<(), ToolError> {
@@ -144,6 +180,9 @@ fn choose(arguments: &Map<String, Json>, summary: &str, cx: &ToolContext<'_>) ->
         return take(route, ChosenBy::Data, values, arguments, cx);
     }
     let mut keys: Vec<String> = routes::offered(task).map(|route| routes::key(task, &route.target)).collect();
+    if let (true, Some(route)) = (keys.is_empty(), routes::otherwise(task)) {
+        return take(route, ChosenBy::Data, Json::Null, arguments, cx);
+    }
     if keys.is_empty() {
         return Ok(none(ChosenBy::Data, cx)); // no condition holds, and there is nothing to choose from
     }
@@ -190,7 +229,7 @@ fn take(
         RouteTarget::Mission(name, entry) => {
             routed.insert("routed_to_mission".into(), json!(&**name));
             let inputs = mission_inputs(name, arguments, cx)?;
-            ChosenTarget::Mission { name: name.clone(), entry: entry.clone(), inputs }
+            ChosenTarget::Mission { name: name.clone(), entry: entry.clone(), inputs, hand_over: route.hand_over }
         }
     };
     Ok((Some(cx.event(RunEventKind::RouteChosen { target, by, condition, values })), routed))

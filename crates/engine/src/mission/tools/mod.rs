@@ -26,13 +26,18 @@ pub use self::{error::ToolError, schemas::schema};
 use super::{
     event::{NewEvent, RunEventKind},
     graph,
+    handed_over::SourceRun,
     learnings::Learnings,
     query::{self, QueryError},
     routes::MissionLookup,
-    state::TaskStatus,
+    state::{TaskState, TaskStatus},
     unit::{UnitId, UnitView},
 };
-use crate::{ids::AgentName, project::field_values, template::TemplateEngine};
+use crate::{
+    ids::AgentName,
+    project::{field_values, missions::TaskDef},
+    template::TemplateEngine,
+};
 
 /// A tool of a mission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -202,6 +207,8 @@ pub struct ToolContext<'a> {
     pub busy: &'a [AgentName],
     /// What the commander and its agents wrote about the current item in `<LEARNINGS>` blocks.
     pub learnings: Option<Learnings>,
+    /// The run before, if it handed something over.
+    pub source: Option<SourceRun<'a>>,
     /// The seed of `dataset_sample` if the call sets none.
     pub seed: u64,
 }
@@ -219,6 +226,10 @@ impl ToolContext<'_> {
     /// An id for something that this call creates.
     fn id(&self) -> Arc<str> {
         format!("{}/{}/{}", self.unit.run.run, self.unit.id, self.call).into()
+    }
+    /// The tasks of the run before that can be queried.
+    fn handed_over(&self) -> Vec<(Arc<str>, &TaskDef, &TaskState)> {
+        self.source.map(|source| source.outputs(self.unit.run.hand_over)).unwrap_or_default()
     }
     fn is_commander(&self) -> bool {
         self.caller == Caller::Commander
@@ -343,10 +354,10 @@ fn is_offered(tool: MissionTool, cx: &ToolContext<'_>) -> bool {
         _ if !cx.is_commander() => false,
         MissionTool::SubmitOutput => !unit.task.output.is_empty(),
         MissionTool::CallAgent | MissionTool::AskAgent => !agents::allowed(unit).is_empty(),
-        MissionTool::QueryTaskOutput
-        | MissionTool::AskCommander
-        | MissionTool::ListCommanderQuestions
-        | MissionTool::GetCommanderAnswer => !commanders::ancestors(unit).is_empty(),
+        MissionTool::QueryTaskOutput => !commanders::ancestors(unit).is_empty() || !cx.handed_over().is_empty(),
+        MissionTool::AskCommander | MissionTool::ListCommanderQuestions | MissionTool::GetCommanderAnswer => {
+            !commanders::ancestors(unit).is_empty()
+        }
         MissionTool::DatasetNext => unit.sequential().is_some(),
         _ => true,
     }
@@ -450,14 +461,19 @@ fn query_output(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result<T
     let name = text(arguments, "task").unwrap_or_default();
     let ancestors = graph::ancestors(cx.unit.def, cx.unit.run, &cx.unit.id.task);
     let found = ancestors.iter().find(|task| &***task == name);
-    let Some(def) = found.and_then(|name| cx.unit.def.tasks.get(name)) else {
-        let message = format!("`{name}` is not a task before this one.");
-        let names: Vec<&str> = ancestors.iter().map(|name| &**name).collect();
-        return Err(
-            ToolError::new("query.task_unknown", message, "Use one of the tasks listed.").with("allowed", json!(names))
-        );
+    let handed_over = cx.handed_over();
+    let from_source = handed_over.iter().find(|(task, ..)| &**task == name);
+    let (def, state) = match (found.and_then(|name| cx.unit.def.tasks.get(name)), from_source) {
+        (Some(def), _) => (def, cx.unit.run.tasks.get(name).filter(|task| task.status == TaskStatus::Completed)),
+        (None, Some((_, def, state))) => (*def, Some(*state)),
+        (None, None) => {
+            let message = format!("`{name}` is not a task before this one.");
+            let names: Vec<&str> =
+                ancestors.iter().chain(handed_over.iter().map(|(name, ..)| name)).map(|name| &**name).collect();
+            return Err(ToolError::new("query.task_unknown", message, "Use one of the tasks listed.")
+                .with("allowed", json!(names)));
+        }
     };
-    let state = cx.unit.run.tasks.get(name).filter(|task| task.status == TaskStatus::Completed);
     let Some(state) = state else {
         let message = format!("The task `{name}` has no result in this run.");
         return Err(ToolError::new("query.not_ready", message, "Go on without its output."));
@@ -465,7 +481,7 @@ fn query_output(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result<T
     let query: query::Query = serde_json::from_value(Json::Object(arguments.clone())).map_err(|error| {
         ToolError::new("args.invalid", format!("The query is not valid: {error}."), "Correct it and call again.")
     })?;
-    match query::run(def, state, &query) {
+    match query::run(name, def, state, &query) {
         Ok(result) => Ok(ToolAnswer::of(result)),
         Err(QueryError::NotIterated) => {
             let message = format!("The task `{name}` does not iterate over a dataset, so nothing can be aggregated.");

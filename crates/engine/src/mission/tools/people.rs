@@ -5,9 +5,14 @@ use std::sync::Arc;
 use serde_json::{Map, Value as Json, json};
 
 use super::{Then, ToolAnswer, ToolContext, ToolError, number, text};
-use crate::mission::{
-    event::{NewEvent, PersonQuestion, RunEventKind},
-    state::HumanInput,
+use crate::{
+    mission::{
+        event::{ChosenBy, ChosenTarget, NewEvent, PersonQuestion, RunEventKind},
+        routes,
+        state::HumanInput,
+        unit::UnitView,
+    },
+    project::missions::RouteTarget,
 };
 
 pub(super) fn ask(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result<ToolAnswer, ToolError> {
@@ -25,16 +30,62 @@ pub(super) fn ask(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result
     }
     let choices = arguments.get("choices").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     let choices: Vec<Arc<str>> = choices.iter().filter_map(Json::as_str).map(Arc::from).collect();
+    let declared = &cx.unit.task.questions;
+    let has_limit = declared.timeout_seconds.is_some() || arguments.contains_key("timeout_seconds");
     let question = PersonQuestion {
         question,
+        // A declared default belongs to a time limit; a question without one waits as long as it takes.
+        default: text(arguments, "default").map(Arc::from).or_else(|| declared.default.clone().filter(|_| has_limit)),
         short_summary: text(arguments, "short_summary").map(Arc::from),
         additional_context: text(arguments, "additional_context").map(Arc::from),
         multi_select: !choices.is_empty() && arguments.get("multi_select") == Some(&Json::Bool(true)),
         choices,
-        timeout_seconds: number(arguments, "timeout_seconds"),
+        timeout_seconds: number(arguments, "timeout_seconds").or(declared.timeout_seconds),
     };
+    check_default(&question)?;
     let event = requested(&question_id, question, cx);
     Ok(ToolAnswer::later(Then::AskPerson { question_id }, vec![event]))
+}
+
+fn check_default(question: &PersonQuestion) -> Result<(), ToolError> {
+    let invalid = |problem: String| {
+        let hint = "Correct `default`, or leave it out: then nobody's answer is assumed.";
+        Err(ToolError::new("args.invalid", problem, hint))
+    };
+    match (&question.default, question.timeout_seconds) {
+        (None, _) => Ok(()),
+        (Some(_), None) => invalid("`default` needs `timeout_seconds`.".into()),
+        (Some(default), Some(_)) => match check_answer(question, default) {
+            Ok(_) => Ok(()),
+            Err(reason) => invalid(format!("`default` is no answer: {reason}.")),
+        },
+    }
+}
+
+/// The events of a question whose time is over: it is closed, and if it has no default answer and the task has a route for this case, the
+/// task ends with that route.
+pub fn timed_out(unit: &UnitView<'_>, question_id: &Arc<str>) -> Vec<NewEvent> {
+    let Some(input) = unit.run.human_inputs.get(question_id) else { return Vec::new() };
+    let closed = RunEventKind::HumanInputResolved {
+        question_id: question_id.clone(),
+        answer: None,
+        timed_out: true,
+        responder: None,
+    };
+    let mut events = vec![NewEvent::of_unit(unit.id, closed)];
+    let route = routes::without_answer(unit.task).filter(|_| input.question.default.is_none());
+    if let Some(RouteTarget::Task(target)) = route.map(|route| &route.target) {
+        let chosen = RunEventKind::RouteChosen {
+            target: ChosenTarget::Task(target.clone()),
+            by: ChosenBy::NoAnswer,
+            condition: "no_answer".into(),
+            values: json!({"question": &*input.question.question}),
+        };
+        let summary = format!("Nobody answered in time: {}", input.question.question).into();
+        events.push(NewEvent::of_unit(unit.id, chosen));
+        events.push(NewEvent::of_unit(unit.id, RunEventKind::TaskCompleted { summary }));
+    }
+    events
 }
 
 fn requested(question_id: &Arc<str>, question: PersonQuestion, cx: &ToolContext<'_>) -> NewEvent {
@@ -44,9 +95,16 @@ fn requested(question_id: &Arc<str>, question: PersonQuestion, cx: &ToolContext<
 /// The questions of a blocked task: their ids and events.
 pub(super) fn questions(questions: &[&str], cx: &ToolContext<'_>) -> (Vec<Arc<str>>, Vec<NewEvent>) {
     let (mut ids, mut events) = (Vec::new(), Vec::new());
+    let declared = &cx.unit.task.questions;
     for (number, question) in (1..).zip(questions) {
         let id: Arc<str> = format!("{}/{number}", cx.id()).into();
-        events.push(requested(&id, PersonQuestion { question: (*question).into(), ..Default::default() }, cx));
+        let question = PersonQuestion {
+            question: (*question).into(),
+            timeout_seconds: declared.timeout_seconds,
+            default: declared.default.clone().filter(|_| declared.timeout_seconds.is_some()),
+            ..PersonQuestion::default()
+        };
+        events.push(requested(&id, question, cx));
         ids.push(id);
     }
     (ids, events)
@@ -102,6 +160,10 @@ pub fn answer(input: &HumanInput) -> Json {
         Some(answer) => json!(&**answer),
         None if input.timed_out => {
             let seconds = input.question.timeout_seconds.unwrap_or(0);
+            if let Some(default) = &input.question.default {
+                let message = format!("No person answered within {seconds} seconds; the declared default counts.");
+                return json!({"status": "ok", "answer": &**default, "default": true, "message": message});
+            }
             let message = format!("No person answered within {seconds} seconds.");
             ToolError::new("ask.timeout", message, "Do not assume an answer.").json(None)
         }

@@ -69,7 +69,11 @@ fn build(tool: MissionTool, cx: &ToolContext<'_>, restricted: bool) -> Json {
             });
             object(properties, &["agent_id", "question"])
         }
-        MissionTool::QueryTaskOutput => query(name(ancestors(), "A completed task before this one.")),
+        MissionTool::QueryTaskOutput => {
+            let handed_over = cx.handed_over();
+            let names = ancestors().into_iter().chain(handed_over.iter().map(|(name, ..)| &**name));
+            query(name(names.collect(), "A completed task before this one."))
+        }
         MissionTool::AskCommander if !cx.is_commander() => object(
             json!({"question": text("The question to the commander that gave you the assignment.")}),
             &["question"],
@@ -135,6 +139,7 @@ fn build(tool: MissionTool, cx: &ToolContext<'_>, restricted: bool) -> Json {
                 "choices": {"type": "array", "maxItems": 24, "items": {"type": "string"}, "description": "Answers to choose from."},
                 "multi_select": flag("Whether several choices may be taken."),
                 "timeout_seconds": {"type": "integer", "minimum": 1, "description": "How long to wait; without it, as long as it takes."},
+                "default": text("The answer that counts if nobody answers in time. Only with a time limit."),
             });
             object(properties, &["question"])
         }

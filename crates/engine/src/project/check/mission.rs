@@ -46,6 +46,7 @@ pub(crate) fn check(mission: &MissionDef, places: &TaskPlaces, findings: &mut Fi
     for problem in problems.iter().filter(|problem| **problem != GraphProblem::NoStart || !has_wrong_name) {
         graph_problem(mission, places, problem, findings);
     }
+    always(mission, findings);
     unreachable(mission, findings);
     for task in mission.tasks.values() {
         dataset_without_source(mission, task, findings);
@@ -105,6 +106,21 @@ fn graph_problem(mission: &MissionDef, places: &TaskPlaces, problem: &GraphProbl
             let help = "Write the router in a task that depends on this one, or use `send_to`.";
             findings.error("F0838", &own(task), message, help);
         }
+    }
+}
+
+/// Tasks that others name although they run at the end whatever happens.
+fn always(mission: &MissionDef, findings: &mut Findings) {
+    for task in mission.tasks.values() {
+        let named = task.depends_on.iter().chain(mission_graph::targets(task));
+        for other in named.filter(|name| mission.tasks.get(*name).is_some_and(|other| other.always)) {
+            let message = format!("`{}` names `{other}`, which runs at the end of every run", task.name);
+            findings.error("F0848", &task.place, message, format!("Remove `{other}` here, or `always` there."));
+        }
+    }
+    if !mission.tasks.is_empty() && mission.tasks.values().all(|task| task.always) {
+        let message = "all tasks have `always`, so that the mission has no work";
+        findings.error("F0848", &mission.place, message, "Remove `always` from the tasks that do the work.");
     }
 }
 

@@ -9,8 +9,11 @@ use super::{
         AgentDef,
         check::mission::TaskPlaces,
         load_context::{LoadContext, MapFields, describe},
-        missions::{FieldDef, IteratorDef, MissionDef, NextTasks, OnIterationError, RouteDef, RouteTarget, TaskDef},
-        schema::{ITERATOR, ROUTE, TASK, TASK_ROUTER},
+        missions::{
+            FieldDef, HandOver, InputDef, IteratorDef, MISSION_TOOLS, MissionDef, NextTasks, OnExhausted,
+            OnIterationError, QuestionsDef, RepeatDef, RouteDef, RouteTarget, TaskDef,
+        },
+        schema::{ITERATOR, QUESTIONS, REPEAT, ROUTE, TASK, TASK_ROUTER},
         yaml::{Node, Value},
     },
     fields::{self, NamedNode},
@@ -20,13 +23,21 @@ use super::{
 use crate::{
     finding::did_you_mean,
     ids::AgentName,
-    limits::{MISSION_PARALLEL, MISSION_RETRIES},
+    limits::{MISSION_PARALLEL, MISSION_RETRIES, MISSION_ROUNDS},
     template::{Expression, Template, TemplateSource, UndefinedMode},
 };
 
 /// Keys of an iterator that fit only parallel iterations.
-const PARALLEL: [&str; 7] =
-    ["concurrency_limit", "start_delay", "smoketest", "max_retries", "retry_delay", "on_error", "min_success"];
+const PARALLEL: [&str; 8] = [
+    "concurrency_limit",
+    "start_delay",
+    "smoketest",
+    "max_retries",
+    "retry_delay",
+    "on_error",
+    "min_success",
+    "learnings",
+];
 
 /// Reads the tasks into the mission. Returns the locations of the names of other tasks.
 pub(super) fn read(
@@ -83,6 +94,8 @@ fn task(
     let (depends_on, send_to) = (names("depends_on"), names("send_to"));
     let readable = Readable { output: &output, iterated: fields.has("iterator"), mission };
     let routes = fields.node("router").map(|node| router(context, node, readable));
+    let questions = fields.node("questions").and_then(|node| questions(context, node)).unwrap_or_default();
+    let repeat = fields.node("repeat").and_then(|node| repeat(context, node, readable));
     if let (Some(_), true) = (&routes, fields.has("send_to")) {
         let message = format!("the task `{name}` has both `router` and `send_to`");
         let help = "Remove one: `router` takes one of its routes, `send_to` starts all of its tasks.";
@@ -106,7 +119,58 @@ fn task(
     let objective = objective.or_else(|| empty_template(context))?;
     let agents = agent_names(fields);
     let place = context.place(at);
-    Some(TaskDef { name: name.into(), objective, agents, depends_on, next, iterator, output, budget, place })
+    let (title, always) = (fields.shared("title"), fields.flag("always"));
+    for key in ["depends_on", "router", "send_to", "iterator", "repeat"] {
+        if always && fields.has(key) {
+            let message = format!("a task with `always` runs when all others have ended, so it cannot have `{key}`");
+            context.error("F0848", fields.at(key), message, format!("Remove `{key}`, or `always`."));
+        }
+    }
+    let name = name.into();
+    Some(TaskDef {
+        name,
+        title,
+        always,
+        objective,
+        agents,
+        depends_on,
+        next,
+        iterator,
+        questions,
+        repeat,
+        output,
+        budget,
+        place,
+    })
+}
+
+fn questions(context: &mut LoadContext<'_>, node: &Node) -> Option<QuestionsDef> {
+    let fields = context.fields(node, &QUESTIONS)?;
+    if fields.has("default") && !fields.has("timeout_seconds") {
+        let message = "`default` has no effect without `timeout_seconds`, unless a question sets a time limit itself";
+        context.warning("F0846", fields.at("default"), message, "Add `timeout_seconds`.");
+    }
+    Some(QuestionsDef { timeout_seconds: fields.whole("timeout_seconds"), default: fields.shared("default") })
+}
+
+/// Reads `repeat`. A condition that reads nothing is always the same, so that further rounds are of no use.
+fn repeat(context: &mut LoadContext<'_>, node: &Node, readable: Readable<'_>) -> Option<RepeatDef> {
+    let fields = context.fields(node, &REPEAT)?;
+    let written = fields.node("until")?;
+    let until = condition(context, written, readable)?;
+    let reads = context.engine.expression_variables(&until);
+    if reads.iter().all(|name| name.split('.').next() == Some("inputs")) {
+        let message = "`until` reads neither `output` nor `summary`, so it is the same after each round";
+        context.error("F0844", written, message, "Write for example `until: output.passed`.");
+    }
+    Some(RepeatDef {
+        until,
+        max: clamped(context, &fields, "max", 3, 1, MISSION_ROUNDS),
+        on_exhausted: match fields.text("on_exhausted") {
+            Some("continue") => OnExhausted::Continue,
+            _ => OnExhausted::Fail,
+        },
+    })
 }
 
 /// In place of an objective with an error, so that the checks of the graph see the task.
@@ -127,16 +191,11 @@ fn objective(
         context.error("F0109", node, "the objective is empty", "Write what the task must achieve.");
     }
     foreign_values(context, node, text, mission);
-    let source = TemplateSource::from_project_file(context.file.clone(), text).starting_at_line(node.line);
-    let compiled = context.engine.compile(&source, UndefinedMode::Strict);
-    let template = context.compiled(compiled, "F0406", Some(node))?;
-    for error in context.engine.unknown_names(&template) {
-        context.compiled::<()>(Err(error), "F0406", Some(node));
-    }
+    let template = strict_template(context, node)?;
     for name in context.engine.variables(&template) {
         let mut parts = name.split('.');
         match (parts.next().unwrap_or_default(), parts.next()) {
-            ("inputs", Some(input)) => input_is_readable(context, node, &name, input, mission, "an objective"),
+            ("inputs", Some(input)) => input_is_readable(context, node, &name, input, &mission.inputs, "an objective"),
             ("inputs", None) => {}
             ("item", field) => item_is_readable(context, node, &name, field, mission, iterator),
             (root, _) => {
@@ -149,6 +208,73 @@ fn objective(
                 report(context, "F0812", node, &name, message, help);
             }
         }
+    }
+    tool_names(context, node, mission);
+    Some(template)
+}
+
+/// Reports words that look like a tool of commanders and are none: `dataset_set`, `complete_task`.
+fn tool_names(context: &mut LoadContext<'_>, node: &Node, mission: &MissionDef) {
+    let text = node.text().unwrap_or_default();
+    let is_word = |character: char| character.is_ascii_lowercase() || character == '_';
+    let own = |word: &str| {
+        mission.inputs.contains_key(word)
+            || mission.datasets.contains_key(word)
+            || mission.datasets.values().any(|dataset| dataset.schema.contains_key(word))
+    };
+    let mut reported = Vec::new();
+    for word in text.split(|character: char| !is_word(character)).filter(|word| word.contains('_')) {
+        if MISSION_TOOLS.contains(&word) || word.starts_with("result_") || own(word) || reported.contains(&word) {
+            continue;
+        }
+        let parts = |name: &str| {
+            let mut parts: Vec<String> = name.split('_').map(str::to_owned).collect();
+            parts.sort_unstable();
+            parts
+        };
+        let same_parts = MISSION_TOOLS.iter().find(|tool| parts(tool) == parts(word)).copied();
+        let near =
+            same_parts.or_else(|| did_you_mean(word, MISSION_TOOLS.iter().copied().filter(|tool| tool.contains('_'))));
+        if let Some(near) = near {
+            reported.push(word);
+            let place = word_place(context, node, word);
+            let message = format!("`{word}` is no tool of a commander");
+            let help = format!("Did you mean `{near}`? Ignore this if it is a word of the text.");
+            context.findings.warning("F0847", &place, message, help);
+        }
+    }
+}
+
+/// Compiles the key that runs share which exclude one another, and checks what it reads.
+pub(super) fn concurrency_key(
+    context: &mut LoadContext<'_>,
+    node: &Node,
+    inputs: &IndexMap<Arc<str>, InputDef>,
+) -> Option<Template> {
+    let template = strict_template(context, node)?;
+    let names = context.engine.variables(&template);
+    for name in &names {
+        match name.split_once('.') {
+            Some(("inputs", input)) => {
+                let input = input.split('.').next().unwrap_or_default();
+                input_is_readable(context, node, name, input, inputs, "a key");
+            }
+            _ => {
+                let message = format!("the key reads `{name}`, but only `inputs.<name>` exists");
+                report(context, "F0812", node, name, message, "Write `{{ inputs.<name> }}`.".to_owned());
+            }
+        }
+    }
+    Some(template)
+}
+
+/// Compiles a template whose names must all have values.
+fn strict_template(context: &mut LoadContext<'_>, node: &Node) -> Option<Template> {
+    let source = TemplateSource::from_project_file(context.file.clone(), node.text()?).starting_at_line(node.line);
+    let compiled = context.engine.compile(&source, UndefinedMode::Strict);
+    let template = context.compiled(compiled, "F0406", Some(node))?;
+    for error in context.engine.unknown_names(&template) {
+        context.compiled::<()>(Err(error), "F0406", Some(node));
     }
     Some(template)
 }
@@ -173,10 +299,10 @@ fn input_is_readable(
     node: &Node,
     written: &str,
     input: &str,
-    mission: &MissionDef,
+    inputs: &IndexMap<Arc<str>, InputDef>,
     reader: &str,
 ) {
-    match mission.inputs.get(input) {
+    match inputs.get(input) {
         Some(def) if def.protected => {
             let message = format!("`{input}` is a protected input, which {reader} cannot read");
             let help = format!("Write `${{secrets.{input}}}`: the value is put in when a tool is called.");
@@ -184,7 +310,7 @@ fn input_is_readable(
         }
         Some(_) => {}
         None => {
-            let names = mission.inputs.iter().filter(|(_, input)| !input.protected).map(|(name, _)| &**name);
+            let names = inputs.iter().filter(|(_, input)| !input.protected).map(|(name, _)| &**name);
             let help = match did_you_mean(input, names) {
                 Some(near) => format!("Did you mean `{near}`?"),
                 None => format!("Add `{input}` under `inputs` of the mission."),
@@ -286,6 +412,7 @@ fn iterator(context: &mut LoadContext<'_>, node: &Node, mission: &MissionDef) ->
         retry_delay: milliseconds("retry_delay", 1_000),
         on_error,
         min_success,
+        share_learnings: fields.text("learnings") == Some("share"),
         fresh_session: fields.text("session") == Some("fresh"),
     })
 }
@@ -317,7 +444,7 @@ fn router(context: &mut LoadContext<'_>, node: &Node, readable: Readable<'_>) ->
     let mut routes: Vec<RouteDef> = Vec::new();
     for node in nodes {
         let Some(route) = route(context, node, readable) else { continue };
-        let is_otherwise = |route: &RouteDef| route.when.is_none() && route.condition.is_none();
+        let is_otherwise = |route: &RouteDef| route.is_otherwise();
         if let Some(first) = routes.iter().find(|other| is_otherwise(other)).filter(|_| is_otherwise(&route)) {
             let message = format!("a route without `when` and `if` is already on line {}", first.place.line);
             let help = "Only one route can be taken if no other is; add `when` or `if` to this one.";
@@ -356,7 +483,24 @@ fn route(context: &mut LoadContext<'_>, node: &Node, readable: Readable<'_>) -> 
         context.error("F0841", fields.at(second), message, help);
     }
     let target_def = route_target(context, target)?;
+    let names = |word: &str| fields.list("hand_over").iter().any(|node| node.text() == Some(word));
+    let hand_over = HandOver { summaries: names("summaries"), outputs: names("outputs") };
+    let is_mission = matches!(target_def, RouteTarget::Mission(..));
+    if !hand_over.is_empty() && !is_mission {
+        let message = "`hand_over` is of routes to missions: a task reads the results before it anyway";
+        context.error("F0841", fields.at("hand_over"), message, "Remove it.");
+    }
+    let no_answer = fields.flag("no_answer");
+    if let (true, Some(first)) = (no_answer, kinds.first()) {
+        let message = format!("the route has both `no_answer` and `{first}`");
+        context.error("F0841", fields.at("no_answer"), message, "Write two routes to the same target, or remove one.");
+    } else if no_answer && is_mission {
+        let message = "a route with `no_answer` leads to a mission, whose inputs nobody would set";
+        context.error("F0841", fields.at("no_answer"), message, "Write a task that has a route to the mission.");
+    }
     Some(RouteDef {
+        no_answer,
+        hand_over,
         target: target_def,
         when: fields.shared("when"),
         condition: fields.node("if").and_then(|node| condition(context, node, readable)),
@@ -394,7 +538,7 @@ fn condition(context: &mut LoadContext<'_>, node: &Node, readable: Readable<'_>)
     for name in context.engine.expression_variables(&expression) {
         let mut parts = name.split('.');
         match (parts.next().unwrap_or_default(), parts.next()) {
-            ("inputs", Some(input)) => input_is_readable(context, node, &name, input, mission, "a condition"),
+            ("inputs", Some(input)) => input_is_readable(context, node, &name, input, &mission.inputs, "a condition"),
             ("output", _) if output.is_empty() => {
                 let message = "the condition reads `output`, but the task has no structured output".to_owned();
                 report(context, "F0843", node, &name, message, "Add `output` to the task.".to_owned());

@@ -10,8 +10,8 @@ use super::{
         check::mission as check,
         load_context::{LoadContext, MapFields},
         missions::{
-            BudgetDef, CommanderDef, ConcurrencyDef, ContextLimits, DatasetDef, MissionAgentDef, MissionDef, OnBreach,
-            ValueKind,
+            BudgetDef, CommanderDef, ConcurrencyDef, ContextLimits, DatasetDef, InputDef, MissionAgentDef, MissionDef,
+            OnBreach, OnOverflow, ValueKind,
         },
         references::ReferenceKind,
         schema::{
@@ -30,8 +30,11 @@ use crate::{
 };
 
 /// Keys in which `${…}` is not an environment variable: texts for models, and names.
-const LITERAL: [&str; 25] = [
+const LITERAL: [&str; 28] = [
+    "title",
     "objective",
+    "until",
+    "key",
     "description",
     "personality",
     "directive",
@@ -98,8 +101,10 @@ fn mission(
     if let Some(trigger) = fields.node("trigger") {
         context.fields(trigger, &MISSION_TRIGGER);
     }
+    let concurrency = concurrency(context, &fields, &inputs);
     let mut mission = MissionDef {
         name: name.into(),
+        title: fields.shared("title"),
         description: fields.shared("description").unwrap_or_default(),
         directive: fields.shared("directive").unwrap_or_default(),
         commander: commander(context, &fields),
@@ -109,7 +114,7 @@ fn mission(
         datasets,
         storage: storage::read(context, &fields),
         budget: budget(context, &fields),
-        concurrency: concurrency(context, &fields),
+        concurrency,
         tasks: IndexMap::new(),
         place: context.place(at),
     };
@@ -254,6 +259,7 @@ fn local_agents(
         let tools = tools.map(|tool| plain(tool, "mcp.").trim_end_matches(".all").into()).collect();
         let agent = MissionAgentDef {
             name: name.into(),
+            title: fields.shared("title"),
             description: fields.shared("description").unwrap_or_default(),
             model_group,
             llm,
@@ -271,7 +277,7 @@ fn local_agents(
 fn datasets(
     context: &mut LoadContext<'_>,
     mission: &MapFields<'_>,
-    inputs: &IndexMap<Arc<str>, super::super::missions::InputDef>,
+    inputs: &IndexMap<Arc<str>, InputDef>,
 ) -> IndexMap<Arc<str>, DatasetDef> {
     let mut datasets = IndexMap::new();
     for NamedNode { name, at, node } in fields::named(context, mission.node("datasets"), "a dataset") {
@@ -366,18 +372,34 @@ pub(super) fn budget(context: &mut LoadContext<'_>, owner: &MapFields<'_>) -> Op
     Some(BudgetDef { tokens, cost, warn_at, on_breach })
 }
 
-fn concurrency(context: &mut LoadContext<'_>, mission: &MapFields<'_>) -> ConcurrencyDef {
+fn concurrency(
+    context: &mut LoadContext<'_>,
+    mission: &MapFields<'_>,
+    inputs: &IndexMap<Arc<str>, InputDef>,
+) -> ConcurrencyDef {
     let default = ConcurrencyDef::default();
     let Some(fields) = mission.node("concurrency").and_then(|node| context.fields(node, &CONCURRENCY)) else {
         return default;
     };
-    if let Some(overflow) = fields.text("overflow").filter(|overflow| *overflow != "skip") {
-        let message = format!("`overflow: {overflow}` is accepted but has no effect");
-        context.warning("F0116", fields.at("overflow"), message, "A run above `max_parallel` is refused.");
+    if fields.text("overflow") == Some("replace") {
+        let message = "`overflow: replace` is accepted but has no effect";
+        let help = "A run above a limit is refused. Write `skip` or `queue`.";
+        context.warning("F0116", fields.at("overflow"), message, help);
+    }
+    if fields.has("limit") && !fields.has("key") {
+        let message = "`limit` has no effect without `key`";
+        let help = "Add `key: \"{{ inputs.<name> }}\"`, or write `max_parallel` for all runs of the mission.";
+        context.warning("F0845", fields.at("limit"), message, help);
     }
     ConcurrencyDef {
         max_parallel: clamped(context, &fields, "max_parallel", default.max_parallel, 1, MISSION_PARALLEL),
         max_tasks: clamped(context, &fields, "max_tasks", default.max_tasks, 1, MISSION_PARALLEL),
+        key: fields.node("key").and_then(|node| mission_tasks::concurrency_key(context, node, inputs)),
+        limit: clamped(context, &fields, "limit", default.limit, 1, MISSION_PARALLEL),
+        overflow: match fields.text("overflow") {
+            Some("queue") => OnOverflow::Queue,
+            _ => OnOverflow::Skip,
+        },
     }
 }
 

@@ -62,6 +62,7 @@ pub(crate) static MISSION_FILE: MapSchema = MapSchema::new("mission file", FILE,
 /// `mission`.
 pub(crate) static MISSION: MapSchema = MapSchema::new("mission", FILE, Refused).keys(&[
     key("name", Text, "Its id: `a-z`, `0-9` and `_`. Default: the name of the file."),
+    key("title", Text, "Its name for people, with any characters. Default: its id."),
     key("description", Text, "What it does. People and the model that chooses flows see it.").required(),
     key("directive", Text, "A rule for all commanders of the mission."),
     key(
@@ -151,6 +152,7 @@ pub(crate) static COMPACTION: MapSchema = MapSchema::new("`compaction` section",
 /// An agent that exists only in a mission.
 pub(crate) static MISSION_AGENT: MapSchema = MapSchema::new("local agent", FILE, Refused).keys(&[
     key("name", Text, "Its name, in a list of agents."),
+    key("title", Text, "Its name for people, with any characters. Default: its name."),
     key("description", Text, "What it is good at. Commanders choose by it, and it is its instruction.")
         .aliases(&["personality"])
         .required(),
@@ -247,12 +249,18 @@ pub(crate) static BUDGET: MapSchema = MapSchema::new("`budget` section", FILE, R
 pub(crate) static CONCURRENCY: MapSchema = MapSchema::new("`concurrency` section", FILE, Refused).keys(&[
     key("max_parallel", PositiveInteger, "The maximum number of runs of this mission at the same time.").default("3"),
     key("max_tasks", PositiveInteger, "The maximum number of tasks of one run at the same time.").default("8"),
-    key("overflow", OneOf(&["skip", "queue", "replace"]), "What happens to a run above `max_parallel`.")
-        .default("skip"),
-    key("key", Any, "Not a key of this format.")
-        .refused("Runs with one key do not exclude each other; set `max_parallel: 1`"),
-    key("limit", Any, "Not a key of this format.")
-        .refused("Runs with one key do not exclude each other; set `max_parallel: 1`"),
+    key(
+        "key",
+        Text,
+        "A template with `inputs`. Runs with the same key, of this and other missions, are limited by `limit`.",
+    ),
+    key("limit", PositiveInteger, "The maximum number of runs with the same `key` at the same time.").default("1"),
+    key(
+        "overflow",
+        OneOf(&["skip", "queue", "replace"]),
+        "What happens to a run above a limit: it is refused (`skip`), or it waits until another one has ended (`queue`).",
+    )
+    .default("skip"),
 ]);
 
 /// `trigger`.
@@ -264,6 +272,13 @@ pub(crate) static MISSION_TRIGGER: MapSchema = MapSchema::new("`trigger` section
 /// A task.
 pub(crate) static TASK: MapSchema = MapSchema::new("task", FILE, Refused).keys(&[
     key("name", Text, "Its id, in a list of tasks."),
+    key("title", Text, "Its name for people, with any characters. Default: its id."),
+    key(
+        "always",
+        Bool,
+        "Whether it runs at the end of every run that succeeds or fails, when nothing else runs: to clean up, or to report.",
+    )
+    .default("false"),
     key("objective", Text, "What it must achieve: a template with `inputs` and, in parallel iterations, `item`.")
         .required(),
     key("agents", TextList, "The agents that it may call. Default: those of the mission."),
@@ -278,8 +293,8 @@ pub(crate) static TASK: MapSchema = MapSchema::new("task", FILE, Refused).keys(&
     key("output", field_map!(), "The fields of its output. Default: it has no structured output."),
     key("budget", Section(&BUDGET), "The budget of this task with all its iterations."),
     key("packets", TextList, "Packets that the task needs. All tasks of the mission can read them."),
-    key("repeat", Any, "Not a key of this format.")
-        .refused("A task does not repeat itself; let its commander repeat the work, or use a dataset"),
+    key("questions", Section(&QUESTIONS), "What holds for questions of the task to people."),
+    key("repeat", Section(&REPEAT), "The rounds in which the task is repeated until a condition holds."),
 ]);
 
 /// `router` in the form of HCL.
@@ -304,8 +319,44 @@ pub(crate) static ROUTE: MapSchema = MapSchema::new("route", FILE, Refused).keys
     ),
     key("max_visits", Any, "Not a key of this format.")
         .refused("A task runs at most once in a run; start the mission again with `to: mission:<name>`"),
-    key("hand_over", Any, "Not a key of this format.")
-        .refused("Outputs are not handed over; the commander passes them as inputs of the mission"),
+    key(
+        "hand_over",
+        List(&OneOf(&["summaries", "outputs"])),
+        "Of a route to a mission: what it may read of this run: the summaries of its tasks (`summaries`), and their outputs by queries (`outputs`). Default: nothing.",
+    ),
+    key(
+        "no_answer",
+        Bool,
+        "`true`: it is taken if a question of the task to people gets no answer in time, and only then.",
+    )
+    .default("false"),
+]);
+
+/// `questions`.
+pub(crate) static QUESTIONS: MapSchema = MapSchema::new("`questions` section", FILE, Refused).keys(&[
+    key(
+        "timeout_seconds",
+        PositiveInteger,
+        "The time after which a question is closed without an answer. A question may set its own. Default: never.",
+    ),
+    key("default", Text, "The answer that counts if nobody answers in time. Default: there is none."),
+]);
+
+/// `repeat`.
+pub(crate) static REPEAT: MapSchema = MapSchema::new("`repeat` section", FILE, Refused).keys(&[
+    key(
+        "until",
+        Condition,
+        "The condition over `output`, `inputs` and `summary` that ends the repetition. Code decides it after each round.",
+    )
+    .required(),
+    key("max", PositiveInteger, "The maximum number of rounds.").default("3"),
+    key(
+        "on_exhausted",
+        OneOf(&["fail", "continue"]),
+        "What happens if the condition does not hold after the last round: the task fails (`fail`), or it is completed with the result of that round (`continue`).",
+    )
+    .default("fail"),
 ]);
 
 /// `iterator`.
@@ -341,4 +392,10 @@ pub(crate) static ITERATOR: MapSchema = MapSchema::new("`iterator` section", FIL
         "Sequential: one session for all items (`shared`), or a fresh one for each with what was learned so far (`fresh`).",
     )
     .default("shared"),
+    key(
+        "learnings",
+        OneOf(&["keep", "share"]),
+        "Parallel: what was learned from an item is kept (`keep`), or told to the items that start later (`share`).",
+    )
+    .default("keep"),
 ]);

@@ -22,10 +22,10 @@ use super::{
     wrong_result_kind,
 };
 use crate::runs::{
-    ClaimRequest, ClaimedUnit, NewRun, QuestionFilter, QuestionKey, QuestionReply, ReplyKind, ReplyOutcome, RunBatch,
-    RunCounts, RunFilter, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals, StartOutcome,
-    StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitKey, check_batch, check_reply,
-    check_run, check_run_batch, check_signal, lease_end,
+    Admission, ClaimRequest, ClaimedUnit, NewRun, QuestionFilter, QuestionKey, QuestionReply, ReplyKind, ReplyOutcome,
+    RunBatch, RunCounts, RunFilter, RunLimits, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals,
+    StartOutcome, StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitKey, check_batch,
+    check_reply, check_run, check_run_batch, check_signal, lease_end,
 };
 
 type RunStoreResult<T> = Result<T, RunStoreError>;
@@ -129,6 +129,20 @@ impl RunStore for SqliteStore {
             check_run(&run)?;
             match self.write_run(RunOperation::Start(run)).await? {
                 RunResult::Started(outcome) => Ok(outcome),
+                _ => Err(wrong_result_kind().into()),
+            }
+        })
+    }
+    fn admit<'a>(
+        &'a self,
+        run: &'a RunId,
+        limits: RunLimits,
+        at: Timestamp,
+    ) -> BoxFuture<'a, RunStoreResult<Admission>> {
+        let work = RunOperation::Admit { run: run.clone(), limits, at };
+        Box::pin(async {
+            match self.write_run(work).await? {
+                RunResult::Admission(admission) => Ok(admission),
                 _ => Err(wrong_result_kind().into()),
             }
         })

@@ -15,9 +15,10 @@ use segue_engine::{
 use super::rows::{self, RowError, RowResult, micros, of_run};
 use crate::{
     runs::{
-        ClaimRequest, NewRun, NewUnit, QuestionBody, QuestionReply, ReplyKind, ReplyOutcome, RunBatch, RunHead,
-        RunMessage, RunStatus, RunStoreError, RunSummary, Signal, SignalOutcome, Signals, StartOutcome, StoredRun,
-        StoredRunEvent, UnitBatch, UnitHead, UnitKey, check_message_count, check_unit_count, lease_end,
+        Admission, ClaimRequest, LimitReached, LimitScope, NewRun, NewUnit, Overflow, QuestionBody, QuestionReply,
+        ReplyKind, ReplyOutcome, RunBatch, RunHead, RunLimits, RunMessage, RunStatus, RunStoreError, RunSummary,
+        Signal, SignalOutcome, Signals, StartOutcome, StoredRun, StoredRunEvent, UnitBatch, UnitHead, UnitKey,
+        check_message_count, check_unit_count, lease_end,
     },
     sqlite::SqlU64,
 };
@@ -32,6 +33,12 @@ const TABLES_OF_RUNS: [&str; 7] =
 /// An operation of the writer.
 pub(in crate::sqlite) enum RunOperation {
     Start(NewRun),
+    /// Lets a queued run begin unless a limit is reached.
+    Admit {
+        run: RunId,
+        limits: RunLimits,
+        at: Timestamp,
+    },
     Claim(ClaimRequest),
     Append(UnitBatch),
     AppendRun(RunBatch),
@@ -67,6 +74,7 @@ pub(in crate::sqlite) enum RunOperation {
 /// The result of an operation.
 pub(in crate::sqlite) enum RunResult {
     Started(StartOutcome),
+    Admission(Admission),
     Claimed(Vec<(UnitKey, u64)>),
     LastSeq(u64),
     Signals(Signals),
@@ -98,6 +106,7 @@ pub(in crate::sqlite) fn perform(
 fn perform_unguarded(connection: &Connection, work: &RunOperation) -> RowResult<RunResult> {
     Ok(match work {
         RunOperation::Start(run) => RunResult::Started(start(connection, run)?),
+        RunOperation::Admit { run, limits, at } => RunResult::Admission(admit(connection, run, *limits, *at)?),
         RunOperation::Claim(request) => RunResult::Claimed(claim(connection, request)?),
         RunOperation::Append(batch) => RunResult::LastSeq(append(connection, batch)?),
         RunOperation::AppendRun(batch) => RunResult::LastSeq(append_run(connection, batch)?),
@@ -215,7 +224,11 @@ fn start(connection: &Connection, run: &NewRun) -> RowResult<StartOutcome> {
     if connection.prepare_cached("SELECT 1 FROM runs WHERE id = ?1")?.exists([run.id.as_str()])? {
         return Ok(StartOutcome::Existing(run.id.clone()));
     }
-    let head = RunHead::new(run.queued, run.at);
+    let full = limit_reached(connection, run.limits, &run.id, &run.mission, run.group.as_ref())?;
+    if let Some(full) = full.filter(|_| run.overflow == Overflow::Refuse) {
+        return Ok(StartOutcome::Full(full));
+    }
+    let head = RunHead::new(run.queued || full.is_some(), run.at);
     let stored = StoredRun {
         summary: RunSummary {
             id: run.id.clone(),
@@ -250,7 +263,53 @@ fn start(connection: &Connection, run: &NewRun) -> RowResult<StartOutcome> {
     add_events(connection, &run.id, &mut started, None, &run.events, run.at)?;
     add_units(connection, &run.id, &mut started, &run.units, run.at)?;
     put_run(connection, &started)?;
-    Ok(StartOutcome::New)
+    Ok(full.map_or(StartOutcome::New, StartOutcome::Queued))
+}
+
+/// The limit that other runs keep this one from running by, if there is one.
+fn limit_reached(
+    connection: &Connection,
+    limits: RunLimits,
+    id: &RunId,
+    mission: &str,
+    group: Option<&Arc<str>>,
+) -> rusqlite::Result<Option<LimitReached>> {
+    let counting: Vec<&str> =
+        RunStatus::ALL.into_iter().filter(|status| status.counts_for_limits()).map(RunStatus::name).collect();
+    let counting = serde_json::to_string(&counting).unwrap_or_default();
+    limits.reached(|scope| {
+        let (column, name) = match (scope, group) {
+            (LimitScope::Mission, _) => ("mission", mission),
+            (LimitScope::Group, Some(group)) => ("run_group", &**group),
+            (LimitScope::Group, None) => return Ok(0),
+        };
+        let sql = format!(
+            "SELECT count(*) FROM runs WHERE {column} = ?1 AND id IS NOT NULL AND id <> ?2
+                 AND status IN (SELECT value FROM json_each(?3))"
+        );
+        let count = connection.prepare_cached(&sql)?.query_row(params![name, id.as_str(), counting], |row| row.get(0));
+        count.map(|count: SqlU64| count.0)
+    })
+}
+
+fn admit(connection: &Connection, id: &RunId, limits: RunLimits, at: Timestamp) -> RowResult<Admission> {
+    let mut run = rows::run_head(connection, id)?.ok_or_else(|| RunStoreError::UnknownRun(id.clone()))?;
+    if run.1.status != RunStatus::Queued {
+        return Ok(Admission::Admitted);
+    }
+    let sql = "SELECT mission, run_group FROM runs WHERE number = ?1";
+    let names = connection.prepare_cached(sql)?.query_row([run.0], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?.map(Arc::<str>::from)))
+    });
+    let (mission, group) = of_run(id, "runs", names)?;
+    if let Some(full) = limit_reached(connection, limits, id, &mission, group.as_ref())? {
+        return Ok(Admission::Queued(full));
+    }
+    run.1.updated_at = at;
+    let changes =
+        RunChanges { new_units: &[], wake: &[], wake_ended: false, cancel: &[], status: Some(RunStatus::Running), at };
+    changes.apply(connection, id, run)?;
+    Ok(Admission::Admitted)
 }
 
 fn add_events(

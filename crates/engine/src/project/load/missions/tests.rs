@@ -6,7 +6,9 @@ use serde_json::json;
 use super::super::super::{
     LoadResult, Project,
     load::tests::{clean, load, marked, places, sources},
-    missions::{MissionDef, NextTasks, OnBreach, OnIterationError, RouteTarget, StorageDef, ValueKind},
+    missions::{
+        MissionDef, NextTasks, OnBreach, OnExhausted, OnIterationError, OnOverflow, RouteTarget, StorageDef, ValueKind,
+    },
 };
 
 /// The complete example: every section, with keys that later versions will use.
@@ -370,14 +372,13 @@ fn unknown_and_later_keys_are_found_in_every_block() {
         ("F0107", section("storage: {¦disk: x}")),
         ("F0107", section("budget: {tokens: 5, ¦euros: 3}")),
         ("F0111", section("budget: {tokens: 5, on_breach: ¦ask}")),
-        ("F0214", section("concurrency: {¦key: x}")),
-        ("F0116", section("concurrency: {¦overflow: queue}")),
+        ("F0116", section("concurrency: {¦overflow: replace}")),
         ("F0107", section("inputs: {a: {type: string, ¦secret: true}}")),
         ("F0107", section("datasets: {a: {¦rows: []}}")),
         ("F0116 F0107", section("¦trigger: {¦path: x}")),
         ("F0116 F0601", section("¦trigger: {secret: ¦written}")),
         ("F0116", section("¦notification: {gateway: {enabled: true}}")),
-        ("F0214", lines("tasks: {a: {objective: W, ¦repeat: {until: x}}}")),
+        ("F0843", lines("tasks: {a: {objective: W, repeat: {until: ¦x}}}")),
         ("F0107", lines("tasks: {a: {objective: W, ¦routers: []}}")),
         ("F0214", lines("tasks: {a: {objective: W, router: [{to: b, ¦max_visits: 3}]}, b: {objective: B}}")),
         ("F0109 F0107", lines("tasks: {a: {objective: W, router: ¦{¦rout: []}}}")),
@@ -617,4 +618,42 @@ fn a_damaged_mission_has_findings_and_never_a_secret_in_them() {
             assert!(!format!("{:?}", loaded.findings).contains("hidden"), "{line}: {:?}", loaded.findings);
         }
     }
+}
+
+#[test]
+fn rounds_questions_and_limits_over_runs_are_read() {
+    let text = lines(
+        "inputs: {issue: {type: string}}\nconcurrency: {key: 'issue-{{ inputs.issue }}', limit: 2, overflow: queue}\ntasks: {a: {title: 'Quality: \"Assurance\"', objective: W, output: {ok: bool}, repeat: {until: output.ok, max: 5, on_exhausted: continue}, questions: {timeout_seconds: 60, default: later}, router: [{to: b, no_answer: true}, {to: 'mission:deep_research#dig', when: good, hand_over: [outputs]}]}, b: {objective: B}, end: {objective: E, always: true}}",
+    );
+    let mission = read(&text);
+    assert!(mission.concurrency.key.is_some());
+    assert_eq!((mission.concurrency.limit, mission.concurrency.overflow), (2, OnOverflow::Queue));
+    let task = &mission.tasks["a"];
+    let repeat = task.repeat.as_ref().unwrap();
+    assert_eq!((repeat.until.source().text(), repeat.max), ("output.ok", 5));
+    assert_eq!(repeat.on_exhausted, OnExhausted::Continue);
+    assert_eq!((task.questions.timeout_seconds, task.questions.default.as_deref()), (Some(60), Some("later")));
+    assert_eq!(task.title.as_deref(), Some("Quality: \"Assurance\""));
+    let NextTasks::Router(routes) = &task.next else { panic!() };
+    assert!(routes[0].no_answer && routes[0].hand_over.is_empty());
+    assert!(routes[1].hand_over.outputs && !routes[1].hand_over.summaries);
+    assert!(mission.tasks["end"].always);
+}
+
+#[test]
+fn mistakes_in_rounds_limits_and_last_tasks_are_found() {
+    assert_found(&[
+        ("F0812", section("concurrency: {key: '{{ ¦inputs.issue }}'}")),
+        ("F0812", section("concurrency: {key: '{{ ¦topic }}'}")),
+        ("F0845", section("concurrency: {¦limit: 2}")),
+        ("F0846", lines("tasks: {a: {objective: W, questions: {¦default: x}}}")),
+        ("F0847", lines("tasks: {a: {objective: Call ¦dataset_set now.}}")),
+        ("F0847", lines("tasks: {a: {objective: Then ¦task_completed.}}")),
+        ("F0848", lines("tasks: {a: {objective: W}, b: {objective: W, always: true, ¦depends_on: [a]}}")),
+        (
+            "F0841",
+            lines("tasks: {a: {objective: W, router: [{to: b, when: x, ¦hand_over: [outputs]}]}, b: {objective: B}}"),
+        ),
+        ("F0841", lines("tasks: {a: {objective: W, router: [{to: b, when: x, ¦no_answer: true}]}, b: {objective: B}}")),
+    ]);
 }

@@ -3,12 +3,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::runs::{MemoryRunStore, StopRequest};
+use crate::runs::{MemoryRunStore, Overflow, RunLimits, StopRequest};
 
 /// An operation. Numbers select from few names, so that operations meet.
 #[derive(Clone, Debug)]
 enum Operation {
-    Start { run: u8, key: Option<u8>, queued: bool, units: u8 },
+    Start { run: u8, key: Option<u8>, queued: bool, limits: (RunLimits, bool), units: u8 },
+    Admit { run: u8, limits: RunLimits },
     Claim { run: Option<u8>, limit: usize },
     Append { held: usize, after: Option<u64>, parts: Parts },
     AppendRun { run: u8, resume: bool, after: Option<u64>, parts: Parts },
@@ -62,12 +63,18 @@ fn parts() -> impl Strategy<Value = Parts> {
     })
 }
 
+fn limits() -> impl Strategy<Value = RunLimits> {
+    let few = || proptest::option::weighted(0.3, 1..3u32);
+    (few(), few()).prop_map(|(mission, group)| RunLimits { mission, group })
+}
+
 fn operation() -> impl Strategy<Value = Operation> {
     let run = 0..4u8;
     let few = proptest::option::weighted(0.3, 0..2u8);
     prop_oneof![
-        3 => (run.clone(), few, proptest::bool::weighted(0.2), 0..4u8)
-            .prop_map(|(run, key, queued, units)| Operation::Start { run, key, queued, units }),
+        3 => (run.clone(), few, proptest::bool::weighted(0.2), (limits(), any::<bool>()), 0..4u8)
+            .prop_map(|(run, key, queued, limits, units)| Operation::Start { run, key, queued, limits, units }),
+        1 => (run.clone(), limits()).prop_map(|(run, limits)| Operation::Admit { run, limits }),
         5 => (proptest::option::weighted(0.2, run.clone()), 0..4usize)
             .prop_map(|(run, limit)| Operation::Claim { run, limit }),
         12 => (0..6usize, proptest::option::weighted(0.1, 0..9u64), parts())
@@ -156,11 +163,15 @@ async fn perform(store: &dyn RunStore, operation: Operation, held: &mut Vec<Clai
     // The latest first: earlier ones are mostly fenced.
     let pick = |held: &Vec<ClaimedUnit>, back: usize| held.iter().rev().nth(back).cloned();
     match operation {
-        Operation::Start { run, key, queued, units } => {
+        Operation::Admit { run, limits } => format!("{:?}", store.admit(&run_id(run), limits, at).await),
+        Operation::Start { run, key, queued, limits: (limits, queues), units } => {
             let new = NewRun {
                 idempotency_key: key.map(|key| format!("k{key}").into()),
                 conversation: (run % 2 == 0).then(|| format!("c{run}").into()),
                 queued,
+                group: (run > 1).then(|| "g".into()),
+                limits,
+                overflow: if queues { Overflow::Queue } else { Overflow::Refuse },
                 units: (0..units).map(|unit| NewUnit::new(unit_name(unit), "{}")).collect(),
                 ..NewRun::new(run_id(run), "m", at)
             };
