@@ -21,7 +21,7 @@ use super::{
     policy::{self, ToolPolicy},
     profile::Profile,
     progress::ProgressFeed,
-    slot_tools,
+    skills, slot_tools,
     slots::RunSlots,
     tool_events,
     transcript::RunTranscript,
@@ -67,10 +67,15 @@ impl DialogueHost<'_> {
     pub(super) fn close(mut self, end: LoopEnd, state: &LoopState, cx: &CallContext) -> AgentOutcome {
         // Metadata is kept whatever the status: a cancelled run may be resumed, and a hook may keep a finished one open. Effects and
         // counted calls remain valid.
-        let is_own = |key: &str| ToolPolicy::is_own_key(key) || (self.ledger.is_some() && Ledger::is_own_key(key));
+        let is_own = |key: &str| {
+            ToolPolicy::is_own_key(key)
+                || (self.ledger.is_some() && Ledger::is_own_key(key))
+                || (self.request.definition.skills.is_some() && key == skills::LOADED)
+        };
         let kept = self.request.call.metadata.iter().filter(|(key, _)| !is_own(key));
         self.recorder.metadata = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
         self.recorder.metadata.extend(self.policy.metadata());
+        skills::write(&state.skills, &mut self.recorder.metadata);
         if let Some(ledger) = &self.ledger {
             ledger.write(&mut self.recorder.metadata);
         }
@@ -129,6 +134,11 @@ impl LoopHost for DialogueHost<'_> {
             Some(hook_run) => hook_run.hooks.empty_closing_message(default),
             None => default,
         }
+    }
+
+    fn skill_called(&mut self, call: &ToolCall, text: &str, is_done: bool, cx: &CallContext) {
+        let status = if is_done { "done" } else { "failed" };
+        self.recorder.record(tool_events::tool_executed(call, self.request, status, text, BTreeMap::new()), cx);
     }
 
     fn is_control(&self, call: &ToolCall) -> bool {
@@ -238,7 +248,10 @@ impl LoopHost for DialogueHost<'_> {
         }
         let changes = effect.is_some_and(|effect| effect != EffectClass::Read);
         let origins = match call.arguments.as_json().filter(|_| changes) {
-            Some(arguments) => policy::origins(arguments, self.transcript.visible_messages(&state.messages)),
+            Some(arguments) => {
+                let untrusted = skills::untrusted_messages(self.request.definition.skills.as_ref(), &state.skills);
+                policy::origins(arguments, self.transcript.visible_messages(&state.messages).chain(&untrusted))
+            }
             None => BTreeMap::new(),
         };
         self.recorder.record(tool_events::tool_executed(call, self.request, status, text, origins), cx);

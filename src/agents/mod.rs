@@ -23,6 +23,7 @@ mod progress;
 mod prompt_cache;
 mod react_agent;
 pub(crate) mod remote;
+mod skills;
 mod slot_tools;
 mod slots;
 #[cfg(test)]
@@ -45,7 +46,7 @@ pub use self::{
     hooks::AgentHooks,
 };
 pub(crate) use self::{custom::run as run_custom, react_agent::ReactAgent};
-use crate::{context::CallContext, delegation::LeadPrompt, llm::Llm, tools::tool_set::ToolSet};
+use crate::{context::CallContext, delegation::LeadPrompt, llm::Llm, react::ToolNarrowing, tools::tool_set::ToolSet};
 
 /// The input of one invocation of an agent.
 #[derive(Clone)]
@@ -74,6 +75,8 @@ pub(crate) struct AgentRequest<'a> {
     pub(crate) slots: Option<Arc<Map<String, Json>>>,
     /// The part of its prompt about sub-agents, if it may start some.
     pub(crate) delegation: Option<Arc<LeadPrompt>>,
+    /// Which of its tools loaded skills leave; shared with its sub-agents.
+    pub(crate) narrowing: ToolNarrowing,
     /// The services besides models and tools.
     pub(crate) host: &'a dyn AgentHost,
 }

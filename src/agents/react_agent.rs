@@ -18,6 +18,7 @@ use super::{
     policy::ToolPolicy,
     profile::Profile,
     prompt_cache::PromptCache,
+    skills,
     slots::RunSlots,
     transcript::RunTranscript,
 };
@@ -129,6 +130,10 @@ impl ReactAgent {
                 return failed_before_start(request, recorder, CODE_HOOK_FAILED, error.to_string(), cx);
             }
         }
+        let skills = match skills::session(request, prompts) {
+            Ok(skills) => skills,
+            Err(reason) => return failed_before_start(request, recorder, CODE_PROMPT, reason, cx),
+        };
         let mut host = DialogueHost {
             request,
             prompts,
@@ -146,14 +151,18 @@ impl ReactAgent {
             question: None,
             progress: None,
         };
+        let mut services = LoopServices { skills, ..LoopServices::of_dialogues() };
+        if let Some(lead) = &request.delegation {
+            services = services.with_budget(lead.budget.clone());
+        }
         let mut run = ReactLoop {
             profile: &profile.react,
             prompts,
             offered,
             tools: &request.tools,
             host: &mut host,
-            state: LoopState::default(),
-            services: LoopServices::of_dialogues(),
+            state: LoopState { skills: skills::loaded(request), ..LoopState::default() },
+            services,
         };
         let end = match confirmation::resume_confirmed_calls(&mut run, request, prompts, cx).await {
             Some(end) => end,

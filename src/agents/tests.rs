@@ -7,4 +7,5 @@ mod hooks;
 mod open;
 mod prompts;
 mod rules;
+mod skills;
 mod task;

@@ -1,11 +1,13 @@
-//! `segue doctor`: lists stuck and damaged conversations of a store, closes open turns, and deletes conversations.
+//! `segue doctor`: lists stuck and damaged conversations of a store and the runs to look at, closes open turns, and deletes
+//! conversations.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
 
 use segue::{
     ConversationId, Timestamp,
     clock::{Clock, SystemClock},
     limits,
+    missions::{RunControl, RunProblem, RunProblemKind, RunRetention, RunsReport},
     runtime::Assistant,
     store::{self, ConversationProblem, StoreError, UnfinishedTurnSummary},
 };
@@ -14,7 +16,7 @@ use serde_json::json;
 use super::{
     CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE,
     check::Format,
-    output,
+    output::{self, format_age, single_line},
     project_args::{ProjectArgs, describe_build_error},
 };
 
@@ -26,11 +28,12 @@ pub(super) struct Args {
 
 #[derive(clap::Subcommand)]
 enum DoctorCommand {
-    /// List conversations with open turns, undelivered replies or damage; works while a server runs
+    /// List conversations with open turns, undelivered replies or damage, and runs that nobody works on, that wait for answers or that
+    /// cannot be read; works while a server runs
     List(List),
     /// End the open turns of a conversation with one message to the user, without another attempt
     Close(Close),
-    /// Delete everything that is stored about a conversation
+    /// Delete everything that is stored about a conversation, with its runs and their files
     Erase(Erase),
 }
 
@@ -81,14 +84,19 @@ pub(super) async fn doctor(args: Args) -> CommandResult {
 
 /// Opens the store for writing, with an assistant that calls no external service. Fails if another process writes to the store.
 /// `None`: the project has errors, which are printed.
-fn open_for_writing(project: &ProjectArgs, store: Option<&str>) -> anyhow::Result<Option<Assistant>> {
+fn open_for_writing(project: &ProjectArgs, store: Option<&str>) -> anyhow::Result<Option<(Assistant, RunRetention)>> {
     let Some(opened) = project.open_to_read(store)? else { return Ok(None) };
-    let store = store::open(&project.existing_location(store, &opened.project)?)?;
-    Ok(Some(opened.builder.store(store).offline().build().map_err(describe_build_error)?))
+    let stores = store::open_stores(&project.existing_location(store, &opened.project)?)?;
+    let settings = &opened.project.endpoints.runs;
+    let runs = RunRetention::new(stores.runs, Arc::new(SystemClock), &project.folder, settings);
+    let assistant = opened.builder.store(stores.conversations).offline().build().map_err(describe_build_error)?;
+    Ok(Some((assistant, runs)))
 }
 
 async fn close(args: Close) -> CommandResult {
-    let Some(assistant) = open_for_writing(&args.project, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
+    let Some((assistant, _)) = open_for_writing(&args.project, args.store.as_deref())? else {
+        return Ok(EXIT_FINDINGS);
+    };
     let id = ConversationId::from(args.id.as_str());
     let mut turns = assistant.store().unfinished_turns(&id).await?;
     turns.retain(|open| args.turn.is_none_or(|turn| open.turn.0 == turn));
@@ -120,7 +128,9 @@ async fn close(args: Close) -> CommandResult {
 }
 
 async fn erase(args: Erase) -> CommandResult {
-    let Some(assistant) = open_for_writing(&args.project, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
+    let Some((assistant, runs)) = open_for_writing(&args.project, args.store.as_deref())? else {
+        return Ok(EXIT_FINDINGS);
+    };
     let id = ConversationId::from(args.id.as_str());
     let store = assistant.store();
     // A damaged conversation exists, too.
@@ -128,9 +138,13 @@ async fn erase(args: Erase) -> CommandResult {
         (Err(StoreError::Corrupt { .. }), _) | (_, Err(StoreError::Corrupt { .. })) => true,
         (loaded, open) => loaded?.version.0 > 0 || !open?.is_empty(),
     };
+    // First the runs: with the conversation, nothing would lead to them after an error.
+    let deleted = runs.erase(&id).await?;
+    let exists = exists || deleted > 0;
     if exists {
         assistant.erase(&id).await?;
-        output::println(&format!("conversation {} was deleted", single_line(&args.id)))?;
+        let runs = if deleted > 0 { format!(", with {deleted} run(s)") } else { String::new() };
+        output::println(&format!("conversation {} was deleted{runs}", single_line(&args.id)))?;
     } else {
         output::status(&format!("there is no conversation {}", single_line(&args.id)));
     }
@@ -140,19 +154,23 @@ async fn erase(args: Erase) -> CommandResult {
 
 async fn list(args: List) -> CommandResult {
     let Some(opened) = args.project.open_to_read(args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
-    let store = args.project.open_existing_store(args.store.as_deref(), &opened.project)?;
-    let problems = store.problems().await?;
+    let location = args.project.existing_location(args.store.as_deref(), &opened.project)?;
+    let stores = store::open_stores_read_only(&location)?;
+    let problems = stores.conversations.problems().await?;
+    let runs = RunControl::new(stores.runs, Arc::new(SystemClock)).problems().await?;
     let now = SystemClock.now();
     match args.format {
         Format::Json => {
             let all: Vec<_> = problems.iter().map(|problem| problem_json(problem, now)).collect();
-            output::println(&json!({"conversations": all}).to_string())?;
+            output::println(&json!({"conversations": all, "runs": runs_json(&runs)}).to_string())?;
         }
         Format::Text if problems.is_empty() => {
             output::println("no conversation has open turns, undelivered replies or damage")?;
+            output::print(&format_runs(&runs))?;
         }
         Format::Text => {
             output::print(&problems.iter().map(|problem| format_problem(problem, now)).collect::<String>())?;
+            output::print(&format_runs(&runs))?;
             let (count, open) =
                 (problems.len(), problems.iter().map(|problem| problem.unfinished_turns.len()).sum::<usize>());
             let (conversations, turns) =
@@ -161,6 +179,62 @@ async fn list(args: List) -> CommandResult {
         }
     }
     Ok(0)
+}
+
+fn runs_json(runs: &RunsReport) -> serde_json::Value {
+    let by_status: serde_json::Map<_, _> =
+        runs.counts.runs.iter().map(|(status, count)| (status.to_string(), json!(count))).collect();
+    let problems: Vec<_> = runs.problems.iter().map(|problem| {
+        json!({"run": problem.run, "mission": problem.mission, "problem": problem.kind.name(), "what_to_do": advice(problem)})
+    }).collect();
+    json!({
+        "by_status": by_status,
+        "expired_leases": runs.counts.expired_leases,
+        "open_questions": runs.counts.open_questions,
+        "problems": problems,
+    })
+}
+
+/// The runs as text; nothing if the store has none.
+fn format_runs(runs: &RunsReport) -> String {
+    if runs.counts.runs.is_empty() {
+        return String::new();
+    }
+    let counts: Vec<String> = runs.counts.runs.iter().map(|(status, count)| format!("{count} {status}")).collect();
+    let mut text = format!("runs of missions: {}\n", counts.join(", "));
+    if runs.counts.expired_leases > 0 {
+        let _ = writeln!(text, "  expired leases: {}", runs.counts.expired_leases);
+    }
+    if runs.counts.open_questions > 0 {
+        let _ = writeln!(text, "  open questions: {}", runs.counts.open_questions);
+    }
+    for problem in &runs.problems {
+        let mission = problem.mission.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+        let line = format!("{}{mission}: {}", problem.run, advice(problem));
+        let _ = writeln!(text, "run {}", single_line(&line));
+    }
+    text
+}
+
+/// What is wrong with a run, and what to do.
+fn advice(problem: &RunProblem) -> String {
+    let run = &problem.run;
+    match &problem.kind {
+        RunProblemKind::Unattended { lost } => {
+            let lost = lost.as_ref().map(|owner| format!("; {owner} has ended or hangs")).unwrap_or_default();
+            format!("no process works on it{lost}; continue it with `segue mission resume {run}`")
+        }
+        RunProblemKind::Questions(count) => format!(
+            "waits for {count} answer(s); read the questions with `segue mission show {run}`, and answer with \
+             `segue mission answer {run} TEXT`"
+        ),
+        RunProblemKind::Answered => {
+            format!("its questions are answered; continue it with `segue mission resume {run}`")
+        }
+        RunProblemKind::Unreadable(reason) => format!(
+            "cannot be read: {reason}; restore the store from a backup, or end the run with `segue mission cancel {run}` [S0102]"
+        ),
+    }
 }
 
 /// Seconds since a turn was accepted.
@@ -208,20 +282,5 @@ pub(super) fn format_attempts(attempts: u32) -> String {
         0 => ", not tried yet".to_owned(),
         1 => ", tried once".to_owned(),
         _ => format!(", tried {attempts} times"),
-    }
-}
-
-/// Text of a user or model on one line, without control characters.
-fn single_line(text: &str) -> String {
-    output::strip_control_characters(text).replace(['\n', '\t'], " ")
-}
-
-/// A duration in a suitable unit.
-fn format_age(seconds: i64) -> String {
-    match seconds {
-        ..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
     }
 }

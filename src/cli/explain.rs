@@ -1,6 +1,7 @@
 //! `segue explain`: prints the pages of error codes. They are embedded in the binary.
 
 use rust_embed::RustEmbed;
+use segue::missions::codes::page_of_failure;
 
 use super::{CommandResult, EXIT_USAGE, output};
 
@@ -10,7 +11,7 @@ struct Pages;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The code, such as F0203; without one, all codes are listed
+    /// The code, such as F0203 or budget.exceeded; without one, all codes are listed
     code: Option<String>,
 }
 
@@ -28,7 +29,9 @@ pub(super) fn explain(args: &Args) -> CommandResult {
         output::print(&titles.collect::<String>())?;
         return Ok(0);
     };
-    let code = code.trim().trim_matches(['[', ']']).to_uppercase();
+    let code = code.trim().trim_matches(['[', ']']);
+    // Runs fail with codes of words.
+    let code = page_of_failure(&code.to_lowercase()).map_or_else(|| code.to_uppercase(), str::to_owned);
     match page(&code) {
         Some(page) => {
             output::print(&page)?;

@@ -5,12 +5,13 @@ mod control;
 mod drive;
 mod progress;
 mod show;
+mod tree;
 
 use std::sync::Arc;
 
 use segue::{
-    ids::RunId,
-    missions::{MissionError, RunEngine},
+    clock::SystemClock,
+    missions::{MissionError, RunControl, RunEngine, RunRetention},
     project::Project,
     store::{self, StoreLocation},
 };
@@ -101,6 +102,9 @@ struct List {
     /// Only runs of this mission
     #[arg(long, value_name = "NAME")]
     mission: Option<String>,
+    /// How many are listed
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    limit: usize,
     /// The store
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -136,14 +140,20 @@ struct Show {
     /// Print the events as JSON lines
     #[arg(long)]
     events: bool,
+    /// Show what happens until the run ends or waits for an answer
+    #[arg(long, conflicts_with = "events")]
+    follow: bool,
 }
 
 #[derive(clap::Args)]
 struct Answer {
     /// The run
     run: String,
-    /// The answer: a text, or the name or number of a choice
+    /// The answer: a text, or the name or number of a choice; `-` reads it from standard input
     answer: String,
+    /// The id of this answer. An answer that is sent again with the same id has the same result and counts once
+    #[arg(long, value_name = "ID")]
+    event_id: Option<String>,
     #[command(flatten)]
     project: ProjectArgs,
     /// The question, if the run has several open ones
@@ -170,13 +180,13 @@ pub(super) async fn mission(args: Args) -> CommandResult {
     match result {
         Err(error) => match error.downcast_ref::<MissionError>() {
             Some(
-                MissionError::UnknownMission(_)
+                known @ (MissionError::UnknownMission(_)
                 | MissionError::Inputs(_)
                 | MissionError::UnknownRun(_)
                 | MissionError::Rerun(_)
-                | MissionError::Question(_),
+                | MissionError::Question(_)),
             ) => {
-                output::status(&error.to_string());
+                output::status(&format!("{known} [{}]", known.code()));
                 Ok(EXIT_USAGE)
             }
             _ => Err(error),
@@ -185,24 +195,36 @@ pub(super) async fn mission(args: Args) -> CommandResult {
     }
 }
 
-/// An engine over the runs of a project. `existing`: the store must exist already.
-fn open(
-    project: &ProjectArgs,
-    url: Option<&str>,
-    existing: bool,
-) -> anyhow::Result<Option<(RunEngine, Arc<Project>, StoreLocation)>> {
+/// An engine over the runs of a project.
+struct OpenEngine {
+    engine: RunEngine,
+    project: Arc<Project>,
+    location: StoreLocation,
+    retention: RunRetention,
+}
+
+/// Opens the project and the store of runs. `existing`: the store must exist already.
+fn open(project: &ProjectArgs, url: Option<&str>, existing: bool) -> anyhow::Result<Option<OpenEngine>> {
     let Some(opened) = project.open()? else { return Ok(None) };
     let location = match existing {
         true => project.existing_location(url, &opened.project)?,
         false => project.location(url, &opened.project)?,
     };
-    let runs = store::open_stores(&location)?.runs;
+    let runs = store::open_runs(&location)?;
+    let settings = &opened.project.endpoints.runs;
+    let retention = RunRetention::new(runs.clone(), Arc::new(SystemClock), &project.folder, settings);
     let project = opened.project.clone();
     let engine = opened.builder.build_missions(runs).map_err(describe_build_error)?;
-    Ok(Some((engine, project, location)))
+    Ok(Some(OpenEngine { engine, project, location, retention }))
 }
 
-fn one(args: &OneRun) -> anyhow::Result<Option<(RunEngine, RunId)>> {
-    let opened = open(&args.project, args.store.as_deref(), true)?;
-    Ok(opened.map(|(engine, _, _)| (engine, RunId::new(args.run.as_str()))))
+/// The runs of an existing store, without models. `to_write`: answers and signals are stored.
+fn open_control(project: &ProjectArgs, url: Option<&str>, to_write: bool) -> anyhow::Result<Option<RunControl>> {
+    let Some(opened) = project.open_to_read(url)? else { return Ok(None) };
+    let location = project.existing_location(url, &opened.project)?;
+    let runs = match to_write {
+        true => store::open_runs(&location)?,
+        false => store::open_stores_read_only(&location)?.runs,
+    };
+    Ok(Some(RunControl::new(runs, Arc::new(SystemClock))))
 }

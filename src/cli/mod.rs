@@ -35,7 +35,7 @@ mod trace;
 use std::{io, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use segue::{runtime::ReplayError, server, store::StoreError};
+use segue::{missions::MissionError, runtime::ReplayError, server, store::StoreError};
 use tokio_util::sync::CancellationToken;
 
 /// Exit code: the project has findings, a test failed, or a replay differs.
@@ -202,7 +202,8 @@ fn stop_on_signal() -> CancellationToken {
 /// The error code, for `segue explain`, of an error that has one.
 fn error_code(error: &anyhow::Error) -> Option<&'static str> {
     let store = error.downcast_ref::<StoreError>().map(StoreError::code);
-    store.or_else(|| error.downcast_ref::<ReplayError>().map(ReplayError::code))
+    let mission = || error.downcast_ref::<MissionError>().map(MissionError::code);
+    store.or_else(mission).or_else(|| error.downcast_ref::<ReplayError>().map(ReplayError::code))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -38,6 +38,21 @@ pub(crate) fn strip_control_characters(text: &str) -> Cow<'_, str> {
     if text.contains(is_removed) { Cow::Owned(text.replace(is_removed, "")) } else { Cow::Borrowed(text) }
 }
 
+/// Text of a user or model on one line, without control characters.
+pub(crate) fn single_line(text: &str) -> String {
+    strip_control_characters(text).replace(['\n', '\t'], " ")
+}
+
+/// A duration in a suitable unit.
+pub(crate) fn format_age(seconds: i64) -> String {
+    match seconds {
+        ..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::strip_control_characters;

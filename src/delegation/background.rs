@@ -19,6 +19,7 @@ use crate::{
     journal::{Step, StepResult},
     limits,
     llm::Llm,
+    react::{Budget, BudgetLimits},
     tools::{FailureKind, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput, tool_set::ToolSet},
 };
 
@@ -63,6 +64,7 @@ fn spawn(parent: &DelegationParent, parts: &Arc<BackgroundParts>, order: TaskOrd
         models: parts.models.clone(),
         tools: parts.tools.clone(),
         background: None,
+        budget: Budget::new(BudgetLimits::default()),
         counts: Arc::new(RunCounts::new(&parent.settings, 0)),
         // Its delegates would be recorded in a turn that may have ended.
         depth: 1,

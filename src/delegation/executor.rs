@@ -16,7 +16,8 @@ use futures::FutureExt;
 use minijinja::context;
 use segue_engine::{
     conversation::{AgentStatus, ModelUsage},
-    project::{AdmissionDef, SubagentType},
+    project::{AdmissionDef, AgentSkills, SubagentType},
+    text::{ELLIPSIS, TextLimit, truncate},
 };
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -27,11 +28,13 @@ use tracing::Instrument;
 use super::{
     admission::{Admission, NoPlace, Place},
     events::{DiscardTaskEvents, TaskEvent, TaskEventSink, TokenCounts},
-    loop_host::{CODE_BUDGET, CODE_INVALID_RESULT, CODE_NO_RESULT, DelegateHost, HostFailure, ResultSchema, profile},
+    loop_host::{
+        BudgetCheck, CODE_BUDGET, CODE_INVALID_RESULT, CODE_NO_RESULT, DelegateHost, HostFailure, ResultSchema, profile,
+    },
     parent::{DelegationParent, RunCounts},
-    report::{StopReason, TaskReport, TaskStatus, words},
+    report::{CANCELLED, StopReason, TaskReport, TaskStatus, words},
     task::{ToolTexts, with_delegation},
-    types::{instructions, skills_of, tools_of},
+    types::{budget_of, instructions, skills_of, tools_of},
 };
 use crate::{
     clock::Deadline,
@@ -39,7 +42,10 @@ use crate::{
     limits,
     llm::{ChatMessage, ToolSpec},
     prompts::PromptSet,
-    react::{self, CODE_DEADLINE, CODE_ITERATION_LIMIT, LoopEnd, LoopServices, LoopState, ReactLoop},
+    react::{
+        self, BroughtTools, Budget, CODE_DEADLINE, CODE_ITERATION_LIMIT, LoopEnd, LoopServices, LoopState, ReactLoop,
+        SkillSession, ToolNarrowing,
+    },
     tools::{Progress, ToolCallContext},
 };
 
@@ -284,7 +290,7 @@ impl TaskHandle {
         report.usage = usage;
         report.partial = Some(last_text).filter(|text| !text.is_empty());
         if let Some(Problem { code, text, detail }) = problem {
-            report.error = Some(text.into());
+            report.error = Some(truncate(&text, TextLimit::Chars(limits::DELEGATION_BRIEF), ELLIPSIS).into());
             report.code = code.map(Into::into);
             report.detail = detail.map(Into::into);
         }
@@ -318,7 +324,7 @@ impl TaskHandle {
                 TaskEvent::TaskTimedOut { task_id, error, partial: report.partial.clone(), usage, model_name }
             }
             TaskStatus::Cancelled => {
-                let error = if error.is_empty() { "Cancelled by user".into() } else { error };
+                let error = if error.is_empty() { CANCELLED.into() } else { error };
                 TaskEvent::TaskCancelled { task_id, error, usage, model_name }
             }
             TaskStatus::Failed | TaskStatus::Pending | TaskStatus::Running => {
@@ -386,6 +392,12 @@ async fn perform(
         Ok(places) => places,
         Err(report) => return *report,
     };
+    let budget = budget_of(&order.kind, &parent.budget);
+    if BudgetCheck::recorded(&parent.budget, parent, &cx).await.is_spent {
+        let mut report = handle.failed(CODE_BUDGET, context! { outcome => "budget" });
+        report.stop_reason = Some(StopReason::TokenCapped);
+        return report;
+    }
     handle.started(&order);
     call.report(Progress { current: 0.0, total: None, message: Some(order.description.to_string()) });
     let left = cx.remaining();
@@ -395,13 +407,19 @@ async fn perform(
 
     let prompts = &*parent.prompts;
     let llm = parent.model_of(&order.kind.name);
-    let mut tools = tools_of(&order.kind, parent.tools.clone());
+    let skills = skills_of(&order.kind, parent);
+    let narrowing = ToolNarrowing::default();
+    let mut tools = tools_of(&order.kind, skills.as_deref(), parent);
     if parent.depth > 1 && !order.kind.disallowed_tools.iter().any(|tool| **tool == *super::TASK) {
-        tools = with_delegation(tools.clone(), nested(parent, &llm, tools));
+        tools =
+            with_delegation(tools.clone(), nested(parent, &llm, (skills.clone(), narrowing.clone()), tools, &budget));
     }
-    let skills = skills_of(parent.skills.as_deref(), order.kind.skills.as_deref());
     let schema = order.schema.take();
-    let system = match instructions(&order.kind, schema.is_some(), skills.as_deref(), &tools, prompts) {
+    let system = instructions(&order.kind, schema.is_some(), &tools, prompts).and_then(|system| {
+        let skills = skills.map(|skills| SkillSession::new(skills, narrowing, BroughtTools::new(), prompts));
+        Ok((system, skills.transpose()?))
+    });
+    let (system, skills) = match system {
         Ok(system) => system,
         Err(reason) => {
             let problem = handle.problem(Some(react::CODE_PROMPT), context! { outcome => "prompt" });
@@ -429,6 +447,9 @@ async fn perform(
         max_turns: order.max_turns,
         head: [ChatMessage::system(system), ChatMessage::user(order.prompt.clone())],
         schema,
+        budget,
+        checked: BudgetCheck::default(),
+        responses: 0,
         usage: ModelUsage::default(),
         last_text: "".into(),
         submitted: None,
@@ -445,10 +466,10 @@ async fn perform(
         tools: &tools,
         host: &mut host,
         state: LoopState::default(),
-        services: LoopServices::default(),
+        services: LoopServices { skills, ..LoopServices::default() },
     };
     let driven = drive(run.run(&cx), &cx).await;
-    let turns = run.state.model_calls;
+    let turns = host.responses;
     let effects = std::mem::take(&mut host.effects);
     let mut report = match driven {
         Driven::Stopped(WaitError::Cancelled) => handle.cancelled(),
@@ -465,11 +486,16 @@ async fn perform(
 fn nested(
     parent: &DelegationParent,
     llm: &Arc<dyn crate::llm::Llm>,
+    (skills, narrowing): (Option<Arc<AgentSkills>>, ToolNarrowing),
     tools: crate::tools::tool_set::ToolSet,
+    budget: &Arc<Budget>,
 ) -> DelegationParent {
     DelegationParent {
         llm: llm.clone(),
         tools,
+        skills,
+        narrowing,
+        budget: budget.clone(),
         counts: Arc::new(RunCounts::new(&parent.settings, 0)),
         background: None,
         depth: parent.depth - 1,
@@ -536,7 +562,8 @@ async fn drive(work: impl Future<Output = LoopEnd>, cx: &CallContext) -> Driven 
 }
 
 /// The report of a loop that ended by itself.
-fn ended(end: LoopEnd, host: DelegateHost<'_>, handle: &TaskHandle, limit: Duration) -> TaskReport {
+fn ended(end: LoopEnd, mut host: DelegateHost<'_>, handle: &TaskHandle, limit: Duration) -> TaskReport {
+    host.stop_reason = host.stop_reason.or(end.cap.map(StopReason::from));
     let failed = |code, variables| {
         let mut report = handle.failed(code, variables);
         report.stop_reason = host.stop_reason;
@@ -544,9 +571,14 @@ fn ended(end: LoopEnd, host: DelegateHost<'_>, handle: &TaskHandle, limit: Durat
     };
     match &host.failure {
         Some(HostFailure::Empty) => return failed(CODE_NO_RESULT, context! { outcome => "empty" }),
-        Some(HostFailure::Tokens) => {
-            let tokens = host.kind.token_budget.map(|budget| budget.max_tokens);
-            return failed(CODE_BUDGET, context! { outcome => "max_tokens", tokens });
+        Some(HostFailure::Budget) => {
+            let used = host.budget.spent();
+            let own = host.kind.token_budget.map(|budget| budget.max_tokens);
+            let own = own.filter(|tokens| used.input.saturating_add(used.output) >= *tokens);
+            return match own {
+                Some(tokens) => failed(CODE_BUDGET, context! { outcome => "max_tokens", tokens }),
+                None => failed(CODE_BUDGET, context! { outcome => "budget" }),
+            };
         }
         Some(HostFailure::InvalidResult(problems)) => {
             return failed(CODE_INVALID_RESULT, context! { outcome => "invalid", problems => &**problems });
@@ -555,7 +587,11 @@ fn ended(end: LoopEnd, host: DelegateHost<'_>, handle: &TaskHandle, limit: Durat
     }
     let (code, reason) = match end.status {
         AgentStatus::Finished | AgentStatus::AwaitingUser | AgentStatus::Yielded => {
-            let text = end.last.map(|(streamed, _)| streamed.text).unwrap_or_default();
+            let text = match end.last {
+                Some((streamed, _)) => streamed.text,
+                // Its budget is spent.
+                None => host.last_text.clone(),
+            };
             return completed(text, host, handle);
         }
         AgentStatus::Cancelled { .. } => return handle.cancelled(),
@@ -577,10 +613,15 @@ fn ended(end: LoopEnd, host: DelegateHost<'_>, handle: &TaskHandle, limit: Durat
     let (code, text): (&'static str, _) = match code.as_str() {
         "A0502" => ("A0502", reason.clone()),
         "A0524" => ("A0524", words(&handle.prompts, context! { outcome => "calls" })),
+        react::CODE_REPEATED_CALLS => {
+            (react::CODE_REPEATED_CALLS, words(&handle.prompts, context! { outcome => "loop" }))
+        }
         "A0525" => ("A0525", words(&handle.prompts, context! { outcome => "no_result" })),
         _ => ("A0503", words(&handle.prompts, context! { outcome => "model" })),
     };
-    handle.report(TaskStatus::Failed, Some(Problem { code: Some(code), text, detail: Some(reason) }))
+    let mut report = handle.report(TaskStatus::Failed, Some(Problem { code: Some(code), text, detail: Some(reason) }));
+    report.stop_reason = host.stop_reason;
+    report
 }
 
 fn completed(text: Arc<str>, host: DelegateHost<'_>, handle: &TaskHandle) -> TaskReport {

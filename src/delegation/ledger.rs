@@ -107,7 +107,7 @@ impl Ledger {
             subagent_type: argument("subagent_type"),
             status,
             result_brief: text(key::BRIEF),
-            result_sha256: text(key::SHA256),
+            result_sha256: text(key::SHA256).filter(|hash| is_sha256(hash)),
             error: text(key::ERROR),
             stop_reason: serde_json::from_value(read(key::STOP_REASON)).ok(),
             created_at: at,
@@ -184,6 +184,10 @@ fn status_without_report(outcome: &ToolOutcome) -> Option<TaskStatus> {
         ToolOutcome::Unknown(_) => Some(TaskStatus::Failed),
         ToolOutcome::Done(_) | ToolOutcome::Pending(_) => None,
     }
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The description of a delegate as one short line.

@@ -9,6 +9,7 @@ use segue_engine::{
     conversation::{AgentStatus, BotKind, ModelUsage},
     project::SubagentType,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::{
@@ -19,12 +20,13 @@ use super::{
 use crate::{
     context::CallContext,
     conversation::DiscardReplies,
+    journal::{Step, StepResult},
     limits,
     llm::{ChatMessage, ChatRequest, ChatResponse, FinishReason, Llm, LlmErrorKind, Purpose, ToolCall, ToolSpec},
     prompts::PromptSet,
     react::{
-        self, BareText, BatchSummary, ControlEffect, ControlResult, FinishedCall, LoopHost, LoopProfile, LoopState,
-        Messages, ModelTurn, StreamedText,
+        self, BareText, BatchSummary, Budget, ControlEffect, ControlResult, FinishedCall, LoopHost, LoopProfile,
+        LoopState, Messages, ModelTurn, StreamedText,
     },
     tools::{ArgumentCheck, EffectClass, ToolCallContext, ToolCaller, ToolOutcome, invoke, tool_set::ToolSet},
 };
@@ -88,12 +90,41 @@ impl ResultSchema {
     }
 }
 
+/// What a delegate knows about its budget.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct BudgetCheck {
+    /// Nothing is left: for itself, or for the run that started it.
+    pub(super) is_spent: bool,
+    /// It is time to finish.
+    is_near: bool,
+    tokens_left: Option<u64>,
+}
+
+impl BudgetCheck {
+    fn of(budget: &Budget) -> Self {
+        Self { is_spent: budget.is_spent(), is_near: budget.is_near(), tokens_left: budget.tokens_left() }
+    }
+
+    /// Checks a budget. If it is shared, what is left depends on what others did meanwhile: then the result is recorded at the step
+    /// `budget` of `cx`, so that a run that is repeated after a crash makes the same requests.
+    pub(super) async fn recorded(budget: &Budget, parent: &DelegationParent, cx: &CallContext) -> Self {
+        if !parent.budget.is_limited() {
+            return Self::of(budget);
+        }
+        let key = cx.step("budget").key;
+        let step = Step { key: &key, kind: "note", class: EffectClass::Read, request: "" };
+        let checked = parent.journal.once(step, async { Self::of(budget) }).await.and_then(StepResult::into_outcome);
+        // A journal that failed stops the run by itself.
+        checked.unwrap_or_else(|_| Self::of(budget))
+    }
+}
+
 /// Why a delegate failed, if the loop itself cannot say.
 pub(super) enum HostFailure {
     /// It gave two empty responses.
     Empty,
-    /// Its token budget is spent, and there is no text.
-    Tokens,
+    /// Its budget is spent, and there is no result.
+    Budget,
     /// Its second result did not match the schema either.
     InvalidResult(String),
 }
@@ -112,6 +143,12 @@ pub(super) struct DelegateHost<'a> {
     /// System prompt and assignment.
     pub(super) head: [Arc<ChatMessage>; 2],
     pub(super) schema: Option<ResultSchema>,
+    /// Its budget: a slice of that of its parent.
+    pub(super) budget: Arc<Budget>,
+    /// The budget after the last response.
+    pub(super) checked: BudgetCheck,
+    /// The responses of its model.
+    pub(super) responses: u32,
     /// What its own model calls used, and those of its delegates.
     pub(super) usage: ModelUsage,
     /// The last text of its model.
@@ -126,9 +163,6 @@ pub(super) struct DelegateHost<'a> {
 }
 
 impl DelegateHost<'_> {
-    fn tokens(&self) -> u64 {
-        self.usage.usage.input.saturating_add(self.usage.usage.output)
-    }
     fn has_schema(&self) -> bool {
         self.schema.is_some()
     }
@@ -142,21 +176,27 @@ impl DelegateHost<'_> {
         let made = state.model_calls.saturating_sub(1);
         let left = self.max_turns.saturating_sub(made);
         let by_turns = made > 0 && (left == 1 || u64::from(made) * 5 >= u64::from(self.max_turns) * 4);
-        let budget = self.kind.token_budget;
-        let by_tokens =
-            budget.is_some_and(|budget| self.tokens() as f64 >= budget.max_tokens as f64 * budget.warn_threshold);
-        let tokens = budget.filter(|_| by_tokens).map(|budget| budget.max_tokens.saturating_sub(self.tokens()));
+        let by_budget = self.checked.is_near;
+        let tokens = self.checked.tokens_left.filter(|_| by_budget);
         let has_schema = self.has_schema();
-        (by_turns || by_tokens)
+        (by_turns || by_budget)
             .then(|| self.turn_text(context! { outcome => "wrap_up", turns => left, tokens, has_schema }))
     }
 
-    /// A response beyond the token budget ends the run: its tool calls are dropped, and its text, or the last one, is the result.
-    fn without_calls(&mut self, answer: &ChatResponse, text: &Arc<str>, cx: &CallContext) -> ModelTurn {
+    /// The status with which a run without budget ends: its last text is the result, if that is a text.
+    fn budget_is_spent(&mut self) -> AgentStatus {
         self.stop_reason = Some(StopReason::TokenCapped);
-        let text = if text.is_empty() { self.last_text.clone() } else { text.clone() };
-        if text.is_empty() || self.has_schema() {
-            self.failure = Some(HostFailure::Tokens);
+        if self.last_text.is_empty() || self.has_schema() {
+            self.failure = Some(HostFailure::Budget);
+        }
+        AgentStatus::Finished
+    }
+
+    /// A response beyond the budget ends the run: its tool calls are dropped.
+    fn without_calls(&mut self, answer: &ChatResponse, cx: &CallContext) -> ModelTurn {
+        self.budget_is_spent();
+        let text = self.last_text.clone();
+        if self.failure.is_some() {
             return ModelTurn::Failed(LlmErrorKind::Truncated.into(), StreamedText::complete(cx, "".into()));
         }
         let answer = ChatResponse {
@@ -173,6 +213,9 @@ impl DelegateHost<'_> {
 #[async_trait]
 impl LoopHost for DelegateHost<'_> {
     async fn messages(&mut self, state: &LoopState, _: &CallContext) -> Result<Messages, AgentStatus> {
+        if self.checked.is_spent {
+            return Err(self.budget_is_spent());
+        }
         let mut messages = Vec::with_capacity(state.messages.len() + 3);
         messages.extend(self.head.iter().cloned());
         messages.extend(state.messages.iter().cloned());
@@ -184,7 +227,9 @@ impl LoopHost for DelegateHost<'_> {
         let source: Arc<str> = "delegate".into();
         let turn = react::stream_answer(self.llm, &source, request, None, &mut DiscardReplies, cx).await;
         if let ModelTurn::Answer(answer, streamed) = &turn {
+            self.responses += 1;
             self.usage += ModelUsage::single(answer.usage);
+            self.budget.spend(&answer.usage);
             if !streamed.text.is_empty() {
                 self.last_text = streamed.text.clone();
             }
@@ -194,12 +239,11 @@ impl LoopHost for DelegateHost<'_> {
     }
 
     async fn review_answer(&mut self, turn: ModelTurn, state: &mut LoopState, cx: &CallContext) -> Option<ModelTurn> {
-        let ModelTurn::Answer(answer, streamed) = &turn else { return Some(turn) };
+        let ModelTurn::Answer(answer, _) = &turn else { return Some(turn) };
         let submits = answer.tool_calls.iter().any(|call| self.is_control(call));
-        let is_spent = self.kind.token_budget.is_some_and(|budget| self.tokens() >= budget.max_tokens);
-        if is_spent && !answer.tool_calls.is_empty() && !submits {
-            let (answer, text) = (answer.clone(), streamed.text.clone());
-            return Some(self.without_calls(&answer, &text, cx));
+        self.checked = BudgetCheck::recorded(&self.budget, self.parent, cx).await;
+        if self.checked.is_spent && !answer.tool_calls.is_empty() && !submits {
+            return Some(self.without_calls(answer, cx));
         }
         let is_empty = answer.is_blank() && answer.truncated_calls.is_empty();
         if !is_empty || answer.finish == FinishReason::ContentFilter {
@@ -266,6 +310,10 @@ impl LoopHost for DelegateHost<'_> {
 
     fn result_text(&mut self, _: &ToolCall, outcome: &ToolOutcome) -> Option<String> {
         report::replacement_text(outcome)
+    }
+
+    fn skill_called(&mut self, call: &ToolCall, text: &str, _: bool, _: &CallContext) {
+        self.task.message(&ChatMessage::tool(call, text), &self.usage, &self.last_text);
     }
 
     fn call_finished(&mut self, finished: FinishedCall<'_>, _: &LoopState, _: &CallContext) {

@@ -34,5 +34,5 @@ pub use self::{
     events::{DiscardTaskEvents, LogTaskEvents, TaskEvent, TaskEventSink, TokenCounts},
     executor::{Delegations, TaskSummary},
     report::{StopReason, TaskReport, TaskStatus},
-    types::DelegationSettings,
+    types::{AgentDelegation, DelegationSettings},
 };

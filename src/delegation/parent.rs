@@ -10,7 +10,7 @@ use std::{
 };
 
 use minijinja::context;
-use segue_engine::conversation::ModelUsage;
+use segue_engine::{conversation::ModelUsage, project::AgentSkills};
 use serde_json::{Map, Value as Json};
 use tokio::sync::Semaphore;
 
@@ -20,7 +20,13 @@ use super::{
     ledger::Ledger,
     types::{DelegationSettings, TASK, TASK_CANCEL, TASK_RESULT, TASK_STATUS},
 };
-use crate::{journal::EffectJournal, llm::Llm, prompts::PromptSet, tools::tool_set::ToolSet};
+use crate::{
+    journal::EffectJournal,
+    llm::Llm,
+    prompts::PromptSet,
+    react::{Budget, ToolNarrowing},
+    tools::tool_set::ToolSet,
+};
 
 /// The names of the tools of an agent that may delegate; no other tool may have them.
 pub(crate) const PARENT_TOOLS: [&str; 4] = [TASK, TASK_STATUS, TASK_RESULT, TASK_CANCEL];
@@ -46,14 +52,18 @@ pub(crate) struct DelegationParent {
     pub(crate) tool_timeout: Option<Duration>,
     /// `_meta` for MCP calls by server name.
     pub(crate) mcp_meta: Arc<Map<String, Json>>,
-    /// The skills of the parent; `None`: all.
-    pub(crate) skills: Option<Arc<[Arc<str>]>>,
+    /// The skills of the parent; `None`: none.
+    pub(crate) skills: Option<Arc<AgentSkills>>,
+    /// Which of its tools loaded skills leave.
+    pub(crate) narrowing: ToolNarrowing,
     /// Where calls are recorded.
     pub(crate) journal: EffectJournal,
     /// Counts what a delegate used whose report was read from the record, so that a turn that runs again counts the same.
     pub(crate) count_replayed: Arc<dyn Fn(ModelUsage) + Send + Sync>,
     /// Models and tools that record nothing, for delegates that outlive the turn.
     pub(crate) background: Option<Arc<BackgroundParts>>,
+    /// The budget of this run: its delegates spend from it too.
+    pub(crate) budget: Arc<Budget>,
     /// How many delegates this run started.
     pub(crate) counts: Arc<RunCounts>,
     /// Levels of delegation that are left.
@@ -104,6 +114,8 @@ pub(crate) struct LeadPrompt {
     pub(crate) policy: Arc<str>,
     /// Its delegates so far.
     pub(crate) ledger: Ledger,
+    /// The budget of its run.
+    pub(crate) budget: Arc<Budget>,
 }
 
 impl LeadPrompt {
@@ -114,6 +126,7 @@ impl LeadPrompt {
     pub(crate) fn new(
         settings: &DelegationSettings,
         ledger: Ledger,
+        budget: Arc<Budget>,
         has_fillers: bool,
         prompts: &PromptSet,
     ) -> Result<Self, String> {
@@ -123,9 +136,11 @@ impl LeadPrompt {
             max_total => settings.max_total,
             per_conversation => settings.per_conversation,
             background => settings.background,
+            budget_tokens => settings.budget.and_then(|budget| budget.tokens),
+            budget_cost => settings.budget.and_then(|budget| budget.cost),
             enable_filler_messages => has_fillers,
         };
         let policy = prompts.render(&prompts.agent_delegation, variables).map_err(|error| error.to_string())?;
-        Ok(Self { policy: policy.trim().into(), ledger })
+        Ok(Self { policy: policy.trim().into(), ledger, budget })
     }
 }

@@ -15,6 +15,7 @@ use super::events::TokenCounts;
 use crate::{
     limits,
     prompts::PromptSet,
+    react::Cap,
     tools::{FailureKind, ToolFailure, ToolOutcome, ToolOutput},
 };
 
@@ -64,6 +65,16 @@ pub enum StopReason {
     TurnCapped,
     /// The guard against repeated tool calls.
     LoopCapped,
+}
+
+impl From<Cap> for StopReason {
+    fn from(cap: Cap) -> Self {
+        match cap {
+            Cap::Tokens => Self::TokenCapped,
+            Cap::Turns => Self::TurnCapped,
+            Cap::Loop => Self::LoopCapped,
+        }
+    }
 }
 
 impl StopReason {
@@ -119,6 +130,9 @@ pub struct TaskReport {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<Arc<str>>,
 }
+
+/// The error of a delegate that was cancelled by its id.
+pub(super) const CANCELLED: &str = "Cancelled by user";
 
 /// The keys of the metadata of a result of `task`.
 pub(super) mod key {
@@ -179,7 +193,12 @@ impl TaskReport {
         if let Some(reason) = self.stop_reason {
             put(key::STOP_REASON, json!(reason));
         }
-        if let Some(error) = self.error.as_ref().filter(|_| self.status != TaskStatus::Completed) {
+        let error = match (&self.error, self.status) {
+            (_, TaskStatus::Completed) => None,
+            (None, TaskStatus::Cancelled) => Some(CANCELLED),
+            (error, _) => error.as_deref(),
+        };
+        if let Some(error) = error {
             put(key::ERROR, json!(truncate(error, TextLimit::Chars(limits::DELEGATION_BRIEF), ELLIPSIS)));
         }
         if let Some(result) = &self.result {

@@ -122,7 +122,9 @@ impl CallWrapper for TaskCounter {
         let is_recorded = self.parent.journal.status(step) == StepStatus::Done;
         let outcome = inner.call(arguments, cx).await;
         if is_recorded {
-            (self.parent.count_replayed)(usage_of(&outcome));
+            let used = usage_of(&outcome);
+            self.parent.budget.spend(&used.usage);
+            (self.parent.count_replayed)(used);
         }
         self.seal(&outcome, cx).await;
         outcome

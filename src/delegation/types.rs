@@ -1,19 +1,30 @@
 //! The settings of delegation, and the types of delegates: their instructions, tools and skills.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use indexmap::IndexMap;
 use minijinja::{Value, context};
 use segue_engine::{
     project::{
-        DelegationDef, Preset, SubagentType, SubagentsDef,
+        AgentSkills, DelegationBudget, DelegationDef, Preset, SubagentType, SubagentsDef,
         field_values::{Extra, object_schema},
     },
     text::{ELLIPSIS, TextLimit, single_line, strip_hidden, truncate},
 };
 use serde_json::Value as Json;
 
-use crate::{limits, prompts::PromptSet, tools::tool_set::ToolSet};
+use super::parent::DelegationParent;
+use crate::{
+    limits,
+    llm::Llm,
+    prompts::PromptSet,
+    react::{Budget, BudgetLimits},
+    tools::tool_set::ToolSet,
+};
 
 /// The name of the tool that starts a delegate.
 pub(crate) const TASK: &str = "task";
@@ -43,6 +54,17 @@ pub struct DelegationSettings {
     pub depth: u32,
     /// Whether delegates may run in the background.
     pub background: bool,
+    /// What the agent and its delegates may use together in one run; `None`: no limit.
+    pub budget: Option<DelegationBudget>,
+}
+
+/// What one agent may delegate, with opened models.
+#[derive(Clone)]
+pub struct AgentDelegation {
+    /// Its settings.
+    pub settings: Arc<DelegationSettings>,
+    /// The models of the types that have one of their own, by type.
+    pub models: HashMap<Arc<str>, Arc<dyn Llm>>,
 }
 
 impl Default for DelegationSettings {
@@ -54,6 +76,7 @@ impl Default for DelegationSettings {
             per_conversation: None,
             depth: 1,
             background: false,
+            budget: None,
         }
     }
 }
@@ -68,7 +91,18 @@ impl DelegationSettings {
             per_conversation: delegation.per_conversation,
             depth: delegation.depth,
             background: delegation.background,
+            budget: delegation.budget,
         }
+    }
+
+    /// The limits of the budget of one run of the agent: its delegates spend from it too.
+    pub(crate) fn budget_limits(&self) -> BudgetLimits {
+        let limits = self.budget.map(|budget| BudgetLimits {
+            tokens: budget.tokens,
+            cost: budget.cost,
+            warn_at: Some(budget.warn_at),
+        });
+        limits.unwrap_or_default()
     }
 
     /// The longest time of a delegate.
@@ -107,10 +141,27 @@ impl DelegationSettings {
     }
 }
 
-/// The tools of a delegate of this type: those of its parent that the type allows and does not deny.
-pub(super) fn tools_of(kind: &SubagentType, parent: ToolSet) -> ToolSet {
-    let only_named = delegates_only(&parent);
-    parent.only(|name| {
+/// The skills of a delegate of this type: those of its parent that the type allows.
+pub(super) fn skills_of(kind: &SubagentType, parent: &DelegationParent) -> Option<Arc<AgentSkills>> {
+    let own = parent.skills.as_ref()?.only(kind.skills.as_deref());
+    (!own.skills.is_empty()).then(|| Arc::new(own))
+}
+
+/// The tools of a delegate of this type with these skills: those that it inherits and that the loaded skills of its parent leave. Scripts
+/// belong to the skills.
+pub(super) fn tools_of(kind: &SubagentType, skills: Option<&AgentSkills>, parent: &DelegationParent) -> ToolSet {
+    let scripts = |skills: Option<&AgentSkills>, name: &str| {
+        skills.is_some_and(|skills| skills.scripts.iter().any(|script| *script.tool == *name))
+    };
+    inherited(kind, parent.tools.clone()).only(|name| {
+        parent.narrowing.allows(name) && (!scripts(parent.skills.as_deref(), name) || scripts(skills, name))
+    })
+}
+
+/// The tools of a parent that a type allows and does not deny.
+pub(super) fn inherited(kind: &SubagentType, tools: ToolSet) -> ToolSet {
+    let only_named = delegates_only(&tools);
+    tools.only(|name| {
         let allowed = match &kind.tools {
             Some(tools) => tools.iter().any(|tool| **tool == *name),
             None => !only_named.contains(name),
@@ -125,16 +176,14 @@ pub(crate) fn delegates_only(tools: &ToolSet) -> BTreeSet<Arc<str>> {
     tools.infos().filter(|info| &*info.source == DELEGATES_ONLY).map(|info| info.name.clone()).collect()
 }
 
-/// The skills that a delegate may load: those that both its parent and its type allow. `None`: all.
-pub(super) fn skills_of(parent: Option<&[Arc<str>]>, own: Option<&[Arc<str>]>) -> Option<Vec<Arc<str>>> {
-    match (parent, own) {
-        (None, None) => None,
-        (Some(only), None) | (None, Some(only)) => Some(only.to_vec()),
-        (Some(parent), Some(own)) => {
-            let parent: BTreeSet<&Arc<str>> = parent.iter().collect();
-            Some(own.iter().filter(|skill| parent.contains(skill)).cloned().collect())
-        }
-    }
+/// The budget of a delegate of this type: a slice of that of its parent.
+pub(super) fn budget_of(kind: &SubagentType, parent: &Arc<Budget>) -> Arc<Budget> {
+    let limits = kind.token_budget.map(|budget| BudgetLimits {
+        tokens: Some(budget.max_tokens),
+        cost: None,
+        warn_at: Some(budget.warn_threshold),
+    });
+    parent.slice(limits.unwrap_or_default())
 }
 
 /// The schema of the result of a type; `None` if its result is a text.
@@ -149,7 +198,6 @@ pub(super) fn output_schema(kind: &SubagentType) -> Option<Json> {
 pub(super) fn instructions(
     kind: &SubagentType,
     has_schema: bool,
-    skills: Option<&[Arc<str>]>,
     tools: &ToolSet,
     prompts: &PromptSet,
 ) -> Result<String, String> {
@@ -163,7 +211,6 @@ pub(super) fn instructions(
         has_schema,
         has_files => has("read_file") || has("write_file"),
         can_edit => has("str_replace"),
-        skills => skills.map(|skills| skills.iter().map(|skill| skill.to_string()).collect::<Vec<_>>()),
     };
     prompts.render(template, variables).map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
 }

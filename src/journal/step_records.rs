@@ -168,6 +168,11 @@ impl StepRecords {
         records
     }
 
+    /// When a step began, or when its outcome was recorded.
+    pub(crate) fn time_of(&self, key: &StepKey) -> Option<Timestamp> {
+        self.entries.get(key).map(|entry| entry.record.at)
+    }
+
     /// See [`Journal::status`](super::Journal::status).
     pub(crate) fn status(&self, key: &StepKey) -> StepStatus {
         if self.outcome(key).is_some() { StepStatus::Done } else { StepStatus::Open }

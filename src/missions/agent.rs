@@ -23,13 +23,17 @@ use serde_json::Value as Json;
 use super::{
     checkpoint::{AgentSession, SessionStart},
     compaction::compaction_rules,
+    delegation,
     parts::MissionAgent,
+    remote,
     results::{NamedResult, with_result_tools},
+    skills,
     slice::UnitRun,
 };
 use crate::{
     context::CallContext,
     conversation::DiscardReplies,
+    delegation::replacement_text,
     effect::EffectClass,
     journal::{JournaledModel, JournaledTool, ListedTool},
     limits,
@@ -37,10 +41,10 @@ use crate::{
     react::{
         BareText, BatchSummary, CODE_ITERATION_LIMIT, CallFate, CompactionReport, ControlEffect, ControlResult,
         GuardDecision, KeptFacts, LoopHost, LoopProfile, LoopServices, LoopState, Messages, ModelTurn, RESULT_TOOLS,
-        ReactLoop, ResultStore, stream_answer,
+        ReactLoop, ResultStore, ToolNarrowing, stream_answer,
     },
     tools::{
-        ToolCallContext, ToolCaller, ToolHandler, ToolInfo, invoke,
+        ToolCallContext, ToolCaller, ToolHandler, ToolInfo, ToolOutcome, invoke,
         tool_set::{ToolSet, ToolSetBuilder},
     },
 };
@@ -66,7 +70,11 @@ pub(super) enum Progress {
 }
 
 fn failed(text: impl Into<Arc<str>>) -> Progress {
-    Progress::Ended(AgentEnd { outcome: AgentOutcome::Failed, text: text.into() })
+    Progress::Ended(failed_end(text))
+}
+
+pub(super) fn failed_end(text: impl Into<Arc<str>>) -> AgentEnd {
+    AgentEnd { outcome: AgentOutcome::Failed, text: text.into() }
 }
 
 /// Runs an agent until it answers, asks or fails, or until the slice is over. Without `input` it goes on with what its session has.
@@ -82,10 +90,12 @@ pub(super) fn run<'a>(
         let Some(agent) = unit.parts.agent(&unit.def, name) else {
             return Some(failed("the project has no such agent"));
         };
-        if let Some(reason) = agent.unsupported() {
-            return Some(failed(reason));
+        if let Some(remote) = agent.definition.as_ref().and_then(|definition| definition.remote.as_ref()) {
+            let Some(input) = input else { return Some(failed("a remote agent cannot go on without a message")) };
+            return remote::run(unit, name, remote, &mut session.remote, input, cx).await.map(Progress::Ended);
         }
         let Some(model) = agent.model.clone() else { return Some(failed("it has no model")) };
+        let delegation = delegation::open(unit, name, cx).await?;
         let live = live_tools(unit, name, &agent, cx).await;
         if session.start.messages.is_empty() {
             let start = unit.journal.once(&cx.step("start").key, start(unit, name, &agent, &live)).await?;
@@ -102,7 +112,16 @@ pub(super) fn run<'a>(
             None => {}
         }
         let results = unit.results(session.state.results.clone(), &agent.context);
-        let tools = with_result_tools(journaled(unit, &session.start.tools, &live), &results);
+        let mut tools = journaled(unit, &session.start.tools, &live);
+        let narrowing = ToolNarrowing::default();
+        if let Some(delegation) = &delegation {
+            tools = delegation.with_task(unit, &agent, &model, tools, &narrowing);
+        }
+        let tools = with_result_tools(tools, &results);
+        let skills = match skills::session(&agent, &tools, narrowing, &unit.parts.prompts) {
+            Ok(skills) => skills,
+            Err(reason) => return Some(failed(reason)),
+        };
         let control = session.start.control.iter();
         let offered = control.cloned().chain(tools.infos().map(spec)).collect();
         let profile = LoopProfile {
@@ -131,12 +150,17 @@ pub(super) fn run<'a>(
             stopped: false,
             is_repeated: false,
         };
+        let mut services = LoopServices {
+            compaction: compaction_rules(&agent.context),
+            results: Some(results.clone()),
+            skills,
+            ..LoopServices::default()
+        };
+        if let Some(delegation) = &delegation {
+            services = services.with_budget(delegation.budget.clone());
+        }
         let mut run = ReactLoop {
-            services: LoopServices {
-                compaction: compaction_rules(&agent.context),
-                results: Some(results.clone()),
-                ..LoopServices::default()
-            },
+            services,
             profile: &profile,
             prompts: &unit.parts.prompts,
             offered,
@@ -195,17 +219,20 @@ pub(super) fn spec(info: &ToolInfo) -> crate::llm::ToolSpec {
 /// The tools that can be called now.
 async fn live_tools(unit: &UnitRun, name: &AgentName, agent: &MissionAgent, cx: &CallContext) -> ToolSet {
     let cx = cx.with_timeout(limits::MCP_INITIALISE);
-    let listing = agent.servers.iter().map(|(server, _, _)| {
+    let servers = skills::servers(&unit.def, name, agent);
+    let listing = servers.iter().map(|(server, _, _)| {
         let (source, cx) = (unit.parts.sources.get(server), cx.clone());
         async move { cx.wait(source?.list(&cx)).await.ok()?.ok() }
     });
     let catalogs = futures::future::join_all(listing).await;
     let reserved = MissionTool::ALL.into_iter().map(MissionTool::name).chain(RESULT_TOOLS);
+    let reserved = reserved.chain(delegation::reserved(unit, name).iter().copied());
     let mut set = reserved.fold(ToolSet::builder(), ToolSetBuilder::reserve);
+    set = skills::SKILL_TOOLS.into_iter().filter(|_| agent.skills.is_some()).fold(set, |set, name| set.reserve(name));
     for tool in unit.parts.own_tools(&unit.def, name) {
         set = set.tool(tool.clone());
     }
-    for ((server, include, exclude), catalog) in agent.servers.iter().zip(&catalogs) {
+    for ((server, include, exclude), catalog) in servers.iter().zip(&catalogs) {
         if let Some(catalog) = catalog {
             set = set.server(server.as_str(), catalog, include, exclude);
         }
@@ -253,11 +280,9 @@ async fn start(unit: &UnitRun, name: &AgentName, agent: &MissionAgent, live: &To
             dry_run => state.dry_run,
         },
     );
-    Some(SessionStart {
-        messages: vec![ChatMessage::system(prompt)],
-        control,
-        tools: live.infos().map(ListedTool::from).collect(),
-    })
+    let policy = delegation::policy(unit, name);
+    let messages = std::iter::once(prompt.into()).chain(policy).map(ChatMessage::system);
+    Some(SessionStart { messages: messages.collect(), control, tools: live.infos().map(ListedTool::from).collect() })
 }
 
 /// The host of an agent's loop.
@@ -325,6 +350,9 @@ impl LoopHost for AgentHost<'_> {
     fn check_call(&mut self, call: &ToolCall, class: EffectClass, _: bool) -> GuardDecision {
         self.unit.check_call(call, class)
     }
+    fn result_text(&mut self, _: &ToolCall, outcome: &ToolOutcome) -> Option<String> {
+        replacement_text(outcome)
+    }
     fn tool_context(&self, at: usize, call: &ToolCall, cx: &CallContext) -> ToolCallContext {
         let source = self.tools.get(&call.name).map(|entry| entry.info.source.clone()).unwrap_or_default();
         self.unit.outgoing(&source, self.name.as_str(), &cx.step(format!("tool.{at}")))
@@ -336,15 +364,27 @@ pub(super) async fn call_model(model: &dyn Llm, source: &str, request: ChatReque
     stream_answer(model, &source.into(), request, None, &mut DiscardReplies, cx).await
 }
 
-impl UnitRun {
-    /// Refuses a call that changes something in a dry run.
-    pub(super) fn check_call(&self, call: &ToolCall, class: EffectClass) -> GuardDecision {
-        match class {
-            EffectClass::Write | EffectClass::Idempotent if self.dry_run => {
-                GuardDecision::Refuse(self.envelope("dry_run", &call.name))
-            }
-            _ => GuardDecision::Allow,
+/// The arguments of a call of a tool of the mission.
+pub(super) fn arguments(call: &ToolCall) -> mission_tools::Arguments<'_> {
+    match &call.arguments {
+        crate::llm::ToolArguments::Json(json) => mission_tools::Arguments::Json(json),
+        crate::llm::ToolArguments::Malformed { text, .. } if text.trim().is_empty() => {
+            mission_tools::Arguments::Malformed("")
         }
+        crate::llm::ToolArguments::Malformed { error, .. } => mission_tools::Arguments::Malformed(error),
+    }
+}
+
+impl UnitRun {
+    /// Refuses a call that changes something in a dry run, and one with an unknown secret.
+    pub(super) fn check_call(&self, call: &ToolCall, class: EffectClass) -> GuardDecision {
+        if self.dry_run && matches!(class, EffectClass::Write | EffectClass::Idempotent) {
+            return GuardDecision::Refuse(self.envelope("dry_run", &call.name));
+        }
+        if let Some(name) = call.arguments.as_json().and_then(|arguments| self.secrets.unknown(arguments)) {
+            return GuardDecision::Refuse(self.envelope("unknown_secret", &name));
+        }
+        GuardDecision::Allow
     }
     /// The context of a call that leaves the process.
     pub(super) fn outgoing(&self, server: &str, agent: &str, cx: &CallContext) -> ToolCallContext {
@@ -376,17 +416,12 @@ impl UnitRun {
         learnings: Option<Learnings>,
         results: &NamedResult,
     ) -> mission_tools::ToolAnswer {
-        let arguments = match &call.arguments {
-            crate::llm::ToolArguments::Json(json) => mission_tools::Arguments::Json(json),
-            crate::llm::ToolArguments::Malformed { text, .. } if text.trim().is_empty() => {
-                mission_tools::Arguments::Malformed("")
-            }
-            crate::llm::ToolArguments::Malformed { error, .. } => mission_tools::Arguments::Malformed(error),
-        };
         match self.tool_context(state, caller, key.as_str()) {
-            Some(cx) => {
-                mission_tools::call(&call.name, arguments, &mission_tools::ToolContext { learnings, results, ..cx })
-            }
+            Some(cx) => mission_tools::call(
+                &call.name,
+                arguments(call),
+                &mission_tools::ToolContext { learnings, results, ..cx },
+            ),
             None => mission_tools::ToolAnswer::of(Json::Null),
         }
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calls::OpenCall;
 use crate::{
+    agents::remote::RemoteSession,
     journal::ListedTool,
     llm::{ChatMessage, ToolSpec},
     react::LoopState,
@@ -45,7 +46,7 @@ pub(super) struct CommanderSession {
     pub(super) start: SessionStart,
     /// The loop.
     pub(super) state: LoopState,
-    /// Model calls of the sessions before this one, if each item has a fresh session.
+    /// Model calls before the current item of a sequential iteration.
     pub(super) calls_before: u32,
 }
 
@@ -73,4 +74,7 @@ pub(super) struct AgentSession {
     /// The latest assignment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) assignment: Option<Arc<str>>,
+    /// The ids of a remote agent's context and task.
+    #[serde(skip_serializing_if = "RemoteSession::is_empty")]
+    pub(super) remote: RemoteSession,
 }

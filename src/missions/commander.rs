@@ -81,6 +81,8 @@ pub(super) struct CommanderHost<'a> {
     pub(super) stopped: bool,
     /// The next item begins in a fresh session.
     pub(super) fresh: bool,
+    /// A call of this response began the next item.
+    pub(super) next_item: bool,
     /// Whether the latest compaction was recorded before.
     pub(super) is_repeated: bool,
 }
@@ -94,6 +96,7 @@ impl LoopHost for CommanderHost<'_> {
         Ok(self.start.messages.iter().chain(&state.messages).cloned().collect())
     }
     async fn call_model(&mut self, request: ChatRequest, cx: &CallContext) -> ModelTurn {
+        let request = self.unit.with_reasoning(request);
         self.unit.limit.count_call();
         let turn = call_model(&self.model, COMMANDER, request, cx).await;
         if let ModelTurn::Answer(_, text) = &turn {
@@ -224,6 +227,7 @@ impl CommanderHost<'_> {
                 ToolAnswer::of(json!({"status": "ok", "answers": answers}))
             }
         };
+        self.next_item |= done.events.iter().any(|event| matches!(event.kind, RunEventKind::IterationStarted { .. }));
         Some((done.text(), effect_of(&done)))
     }
 
@@ -285,7 +289,8 @@ impl CommanderHost<'_> {
     async fn await_commander(&mut self, question_id: &Arc<str>, cx: &CallContext) -> Option<ToolAnswer> {
         let state = self.unit.view.latest().await.ok()?;
         let known = state.commander_questions.iter().find(|known| known.id == *question_id);
-        let Some(answer) = known.and_then(|known| known.answer.clone()) else {
+        let answer = known.and_then(|known| known.answer.clone().or_else(|| commanders::lost(&state, known)));
+        let Some(answer) = answer else {
             drop(state);
             let at = self.unit.parts.clock.now().as_micros().saturating_add(ANSWER_POLL);
             self.parked = Some(Parked { wake_at: Some(Timestamp::from_micros(at)) });
@@ -366,6 +371,7 @@ impl UnitRun {
                 ancestors => from_json(&serde_json::to_value(&ancestors).unwrap_or_default()),
                 output => output.unwrap_or_default(),
                 routes => routes.collect::<Vec<Value>>(),
+                earlier_failure => unit.item().and_then(|(_, item)| item.rejected.last()).map(|failed| &*failed.error),
                 shares,
                 learned,
                 always => unit.task.always,
@@ -388,14 +394,30 @@ impl UnitRun {
 
     /// The tools of the mission as models see them. `caller`: whose prompt they are part of.
     pub(super) fn tool_specs(&self, cx: &ToolContext<'_>, caller: &str) -> Vec<crate::llm::ToolSpec> {
-        let spec = |tool: MissionTool| crate::llm::ToolSpec {
+        offered(cx).into_iter().map(|tool| self.tool_spec(tool, cx, caller)).collect()
+    }
+
+    /// A request of a commander, with the reasoning effort that the mission sets.
+    pub(super) fn with_reasoning(&self, mut request: ChatRequest) -> ChatRequest {
+        let effort = self.def.commander.reasoning.as_deref().map(Json::from);
+        if let Some(effort) = effort.and_then(|effort| serde_json::from_value(effort).ok()) {
+            request.reasoning_effort = Some(effort);
+        }
+        request
+    }
+
+    /// Some of the tools of commanders.
+    pub(super) fn specs_of(&self, tools: Vec<MissionTool>, cx: &ToolContext<'_>) -> Vec<crate::llm::ToolSpec> {
+        tools.into_iter().map(|tool| self.tool_spec(tool, cx, COMMANDER)).collect()
+    }
+
+    fn tool_spec(&self, tool: MissionTool, cx: &ToolContext<'_>, caller: &str) -> crate::llm::ToolSpec {
+        let text = self.render(&self.parts.prompts.mission_tools, context! { tool => tool.name(), caller });
+        crate::llm::ToolSpec {
             name: tool.name().into(),
-            description: self
-                .render(&self.parts.prompts.mission_tools, context! { tool => tool.name(), caller })
-                .into(),
+            description: text.into(),
             parameters: Arc::new(schemas::schema(tool, cx)),
             strict: false,
-        };
-        offered(cx).into_iter().map(spec).collect()
+        }
     }
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use indexmap::IndexMap;
 use segue_engine::{
     conversation::{AgentStatus, BotKind},
     ids::{AgentName, RunId},
     mission::{
         event::{AgentOutcome, CommanderAnswer},
         state::RunState,
-        tools::{ToolAnswer, agents, commanders},
+        tools::{self as mission_tools, Caller, MissionTool, Then, ToolAnswer, agents, commanders},
         unit::UnitId,
     },
     project::missions::ContextLimits,
@@ -17,7 +18,7 @@ use segue_engine::{
 
 use super::{
     agent::{self, call_model, spec},
-    checkpoint::{SessionStart, UnitCheckpoint},
+    checkpoint::{AgentSession, SessionStart, UnitCheckpoint},
     commander::CommanderHost,
     journal::CLONE_PART,
     results::with_result_tools,
@@ -27,7 +28,10 @@ use crate::{
     context::CallContext,
     journal::JournaledModel,
     llm::{ChatMessage, ChatRequest, Llm, Purpose, ToolCall, ToolList},
-    react::{BareText, CallFate, LoopHost, LoopProfile, LoopServices, LoopState, Messages, ModelTurn, ReactLoop},
+    react::{
+        BareText, BatchSummary, CallFate, ControlEffect, ControlResult, LoopHost, LoopProfile, LoopServices, LoopState,
+        Messages, ModelTurn, ReactLoop,
+    },
     store::runs::UnitKey,
     tools::{ToolCallContext, tool_set::ToolSet},
 };
@@ -37,6 +41,9 @@ const MOST_MODEL_CALLS: u32 = 12;
 /// Consecutive responses whose calls may all fail.
 const MOST_FAILED_ANSWERS: u32 = 3;
 
+/// Why there is no answer if the session is gone.
+const NOT_STORED: &str = "its session is not stored";
+
 /// A session to copy.
 struct Copied {
     model: Arc<dyn Llm>,
@@ -44,6 +51,8 @@ struct Copied {
     start: SessionStart,
     state: LoopState,
     limits: ContextLimits,
+    /// Of a commander: its unit and its agents, which the copy may ask.
+    agents: Option<(UnitId, IndexMap<AgentName, AgentSession>)>,
 }
 
 impl CommanderHost<'_> {
@@ -59,17 +68,7 @@ impl CommanderHost<'_> {
             None => self.agents.get(name).cloned(),
             Some(other) => unit.stored_checkpoint(other).await.and_then(|mut stored| stored.agents.shift_remove(name)),
         };
-        let agent = unit.parts.agent(&unit.def, name);
-        let model = agent.and_then(|agent| Some((agent.model?, agent.context)));
-        let text = match (session, model) {
-            (Some(session), Some((model, limits))) => {
-                let (start, state) = (session.start, session.state);
-                let copied = Copied { model, purpose: Purpose::AGENT, start, state, limits };
-                unit.ask_copy(copied, question, cx).await?.0
-            }
-            _ => Err("its session is not stored".to_owned()),
-        };
-        let (outcome, text) = match text {
+        let (outcome, text) = match unit.ask_agent_copy(name, session, question, cx).await? {
             Ok(text) => (AgentOutcome::Answered, text),
             Err(reason) => (AgentOutcome::Failed, reason),
         };
@@ -94,14 +93,15 @@ impl CommanderHost<'_> {
                 let earlier = self.questions.entry(other.to_string().into()).or_default();
                 state.messages.extend(earlier.iter().cloned());
                 let limits = unit.def.commander.context.clone();
-                let copied = Copied { model, purpose: Purpose::COMMANDER, start, state, limits };
+                let agents = Some((other.clone(), stored.agents));
+                let copied = Copied { model, purpose: Purpose::COMMANDER, start, state, limits, agents };
                 let (text, added) = unit.ask_copy(copied, question, cx).await?;
                 if text.is_ok() {
                     earlier.extend(added);
                 }
                 text
             }
-            _ => Err("its session is not stored".to_owned()),
+            _ => Err(NOT_STORED.to_owned()),
         };
         let answer = match text {
             Ok(text) => CommanderAnswer::Answer(text.into()),
@@ -124,7 +124,23 @@ impl UnitRun {
         serde_json::from_str(&content.checkpoint?).ok()
     }
 
-    /// Asks a copy of a session, which can only read the long results of the session. Returns the answer, or why there is none, and the
+    /// Asks a copy of the session of an agent. Returns the answer, or why there is none. `None`: the unit has stopped.
+    async fn ask_agent_copy(
+        &self,
+        name: &AgentName,
+        session: Option<AgentSession>,
+        question: &str,
+        cx: &CallContext,
+    ) -> Option<Result<String, String>> {
+        let agent = self.parts.agent(&self.def, name);
+        let model = agent.and_then(|agent| Some((agent.model?, agent.context)));
+        let (Some(session), Some((model, limits))) = (session, model) else { return Some(Err(NOT_STORED.to_owned())) };
+        let (start, state) = (session.start, session.state);
+        let copied = Copied { model, purpose: Purpose::AGENT, start, state, limits, agents: None };
+        Some(self.ask_copy(copied, question, cx).await?.0)
+    }
+
+    /// Asks a copy of a session. It can read the long results of the session, and a copy of a commander can ask its agents. Returns the answer, or why there is none, and the
     /// messages of the exchange. `None`: the unit has stopped.
     async fn ask_copy(
         &self,
@@ -132,13 +148,25 @@ impl UnitRun {
         question: &str,
         cx: &CallContext,
     ) -> Option<(Result<String, String>, Messages)> {
-        let Copied { model, purpose, start, mut state, limits } = copied;
+        let Copied { model, purpose, start, mut state, limits, agents } = copied;
         let results = self.results(state.results.clone(), &limits);
         let tools = match state.results.is_empty() {
             true => ToolSet::default(),
             false => with_result_tools(ToolSet::default(), &results),
         };
-        let envelope = if state.results.is_empty() { "question" } else { "question_with_results" };
+        let ask = match &agents {
+            Some((other, _)) => {
+                let run = self.view.latest().await.ok()?;
+                let other = self.tool_context_of(&run, other, Caller::Commander, "");
+                other.map(|other| self.specs_of(mission_tools::offered_to_clone(&other), &other)).unwrap_or_default()
+            }
+            None => Vec::new(),
+        };
+        let envelope = match (ask.is_empty(), state.results.is_empty()) {
+            (true, true) => "question",
+            (true, false) => "question_with_results",
+            (false, _) => "question_with_agents",
+        };
         // The session may end within a response.
         state.heal(&self.parts.prompts, &|_| CallFate::Interrupted);
         let before = state.messages.len();
@@ -153,9 +181,9 @@ impl UnitRun {
             tool_timeout: None,
             text_beside_calls: BotKind::Intermediate,
         };
-        let offered: ToolList = tools.infos().map(spec).collect();
+        let offered: ToolList = tools.infos().map(spec).chain(ask).collect();
         let model = self.journaled(model);
-        let mut host = CopyHost { unit: self, model, start: &start };
+        let mut host = CopyHost { unit: self, model, start: &start, agents, has_stopped: false };
         let mut react = ReactLoop {
             services: LoopServices { results: Some(results), ..LoopServices::default() },
             profile: &profile,
@@ -167,7 +195,7 @@ impl UnitRun {
         };
         let end = react.run(&cx.step(CLONE_PART)).await;
         let mut added = react.state.messages.split_off(before);
-        if cx.cancel.is_cancelled() || self.journal.halt().is_some() {
+        if host.has_stopped || cx.cancel.is_cancelled() || self.journal.halt().is_some() {
             return None;
         }
         let text = match (end.status, end.last) {
@@ -187,6 +215,33 @@ struct CopyHost<'a> {
     unit: &'a UnitRun,
     model: JournaledModel,
     start: &'a SessionStart,
+    agents: Option<(UnitId, IndexMap<AgentName, AgentSession>)>,
+    /// The unit has stopped while an agent was asked.
+    has_stopped: bool,
+}
+
+impl CopyHost<'_> {
+    /// Asks an agent of the commander. `None`: the unit has stopped.
+    async fn ask_agent(&self, call: &ToolCall, cx: &CallContext) -> Option<(String, ControlEffect)> {
+        let (unit, (other, sessions)) = (self.unit, self.agents.as_ref()?);
+        let answer = {
+            let run = unit.view.latest().await.ok()?;
+            let context = unit.tool_context_of(&run, other, Caller::Commander, cx.key.as_str())?;
+            mission_tools::call_of_clone(&call.name, agent::arguments(call), &context)
+        };
+        let Then::AskAgent { agent: name, unit: of, question } = &answer.then else {
+            return Some((answer.text(), ControlEffect::Failed));
+        };
+        let session = match of {
+            None => sessions.get(name).cloned(),
+            Some(of) => unit.stored_checkpoint(of).await.and_then(|mut stored| stored.agents.shift_remove(name)),
+        };
+        let (outcome, effect, text) = match unit.ask_agent_copy(name, session, question, cx).await? {
+            Ok(text) => (AgentOutcome::Answered, ControlEffect::Succeeded, text),
+            Err(reason) => (AgentOutcome::Failed, ControlEffect::Failed, reason),
+        };
+        Some((agents::finished(other, name, outcome, &text).text(), effect))
+    }
 }
 
 #[async_trait]
@@ -195,8 +250,24 @@ impl LoopHost for CopyHost<'_> {
         Ok(self.start.messages.iter().chain(&state.messages).cloned().collect())
     }
     async fn call_model(&mut self, request: ChatRequest, cx: &CallContext) -> ModelTurn {
+        let request = if self.agents.is_some() { self.unit.with_reasoning(request) } else { request };
         self.unit.limit.count_call();
         call_model(&self.model, CLONE_PART, request, cx).await
+    }
+    fn is_control(&self, call: &ToolCall) -> bool {
+        MissionTool::from_name(&call.name).is_some()
+    }
+    async fn control(&mut self, call: &ToolCall, _: &BatchSummary, cx: &CallContext) -> ControlResult {
+        match self.ask_agent(call, cx).await {
+            Some((text, effect)) => ControlResult { text, effect },
+            None => {
+                self.has_stopped = true;
+                ControlResult { text: String::new(), effect: ControlEffect::Completed }
+            }
+        }
+    }
+    fn is_done(&self) -> bool {
+        self.has_stopped
     }
     fn tool_context(&self, at: usize, _: &ToolCall, cx: &CallContext) -> ToolCallContext {
         self.unit.outgoing("", CLONE_PART, &cx.step(format!("tool.{at}")))

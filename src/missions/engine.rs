@@ -10,7 +10,6 @@ use segue_engine::{
         rerun::{self, RerunFrom, TakenOver},
         scheduler::{self, Action, Decision},
         state::{FollowUp, RunState, RunStatus as StateStatus},
-        tools::people,
     },
     project::missions::{MissionDef, OnOverflow},
 };
@@ -19,25 +18,19 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    control::{POLL, RunControl, RunReport, end_of},
     parts::{MissionError, MissionParts},
     scratchpads,
     slice::{self, LEASE, UnitInput},
-    view::{RunView, event_text, read_event},
+    view::{RunView, event_text},
 };
-use crate::{
-    limits,
-    store::runs::{
-        Admission, ClaimRequest, NewRun, NewUnit, Overflow, QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome,
-        RunBatch, RunFilter, RunLimits, RunStatus, RunStoreError, RunSummary, Signal, SignalOutcome, StartOutcome,
-        StopRequest, StoredQuestion, StoredRun, UnitStatus,
-    },
+use crate::store::runs::{
+    Admission, ClaimRequest, NewRun, NewUnit, Overflow, RunBatch, RunLimits, RunStatus, RunStoreError, Signal,
+    SignalOutcome, StartOutcome, StopRequest, UnitStatus,
 };
 
 /// Units of one run that work at the same time.
 const MOST_UNITS: usize = 64;
-/// How often a run looks for what other processes did: answers, signals, ended leases.
-const POLL: Duration = Duration::from_millis(500);
-
 /// A run to start.
 #[derive(Clone, Debug, Default)]
 pub struct StartRun {
@@ -86,25 +79,38 @@ pub enum RunEnd {
     Waiting,
 }
 
-/// A run with its state.
-#[derive(Clone, Debug)]
-pub struct RunReport {
-    /// The stored run.
-    pub stored: StoredRun,
-    /// Its state.
-    pub state: RunState,
-}
-
 /// Runs missions. Cheap to clone.
 #[derive(Clone)]
 pub struct RunEngine {
     parts: Arc<MissionParts>,
+    control: RunControl,
 }
 
 impl RunEngine {
     /// An engine with these parts.
     pub fn new(parts: MissionParts) -> Self {
-        Self { parts: Arc::new(parts) }
+        Self { control: RunControl::new(parts.runs.clone(), parts.clock.clone()), parts: Arc::new(parts) }
+    }
+
+    /// What can be done with runs without working on them.
+    pub fn control(&self) -> &RunControl {
+        &self.control
+    }
+
+    /// As [`RunControl::status`].
+    ///
+    /// # Errors
+    /// As [`RunControl::status`].
+    pub async fn status(&self, run: &RunId) -> Result<RunReport, MissionError> {
+        self.control.status(run).await
+    }
+
+    /// As [`RunControl::stop`].
+    ///
+    /// # Errors
+    /// As [`RunControl::stop`].
+    pub async fn stop(&self, run: &RunId, request: StopRequest) -> Result<SignalOutcome, MissionError> {
+        self.control.stop(run, request).await
     }
 
     /// Starts a run. Nothing of it happens before [`drive`](Self::drive).
@@ -149,136 +155,17 @@ impl RunEngine {
         }
     }
 
-    /// A run with its state.
-    ///
-    /// # Errors
-    /// [`MissionError::UnknownRun`], [`MissionError::Unreadable`], [`MissionError::Store`].
-    pub async fn status(&self, run: &RunId) -> Result<RunReport, MissionError> {
-        let stored = self.stored(run).await?;
-        let view = RunView::new(self.parts.runs.clone(), run.clone());
-        let state = view.latest().await?.clone();
-        Ok(RunReport { stored, state })
-    }
-
-    async fn stored(&self, run: &RunId) -> Result<StoredRun, MissionError> {
-        self.parts.runs.run(run).await?.ok_or_else(|| MissionError::UnknownRun(run.clone()))
-    }
-
-    /// The runs, newest first.
-    ///
-    /// # Errors
-    /// [`MissionError::Store`].
-    pub async fn runs(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>, MissionError> {
-        Ok(self.parts.runs.runs(filter, limit).await?)
-    }
-
-    /// The events of a run after a sequence number, in order; at most [`limits::RUN_EVENTS_READ`].
-    ///
-    /// # Errors
-    /// [`MissionError::Unreadable`], [`MissionError::Store`].
-    pub async fn events(&self, run: &RunId, after: u64) -> Result<Vec<RunEvent>, MissionError> {
-        let stored = self.parts.runs.events(run, after, limits::RUN_EVENTS_READ).await?;
-        stored.iter().map(|event| read_event(run, event)).collect()
-    }
-
-    /// The open questions, of one run or of all.
-    ///
-    /// # Errors
-    /// [`MissionError::Store`].
-    pub async fn questions(&self, run: Option<RunId>) -> Result<Vec<StoredQuestion>, MissionError> {
-        Ok(self.parts.runs.questions(QuestionFilter { run, open: true }, limits::RUNS_LISTED).await?)
-    }
-
-    /// Answers a question. The same `event_id` has the same result however often it is repeated. Returns the answer as the model reads it.
-    ///
-    /// # Errors
-    /// [`MissionError::Question`]: the question is unknown or closed, or the text is no answer to it.
-    pub async fn answer(
-        &self,
-        run: &RunId,
-        question: &str,
-        text: &str,
-        event_id: &str,
-        responder: Option<Arc<str>>,
-    ) -> Result<Arc<str>, MissionError> {
-        let report = self.status(run).await?;
-        let unknown = || MissionError::Question(format!("run {run} has no question {question}"));
-        let asked = report.state.human_inputs.get(question).ok_or_else(unknown)?;
-        let answer = people::check_answer(&asked.question, text).map_err(MissionError::Question)?;
-        let event = NewEvent::of_unit(
-            &asked.unit,
-            RunEventKind::HumanInputResolved {
-                question_id: question.into(),
-                answer: Some(answer.clone()),
-                timed_out: false,
-                responder,
-            },
-        );
-        let reply = QuestionReply {
-            question: QuestionKey::new(run.clone(), question),
-            generation: None,
-            text: answer.clone(),
-            event_id: event_id.into(),
-            events: vec![event_text(&event)],
-            at: self.parts.clock.now(),
-        };
-        match self.parts.runs.answer(reply).await? {
-            ReplyOutcome::Answered | ReplyOutcome::Refined { .. } => Ok(answer),
-            ReplyOutcome::Already { answer, .. } => {
-                Err(MissionError::Question(format!("the question was answered before, with: {answer}")))
-            }
-            ReplyOutcome::Outdated { .. } | ReplyOutcome::Closed => {
-                Err(MissionError::Question("the question is closed".into()))
-            }
-        }
-    }
-
-    /// Asks a run to end: to be resumed later, or for good. The process that drives it ends it; if no unit is worked on, it ends at once.
-    ///
-    /// # Errors
-    /// [`MissionError::Store`], also for an unknown run.
-    pub async fn stop(&self, run: &RunId, request: StopRequest) -> Result<SignalOutcome, MissionError> {
-        let signal = match request {
-            StopRequest::Stop => Signal::Stop,
-            StopRequest::Cancel => Signal::Cancel,
-        };
-        let outcome = self.parts.runs.signal(run, signal, self.parts.clock.now()).await?;
-        if outcome == SignalOutcome::Accepted && !self.is_worked_on(run).await? {
-            self.end_stopped(run, request).await?;
-        }
-        Ok(outcome)
-    }
-
-    async fn is_worked_on(&self, run: &RunId) -> Result<bool, MissionError> {
-        let (units, now) = (self.parts.runs.units(run).await?, self.parts.clock.now());
-        let is_held = |lease: Option<segue_engine::time::Timestamp>| lease.is_some_and(|until| until > now);
-        Ok(units.iter().any(|unit| unit.status == UnitStatus::Claimed && is_held(unit.lease_until)))
-    }
-
-    async fn end_stopped(&self, run: &RunId, request: StopRequest) -> Result<(), MissionError> {
-        let status = match request {
-            StopRequest::Stop => RunStatus::Stopped,
-            StopRequest::Cancel => RunStatus::Cancelled,
-        };
-        let reason = Some(request.name().into());
-        let events = [RunEventKind::MissionStopping { reason }, RunEventKind::MissionStopped {}];
-        let batch = RunBatch {
-            events: events.map(|kind| event_text(&NewEvent::of_run(kind))).into(),
-            status: Some(status),
-            ..RunBatch::new(run.clone(), self.parts.clock.now())
-        };
-        match self.parts.runs.append_run(batch).await {
-            // Another process has ended it.
-            Ok(_) | Err(RunStoreError::WrongStatus { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// Continues a run that was stopped or cancelled, or that failed. What is completed stays. It goes on with [`drive`](Self::drive).
+    /// A run that was asked to stop and whose process has ended without stopping it is stopped first.
     ///
     /// # Errors
     /// [`MissionError::Store`] for a run that has not ended or is completed.
     pub async fn resume(&self, run: &RunId) -> Result<(), MissionError> {
+        if let Some(request) = self.control.stored(run).await?.summary.stop
+            && !self.control.is_worked_on(run).await?
+        {
+            self.control.end_stopped(run, request).await?;
+        }
         let report = self.status(run).await?;
         let open = report.state.open_units();
         let batch = RunBatch {
@@ -303,7 +190,7 @@ impl RunEngine {
     /// # Errors
     /// As [`start`](Self::start) and [`status`](Self::status); [`MissionError::Rerun`].
     pub async fn rerun(&self, run: &RunId, from: Option<&RerunFrom>) -> Result<RunId, MissionError> {
-        let stored = self.stored(run).await?;
+        let stored = self.control.stored(run).await?;
         let inputs: Json = serde_json::from_str(&stored.inputs)
             .map_err(|error| MissionError::Unreadable { run: run.clone(), reason: error.to_string() })?;
         let inputs = inputs.as_object().cloned().unwrap_or_default();
@@ -316,8 +203,8 @@ impl RunEngine {
                 let mut events = Vec::new();
                 loop {
                     let after = events.last().map_or(0, |event: &RunEvent| event.sequence);
-                    let more = self.events(run, after).await?;
-                    let is_last = more.len() < limits::RUN_EVENTS_READ;
+                    let more = self.control().events(run, after).await?;
+                    let is_last = more.len() < crate::limits::RUN_EVENTS_READ;
                     events.extend(more);
                     if is_last {
                         break;
@@ -346,7 +233,7 @@ impl RunEngine {
         stop: &CancellationToken,
         on_event: &mut (dyn FnMut(&RunEvent) + Send),
     ) -> Result<RunEnd, MissionError> {
-        let def = self.parts.mission(&self.stored(run).await?.summary.mission)?;
+        let def = self.parts.mission(&self.control.stored(run).await?.summary.mission)?;
         scratchpads::sweep(&*self.parts.runs, &*self.parts.clock, &self.parts.runs_folder).await;
         let mut drive = Drive {
             engine: self,
@@ -389,7 +276,7 @@ impl Drive<'_> {
                 is_stop_sent = true;
                 parts.runs.signal(self.run, Signal::Stop, parts.clock.now()).await?;
             }
-            let summary = self.engine.stored(self.run).await?.summary;
+            let summary = self.engine.control.stored(self.run).await?.summary;
             if let Some(end) = end_of(summary.status) {
                 while let Some(done) = self.units.join_next().await {
                     self.ended(done)?;
@@ -400,8 +287,8 @@ impl Drive<'_> {
             match summary.stop {
                 Some(request) => {
                     self.cancels.values().for_each(CancellationToken::cancel);
-                    if self.units.is_empty() && !self.engine.is_worked_on(self.run).await? {
-                        self.engine.end_stopped(self.run, request).await?;
+                    if self.units.is_empty() && !self.engine.control.is_worked_on(self.run).await? {
+                        self.engine.control.end_stopped(self.run, request).await?;
                         continue;
                     }
                 }
@@ -415,7 +302,7 @@ impl Drive<'_> {
             let mut pause = POLL;
             let is_queued = summary.status == RunStatus::Queued;
             if self.units.is_empty() && summary.stop.is_none() && !is_queued {
-                if self.engine.stored(self.run).await?.summary.status.is_ended() {
+                if self.engine.control.stored(self.run).await?.summary.status.is_ended() {
                     continue;
                 }
                 match self.next_wake().await? {
@@ -463,16 +350,8 @@ impl Drive<'_> {
     }
 
     async fn show(&mut self, on_event: &mut (dyn FnMut(&RunEvent) + Send)) -> Result<(), MissionError> {
-        loop {
-            let events = self.engine.events(self.run, self.shown).await?;
-            for event in &events {
-                self.shown = event.sequence;
-                on_event(event);
-            }
-            if events.len() < limits::RUN_EVENTS_READ {
-                return Ok(());
-            }
-        }
+        self.shown = self.engine.control.show(self.run, self.shown, on_event).await?;
+        Ok(())
     }
 
     /// Stores what the scheduler decides, until it decides nothing more.
@@ -502,7 +381,7 @@ impl Drive<'_> {
                         if let Some(cancel) = self.cancels.get(&name) {
                             cancel.cancel();
                         }
-                        events.push(scheduler::cancelled(&unit));
+                        events.extend(scheduler::cancelled(&state, &unit));
                         batch.cancel_units.push(name);
                     }
                     Action::Launch { follow_up } => self.launch(&state, &follow_up).await?,
@@ -619,14 +498,4 @@ impl Drive<'_> {
 fn limits_of(def: &MissionDef) -> RunLimits {
     let concurrency = &def.concurrency;
     RunLimits { mission: Some(concurrency.max_parallel), group: concurrency.key.is_some().then_some(concurrency.limit) }
-}
-
-pub(super) fn end_of(status: RunStatus) -> Option<RunEnd> {
-    match status {
-        RunStatus::Completed => Some(RunEnd::Completed),
-        RunStatus::Failed => Some(RunEnd::Failed),
-        RunStatus::Stopped => Some(RunEnd::Stopped),
-        RunStatus::Cancelled => Some(RunEnd::Cancelled),
-        RunStatus::Queued | RunStatus::Running | RunStatus::Waiting => None,
-    }
 }

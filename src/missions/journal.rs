@@ -8,6 +8,7 @@ use segue_engine::{
     mission::{
         budget,
         event::{NewEvent, RunEventKind},
+        scheduler,
         state::RunState,
         tools::ToolAnswer,
         unit::UnitId,
@@ -230,6 +231,14 @@ impl UnitJournal {
         self.lock().events.push(event);
     }
 
+    /// The ends of the agents that still work when the unit ends.
+    pub(super) async fn agents_cancelled(&self) -> Vec<NewEvent> {
+        match self.view.latest().await {
+            Ok(state) => scheduler::agents_cancelled(&state, &self.id),
+            Err(_) => Vec::new(),
+        }
+    }
+
     /// Stores the warnings and breaches of budgets that follow from the usage so far.
     pub(super) async fn check_budgets(&self, def: &MissionDef) -> Option<()> {
         if def.budget.is_none() && def.tasks.get(&self.id.task).is_none_or(|task| task.budget.is_none()) {
@@ -283,8 +292,12 @@ impl UnitJournal {
         let effect = {
             let mut state = self.lock();
             let stopped = state.halt.as_ref().map(halted);
+            let began = state.steps.time_of(key).unwrap_or(at);
             let (effect, record) = state.steps.finish(key, outcome, at, stopped)?;
-            state.events.extend(event_of(&record).map(|kind| NewEvent::of_unit(&self.id, kind)));
+            let duration = at.as_micros().saturating_sub(began.as_micros()) / 1_000;
+            state.events.extend(
+                event_of(&record, u64::try_from(duration).unwrap_or(0)).map(|kind| NewEvent::of_unit(&self.id, kind)),
+            );
             effect
         };
         if effect.has_intent() {
@@ -316,8 +329,8 @@ fn entity(key: &StepKey) -> Arc<str> {
     entity.into()
 }
 
-/// The event of a step that was performed.
-fn event_of(record: &JournalRecord) -> Option<RunEventKind> {
+/// The event of a step that was performed in so many milliseconds.
+fn event_of(record: &JournalRecord, duration_ms: u64) -> Option<RunEventKind> {
     let outcome = record.outcome.as_deref()?;
     match &*record.kind {
         "llm" => {
@@ -325,9 +338,9 @@ fn event_of(record: &JournalRecord) -> Option<RunEventKind> {
             let answer: ChatResponse = serde_json::from_value(recorded.get("Ok")?.clone()).ok()?;
             Some(RunEventKind::SessionTurn {
                 entity: entity(&record.key),
-                model: None,
+                model: (!answer.model.is_empty()).then_some(answer.model),
                 usage: answer.usage,
-                duration_ms: 0,
+                duration_ms,
             })
         }
         "tool" => {

@@ -2,17 +2,22 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`engine`] | [`RunEngine`]: starts runs, drives them, answers questions, stops and resumes |
+//! | [`engine`] | [`RunEngine`]: starts runs, drives and resumes them |
+//! | [`codes`] | the codes of errors and failures |
+//! | [`control`] | [`RunControl`]: lists, shows and follows runs, answers their questions, stops them |
 //! | `slice` | one slice of a unit: claim, work, checkpoint |
 //! | `commander`, `agent` | the hosts of the loops of commanders and of agents |
 //! | `calls` | calls of agents: together, and over several slices |
 //! | `copies` | questions to copies of sessions |
 //! | `results`, `compaction` | long results, and summaries of long histories |
 //! | `patience` | the wait for a provider that limits the rate |
+//! | `delegation`, `remote` | sub-agents of agents, and agents over A2A |
 //! | `journal` | the journal of a unit in a run store |
 //! | `view` | the state of a run, kept up to date from its events |
 //! | `checkpoint` | what a unit keeps between slices |
 //! | `scratchpads` | removes the scratchpads of old runs |
+//! | [`problems`] | the runs that an operator has to look at |
+//! | [`retention`] | [`RunRetention`]: deletes runs that ended long ago, and those of a conversation |
 //! | `secrets` | protected inputs: replaced in arguments, masked in results |
 //!
 //! A run is its events, and a unit can be continued by any process: every effect of a unit is a step of its journal, and events are
@@ -21,20 +26,30 @@
 mod agent;
 mod calls;
 mod checkpoint;
+pub mod codes;
 mod commander;
 mod compaction;
+pub mod control;
 mod copies;
+mod delegation;
 pub mod engine;
 mod journal;
 mod parts;
 mod patience;
+pub mod problems;
+mod remote;
 mod results;
+pub mod retention;
 mod scratchpads;
 mod secrets;
+mod skills;
 mod slice;
 mod view;
 
 pub use self::{
-    engine::{RunEnd, RunEngine, RunReport, StartRun},
+    control::{FollowEnd, RunControl, RunHolder, RunReport},
+    engine::{RunEnd, RunEngine, StartRun},
     parts::{LocalTools, MissionError, MissionParts},
+    problems::{RunProblem, RunProblemKind, RunsReport},
+    retention::RunRetention,
 };

@@ -7,13 +7,15 @@ use segue_engine::{
     ids::{AgentName, RunId, ServerName, ToolName},
     mission::{inputs::InputProblem, rerun::RerunProblem},
     project::{
-        AgentDef, Project,
+        AgentDef, AgentSkills, Project,
         missions::{ContextLimits, MissionDef},
     },
 };
 
 use crate::{
+    a2a::RemoteAgent,
     clock::Clock,
+    delegation::{AgentDelegation, Delegations},
     effect::EffectClass,
     llm::Llm,
     prompts::PromptSet,
@@ -25,7 +27,7 @@ use crate::{
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MissionError {
     /// The project has no such mission.
-    #[error("the project has no mission `{0}`")]
+    #[error("the project has no mission `{0}`; `segue mission check` lists its missions")]
     UnknownMission(Arc<str>),
     /// The inputs are not valid.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
@@ -37,7 +39,9 @@ pub enum MissionError {
     #[error(transparent)]
     Rerun(RerunProblem),
     /// There is no such run.
-    #[error("there is no run {0}")]
+    #[error(
+        "there is no run {0} in this store; `segue mission list` lists the runs, and `--store` names another store"
+    )]
     UnknownRun(RunId),
     /// Stored data of the run cannot be read.
     #[error("the stored data of run {run} cannot be read: {reason}")]
@@ -86,12 +90,18 @@ pub struct MissionParts {
     pub sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
     /// Registered tools and those of workspaces, by agent.
     pub tools: HashMap<String, Vec<Arc<dyn ToolHandler>>>,
-    /// The tools of workspaces of agents that exist in one mission only, by mission and agent.
+    /// The tools of workspaces and the scripts of skills of agents that exist in one mission only, by mission and agent.
     pub local_tools: LocalTools,
     /// The tools for the folders of missions, by mission.
     pub file_tools: HashMap<Arc<str>, Vec<Arc<dyn ToolHandler>>>,
     /// The folder that contains the files of each run.
     pub runs_folder: PathBuf,
+    /// Remote agents, by name.
+    pub remote_agents: HashMap<String, Arc<RemoteAgent>>,
+    /// What agents may delegate, by agent.
+    pub delegation: HashMap<String, AgentDelegation>,
+    /// The sub-agents of the process.
+    pub delegations: Arc<Delegations>,
     /// The store of runs.
     pub runs: Arc<dyn RunStore>,
     /// The clock.
@@ -100,12 +110,34 @@ pub struct MissionParts {
     pub owner: Arc<str>,
 }
 
+/// A server with the tools to include, all if none is named, and those to leave out.
+pub(super) type ServerTools = (ServerName, Vec<ToolName>, Vec<ToolName>);
+
+/// The servers of tools that are written as `server` or `server.tool`.
+pub(super) fn servers_of<'t>(tools: impl IntoIterator<Item = &'t Arc<str>>) -> Vec<ServerTools> {
+    let mut servers: Vec<ServerTools> = Vec::new();
+    for tool in tools {
+        let (server, tool) = match tool.split_once('.') {
+            Some((server, tool)) => (server, vec![ToolName::new(tool)]),
+            None => (&**tool, Vec::new()),
+        };
+        match servers.iter_mut().find(|known| known.0.as_str() == server) {
+            Some(known) if tool.is_empty() || known.1.is_empty() => known.1.clear(),
+            Some(known) => known.1.extend(tool),
+            None => servers.push((ServerName::from(server), tool, Vec::new())),
+        }
+    }
+    servers
+}
+
 /// An agent that a commander may call.
 pub(super) struct MissionAgent {
     pub(super) description: Arc<str>,
     pub(super) model: Option<Arc<dyn Llm>>,
     /// Servers with the tools to include and to leave out.
-    pub(super) servers: Vec<(ServerName, Vec<ToolName>, Vec<ToolName>)>,
+    pub(super) servers: Vec<ServerTools>,
+    /// The skills that it may load.
+    pub(super) skills: Option<Arc<AgentSkills>>,
     /// Interception of large results and compaction of long histories.
     pub(super) context: ContextLimits,
     /// The definition in the project, if it is not an agent of one mission only.
@@ -113,11 +145,6 @@ pub(super) struct MissionAgent {
 }
 
 impl MissionAgent {
-    /// Why it cannot be called, if it cannot.
-    pub(super) fn unsupported(&self) -> Option<&'static str> {
-        let is_remote = self.definition.as_ref().is_some_and(|definition| definition.remote.is_some());
-        is_remote.then_some("it is a remote agent, and missions cannot call those")
-    }
     /// The effect class that the project sets for a tool.
     pub(super) fn effect(&self, tool: &str) -> Option<EffectClass> {
         let rules = &self.definition.as_ref()?.rules;
@@ -153,28 +180,16 @@ impl MissionParts {
     /// An agent of a mission.
     pub(super) fn agent(&self, def: &MissionDef, name: &AgentName) -> Option<MissionAgent> {
         if let Some(local) = def.local_agents.get(name) {
-            let mut servers: Vec<(ServerName, Vec<ToolName>, Vec<ToolName>)> = Vec::new();
-            for tool in &local.tools {
-                let (server, tool) = match tool.split_once('.') {
-                    Some((server, tool)) => (server, vec![ToolName::new(tool)]),
-                    None => (&**tool, Vec::new()),
-                };
-                match servers.iter_mut().find(|known| known.0.as_str() == server) {
-                    Some(known) if tool.is_empty() || known.1.is_empty() => known.1.clear(),
-                    Some(known) => known.1.extend(tool),
-                    None => servers.push((ServerName::from(server), tool, Vec::new())),
-                }
-            }
-            let model = self.local_models.get(&(def.name.clone(), name.clone())).cloned();
             let description = match &local.title {
                 Some(title) => format!("{title}. {}", local.description).into(),
                 None => local.description.clone(),
             };
             return Some(MissionAgent {
                 description,
-                model,
-                servers,
+                model: self.local_models.get(&(def.name.clone(), name.clone())).cloned(),
+                servers: servers_of(&local.tools),
                 context: local.context.clone(),
+                skills: local.skills.clone(),
                 definition: None,
             });
         }
@@ -185,6 +200,7 @@ impl MissionParts {
             model: self.agent_models.get(name.as_str()).cloned(),
             servers: connections.map(|one| (one.server.clone(), one.include.clone(), one.exclude.clone())).collect(),
             context: ContextLimits::default(),
+            skills: definition.skills.clone(),
             definition: Some(definition),
         })
     }

@@ -7,7 +7,7 @@ use std::{
 
 use segue_engine::{ids::RunId, time::Timestamp};
 
-use super::engine::end_of;
+use super::control::end_of;
 use crate::{clock::Clock, limits, store::runs::RunStore, tools::workspace::SCRATCHPAD};
 
 /// Removes the scratchpad of each run that has ended and that started longer ago than [`limits::SCRATCHPAD_RETENTION`]. A run that is not in

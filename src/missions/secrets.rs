@@ -44,6 +44,18 @@ impl Secrets {
             text
         })
     }
+    /// The first name in the arguments, as in `${secrets.NAME}`, that is not a protected input.
+    pub(super) fn unknown(&self, arguments: &Json) -> Option<String> {
+        match arguments {
+            Json::String(text) => {
+                let names = text.split("${secrets.").skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
+                names.into_iter().find(|name| !self.0.iter().any(|(known, _)| **known == **name)).map(str::to_owned)
+            }
+            Json::Array(values) => values.iter().find_map(|value| self.unknown(value)),
+            Json::Object(fields) => fields.values().find_map(|value| self.unknown(value)),
+            _ => None,
+        }
+    }
     /// A tool that gets the secrets and does not return them.
     pub(super) fn wrap(&self, tool: Arc<dyn ToolHandler>) -> Arc<dyn ToolHandler> {
         if self.is_empty() { tool } else { Arc::new(WrappedTool::new(tool, self.clone())) }
@@ -86,6 +98,8 @@ mod tests {
         let secrets = Secrets(Arc::new([("key".into(), "s3cret".into())]));
         let sent = secrets.insert(json!({"header": ["Bearer ${secrets.key}"], "other": "${secrets.none}"}));
         assert_eq!(sent, json!({"header": ["Bearer s3cret"], "other": "${secrets.none}"}));
+        assert_eq!(secrets.unknown(&json!({"header": ["Bearer ${secrets.key}"], "at": "${secrets"})), None);
+        assert_eq!(secrets.unknown(&json!([{"x": "${secrets.key} ${secrets.none}"}])).as_deref(), Some("none"));
         assert_eq!(secrets.mask(json!({"text": "you sent s3cret"})), json!({"text": "you sent [secret]"}));
     }
 }

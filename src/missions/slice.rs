@@ -156,8 +156,18 @@ impl UnitRun {
         caller: Caller,
         call: &'a str,
     ) -> Option<ToolContext<'a>> {
+        self.tool_context_of(state, &self.id, caller, call)
+    }
+    /// The same for any unit of the run.
+    pub(super) fn tool_context_of<'a>(
+        &'a self,
+        state: &'a RunState,
+        id: &'a UnitId,
+        caller: Caller,
+        call: &'a str,
+    ) -> Option<ToolContext<'a>> {
         Some(ToolContext {
-            unit: UnitView::new(&self.def, state, &self.id)?,
+            unit: UnitView::new(&self.def, state, id)?,
             caller,
             call,
             templates: &self.parts.project.templates,
@@ -386,6 +396,7 @@ impl Slice<'_> {
                 yielded: false,
                 stopped: false,
                 fresh: false,
+                next_item: false,
                 is_repeated: false,
             };
             let mut react = ReactLoop {
@@ -404,7 +415,7 @@ impl Slice<'_> {
             let ended = react.advance(&cx.step("commander")).await;
             let mut state = react.state;
             let (end, parked, yielded) = (host.end, host.parked, host.yielded);
-            let (stopped, fresh) = (host.stopped, host.fresh);
+            let (stopped, fresh, next_item) = (host.stopped, host.fresh, host.next_item);
             if stopped || unit.journal.halt().is_some() || self.cancel.is_cancelled() && end.is_none() {
                 return None;
             }
@@ -427,6 +438,9 @@ impl Slice<'_> {
                 let learnings = unit.journal.once(&key, self.learnings_text()).await?;
                 (state.messages, state.summary) = (last_response(&state), None);
                 state.messages.insert(0, ChatMessage::user(learnings));
+            }
+            if next_item {
+                // Each item of a sequential iteration has as many model calls as a task without iterator.
                 work.commander.calls_before = state.model_calls;
             }
             work.commander.state = state;
@@ -529,8 +543,9 @@ impl UnitJournal {
         event: &segue_engine::mission::event::NewEvent,
         checkpoint: Option<Arc<str>>,
     ) -> Result<(), RunStoreError> {
+        let cancelled = self.agents_cancelled().await;
         let stored = self.commit(|batch| {
-            batch.events.push(event_text(event));
+            batch.events.extend(cancelled.iter().chain([event]).map(event_text));
             batch.checkpoint = checkpoint;
             batch.transition = UnitTransition::Failed;
         });

@@ -13,6 +13,8 @@ use segue_engine::{
     project::{Folders, MapSchema, SourceFile, Sources, UnsetVariables, named_files, variables},
 };
 
+mod skills;
+
 use super::builtin;
 use crate::{environment, limits::PROJECT_TEXT};
 
@@ -73,6 +75,7 @@ pub(super) fn read(root: &Path, options: &LoadOptions) -> io::Result<(Sources, V
     sources.missions = reader.many(&[], (vec![PathBuf::from("missions")], false));
     sources.subagents = reader.single(None, &["subagents.yml", "subagents.yaml"]);
     reader.texts(&mut sources);
+    reader.skills(&mut sources);
     read_environment(&mut sources);
     if sources.config.is_none() && sources.domain.is_empty() && sources.data.is_empty() {
         let place = SourceLocation { file: reader.root.display().to_string().into(), line: 0, column: 0, width: 1 };

@@ -25,5 +25,6 @@ pub(super) fn sources<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -
             }
         }
     }
+    sources.read_skills_of_texts();
     sources
 }

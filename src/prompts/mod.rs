@@ -91,6 +91,14 @@ prompts! {
     loop_results = "loop_results.j2",
     /// Warnings about repeated calls and spent budgets, and the request to answer at once.
     loop_guards = "loop_guards.j2",
+    /// Every agent with skills: their names and descriptions; stable for an agent.
+    agent_skills = "agent_skills.j2",
+    /// The instructions of the loaded skills.
+    agent_skills_loaded = "agent_skills_loaded.j2",
+    /// The descriptions of the tools for skills, as JSON.
+    tool_skills = "tool_skills.j2",
+    /// The results of the tools for skills, and of calls that skills do not allow.
+    agent_skill_results = "agent_skill_results.j2",
     /// A sub-agent: role, rules and report; stable for a type.
     delegate = "delegate.j2",
     /// The same for the built-in type `bash`.

@@ -11,6 +11,8 @@ pub(crate) struct BudgetLimits {
     pub(crate) tokens: Option<u64>,
     /// Cost, in the currency of the project's prices. Responses of models without a price cost nothing.
     pub(crate) cost: Option<f64>,
+    /// The share at which those who spend from it are asked to finish; never if absent.
+    pub(crate) warn_at: Option<f64>,
 }
 
 /// A counter with limits, shared by all loops that spend from it.
@@ -41,11 +43,34 @@ impl Budget {
     }
     /// The spent share: the largest of tokens and cost, here and in all parents. A limit of 0 is always spent.
     pub(crate) fn share(&self) -> f64 {
+        let parent = self.parent.as_ref().map(|parent| parent.share());
+        [self.own_share(), parent].into_iter().flatten().fold(0.0, f64::max)
+    }
+    /// Whether nothing is left, here or in a parent.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.share() >= 1.0
+    }
+    /// Whether the share at which those who spend from it are asked to finish is reached, here or in a parent.
+    pub(crate) fn is_near(&self) -> bool {
+        let own = self.own_share().zip(self.limits.warn_at).is_some_and(|(share, warn_at)| share >= warn_at);
+        own || self.parent.as_ref().is_some_and(|parent| parent.is_near())
+    }
+    /// Whether it or a parent has a limit.
+    pub(crate) fn is_limited(&self) -> bool {
+        let own = self.limits.tokens.is_some() || self.limits.cost.is_some();
+        own || self.parent.as_ref().is_some_and(|parent| parent.is_limited())
+    }
+    /// The tokens that are left here and in all parents; `None` without a limit of tokens.
+    pub(crate) fn tokens_left(&self) -> Option<u64> {
+        let own = self.limits.tokens.map(|limit| limit.saturating_sub(tokens_of(&self.spent())));
+        let parent = self.parent.as_ref().and_then(|parent| parent.tokens_left());
+        own.into_iter().chain(parent).min()
+    }
+    fn own_share(&self) -> Option<f64> {
         let spent = self.spent();
         let tokens = self.limits.tokens.map(|limit| share(tokens_of(&spent) as f64, limit as f64));
         let cost = self.limits.cost.map(|limit| share(spent.cost.unwrap_or_default(), limit));
-        let parent = self.parent.as_ref().map(|parent| parent.share());
-        [tokens, cost, parent].into_iter().flatten().fold(0.0, f64::max)
+        tokens.into_iter().chain(cost).reduce(f64::max)
     }
     /// What was spent from this budget, by its slices too.
     pub(crate) fn spent(&self) -> Usage {
@@ -77,11 +102,15 @@ mod tests {
         Usage { input, output, cost, ..Usage::default() }
     }
 
+    fn tokens(limit: u64) -> BudgetLimits {
+        BudgetLimits { tokens: Some(limit), ..BudgetLimits::default() }
+    }
+
     #[test]
     fn a_slice_spends_from_its_parents_and_is_spent_with_them() {
-        let run = Budget::new(BudgetLimits { tokens: Some(1_000), cost: None });
+        let run = Budget::new(tokens(1_000));
         let task = run.slice(BudgetLimits::default());
-        let [one, other] = [400, 2_000].map(|tokens| task.slice(BudgetLimits { tokens: Some(tokens), cost: None }));
+        let [one, other] = [400, 2_000].map(|limit| task.slice(tokens(limit)));
         one.spend(&usage(150, 50, None));
         assert_eq!((one.share(), other.share(), run.share()), (0.5, 0.2, 0.2));
         other.spend(&usage(700, 100, None));
@@ -90,13 +119,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_and_when_to_finish_depend_on_all_parents() {
+        let run = Budget::new(BudgetLimits { warn_at: Some(0.8), ..tokens(1_000) });
+        let own = run.slice(BudgetLimits { warn_at: Some(0.5), ..tokens(400) });
+        assert_eq!((own.tokens_left(), own.is_near(), own.is_limited()), (Some(400), false, true));
+        own.spend(&usage(200, 0, None));
+        assert_eq!((own.tokens_left(), own.is_near(), run.is_near()), (Some(200), true, false));
+        run.spend(&usage(700, 0, None));
+        assert_eq!((own.tokens_left(), run.is_near(), own.is_spent()), (Some(100), true, false));
+        run.spend(&usage(100, 0, None));
+        assert!(own.is_spent() && own.tokens_left() == Some(0));
+        let open = Budget::new(BudgetLimits { warn_at: Some(0.0), ..BudgetLimits::default() });
+        assert_eq!((open.tokens_left(), open.is_near(), open.is_limited()), (None, false, false));
+    }
+
+    #[test]
     fn the_larger_share_of_tokens_and_cost_counts() {
-        let budget = Budget::new(BudgetLimits { tokens: Some(1_000), cost: Some(2.0) });
+        let budget = Budget::new(BudgetLimits { cost: Some(2.0), ..tokens(1_000) });
         budget.spend(&usage(100, 0, Some(1.0)));
         assert_eq!(budget.share(), 0.5);
         budget.spend(&usage(700, 0, None));
         assert_eq!(budget.share(), 0.8, "a response without a price");
-        assert_eq!(Budget::new(BudgetLimits { tokens: Some(0), cost: None }).share(), 1.0);
+        assert_eq!(Budget::new(tokens(0)).share(), 1.0);
         assert_eq!(Budget::new(BudgetLimits::default()).share(), 0.0);
     }
 }

@@ -412,7 +412,6 @@ fn sorted(value: &Json) -> Json {
 /// Ends a run whose budget, or that of one of its parents, is spent.
 pub(crate) struct BudgetGuard {
     budget: Arc<Budget>,
-    warn_at: f64,
     asks_for_answer: bool,
     warned: bool,
 }
@@ -425,9 +424,9 @@ struct BudgetState {
 }
 
 impl BudgetGuard {
-    /// A guard that warns at a share of the budget (1.0 and more: never) and asks for an answer when it is spent.
-    pub(crate) fn new(budget: Arc<Budget>, warn_at: f64) -> Self {
-        Self { budget, warn_at, asks_for_answer: true, warned: false }
+    /// A guard that warns once when the budget is near its end and asks for an answer when it is spent.
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, asks_for_answer: true, warned: false }
     }
     /// A guard that ends the run at once when the budget is spent.
     #[must_use]
@@ -446,15 +445,14 @@ impl ToolGuard for BudgetGuard {
         if let Some(stop) = self.exhausted() {
             return GuardSignal::Stop(stop);
         }
-        let share = self.budget.share();
-        if self.warned || share < self.warn_at {
+        if self.warned || !self.budget.is_near() {
             return GuardSignal::Continue;
         }
         self.warned = true;
-        GuardSignal::Warn(Warning::Budget { percent: (share * 100.0) as u64 })
+        GuardSignal::Warn(Warning::Budget { percent: (self.budget.share() * 100.0) as u64 })
     }
     fn exhausted(&self) -> Option<Stop> {
-        (self.budget.share() >= 1.0).then_some(Stop { cap: Cap::Tokens, asks_for_answer: self.asks_for_answer })
+        self.budget.is_spent().then_some(Stop { cap: Cap::Tokens, asks_for_answer: self.asks_for_answer })
     }
     fn save(&self) -> Json {
         serde_json::to_value(BudgetState { spent: self.budget.spent(), warned: self.warned }).unwrap_or_default()

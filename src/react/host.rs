@@ -64,6 +64,11 @@ pub(crate) trait LoopHost: Send {
         let _ = (report, cx);
     }
 
+    /// Called after a call of a tool for skills.
+    fn skill_called(&mut self, call: &ToolCall, text: &str, is_done: bool, cx: &CallContext) {
+        let _ = (call, text, is_done, cx);
+    }
+
     /// Whether a call is one of a control tool that the model was offered.
     fn is_control(&self, call: &ToolCall) -> bool {
         let _ = call;

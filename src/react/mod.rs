@@ -6,7 +6,8 @@
 //! that a turn can drive the loop to its end and a durable job can store the state in between.
 //!
 //! Services of the loop, the same for all agents ([`LoopServices`]): `guards` against repeated calls and spent budgets, `compaction` of
-//! long histories, `interception` of long results with the `result_tools` that read them, and the `healer` of damaged histories.
+//! long histories, `interception` of long results with the `result_tools` that read them, the `healer` of damaged histories, and the `skills`
+//! that the model may load.
 //!
 //! The loop knows models, tools and prompts. It does not know projects, conversations and channels.
 
@@ -23,6 +24,7 @@ mod interception;
 mod profile;
 mod result_tools;
 mod services;
+mod skills;
 mod state;
 mod tool_calls;
 
@@ -32,22 +34,24 @@ use segue_engine::conversation::{AgentStatus, BotKind, ModelUsage};
 
 #[cfg(test)]
 pub(crate) use self::decision::{CODE_EMPTY_ANSWER, CODE_MODEL_FAILED, CODE_TOOL_FAILURES};
+#[cfg(test)]
+use self::guards::{BudgetGuard, Guards};
 pub(crate) use self::{
     answer_stream::{ModelTurn, SentenceFilter, StreamedText, sentence_end, stream_answer},
-    decision::{CODE_DEADLINE, CODE_ITERATION_LIMIT, CODE_PROMPT, failed_status, stop_status, unless_stopped},
+    decision::{
+        CODE_DEADLINE, CODE_ITERATION_LIMIT, CODE_PROMPT, CODE_REPEATED_CALLS, failed_status, stop_status,
+        unless_stopped,
+    },
     guards::Cap,
     host::{ControlEffect, ControlResult, FinishedCall, GuardDecision, LoopHost},
     profile::{BareText, LoopProfile},
     services::LoopServices,
+    skills::{BroughtTools, LoadedSkills, SKILL_TOOLS, SkillSession, ToolNarrowing},
     state::LoopState,
     tool_calls::{BatchSummary, CallOrigin, CallResult, result_text},
 };
-#[cfg(test)]
-use self::{
-    budget::{Budget, BudgetLimits},
-    guards::{BudgetGuard, Guards},
-};
 pub(crate) use self::{
+    budget::{Budget, BudgetLimits},
     compaction::{CompactionReport, CompactionRules, KeptFacts},
     healer::CallFate,
     interception::{Blobs, ResultIndex, ResultStore, Threshold},
@@ -106,8 +110,12 @@ impl ReactLoop<'_> {
     /// Makes one model call and the tool calls of its response. `None` means that the run continues.
     pub(crate) async fn advance(&mut self, cx: &CallContext) -> Option<LoopEnd> {
         self.services.guards.load(&self.state.guards);
+        if let Some(skills) = &mut self.services.skills {
+            skills.restore(&self.state.skills, self.prompts);
+        }
         let end = self.step(cx).await;
         self.state.guards = self.services.guards.save();
+        self.keep_skills();
         let capped = self.state.capped;
         end.map(|end| LoopEnd { cap: end.cap.or(capped), ..end })
     }
@@ -137,7 +145,11 @@ impl ReactLoop<'_> {
             Err(status) => return Some(status.into()),
         };
         let ends = self.state.closing || self.state.capped.is_some();
-        let offered = if ends { ToolList::default() } else { self.offered.clone() };
+        let messages = match &self.services.skills {
+            None => messages,
+            Some(skills) => skills.insert(messages),
+        };
+        let offered = if ends { ToolList::default() } else { self.offered_now() };
         let mut request = ChatRequest::new(self.profile.purpose.clone(), messages).with_tools(offered);
         request.max_tokens = self.state.max_tokens;
         let turn = self.host.call_model(request, &call_cx).await;
@@ -190,7 +202,8 @@ impl ReactLoop<'_> {
         if !compaction::is_due(&self.state, rules) {
             return;
         }
-        let facts = self.host.kept_facts(&self.state, &cx.step(format!("facts.{}", self.state.model_calls))).await;
+        let mut facts = self.host.kept_facts(&self.state, &cx.step(format!("facts.{}", self.state.model_calls))).await;
+        facts.skills.extend(self.services.skills.iter().flat_map(SkillSession::names));
         if let Some(report) = compaction::compact(&mut self.state, rules, facts, self.prompts) {
             self.host.compacted(&report, cx);
         }
@@ -242,9 +255,25 @@ impl ReactLoop<'_> {
         }
     }
 
+    /// The tools that the model is offered now: loaded skills may take some away, or bring some.
+    fn offered_now(&self) -> ToolList {
+        let skills = self.services.skills.as_ref();
+        skills.map_or_else(|| self.offered.clone(), |skills| skills.offered(&self.offered, self.tools))
+    }
+
+    /// Makes the loaded skills part of the state.
+    fn keep_skills(&mut self) {
+        if let Some(skills) = &self.services.skills {
+            self.state.skills = skills.loaded().clone();
+        }
+    }
+
     /// Runs calls that the user confirmed exactly as they are, before the first model call. `None` means that the run continues.
     pub(crate) async fn run_confirmed(&mut self, calls: Vec<ToolCall>, cx: &CallContext) -> Option<LoopEnd> {
         let answer = ChatResponse { tool_calls: calls, ..ChatResponse::default() };
+        if let Some(skills) = &mut self.services.skills {
+            skills.restore(&self.state.skills, self.prompts);
+        }
         self.state.messages.push(answer.to_message());
         let origin = CallOrigin { confirmed: true, text_shown: false };
         match self.call_tools(&answer.tool_calls, origin, None, cx).await {

@@ -11,6 +11,7 @@ use super::{
     guards::Cap,
     healer::{self, CallFate},
     interception::ResultIndex,
+    skills::LoadedSkills,
 };
 use crate::{
     llm::{ChatMessage, ToolCall},
@@ -49,6 +50,9 @@ pub(crate) struct LoopState {
     /// The long results that are stored for the tools that read them.
     #[serde(skip_serializing_if = "ResultIndex::is_empty")]
     pub(crate) results: ResultIndex,
+    /// The skills that were loaded.
+    #[serde(skip_serializing_if = "LoadedSkills::is_empty")]
+    pub(crate) skills: LoadedSkills,
     /// The limit that was reached: no more tools are offered, and the model is asked for its answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) capped: Option<Cap>,
@@ -67,6 +71,7 @@ impl LoopState {
             last_input_tokens: self.last_input_tokens,
             summary: self.summary.take(),
             results: std::mem::take(&mut self.results),
+            skills: std::mem::take(&mut self.skills),
             ..Self::default()
         };
         self.messages.push(message);

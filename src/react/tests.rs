@@ -212,8 +212,8 @@ async fn repeats_are_counted_over_a_stored_state() {
 }
 
 fn with_budget(tokens: u64, guard: impl FnOnce(BudgetGuard) -> BudgetGuard) -> LoopServices {
-    let budget = Budget::new(BudgetLimits { tokens: Some(tokens), cost: None });
-    let guards = Guards::default().with(guard(BudgetGuard::new(budget, 0.5)));
+    let limits = BudgetLimits { tokens: Some(tokens), warn_at: Some(0.5), ..BudgetLimits::default() };
+    let guards = Guards::default().with(guard(BudgetGuard::new(Budget::new(limits))));
     LoopServices { guards, ..LoopServices::default() }
 }
 
@@ -315,4 +315,41 @@ async fn the_last_text_is_kept_for_runs_that_end_at_a_limit() {
     run.profile.max_model_calls = 1;
     let end = run.run(LoopServices::default()).await;
     assert_eq!((end.cap.map(Cap::label), run.state.last_text()), (Some("turn_capped"), Some("So far: NW-1.")));
+}
+
+#[tokio::test]
+async fn loaded_skill_survives_compaction_and_a_restart_and_its_body_is_in_each_request_once() {
+    use super::skills::tests::{TONE, session, skills};
+    let own = skills("  skills: all\n", &[("tone/SKILL.md", TONE)]);
+    let services = |own| LoopServices {
+        skills: Some(session(own)),
+        compaction: Some(CompactionRules { token_limit: 100, keep_turns: 1 }),
+        ..LoopServices::default()
+    };
+    let load = json!({"name": "tone"});
+    let responses = vec![
+        calls(0, 10, &[("load_skill", load.clone()), ("find", json!({"at": 0}))]),
+        calls(1, 200, &[("find", json!({"at": 1}))]),
+        calls(2, 200, &[("find", json!({"at": 2}))]),
+    ];
+    let mut run = Run::new(BareText::Final, responses);
+    run.profile.max_model_calls = 3;
+    assert_eq!(run.run(services(&own)).await.cap, Some(Cap::Turns));
+    // Another process continues.
+    let stored = serde_json::to_string(&run.state).unwrap();
+    assert!(!stored.contains("Be kind."), "only the name is stored: {stored}");
+    run.state = serde_json::from_str(&stored).unwrap();
+    run.profile.max_model_calls = 9;
+    run.host.model.push(calls(3, 200, &[("load_skill", load)]));
+    run.host.model.push("Done.");
+    let end = run.run(services(&own)).await;
+    assert_eq!(end.status, AgentStatus::Finished);
+    for at in 0..5 {
+        let texts: String = run.request(at).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts.matches("Be kind.").count(), usize::from(at > 0), "request {at}: {texts}");
+    }
+    let last = run.request(4);
+    assert!(last.iter().any(|(_, text)| text.contains("## Loaded skills\n- tone")), "{last:?}");
+    assert!(last.last().unwrap().1.starts_with("The skill `tone` is already loaded."), "{last:?}");
+    assert!(!run.host.compactions.is_empty());
 }

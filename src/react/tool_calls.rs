@@ -67,8 +67,10 @@ impl ReactLoop<'_> {
     /// Runs the calls of one model response and adds the result of each to the messages.
     pub(super) async fn run_calls(&mut self, calls: &[ToolCall], origin: CallOrigin, cx: &CallContext) -> BatchSummary {
         let mut summary = BatchSummary::default();
+        let (for_skills, others): (Vec<_>, Vec<_>) =
+            calls.iter().enumerate().partition(|(_, call)| self.is_for_skills(call));
         let (control, ordinary): (Vec<_>, Vec<_>) =
-            calls.iter().enumerate().partition(|(_, call)| self.is_offered(call) && self.host.is_control(call));
+            others.into_iter().partition(|(_, call)| self.is_offered(call) && self.host.is_control(call));
         // A call that changes something never runs in parallel: effects happen in the order in which the model wrote the calls.
         // A composite call has its own admission, so that all of them may begin.
         let parallel = match ordinary.iter().map(|(_, call)| class_of(call, self.tools)).max_by_key(|class| match class
@@ -93,6 +95,14 @@ impl ReactLoop<'_> {
         for ((at, call), result) in ordinary.iter().zip(call_results) {
             let text = self.record_call(call, result, &mut summary, cx).await;
             results.push((*at, text.into()));
+        }
+        for (at, call) in for_skills {
+            let Some(skills) = &mut self.services.skills else { continue };
+            let (text, is_done) = skills.call(call, self.prompts);
+            let count = if is_done { &mut summary.succeeded } else { &mut summary.failed };
+            *count += 1;
+            self.host.skill_called(call, &text, is_done, &cx.step(format!("tool.{at}")));
+            results.push((at, text.into()));
         }
         summary.awaiting_confirmation = self.host.awaits_confirmation();
         let mut control = control.as_slice();
@@ -160,6 +170,9 @@ impl ReactLoop<'_> {
             Ok(checked) => checked,
             Err(outcome) => return Box::pin(ready(CallResult::Outcome(outcome))),
         };
+        if let Some(text) = self.services.skills.as_ref().and_then(|skills| skills.refusal(&call.name, self.prompts)) {
+            return Box::pin(ready(CallResult::Refused(text)));
+        }
         let guarded = match origin.confirmed {
             true => GuardDecision::Allow,
             false => self.services.guards.check(call, checked.effect()),
@@ -180,10 +193,15 @@ impl ReactLoop<'_> {
         }
     }
 
+    /// Whether a call is one of a tool for skills.
+    fn is_for_skills(&self, call: &ToolCall) -> bool {
+        self.services.skills.as_ref().is_some_and(|skills| skills.is_own(&call.name))
+    }
+
     /// Refuses all calls of a response.
     pub(super) fn refuse_calls(&mut self, calls: &[ToolCall], text: &str, cx: &CallContext) {
         for call in calls {
-            if !(self.is_offered(call) && self.host.is_control(call)) {
+            if !(self.is_for_skills(call) || self.is_offered(call) && self.host.is_control(call)) {
                 self.host.call_refused(call, text, cx);
             }
             self.state.messages.push(ChatMessage::tool(call, text));
@@ -195,7 +213,7 @@ impl ReactLoop<'_> {
         let replaced = self.host.result_text(call, outcome);
         let store = self.services.results.as_ref().filter(|_| matches!(outcome, ToolOutcome::Done(_)));
         let Some(store) = store else {
-            return replaced.unwrap_or_else(|| text_for_model(call, outcome, &self.offered, self.prompts));
+            return replaced.unwrap_or_else(|| text_for_model(call, outcome, &self.offered_now(), self.prompts));
         };
         let text = replaced.unwrap_or_else(|| outcome.full_text());
         match self.tools.get(&call.name).is_some_and(|entry| store.is_own(&entry.info)) {

@@ -10,13 +10,13 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::effects::{AgentDelegation, AgentExecutor, ToolListCache, hooks::HookSource};
+use super::effects::{AgentExecutor, ToolListCache, hooks::HookSource};
 use crate::{
     a2a::RemoteAgent,
     actions::ActionServer,
     clock::Clock,
     context::CallContext,
-    delegation::Delegations,
+    delegation::{AgentDelegation, Delegations},
     knowledge::Knowledge,
     llm::Llm,
     prompts::PromptSet,

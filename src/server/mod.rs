@@ -248,28 +248,51 @@ pub async fn serve(
     Ok(())
 }
 
-/// Completes when the process is asked to stop: by Ctrl-C, and on Unix by SIGTERM.
-pub async fn shutdown_signal() {
-    let interrupt = async {
+/// The signals that ask a process to shut down: Ctrl-C, and SIGTERM on Unix. They are received from the creation of this value on, so that
+/// none is lost between two calls of [`next`](Self::next).
+#[derive(Debug)]
+pub struct ShutdownSignals {
+    #[cfg(unix)]
+    signals: Vec<tokio::signal::unix::Signal>,
+}
+
+impl ShutdownSignals {
+    /// Starts to receive the signals; they no longer end the process. Must be called in a Tokio runtime.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            let kinds = [SignalKind::interrupt(), SignalKind::terminate()];
+            Self { signals: kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect() }
+        }
+        #[cfg(not(unix))]
+        Self {}
+    }
+
+    /// Waits for the next signal; for ever if the system offers none.
+    pub async fn next(&mut self) {
+        #[cfg(unix)]
+        {
+            use std::task::Poll;
+            std::future::poll_fn(|cx| {
+                match self.signals.iter_mut().any(|signal| signal.poll_recv(cx) == Poll::Ready(Some(()))) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            })
+            .await;
+        }
+        #[cfg(not(unix))]
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
-    };
-    #[cfg(unix)]
-    let terminate = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-            Ok(mut signal) => {
-                signal.recv().await;
-            }
-            Err(_) => std::future::pending().await,
-        }
-    };
-    #[cfg(not(unix))]
-    let terminate = std::future::pending::<()>();
-    tokio::select! {
-        () = interrupt => {}
-        () = terminate => {}
     }
+}
+
+/// Completes when the process is asked to stop: by Ctrl-C, and on Unix by SIGTERM.
+pub async fn shutdown_signal() {
+    ShutdownSignals::new().next().await;
 }
 
 #[cfg(test)]

@@ -81,6 +81,7 @@ pub(super) fn flow(id: &str, description: &str, kinds: Vec<StepKind>) -> Flow {
 
 fn agent(name: &str, description: &str) -> AgentDef {
     AgentDef {
+        skills: None,
         name: name.into(),
         description: description.into(),
         protocol: Protocol::Rasa,

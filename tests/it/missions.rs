@@ -1,7 +1,15 @@
 //! Runs of missions: with models of the test and a store in memory, and with the program, a SQLite file and real crashes.
 
+mod crashes;
 mod graph;
 mod loops;
+mod questions;
+mod scenarios;
+mod secrets;
+mod tool_server;
+
+#[cfg(unix)]
+mod operating;
 
 use std::{
     collections::BTreeMap,
@@ -85,7 +93,50 @@ async fn finish(
     let run = engine.start(StartRun { mission: "m".into(), inputs, ..StartRun::default() }).await.unwrap();
     let mut events = Vec::new();
     let end = engine.drive(&run, &CancellationToken::new(), &mut |event| events.push(event.clone())).await.unwrap();
+    assert_pairs(&events);
     Finished { end, engine, run, events, requests }
+}
+
+/// Checks that each event that begins something has one that ends it, and that a run has one beginning and one end.
+fn assert_pairs(events: &[RunEvent]) {
+    let mut open: BTreeMap<(&str, String), u64> = BTreeMap::new();
+    let (mut begun, mut ended) = (0, 0);
+    for event in events {
+        let new = &event.event;
+        let place = format!("{:?} {:?} {:?}", new.task, new.round, new.iteration);
+        let (kind, key, begins) = match &new.kind {
+            RunEventKind::MissionStarted { .. } => {
+                begun += 1;
+                continue;
+            }
+            RunEventKind::MissionCompleted {}
+            | RunEventKind::MissionFailed { .. }
+            | RunEventKind::MissionStopped {} => {
+                ended += 1;
+                continue;
+            }
+            RunEventKind::TaskStarted { .. } => ("task", format!("{:?}", new.task), true),
+            RunEventKind::TaskCompleted { .. }
+            | RunEventKind::TaskRoundCompleted { .. }
+            | RunEventKind::TaskFailed { .. }
+            | RunEventKind::TaskCancelled {} => ("task", format!("{:?}", new.task), false),
+            RunEventKind::IterationStarted { .. } => ("item", place, true),
+            RunEventKind::IterationCompleted { .. }
+            | RunEventKind::IterationFailed { .. }
+            | RunEventKind::IterationCancelled {} => ("item", place, false),
+            RunEventKind::AgentStarted { agent, .. } => ("agent", format!("{place} {agent}"), true),
+            RunEventKind::AgentCompleted { agent, .. } => ("agent", format!("{place} {agent}"), false),
+            RunEventKind::ToolCalled { call, .. } => ("tool", format!("{place} {call}"), true),
+            RunEventKind::ToolCompleted { call, .. } => ("tool", format!("{place} {call}"), false),
+            _ => continue,
+        };
+        let found = match begins {
+            true => open.insert((kind, key), event.sequence).is_none(),
+            false => open.remove(&(kind, key)).is_some(),
+        };
+        assert!(found, "event {} is one of a pair: {event:?}", event.sequence);
+    }
+    assert_eq!((begun, ended, open.len()), (1, 1, 0), "{open:?}");
 }
 
 const HEAD: &str = "mission:\n  name: m\n  description: x\n  agents: [helper]\n  commander: {plan: optional}\n  local_agents: {helper: {description: helps}}\n";
@@ -264,6 +315,30 @@ async fn the_learnings_of_an_item_are_in_the_fresh_session_of_the_next_one() {
     let fresh = &second.messages[2..];
     assert!(fresh[0].text().contains("insight 1"), "{fresh:?}");
     assert!(!fresh.iter().any(|message| message.text().contains("\"n\":1")), "{fresh:?}");
+}
+
+#[tokio::test]
+async fn calls_that_a_commander_makes_for_each_item_are_not_taken_for_a_loop() {
+    for session in ["shared", "fresh"] {
+        let mission = format!(
+            "{HEAD}  inputs: {{rows: {{type: list}}}}\n  datasets: {{rows: {{bind_to: rows}}}}\n  tasks:\n    read:\n      objective: Read.\n      iterator: {{dataset: rows, session: {session}}}\n      output: {{ok: {{type: boolean, required: true}}}}\n"
+        );
+        let rows: Vec<Json> = (0..40).map(|n| json!({ "n": n })).collect();
+        let finished = finish(&mission, json!({ "rows": rows }), |request| {
+            let last = request.messages.last().unwrap().text();
+            if last.contains("\"exhausted\"") {
+                return calls(&[("task_complete", json!({"summary": "all read"}))]);
+            }
+            match last.contains("\"item\"") {
+                true => calls(&[("submit_output", json!({"output": {"ok": true}}))]),
+                false => calls(&[("dataset_next", json!({}))]),
+            }
+        })
+        .await;
+        let state = finished.engine.status(&finished.run).await.unwrap().state;
+        assert_eq!((finished.end, state.failure), (RunEnd::Completed, None), "{session}");
+        assert_eq!(state.tasks["read"].count(TaskStatus::Completed), 40, "{session}");
+    }
 }
 
 #[tokio::test]
@@ -522,29 +597,39 @@ fn after_a_crash_another_process_continues_the_run_and_no_completed_task_runs_ag
     }
 }
 
-/// A tool server that counts the orders it gets.
-async fn order_server() -> (String, Arc<AtomicUsize>) {
-    async fn handle(State(orders): State<Arc<AtomicUsize>>, Body(message): Body<Json>) -> axum::response::Response {
+/// What a tool server does when its tool `order` is called: it returns the text of the result.
+type OrderHandler = Arc<dyn Fn() -> BoxFuture<'static, String> + Send + Sync>;
+
+/// The address of a tool server with the tool `order`.
+async fn tool_server(order: OrderHandler) -> String {
+    async fn handle(State(order): State<OrderHandler>, Body(message): Body<Json>) -> axum::response::Response {
         let result = match message["method"].as_str().unwrap_or_default() {
             "initialize" => json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
                 "serverInfo": {"name": "shop", "version": "1"}}),
             "tools/list" => json!({"tools": [{"name": "order", "description": "orders something",
                 "inputSchema": {"type": "object", "properties": {"what": {"type": "string"}}}}]}),
-            "tools/call" => {
-                let number = orders.fetch_add(1, Ordering::SeqCst) + 1;
-                json!({"content": [{"type": "text", "text": format!("order number {number}")}]})
-            }
+            "tools/call" => json!({"content": [{"type": "text", "text": order().await}]}),
             "ping" => json!({}),
             _ => return StatusCode::ACCEPTED.into_response(),
         };
         Body(json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).into_response()
     }
-    let orders = Arc::new(AtomicUsize::new(0));
-    let router = Router::new().route("/mcp", post(handle)).with_state(orders.clone());
+    let router = Router::new().route("/mcp", post(handle)).with_state(order);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/mcp", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
-    (address, orders)
+    address
+}
+
+/// A tool server that counts the orders it gets.
+async fn order_server() -> (String, Arc<AtomicUsize>) {
+    let orders = Arc::new(AtomicUsize::new(0));
+    let counted = orders.clone();
+    let order: OrderHandler = Arc::new(move || {
+        let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        Box::pin(std::future::ready(format!("order number {number}")))
+    });
+    (tool_server(order).await, orders)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -45,6 +45,44 @@ impl OutputTail {
     }
 }
 
+/// The environment variables that a child inherits besides those that it is given: those that programs need to run and to print. They
+/// contain no secrets of this process.
+const INHERITED: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TERM",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "TEMP",
+    "TMP",
+    "SYSTEMROOT",
+    "SYSTEMDRIVE",
+    "WINDIR",
+    "APPDATA",
+    "LOCALAPPDATA",
+    "PROGRAMFILES",
+    "USERPROFILE",
+    "USERNAME",
+    "PATHEXT",
+    "COMSPEC",
+];
+
+/// Of these environment variables those that a child may inherit.
+pub fn inherited(variables: &[(String, String)]) -> impl Iterator<Item = &(String, String)> {
+    let is_harmless = |name: &str| {
+        INHERITED
+            .iter()
+            .any(|allowed| if cfg!(windows) { allowed.eq_ignore_ascii_case(name) } else { *allowed == name })
+    };
+    variables.iter().filter(move |(name, _)| is_harmless(name))
+}
+
 /// The command of a child process.
 pub struct ChildCommand<'a> {
     /// The program.

@@ -96,6 +96,22 @@ pub const RESULT_IDS: usize = 1_000;
 pub const SUMMARY_TEXTS: usize = 40;
 /// Agent loop: characters of each of these texts.
 pub const SUMMARY_TEXT: usize = 200;
+/// Skills: skills of one agent from which on the prompt lists only names.
+pub const SKILLS_DESCRIBED: usize = 50;
+/// Skills: bytes of the names that a prompt lists.
+pub const SKILL_NAMES_BYTES: usize = 6_000;
+/// Skills: skills that one call of `describe_skill` returns.
+pub const SKILL_MATCHES: usize = 20;
+/// Skills: files of a loaded skill that its instructions list.
+pub const SKILL_LISTED_FILES: usize = 200;
+/// Skills: bytes that one call of `read_skill_file` returns.
+pub const SKILL_READ: usize = 16 * 1024;
+/// Skills: bytes of the instructions of all loaded skills of a session.
+pub const SKILLS_LOADED_BYTES: usize = 512 * 1024;
+/// Skills: characters of a name or path that a message repeats to the model.
+pub const SKILL_SHOWN_CHARS: usize = 100;
+/// Skills: bytes of the output of a script.
+pub const SKILL_SCRIPT_OUTPUT: usize = 1024 * 1024;
 /// Agent loop: the latest responses in which repeated calls are counted.
 pub const REPEAT_WINDOW: usize = 20;
 /// Turn: model calls of sub-agents, in addition to [`TURN_MODEL_CALLS`].
@@ -489,8 +505,11 @@ pub const MEMORY_CONVERSATIONS: usize = 50_000;
 pub const MEMORY_JOURNALS: usize = 1_000;
 /// In-memory store: runs; beyond them, those that ended first are removed.
 pub const MEMORY_RUNS: usize = 1_000;
-/// Run store: how long a run that has ended is stored, with its events, checkpoints and questions.
+/// Run store: how long a run that has ended is stored, with its events, checkpoints, questions and files, unless `runs.retention_days` in
+/// `endpoints.yml` is set.
 pub const RUN_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Run store: how often a process that works on runs deletes those past their retention.
+pub const RUN_RETENTION_INTERVAL: Duration = Duration::from_secs(3600);
 /// Run store: bytes of one text: inputs, an event, a checkpoint, the outcome of a step, a stored result, a question, an answer or a
 /// message.
 pub const RUN_TEXT: usize = 8 * 1024 * 1024;

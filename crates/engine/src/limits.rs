@@ -103,3 +103,22 @@ pub const DELEGATION_DEPTH: u32 = 4;
 pub const DELEGATION_RUNNING: u32 = 64;
 /// Delegation: sub-agents that may wait at the same time over all conversations.
 pub const DELEGATION_QUEUED: u32 = 1_000;
+
+// ---- skills ----
+
+/// Skill: characters of a name.
+pub const SKILL_NAME: usize = 64;
+/// Skill: characters of a description.
+pub const SKILL_DESCRIPTION: usize = 1_024;
+/// Skill: bytes of `SKILL.md`.
+pub const SKILL_BODY: usize = 256 * 1024;
+/// Skill: bytes of another file of a skill that is text for models.
+pub const SKILL_FILE_BYTES: usize = 1024 * 1024;
+/// Skill: files of one skill that are known.
+pub const SKILL_FILES: usize = 1_000;
+/// Skill: depth of skills below a folder of skills.
+pub const SKILL_DEPTH: usize = 4;
+/// Skill: folders that are searched below a folder of skills.
+pub const SKILL_FOLDERS: usize = 2_000;
+/// Skill: bytes of all files of all skills of a project that are kept in memory.
+pub const SKILL_BYTES: usize = 64 * 1024 * 1024;

@@ -17,14 +17,16 @@ responses:
 ";
 
 /// Codes about files on disk, which this package does not read.
-const ON_DISK: [&str; 7] = ["F0101", "F0112", "F0113", "F0118", "F0119", "F0725", "F0857"];
+const ON_DISK: [&str; 8] = ["F0101", "F0112", "F0113", "F0118", "F0119", "F0725", "F0857", "F0874"];
 
 /// The first block of a page: files, each after a line `# <path>`.
 fn files(page: &str) -> Vec<(String, String)> {
     let block = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
     let mut files: Vec<(String, String)> = Vec::new();
     for line in block.lines() {
-        match line.strip_prefix("# ").filter(|path| path.ends_with(".yml")) {
+        match line.strip_prefix("# ").filter(|path| path.ends_with(".yml") || path.contains("skills/")) {
+            // The first line of a skill is that of its front matter.
+            Some(path) if !path.ends_with(".yml") => files.push((path.to_owned(), String::new())),
             Some(path) => files.push((path.to_owned(), format!("{line}\n"))),
             None => files.last_mut().expect("an example begins with `# <path>`").1 += &format!("{line}\n"),
         }
@@ -46,10 +48,12 @@ fn sources(files: &[(String, String)]) -> Sources {
             "domain.yml" | "domain" => sources.domain.push(file),
             "sub_agents" => sources.agents.push(file),
             "data" => sources.data.push(file),
+            ".agents" => _ = sources.texts.insert(path.clone(), file.text),
             _ => panic!("{path} is no file of a project"),
         }
     }
     sources.environment.insert("KEY".into(), "k".into());
+    sources.read_skills_of_texts();
     sources
 }
 

@@ -33,7 +33,9 @@ pub use self::sqlite::SqliteStore;
 pub use self::turn_records::{ATTEMPTS, REPLY_ANNOUNCED, announce_reply};
 pub use self::{
     forwarding::ForwardingStore,
-    location::{OpenedStores, StoreLocation, backup, open, open_read_only, open_stores, open_stores_read_only},
+    location::{
+        OpenedStores, StoreLocation, backup, open, open_read_only, open_runs, open_stores, open_stores_read_only,
+    },
     memory::MemoryStore,
     turn_records::{announced_replies, attempts},
 };

@@ -157,6 +157,22 @@ pub fn open_stores_read_only(location: &StoreLocation) -> Result<OpenedStores, S
     }
 }
 
+/// Opens the store of runs only, also while other processes use the file. Creates the file if it is missing.
+///
+/// # Errors
+/// As [`open`]; [`StoreError::InUse`] only for a file of an earlier version that another process has open.
+pub fn open_runs(location: &StoreLocation) -> Result<Arc<dyn RunStore>, StoreError> {
+    match location {
+        StoreLocation::Memory => Ok(Arc::new(MemoryRunStore::new())),
+        #[cfg(feature = "sqlite")]
+        StoreLocation::Sqlite { path, synchronous_full } => {
+            Ok(Arc::new(super::SqliteStore::open_for_runs(path, *synchronous_full)?))
+        }
+        #[cfg(not(feature = "sqlite"))]
+        StoreLocation::Sqlite { path, .. } => Err(without_sqlite(path)),
+    }
+}
+
 #[cfg(not(feature = "sqlite"))]
 fn without_sqlite(path: &Path) -> StoreError {
     StoreError::Unsupported {

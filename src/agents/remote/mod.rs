@@ -5,6 +5,8 @@
 //! that the agent may have accepted. It stores nothing: the state for the next invocation is metadata of the outcome, which is kept in
 //! the agent's frame.
 
+mod assignment;
+mod journaled;
 mod message;
 mod outcome;
 #[cfg(test)]
@@ -21,6 +23,10 @@ use serde_json::Value as Json;
 
 pub(super) use self::outcome::is_own_key;
 use self::outcome::{RemoteResult, RemoteTaskState};
+pub(crate) use self::{
+    assignment::{RemoteEnd, RemoteSession, assign, cancel},
+    journaled::JournaledRemote,
+};
 use super::{
     AgentRequest,
     completion::RunRecorder,
@@ -29,7 +35,7 @@ use super::{
 use crate::{
     a2a::{
         A2aClient, A2aError, A2aErrorKind, FirstResponse, SendReceipt, SendRequest, TaskListener,
-        model::{Task, TaskState, text_of},
+        model::{Message, Task, TaskState, text_of},
     },
     context::CallContext,
     conversation::{Reply, ReplyEvent, ReplySink},
@@ -62,62 +68,137 @@ pub(crate) async fn run(
     let mut task_state = RemoteTaskState::from_metadata(&request.call.metadata);
     let mut relay =
         ProgressRelay { agent: request.call.agent.as_str().into(), out, cx: cx.step("said"), texts: Vec::new() };
-    if task_state.exchanges >= limits::A2A_EXCHANGES {
-        let reason = format!("{} messages were exchanged about one task, and it is not complete", task_state.exchanges);
-        if let Some(id) = task_state.task_id.clone() {
-            cancel_task(client, &id, cx).await;
-        }
-        task_state.forget_task();
-        return relay.finish(request, RemoteResult::failed(CODE_EXCHANGE_LIMIT, reason), task_state, remote, cx).await;
-    }
     // The message that resumed the agent is not the answer to its last question: the question is repeated.
-    if let (true, Some(question)) = (request.call.resumed, &request.call.resumed_last_request) {
-        let result = RemoteResult::input_required(question.clone());
-        return relay.finish(request, result, task_state, remote, cx).await;
+    let repeated = request.call.resumed_last_request.as_ref().filter(|_| request.call.resumed);
+    let result = match repeated.filter(|_| task_state.exchanges < limits::A2A_EXCHANGES) {
+        Some(question) => RemoteResult::input_required(question.clone()),
+        None => {
+            let is_reported = remote.push_notification_url.is_some();
+            let exchange = Exchange { remote, client, is_reported, stop: OnStop::CancelTask };
+            let message = |state: &RemoteTaskState| message::build(request, remote, state);
+            exchange.run(&message, &mut task_state, &mut relay, cx).await
+        }
+    };
+    relay.finish(request, result, task_state, remote, cx).await
+}
+
+/// What becomes of a remote task when the work that waits for it is stopped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnStop {
+    /// It is cancelled.
+    CancelTask,
+    /// It goes on: the work is resumed later and asks for its result.
+    KeepTask,
+}
+
+/// One exchange with a remote agent: a message, and what comes of it.
+struct Exchange<'a> {
+    remote: &'a RemoteDef,
+    client: &'a dyn A2aClient,
+    /// Whether the agent reports the end of a task that outlasts the time limit.
+    is_reported: bool,
+    stop: OnStop,
+}
+
+impl Exchange<'_> {
+    /// Sends the message, or waits for the task that is still worked on, and returns the result.
+    async fn run(
+        &self,
+        message: &(dyn Fn(&RemoteTaskState) -> Message + Sync),
+        task_state: &mut RemoteTaskState,
+        listener: &mut dyn TaskListener,
+        cx: &CallContext,
+    ) -> RemoteResult {
+        if task_state.exchanges >= limits::A2A_EXCHANGES {
+            let reason =
+                format!("{} messages were exchanged about one task, and it is not complete", task_state.exchanges);
+            if let Some(id) = task_state.task_id.clone() {
+                cancel_task(self.client, &id, cx).await;
+            }
+            task_state.forget_task();
+            return RemoteResult::failed(CODE_EXCHANGE_LIMIT, reason);
+        }
+        for attempt in 0..limits::A2A_TRIES {
+            let step = cx.step(format!("try.{attempt}"));
+            let accepted = if task_state.is_working {
+                Ok(SendReceipt { first: FirstResponse::Task(task_state.task()), live: None })
+            } else {
+                let message = message(task_state);
+                self.client.send(&SendRequest { message, report_to: None }, &step.step("send")).await
+            };
+            // After a task was accepted, only the remote agent can allow a retry: a failed status request says nothing about the task.
+            let (reply, again) = match accepted {
+                Ok(accepted) => {
+                    let reply = wait_for_reply(self.client, accepted, task_state, listener, &step).await;
+                    let again = reply.as_ref().is_ok_and(outcome::is_repeatable);
+                    (reply, again)
+                }
+                Err(error) => {
+                    let again = error.can_resend();
+                    // The task of the message gets cancelled, so that its outcome is not in doubt.
+                    let is_stopped = task_state.task_id.is_some() && error.kind == A2aErrorKind::TimedOut;
+                    (Err(if is_stopped { error } else { error.into_send_error() }), again)
+                }
+            };
+            if again && attempt + 1 < limits::A2A_TRIES && !cx.cancel.is_cancelled() {
+                if reply.is_ok() {
+                    task_state.forget_task();
+                }
+                let wait = limits::A2A_TRY_PAUSE * 2_u32.pow(attempt);
+                if cx.wait(cx.clock.sleep(cx.clock.deadline(wait))).await.is_ok() {
+                    continue;
+                }
+            }
+            return self.result_of(reply, task_state, cx).await;
+        }
+        RemoteResult::failed(CODE_TASK_FAILED, "every attempt failed".to_owned())
     }
-    for attempt in 0..limits::A2A_TRIES {
-        let step = cx.step(format!("try.{attempt}"));
-        let accepted = if task_state.is_working {
-            Ok(SendReceipt { first: FirstResponse::Task(task_state.task()), live: None })
-        } else {
-            let message = message::build(request, remote, &task_state);
-            client.send(&SendRequest { message, report_to: None }, &step.step("send")).await
-        };
-        // After a task was accepted, only the remote agent can allow a retry: a failed status request says nothing about the task.
-        let (reply, again) = match accepted {
-            Ok(accepted) => {
-                let reply = wait_for_reply(client, accepted, &mut task_state, &mut relay, &step).await;
-                let again = reply.as_ref().is_ok_and(outcome::is_repeatable);
-                (reply, again)
+
+    /// Converts the reply to the result of the run; keeps the id of the task only if it is open.
+    async fn result_of(
+        &self,
+        reply: Result<RemoteReply, A2aError>,
+        task_state: &mut RemoteTaskState,
+        cx: &CallContext,
+    ) -> RemoteResult {
+        task_state.exchanges += 1;
+        match reply {
+            Ok(RemoteReply::Message(message)) => {
+                task_state.forget_task();
+                let text = text_of(&message.parts);
+                let results = outcome::result_parts(&message.parts);
+                match self.remote.message_means {
+                    MessageReplyMeaning::InputRequired => {
+                        RemoteResult { results, ..RemoteResult::input_required(text) }
+                    }
+                    MessageReplyMeaning::Completed => RemoteResult { results, ..RemoteResult::completed(text) },
+                }
+            }
+            Ok(RemoteReply::Task(task)) => {
+                if !task.status.state.is_interrupted() {
+                    task_state.forget_task();
+                }
+                task_state.is_working = false;
+                outcome::task_result(&task)
+            }
+            Err(error) if error.kind == A2aErrorKind::TimedOut && self.is_reported && task_state.task_id.is_some() => {
+                // The agent reports the end of the task; until then the user can continue the conversation.
+                task_state.is_working = true;
+                RemoteResult { status: AgentStatus::Yielded, ..RemoteResult::input_required(String::new()) }
             }
             Err(error) => {
-                let again = error.can_resend();
-                // The task of the message gets cancelled, so that its outcome is not in doubt.
-                let is_stopped = task_state.task_id.is_some() && error.kind == A2aErrorKind::TimedOut;
-                (Err(if is_stopped { error } else { error.into_send_error() }), again)
-            }
-        };
-        if again && attempt + 1 < limits::A2A_TRIES && !cx.cancel.is_cancelled() {
-            if reply.is_ok() {
-                task_state.forget_task();
-            }
-            let wait = limits::A2A_TRY_PAUSE * 2_u32.pow(attempt);
-            if cx.wait(cx.clock.sleep(cx.clock.deadline(wait))).await.is_ok() {
-                continue;
+                let is_kept = error.kind == A2aErrorKind::Cancelled && self.stop == OnStop::KeepTask;
+                if !is_kept {
+                    let open = task_state.task_id.as_ref().filter(|_| error.kind != A2aErrorKind::JournalClosed);
+                    if let Some(id) = open {
+                        cancel_task(self.client, id, cx).await;
+                    }
+                    task_state.forget_task();
+                }
+                failure(&error)
             }
         }
-        let result = result_of(reply, remote, &mut task_state, client, cx).await;
-        return relay.finish(request, result, task_state, remote, cx).await;
     }
-    relay
-        .finish(
-            request,
-            RemoteResult::failed(CODE_TASK_FAILED, "every attempt failed".to_owned()),
-            task_state,
-            remote,
-            cx,
-        )
-        .await
 }
 
 /// Like [`run`], with registered hooks.
@@ -159,7 +240,7 @@ pub(crate) async fn run_hooked(
 
 /// The reply of the remote agent: a message, or a task that waits or has ended.
 enum RemoteReply {
-    Message(crate::a2a::model::Message),
+    Message(Message),
     Task(Box<Task>),
 }
 
@@ -167,7 +248,7 @@ async fn wait_for_reply(
     client: &dyn A2aClient,
     accepted: SendReceipt,
     task_state: &mut RemoteTaskState,
-    relay: &mut ProgressRelay<'_>,
+    listener: &mut dyn TaskListener,
     step: &CallContext,
 ) -> Result<RemoteReply, A2aError> {
     match accepted.first {
@@ -177,54 +258,9 @@ async fn wait_for_reply(
         }
         FirstResponse::Task(ref task) => {
             task_state.update_ids(Some(&task.context_id), Some(&task.id));
-            let task = client.follow(accepted, relay, &step.step("follow")).await?;
+            let task = client.follow(accepted, listener, &step.step("follow")).await?;
             task_state.update_ids(Some(&task.context_id), Some(&task.id));
             Ok(RemoteReply::Task(Box::new(task)))
-        }
-    }
-}
-
-/// Converts the reply to the result of the run; keeps the id of the task only if it is open.
-async fn result_of(
-    reply: Result<RemoteReply, A2aError>,
-    remote: &RemoteDef,
-    task_state: &mut RemoteTaskState,
-    client: &dyn A2aClient,
-    cx: &CallContext,
-) -> RemoteResult {
-    task_state.exchanges += 1;
-    match reply {
-        Ok(RemoteReply::Message(message)) => {
-            task_state.forget_task();
-            let text = text_of(&message.parts);
-            let results = outcome::result_parts(&message.parts);
-            match remote.message_means {
-                MessageReplyMeaning::InputRequired => RemoteResult { results, ..RemoteResult::input_required(text) },
-                MessageReplyMeaning::Completed => RemoteResult { results, ..RemoteResult::completed(text) },
-            }
-        }
-        Ok(RemoteReply::Task(task)) => {
-            if !task.status.state.is_interrupted() {
-                task_state.forget_task();
-            }
-            task_state.is_working = false;
-            outcome::task_result(&task)
-        }
-        Err(error)
-            if error.kind == A2aErrorKind::TimedOut
-                && remote.push_notification_url.is_some()
-                && task_state.task_id.is_some() =>
-        {
-            // The agent reports the end of the task; until then the user can continue the conversation.
-            task_state.is_working = true;
-            RemoteResult { status: AgentStatus::Yielded, ..RemoteResult::input_required(String::new()) }
-        }
-        Err(error) => {
-            if let Some(id) = task_state.task_id.as_ref().filter(|_| error.kind != A2aErrorKind::JournalClosed) {
-                cancel_task(client, id, cx).await;
-            }
-            task_state.forget_task();
-            failure(&error)
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::{
     agents::hooks::{AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange},
     clock::Clock,
     llm::scripted::ScriptedLlm,
+    react::ToolNarrowing,
     testing::ManualClock,
     tools::tool_set::ToolSet,
 };
@@ -216,6 +217,7 @@ impl Harness {
             user_message_changed: false,
             slots: None,
             delegation: None,
+            narrowing: ToolNarrowing::default(),
             host: &crate::agents::NoHost,
         };
         let outcome = run_hooked(&task, definition.remote.as_ref().unwrap(), client, &mut self.sink, cx).await;

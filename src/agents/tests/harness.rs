@@ -26,6 +26,7 @@ use crate::{
         scripted::{ScriptedCall, ScriptedLlm, StrictLlm},
     },
     prompts::PromptSet,
+    react::ToolNarrowing,
     testing::ManualClock,
     tools::{EffectClass, Progress, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, tool_set::ToolSet},
 };
@@ -71,14 +72,19 @@ fn project_with_endpoints(endpoints: &str, configuration: &str) -> Arc<Project> 
     let agent = format!(
         "agent:\n  name: finder\n  description: Finds crossings.\n{configuration}connections:\n  mcp_servers:\n    - name: ferries\n"
     );
-    let sources = Sources {
+    let mut sources = Sources {
         domain: vec![file("domain.yml", DOMAIN)],
         data: vec![file("data/flows.yml", FLOWS)],
         endpoints: Some(file("endpoints.yml", endpoints)),
         agents: vec![file("sub_agents/finder/config.yml", &agent)],
-        texts: [("prompts/own.jinja2".to_owned(), super::prompts::OWN.into())].into(),
+        texts: [
+            ("prompts/own.jinja2".to_owned(), super::prompts::OWN.into()),
+            (".agents/skills/tone/SKILL.md".to_owned(), super::skills::TONE.into()),
+        ]
+        .into(),
         ..Sources::default()
     };
+    sources.read_skills_of_texts();
     let loaded = Project::load(&sources);
     Arc::new(loaded.project.unwrap_or_else(|| panic!("{:#?}", loaded.findings)))
 }
@@ -246,6 +252,7 @@ impl Harness {
             user_message_changed: false,
             slots: None,
             delegation: None,
+            narrowing: ToolNarrowing::default(),
             host: &*self.host,
         };
         let outcome = agent.run(request, &mut self.sink, &cx).await;

@@ -1,7 +1,10 @@
 //! `segue mission check` and `segue mission plan`: what a project's missions are and what a run would need, without a store and
 //! without a model.
 
-use segue::project::{Project, findings_report};
+use segue::{
+    missions::MissionError,
+    project::{Project, findings_report},
+};
 
 use segue_engine::{
     mission::plan::{self, PlannedTask},
@@ -32,6 +35,11 @@ pub(super) fn plan(args: &Plan) -> CommandResult {
     let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     let Some(mission) = opened.project.mission(&args.mission) else { return unknown(&args.mission, &opened.project) };
     let given = (!args.inputs.is_empty()).then_some(&inputs);
+    if let Some(entry) = args.entry.as_deref().filter(|entry| !mission.tasks.contains_key(*entry)) {
+        let names: Vec<&str> = mission.tasks.keys().map(|name| &**name).collect();
+        output::status(&format!("the mission has no task `{entry}`; it has {}", names.join(", ")));
+        return Ok(EXIT_USAGE);
+    }
     let plan = match plan::plan(mission, given, args.entry.as_deref().map(Into::into)) {
         Ok(plan) => plan,
         Err(problems) => {
@@ -114,6 +122,7 @@ fn budget(tokens: Option<u64>, cost: Option<f64>) -> Option<String> {
 pub(super) fn unknown(mission: &str, project: &Project) -> CommandResult {
     let names: Vec<&str> = project.missions.keys().map(|name| &**name).collect();
     let known = if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
-    output::status(&format!("the project has no mission `{mission}`; {known}"));
+    let code = MissionError::UnknownMission(mission.into()).code();
+    output::status(&format!("the project has no mission `{mission}`; {known} [{code}]"));
     Ok(EXIT_USAGE)
 }

@@ -1,19 +1,38 @@
 //! `segue mission answer` and `segue mission cancel`: what people tell a run.
 
-use std::sync::Arc;
+use std::{
+    io::{self, Read},
+    sync::Arc,
+    time::Duration,
+};
 
 use segue::{
     ids::RunId,
+    limits,
     store::runs::{SignalOutcome, StopRequest},
 };
 
-use super::{Answer, OneRun, one, open};
+use super::{Answer, OneRun, open_control};
 use crate::cli::{CommandResult, EXIT_FINDINGS, EXIT_USAGE, output};
 
+/// How long `cancel` waits until the process that works on the run has ended it.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
+
 pub(super) async fn answer(args: Answer) -> CommandResult {
-    let Some((engine, _, _)) = open(&args.project, args.store.as_deref(), true)? else { return Ok(EXIT_FINDINGS) };
+    let Some(control) = open_control(&args.project, args.store.as_deref(), true)? else { return Ok(EXIT_FINDINGS) };
     let run = RunId::new(args.run.as_str());
-    let report = engine.status(&run).await?;
+    let mut text = args.answer;
+    if text == "-" {
+        text.clear();
+        io::stdin().take(limits::RUN_TEXT as u64).read_to_string(&mut text)?;
+        text.truncate(text.trim_end().len());
+    }
+    if let Some(event) = &args.event_id
+        && let Some(done) = control.answered_by(&run, event).await?
+    {
+        return Ok(accepted(&run, done.answer.as_deref().unwrap_or_default()));
+    }
+    let report = control.status(&run).await?;
     let open: Vec<&Arc<str>> =
         report.state.human_inputs.iter().filter(|(_, input)| input.open).map(|(id, _)| id).collect();
     let question = match (args.question, open.as_slice()) {
@@ -29,18 +48,32 @@ pub(super) async fn answer(args: Answer) -> CommandResult {
             return Ok(EXIT_USAGE);
         }
     };
-    let event = uuid::Uuid::new_v4().simple().to_string();
-    let accepted = engine.answer(&run, &question, &args.answer, &event, None).await?;
-    output::status(&format!("answered: {accepted}; continue with `segue mission resume {run}`"));
-    Ok(0)
+    let event = args.event_id.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
+    let answer = control.answer(&run, &question, &text, &event, None).await?;
+    Ok(accepted(&run, &answer))
+}
+
+fn accepted(run: &RunId, answer: &str) -> u8 {
+    output::status(&format!("answered: {answer}; continue with `segue mission resume {run}`"));
+    0
 }
 
 pub(super) async fn cancel(args: OneRun) -> CommandResult {
-    let Some((engine, run)) = one(&args)? else { return Ok(EXIT_FINDINGS) };
-    engine.status(&run).await?;
-    match engine.stop(&run, StopRequest::Cancel).await? {
-        SignalOutcome::Accepted => output::status(&format!("run {run} is to be cancelled")),
-        SignalOutcome::Ended(status) => output::status(&format!("run {run} has ended already: {status}")),
+    let Some(control) = open_control(&args.project, args.store.as_deref(), true)? else { return Ok(EXIT_FINDINGS) };
+    let run = RunId::new(args.run.as_str());
+    if let SignalOutcome::Ended(status) = control.stop(&run, StopRequest::Cancel).await? {
+        output::status(&format!("run {run} has ended already: {status}"));
+        return Ok(0);
+    }
+    let holder = control.holder(&run).await?;
+    match control.wait_for_end(&run, CANCEL_PATIENCE).await? {
+        Some(status) => output::status(&format!("run {run} is {status}")),
+        None => {
+            let owner = holder.map(|holder| holder.owner).unwrap_or_default();
+            output::status(&format!(
+                "run {run} is to be cancelled; {owner} ends it when the tool call that it waits for is done"
+            ));
+        }
     }
     Ok(0)
 }

@@ -2,31 +2,32 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, IsTerminal, Read},
+    io::{self, Read},
     sync::Arc,
 };
 
 use segue::{
     ids::RunId,
-    missions::{RunEnd, RunEngine, StartRun},
+    missions::{FollowEnd, RunEnd, RunEngine, StartRun},
+    server::ShutdownSignals,
     store::{StoreLocation, runs::RunStatus},
 };
 use segue_engine::mission::rerun::RerunFrom;
+use segue_engine::mission::state::RunState;
 use serde_json::{Map, Value as Json};
+use tokio_util::sync::CancellationToken;
 
-use super::{OneRun, Rerun, Run, check::unknown, one, open, progress::Progress};
-use crate::cli::{CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE, output, stop_on_signal};
+use super::{OneRun, OpenEngine, Rerun, Run, check::unknown, open, progress::Progress};
+use crate::cli::{CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE, output};
 
 /// Exit code: the run waits for answers of people.
-const EXIT_WAITING: u8 = 4;
+pub(super) const EXIT_WAITING: u8 = 4;
 
 pub(super) async fn run(args: Run) -> CommandResult {
     let Some(inputs) = read_inputs(&args.inputs)? else { return Ok(EXIT_USAGE) };
-    let Some((engine, project, location)) = open(&args.project, args.store.as_deref(), false)? else {
-        return Ok(EXIT_FINDINGS);
-    };
-    if project.mission(&args.mission).is_none() {
-        return unknown(&args.mission, &project);
+    let Some(opened) = open(&args.project, args.store.as_deref(), false)? else { return Ok(EXIT_FINDINGS) };
+    if opened.project.mission(&args.mission).is_none() {
+        return unknown(&args.mission, &opened.project);
     }
     let start = StartRun {
         mission: args.mission.as_str().into(),
@@ -35,11 +36,11 @@ pub(super) async fn run(args: Run) -> CommandResult {
         dry_run: args.dry_run,
         entry: args.entry.map(Arc::from),
     };
-    let run = engine.start(start).await?;
-    if location != StoreLocation::Memory {
+    let run = opened.engine.start(start).await?;
+    if opened.location != StoreLocation::Memory {
         output::status(&format!("run {run} (continue it with `segue mission resume {run}`)"));
     }
-    drive(&engine, run).await
+    drive(&opened, run).await
 }
 
 /// `name=value` pairs and `@-`. `None`: one is neither; a message was printed.
@@ -67,71 +68,135 @@ pub(super) fn read_inputs(given: &[String]) -> anyhow::Result<Option<Map<String,
     Ok(Some(inputs))
 }
 
-/// Works on a run and on those that follow it, and prints their events.
-async fn drive(engine: &RunEngine, first: RunId) -> CommandResult {
-    let stop = stop_on_signal();
-    let exit = stop.clone();
+/// A token that the first signal to shut down cancels, after printing `first`; the second signal ends the process.
+pub(super) fn stop_on_signals(progress: &Progress, first: Option<&'static str>) -> CancellationToken {
+    let stop = CancellationToken::new();
+    let (cancelled, progress) = (stop.clone(), progress.clone());
+    let mut signals = ShutdownSignals::new();
     tokio::spawn(async move {
-        exit.cancelled().await;
-        output::status("stopping; press Ctrl-C again to end at once");
-        segue::server::shutdown_signal().await;
+        signals.next().await;
+        if let Some(first) = first {
+            progress.say(first);
+        }
+        cancelled.cancel();
+        signals.next().await;
         std::process::exit(i32::from(EXIT_ERROR));
     });
-    let is_terminal = io::stdout().is_terminal();
+    stop
+}
+
+/// Works on a run and on those that follow it, and prints their events.
+async fn drive(opened: &OpenEngine, first: RunId) -> CommandResult {
+    let OpenEngine { engine, retention, .. } = opened;
+    let retention = retention.clone();
+    tokio::spawn(async move { retention.keep().await });
+    let progress = Progress::new();
+    let stop = stop_on_signals(&progress, Some("stopping; press Ctrl-C again to end at once"));
     let mut runs = VecDeque::from([first]);
     while let Some(run) = runs.pop_front() {
         if engine.status(&run).await?.stored.summary.status == RunStatus::Queued {
-            output::status(&format!(
+            progress.say(&format!(
                 "run {run} is queued: as many runs as `concurrency` allows have begun; it starts when one of them has ended"
             ));
         }
-        let mut progress = Progress::new(is_terminal);
-        let end = engine.drive(&run, &stop, &mut |event| progress.show(event)).await?;
-        progress.finish()?;
-        let report = engine.status(&run).await?;
-        match end {
-            RunEnd::Completed => {}
-            RunEnd::Failed => {
-                if let Some(failure) = report.state.failure {
-                    output::status(&format!("run {run} failed: {} [{}]", failure.error, failure.code));
-                }
-                return Ok(EXIT_FINDINGS);
-            }
-            RunEnd::Stopped | RunEnd::Cancelled => {
-                output::status(&format!("run {run} was stopped; continue it with `segue mission resume {run}`"));
+        let end = match wait_for_holder(engine, &run, &stop, &progress).await? {
+            FollowEnd::Free => engine.drive(&run, &stop, &mut |event| progress.show(event)).await?,
+            FollowEnd::Run(end) => end,
+            FollowEnd::Left => {
+                progress.finish()?;
+                output::status(&format!(
+                    "another process goes on with run {run}; `segue mission cancel {run}` ends it"
+                ));
                 return Ok(EXIT_ERROR);
             }
-            RunEnd::Waiting => {
-                for (id, input) in report.state.human_inputs.iter().filter(|(_, input)| input.open) {
-                    output::status(&format!("question {id}: {}", input.question.question));
-                }
-                output::status(&format!("answer with `segue mission answer {run} TEXT`"));
-                return Ok(EXIT_WAITING);
-            }
+        };
+        progress.finish()?;
+        let report = engine.status(&run).await?;
+        if let Some(code) = describe_end(&run, end, &report.state) {
+            return Ok(code);
         }
-        // One after the other; the next ones find those that follow them.
         runs.extend(report.state.follow_ups.iter().map(|next| RunId::new(next.run.clone())));
     }
     Ok(0)
 }
 
+/// Says how a run has ended and what can be done. The exit code, unless it is completed.
+fn describe_end(run: &RunId, end: RunEnd, state: &RunState) -> Option<u8> {
+    match end {
+        RunEnd::Completed => None,
+        RunEnd::Failed => {
+            if let Some(failure) = &state.failure {
+                output::status(&format!(
+                    "run {run} failed: {} [{code}]; `segue explain {code}` says how to fix it, and `segue mission resume {run}` \
+                     continues it",
+                    failure.error,
+                    code = failure.code
+                ));
+            }
+            Some(EXIT_FINDINGS)
+        }
+        RunEnd::Stopped => {
+            output::status(&format!("run {run} was stopped; continue it with `segue mission resume {run}`"));
+            Some(EXIT_ERROR)
+        }
+        RunEnd::Cancelled => {
+            output::status(&format!("run {run} was cancelled"));
+            Some(EXIT_ERROR)
+        }
+        RunEnd::Waiting => {
+            for (id, input) in state.human_inputs.iter().filter(|(_, input)| input.open) {
+                output::status(&format!("question {id}: {}", input.question.question));
+            }
+            output::status(&format!(
+                "answer with `segue mission answer {run} TEXT`, then continue with `segue mission resume {run}`"
+            ));
+            Some(EXIT_WAITING)
+        }
+    }
+}
+
+/// Follows a run as long as another process works on it: a second one would only share its work, and Ctrl-C would stop both.
+async fn wait_for_holder(
+    engine: &RunEngine,
+    run: &RunId,
+    stop: &CancellationToken,
+    progress: &Progress,
+) -> anyhow::Result<FollowEnd> {
+    let control = engine.control();
+    let Some(holder) = control.holder(run).await? else { return Ok(FollowEnd::Free) };
+    let until = holder.until.to_utc().format("%H:%M:%S");
+    progress.say(&format!(
+        "{} works on run {run}: this process shows the progress, and continues the run if that process has ended (known at \
+         {until} UTC at the earliest); Ctrl-C ends only this process",
+        holder.owner
+    ));
+    Ok(control.follow(run, 0, stop, &mut |event| progress.show(event)).await?)
+}
+
 pub(super) async fn resume(args: OneRun) -> CommandResult {
-    let Some((engine, run)) = one(&args)? else { return Ok(EXIT_FINDINGS) };
-    let status = engine.status(&run).await?.stored.summary.status;
-    if status == RunStatus::Completed {
+    let Some(opened) = open(&args.project, args.store.as_deref(), true)? else { return Ok(EXIT_FINDINGS) };
+    let (engine, run) = (&opened.engine, RunId::new(args.run));
+    let report = engine.status(&run).await?;
+    let is_completed = report.stored.summary.status == RunStatus::Completed;
+    // The runs that follow a completed one may have been interrupted.
+    if is_completed && report.state.follow_ups.is_empty() {
         output::status(&format!("run {run} is completed"));
         return Ok(0);
     }
-    if status.is_ended() {
+    // A process that was killed while it stopped the run has left the request.
+    let summary = &report.stored.summary;
+    let is_left = summary.stop.is_some() && engine.control().holder(&run).await?.is_none();
+    if !is_completed && (summary.status.is_ended() || is_left) {
         engine.resume(&run).await?;
     }
-    drive(&engine, run).await
+    drive(&opened, run).await
 }
 
 pub(super) async fn rerun(args: Rerun) -> CommandResult {
-    let Some((engine, run)) = one(&args.run)? else { return Ok(EXIT_FINDINGS) };
+    let OneRun { run, project, store } = args.run;
+    let Some(opened) = open(&project, store.as_deref(), true)? else { return Ok(EXIT_FINDINGS) };
     let from = args.task.map(|task| RerunFrom { task: task.into(), failed_items: args.failed_items });
-    let new = engine.rerun(&run, from.as_ref()).await?;
+    let new = opened.engine.rerun(&RunId::new(run), from.as_ref()).await?;
     output::status(&format!("run {new}"));
-    drive(&engine, new).await
+    drive(&opened, new).await
 }

@@ -1,59 +1,107 @@
 //! What `segue mission run` prints while a run is worked on: a tree for people, events as JSON lines for programs.
 
-use std::io::{self, Write};
-
-use segue_engine::mission::{
-    event::{RunEvent, RunEventKind},
-    state::{RunState, TaskState, TaskStatus},
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::{Arc, Mutex, PoisonError},
 };
 
+use segue::environment;
+use segue_engine::mission::{
+    event::{RunEvent, RunEventKind},
+    state::RunState,
+};
+
+use super::tree::{Look, tree};
 use crate::cli::output;
 
-/// Prints the progress of a run.
-pub(super) struct Progress {
+/// Prints the progress of runs. Cheap to clone; clones print to the same place.
+#[derive(Clone)]
+pub(super) struct Progress(Arc<Mutex<Printed>>);
+
+struct Printed {
     is_terminal: bool,
     state: RunState,
-    /// Lines of the tree that was drawn last.
-    lines: usize,
+    /// The tree that was drawn last.
+    drawn: Vec<String>,
     /// The first error of writing; nothing is written after it.
     error: Option<io::Error>,
 }
 
 impl Progress {
-    pub(super) fn new(is_terminal: bool) -> Self {
-        Self { is_terminal, state: RunState::default(), lines: 0, error: None }
+    pub(super) fn new() -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        let printed = Printed { is_terminal, state: RunState::default(), drawn: Vec::new(), error: None };
+        Self(Arc::new(Mutex::new(printed)))
     }
 
-    /// Shows an event.
-    pub(super) fn show(&mut self, event: &RunEvent) {
-        self.state.apply(event);
-        if self.error.is_some() {
-            return;
-        }
-        let shown = match self.is_terminal {
-            true if changes_the_tree(&event.event.kind) => self.redraw(),
-            true => Ok(()),
-            false => output::println(&serde_json::to_string(event).unwrap_or_default()),
-        };
-        self.error = shown.err();
+    fn with<T>(&self, change: impl FnOnce(&mut Printed) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn redraw(&mut self) -> io::Result<()> {
-        let text = overview(&self.state);
-        let mut out = io::stdout().lock();
-        if self.lines > 0 {
-            // Moves to the first line of the tree and clears what follows.
-            write!(out, "\x1b[{}A\x1b[J", self.lines)?;
+    /// Shows an event. One that was shown before is ignored.
+    pub(super) fn show(&self, event: &RunEvent) {
+        self.with(|printed| {
+            if event.sequence <= printed.state.sequence {
+                return;
+            }
+            printed.state.apply(event);
+            if printed.error.is_some() {
+                return;
+            }
+            let shown = match printed.is_terminal {
+                true if changes_the_tree(&event.event.kind) => printed.draw(),
+                true => Ok(()),
+                false => output::println(&serde_json::to_string(event).unwrap_or_default()),
+            };
+            printed.error = shown.err();
+        });
+    }
+
+    /// Prints a status message above the tree.
+    pub(super) fn say(&self, text: &str) {
+        self.with(|printed| {
+            if printed.error.is_none() {
+                printed.error = printed.clear().err();
+            }
+            output::status(text);
+            if printed.is_terminal && printed.state.sequence > 0 && printed.error.is_none() {
+                printed.error = printed.draw().err();
+            }
+        });
+    }
+
+    /// The end of a run: its tree stays.
+    pub(super) fn finish(&self) -> io::Result<()> {
+        self.with(|printed| {
+            printed.state = RunState::default();
+            printed.drawn.clear();
+            printed.error.take().map_or(Ok(()), Err)
+        })
+    }
+}
+
+impl Printed {
+    fn draw(&mut self) -> io::Result<()> {
+        let lines = tree(&self.state, look());
+        if lines == self.drawn {
+            return Ok(());
         }
-        writeln!(out, "{text}")?;
-        out.flush()?;
-        self.lines = text.lines().count();
+        self.clear()?;
+        output::print(&format!("{}\n", lines.join("\n")))?;
+        self.drawn = lines;
         Ok(())
     }
 
-    /// The end of the output.
-    pub(super) fn finish(self) -> io::Result<()> {
-        self.error.map_or(Ok(()), Err)
+    /// Removes the tree from the terminal.
+    fn clear(&mut self) -> io::Result<()> {
+        let lines = std::mem::take(&mut self.drawn).len();
+        if lines == 0 {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        // Moves to the first line of the tree and clears what follows.
+        write!(out, "\x1b[{lines}A\r\x1b[J")?;
+        out.flush()
     }
 }
 
@@ -64,42 +112,23 @@ fn changes_the_tree(kind: &RunEventKind) -> bool {
     )
 }
 
-/// The tasks of a run with their states, one in a line.
-pub(super) fn overview(state: &RunState) -> String {
-    let mut lines = vec![format!("{} ({})", state.mission, state.run)];
-    for (name, task) in &state.tasks {
-        lines.push(format!("  {} {name}{}", sign(task.status), details(task)));
-    }
-    let clean = |line: &String| output::strip_control_characters(line).into_owned();
-    lines.iter().map(clean).collect::<Vec<_>>().join("\n")
+/// How a tree looks on standard output: within the size of the terminal, and in colour unless `NO_COLOR` is set
+/// (<https://no-color.org>).
+pub(super) fn look() -> Look {
+    let (width, height) = size().unwrap_or((80, 24));
+    let colour = environment::variable("NO_COLOR").is_none_or(|value| value.is_empty());
+    // The cursor is in the line below the tree.
+    Look { width, height: height.saturating_sub(1).max(1), colour }
 }
 
-fn sign(status: TaskStatus) -> &'static str {
-    match status {
-        TaskStatus::Completed => "✓",
-        TaskStatus::Failed => "✗",
-        TaskStatus::Cancelled => "-",
-        status if status.is_open() => "▸",
-        _ => "·",
+/// Columns and rows of the terminal, if it says them.
+fn size() -> Option<(usize, usize)> {
+    #[cfg(unix)]
+    {
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+        let known = size.ws_col > 0 && size.ws_row > 0;
+        known.then(|| (usize::from(size.ws_col), usize::from(size.ws_row)))
     }
-}
-
-fn details(task: &TaskState) -> String {
-    let mut text = String::new();
-    if task.round() > 1 {
-        text.push_str(&format!(" (round {})", task.round()));
-    }
-    if let Some(total) = task.total_items {
-        let failed = task.count(TaskStatus::Failed);
-        text.push_str(&format!(": {} of {total} items", task.count(TaskStatus::Completed)));
-        if failed > 0 {
-            text.push_str(&format!(", {failed} failed"));
-        }
-    } else if let Some(plan) = task.unit.as_ref().and_then(|unit| unit.plan.as_ref()) {
-        text.push_str(&format!(": {} of {} subtasks", plan.completed, plan.subtasks.len()));
-    }
-    if let Some(error) = &task.error {
-        text.push_str(&format!(": {}", error.lines().next().unwrap_or_default()));
-    }
-    text
+    #[cfg(not(unix))]
+    None
 }

@@ -9,7 +9,7 @@ use std::{
 use futures::{future::BoxFuture, stream};
 use segue_engine::{
     ids::ConversationId,
-    project::{AdmissionDef, SubagentType},
+    project::{AdmissionDef, AgentSkills, SubagentType},
     time::Timestamp,
 };
 use serde_json::{Value as Json, json};
@@ -25,6 +25,8 @@ use crate::{
         ToolArguments, ToolCall, Usage,
     },
     prompts::PromptSet,
+    react::Budget,
+    react::ToolNarrowing,
     store::{JournalRecord, MemoryStore, Store, TurnNumber, contract},
     testing::ManualClock,
     tools::{
@@ -64,7 +66,9 @@ impl Script {
         self.requests.lock().unwrap().push(request);
         let next = self.scenes.lock().unwrap().get_mut(&scene).and_then(VecDeque::pop_front);
         let mut answer = next.unwrap_or_else(|| panic!("no response left for `{scene}`"))?;
-        answer.usage = Usage { input: 10, output: 5, ..Usage::default() };
+        if answer.usage == Usage::default() {
+            answer.usage = Usage { input: 10, output: 5, ..Usage::default() };
+        }
         let text = answer.text.clone();
         let deltas = (!text.is_empty()).then_some(Ok(Delta::Text(text)));
         Ok(ChatStream::new(stream::iter(deltas.into_iter().chain([Ok(Delta::Done(Arc::new(answer)))]))))
@@ -168,6 +172,9 @@ pub(super) struct World {
     pub(super) called: Arc<Mutex<Vec<String>>>,
     pub(super) store: Arc<MemoryStore>,
     pub(super) replayed: Arc<Mutex<Vec<u64>>>,
+    /// The skills of the parent.
+    pub(super) skills: Option<Arc<AgentSkills>>,
+    pub(super) narrowing: ToolNarrowing,
 }
 
 impl World {
@@ -187,6 +194,8 @@ impl World {
             called: Arc::default(),
             store,
             replayed: Arc::default(),
+            skills: None,
+            narrowing: ToolNarrowing::default(),
         }
     }
 
@@ -225,7 +234,8 @@ impl World {
             tools: tools.clone(),
             tool_timeout: None,
             mcp_meta: Arc::default(),
-            skills: None,
+            skills: self.skills.clone(),
+            narrowing: self.narrowing.clone(),
             journal,
             count_replayed: Arc::new(move |usage| {
                 if !usage.is_empty() {
@@ -233,6 +243,7 @@ impl World {
                 }
             }),
             background: None,
+            budget: Budget::new(self.settings.budget_limits()),
             counts: Arc::new(RunCounts::new(&self.settings, 0)),
             depth: self.settings.depth,
         };

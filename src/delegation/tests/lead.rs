@@ -260,6 +260,33 @@ delegation: {types: [prices], max_total: 1}
 }
 
 #[tokio::test]
+async fn a_lead_answers_without_tools_when_the_budget_of_its_run_is_spent() {
+    let agent = "
+agent: {name: desk, protocol: RASA, description: Looks things up.}
+connections: {mcp_servers: []}
+delegation: {budget: {tokens: 50}}
+";
+    let model = Script::new([
+        ("commands: ", vec![say("start flow survey")]),
+        ("agent: go", vec![call("", &[("task", task("a")), ("task", task("b"))]), say("This is what I have.")]),
+        ("delegate: a", vec![call("", &[("find", json!({}))]), say("A.")]),
+        ("delegate: b", vec![call("B so far.", &[("find", json!({}))]), call("B later.", &[("find", json!({}))])]),
+    ]);
+    let lead = Lead::of_files(&[("sub_agents/desk/config.yml", agent)], model);
+    assert_eq!(lead.say("go", |_| {}).await.texts(), ["This is what I have."]);
+    let requests = lead.model.requests("agent: go");
+    assert!(requests[0].messages[1].text().contains("share one budget per turn: 50 tokens."), "{:?}", requests[0]);
+    assert!(requests[1].tools.is_empty());
+    let told = requests[1].messages.last().unwrap().text();
+    assert!(told.starts_with("The budget of this task is spent"), "{told}");
+    let used: usize =
+        ["agent: go", "delegate: a", "delegate: b"].map(|scene| lead.model.requests(scene).len()).iter().sum();
+    assert_eq!(used, 5, "four responses spend 60 of 50 tokens, and one more is the answer");
+    let difference = lead.assistant.replay(&"u".into()).await.unwrap();
+    assert!(difference.is_none(), "{difference:?}");
+}
+
+#[tokio::test]
 async fn a_filler_says_the_description_of_a_slow_delegate() {
     let agent = "
 agent: {name: desk, protocol: RASA, description: Looks things up.}

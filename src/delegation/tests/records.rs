@@ -5,7 +5,10 @@ use serde_json::{Map, json};
 
 use super::harness::{World, call, meta_of, say, task, text_of};
 use crate::{
-    delegation::{Ledger, TaskStatus, report::key},
+    delegation::{
+        Ledger, TaskStatus,
+        report::{brief, key},
+    },
     prompts::PromptSet,
     store::JournalRecord,
     tools::{FailureKind, ToolOutcome, ToolOutput},
@@ -77,6 +80,24 @@ fn outcome(id: &str, status: &str, result: &str) -> ToolOutcome {
 
 fn at() -> segue_engine::time::Timestamp {
     segue_engine::time::Timestamp::from_micros(5)
+}
+
+#[test]
+fn the_ledger_takes_short_descriptions_and_only_real_hashes() {
+    let mut ledger = Ledger::default();
+    let result = "r".repeat(3_000);
+    let arguments = json!({"description": "d".repeat(300), "prompt": "p", "subagent_type": "general-purpose"});
+    for (id, hash) in [("1", "0f".repeat(32)), ("2", "0f".repeat(31)), ("3", "z".repeat(64))] {
+        let meta = json!({key::ID: id, key::STATUS: "completed", key::BRIEF: brief(&result, 2_000), key::SHA256: hash});
+        let meta = meta.as_object().unwrap().clone();
+        let outcome = ToolOutcome::Done(ToolOutput { meta, ..ToolOutput::text("x") });
+        ledger.record("task", Some(&arguments), &outcome, at());
+    }
+    let entries: Vec<_> = ledger.entries().collect();
+    assert_eq!(entries[0].description.chars().count(), 200);
+    assert_eq!(entries[0].result_brief.as_ref().unwrap().chars().count(), 2_000);
+    let hashes: Vec<bool> = entries.iter().map(|entry| entry.result_sha256.is_some()).collect();
+    assert_eq!(hashes, [true, false, false]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::{
     delegation::{
         TaskEvent, TokenCounts,
         report::{StopReason, TaskReport, TaskStatus, brief, hash},
-        types::{DelegationSettings, skills_of},
+        types::DelegationSettings,
     },
     prompts::PromptSet,
 };
@@ -59,16 +59,6 @@ fn a_brief_has_two_thirds_of_the_head_and_one_third_of_the_tail() {
 }
 
 #[test]
-fn a_delegate_loads_only_skills_that_its_parent_may_load() {
-    let list = |names: &[&str]| names.iter().map(|name| (*name).into()).collect::<Vec<std::sync::Arc<str>>>();
-    let (ab, bc) = (list(&["a", "b"]), list(&["b", "c"]));
-    assert_eq!(skills_of(None, None), None);
-    assert_eq!(skills_of(Some(&ab), None), Some(ab.clone()));
-    assert_eq!(skills_of(None, Some(&bc)), Some(bc.clone()));
-    assert_eq!(skills_of(Some(&ab), Some(&bc)), Some(list(&["b"])));
-}
-
-#[test]
 fn settings_without_a_file_are_three_at_once_six_in_a_turn_and_no_nesting() {
     let settings = DelegationSettings::default();
     assert_eq!((settings.max_concurrent, settings.max_total, settings.depth), (3, 6, 1));
@@ -100,6 +90,21 @@ async fn events_of_a_delegate_are_golden() {
         {"type": "task_completed", "task_id": id, "result": "It is blue.", "usage": two, "model_name": "scripted"},
     ]);
     assert_eq!(json!(world.events.all()), golden);
+}
+
+#[tokio::test]
+async fn an_error_has_at_most_two_thousand_characters() {
+    let long = "x".repeat(5_000);
+    let schema = json!({"type": "object", "properties": {"n": {"enum": ["a", "b"]}}, "required": [long]});
+    let submit = || call("", &[("submit_result", json!({"n": long}))]);
+    let world = World::new([("delegate: a", vec![submit(), submit()])]).await;
+    let mut arguments = task("a");
+    arguments["output_schema"] = schema;
+    let outcome = world.parent("c").await.task("t", arguments).await;
+    let error = meta_of(&outcome)["subagent_error"].as_str().unwrap().to_owned();
+    assert_eq!(error.chars().count(), 2_000);
+    let failed = world.events.all().pop().unwrap();
+    assert_eq!((&failed["type"], &failed["error"]), (&json!("task_failed"), &json!(error)));
 }
 
 #[tokio::test]

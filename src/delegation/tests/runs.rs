@@ -79,13 +79,30 @@ async fn a_spent_token_budget_drops_further_calls_and_ends_with_the_text() {
 }
 
 #[tokio::test]
+async fn a_delegate_that_repeats_its_calls_is_stopped_and_labelled() {
+    let looks = || call("", &[("find", json!({}))]);
+    let scenes = [
+        ("delegate: a", (0..5).map(|_| looks()).chain([say("Nothing new.")]).collect()),
+        ("delegate: b", (0..5).map(|_| looks()).chain([say("")]).collect::<Vec<_>>()),
+    ];
+    let world = World::new(scenes).await;
+    let parent = world.parent("c").await;
+    let outcome = parent.task("t", task("a")).await;
+    assert_eq!(text_of(&outcome), "Task Succeeded (capped: repeated tool-call loop). Result: Nothing new.");
+    assert_eq!(meta_of(&outcome)[key::STOP_REASON], "loop_capped");
+    assert_eq!(world.called.lock().unwrap().len(), 4, "the fifth call of the same kind is refused");
+}
+
+#[tokio::test]
 async fn an_empty_final_response_is_corrected_once_and_then_fails() {
     let world =
         World::new([("delegate: a", vec![say(""), say("Here it is.")]), ("delegate: b", vec![say(""), say(" ")])])
             .await;
     let parent = world.parent("c").await;
     assert_eq!(text_of(&parent.task("t", task("a")).await), "Task Succeeded. Result: Here it is.");
-    assert_eq!(text_of(&parent.task("u", task("b")).await), "Task failed. Error: The sub-agent gave no result");
+    let empty = parent.task("u", task("b")).await;
+    assert_eq!(text_of(&empty), "Task failed. Error: The sub-agent gave no result");
+    assert!(matches!(&empty, ToolOutcome::Failed(failure) if failure.code.as_deref() == Some("A0504")), "{empty:?}");
     assert_eq!(world.events.types().last().unwrap(), "task_failed");
 }
 
@@ -182,6 +199,7 @@ async fn one_delegate_is_cancelled_by_its_id_within_two_seconds() {
     let outcome = world.driving(call).await;
     assert!(crate::clock::Clock::elapsed(&world.clock) - before <= Duration::from_secs(2));
     assert_eq!(text_of(&outcome), "Task cancelled by user. Partial result: Partly.");
+    assert_eq!(meta_of(&outcome)[key::ERROR], "Cancelled by user");
     assert_eq!(world.events.types(), ["task_queued", "task_started", "task_cancelled"]);
     assert!(world.delegations.running().is_empty());
     assert_eq!(world.delegations.counts(), (0, 0));

@@ -114,3 +114,19 @@ async fn what_could_not_be_stored_is_stored_first_later_and_in_order() {
     assert_eq!(numbers, [true, false], "{events:?}");
     assert_eq!(records(&store).await.len(), 2);
 }
+
+#[tokio::test]
+async fn the_event_of_a_model_call_has_its_model_and_its_duration() {
+    let store = store().await;
+    let journal = journal(&store, 2, 1).await;
+    let key = StepKey::new("a/agent:helper/llm.0");
+    journal.begin(Step { key: &key, kind: "llm", class: EffectClass::Read, request: "h" }).await.unwrap();
+    let answer = ChatResponse { model: "m-1".into(), ..ChatResponse::text("done") };
+    let outcome = serde_json::json!({ "Ok": answer }).to_string();
+    journal.finish(&key, outcome.into(), Timestamp::from_micros(1_250_000)).await.unwrap();
+    journal.commit(|_| {}).await.unwrap();
+    let events = store.events(&"r".into(), 1, 9).await.unwrap();
+    let event: Json = serde_json::from_str(&events[0].event).unwrap();
+    let shown = (&event["event"], &event["entity"], &event["model"], &event["duration_ms"]);
+    assert_eq!(shown, (&"session_turn".into(), &"helper".into(), &"m-1".into(), &1_250.into()));
+}

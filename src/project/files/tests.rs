@@ -133,3 +133,64 @@ fn too_many_files_are_reported_once() {
     assert_eq!((findings.len(), findings[0].code, &*findings[0].place.file), (1, "F0113", "data/c.yml"));
     assert!(findings[0].message.contains(&PROJECT_FILES.to_string()));
 }
+
+#[test]
+fn skills_are_read_with_their_files_and_links_out_of_a_skill_are_refused() {
+    let outside = project(&[("secret.txt", "secret"), ("tone/SKILL.md", "---\nname: tone\ndescription: d\n---\n")]);
+    let named = |folder: &str, trust: &str| {
+        format!("configuration: {{skills: all, skill_folders: [.agents/skills, '{folder}'], trust: {trust}}}\n")
+    };
+    let outside_path = outside.path().display().to_string();
+    let folder = project(&[
+        ("config.yml", ""),
+        ("sub_agents/one/config.yml", &named(&outside_path, "false")),
+        (".agents/skills/tone/SKILL.md", "---\nname: tone\ndescription: d\n---\n"),
+        (".agents/skills/tone/references/a.md", "A"),
+        (".agents/skills/tone/.hidden", "x"),
+        (".agents/skills/tone/more/SKILL.md", "a file of the skill"),
+        (".agents/skills/a/b/c/deep/SKILL.md", "---\n---\n"),
+        (".agents/skills/a/b/c/d/deeper/SKILL.md", "---\n---\n"),
+        (".agents/skills/other/skill.md", "x"),
+        (".claude/skills/mine/SKILL.md", "---\n---\n"),
+    ]);
+    fs::write(folder.path().join(".agents/skills/tone/picture.png"), [0xff, 0xfe]).unwrap();
+    let large = folder.path().join(".agents/skills/long");
+    fs::create_dir_all(&large).unwrap();
+    fs::write(large.join("SKILL.md"), "x".repeat(segue_engine::limits::SKILL_BODY + 1)).unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::symlink;
+        symlink(outside.path().join("secret.txt"), folder.path().join(".agents/skills/tone/link.txt")).unwrap();
+        symlink(outside.path().join("tone"), folder.path().join(".agents/skills/linked")).unwrap();
+        symlink(folder.path().join(".agents/skills"), folder.path().join(".agents/skills/circle")).unwrap();
+    }
+    let (sources, findings) = read(folder.path(), &LoadOptions::default()).unwrap();
+    assert!(findings.is_empty(), "{findings:?}");
+    let [own, foreign] = &sources.skills[..] else { panic!("{:?}", sources.skills) };
+    let own_files: Vec<_> = own.skills.iter().map(|skill| &*skill.file.path).collect();
+    assert_eq!(own_files, [".agents/skills/tone/SKILL.md", ".agents/skills/a/b/c/deep/SKILL.md"]);
+    let files: Vec<_> =
+        own.skills[0].files.iter().map(|file| (&*file.path, file.bytes, file.text.as_deref())).collect();
+    let expected = [
+        ("picture.png", 2, None),
+        ("more/SKILL.md", 19, Some("a file of the skill")),
+        ("references/a.md", 1, Some("A")),
+    ];
+    assert_eq!(files, expected);
+    let left_out: Vec<_> = own.left_out.iter().map(|(path, _)| &**path).collect();
+    #[cfg(unix)]
+    assert_eq!(
+        left_out,
+        [
+            ".agents/skills/linked",
+            ".agents/skills/long/SKILL.md",
+            ".agents/skills/other/skill.md",
+            ".agents/skills/tone/link.txt"
+        ]
+    );
+    assert!((foreign.exists, foreign.is_outside, foreign.skills.len()) == (true, true, 0), "nobody trusts it");
+    let trusting = named(&outside_path, "true");
+    fs::write(folder.path().join("sub_agents/one/config.yml"), trusting).unwrap();
+    let (sources, _) = read(folder.path(), &LoadOptions::default()).unwrap();
+    assert_eq!(sources.skills[1].skills.len(), 1);
+}

@@ -96,14 +96,18 @@ fn a_stored_guard_continues_its_count() {
     assert_eq!(guard().save(), Json::Null, "an unused guard stores nothing");
 }
 
+fn tokens(limit: u64, warn_at: f64) -> BudgetLimits {
+    BudgetLimits { tokens: Some(limit), warn_at: Some(warn_at), ..BudgetLimits::default() }
+}
+
 fn used(input: u64) -> Usage {
     Usage { input, ..Usage::default() }
 }
 
 #[test]
 fn a_budget_warns_once_at_its_share_and_stops_when_it_is_spent() {
-    let budget = Budget::new(BudgetLimits { tokens: Some(1_000), cost: None });
-    let mut guard = BudgetGuard::new(budget.clone(), 0.8);
+    let budget = Budget::new(tokens(1_000, 0.8));
+    let mut guard = BudgetGuard::new(budget.clone());
     assert_eq!(guard.response_received(&used(799)), GuardSignal::Continue);
     assert_eq!(guard.response_received(&used(1)), GuardSignal::Warn(Warning::Budget { percent: 80 }));
     assert_eq!(guard.response_received(&used(199)), GuardSignal::Continue);
@@ -111,17 +115,14 @@ fn a_budget_warns_once_at_its_share_and_stops_when_it_is_spent() {
     let stop = Stop { cap: Cap::Tokens, asks_for_answer: true };
     assert_eq!(guard.response_received(&used(1)), GuardSignal::Stop(stop));
     assert_eq!(guard.exhausted(), Some(stop));
-    assert_eq!(
-        BudgetGuard::new(budget, 0.8).without_answer().exhausted().map(|stop| stop.asks_for_answer),
-        Some(false)
-    );
+    assert_eq!(BudgetGuard::new(budget).without_answer().exhausted().map(|stop| stop.asks_for_answer), Some(false));
 }
 
 #[test]
 fn a_child_stops_when_the_budget_of_its_parent_is_spent_by_others() {
-    let parent = Budget::new(BudgetLimits { tokens: Some(1_000), cost: None });
-    let child = BudgetGuard::new(parent.slice(BudgetLimits { tokens: Some(500), cost: None }), 0.8);
-    let mut sibling = BudgetGuard::new(parent.slice(BudgetLimits::default()), 0.8);
+    let parent = Budget::new(tokens(1_000, 0.8));
+    let child = BudgetGuard::new(parent.slice(tokens(500, 0.8)));
+    let mut sibling = BudgetGuard::new(parent.slice(BudgetLimits::default()));
     assert_eq!(child.exhausted(), None);
     assert!(matches!(sibling.response_received(&used(1_000)), GuardSignal::Stop(_)));
     assert_eq!(child.exhausted().map(|stop| stop.cap), Some(Cap::Tokens));
@@ -129,7 +130,7 @@ fn a_child_stops_when_the_budget_of_its_parent_is_spent_by_others() {
 
 #[test]
 fn a_stored_budget_continues_its_count() {
-    let open = || BudgetGuard::new(Budget::new(BudgetLimits { tokens: Some(1_000), cost: None }), 0.5);
+    let open = || BudgetGuard::new(Budget::new(tokens(1_000, 0.5)));
     let mut first = open();
     first.response_received(&used(600));
     let mut second = open();
@@ -192,4 +193,14 @@ fn every_warning_and_stop_has_a_text() {
         assert!(stop.refusal(&PROMPTS).starts_with("error: refused: ") && !stop.answer_request(&PROMPTS).is_empty());
         assert_eq!(serde_json::to_value(cap).unwrap(), cap.label());
     }
+}
+
+#[test]
+fn calls_before_the_work_moved_on_do_not_count_as_repeated() {
+    let mut guard = guard();
+    for _ in 0..20 {
+        assert_eq!(observed(&mut guard, vec![vec![find("a")]; 2]), (vec![], vec![]));
+        guard.moved_on();
+    }
+    assert_eq!(observed(&mut guard, vec![vec![find("a")]; 5]), (vec![3], vec![5]));
 }

@@ -6,7 +6,7 @@ use segue_engine::project::DelegateModel;
 use serde_json::Map;
 
 use super::{AssistantBuilder, LoadError};
-use crate::{delegation::DelegationSettings, runtime::effects::AgentDelegation};
+use crate::delegation::{AgentDelegation, DelegationSettings, Delegations};
 
 impl AssistantBuilder {
     /// The settings of agents that may start sub-agents, and the models of the types that have one of their own.
@@ -33,6 +33,12 @@ impl AssistantBuilder {
             all.insert(name, AgentDelegation { settings: Arc::new(settings), models: own });
         }
         Ok(all)
+    }
+
+    /// The sub-agents of the process: those that were given, or new ones with the admission of the project.
+    pub(super) fn open_delegations(&self) -> Arc<Delegations> {
+        let open = || Arc::new(Delegations::new(self.project.subagents.admission, self.task_events.clone()));
+        self.delegations.clone().unwrap_or_else(open)
     }
 
     /// The settings by agent: those that were given, else those of its file.

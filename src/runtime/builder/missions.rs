@@ -9,8 +9,10 @@ use serde_json::{Map, Value as Json};
 
 use super::{AssistantBuilder, LoadError};
 use crate::{
+    delegation::DelegationSettings,
     missions::{MissionParts, RunEngine},
     prompts::PromptSet,
+    runtime::effects::remote_agent,
     store::runs::RunStore,
 };
 
@@ -22,7 +24,7 @@ impl AssistantBuilder {
     pub fn build_missions(mut self, runs: Arc<dyn RunStore>) -> Result<RunEngine, LoadError> {
         let mut tools = self.agent_tools()?;
         let workspaces = self.workspaces();
-        let local_tools = self.add_run_tools(&workspaces, &mut tools);
+        let mut local_tools = self.add_run_tools(&workspaces, &mut tools);
         let file_tools = self.file_tools(&workspaces);
         let prompts =
             PromptSet::new(|name| self.prompt_override(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
@@ -41,6 +43,10 @@ impl AssistantBuilder {
             for (agent, def) in &mission.local_agents {
                 let model = open(def.model_group.as_deref(), &def.llm, format!("the agent {agent} of {name}"))?;
                 local_models.insert((name.clone(), agent.clone()), model);
+                if let Some(skills) = &def.skills {
+                    let own: &mut Vec<_> = local_tools.entry((name.clone(), agent.clone())).or_default();
+                    own.extend(self.skill_scripts(skills));
+                }
             }
             called.extend(mission.agents.iter().chain(mission.tasks.values().flat_map(|task| &task.agents)).cloned());
         }
@@ -52,6 +58,12 @@ impl AssistantBuilder {
             agent_models.insert(name.to_string(), model);
         }
         let sources = self.tool_sources();
+        let mut delegation = self.agent_delegation()?;
+        for own in delegation.values_mut() {
+            // A unit waits for its sub-agents.
+            own.settings = Arc::new(DelegationSettings { background: false, ..(*own.settings).clone() });
+        }
+        let delegations = self.open_delegations();
         Ok(RunEngine::new(MissionParts {
             prompts: Arc::new(prompts),
             commander_models,
@@ -62,6 +74,9 @@ impl AssistantBuilder {
             local_tools,
             file_tools,
             runs_folder: workspaces.folder().to_path_buf(),
+            remote_agents: remote_agent::open(&self.project, &self.clock, &self.outbound),
+            delegation,
+            delegations,
             runs,
             clock: self.clock.clone(),
             owner: format!("process {}", std::process::id()).into(),

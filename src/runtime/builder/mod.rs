@@ -313,10 +313,7 @@ impl AssistantBuilder {
         let rephrasing = Rephrasing::new(&self.project, prompts.clone(), self.outbound.clone()).map(Arc::new);
         let knowledge = self.open_knowledge(document_embedder, prompts.clone())?;
         let delegation = Arc::new(self.agent_delegation()?);
-        let admission_of_tasks = self.project.subagents.admission;
-        let task_events = self.task_events.clone();
-        let delegations =
-            self.delegations.take().unwrap_or_else(|| Arc::new(Delegations::new(admission_of_tasks, task_events)));
+        let delegations = self.open_delegations();
         let turn_timeout = self.longest_turn();
         let executors = Arc::new(self.executors(&prompts));
         let admission =

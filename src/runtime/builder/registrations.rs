@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use segue_engine::{
     finding::{Finding, Severity},
     ids::ServerName,
-    project::{AgentDef, Protocol},
+    project::{AgentDef, AgentSkills, Protocol},
 };
 
 use super::{AssistantBuilder, LoadError};
@@ -15,7 +15,7 @@ use crate::{
     agents::{ReactAgent, hooks::http::HookServer},
     prompts::PromptSet,
     runtime::effects::{AgentExecutor, hooks::HookSource},
-    tools::{ToolHandler, ToolSource, Toolbox},
+    tools::{ToolHandler, ToolSource, Toolbox, script},
 };
 
 impl AssistantBuilder {
@@ -82,7 +82,22 @@ impl AssistantBuilder {
                 )));
             }
         }
+        for (name, agent) in &self.project.agents {
+            let scripts = agent.skills.iter().flat_map(|skills| self.skill_scripts(skills));
+            let scripts: Vec<_> = scripts.collect();
+            if !scripts.is_empty() {
+                agent_tools.entry(name.to_string()).or_insert_with(Vec::new).extend(scripts);
+            }
+        }
         Ok(agent_tools)
+    }
+
+    /// The scripts of skills that are tools.
+    pub(super) fn skill_scripts(&self, skills: &AgentSkills) -> Vec<Arc<dyn ToolHandler>> {
+        script::tools(&skills.scripts, |skill| {
+            let folder = skills.skills.get(skill).map(|skill| skill.root.clone()).unwrap_or_default();
+            self.root.join(&*folder)
+        })
     }
 
     /// The hooks of each agent. If hooks are missing, only the agents that need them fail.

@@ -21,6 +21,7 @@ use crate::{
     delegation::PARENT_TOOLS,
     effect::EffectClass,
     journal::{Step, StepResult},
+    react::SKILL_TOOLS,
     runtime::{
         project_runtime::ProjectRuntime,
         turn::{TurnContext, TurnSink},
@@ -147,6 +148,9 @@ async fn tools_of(
     let mut reserved = agents::reserved_names(&runtime.project, call);
     if runtime.delegation.contains_key(call.agent.as_str()) {
         reserved.extend(PARENT_TOOLS.map(str::to_owned));
+    }
+    if definition.skills.is_some() {
+        reserved.extend(SKILL_TOOLS.map(str::to_owned));
     }
     let mut own = Cow::Borrowed(runtime.custom_tools(call.agent.as_str()));
     if let Some(hooks) = hooks {

@@ -1,7 +1,7 @@
 //! An agent that may start sub-agents gets the tool `task`, and what it reads about it. What its sub-agents do is recorded in the turn,
 //! below the call that started them.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use segue_engine::conversation::ModelUsage;
 
@@ -9,23 +9,15 @@ use crate::{
     agents::{self, AgentRequest},
     context::CallContext,
     delegation::{
-        BackgroundParts, DelegationParent, DelegationSettings, LeadPrompt, Ledger, RunCounts, delegates_only,
+        AgentDelegation, BackgroundParts, DelegationParent, LeadPrompt, Ledger, RunCounts, delegates_only,
         with_delegation,
     },
     effect::EffectClass,
     journal::{Step, StepResult},
-    llm::Llm,
+    react::Budget,
     runtime::turn::TurnContext,
     tools::tool_set::ToolSet,
 };
-
-/// What an agent may delegate.
-pub(in crate::runtime) struct AgentDelegation {
-    /// Its settings.
-    pub(in crate::runtime) settings: Arc<DelegationSettings>,
-    /// The models of types that have one of their own, by type.
-    pub(in crate::runtime) models: HashMap<Arc<str>, Arc<dyn Llm>>,
-}
 
 /// Adds the delegation tools to a run. `unrecorded`: its tools, whose calls are not recorded.
 pub(super) async fn enable<'a>(
@@ -57,7 +49,7 @@ pub(super) async fn enable<'a>(
             clock: runtime.clock.clone(),
         })
     });
-    let usage = record.usage.clone();
+    let (usage, budget) = (record.usage.clone(), Budget::new(settings.budget_limits()));
     let parent = DelegationParent {
         delegations: runtime.delegations.clone(),
         settings: settings.clone(),
@@ -69,14 +61,16 @@ pub(super) async fn enable<'a>(
         tools: inherited,
         tool_timeout: task.definition.tool_timeout,
         mcp_meta: task.mcp_meta.clone(),
-        skills: None,
+        skills: task.definition.skills.clone(),
+        narrowing: task.narrowing.clone(),
         journal: record.journal.clone(),
         count_replayed: Arc::new(move |used: ModelUsage| usage.record_sampling(&[used], false)),
         background,
+        budget: budget.clone(),
         counts: Arc::new(RunCounts::new(settings, ledger.total())),
         depth: settings.depth.max(1),
     };
-    let lead = LeadPrompt::new(settings, ledger, task.definition.enable_filler_messages, prompts)?;
+    let lead = LeadPrompt::new(settings, ledger, budget, task.definition.enable_filler_messages, prompts)?;
     let only_delegates = delegates_only(&task.tools);
     let own = task.tools.clone().only(|name| !only_delegates.contains(name));
     let tools = with_delegation(own, parent);

@@ -20,7 +20,6 @@ pub(super) use self::{
     action::EventHistory,
     agent::{AgentExecutor, failed_outcome},
     agent_host::TurnAgentHost,
-    delegation::AgentDelegation,
     tool_list::ToolListCache,
 };
 use super::turn::{TurnContext, TurnFailures, TurnSink};

@@ -14,6 +14,7 @@ use crate::{
     clock::Clock,
     journal::{EffectJournal, Journal, JournaledModel, TurnClock},
     llm::Llm,
+    react::ToolNarrowing,
     runtime::{
         effects::{EventHistory, TurnAgentHost},
         project_runtime::ProjectRuntime,
@@ -69,6 +70,7 @@ impl<'a> TurnContext<'a> {
             user_message_changed: false,
             slots: None,
             delegation: None,
+            narrowing: ToolNarrowing::default(),
             host,
         }
     }

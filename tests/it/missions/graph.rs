@@ -106,8 +106,8 @@ async fn a_queued_run_begins_when_the_other_one_has_ended() {
     let of_second = second.clone();
     let waiting = tokio::spawn(async move { drive(&driven, &of_second).await });
     tokio::task::yield_now().await;
-    let question = answered.questions(Some(first.clone())).await.unwrap()[0].key.id.clone();
-    answered.answer(&first, question.as_str(), "yes", "event", None).await.unwrap();
+    let question = answered.control().questions(Some(first.clone())).await.unwrap()[0].key.id.clone();
+    answered.control().answer(&first, question.as_str(), "yes", "event", None).await.unwrap();
     assert_eq!(drive(&answered, &first).await, RunEnd::Completed);
     for _ in 0..1_000 {
         clock.advance(Duration::from_millis(500));

@@ -23,6 +23,7 @@ pub const VARIABLES: [(&str, &[(&str, &str)]); 5] = [
                 "What is logged: `debug`, `info`, `warning`, `error` or `critical`. Default: `info` for `segue run`, `warning` otherwise.",
             ),
             ("RUST_LOG", "The same for parts of the program, as in `segue::store=debug`. Overrides `LOG_LEVEL`."),
+            ("NO_COLOR", "Any value: `segue mission` draws without colours in a terminal."),
         ],
     ),
     (

@@ -11,12 +11,13 @@ pub const FOLDER: &str = "docs/errors/";
 pub const INDEX: &str = "docs/errors/README.md";
 
 /// The areas of error codes: first letter, heading, and the meaning of a code in this area.
-const AREAS: [(&str, &str, &str); 10] = [
+const AREAS: [(&str, &str, &str); 11] = [
     ("A", "agents", "A run of an agent failed, or a remote agent (A2A) did."),
     ("C", "channels", "A channel, a push notification or the keys of callers' tokens do not work."),
     ("E", "tests", "`segue test` found a mistake in a test case, or could not run it."),
     ("F", "project files", "`segue check` found a problem in the files of the project."),
     ("M", "models", "A language model or a prompt cannot be opened."),
+    ("N", "missions", "A run of a mission was not started, or it failed."),
     ("R", "turns", "A message was rejected, or a turn did not do all that it should."),
     ("S", "store", "The store of conversations has a problem."),
     ("T", "tools and actions", "An MCP server, a tool or the action server has a problem."),

@@ -62,7 +62,7 @@ pub fn page(sources: &[&str]) -> Result<String> {
 }
 
 /// The types of all files.
-struct Types<'a>(&'a [File]);
+pub(super) struct Types<'a>(pub(super) &'a [File]);
 
 impl<'a> Types<'a> {
     fn items(&self) -> impl Iterator<Item = &'a Item> {
@@ -70,7 +70,7 @@ impl<'a> Types<'a> {
     }
 
     /// The kinds of an enum, each with its fields.
-    fn variants(&self, page: &mut String, name: &str, level: &str) {
+    pub(super) fn variants(&self, page: &mut String, name: &str, level: &str) {
         let find = |item: &'a Item| match item {
             Item::Enum(item) if item.ident == name => Some(item),
             _ => None,
@@ -80,6 +80,7 @@ impl<'a> Types<'a> {
             let name = rename(&variant.attrs).unwrap_or_else(|| snake(&variant.ident.to_string()));
             let _ = write!(page, "\n{level} `{name}`\n\n{}\n", comment(&variant.attrs));
             match &variant.fields {
+                Fields::Named(fields) if fields.named.is_empty() => {}
                 Fields::Named(fields) => self.table(page, fields.named.iter()),
                 Fields::Unnamed(fields) => {
                     for field in &fields.unnamed {
@@ -92,7 +93,7 @@ impl<'a> Types<'a> {
     }
 
     /// The fields of a struct below a heading.
-    fn fields_of(&self, page: &mut String, name: &str, heading: &str) {
+    pub(super) fn fields_of(&self, page: &mut String, name: &str, heading: &str) {
         let find = |item: &'a Item| match item {
             Item::Struct(item) if item.ident == name => Some(item),
             _ => None,
@@ -155,6 +156,13 @@ impl<'a> Types<'a> {
             ("TraceStep", _) => "a [trace step](#trace-step)".to_owned(),
             ("TraceProgress", _) => "[trace progress](#trace-progress)".to_owned(),
             ("PendingEffect" | "ExternalTrigger" | "Command", _) => "a map".to_owned(),
+            ("PersonQuestion", _) => "a [question](#question)".to_owned(),
+            ("PreviousRun", _) => "a [previous run](#previous-run)".to_owned(),
+            ("Learnings", _) => "[learnings](#learnings)".to_owned(),
+            ("LearnedFailure", _) => "a [learned failure](#learned-failure)".to_owned(),
+            ("ChosenTarget", _) => "a [chosen target](#chosen-target)".to_owned(),
+            ("CommanderAnswer", _) => "an [answer](#answer-of-a-commander)".to_owned(),
+            ("IndexMap", _) => "a map".to_owned(),
             (name, _) => self.names_of(name).unwrap_or_else(|| "a string".to_owned()),
         }
     }

@@ -6,6 +6,7 @@ pub mod errors;
 mod events;
 mod limits;
 mod llms;
+mod mission_events;
 
 use std::fs;
 
@@ -24,7 +25,7 @@ pub struct GeneratedPage {
 }
 
 /// All generated pages except the index of error codes, whose sources are a folder ([`errors`]).
-pub const PAGES: [GeneratedPage; 6] = [
+pub const PAGES: [GeneratedPage; 7] = [
     GeneratedPage {
         path: "docs/reference/keys.md",
         sources: &[],
@@ -34,6 +35,11 @@ pub const PAGES: [GeneratedPage; 6] = [
     GeneratedPage { path: "docs/reference/cli.md", sources: &[], generate: |_| Ok(cli::page()) },
     GeneratedPage { path: "docs/reference/environment.md", sources: &[], generate: |_| Ok(environment::page()) },
     GeneratedPage { path: "docs/reference/events.md", sources: &events::SOURCES, generate: events::page },
+    GeneratedPage {
+        path: "docs/reference/mission-events.md",
+        sources: &mission_events::SOURCES,
+        generate: mission_events::page,
+    },
     GeneratedPage { path: "llms.txt", sources: &llms::SOURCES, generate: llms::page },
 ];
 

@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the rules of the repository. [`run`] reads the repository once and applies every rule. A rule is a pure function
 //! from a [`Tree`] to violations, so that its tests need no files. No rule changes a file.
 
+mod compared;
 mod conventions;
 mod dependencies;
 mod docs;
@@ -125,6 +126,7 @@ impl Violations {
 }
 
 const RULES: &[fn(&Tree) -> Vec<Violation>] = &[
+    compared::check,
     layers::check,
     links::check,
     error_codes::check,

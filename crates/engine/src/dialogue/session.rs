@@ -7,7 +7,7 @@ use super::{
     message_payload, message_payload::ParsedMessage, pending, shortcuts,
 };
 use crate::{
-    conversation::{ActionOrigin, Command, Event, EventKind, FilledBy, FlowLocation, UserMessage},
+    conversation::{ActionOrigin, Command, Event, EventKind, FilledBy, FlowLocation, Frame, UserMessage},
     ids::{ActionName, SlotName},
     project::{
         Mapping,
@@ -83,6 +83,9 @@ fn understand(turn: &mut AdvanceContext<'_>) -> Next {
     if is_longer(&text, crate::limits::MESSAGE_TEXT) {
         return commands::execute(turn, vec![too_long(crate::limits::MESSAGE_TEXT)], CommandSource::Check);
     }
+    if names_skill_of_waiting_agent(turn, &text) {
+        return commands::execute(turn, vec![Command::ContinueAgent], CommandSource::Check);
+    }
     match message_payload::parse(turn, &text) {
         ParsedMessage::Commands(commands, source) => return commands::execute(turn, commands, source),
         ParsedMessage::EndSession => {
@@ -117,6 +120,16 @@ fn understand(turn: &mut AdvanceContext<'_>) -> Next {
         }
     };
     commands::execute(turn, vec![command], CommandSource::Check)
+}
+
+/// Whether the message begins with `/` and the name of a skill that the user of the waiting agent may load.
+fn names_skill_of_waiting_agent(turn: &AdvanceContext<'_>, text: &str) -> bool {
+    let Some(name) = text.trim_start().strip_prefix('/').and_then(|rest| rest.split_whitespace().next()) else {
+        return false;
+    };
+    let agent = turn.stack.last().and_then(Frame::agent).filter(|_| agent_frame::is_top_agent_waiting(&turn.stack));
+    let skills = agent.and_then(|agent| turn.project.agent(agent.agent_id.as_str())?.skills.as_ref());
+    skills.is_some_and(|skills| skills.by_user && skills.get(name).is_some())
 }
 
 /// Refuses an empty message, or one longer than the command generator accepts.

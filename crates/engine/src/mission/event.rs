@@ -229,7 +229,7 @@ pub enum RunEventKind {
     MissionCompleted {},
     /// The run failed.
     MissionFailed {
-        /// The code of the reason, such as `task.failed` or `budget.exceeded`.
+        /// The code of the reason, such as `task.reported` or `budget.exceeded`.
         code: Arc<str>,
         /// Why.
         error: Arc<str>,
@@ -260,7 +260,7 @@ pub enum RunEventKind {
     TaskCopied {
         /// That run.
         run: Arc<str>,
-        /// The [state](super::state::TaskState) of the task. Its items may be in several events.
+        /// The state of the task, as `TaskState`. Its items may be in several events.
         state: Json,
         /// The dataset over which it iterated.
         #[serde(default, skip_serializing_if = "Option::is_none")]

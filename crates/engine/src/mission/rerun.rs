@@ -34,6 +34,9 @@ pub enum RerunProblem {
     /// The run has not ended.
     #[error("the run has not ended; stop or cancel it first")]
     NotEnded,
+    /// The task was not started in that run, so nothing of it can run again.
+    #[error("the task `{0}` was not started in that run; leave out `--task` to run the whole mission again")]
+    NotStarted(Arc<str>),
     /// The task has no items of its own.
     #[error("the task `{0}` does not iterate in parallel, so it has no failed items; leave out `--failed-items`")]
     NotParallel(Arc<str>),
@@ -77,6 +80,9 @@ pub fn taken_over(def: &MissionDef, events: &[RunEvent], from: &RerunFrom) -> Re
     };
     if !state.status.has_ended() {
         return Err(RerunProblem::NotEnded);
+    }
+    if state.tasks.get(&from.task).is_none_or(|task| task.status == TaskStatus::Pending) {
+        return Err(RerunProblem::NotStarted(from.task.clone()));
     }
     if from.failed_items && !task.iterator.as_ref().is_some_and(|iterator| iterator.parallel) {
         return Err(RerunProblem::NotParallel(from.task.clone()));

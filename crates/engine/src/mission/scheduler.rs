@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::{
     budget, dataset,
-    event::{ChosenBy, ChosenTarget, NewEvent, RunEventKind},
+    event::{AgentOutcome, ChosenBy, ChosenTarget, NewEvent, RunEventKind},
     graph, objective,
     rounds::{self, RoundEnd},
     routes,
@@ -18,6 +18,7 @@ use super::{
     unit::UnitId,
 };
 use crate::{
+    ids::AgentName,
     project::{
         mission_graph,
         missions::{IteratorDef, MissionDef, NextTasks, OnIterationError, TaskDef},
@@ -26,8 +27,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// The code of a run that failed because a task did.
-pub const CODE_TASK_FAILED: &str = "task.failed";
 /// The code of a task whose iterations failed.
 pub const CODE_ITERATION_FAILED: &str = "iteration.failed";
 /// The code of a task whose objective could not be rendered.
@@ -49,7 +48,7 @@ pub enum Action {
         /// Not before this time.
         wake_at: Option<Timestamp>,
     },
-    /// Stop a unit, and store [`cancelled`] when it has stopped. Returned until that is stored.
+    /// Stop a unit, and store the events of [`cancelled`] when it has stopped. Returned until that is stored.
     Cancel {
         /// The unit.
         unit: UnitId,
@@ -81,12 +80,25 @@ impl Decision {
     }
 }
 
-/// The event of a unit that was cancelled.
-pub fn cancelled(unit: &UnitId) -> NewEvent {
-    match unit.iteration {
+/// The events of a unit that was cancelled.
+pub fn cancelled(state: &RunState, unit: &UnitId) -> Vec<NewEvent> {
+    let mut events = agents_cancelled(state, unit);
+    events.push(match unit.iteration {
         Some(_) => NewEvent::of_unit(unit, RunEventKind::IterationCancelled {}),
         None => NewEvent::of_unit(unit, RunEventKind::TaskCancelled {}),
-    }
+    });
+    events
+}
+
+/// The ends of the agents that work for a unit, which ends before them.
+pub fn agents_cancelled(state: &RunState, unit: &UnitId) -> Vec<NewEvent> {
+    let Some(unit_state) = state.tasks.get(&unit.task).and_then(|task| task.unit(unit)) else { return Vec::new() };
+    let running = unit_state.agents.iter().filter(|(_, agent)| agent.running);
+    let ended = |(name, _): (&AgentName, _)| {
+        let (agent, outcome) = (name.clone(), AgentOutcome::Cancelled);
+        NewEvent::of_unit(unit, RunEventKind::AgentCompleted { agent, outcome, question: None })
+    };
+    running.map(ended).collect()
 }
 
 /// The event of a unit whose loop ended without an accepted `task_complete`: corrections used up, model failed, limit reached. What it

@@ -268,9 +268,25 @@ pub struct CommanderQuestion {
     /// The item that asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by_item: Option<u32>,
+    /// The round of the task that asks.
+    pub asked_by_round: u32,
+    /// The attempt that asks.
+    pub asked_by_attempt: u32,
     /// The answer, or why there is none; absent while it is being produced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<CommanderAnswer>,
+}
+
+impl CommanderQuestion {
+    /// The unit that asks.
+    pub fn asker(&self) -> UnitId {
+        UnitId {
+            task: self.asked_by.clone(),
+            round: self.asked_by_round,
+            iteration: self.asked_by_item,
+            attempt: self.asked_by_attempt,
+        }
+    }
 }
 
 /// A question to a person.
@@ -352,6 +368,9 @@ pub struct RunState {
     /// How many runs come before it in its chain.
     #[serde(default)]
     pub chain: u32,
+    /// How many tasks its mission has.
+    #[serde(default)]
+    pub task_count: u32,
     /// The id of its chain: that of the first run.
     #[serde(default)]
     pub chain_id: Arc<str>,
@@ -477,6 +496,7 @@ impl RunState {
             RunEventKind::MissionStarted {
                 mission,
                 run,
+                task_count,
                 inputs,
                 datasets,
                 entry,
@@ -488,6 +508,7 @@ impl RunState {
                 dry_run,
                 ..
             } => {
+                self.task_count = *task_count;
                 self.run = run.clone();
                 self.mission = mission.clone();
                 self.inputs = inputs.clone();
@@ -570,6 +591,8 @@ impl RunState {
                     question: question.clone(),
                     asked_by: task.clone(),
                     asked_by_item: iteration,
+                    asked_by_round: unit.round,
+                    asked_by_attempt: unit.attempt,
                     answer: None,
                 });
             }
@@ -890,10 +913,12 @@ fn apply_to_session(unit: &mut UnitState, kind: &RunEventKind) {
         }
         RunEventKind::OutputSubmitted { output } => unit.output = Some(output.clone()),
         RunEventKind::AgentStarted { agent, .. } => {
-            unit.agents.entry(agent.clone()).or_default().question = None;
+            let state = unit.agents.entry(agent.clone()).or_default();
+            (state.question, state.running) = (None, true);
         }
         RunEventKind::AgentCompleted { agent, outcome, question } => {
             let state = unit.agents.entry(agent.clone()).or_default();
+            state.running = false;
             match outcome {
                 AgentOutcome::Answered => state.completed = state.completed.saturating_add(1),
                 AgentOutcome::Asked => state.question.clone_from(question),

@@ -134,6 +134,9 @@ pub struct AgentState {
     /// The question that it put to the commander and that is not answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<Arc<str>>,
+    /// Whether it works on an assignment.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub running: bool,
 }
 
 /// The subtasks of a commander.

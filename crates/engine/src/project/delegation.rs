@@ -23,8 +23,21 @@ pub struct DelegationDef {
     pub depth: u32,
     /// Whether sub-agents may run while the conversation goes on.
     pub background: bool,
+    /// What the agent and its sub-agents may use together in one turn; `None`: no limit.
+    pub budget: Option<DelegationBudget>,
     /// The location of `types`, or of the section.
     pub place: SourceLocation,
+}
+
+/// What an agent and its sub-agents may use together. At least one of the two limits is set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DelegationBudget {
+    /// Input and output tokens.
+    pub tokens: Option<u64>,
+    /// Cost, in the currency of the project's prices.
+    pub cost: Option<f64>,
+    /// The share at which all are asked to finish, above 0 and at most 1.
+    pub warn_at: f64,
 }
 
 /// The tools of an agent for the folder of its conversation or run.

@@ -25,6 +25,8 @@ pub struct Endpoints {
     pub nlg: Option<Nlg>,
     /// `tracker_store`: the store of conversations.
     pub tracker_store: Option<TrackerStoreDef>,
+    /// `runs`: how long runs are stored.
+    pub runs: RunsDef,
     /// `vector_store` with `type: qdrant`.
     pub qdrant: Option<super::QdrantDef>,
     /// `server`: limits of the load that the server accepts.
@@ -67,6 +69,13 @@ pub enum TrackerStoreDef {
     },
     /// In a store that this version does not support; its name.
     Unsupported(String),
+}
+
+/// `runs`: how long runs are stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunsDef {
+    /// Days after the end of a run until it is deleted; 0: never. `None`: the default of the store.
+    pub retention_days: Option<u32>,
 }
 
 /// `server`: limits of the load that the server accepts; `None`: the default.

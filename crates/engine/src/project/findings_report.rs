@@ -120,7 +120,8 @@ impl Sources {
     pub fn file(&self, path: &str) -> Option<&str> {
         let single = [&self.config, &self.endpoints, &self.credentials];
         let many = [&self.domain, &self.data, &self.agents, &self.patterns];
-        let mut files = single.into_iter().flatten().chain(many.into_iter().flatten());
+        let skills = self.skills.iter().flat_map(|folder| &folder.skills).map(|skill| &skill.file);
+        let mut files = single.into_iter().flatten().chain(many.into_iter().flatten()).chain(skills);
         files
             .find(|file: &&SourceFile| &*file.path == path)
             .map(|file| &*file.text)

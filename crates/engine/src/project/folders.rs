@@ -1,10 +1,13 @@
 //! The folders of a project's parts and the files that its configuration refers to. Both are needed before the project is
 //! loaded, because the runtime reads the files.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
-    SourceFile,
+    SKILL_FOLDER, SourceFile,
     yaml::{self, Node},
 };
 use crate::finding::Findings;
@@ -73,4 +76,43 @@ fn collect(node: &Node, found: &mut BTreeSet<String>) {
     for item in node.list().unwrap_or_default() {
         collect(item, found);
     }
+}
+
+/// The folders of skills that the configurations of agents and missions use, each with whether one of them trusts texts from outside
+/// the project.
+pub fn named_skill_folders<'a>(files: impl IntoIterator<Item = &'a SourceFile>) -> BTreeMap<Arc<str>, bool> {
+    let mut found = BTreeMap::new();
+    for file in files {
+        if let Some(root) = yaml::read(file, &mut Findings::default()) {
+            collect_skill_folders(&root, &mut found);
+        }
+    }
+    found
+}
+
+fn collect_skill_folders(node: &Node, found: &mut BTreeMap<Arc<str>, bool>) {
+    if node.get("skills").or_else(|| node.get("skill_folders")).is_some() {
+        let trusts = node.get("trust").and_then(Node::bool) == Some(true);
+        for folder in skill_folders(node) {
+            *found.entry(folder).or_default() |= trusts;
+        }
+    }
+    let values = node.map().unwrap_or_default().iter().map(|entry| &entry.node);
+    for inner in values.chain(node.list().unwrap_or_default()) {
+        collect_skill_folders(inner, found);
+    }
+}
+
+/// The folders that a map with the keys of skills names, or the default one.
+pub(super) fn skill_folders(node: &Node) -> Vec<Arc<str>> {
+    match node.get("skill_folders").and_then(Node::list) {
+        None => vec![SKILL_FOLDER.into()],
+        Some(folders) => folders.iter().filter_map(Node::text).map(|path| plain_folder(path).into()).collect(),
+    }
+}
+
+/// A path of a folder without `./` and a slash at the end.
+pub(super) fn plain_folder(path: &str) -> &str {
+    let path = path.trim_start_matches("./");
+    path.strip_suffix('/').filter(|shorter| !shorter.is_empty()).unwrap_or(path)
 }

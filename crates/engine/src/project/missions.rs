@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use super::AgentSkills;
 use super::WorkspaceAccess;
 use crate::{
     finding::SourceLocation,
@@ -153,8 +154,8 @@ pub struct MissionAgentDef {
     pub tools: Vec<Arc<str>>,
     /// Interception of large results and compaction of long histories.
     pub context: ContextLimits,
-    /// The Agent Skills that it may load; `None`: all of the project.
-    pub skills: Option<Vec<Arc<str>>>,
+    /// The Agent Skills that it may load; `None`: none.
+    pub skills: Option<Arc<AgentSkills>>,
     /// Its tools for the folder of the run.
     pub workspace: WorkspaceAccess,
     /// Its location in the project files.

@@ -29,6 +29,7 @@ mod nlg;
 mod references;
 mod schema;
 mod search;
+mod skills;
 pub mod test_cases;
 mod yaml;
 
@@ -51,7 +52,8 @@ pub use self::{
     },
     config::{CalmVersion, CommandAlias, Compat, Config, GeneratorConfig},
     delegation::{
-        AdmissionDef, DelegateModel, DelegationDef, Preset, SubagentType, SubagentsDef, TokenBudget, WorkspaceAccess,
+        AdmissionDef, DelegateModel, DelegationBudget, DelegationDef, Preset, SubagentType, SubagentsDef, TokenBudget,
+        WorkspaceAccess,
     },
     domain::{
         ActionDef, Domain, FillPolicy, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType,
@@ -59,15 +61,19 @@ pub use self::{
     },
     endpoints::{
         A2aServerDef, ActionEndpointDef, Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup,
-        RouterDef, SandboxDef, SandboxProgram, ServerDef, TrackerEvents, TrackerStoreDef,
+        RouterDef, RunsDef, SandboxDef, SandboxProgram, ServerDef, TrackerEvents, TrackerStoreDef,
     },
     flows::{ActionReference, Branch, Call, Collect, Flow, NextStep, NluTrigger, Otherwise, Step, StepKind, Target},
-    folders::{Folders, named_files},
+    folders::{Folders, named_files, named_skill_folders},
     jwt::{JwtDef, JwtKeys, JwtRuleError},
     load::variables,
     nlg::{Nlg, NlgServer, Rephraser},
     schema::{Key, MapSchema, ProjectFile, SCHEMAS, Support, UnknownKeys, ValueType, json_schema, key, reference},
     search::{DocumentStore, ModelChoice, QdrantDef, RetrievalConfig, SearchConfig},
+    skills::{
+        AgentSkills, SKILL_FILE, SKILL_FOLDER, SkillDef, SkillFile, SkillFolder, SkillOrigin, SkillProblem,
+        SkillScript, SkillSource,
+    },
 };
 use crate::{
     finding::Finding,
@@ -103,6 +109,8 @@ pub struct Sources {
     pub missions: Vec<SourceFile>,
     /// `subagents.yml`, if there is one.
     pub subagents: Option<SourceFile>,
+    /// The folders of skills that agents use.
+    pub skills: Vec<SkillFolder>,
     /// Other files that the configuration may refer to, such as prompt templates, by their path relative to the project folder.
     pub texts: BTreeMap<String, Arc<str>>,
     /// Built-in patterns: flow files whose flows are used unless the project defines a flow with the same id, and their domain.

@@ -128,7 +128,7 @@ impl Run {
                     }
                     Action::Cancel { unit } if self.cancels => {
                         self.cancelled.push(unit.to_string());
-                        decision.events.push(scheduler::cancelled(&unit));
+                        decision.events.extend(scheduler::cancelled(&self.state, &unit));
                     }
                     Action::Launch { follow_up } => self.launched.push(follow_up),
                     Action::Cancel { .. } | Action::Record | Action::Finish { .. } => {}

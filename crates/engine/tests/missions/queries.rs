@@ -205,3 +205,17 @@ fn an_undeclared_field_gives_a_warning_inside_the_result() {
     assert_eq!(result["warnings"].as_array().unwrap().len(), 1);
     assert_eq!(result["total"], 0);
 }
+
+#[test]
+fn items_with_the_same_id_are_all_found_by_it() {
+    let mut run = Run::of(
+        "{name: m, datasets: {d: {items: [{id: x}, {id: x, name: z}, {n: 1}]}}, tasks: {
+            read: {iterator: {dataset: d, parallel: true}, output: {n: integer}}, use: {depends_on: [read]}}}",
+    );
+    for index in 0..3 {
+        run.call(&format!("read[{index}]"), "submit_output", json!({"output": {"n": index}}));
+        run.complete(&format!("read[{index}]"));
+    }
+    assert_eq!(indices(&query(&mut run, json!({"item_ids": ["x"]}))), [0, 1]);
+    assert_eq!(indices(&query(&mut run, json!({"item_ids": ["item_2"]}))), [2]);
+}

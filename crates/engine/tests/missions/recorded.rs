@@ -1,8 +1,9 @@
 //! The results of the tools, compared with recorded ones: `tools/<name>.yml` has the cases, `tools/<name>.json` the results.
 //!
 //! A file has `mission`, `missions` (others, that routers choose) and `cases`. A case has `inputs`, steps `before`, and the `step` whose
-//! result is recorded. A step is `{<unit>: {<tool>: <arguments>}}`, with `agent` (it calls the tool), `busy` (agents that work), `results`
-//! (stored results), `malformed` (arguments that are no JSON) beside it; or `{finished: {unit, agent, outcome, text}}`,
+//! result is recorded; `entry` and `chain` are those of the run. A step is `{<unit>: {<tool>: <arguments>}}`, with `agent` (it calls the tool), `busy` (agents that work), `results`
+//! (stored results), `malformed` (arguments that are no JSON), `items` (so many empty items are the argument `items`), `clone` (a clone of
+//! the commander calls it) beside it; or `{finished: {unit, agent, outcome, text}}`,
 //! `{answered: {question, text}}` or `{answered: {question, error}}` for a question to a commander, `{person: {question, answer, timed_out}}`,
 //! `{fail: {unit, error}}`.
 //!
@@ -26,7 +27,7 @@ use crate::{
 };
 
 /// The codes that tools return. The executor has others of its own.
-const CODES: [&str; 44] = [
+const CODES: [&str; 46] = [
     "agent.busy",
     "agent.cancelled",
     "agent.capped",
@@ -52,6 +53,7 @@ const CODES: [&str; 44] = [
     "dataset.schema",
     "dataset.submit_first",
     "dataset.subtasks_open",
+    "dataset.too_large",
     "dataset.unknown",
     "output.invalid",
     "output.not_current",
@@ -64,6 +66,7 @@ const CODES: [&str; 44] = [
     "repeat.condition",
     "result.type",
     "result.unknown",
+    "route.chain_limit",
     "route.condition",
     "route.inputs_missing",
     "route.mission_unknown",
@@ -113,7 +116,8 @@ fn run_case(file: &Json, case: &Json, tools: &mut BTreeSet<String>) -> Json {
         let mission = definitions::from_json(mission);
         run.missions.insert(mission.name.clone(), Arc::new(mission));
     }
-    let options = NewRunOptions { entry: case["entry"].as_str().map(Arc::from), ..Default::default() };
+    let chain = case["chain"].as_u64().map_or(0, |chain| chain as u32);
+    let options = NewRunOptions { entry: case["entry"].as_str().map(Arc::from), chain, ..Default::default() };
     let mut run = run.started(&case["inputs"], options);
     for step in case["before"].as_array().into_iter().flatten() {
         let answer = perform(&mut run, step, &mut BTreeSet::new());
@@ -188,10 +192,18 @@ fn perform(run: &mut Run, step: &Json, tools: &mut BTreeSet<String>) -> ToolAnsw
         }
         unit => {
             let (tool, arguments) = what.as_object().unwrap().iter().next().unwrap();
+            let mut arguments = arguments.clone();
+            if let Some(items) = step["items"].as_u64() {
+                arguments["items"] = (0..items).map(|_| json!({})).collect();
+            }
+            if step["clone"] == true {
+                let call = Arguments::Json(&arguments);
+                return run.context(unit, &options_of(step), |cx| tools::call_of_clone(tool, call, cx));
+            }
             tools.insert(tool.clone());
             let arguments = match step["malformed"].as_str() {
                 Some(reason) => Arguments::Malformed(reason),
-                None => Arguments::Json(arguments),
+                None => Arguments::Json(&arguments),
             };
             if MissionTool::from_name(tool).is_none() {
                 tools.remove(tool);

@@ -100,6 +100,7 @@ fn what_cannot_be_repeated_is_refused() {
     let problem = |task: &str, failed_items| rerun(&run, task, failed_items).err().unwrap().to_string();
     assert_eq!(problem("x", false), "the mission has no task `x`; it has fill, other, read, judge, good, bad");
     assert!(problem("judge", true).contains("does not iterate in parallel"));
+    assert!(problem("bad", false).contains("was not started"), "the router chose another task");
     let all = rerun(
         &rerun(&run, "read", true)
             .map(|mut new| {

@@ -939,9 +939,9 @@ async fn ended_runs_are_purged(store: &dyn RunStore) {
         let end = RunBatch { status: Some(RunStatus::Completed), ..RunBatch::new(id.into(), at(ended)) };
         store.append_run(end).await.unwrap();
     }
-    assert_eq!(store.purge_runs(at(110), long).await.unwrap(), 0);
-    assert_eq!(store.purge_runs(at(111), long).await.unwrap(), 1);
-    assert_eq!(store.purge_runs(at(111), long).await.unwrap(), 0);
+    assert!(store.purge_runs(at(110), long).await.unwrap().is_empty());
+    assert_eq!(store.purge_runs(at(111), long).await.unwrap(), [RunId::from("old")]);
+    assert!(store.purge_runs(at(111), long).await.unwrap().is_empty());
     let left = store.runs(RunFilter::default(), 9).await.unwrap();
     assert_eq!(left.iter().map(|run| run.id.as_str()).collect::<Vec<_>>(), ["open", "new"]);
     let gone = RunId::from("old");
@@ -955,7 +955,7 @@ async fn ended_runs_are_purged(store: &dyn RunStore) {
     // Its id and its key can be used again, and nothing of it is found.
     assert_eq!(store.start_run(keyed("old")).await.unwrap(), StartOutcome::New);
     assert_eq!(event_texts(store, "old").await.len(), 1);
-    assert_eq!(store.purge_runs(at(9_999), long).await.unwrap(), 1);
+    assert_eq!(store.purge_runs(at(9_999), long).await.unwrap(), [RunId::from("new")]);
     assert_eq!(store.runs(RunFilter::default(), 9).await.unwrap().len(), 2, "runs that have not ended stay");
 }
 
@@ -969,8 +969,10 @@ async fn runs_of_a_conversation_are_erased(store: &dyn RunStore) {
     }
     let claimed = claim(store, "o", 2, 9).await;
     store.append_run(RunBatch { status: Some(RunStatus::Failed), ..RunBatch::new("r3".into(), at(3)) }).await.unwrap();
-    assert_eq!(store.erase_runs(&"c".into()).await.unwrap(), 2);
-    assert_eq!(store.erase_runs(&"c".into()).await.unwrap(), 0);
+    let mut erased = store.erase_runs(&"c".into()).await.unwrap();
+    erased.sort();
+    assert_eq!(erased, [RunId::from("r1"), RunId::from("r3")]);
+    assert!(store.erase_runs(&"c".into()).await.unwrap().is_empty());
     assert_fenced(store.append(batch(&claimed[0], 4)).await);
     store.append(batch(&claimed[1], 4)).await.unwrap();
     let left = store.runs(RunFilter::default(), 9).await.unwrap();

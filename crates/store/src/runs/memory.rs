@@ -194,11 +194,12 @@ impl State {
         }
     }
 
-    /// Removes the runs that `gone` selects.
-    fn remove_all(&mut self, gone: impl Fn(&MemoryRun) -> bool) -> u64 {
-        let gone: Vec<u64> = self.runs.iter().filter(|(_, run)| gone(run)).map(|(number, _)| *number).collect();
-        gone.iter().for_each(|number| self.remove(*number));
-        gone.len() as u64
+    /// Removes the runs that `gone` selects; returns their ids.
+    fn remove_all(&mut self, gone: impl Fn(&MemoryRun) -> bool) -> Vec<RunId> {
+        let gone: Vec<(u64, RunId)> =
+            self.runs.iter().filter(|(_, run)| gone(run)).map(|(number, run)| (*number, run.id.clone())).collect();
+        gone.iter().for_each(|(number, _)| self.remove(*number));
+        gone.into_iter().map(|(_, id)| id).collect()
     }
 
     /// The places of units that can be claimed at some time: time and number, number of the run, place within it.
@@ -632,11 +633,11 @@ impl RunStore for MemoryRunStore {
     fn counts(&self, at: Timestamp) -> BoxFuture<'_, RunResult<RunCounts>> {
         now(Ok(self.lock().counts(at)))
     }
-    fn purge_runs(&self, at: Timestamp, older_than: Duration) -> BoxFuture<'_, RunResult<u64>> {
+    fn purge_runs(&self, at: Timestamp, older_than: Duration) -> BoxFuture<'_, RunResult<Vec<RunId>>> {
         let is_old = |ended: Timestamp| lease_end(ended, older_than) < at;
         now(Ok(self.lock().remove_all(|run| run.head.ended_at.is_some_and(is_old))))
     }
-    fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, RunResult<u64>> {
+    fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, RunResult<Vec<RunId>>> {
         now(Ok(self.lock().remove_all(|run| run.conversation.as_ref() == Some(conversation))))
     }
 }

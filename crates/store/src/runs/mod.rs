@@ -194,18 +194,19 @@ pub trait RunStore: Send + Sync {
     /// # Errors
     /// Only those of every method.
     fn counts(&self, now: Timestamp) -> BoxFuture<'_, Result<RunCounts, RunStoreError>>;
-    /// Deletes the runs that ended longer ago than `older_than`, with everything stored of them. Returns how many. It works in parts: after
-    /// an error some runs are deleted, and the next call deletes the others.
+    /// Deletes the runs that ended longer ago than `older_than`, with everything stored of them. Returns their ids, by which the caller
+    /// deletes what it keeps of them elsewhere. It works in parts: after an error some runs are deleted, and the next call deletes the
+    /// others.
     ///
     /// # Errors
     /// Only those of every method.
-    fn purge_runs(&self, now: Timestamp, older_than: Duration) -> BoxFuture<'_, Result<u64, RunStoreError>>;
-    /// Deletes the runs of a conversation with everything stored of them, whatever their status. Returns how many. Call it when the
+    fn purge_runs(&self, now: Timestamp, older_than: Duration) -> BoxFuture<'_, Result<Vec<RunId>, RunStoreError>>;
+    /// Deletes the runs of a conversation with everything stored of them, whatever their status. Returns their ids. Call it when the
     /// conversation is erased.
     ///
     /// # Errors
     /// As [`purge_runs`](Self::purge_runs).
-    fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, Result<u64, RunStoreError>>;
+    fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, Result<Vec<RunId>, RunStoreError>>;
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! One thread writes for all conversations: it takes all waiting requests, commits them in one transaction (group
 //! commit) and only then answers them. Reads use their own connections and never wait for the writer. Only one store
-//! may write to a file at a time ([`file_lock`]); others may read it at the same time.
+//! may write the conversations of a file at a time ([`file_lock`]); others may read it, and write its runs, at the same time.
 //!
 //! Callers encode their data themselves, so that the shared writer thread does as little as possible.
 
@@ -53,7 +53,7 @@ pub struct SqliteStore {
     requests: Option<mpsc::Sender<WriteRequest>>,
     writer: Option<JoinHandle<()>>,
     readers: Arc<ReaderPool>,
-    /// The lock on the file, released after the writer has ended. `None` if the store is read-only.
+    /// The lock on the file, released after the writer has ended. `None` if the store is read-only or only for runs.
     file_lock: Option<FileLock>,
 }
 
@@ -112,6 +112,28 @@ impl SqliteStore {
             file_lock.watch(path);
         }
         Ok(Self { requests: Some(requests), writer: Some(writer), readers: Arc::new(readers), file_lock })
+    }
+
+    /// Opens a file for its runs, also while other processes write to it: a write of a run depends on nothing that a process remembers,
+    /// and each unit has one owner. The conversations of this store must not be written. Creates and migrates the file as
+    /// [`SqliteStore::open`].
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open`]; [`StoreError::InUse`] only for a file of an earlier version.
+    pub fn open_for_runs(path: &Path, full: bool) -> Result<Self, StoreError> {
+        let is_current = match path.is_file() {
+            true => schema::is_current(&schema::open_reader(path)?, path)?,
+            false => false,
+        };
+        if !is_current {
+            // A second process that creates the same file finds it locked, or complete.
+            match Self::open(path, full) {
+                Ok(store) => drop(store),
+                Err(StoreError::InUse { .. }) if schema::is_current(&schema::open_reader(path)?, path)? => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Self::open_locked(path, full, None)
     }
 
     /// Opens an existing file for reading only, also while another store writes to it. A file of an earlier version is

@@ -6,34 +6,6 @@ use super::server::McpEnvironment;
 use segue_base::child::{self, ChildCommand};
 pub(super) use segue_base::child::{Child, OutputTail, SpawnedChild};
 
-/// The environment variables that a child inherits besides those of its entry: those that programs need to run and to print. They
-/// contain no secrets of this process.
-const INHERITED: &[&str] = &[
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "TERM",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "TMPDIR",
-    "TEMP",
-    "TMP",
-    "SYSTEMROOT",
-    "SYSTEMDRIVE",
-    "WINDIR",
-    "APPDATA",
-    "LOCALAPPDATA",
-    "PROGRAMFILES",
-    "USERPROFILE",
-    "USERNAME",
-    "PATHEXT",
-    "COMSPEC",
-];
-
 /// Starts a server. The command `segue` starts the program of this process.
 ///
 /// # Errors
@@ -45,10 +17,7 @@ pub(super) fn start(
     environment: &McpEnvironment,
 ) -> Result<SpawnedChild, String> {
     let program = if command == "segue" { environment.program.as_path() } else { Path::new(command) };
-    let inherited = environment.variables.iter().filter(|(name, _)| {
-        INHERITED.iter().any(|allowed| if cfg!(windows) { allowed.eq_ignore_ascii_case(name) } else { allowed == name })
-    });
-    let variables = inherited.chain(env).cloned().collect();
+    let variables = child::inherited(&environment.variables).chain(env).cloned().collect();
     child::spawn(ChildCommand { program, args, environment: variables, directory: environment.directory.as_deref() })
 }
 

@@ -8,7 +8,7 @@ use super::{Then, ToolAnswer, ToolContext, ToolError, number, text};
 use crate::mission::{
     event::{CommanderAnswer, NewEvent, RunEventKind},
     graph,
-    state::{CommanderQuestion, TaskState, TaskStatus},
+    state::{CommanderQuestion, RunState, TaskState, TaskStatus},
     unit::{UnitId, UnitView},
 };
 
@@ -111,6 +111,14 @@ pub fn answer_text(answer: &CommanderAnswer) -> Json {
     }
 }
 
+/// Why a question will never be answered: the unit that asked it has ended.
+pub fn lost(run: &RunState, question: &CommanderQuestion) -> Option<CommanderAnswer> {
+    let asker = question.asker();
+    let unit = run.tasks.get(&asker.task).and_then(|task| task.unit(&asker));
+    let is_open = unit.is_some_and(|unit| unit.status.is_open());
+    (!is_open).then(|| CommanderAnswer::Error("the commander that asked it ended before the answer came".into()))
+}
+
 /// The questions to a task, in the order in which they were asked. All of them, or those to one item.
 fn questions<'a>(arguments: &Map<String, Json>, cx: &ToolContext<'a>) -> Result<Vec<&'a CommanderQuestion>, ToolError> {
     let name = text(arguments, "task_name").unwrap_or_default();
@@ -149,8 +157,8 @@ pub(super) fn get(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result
         };
         return Err(ToolError::new("ask.index_unknown", format!("There is no question {index}."), hint));
     };
-    Ok(match &found.answer {
-        Some(answer) => ToolAnswer::of(answer_text(answer)),
+    Ok(match found.answer.clone().or_else(|| lost(cx.unit.run, found)) {
+        Some(answer) => ToolAnswer::of(answer_text(&answer)),
         None => ToolAnswer::later(Then::AwaitCommanderAnswer { question_id: found.id.clone() }, Vec::new()),
     })
 }

@@ -371,14 +371,31 @@ pub fn call(name: &str, arguments: Arguments<'_>, cx: &ToolContext<'_>) -> ToolA
     }
 }
 
+/// The tools of a clone of a commander that answers questions about its completed task.
+pub fn offered_to_clone(cx: &ToolContext<'_>) -> Vec<MissionTool> {
+    let can_ask = !agents::known(&cx.unit).is_empty();
+    if can_ask { vec![MissionTool::AskAgent] } else { Vec::new() }
+}
+
+/// Runs a call of a clone of a commander. It changes nothing.
+pub fn call_of_clone(name: &str, arguments: Arguments<'_>, cx: &ToolContext<'_>) -> ToolAnswer {
+    let tools = offered_to_clone(cx);
+    let done = match MissionTool::from_name(name).filter(|tool| tools.contains(tool)) {
+        Some(tool) => parse(tool, arguments, cx).and_then(|arguments| agents::ask(&arguments, cx)),
+        None => Err(unknown_tool(name, &tools)),
+    };
+    done.unwrap_or_else(|error| ToolAnswer::of(error.json(None)))
+}
+
+fn unknown_tool(name: &str, tools: &[MissionTool]) -> ToolError {
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
+    let error = ToolError::new("tool.unknown", format!("There is no tool `{name}`."), "Use one of the tools listed.");
+    error.with("allowed", json!(names))
+}
+
 fn checked_call(name: &str, arguments: Arguments<'_>, cx: &ToolContext<'_>) -> Result<ToolAnswer, ToolError> {
     let tool = MissionTool::from_name(name).filter(|tool| is_offered(*tool, cx));
-    let Some(tool) = tool else {
-        let names: Vec<&str> = offered(cx).into_iter().map(MissionTool::name).collect();
-        let error =
-            ToolError::new("tool.unknown", format!("There is no tool `{name}`."), "Use one of the tools listed.");
-        return Err(error.with("allowed", json!(names)));
-    };
+    let Some(tool) = tool else { return Err(unknown_tool(name, &offered(cx))) };
     if !cx.unit.state.status.is_open() {
         let message = "The task has ended; this call was not executed.";
         return Err(ToolError::new("tool.queued", message, "Make no further calls."));

@@ -96,6 +96,14 @@ fn called_flow(project: &Project, target: &str, place: &SourceLocation, findings
     if target.starts_with("pattern_") {
         let help = "Patterns start automatically; write the steps in a flow.";
         findings.error("F0220", place, format!("a step may not call the pattern `{target}`"), help);
+    } else if project.flow(target).is_none() && project.mission(target).is_some() {
+        let help = format!("Remove the step, and start the mission with `segue mission run {target}`.");
+        findings.error(
+            "F0217",
+            place,
+            format!("`{target}` is a mission, which a flow cannot start in this version"),
+            help,
+        );
     } else if project.flow(target).is_none() {
         let flows = project.flows.keys().map(|id| id.as_str()).filter(|id| !id.starts_with("pattern_"));
         let known = flows.chain(project.agents.keys().map(|agent| agent.as_str()));

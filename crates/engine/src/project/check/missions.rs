@@ -1,7 +1,17 @@
 //! Checks across missions: names that could mean several things, and routes to other missions.
 
-use super::super::{Project, mission_graph, missions::RouteTarget};
-use crate::finding::{Findings, did_you_mean};
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value as Json};
+
+use super::super::{
+    Project, mission_graph,
+    missions::{BudgetDef, MissionDef, RouteTarget},
+};
+use crate::{
+    finding::{Findings, did_you_mean},
+    ids::AgentName,
+};
 
 pub(super) fn check(project: &Project, findings: &mut Findings) {
     for mission in project.missions.values() {
@@ -17,6 +27,7 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
             let message = format!("the mission `{name}` has the name of {other}, so `call` is ambiguous");
             findings.error("F0803", &mission.place, message, "Rename one of the two.");
         }
+        uncounted_cost(project, mission, findings);
         for route in mission.tasks.values().flat_map(mission_graph::routes) {
             let RouteTarget::Mission(target, entry) = &route.target else { continue };
             let Some(target) = project.missions.get(target) else {
@@ -36,5 +47,40 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
                 findings.error("F0842", &route.place, message, help);
             }
         }
+    }
+}
+
+/// A budget of money with models that have no price: their calls cost nothing, so it never ends anything.
+fn uncounted_cost(project: &Project, mission: &MissionDef, findings: &mut Findings) {
+    let has_cost = |budget: Option<BudgetDef>| budget.is_some_and(|budget| budget.cost.is_some());
+    let of_task = mission.tasks.values().find(|task| has_cost(task.budget)).map(|task| &task.place);
+    let of_run = has_cost(mission.budget).then_some(&mission.place);
+    let Some(place) = of_run.or(of_task) else { return };
+    let has_price = |group: Option<&str>, own: &Map<String, Json>| {
+        let settings = project.endpoints.model_settings(group, own);
+        let entries = settings.get(usize::from(own.is_empty())..).unwrap_or_default();
+        let is_priced = |entry: &&Map<String, Json>| {
+            ["input_cost_per_token", "output_cost_per_token"].iter().any(|key| entry.contains_key(*key))
+        };
+        !entries.is_empty() && entries.iter().all(is_priced)
+    };
+    let called = mission.agents.iter().chain(mission.tasks.values().flat_map(|task| &task.agents));
+    let called: BTreeSet<&AgentName> = called.collect();
+    let agent_has_price = |name: &AgentName| match (mission.local_agents.get(name), project.agent(name.as_str())) {
+        (Some(agent), _) => has_price(agent.model_group.as_deref(), &agent.llm),
+        (None, Some(agent)) => agent.remote.is_some() || has_price(agent.model_group.as_deref(), &agent.llm),
+        (None, None) => true,
+    };
+    let mut without = Vec::new();
+    if !has_price(mission.commander.model_group.as_deref(), &mission.commander.llm) {
+        without.push("the commanders".to_owned());
+    }
+    without.extend(called.into_iter().filter(|name| !agent_has_price(name)).map(|name| format!("`{name}`")));
+    if !without.is_empty() {
+        let who = without.join(", ");
+        let message = format!("the budget in `dollars` does not count {who}: not all of their models have prices");
+        let help =
+            "Add `input_cost_per_token` and `output_cost_per_token` to the models in `endpoints.yml`, or use `tokens`.";
+        findings.warning("F0817", place, message, help);
     }
 }

@@ -40,6 +40,21 @@ fn unknown_names_are_reported() {
     assert_eq!(steps("      - action: action_listen\n"), [""; 0]);
 }
 
+#[test]
+fn a_called_mission_is_said_to_be_one() {
+    let flows = "flows:\n  a:\n    description: x\n    steps:\n      - call: report\n";
+    let mission = "mission:\n  name: report\n  description: x\n  agents: [h]\n  local_agents: {h: {description: x}}\n  tasks: {t: {objective: x}}\n";
+    let loaded = load(&[
+        ("config.yml", "recipe: default.v1\n"),
+        ("domain.yml", DOMAIN),
+        ("data/a.yml", flows),
+        ("missions/report.yml", mission),
+    ]);
+    let found = loaded.findings.iter().find(|finding| finding.code == "F0217").expect("a finding");
+    assert!(found.message.contains("`report` is a mission"), "{}", found.message);
+    assert!(found.help.contains("segue mission run report"), "{}", found.help);
+}
+
 fn condition(text: &str) -> Vec<String> {
     let next = format!("        next:\n          - if: {text}\n            then: END\n          - else: END\n");
     steps(&format!("      - action: utter_ok\n{next}"))

@@ -13,6 +13,7 @@ use super::{
         yaml::Node,
     },
     agent_rules, delegation, first_place, remote,
+    skills::{self, SkillLibrary},
 };
 use crate::ids::{AgentName, ServerName, ToolName};
 
@@ -24,13 +25,14 @@ pub(super) fn load(
     context: &mut LoadContext<'_>,
     endpoints: &Endpoints,
     subagents: &SubagentsDef,
+    library: &mut SkillLibrary,
 ) -> IndexMap<AgentName, Arc<AgentDef>> {
     let mut agents = IndexMap::new();
     let mut places = IndexMap::new();
     for file in &context.sources.agents {
         let Some(mut root) = context.open(file) else { continue };
         context.expand(&mut root, "agent");
-        let Some(agent) = agent(context, &root, endpoints, subagents) else { continue };
+        let Some(agent) = agent(context, &root, endpoints, subagents, library) else { continue };
         if let Some(first) = first_place(&mut places, agent.name.as_str(), agent.place.clone()) {
             let message = format!("an agent named `{}` is already defined in {}", agent.name, first.file);
             let help = "Give each agent a unique name; flows call agents by name.";
@@ -47,6 +49,7 @@ fn agent(
     root: &Node,
     endpoints: &Endpoints,
     subagents: &SubagentsDef,
+    library: &mut SkillLibrary,
 ) -> Option<AgentDef> {
     let file = context.fields(root, &AGENT_FILE)?;
     let identity = file.node("agent").and_then(|node| context.fields(node, &AGENT));
@@ -59,6 +62,10 @@ fn agent(
             for key in ["delegation", "workspace"].into_iter().filter(|key| file.has(key)) {
                 let message = format!("`{key}` is a key of agents of this project, and this one is remote");
                 context.error("F0510", file.at(key), message, "Remove it.");
+            }
+            for key in skills::KEYS.into_iter().filter(|key| configuration.has(key)) {
+                let message = format!("`{key}` is a key of agents of this project, and this one is remote");
+                context.error("F0510", configuration.at(key), message, "Remove it.");
             }
         }
         Protocol::Rasa => check_own(context, &file, &configuration),
@@ -104,6 +111,7 @@ fn agent(
         rules: agent_rules::rules(context, &configuration),
         auth: configuration.node("auth").and_then(|node| context.auth(node)).unwrap_or_default(),
         hook_auth: configuration.node("hook_auth").and_then(|node| context.auth(node)).unwrap_or_default(),
+        skills: skills::of_agent(context, &configuration, library),
         delegation: delegation::agent(context, &file, subagents, endpoints).map(Box::new),
         workspace: delegation::workspace(context, &file, endpoints),
         remote,

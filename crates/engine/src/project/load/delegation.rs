@@ -4,18 +4,18 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     super::{
-        AdmissionDef, DelegateModel, DelegationDef, Endpoints, Preset, SubagentType, SubagentsDef, TokenBudget,
-        WorkspaceAccess,
+        AdmissionDef, DelegateModel, DelegationBudget, DelegationDef, Endpoints, Preset, SubagentType, SubagentsDef,
+        TokenBudget, WorkspaceAccess,
         load_context::{LoadContext, MapFields},
         references::ReferenceKind,
         schema::{
-            ADMISSION, DELEGATION, SUBAGENT_DEFAULTS, SUBAGENT_OVERRIDE, SUBAGENT_TYPE, SUBAGENTS, SUBAGENTS_FILE,
-            TOKEN_BUDGET,
+            ADMISSION, DELEGATION, DELEGATION_BUDGET, SUBAGENT_DEFAULTS, SUBAGENT_OVERRIDE, SUBAGENT_TYPE, SUBAGENTS,
+            SUBAGENTS_FILE, TOKEN_BUDGET,
         },
         yaml::{Entry, Node},
     },
     fields,
-    missions::clamped,
+    missions::{BudgetLimits, budget_limits, clamped},
 };
 use crate::{
     finding::did_you_mean,
@@ -288,9 +288,16 @@ pub(super) fn agent(
         per_conversation,
         depth: clamped(context, &fields, "depth", 1, 1, DELEGATION_DEPTH),
         background: fields.flag("background"),
+        budget: budget(context, &fields),
         place: context.place(fields.at("types")),
     };
     fields.flag("enabled").then_some(def)
+}
+
+fn budget(context: &mut LoadContext<'_>, owner: &MapFields<'_>) -> Option<DelegationBudget> {
+    let fields = context.fields(owner.node("budget")?, &DELEGATION_BUDGET)?;
+    let BudgetLimits { tokens, cost, warn_at } = budget_limits(context, owner, &fields);
+    Some(DelegationBudget { tokens, cost, warn_at })
 }
 
 /// Reads `workspace` of an agent.

@@ -7,13 +7,13 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     super::{
-        Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup, RouterDef, SandboxDef, SandboxProgram,
-        ServerDef, TrackerStoreDef,
+        Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup, RouterDef, RunsDef, SandboxDef,
+        SandboxProgram, ServerDef, TrackerStoreDef,
         load_context::{LoadContext, MapFields, describe},
         references::ReferenceKind,
         schema::{
             BASIC_AUTH, ENDPOINTS, HTTP, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER,
-            METRICS, MODEL, MODEL_GROUP, MapSchema, PRIVACY, ROUTER, SANDBOX, SERVER, TRACING, TRACKER_STORE,
+            METRICS, MODEL, MODEL_GROUP, MapSchema, PRIVACY, ROUTER, RUNS, SANDBOX, SERVER, TRACING, TRACKER_STORE,
             WORKSPACES,
         },
         yaml::Node,
@@ -78,6 +78,7 @@ fn sections(context: &mut LoadContext<'_>, fields: &MapFields<'_>, endpoints: &m
     let workspaces = fields.node("workspaces").and_then(|node| context.fields(node, &WORKSPACES));
     endpoints.workspace_bytes =
         workspaces.and_then(|fields| fields.whole("max_mib")).map(|mebibytes| mebibytes.saturating_mul(1024 * 1024));
+    endpoints.runs = fields.node("runs").and_then(|node| runs(context, node)).unwrap_or_default();
     endpoints.nlg = fields.node("nlg").and_then(|node| nlg::nlg(context, node));
     endpoints.tracker_store = fields.node("tracker_store").and_then(|node| tracker_store(context, node));
 }
@@ -110,6 +111,13 @@ fn server(context: &mut LoadContext<'_>, node: &Node) -> Option<ServerDef> {
         connections: count(context, "connections", 1),
         connections_per_address: count(context, "connections_per_address", 0),
     })
+}
+
+/// Reads `runs`.
+fn runs(context: &mut LoadContext<'_>, node: &Node) -> Option<RunsDef> {
+    let fields = context.fields(node, &RUNS)?;
+    let days = fields.whole("retention_days").map(|days| u32::try_from(days).unwrap_or(u32::MAX));
+    Some(RunsDef { retention_days: days })
 }
 
 /// Reads `http`: the proxy for outbound requests.

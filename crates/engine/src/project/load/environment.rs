@@ -10,6 +10,9 @@ use super::super::{
 /// The value of a text whose variable is unset and ignored: valid as a text and as a URL.
 const UNSET: &str = "http://unset.invalid";
 
+/// Keys whose maps have names that the author of the file chooses: an input may be named like a key whose text is literal.
+const NAMED: [&str; 8] = ["inputs", "datasets", "local_agents", "tasks", "output", "schema", "fields", "properties"];
+
 impl LoadContext<'_> {
     /// Replaces every `${NAME}` below `node`. A failed replacement is an error; the value is then not checked further, so that
     /// one cause has one finding.
@@ -45,7 +48,9 @@ impl LoadContext<'_> {
                 }
             }
             Value::Map(entries) => {
-                for entry in entries.iter_mut().filter(|entry| !literal.contains(&entry.key.as_str())) {
+                let has_own_names = NAMED.contains(&key);
+                let is_literal = |key: &str| !has_own_names && literal.contains(&key);
+                for entry in entries.iter_mut().filter(|entry| !is_literal(&entry.key)) {
                     let is_store = entry.key == "tracker_store";
                     let ignores =
                         ignores && !(is_store && self.sources.unset_variables == UnsetVariables::IgnoredExceptStore);

@@ -22,7 +22,9 @@ use super::{
     },
     delegation,
     fields::{self, NamedNode},
-    first_place, mission_tasks, storage,
+    first_place, mission_tasks,
+    skills::{self, SkillLibrary},
+    storage,
 };
 use crate::{
     ids::AgentName,
@@ -66,13 +68,14 @@ pub(super) fn load(
     context: &mut LoadContext<'_>,
     agents: &IndexMap<AgentName, Arc<AgentDef>>,
     endpoints: &Endpoints,
+    library: &mut SkillLibrary,
 ) -> IndexMap<Arc<str>, Arc<MissionDef>> {
     let mut missions = IndexMap::new();
     let mut places = IndexMap::new();
     for file in &context.sources.missions {
         let Some(mut root) = context.open(file) else { continue };
         context.expand_except(&mut root, "mission", &LITERAL);
-        let Some(mission) = mission(context, &root, agents, endpoints) else { continue };
+        let Some(mission) = mission(context, &root, agents, endpoints, library) else { continue };
         if let Some(first) = first_place(&mut places, &mission.name, mission.place.clone()) {
             let message = format!("a mission named `{}` is already defined in {}", mission.name, first.file);
             context.findings.error("F0802", &mission.place, message, "Give each mission a unique name.");
@@ -88,6 +91,7 @@ fn mission(
     root: &Node,
     agents: &IndexMap<AgentName, Arc<AgentDef>>,
     endpoints: &Endpoints,
+    library: &mut SkillLibrary,
 ) -> Option<MissionDef> {
     let file = context.fields(root, &MISSION_FILE)?;
     let fields = context.fields(file.node("mission")?, &MISSION)?;
@@ -95,7 +99,7 @@ fn mission(
     let name = fields.text("name").unwrap_or(&stem);
     let at = fields.node("name").unwrap_or(file.at("mission"));
     context.identifier(name, at, "a mission");
-    let local_agents = local_agents(context, &fields, agents, endpoints);
+    let local_agents = local_agents(context, &fields, agents, endpoints, library);
     let inputs = fields::inputs(context, fields.node("inputs"));
     let datasets = datasets(context, &fields, &inputs);
     if let Some(trigger) = fields.node("trigger") {
@@ -240,6 +244,7 @@ fn local_agents(
     mission: &MapFields<'_>,
     agents: &IndexMap<AgentName, Arc<AgentDef>>,
     endpoints: &Endpoints,
+    library: &mut SkillLibrary,
 ) -> IndexMap<AgentName, Arc<MissionAgentDef>> {
     let mut local = IndexMap::new();
     for NamedNode { name, at, node } in fields::named(context, mission.node("local_agents"), "a local agent") {
@@ -248,15 +253,8 @@ fn local_agents(
             let message = format!("the local agent `{name}` has the name of the agent in {}", global.place.file);
             context.error("F0803", at, message, "Rename one of the two.");
         }
-        for tool in fields.list("tools") {
-            let text = tool.text().unwrap_or_default();
-            let server = plain(text, "mcp.").split('.').next().unwrap_or_default();
-            context.reference_name(ReferenceKind::AgentServer, server, context.place(tool));
-        }
+        let tools = server_tools(context, fields.list("tools"));
         let (model_group, llm) = fields.node("llm").map(|node| context.model(node)).unwrap_or_default();
-        let texts = |key: &str| fields.list(key).iter().filter_map(Node::text).map(Into::into).collect();
-        let tools = fields.list("tools").iter().filter_map(Node::text);
-        let tools = tools.map(|tool| plain(tool, "mcp.").trim_end_matches(".all").into()).collect();
         let agent = MissionAgentDef {
             name: name.into(),
             title: fields.shared("title"),
@@ -265,13 +263,25 @@ fn local_agents(
             llm,
             tools,
             context: context_limits(context, &fields, MISSION_TURNS),
-            skills: fields.node("skills").map(|_| texts("skills")),
+            skills: skills::of_agent(context, &fields, library),
             workspace: delegation::workspace(context, &fields, endpoints),
             place: context.place(at),
         };
         local.insert(agent.name.clone(), Arc::new(agent));
     }
     local
+}
+
+/// Reads tools of servers: `server`, `server.all` or `server.tool`.
+pub(super) fn server_tools(context: &mut LoadContext<'_>, nodes: &[Node]) -> Vec<Arc<str>> {
+    let mut tools = Vec::new();
+    for node in nodes {
+        let tool = plain(node.text().unwrap_or_default(), "mcp.");
+        let server = tool.split('.').next().unwrap_or_default();
+        context.reference_name(ReferenceKind::AgentServer, server, context.place(node));
+        tools.push(tool.trim_end_matches(".all").into());
+    }
+    tools
 }
 
 fn datasets(
@@ -349,6 +359,27 @@ fn dataset_item(context: &mut LoadContext<'_>, node: &Node, dataset: &DatasetDef
 pub(super) fn budget(context: &mut LoadContext<'_>, owner: &MapFields<'_>) -> Option<BudgetDef> {
     let node = owner.node("budget")?;
     let fields = context.fields(node, &BUDGET)?;
+    let BudgetLimits { tokens, cost, warn_at } = budget_limits(context, owner, &fields);
+    let on_breach = match fields.text("on_breach") {
+        Some("finish_turn") => OnBreach::FinishTurn,
+        _ => OnBreach::Fail,
+    };
+    Some(BudgetDef { tokens, cost, warn_at, on_breach })
+}
+
+/// The limits of a `budget` section.
+pub(super) struct BudgetLimits {
+    pub(super) tokens: Option<u64>,
+    pub(super) cost: Option<f64>,
+    pub(super) warn_at: f64,
+}
+
+/// Reads the limits of the section `budget` of `owner`, whose keys are `fields`.
+pub(super) fn budget_limits(
+    context: &mut LoadContext<'_>,
+    owner: &MapFields<'_>,
+    fields: &MapFields<'_>,
+) -> BudgetLimits {
     let (tokens, cost) = (fields.whole("tokens"), fields.number("dollars"));
     if tokens.is_none() && cost.is_none() && !fields.has("tokens") && !fields.has("dollars") {
         let help = "Add `tokens: …` or `dollars: …`.";
@@ -365,11 +396,7 @@ pub(super) fn budget(context: &mut LoadContext<'_>, owner: &MapFields<'_>) -> Op
         let message = "`warn_at` is a share of the budget, above 0 and at most 1";
         context.error("F0811", fields.at("warn_at"), message, "Write for example `warn_at: 0.8`.");
     }
-    let on_breach = match fields.text("on_breach") {
-        Some("finish_turn") => OnBreach::FinishTurn,
-        _ => OnBreach::Fail,
-    };
-    Some(BudgetDef { tokens, cost, warn_at, on_breach })
+    BudgetLimits { tokens, cost, warn_at }
 }
 
 fn concurrency(

@@ -27,6 +27,7 @@ mod responses;
 mod search;
 mod secrets;
 mod shorthand;
+mod skills;
 mod slots;
 mod steps;
 mod storage;
@@ -67,8 +68,12 @@ fn load(sources: &Sources, analyses: bool) -> LoadResult {
     let mut context = LoadContext::new(sources);
     let endpoints = endpoints::load(&mut context);
     let subagents = delegation::load(&mut context, &endpoints);
-    let agents = agents::load(&mut context, &endpoints, &subagents);
-    let missions = missions::load(&mut context, &agents, &endpoints);
+    let mut library = skills::load(&mut context);
+    let agents = agents::load(&mut context, &endpoints, &subagents, &mut library);
+    let missions = missions::load(&mut context, &agents, &endpoints, &mut library);
+    if analyses {
+        library.analyse(&mut context);
+    }
     let (config, command_prompt) = config::load(&mut context);
     let credentials = credentials::load(&mut context);
     let mut domain = domain::DomainBuilder::default();
@@ -192,7 +197,11 @@ fn hash(sources: &Sources) -> u64 {
     let single = [&sources.config, &sources.endpoints, &sources.credentials, &sources.subagents];
     let many = [&sources.domain, &sources.data, &sources.agents, &sources.missions, &sources.patterns];
     let files = single.into_iter().flatten().chain(many.into_iter().flatten());
-    let texts = sources.texts.iter().map(|(path, text)| (path.as_str(), &**text));
+    let skills = || sources.skills.iter().flat_map(|folder| &folder.skills);
+    let files = files.chain(skills().map(|skill| &skill.file));
+    let of_skills =
+        skills().flat_map(|skill| &skill.files).map(|file| (&*file.path, file.text.as_deref().unwrap_or_default()));
+    let texts = sources.texts.iter().map(|(path, text)| (path.as_str(), &**text)).chain(of_skills);
     let mut hasher = Sha256::new();
     for (path, text) in files.map(|file| (&*file.path, &*file.text)).chain(texts) {
         for part in [path, text] {

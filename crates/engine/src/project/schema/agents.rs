@@ -1,6 +1,6 @@
 //! Keys of `sub_agents/*/config.yml`.
 
-use super::{DELEGATION, MODEL, MapSchema, OAUTH, UnknownKeys::*, ValueType::*, key};
+use super::{DELEGATION, MODEL, MapSchema, OAUTH, UnknownKeys::*, ValueType::*, key, skills};
 
 const FILE: &str = "sub_agents/*/config.yml";
 
@@ -99,6 +99,16 @@ pub(crate) static CONFIGURATION: MapSchema = MapSchema::new("`configuration` sec
         TextList,
         "The keys of the message's metadata that are sent to a hook server or a remote agent.",
     ),
+    key(
+        "skills",
+        AnyOf(&[OneOf(&["all"]), TextList]),
+        "The Agent Skills that it may load: their names, or `all` of its folders. Default: none.",
+    ),
+    skills::SKILL_FOLDERS,
+    skills::SKILL_SCRIPTS,
+    skills::SKILLS_NARROW_TOOLS,
+    skills::SKILLS_BY_USER,
+    skills::TRUST,
 ]);
 
 /// An entry of `tools` of an agent.

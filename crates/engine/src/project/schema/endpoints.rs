@@ -1,8 +1,8 @@
 //! Keys of `endpoints.yml`.
 
 use super::{
-    A2A_SERVER, HTTP, INTERACTION, LOCK_STORE, METRICS, MapSchema, NLG, PRIVACY, ROUTER, SANDBOX, SERVER, TRACING,
-    TRACKER_STORE, UnknownKeys::*, ValueType::*, WORKSPACES, key, services::NO_VOICE,
+    A2A_SERVER, HTTP, INTERACTION, LOCK_STORE, METRICS, MapSchema, NLG, PRIVACY, ROUTER, RUNS, SANDBOX, SERVER,
+    TRACING, TRACKER_STORE, UnknownKeys::*, ValueType::*, WORKSPACES, key, services::NO_VOICE,
 };
 
 const FILE: &str = "endpoints.yml";
@@ -15,6 +15,7 @@ pub(crate) static ENDPOINTS: MapSchema = MapSchema::new("endpoints file", FILE, 
     key("action_endpoint", Section(&ACTION_ENDPOINT), "The action server that runs custom actions."),
     key("nlg", Section(&NLG), "A rephraser or an NLG server."),
     key("tracker_store", Section(&TRACKER_STORE), "The store of conversations."),
+    key("runs", Section(&RUNS), "How long runs of missions are stored."),
     key("lock_store", Section(&LOCK_STORE), "The lock store."),
     key("event_broker", Any, "The event broker.")
         .accepted_with_warning("Events are not published; read them from the store"),

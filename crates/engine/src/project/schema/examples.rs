@@ -121,6 +121,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("nlg", "nlg: { type: rephrase, rephrase_all: true, llm: { model_group: main } }\n"),
     ("tracker_store", "tracker_store: { type: sqlite, db: talks.db, synchronous: full }\n"),
+    ("runs", "runs: { retention_days: 90 }\n"),
     ("server", "server: { open_turns: 100, running_turns: 16, connections_per_address: 0 }\n"),
     ("http", "http: { proxy: \"http://proxy.corp:3128\", no_proxy: [intern.corp, 10.0.0.0/8] }\n"),
     (
@@ -149,7 +150,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "configuration",
-        "configuration:\n  llm: { model_group: main }\n  timeout: 30\n  max_iterations: 8\n  grounded: repair\n  filler_after: 3\n",
+        "configuration:\n  llm: { model_group: main }\n  timeout: 30\n  max_iterations: 8\n  grounded: repair\n  filler_after: 3\n  skills: [refunds]\n",
     ),
     (
         "configuration.tools.<name>",

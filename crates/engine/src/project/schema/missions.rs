@@ -1,6 +1,6 @@
 //! Keys of `missions/*.yml`.
 
-use super::{Key, MODEL, MapSchema, UnknownKeys::*, ValueType::*, agents::WORKSPACE, key};
+use super::{Key, MODEL, MapSchema, SKILL, UnknownKeys::*, ValueType::*, agents::WORKSPACE, key, skills};
 
 const FILE: &str = "missions/*.yml";
 
@@ -95,7 +95,7 @@ pub(crate) static MISSION: MapSchema = MapSchema::new("mission", FILE, Refused).
         .aliases(&["schedule"])
         .accepted_with_warning("Runs do not start by themselves; start them with a scheduler of your system"),
     key("trigger", Section(&MISSION_TRIGGER), "The webhook that starts runs.")
-        .accepted_with_warning("There is no webhook; start runs over HTTP, or with `call` in a flow"),
+        .accepted_with_warning("There is no webhook; start runs with `segue mission run`"),
     key("notification", Any, "Who learns about the end of a run.")
         .accepted_with_warning("No notifications are sent; read the events of the run"),
     key("memories", SHARED, "The same as `storage.shared`."),
@@ -118,7 +118,12 @@ pub(crate) static COMMANDER: MapSchema = MapSchema::new("`commander` section", F
         "Whether a commander must list its subtasks before it does anything else.",
     )
     .default("required"),
-    key("max_turns", PositiveInteger, "The maximum number of model calls of one commander.").default("60"),
+    key(
+        "max_turns",
+        PositiveInteger,
+        "The maximum number of model calls of one commander; in a sequential iteration, for each item.",
+    )
+    .default("60"),
     key("corrections", Integer, "The maximum number of corrections in a row before the task fails.").default("3"),
     key(
         "max_parallel_agents",
@@ -158,7 +163,6 @@ pub(crate) static MISSION_AGENT: MapSchema = MapSchema::new("local agent", FILE,
         .required(),
     LLM,
     key("tools", TextList, "Its tools: `server` for all tools of an MCP server, `server.tool` for one."),
-    key("skills", TextList, "The skills that it may load. Default: all."),
     key("tool_response", Section(&TOOL_RESPONSE), "What happens to large results of its tools."),
     key("compaction", Section(&COMPACTION), "When older messages are replaced by a summary. Default: never."),
     key(
@@ -167,6 +171,15 @@ pub(crate) static MISSION_AGENT: MapSchema = MapSchema::new("local agent", FILE,
         "Its tools for the folder of the run: `none`, `read`, `files`, `commands` or a list of tools, as for agents of the project.",
     )
     .default("none"),
+    key(
+        "skills",
+        AnyOf(&[OneOf(&["all"]), List(&AnyOf(&[Text, Section(&SKILL)]))]),
+        "The Agent Skills that it may load: names of skills in its folders, or skills written here; `all` of its folders. Default: none.",
+    ),
+    skills::SKILL_FOLDERS,
+    skills::SKILL_SCRIPTS,
+    skills::SKILLS_NARROW_TOOLS,
+    skills::TRUST,
     REFUSED_MODEL,
     key("role", Any, "Not a key of this format.").refused("Write its role into `description`"),
 ]);

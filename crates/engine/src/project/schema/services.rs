@@ -152,6 +152,14 @@ pub(crate) static WORKSPACES: MapSchema = MapSchema::new("`workspaces` section",
 )
 .default("256")]);
 
+/// `runs`.
+pub(crate) static RUNS: MapSchema = MapSchema::new("`runs` section", FILE, Refused).keys(&[key(
+    "retention_days",
+    Integer,
+    "How many days a run is stored after it has ended, with its events, checkpoints, questions and files. `0`: for ever.",
+)
+.default("30")]);
+
 /// `a2a_server`.
 pub(crate) static A2A_SERVER: MapSchema = MapSchema::new("`a2a_server` section", FILE, IgnoredWithWarning).keys(&[
     key("description", Text, "The description of the assistant in its agent card."),

@@ -100,4 +100,18 @@ pub(crate) static DELEGATION: MapSchema = MapSchema::new("`delegation` section",
         key("depth", PositiveInteger, "The depth of delegation, at most 4. With 1, sub-agents start none.")
             .default("1"),
         key("background", Bool, "Whether sub-agents may run while the conversation goes on.").default("false"),
+        key(
+            "budget",
+            Section(&DELEGATION_BUDGET),
+            "What the agent and its sub-agents may use together in one turn of the user. Default: no limit.",
+        ),
+    ]);
+
+/// `budget` of `delegation`.
+pub(crate) static DELEGATION_BUDGET: MapSchema = MapSchema::new("`budget` section", "sub_agents/*/config.yml", Refused)
+    .keys(&[
+        key("tokens", Integer, "The maximum number of input and output tokens."),
+        key("dollars", Number, "The maximum cost, in the currency of the prices in `endpoints.yml`.")
+            .aliases(&["cost"]),
+        key("warn_at", Number, "The share at which all are asked to finish, above 0 and at most 1.").default("0.8"),
     ]);

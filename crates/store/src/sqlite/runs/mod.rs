@@ -94,13 +94,13 @@ impl SqliteStore {
     }
 
     /// Deletes rows until none are left: of runs that ended before a time, and of erased ones.
-    async fn purge(&self, before: Option<Timestamp>) -> RunStoreResult<u64> {
-        let mut gone = 0;
+    async fn purge(&self, before: Option<Timestamp>) -> RunStoreResult<Vec<RunId>> {
+        let mut gone = Vec::new();
         loop {
             // In small transactions, so that no other write waits long.
             match self.write_run(RunOperation::Purge { before }).await? {
                 RunResult::Purged { runs, more } => {
-                    gone += runs;
+                    gone.extend(runs);
                     if !more {
                         return Ok(gone);
                     }
@@ -110,11 +110,11 @@ impl SqliteStore {
         }
     }
 
-    async fn erase_runs_of(&self, conversation: ConversationId) -> RunStoreResult<u64> {
+    async fn erase_runs_of(&self, conversation: ConversationId) -> RunStoreResult<Vec<RunId>> {
         let RunResult::Purged { runs, .. } = self.write_run(RunOperation::Erase { conversation }).await? else {
             return Err(wrong_result_kind().into());
         };
-        if runs > 0 {
+        if !runs.is_empty() {
             self.purge(None).await?;
             // Nothing of them stays in the write-ahead log.
             self.write(WriteOperation::Close).await?;
@@ -233,10 +233,10 @@ impl RunStore for SqliteStore {
     fn counts(&self, now: Timestamp) -> BoxFuture<'_, RunStoreResult<RunCounts>> {
         Box::pin(self.read_run(move |connection| read::counts(connection, now)))
     }
-    fn purge_runs(&self, now: Timestamp, older_than: Duration) -> BoxFuture<'_, RunStoreResult<u64>> {
+    fn purge_runs(&self, now: Timestamp, older_than: Duration) -> BoxFuture<'_, RunStoreResult<Vec<RunId>>> {
         Box::pin(self.purge(Some(purge_limit(now, older_than))))
     }
-    fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, RunStoreResult<u64>> {
+    fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, RunStoreResult<Vec<RunId>>> {
         Box::pin(self.erase_runs_of(conversation.clone()))
     }
 }

@@ -37,6 +37,9 @@ impl Files {
     fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
+    fn open_for_runs(&self, name: &str) -> SqliteStore {
+        SqliteStore::open_for_runs(&self.path(name), true).unwrap()
+    }
     fn open(&self, name: &str) -> SqliteStore {
         SqliteStore::open(&self.path(name), false).unwrap()
     }
@@ -379,8 +382,7 @@ async fn an_interrupted_purge_is_completed_by_the_next() {
     let end = RunBatch { status: Some(RunStatus::Failed), ..RunBatch::new("r".into(), at(9)) };
     store.append_run(end).await.unwrap();
     let before = Some(at(99));
-    let RunResult::Purged { runs: 1, more: true } = store.write_run(RunOperation::Purge { before }).await.unwrap()
-    else {
+    let RunResult::Purged { more: true, .. } = store.write_run(RunOperation::Purge { before }).await.unwrap() else {
         panic!("not all rows fit in one transaction")
     };
     drop(store);
@@ -388,11 +390,11 @@ async fn an_interrupted_purge_is_completed_by_the_next() {
     let store = files.open("a.db");
     assert_eq!(store.run(&"r".into()).await.unwrap(), None);
     assert_eq!(store.start_run(new_run("r", &["a"])).await.unwrap(), StartOutcome::New, "the id is free");
-    assert_eq!(store.purge_runs(at(99), Duration::from_secs(1)).await.unwrap(), 0, "it was counted before");
+    assert!(store.purge_runs(at(99), Duration::from_secs(1)).await.unwrap().is_empty(), "it was returned before");
     assert_eq!(files.count("a.db", "run_events"), 1_203);
     store.append_run(RunBatch { status: Some(RunStatus::Failed), ..RunBatch::new("r".into(), at(9)) }).await.unwrap();
     store.append_run(RunBatch { status: Some(RunStatus::Failed), ..RunBatch::new("s".into(), at(9)) }).await.unwrap();
-    assert_eq!(store.purge_runs(at(99), Duration::from_secs(1)).await.unwrap(), 2);
+    assert_eq!(store.purge_runs(at(99), Duration::from_secs(1)).await.unwrap().len(), 2);
     for table in TABLES {
         assert_eq!(files.count("a.db", table), 0, "{table}");
     }
@@ -422,7 +424,7 @@ async fn erased_runs_are_not_left_in_the_files() {
         .signal(&"r".into(), Signal::Message { id: "m".into(), unit: None, text: secret.clone() }, at(4))
         .await
         .unwrap();
-    assert_eq!(store.erase_runs(&"c".into()).await.unwrap(), 1);
+    assert_eq!(store.erase_runs(&"c".into()).await.unwrap().len(), 1);
     for file in std::fs::read_dir(files.path("")).unwrap() {
         let path = file.unwrap().path();
         let bytes = std::fs::read(&path).unwrap();
@@ -447,4 +449,30 @@ fn claims_use_the_index_of_due_units() {
     assert!(all.contains("INDEX run_units_due") && !all.contains("TEMP B-TREE"), "{all}");
     let wake = plan("SELECT min(due) FROM run_units WHERE due IS NOT NULL");
     assert!(wake.contains("COVERING INDEX run_units_due"), "{wake}");
+}
+
+#[tokio::test]
+async fn processes_that_share_a_file_claim_each_unit_once_and_number_events_without_gaps() {
+    let files = Files::new();
+    // One has the conversations, too.
+    let (server, first, second) =
+        (files.open("shared.db"), files.open_for_runs("shared.db"), files.open_for_runs("shared.db"));
+    assert_eq!(first.start_run(new_run("r", &["a", "b"])).await.unwrap(), StartOutcome::New);
+    let a = claim(&server, "server", 2, 1).await.remove(0);
+    let b = claim(&second, "second", 2, 9).await;
+    assert_eq!((b.len(), &*a.key.unit), (1, "a"));
+    assert!(claim(&first, "first", 2, 9).await.is_empty());
+    let mut last = 1;
+    for _ in 0..10 {
+        for (store, unit) in [(&server, &a), (&second, &b[0])] {
+            let batch = UnitBatch { events: vec!["{}".into()], ..UnitBatch::new(unit.key.clone(), unit.epoch, at(2)) };
+            let seq = store.append(batch).await.unwrap();
+            assert_eq!(seq, last + 1);
+            last = seq;
+        }
+    }
+    // The owner of one unit cannot write another one, whatever process it is in.
+    let foreign = UnitBatch::new(a.key.clone(), a.epoch + 1, at(3));
+    assert!(matches!(first.append(foreign).await, Err(RunStoreError::Fenced { .. })));
+    assert!(matches!(SqliteStore::open(&files.path("shared.db"), true), Err(StoreError::InUse { .. })));
 }

@@ -80,7 +80,7 @@ pub(in crate::sqlite) enum RunResult {
     Signals(Signals),
     Replied(ReplyOutcome),
     Signalled(SignalOutcome),
-    Purged { runs: u64, more: bool },
+    Purged { runs: Vec<RunId>, more: bool },
     Released,
 }
 
@@ -658,35 +658,35 @@ fn signal(connection: &Connection, id: &RunId, signal: &Signal, at: Timestamp) -
 const DETACH: &str =
     "UPDATE runs SET id = NULL, idempotency_key = NULL, conversation = NULL, inputs = '' WHERE number = ?1";
 
-fn erase(connection: &Connection, conversation: &ConversationId) -> RowResult<u64> {
-    let sql = "SELECT number FROM runs WHERE conversation = ?1 AND id IS NOT NULL";
-    let runs: rusqlite::Result<Vec<i64>> =
-        connection.prepare_cached(sql)?.query_map([conversation.as_str()], |row| row.get(0))?.collect();
+fn erase(connection: &Connection, conversation: &ConversationId) -> RowResult<Vec<RunId>> {
+    let sql = "SELECT number, id FROM runs WHERE conversation = ?1 AND id IS NOT NULL";
+    let runs: rusqlite::Result<Vec<(i64, RunId)>> =
+        connection.prepare_cached(sql)?.query_map([conversation.as_str()], numbered_run)?.collect();
     let runs = runs?;
-    for run in &runs {
+    for (run, _) in &runs {
         connection.prepare_cached(DETACH)?.execute([run])?;
         connection
             .prepare_cached("UPDATE run_units SET due = NULL WHERE run = ?1 AND due IS NOT NULL")?
             .execute([run])?;
     }
-    Ok(runs.len() as u64)
+    Ok(runs.into_iter().map(|(_, id)| id).collect())
 }
 
-/// Deletes some rows. Returns how many runs became unreadable, and whether there may be more rows.
-fn purge(connection: &Connection, before: Option<Timestamp>) -> RowResult<(u64, bool)> {
-    let (mut runs, mut rows) = (0, 0);
+/// Deletes some rows. Returns which runs became unreadable, and whether there may be more rows.
+fn purge(connection: &Connection, before: Option<Timestamp>) -> RowResult<(Vec<RunId>, bool)> {
+    let (mut runs, mut rows) = (Vec::new(), 0);
     while rows < ROWS_PER_TRANSACTION {
-        let detached = connection.prepare_cached("SELECT number FROM runs WHERE id IS NULL LIMIT 1")?;
-        let run = match first_number(detached, [])? {
+        let sql = "SELECT number FROM runs WHERE id IS NULL LIMIT 1";
+        let detached = connection.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0)).optional()?;
+        let run = match detached {
             Some(run) => run,
             None => {
                 let Some(before) = before else { return Ok((runs, false)) };
-                let sql = "SELECT number FROM runs WHERE ended_at < ?1 ORDER BY ended_at LIMIT 1";
-                let Some(run) = first_number(connection.prepare_cached(sql)?, [before.as_micros()])? else {
-                    return Ok((runs, false));
-                };
+                let sql = "SELECT number, id FROM runs WHERE ended_at < ?1 ORDER BY ended_at LIMIT 1";
+                let ended = connection.prepare_cached(sql)?.query_row([before.as_micros()], numbered_run);
+                let Some((run, id)) = ended.optional()? else { return Ok((runs, false)) };
                 connection.prepare_cached(DETACH)?.execute([run])?;
-                runs += 1;
+                runs.push(id);
                 run
             }
         };
@@ -705,11 +705,9 @@ fn purge(connection: &Connection, before: Option<Timestamp>) -> RowResult<(u64, 
     Ok((runs, true))
 }
 
-fn first_number(
-    mut statement: rusqlite::CachedStatement<'_>,
-    params: impl rusqlite::Params,
-) -> rusqlite::Result<Option<i64>> {
-    statement.query_row(params, |row| row.get(0)).optional()
+/// The columns `number` and `id` of a run.
+fn numbered_run(row: &rusqlite::Row<'_>) -> rusqlite::Result<(i64, RunId)> {
+    Ok((row.get(0)?, RunId::new(row.get::<_, String>(1)?)))
 }
 
 /// The time before which a run must have ended to be purged.

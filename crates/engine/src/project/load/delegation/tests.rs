@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::super::{
-    DelegateModel, LoadResult, Preset, Project, SandboxProgram, WorkspaceAccess,
+    DelegateModel, DelegationBudget, LoadResult, Preset, Project, SandboxProgram, WorkspaceAccess,
     load::tests::{load, marked, places},
     missions::ValueKind,
 };
@@ -130,13 +130,15 @@ fn the_format_of_deerflow_is_read() {
 #[test]
 fn the_delegation_of_an_agent_is_read() {
     let agent = format!(
-        "{AGENT}workspace: commands\ndelegation: {{types: [bash], max_concurrent: 2, depth: 2, background: true}}\n"
+        "{AGENT}workspace: commands\ndelegation: {{types: [bash], max_concurrent: 2, depth: 2, background: true, budget: {{tokens: 9000, dollars: 1.5}}}}\n"
     );
     let project = read(&with_sandbox(), &agent, "subagents: {max_total_per_run: 9}\n");
     let desk = project.agent("desk").unwrap();
     let delegation = desk.delegation.as_ref().unwrap();
     assert_eq!((delegation.max_concurrent, delegation.max_total, delegation.depth), (2, 9, 2));
     assert!(delegation.background && delegation.per_conversation.is_none());
+    let budget = DelegationBudget { tokens: Some(9_000), cost: Some(1.5), warn_at: 0.8 };
+    assert_eq!(delegation.budget, Some(budget));
     assert_eq!(project.subagents.allowed(delegation).map(|kind| &*kind.name).collect::<Vec<_>>(), ["bash"]);
     assert_eq!(desk.workspace.tools(), WorkspaceAccess::TOOLS);
     let off = format!("{AGENT}workspace: files\ndelegation: {{enabled: false}}\n");
@@ -242,6 +244,8 @@ fn mistakes_in_the_delegation_of_an_agent_are_found() {
         ("F0852", "¦workspace: [ls, bash]"),
         ("F0111", "workspace: [ls, ¦reed_file]"),
         ("F0810", "delegation: {¦max_concurrent: 99}"),
+        ("F0811", "delegation: {¦budget: {warn_at: 0.5}}"),
+        ("F0811", "delegation: {budget: {¦tokens: 0}}"),
         ("F0810", "delegation: {¦max_total: 99}"),
         ("F0810", "delegation: {¦depth: 9}"),
         ("F0107", "delegation: {¦typs: []}"),

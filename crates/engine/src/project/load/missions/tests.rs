@@ -64,8 +64,9 @@ const MARKET_REPORT: &str = r#"mission:
 "#;
 
 const ENDPOINTS: &str = "model_groups:
-  - {id: planner, models: [{provider: scripted, script: a.yml}]}
-  - {id: writer, models: [{provider: scripted, script: a.yml}]}
+  - {id: planner, models: [{provider: scripted, script: a.yml, input_cost_per_token: 0.1}]}
+  - {id: writer, models: [{provider: scripted, script: a.yml, output_cost_per_token: 0.1}]}
+  - {id: free, models: [{provider: scripted, script: a.yml}]}
 mcp_servers: [{name: web, type: http, url: 'http://localhost/mcp'}]
 ";
 const RESEARCHER: &str =
@@ -81,6 +82,7 @@ fn with(mission: &str) -> LoadResult {
         ("sub_agents/r/config.yml", RESEARCHER),
         ("missions/deep.yml", DEEP),
         ("missions/m.yml", mission),
+        (".agents/skills/style/SKILL.md", "---\nname: style\ndescription: How we write\n---\n"),
     ])
 }
 
@@ -177,7 +179,7 @@ fn the_complete_example_is_read_with_all_its_values() {
     assert_eq!(mission.agents, ["researcher", "writer"]);
     let writer = &mission.local_agents["writer"];
     assert_eq!((writer.model_group.as_deref(), writer.tools.len()), (Some("writer"), 0));
-    assert_eq!(writer.skills.as_ref().unwrap().len(), 1);
+    assert_eq!(writer.skills.as_ref().unwrap().skills.len(), 1);
     assert!(mission.inputs["topic"].field.required && !mission.inputs["depth"].field.required);
     assert_eq!(mission.inputs["depth"].default, Some(json!(2)));
     let key = &mission.inputs["api_key"];
@@ -442,6 +444,10 @@ fn mistakes_in_budgets_are_found() {
         ("F0811", section("budget: {¦dollars: -1}")),
         ("F0811", section("budget: {tokens: 1, ¦warn_at: 80}")),
         ("F0108", section("budget: {tokens: ¦many}")),
+        (
+            "F0817",
+            section("budget: {dollars: 5}\ncommander: {llm: {model_group: free}}").replace("name: m", "name: ¦m"),
+        ),
         ("F0811", lines("budget: {tokens: 100}\ntasks: {a: {objective: W, ¦budget: {tokens: 200}}}")),
     ]);
 }

@@ -230,10 +230,18 @@ async fn perform(store: &dyn RunStore, operation: Operation, held: &mut Vec<Clai
             format!("{:?}", store.signal(&run_id(run), signal, at).await)
         }
         Operation::Purge { older_than } => {
-            format!("{:?}", store.purge_runs(at, Duration::from_secs(older_than)).await)
+            format!("{:?}", store.purge_runs(at, Duration::from_secs(older_than)).await.map(sorted))
         }
-        Operation::Erase { run } => format!("{:?}", store.erase_runs(&format!("c{run}").as_str().into()).await),
+        Operation::Erase { run } => {
+            format!("{:?}", store.erase_runs(&format!("c{run}").as_str().into()).await.map(sorted))
+        }
     }
+}
+
+/// The stores delete in different orders.
+fn sorted(mut runs: Vec<RunId>) -> Vec<RunId> {
+    runs.sort();
+    runs
 }
 
 /// All that is stored.

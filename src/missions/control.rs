@@ -1,0 +1,307 @@
+//! What can be done with runs without their project: list, show and follow them, answer their questions, stop them.
+
+use std::{sync::Arc, time::Duration};
+
+use segue_engine::{
+    ids::RunId,
+    mission::{
+        event::{NewEvent, RunEvent, RunEventKind},
+        state::RunState,
+        tools::people,
+    },
+    time::Timestamp,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    engine::RunEnd,
+    parts::MissionError,
+    view::{RunView, event_text, read_event},
+};
+use crate::{
+    clock::Clock,
+    limits,
+    store::runs::{
+        QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome, RunBatch, RunFilter, RunStatus, RunStore,
+        RunStoreError, RunSummary, Signal, SignalOutcome, StopRequest, StoredQuestion, StoredRun, UnitStatus,
+    },
+};
+
+/// How often a run is read for what other processes did: events, answers, signals, ended leases.
+pub(super) const POLL: Duration = Duration::from_millis(500);
+
+/// A run with its state.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// The stored run.
+    pub stored: StoredRun,
+    /// Its state.
+    pub state: RunState,
+}
+
+/// The process that works on a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunHolder {
+    /// Its name, such as `process 4711`.
+    pub owner: Arc<str>,
+    /// When its lease is over, unless it renews it.
+    pub until: Timestamp,
+}
+
+/// Why [`RunControl::follow`] has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FollowEnd {
+    /// The run has ended, or waits for people.
+    Run(RunEnd),
+    /// No process works on the run.
+    Free,
+    /// The caller has stopped following it.
+    Left,
+}
+
+/// Lists, shows, follows, answers and stops runs. It needs their store only, so it works beside the process that drives them. Cheap to
+/// clone.
+#[derive(Clone)]
+pub struct RunControl {
+    pub(super) runs: Arc<dyn RunStore>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl RunControl {
+    /// Over the runs of this store.
+    pub fn new(runs: Arc<dyn RunStore>, clock: Arc<dyn Clock>) -> Self {
+        Self { runs, clock }
+    }
+
+    /// A run with its state.
+    ///
+    /// # Errors
+    /// [`MissionError::UnknownRun`], [`MissionError::Unreadable`], [`MissionError::Store`].
+    pub async fn status(&self, run: &RunId) -> Result<RunReport, MissionError> {
+        let stored = self.stored(run).await?;
+        let view = RunView::new(self.runs.clone(), run.clone());
+        let state = view.latest().await?.clone();
+        Ok(RunReport { stored, state })
+    }
+
+    pub(super) async fn stored(&self, run: &RunId) -> Result<StoredRun, MissionError> {
+        self.runs.run(run).await?.ok_or_else(|| MissionError::UnknownRun(run.clone()))
+    }
+
+    /// The runs, newest first.
+    ///
+    /// # Errors
+    /// [`MissionError::Store`].
+    pub async fn runs(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>, MissionError> {
+        Ok(self.runs.runs(filter, limit).await?)
+    }
+
+    /// The events of a run after a sequence number, in order; at most [`limits::RUN_EVENTS_READ`].
+    ///
+    /// # Errors
+    /// [`MissionError::Unreadable`], [`MissionError::Store`].
+    pub async fn events(&self, run: &RunId, after: u64) -> Result<Vec<RunEvent>, MissionError> {
+        let stored = self.runs.events(run, after, limits::RUN_EVENTS_READ).await?;
+        stored.iter().map(|event| read_event(run, event)).collect()
+    }
+
+    /// The open questions, of one run or of all.
+    ///
+    /// # Errors
+    /// [`MissionError::Store`].
+    pub async fn questions(&self, run: Option<RunId>) -> Result<Vec<StoredQuestion>, MissionError> {
+        Ok(self.runs.questions(QuestionFilter { run, open: true }, limits::RUNS_LISTED).await?)
+    }
+
+    /// The question that an event has answered, if there is one: for callers that send an answer again.
+    ///
+    /// # Errors
+    /// [`MissionError::Store`].
+    pub async fn answered_by(&self, run: &RunId, event_id: &str) -> Result<Option<StoredQuestion>, MissionError> {
+        let filter = QuestionFilter { run: Some(run.clone()), open: false };
+        let questions = self.runs.questions(filter, limits::RUNS_LISTED).await?;
+        Ok(questions.into_iter().find(|question| question.answered_by.as_deref() == Some(event_id)))
+    }
+
+    /// Answers a question. The same `event_id` has the same result however often it is repeated. Returns the answer as the model reads it.
+    ///
+    /// # Errors
+    /// [`MissionError::Question`]: the question is unknown or closed, or the text is no answer to it.
+    pub async fn answer(
+        &self,
+        run: &RunId,
+        question: &str,
+        text: &str,
+        event_id: &str,
+        responder: Option<Arc<str>>,
+    ) -> Result<Arc<str>, MissionError> {
+        let report = self.status(run).await?;
+        let unknown = || MissionError::Question(format!("run {run} has no question {question}"));
+        let asked = report.state.human_inputs.get(question).ok_or_else(unknown)?;
+        let answer = people::check_answer(&asked.question, text).map_err(MissionError::Question)?;
+        let event = NewEvent::of_unit(
+            &asked.unit,
+            RunEventKind::HumanInputResolved {
+                question_id: question.into(),
+                answer: Some(answer.clone()),
+                timed_out: false,
+                responder,
+            },
+        );
+        let reply = QuestionReply {
+            question: QuestionKey::new(run.clone(), question),
+            generation: None,
+            text: answer.clone(),
+            event_id: event_id.into(),
+            events: vec![event_text(&event)],
+            at: self.clock.now(),
+        };
+        match self.runs.answer(reply).await? {
+            ReplyOutcome::Answered | ReplyOutcome::Refined { .. } => Ok(answer),
+            ReplyOutcome::Already { answer, .. } => {
+                Err(MissionError::Question(format!("the question was answered before, with: {answer}")))
+            }
+            ReplyOutcome::Outdated { .. } | ReplyOutcome::Closed => {
+                Err(MissionError::Question("the question is closed".into()))
+            }
+        }
+    }
+
+    /// Asks a run to end: to be resumed later, or for good. The process that drives it ends it; if no unit is worked on, it ends at once.
+    /// The events of the run are not read, so that a damaged run can be ended.
+    ///
+    /// # Errors
+    /// [`MissionError::UnknownRun`], [`MissionError::Store`].
+    pub async fn stop(&self, run: &RunId, request: StopRequest) -> Result<SignalOutcome, MissionError> {
+        let signal = match request {
+            StopRequest::Stop => Signal::Stop,
+            StopRequest::Cancel => Signal::Cancel,
+        };
+        let outcome = match self.runs.signal(run, signal, self.clock.now()).await {
+            Err(RunStoreError::UnknownRun(run)) => return Err(MissionError::UnknownRun(run)),
+            outcome => outcome?,
+        };
+        if outcome == SignalOutcome::Accepted && !self.is_worked_on(run).await? {
+            self.end_stopped(run, request).await?;
+        }
+        Ok(outcome)
+    }
+
+    pub(super) async fn is_worked_on(&self, run: &RunId) -> Result<bool, MissionError> {
+        Ok(self.holder(run).await?.is_some())
+    }
+
+    /// The process that works on a run, if there is one: the one that holds a unit. After a crash it is shown until its lease is over.
+    ///
+    /// # Errors
+    /// [`MissionError::Store`].
+    pub async fn holder(&self, run: &RunId) -> Result<Option<RunHolder>, MissionError> {
+        let (units, now) = (self.runs.units(run).await?, self.clock.now());
+        let held = units.into_iter().filter(|unit| unit.status == UnitStatus::Claimed);
+        let held =
+            held.filter_map(|unit| Some(RunHolder { owner: unit.owner.unwrap_or_default(), until: unit.lease_until? }));
+        Ok(held.filter(|holder| holder.until > now).max_by_key(|holder| holder.until))
+    }
+
+    /// Follows a run that another process works on: `on_event` gets the events after the number `after`, in order. Ends when the run
+    /// has ended or waits for people, when no process works on it, or when `stop` is cancelled, which leaves the run as it is.
+    ///
+    /// # Errors
+    /// [`MissionError::UnknownRun`], [`MissionError::Unreadable`], [`MissionError::Store`].
+    pub async fn follow(
+        &self,
+        run: &RunId,
+        mut after: u64,
+        stop: &CancellationToken,
+        on_event: &mut (dyn FnMut(&RunEvent) + Send),
+    ) -> Result<FollowEnd, MissionError> {
+        let mut was_held = false;
+        loop {
+            let summary = self.stored(run).await?.summary;
+            let is_held = self.is_worked_on(run).await?;
+            after = self.show(run, after, on_event).await?;
+            if let Some(end) = end_of(summary.status) {
+                return Ok(FollowEnd::Run(end));
+            }
+            if !is_held && summary.status == RunStatus::Waiting {
+                return Ok(FollowEnd::Run(RunEnd::Waiting));
+            }
+            // Between two units nobody holds one for a moment.
+            if !is_held && !was_held {
+                return Ok(FollowEnd::Free);
+            }
+            was_held = is_held;
+            tokio::select! {
+                () = stop.cancelled() => return Ok(FollowEnd::Left),
+                () = self.clock.sleep(self.clock.deadline(POLL)) => {}
+            }
+        }
+    }
+
+    /// Waits until a run has ended, at most so long. `None`: it has not.
+    ///
+    /// # Errors
+    /// [`MissionError::UnknownRun`], [`MissionError::Store`].
+    pub async fn wait_for_end(&self, run: &RunId, patience: Duration) -> Result<Option<RunStatus>, MissionError> {
+        let deadline = self.clock.deadline(patience);
+        loop {
+            let status = self.stored(run).await?.summary.status;
+            if status.is_ended() {
+                return Ok(Some(status));
+            }
+            if self.clock.elapsed() >= deadline.0 {
+                return Ok(None);
+            }
+            self.clock.sleep(self.clock.deadline(POLL)).await;
+        }
+    }
+
+    /// Passes the events after a number to `on_event`; returns the number of the last one.
+    pub(super) async fn show(
+        &self,
+        run: &RunId,
+        mut after: u64,
+        on_event: &mut (dyn FnMut(&RunEvent) + Send),
+    ) -> Result<u64, MissionError> {
+        loop {
+            let events = self.events(run, after).await?;
+            for event in &events {
+                after = event.sequence;
+                on_event(event);
+            }
+            if events.len() < limits::RUN_EVENTS_READ {
+                return Ok(after);
+            }
+        }
+    }
+
+    pub(super) async fn end_stopped(&self, run: &RunId, request: StopRequest) -> Result<(), MissionError> {
+        let status = match request {
+            StopRequest::Stop => RunStatus::Stopped,
+            StopRequest::Cancel => RunStatus::Cancelled,
+        };
+        let reason = Some(request.name().into());
+        let events = [RunEventKind::MissionStopping { reason }, RunEventKind::MissionStopped {}];
+        let batch = RunBatch {
+            events: events.map(|kind| event_text(&NewEvent::of_run(kind))).into(),
+            status: Some(status),
+            ..RunBatch::new(run.clone(), self.clock.now())
+        };
+        match self.runs.append_run(batch).await {
+            // Another process has ended it.
+            Ok(_) | Err(RunStoreError::WrongStatus { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// How a run of this status has ended.
+pub(super) fn end_of(status: RunStatus) -> Option<RunEnd> {
+    match status {
+        RunStatus::Completed => Some(RunEnd::Completed),
+        RunStatus::Failed => Some(RunEnd::Failed),
+        RunStatus::Stopped => Some(RunEnd::Stopped),
+        RunStatus::Cancelled => Some(RunEnd::Cancelled),
+        RunStatus::Queued | RunStatus::Running | RunStatus::Waiting => None,
+    }
+}

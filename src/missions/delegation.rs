@@ -1,0 +1,148 @@
+//! Agents of a mission that may start sub-agents. What a sub-agent does is recorded in the journal of the unit, below the call that started
+//! it, and its model calls count for the budgets of the mission.
+
+use std::{collections::HashMap, sync::Arc};
+
+use segue_engine::{ids::AgentName, project::missions::BudgetDef, usage::Usage};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::{parts::MissionAgent, slice::UnitRun};
+use crate::{
+    context::CallContext,
+    delegation::{AgentDelegation, DelegationParent, LeadPrompt, Ledger, PARENT_TOOLS, RunCounts, with_delegation},
+    effect::EffectClass,
+    llm::Llm,
+    react::{Budget, BudgetLimits, ToolNarrowing},
+    tools::{FailureKind, Tool, ToolHandler, ToolOutcome, tool_set::ToolSet},
+};
+
+/// What an agent of a mission may delegate, during one assignment.
+pub(super) struct Delegation<'a> {
+    own: &'a AgentDelegation,
+    /// The budget of the assignment: the sub-agents spend from it too.
+    pub(super) budget: Arc<Budget>,
+}
+
+/// What is left of the budgets of a task and its run.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+struct Left {
+    tokens: Option<u64>,
+    cost: Option<f64>,
+}
+
+/// Opens the delegation of an agent; the inner `None` if it may start no sub-agents. The outer `None`: the unit has stopped.
+pub(super) async fn open<'a>(unit: &'a UnitRun, name: &AgentName, cx: &CallContext) -> Option<Option<Delegation<'a>>> {
+    let Some(own) = unit.parts.delegation.get(name.as_str()) else { return Some(None) };
+    // Recorded, because other units spend from the same budgets.
+    let left = unit.journal.once(&cx.step("budget").key, left(unit)).await?;
+    let run = Budget::new(BudgetLimits { tokens: left.tokens, cost: left.cost, warn_at: None });
+    Some(Some(Delegation { own, budget: run.slice(own.settings.budget_limits()) }))
+}
+
+async fn left(unit: &UnitRun) -> Option<Left> {
+    let state = unit.view.latest().await.ok()?;
+    let of_task = unit.def.tasks.get(&unit.id.task).and_then(|task| task.budget);
+    let used_by_task = state.tasks.get(&unit.id.task).map(|task| task.usage.usage).unwrap_or_default();
+    let budgets = [(unit.def.budget, state.usage.usage), (of_task, used_by_task)];
+    let budgets = budgets.iter().filter_map(|(budget, used)| Some((budget.as_ref()?, used)));
+    Some(budgets.fold(Left::default(), Left::narrowed))
+}
+
+impl Left {
+    fn narrowed(self, (budget, used): (&BudgetDef, &Usage)) -> Self {
+        let tokens = budget.tokens.map(|limit| limit.saturating_sub(used.input.saturating_add(used.output)));
+        let cost = budget.cost.map(|limit| (limit - used.cost.unwrap_or_default()).max(0.0));
+        Self {
+            tokens: self.tokens.into_iter().chain(tokens).min(),
+            cost: self.cost.into_iter().chain(cost).reduce(f64::min),
+        }
+    }
+}
+
+/// Names that no other tool of the agent may have.
+pub(super) fn reserved(unit: &UnitRun, name: &AgentName) -> &'static [&'static str] {
+    if unit.parts.delegation.contains_key(name.as_str()) { &PARENT_TOOLS } else { &[] }
+}
+
+/// What an agent that may start sub-agents reads about it.
+pub(super) fn policy(unit: &UnitRun, name: &AgentName) -> Option<Arc<str>> {
+    let own = unit.parts.delegation.get(name.as_str())?;
+    let budget = Budget::new(BudgetLimits::default());
+    match LeadPrompt::new(&own.settings, Ledger::default(), budget, false, &unit.parts.prompts) {
+        Ok(lead) => Some(lead.policy),
+        Err(error) => {
+            tracing::error!("a prompt of delegation cannot be rendered: {error}");
+            None
+        }
+    }
+}
+
+impl Delegation<'_> {
+    /// The tools with `task`.
+    pub(super) fn with_task(
+        &self,
+        unit: &UnitRun,
+        agent: &MissionAgent,
+        model: &Arc<dyn Llm>,
+        tools: ToolSet,
+        narrowing: &ToolNarrowing,
+    ) -> ToolSet {
+        let journaled = |model: &Arc<dyn Llm>| -> Arc<dyn Llm> { Arc::new(unit.journaled(model.clone())) };
+        let AgentDelegation { settings, models } = self.own;
+        let models: HashMap<Arc<str>, Arc<dyn Llm>> =
+            models.iter().map(|(kind, model)| (kind.clone(), journaled(model))).collect();
+        let servers = unit.parts.project.endpoints.mcp_servers.iter();
+        let meta = servers.filter(|(_, server)| !server.meta_static.is_empty());
+        let meta: Map<String, Json> =
+            meta.map(|(name, server)| (name.to_string(), Json::Object(server.meta_static.clone()))).collect();
+        let parent = DelegationParent {
+            delegations: unit.parts.delegations.clone(),
+            settings: settings.clone(),
+            prompts: unit.parts.prompts.clone(),
+            conversation: unit.run.as_str().into(),
+            turn: 0,
+            llm: journaled(model),
+            models: Arc::new(models),
+            tools: inheritable(unit, agent, tools.clone()),
+            tool_timeout: agent.definition.as_ref().and_then(|definition| definition.tool_timeout),
+            mcp_meta: Arc::new(meta),
+            skills: agent.skills.clone(),
+            narrowing: narrowing.clone(),
+            journal: unit.effects.clone(),
+            count_replayed: Arc::new(|_| {}),
+            background: None,
+            budget: self.budget.clone(),
+            counts: Arc::new(RunCounts::new(settings, 0)),
+            depth: settings.depth.max(1),
+        };
+        with_delegation(tools, parent)
+    }
+}
+
+/// The tools that sub-agents may inherit: not those that need a confirmation, have a condition over slots, or a maximum of calls. In a
+/// trial run those that change something are refused.
+fn inheritable(unit: &UnitRun, agent: &MissionAgent, tools: ToolSet) -> ToolSet {
+    let changes: HashMap<Arc<str>, bool> =
+        tools.infos().map(|info| (info.name.clone(), info.effect != EffectClass::Read)).collect();
+    let may_inherit = |name: &str| {
+        let Some(definition) = &agent.definition else { return true };
+        let rule = definition.rules.tool(name);
+        !definition.rules.must_confirm(name, changes.get(name).copied().unwrap_or(true))
+            && rule.is_none_or(|rule| rule.max_calls.is_none() && rule.requires.is_none())
+    };
+    let tools = tools.only(may_inherit);
+    if !unit.dry_run {
+        return tools;
+    }
+    let refusals: HashMap<Arc<str>, String> =
+        tools.infos().map(|info| (info.name.clone(), unit.envelope("dry_run", &info.name))).collect();
+    tools.with_wrapper(move |entry, tool| match entry.info.effect {
+        EffectClass::Write | EffectClass::Idempotent => {
+            let text = refusals.get(&entry.info.name).cloned().unwrap_or_default();
+            let refuse = move |_, _| std::future::ready(ToolOutcome::failed(FailureKind::Refused, text.clone()));
+            Arc::new(Tool::from_fn(entry.info.clone(), refuse)) as Arc<dyn ToolHandler>
+        }
+        EffectClass::Read | EffectClass::Composite => tool,
+    })
+}

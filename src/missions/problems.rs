@@ -1,0 +1,111 @@
+//! What an operator has to look at: runs that nobody works on, that wait for people, or that cannot be read.
+
+use std::sync::Arc;
+
+use segue_engine::ids::RunId;
+
+use super::{control::RunControl, parts::MissionError};
+use crate::{
+    limits,
+    store::runs::{RunCounts, RunFilter, RunStatus, RunStoreError, UnitStatus},
+};
+
+/// The runs of a store, for operators.
+#[derive(Clone, Debug, Default)]
+pub struct RunsReport {
+    /// How many there are.
+    pub counts: RunCounts,
+    /// Those to look at, the newest first.
+    pub problems: Vec<RunProblem>,
+}
+
+/// A run to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunProblem {
+    /// The run.
+    pub run: RunId,
+    /// Its mission, if that can be read.
+    pub mission: Option<Arc<str>>,
+    /// Why.
+    pub kind: RunProblemKind,
+}
+
+/// Why a run is to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunProblemKind {
+    /// It is running and no process works on it.
+    Unattended {
+        /// The process that worked on it and did not renew its lease in time, if there is one.
+        lost: Option<Arc<str>>,
+    },
+    /// It waits for answers to so many questions.
+    Questions(usize),
+    /// All its questions are answered, and no process continues it.
+    Answered,
+    /// Its stored data cannot be read.
+    Unreadable(String),
+}
+
+impl RunProblemKind {
+    /// What it is, in one word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Unattended { .. } => "unattended",
+            Self::Questions(_) => "questions",
+            Self::Answered => "answered",
+            Self::Unreadable(_) => "unreadable",
+        }
+    }
+}
+
+impl RunControl {
+    /// The runs to look at, of the newest [`limits::RUNS_LISTED`] that have not ended.
+    ///
+    /// # Errors
+    /// [`MissionError::Store`] if the store fails. Damage of a run is no error.
+    pub async fn problems(&self) -> Result<RunsReport, MissionError> {
+        let open = vec![RunStatus::Running, RunStatus::Waiting];
+        let mut report = RunsReport { counts: self.runs.counts(self.clock.now()).await?, problems: Vec::new() };
+        let filter = RunFilter { statuses: open, ..RunFilter::default() };
+        let runs = match self.runs.runs(filter, limits::RUNS_LISTED).await {
+            Ok(runs) => runs,
+            // The damaged run hides the others.
+            Err(RunStoreError::Corrupt { run, reason }) => {
+                report.problems.push(RunProblem { run, mission: None, kind: RunProblemKind::Unreadable(reason) });
+                return Ok(report);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        for run in runs {
+            let kind = match self.problem(&run.id, run.status).await {
+                Ok(kind) => kind,
+                Err(MissionError::Unreadable { reason, .. })
+                | Err(MissionError::Store(RunStoreError::Corrupt { reason, .. })) => {
+                    Some(RunProblemKind::Unreadable(reason))
+                }
+                // It was deleted in the meantime.
+                Err(MissionError::UnknownRun(_)) => None,
+                Err(error) => return Err(error),
+            };
+            report.problems.extend(kind.map(|kind| RunProblem { run: run.id, mission: Some(run.mission), kind }));
+        }
+        Ok(report)
+    }
+
+    async fn problem(&self, run: &RunId, status: RunStatus) -> Result<Option<RunProblemKind>, MissionError> {
+        let state = self.status(run).await?.state;
+        if self.is_worked_on(run).await? {
+            return Ok(None);
+        }
+        let questions = state.human_inputs.values().filter(|input| input.open).count();
+        if questions > 0 {
+            return Ok(Some(RunProblemKind::Questions(questions)));
+        }
+        if status == RunStatus::Waiting {
+            return Ok(Some(RunProblemKind::Answered));
+        }
+        let units = self.runs.units(run).await?;
+        let lost = units.into_iter().find(|unit| unit.status == UnitStatus::Claimed).and_then(|unit| unit.owner);
+        Ok(Some(RunProblemKind::Unattended { lost }))
+    }
+}
