@@ -7,6 +7,7 @@ mod questions;
 mod scenarios;
 mod secrets;
 mod tool_server;
+mod twelve_tasks;
 
 #[cfg(unix)]
 mod operating;
