@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use segue_engine::conversation::{AgentStatus, BotKind};
+use segue_engine::{
+    conversation::{AgentStatus, BotKind},
+    text::{ELLIPSIS, TextLimit, single_line, truncate},
+};
 
 use super::{
     answer_stream::{ModelTurn, StreamedText},
@@ -15,6 +18,9 @@ use crate::{
     context::CallContext,
     llm::{ChatResponse, FinishReason, LlmErrorKind},
 };
+
+/// Characters of the model's last text that a failure quotes.
+const LAST_TEXT_CHARS: usize = 200;
 
 /// The agent did not complete its task within `max_iterations` model calls.
 pub(crate) const CODE_ITERATION_LIMIT: &str = "A0501";
@@ -149,7 +155,10 @@ impl LoopState {
                 return Decision::Correct { answer, streamed };
             }
             BareText::Correct { most } => {
-                let reason = format!("the model answered without a tool call {} times in a row", most + 1);
+                let text = single_line(answer.text.trim());
+                let text = truncate(&text, TextLimit::Chars(LAST_TEXT_CHARS), ELLIPSIS);
+                let times = most + 1;
+                let reason = format!("the model answered without a tool call {times} times in a row, at last: {text}");
                 (failed_status(CODE_NO_TOOL_CALL, reason), BotKind::Intermediate)
             }
         };

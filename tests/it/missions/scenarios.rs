@@ -316,7 +316,7 @@ async fn a_text_without_a_call_is_corrected_at_most_three_times_and_stays_in_the
         assert_eq!(state.usage.answers, 4, "corrections count");
         if texts == 4 {
             let error = state.tasks["paint"].error.clone().unwrap();
-            assert!(error.contains("without a tool call 4 times in a row"), "{error}");
+            assert!(error.contains("without a tool call 4 times in a row, at last: "), "{error}");
         }
     }
 }
