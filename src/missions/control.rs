@@ -88,6 +88,10 @@ impl RunControl {
         self.runs.run(run).await?.ok_or_else(|| MissionError::UnknownRun(run.clone()))
     }
 
+    pub(super) async fn summary(&self, run: &RunId) -> Result<RunSummary, MissionError> {
+        self.runs.summary(run).await?.ok_or_else(|| MissionError::UnknownRun(run.clone()))
+    }
+
     /// The runs, newest first.
     ///
     /// # Errors
@@ -217,7 +221,7 @@ impl RunControl {
     ) -> Result<FollowEnd, MissionError> {
         let mut was_held = false;
         loop {
-            let summary = self.stored(run).await?.summary;
+            let summary = self.summary(run).await?;
             let is_held = self.is_worked_on(run).await?;
             after = self.show(run, after, on_event).await?;
             if let Some(end) = end_of(summary.status) {
@@ -245,7 +249,7 @@ impl RunControl {
     pub async fn wait_for_end(&self, run: &RunId, patience: Duration) -> Result<Option<RunStatus>, MissionError> {
         let deadline = self.clock.deadline(patience);
         loop {
-            let status = self.stored(run).await?.summary.status;
+            let status = self.summary(run).await?.status;
             if status.is_ended() {
                 return Ok(Some(status));
             }

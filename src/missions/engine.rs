@@ -161,7 +161,7 @@ impl RunEngine {
     /// # Errors
     /// [`MissionError::Store`] for a run that has not ended or is completed.
     pub async fn resume(&self, run: &RunId) -> Result<(), MissionError> {
-        if let Some(request) = self.control.stored(run).await?.summary.stop
+        if let Some(request) = self.control.summary(run).await?.stop
             && !self.control.is_worked_on(run).await?
         {
             self.control.end_stopped(run, request).await?;
@@ -233,7 +233,7 @@ impl RunEngine {
         stop: &CancellationToken,
         on_event: &mut (dyn FnMut(&RunEvent) + Send),
     ) -> Result<RunEnd, MissionError> {
-        let def = self.parts.mission(&self.control.stored(run).await?.summary.mission)?;
+        let def = self.parts.mission(&self.control.summary(run).await?.mission)?;
         scratchpads::sweep(&*self.parts.runs, &*self.parts.clock, &self.parts.runs_folder).await;
         let mut drive = Drive {
             engine: self,
@@ -276,7 +276,7 @@ impl Drive<'_> {
                 is_stop_sent = true;
                 parts.runs.signal(self.run, Signal::Stop, parts.clock.now()).await?;
             }
-            let summary = self.engine.control.stored(self.run).await?.summary;
+            let summary = self.engine.control.summary(self.run).await?;
             if let Some(end) = end_of(summary.status) {
                 while let Some(done) = self.units.join_next().await {
                     self.ended(done)?;
@@ -302,7 +302,7 @@ impl Drive<'_> {
             let mut pause = POLL;
             let is_queued = summary.status == RunStatus::Queued;
             if self.units.is_empty() && summary.stop.is_none() && !is_queued {
-                if self.engine.control.stored(self.run).await?.summary.status.is_ended() {
+                if self.engine.control.summary(self.run).await?.status.is_ended() {
                     continue;
                 }
                 match self.next_wake().await? {

@@ -113,7 +113,11 @@ fn item_problem(def: &MissionDef, task: &TaskDef, field: Option<&str>) -> Option
 /// # Errors
 /// The template reads a name that has no value, or exceeds a limit.
 pub fn render(task: &TaskDef, inputs: &Map<String, Json>, item: Option<&Json>) -> Result<String, TemplateError> {
-    let inputs = Value::from_pairs(inputs.iter().map(|(name, value)| (name.as_str(), from_json(value))));
+    // An input may be a list of thousands of items, and each of them has an objective: inputs that the text does not name are not converted.
+    let names = task.objective.source().text().split("inputs").skip(1);
+    let reads_all = names.into_iter().any(|rest| !rest.starts_with('.'));
+    let read = inputs.iter().filter(|(name, _)| reads_all || task.objective.may_read(name));
+    let inputs = Value::from_pairs(read.map(|(name, value)| (name.as_str(), from_json(value))));
     let mut pairs = vec![("inputs", inputs)];
     pairs.extend(item.map(|item| ("item", from_json(item))));
     task.objective.render(Value::from_pairs(pairs))

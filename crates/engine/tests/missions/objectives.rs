@@ -76,3 +76,22 @@ fn an_objective_that_cannot_be_rendered_fails_its_task() {
     assert_eq!(run.starts(), ["p[1]"], "the other item runs");
     assert_eq!(run.of_kind("iteration_failed").len(), 2);
 }
+
+#[test]
+fn an_objective_reads_inputs_by_name_by_key_and_all_of_them() {
+    let inputs = json!({"topic": "tea", "rows": [1, 2]});
+    for (text, expected) in [
+        ("{{ inputs.topic }}", "tea"),
+        ("{{ inputs['topic'] }}", "tea"),
+        ("{% set name = 'topic' %}{{ inputs[name] }}", "tea"),
+        ("{% for name in inputs %}{{ name }} {% endfor %}{{ inputs.rows | length }}", "topic rows 2"),
+        ("{% if inputs.rows %}{{ inputs.rows[1] }}{% endif %}", "2"),
+    ] {
+        let objective = json!(text);
+        let def = mission(&format!(
+            "name: m\ninputs: {{topic: {{type: string}}, rows: {{type: list}}}}\ntasks: {{a: {{objective: {objective}}}}}"
+        ));
+        let rendered = objective::render(&def.tasks["a"], inputs.as_object().unwrap(), None);
+        assert_eq!(rendered.unwrap(), expected, "{text}");
+    }
+}

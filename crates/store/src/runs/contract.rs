@@ -131,7 +131,9 @@ async fn a_start_is_repeated_without_effect(store: &dyn RunStore) {
     assert_eq!(store.start_run(NewRun { idempotency_key: None, ..keyed("r1", "other") }).await.unwrap(), first);
     assert_eq!(store.start_run(keyed("r3", "other")).await.unwrap(), StartOutcome::New, "keys belong to a mission");
     assert_eq!(store.run(&"r2".into()).await.unwrap(), None);
+    assert_eq!(store.summary(&"r2".into()).await.unwrap(), None);
     let stored = store.run(&"r1".into()).await.unwrap().unwrap();
+    assert_eq!(store.summary(&"r1".into()).await.unwrap().as_ref(), Some(&stored.summary));
     assert_eq!((&*stored.inputs, stored.idempotency_key.as_deref()), (r#"{"topic":"caf\u00e9"}"#, Some("delivery-1")));
     let run = stored.summary;
     assert_eq!((run.id.as_str(), &*run.mission, run.status, run.stop), ("r1", "research", RunStatus::Running, None));

@@ -566,6 +566,9 @@ impl RunStore for MemoryRunStore {
     fn run<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunResult<Option<StoredRun>>> {
         now(Ok(self.lock().run(run).map(MemoryRun::stored)))
     }
+    fn summary<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunResult<Option<RunSummary>>> {
+        now(Ok(self.lock().run(run).map(MemoryRun::summary)))
+    }
     fn runs(&self, filter: RunFilter, limit: usize) -> BoxFuture<'_, RunResult<Vec<RunSummary>>> {
         let selected = |run: &&MemoryRun| {
             filter.mission.as_ref().is_none_or(|mission| *mission == run.mission)

@@ -69,6 +69,11 @@ pub trait RunStore: Send + Sync {
     /// # Errors
     /// [`RunStoreError::Corrupt`].
     fn run<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, Result<Option<StoredRun>, RunStoreError>>;
+    /// The run of this id in short, without its inputs, which may be long.
+    ///
+    /// # Errors
+    /// [`RunStoreError::Corrupt`].
+    fn summary<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, Result<Option<RunSummary>, RunStoreError>>;
     /// The runs that a filter selects, newest first, at most `limit` and never more than
     /// [`limits::RUNS_LISTED`](segue_base::limits::RUNS_LISTED).
     ///

@@ -151,6 +151,10 @@ impl RunStore for SqliteStore {
         let run = run.clone();
         Box::pin(self.read_run(move |connection| read::run(connection, &run)))
     }
+    fn summary<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunStoreResult<Option<RunSummary>>> {
+        let run = run.clone();
+        Box::pin(self.read_run(move |connection| read::summary(connection, &run)))
+    }
     fn runs(&self, filter: RunFilter, limit: usize) -> BoxFuture<'_, RunStoreResult<Vec<RunSummary>>> {
         Box::pin(self.read_run(move |connection| read::runs(connection, &filter, limit)))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rusqlite::{Connection, ToSql, named_params, params};
+use rusqlite::{Connection, OptionalExtension, ToSql, named_params, params};
 use segue_base::limits;
 use segue_engine::{
     ids::{ConversationId, RunId},
@@ -41,6 +41,12 @@ pub(super) fn run(connection: &Connection, id: &RunId) -> RowResult<Option<Store
         rows::RUN_HEAD
     );
     Ok(rows::all(connection, id, "runs", &sql, [id.as_str()], rows::read_run)?.into_iter().next())
+}
+
+pub(super) fn summary(connection: &Connection, id: &RunId) -> RowResult<Option<RunSummary>> {
+    let sql = format!("SELECT {}, {} FROM runs WHERE id = ?1", rows::RUN_SUMMARY, rows::RUN_HEAD);
+    let mut statement = connection.prepare_cached(&sql)?;
+    of_run(id, "runs", statement.query_row([id.as_str()], rows::read_summary).optional())
 }
 
 pub(super) fn runs(connection: &Connection, filter: &RunFilter, limit: usize) -> RowResult<Vec<RunSummary>> {
