@@ -54,7 +54,7 @@ pub(crate) enum GuardSignal {
     /// The model is warned after the results of the current response.
     Warn(Warning),
     /// The calls are refused and the run ends.
-    Stop(Stop),
+    Stop(Cap),
 }
 
 /// A warning for the model.
@@ -85,15 +85,6 @@ pub(crate) enum Warning {
     },
 }
 
-/// The end of a run by a guard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stop {
-    /// The limit.
-    pub(crate) cap: Cap,
-    /// Whether the model is called once more, without tools, for its answer.
-    pub(crate) asks_for_answer: bool,
-}
-
 /// One guard. Methods with a default belong to some guards only.
 pub(crate) trait ToolGuard: Send {
     /// The name under which its state is stored.
@@ -109,7 +100,7 @@ pub(crate) trait ToolGuard: Send {
         GuardSignal::Continue
     }
     /// Called before each model call.
-    fn exhausted(&self) -> Option<Stop> {
+    fn exhausted(&self) -> Option<Cap> {
         None
     }
     /// Decides whether a call with valid arguments may run, before the host of the loop decides.
@@ -134,7 +125,7 @@ pub(crate) struct Guards {
     list: Vec<Box<dyn ToolGuard>>,
     is_loaded: bool,
     warnings: Vec<Warning>,
-    stop: Option<Stop>,
+    stop: Option<Cap>,
 }
 
 impl Default for Guards {
@@ -177,7 +168,7 @@ impl Guards {
     }
 
     /// Whether the run must end before its next model call.
-    pub(super) fn exhausted(&self) -> Option<Stop> {
+    pub(super) fn exhausted(&self) -> Option<Cap> {
         self.list.iter().find_map(|guard| guard.exhausted())
     }
     /// Reports a response.
@@ -186,7 +177,7 @@ impl Guards {
         self.observe(|guard| guard.response_received(usage));
     }
     /// Reports the calls of a response; `Some` if they must be refused.
-    pub(super) fn calls_requested(&mut self, calls: &[ToolCall]) -> Option<Stop> {
+    pub(super) fn calls_requested(&mut self, calls: &[ToolCall]) -> Option<Cap> {
         self.observe(|guard| guard.calls_requested(calls));
         self.stop
     }
@@ -245,18 +236,18 @@ impl Warning {
     }
 }
 
-impl Stop {
+impl Cap {
     /// The result of a call that was refused.
     pub(super) fn refusal(self, prompts: &PromptSet) -> String {
         let text = self.say("refused", prompts);
-        if text.is_empty() { format!("error: refused: {}", self.cap.label()) } else { text }
+        if text.is_empty() { format!("error: refused: {}", self.label()) } else { text }
     }
     /// The message that asks for the answer.
     pub(super) fn answer_request(self, prompts: &PromptSet) -> String {
         self.say("answer_now", prompts)
     }
     fn say(self, text: &str, prompts: &PromptSet) -> String {
-        let variables = context! { text, cap => self.cap.label() };
+        let variables = context! { text, cap => self.label() };
         prompts.render(&prompts.loop_guards, variables).unwrap_or_default().trim().to_owned()
     }
 }
@@ -355,7 +346,7 @@ impl RepeatGuard {
     }
 }
 
-const STOP: GuardSignal = GuardSignal::Stop(Stop { cap: Cap::Loop, asks_for_answer: true });
+const STOP: GuardSignal = GuardSignal::Stop(Cap::Loop);
 
 impl ToolGuard for RepeatGuard {
     fn name(&self) -> &'static str {
@@ -412,7 +403,6 @@ fn sorted(value: &Json) -> Json {
 /// Ends a run whose budget, or that of one of its parents, is spent.
 pub(crate) struct BudgetGuard {
     budget: Arc<Budget>,
-    asks_for_answer: bool,
     warned: bool,
 }
 
@@ -426,13 +416,7 @@ struct BudgetState {
 impl BudgetGuard {
     /// A guard that warns once when the budget is near its end and asks for an answer when it is spent.
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
-        Self { budget, asks_for_answer: true, warned: false }
-    }
-    /// A guard that ends the run at once when the budget is spent.
-    #[must_use]
-    pub(crate) fn without_answer(mut self) -> Self {
-        self.asks_for_answer = false;
-        self
+        Self { budget, warned: false }
     }
 }
 
@@ -451,8 +435,8 @@ impl ToolGuard for BudgetGuard {
         self.warned = true;
         GuardSignal::Warn(Warning::Budget { percent: (self.budget.share() * 100.0) as u64 })
     }
-    fn exhausted(&self) -> Option<Stop> {
-        self.budget.is_spent().then_some(Stop { cap: Cap::Tokens, asks_for_answer: self.asks_for_answer })
+    fn exhausted(&self) -> Option<Cap> {
+        self.budget.is_spent().then_some(Cap::Tokens)
     }
     fn save(&self) -> Json {
         serde_json::to_value(BudgetState { spent: self.budget.spent(), warned: self.warned }).unwrap_or_default()

@@ -12,11 +12,9 @@
 //! The loop knows models, tools and prompts. It does not know projects, conversations and channels.
 
 mod answer_stream;
-#[allow(dead_code, reason = "sub-agents use the rest")]
 mod budget;
 mod compaction;
 mod decision;
-#[allow(dead_code, reason = "sub-agents use the rest")]
 mod guards;
 mod healer;
 mod host;
@@ -34,6 +32,7 @@ use segue_engine::conversation::{AgentStatus, BotKind, ModelUsage};
 
 #[cfg(test)]
 pub(crate) use self::decision::{CODE_EMPTY_ANSWER, CODE_MODEL_FAILED, CODE_TOOL_FAILURES};
+use self::decision::{Decision, NextAction};
 #[cfg(test)]
 use self::guards::{BudgetGuard, Guards};
 pub(crate) use self::{
@@ -56,10 +55,6 @@ pub(crate) use self::{
     healer::CallFate,
     interception::{Blobs, ResultIndex, ResultStore, Threshold},
     result_tools::RESULT_TOOLS,
-};
-use self::{
-    decision::{Decision, NextAction},
-    guards::Stop,
 };
 use crate::{
     context::CallContext,
@@ -132,10 +127,9 @@ impl ReactLoop<'_> {
             return Some(status.into());
         }
         if self.state.capped.is_none()
-            && let Some(stop) = self.services.guards.exhausted()
-            && let Some(end) = self.cap(stop)
+            && let Some(cap) = self.services.guards.exhausted()
         {
-            return Some(end);
+            self.cap(cap);
         }
         self.compact(cx).await;
         self.state.model_calls += 1;
@@ -186,14 +180,10 @@ impl ReactLoop<'_> {
         }
     }
 
-    /// Marks the run as capped: the model is asked for its answer, or the run ends.
-    fn cap(&mut self, stop: Stop) -> Option<LoopEnd> {
-        self.state.capped = Some(stop.cap);
-        if !stop.asks_for_answer {
-            return Some(decision::capped(stop.cap).into());
-        }
-        self.state.messages.push(ChatMessage::system(stop.answer_request(self.prompts)));
-        None
+    /// Marks the run as capped: the model is called once more, without tools, for its answer.
+    fn cap(&mut self, cap: Cap) {
+        self.state.capped = Some(cap);
+        self.state.messages.push(ChatMessage::system(cap.answer_request(self.prompts)));
     }
 
     /// Replaces older messages by a summary, if the last response was too long for the limit.
@@ -292,20 +282,18 @@ impl ReactLoop<'_> {
         streamed: Option<&StreamedText>,
         cx: &CallContext,
     ) -> Result<NextAction, AgentStatus> {
-        let stop = match origin.confirmed {
+        let cap = match origin.confirmed {
             true => None,
             false => self.services.guards.calls_requested(calls),
         };
         // A call that completes the task ends the run better than a request for an answer.
         let completes = calls.iter().any(|call| self.is_offered(call) && self.host.completes(call));
-        let stop = stop.filter(|stop| stop.cap == Cap::Loop || !completes);
-        if let Some(stop) = stop {
-            self.refuse_calls(calls, &stop.refusal(self.prompts), cx);
+        let cap = cap.filter(|cap| *cap == Cap::Loop || !completes);
+        if let Some(cap) = cap {
+            self.refuse_calls(calls, &cap.refusal(self.prompts), cx);
             self.host.batch_finished(cx).await?;
-            return Ok(match self.cap(stop) {
-                None => NextAction::Continue,
-                Some(end) => NextAction::Finish(end.status),
-            });
+            self.cap(cap);
+            return Ok(NextAction::Continue);
         }
         let summary = self.run_calls(calls, origin, cx).await;
         for warning in self.services.guards.take_warnings(self.prompts) {

@@ -65,6 +65,25 @@ fn calls(calls: &[(&str, Json)]) -> ChatResponse {
     ChatResponse { tool_calls: calls.iter().enumerate().map(call).collect(), ..ChatResponse::default() }
 }
 
+/// A response with a text alone.
+fn says(text: &str) -> ChatResponse {
+    ChatResponse { text: text.into(), ..ChatResponse::default() }
+}
+
+/// A response that completes the task.
+fn done(summary: &str) -> ChatResponse {
+    calls(&[("task_complete", json!({ "summary": summary }))])
+}
+
+/// The text of the last message.
+fn last(request: &ChatRequest) -> &str {
+    request.messages.last().unwrap().text()
+}
+
+fn is_agent(request: &ChatRequest) -> bool {
+    request.purpose.as_str() == "agent"
+}
+
 /// A run in memory, worked on to its end.
 struct Finished {
     end: RunEnd,

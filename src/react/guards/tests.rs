@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use super::{
-    BudgetGuard, Cap, GuardSignal, Guards, RepeatGuard, RepeatLimits, Stop, ToolGuard, Warning, hash_of_calls,
-};
+use super::{BudgetGuard, Cap, GuardSignal, Guards, RepeatGuard, RepeatLimits, ToolGuard, Warning, hash_of_calls};
 use crate::{
     llm::{ToolCall, Usage},
     react::{
@@ -29,7 +27,7 @@ fn observed(guard: &mut RepeatGuard, responses: impl IntoIterator<Item = Vec<Too
             GuardSignal::Continue => {}
             GuardSignal::Warn(_) => warned.push(at + 1),
             GuardSignal::Stop(stop) => {
-                assert_eq!(stop, Stop { cap: Cap::Loop, asks_for_answer: true });
+                assert_eq!(stop, Cap::Loop);
                 stopped.push(at + 1);
             }
         }
@@ -112,10 +110,8 @@ fn a_budget_warns_once_at_its_share_and_stops_when_it_is_spent() {
     assert_eq!(guard.response_received(&used(1)), GuardSignal::Warn(Warning::Budget { percent: 80 }));
     assert_eq!(guard.response_received(&used(199)), GuardSignal::Continue);
     assert_eq!(guard.exhausted(), None);
-    let stop = Stop { cap: Cap::Tokens, asks_for_answer: true };
-    assert_eq!(guard.response_received(&used(1)), GuardSignal::Stop(stop));
-    assert_eq!(guard.exhausted(), Some(stop));
-    assert_eq!(BudgetGuard::new(budget).without_answer().exhausted().map(|stop| stop.asks_for_answer), Some(false));
+    assert_eq!(guard.response_received(&used(1)), GuardSignal::Stop(Cap::Tokens));
+    assert_eq!(guard.exhausted(), Some(Cap::Tokens));
 }
 
 #[test]
@@ -125,7 +121,7 @@ fn a_child_stops_when_the_budget_of_its_parent_is_spent_by_others() {
     let mut sibling = BudgetGuard::new(parent.slice(BudgetLimits::default()));
     assert_eq!(child.exhausted(), None);
     assert!(matches!(sibling.response_received(&used(1_000)), GuardSignal::Stop(_)));
-    assert_eq!(child.exhausted().map(|stop| stop.cap), Some(Cap::Tokens));
+    assert_eq!(child.exhausted(), Some(Cap::Tokens));
 }
 
 #[test]
@@ -189,8 +185,7 @@ fn every_warning_and_stop_has_a_text() {
     assert!(texts[1].starts_with("You have called `find` 30 times in a row."), "{}", texts[1]);
     assert!(texts[2].starts_with("80 % of the budget"), "{}", texts[2]);
     for cap in [Cap::Tokens, Cap::Turns, Cap::Loop] {
-        let stop = Stop { cap, asks_for_answer: true };
-        assert!(stop.refusal(&PROMPTS).starts_with("error: refused: ") && !stop.answer_request(&PROMPTS).is_empty());
+        assert!(cap.refusal(&PROMPTS).starts_with("error: refused: ") && !cap.answer_request(&PROMPTS).is_empty());
         assert_eq!(serde_json::to_value(cap).unwrap(), cap.label());
     }
 }

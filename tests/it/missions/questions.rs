@@ -1,25 +1,9 @@
 //! Questions to commanders of completed tasks: a copy of the session answers, remembers what its asker asked before, and may ask agents.
 
-use segue::{ChatRequest, ChatResponse, llm::ReasoningEffort, missions::RunEnd};
+use segue::{ChatRequest, llm::ReasoningEffort, missions::RunEnd};
 use serde_json::json;
 
-use super::{HEAD, calls, finish};
-
-fn says(text: &str) -> ChatResponse {
-    ChatResponse { text: text.into(), ..ChatResponse::default() }
-}
-
-fn done(summary: &str) -> ChatResponse {
-    calls(&[("task_complete", json!({ "summary": summary }))])
-}
-
-fn last(request: &ChatRequest) -> &str {
-    request.messages.last().unwrap().text()
-}
-
-fn is_agent(request: &ChatRequest) -> bool {
-    request.purpose.as_str() == "agent"
-}
+use super::{HEAD, calls, done, finish, is_agent, last, says};
 
 fn tool_names(request: &ChatRequest) -> Vec<&str> {
     request.tools.iter().map(|tool| &*tool.name).collect()

@@ -21,26 +21,10 @@ use segue_engine::mission::{event::RunEventKind, state::TaskStatus};
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{FunctionModel, HEAD, calls, finish};
+use super::{FunctionModel, HEAD, calls, done, finish, is_agent, last, says};
 
 const FILES: [(&str, &str); 2] =
     [("config.yml", "recipe: default.v1\npipeline: []\npolicies: [{name: FlowPolicy}]\n"), ("domain.yml", "")];
-
-fn says(text: &str) -> ChatResponse {
-    ChatResponse { text: text.into(), ..ChatResponse::default() }
-}
-
-fn done(summary: &str) -> ChatResponse {
-    calls(&[("task_complete", json!({ "summary": summary }))])
-}
-
-fn last(request: &ChatRequest) -> &str {
-    request.messages.last().unwrap().text()
-}
-
-fn is_agent(request: &ChatRequest) -> bool {
-    request.purpose.as_str() == "agent"
-}
 
 /// The tools of a request, without those that read long results, which everybody has.
 fn tool_names(request: &ChatRequest) -> Vec<&str> {
