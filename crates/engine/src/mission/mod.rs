@@ -12,6 +12,7 @@
 //! | [`objective`] | the objectives of tasks |
 //! | [`context`] | the tasks before a task, for the prompt of its commander |
 //! | [`dataset`] | datasets and their items |
+//! | [`items`] | the items of an iteration |
 //! | [`routes`] | what follows a completed task |
 //! | [`rerun`] | what a rerun from a task takes over |
 //! | [`rounds`] | the rounds of a repeated task |
@@ -31,6 +32,7 @@ pub mod event;
 pub mod graph;
 pub mod handed_over;
 pub mod inputs;
+pub mod items;
 pub mod learnings;
 pub mod objective;
 pub mod plan;

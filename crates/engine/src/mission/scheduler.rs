@@ -350,22 +350,25 @@ impl Iteration<'_> {
             return vec![Decision::record(vec![self.task_failed(failed)])];
         }
         let mut decisions = Vec::new();
-        let open = self.state.items.values().filter(|item| item.status.is_open()).count();
+        let open = self.state.items.unfinished().filter(|(_, item)| item.status.is_open()).count();
         let limit = usize::try_from(self.iterator.concurrency_limit.max(1)).unwrap_or(usize::MAX);
         let free = limit.saturating_sub(open);
         if free > 0 {
             decisions.extend(self.startable(total, free).into_iter().map(|index| self.start(index)));
         }
-        let is_over = |index: u32| {
-            let item = self.state.items.get(&index);
-            item.is_some_and(|item| item.status == TaskStatus::Completed || self.is_final_failure(item))
-        };
         // Items that a used-up budget keeps from starting count as failed.
         let is_cut = self.run.must_finish(&self.task.name);
-        if decisions.is_empty() && open == 0 && (is_cut || (0..total).all(is_over)) {
+        if decisions.is_empty() && open == 0 && (is_cut || self.all_are_over(total)) {
             decisions.push(Decision::record(self.end(total)));
         }
         decisions
+    }
+
+    /// Whether each item is completed or failed for the last time.
+    fn all_are_over(&self, total: u32) -> bool {
+        let items = &self.state.items;
+        items.range(..total).count() == usize::try_from(total).unwrap_or(usize::MAX)
+            && items.unfinished().filter(|(index, _)| *index < total).all(|(_, item)| self.is_final_failure(item))
     }
 
     fn is_final_failure(&self, item: &ItemState) -> bool {
@@ -382,7 +385,7 @@ impl Iteration<'_> {
     }
 
     fn lowest_failure(&self) -> Option<u32> {
-        self.state.items.iter().find(|(_, item)| self.is_final_failure(item)).map(|(index, _)| *index)
+        self.state.items.unfinished().find(|(_, item)| self.is_final_failure(item)).map(|(index, _)| index)
     }
 
     /// The items that may start now, at most `free`: retries first, then by index.
@@ -395,8 +398,8 @@ impl Iteration<'_> {
             !self.iterator.smoke_test || items.get(&0).is_some_and(|item| item.status == TaskStatus::Completed);
         let last = if smoke_passed { total } else { total.min(1) };
         let with = |statuses: [TaskStatus; 2]| {
-            let known = items.iter().filter(move |(_, item)| statuses.contains(&item.status));
-            known.filter(|(_, item)| !self.is_final_failure(item)).map(|(index, _)| *index)
+            let known = items.unfinished().filter(move |(_, item)| statuses.contains(&item.status));
+            known.filter(|(_, item)| !self.is_final_failure(item)).map(|(index, _)| index)
         };
         let retries = with([TaskStatus::Failed, TaskStatus::Failed]);
         let resumed = with([TaskStatus::Pending, TaskStatus::Cancelled]).filter(|index| *index < last);

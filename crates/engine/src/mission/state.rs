@@ -1,6 +1,6 @@
 //! The state of a run: the fold of its events. The same events always give the same state.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use super::{
         AgentOutcome, ChosenBy, ChosenTarget, CommanderAnswer, IssueSeverity, NewEvent, PersonQuestion, PreviousRun,
         RunEvent, RunEventKind,
     },
+    items::Items,
     learnings::Learnings,
     unit::{Plan, UnitId, UnitState, UnitStatus},
 };
@@ -131,12 +132,16 @@ pub struct RoundState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
     /// The items, for iterations.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub items: BTreeMap<u32, ItemState>,
+    #[serde(default, skip_serializing_if = "no_items")]
+    pub items: Items,
     /// The condition that did not hold.
     pub until: Arc<str>,
     /// The values that the condition read.
     pub values: Json,
+}
+
+fn no_items(items: &Items) -> bool {
+    items.is_empty()
 }
 
 /// The state of a task.
@@ -165,8 +170,8 @@ pub struct TaskState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<UnitState>,
     /// The items, for iterations, by their index in the dataset.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub items: BTreeMap<u32, ItemState>,
+    #[serde(default, skip_serializing_if = "no_items")]
+    pub items: Items,
     /// How many items the dataset had when the iteration began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_items: Option<u32>,
@@ -220,7 +225,11 @@ impl TaskState {
     }
     /// How many items have this status.
     pub fn count(&self, status: TaskStatus) -> u32 {
-        u32::try_from(self.items.values().filter(|item| item.status == status).count()).unwrap_or(u32::MAX)
+        let count = match status {
+            TaskStatus::Completed => self.items.len().saturating_sub(self.items.unfinished().count()),
+            _ => self.items.unfinished().filter(|(_, item)| item.status == status).count(),
+        };
+        u32::try_from(count).unwrap_or(u32::MAX)
     }
     /// The agents that completed an assignment of this task.
     pub fn agents(&self) -> Vec<&crate::ids::AgentName> {
@@ -235,7 +244,7 @@ impl TaskState {
     }
     fn unit_mut(&mut self, iteration: Option<u32>, attempt: Option<u32>) -> Option<&mut UnitState> {
         // An event of a sequential item has an index too, but the unit is that of the task.
-        let of_item = iteration.and_then(|index| self.items.get_mut(&index)).and_then(|item| item.unit.as_mut());
+        let of_item = iteration.and_then(|index| self.items.unit_mut(index));
         let unit = of_item.or(self.unit.as_mut())?;
         (attempt.is_none_or(|attempt| attempt == unit.attempt)).then_some(unit)
     }
@@ -436,9 +445,9 @@ impl RunState {
             if let Some(unit) = task.unit.as_ref().filter(|unit| unit.status.is_open()) {
                 units.push(UnitId::task(name.clone(), unit.attempt).in_round(task.round()));
             }
-            for (index, item) in &task.items {
+            for (index, item) in task.items.unfinished() {
                 if let Some(unit) = item.unit.as_ref().filter(|unit| unit.status.is_open()) {
-                    units.push(UnitId::item(name.clone(), *index, unit.attempt).in_round(task.round()));
+                    units.push(UnitId::item(name.clone(), index, unit.attempt).in_round(task.round()));
                 }
             }
         }
@@ -662,8 +671,8 @@ impl RunState {
         state.blocked_on.retain(|id| id != question_id);
         if state.blocked_on.is_empty() {
             state.status = UnitStatus::Running;
-            match unit.iteration.and_then(|index| task.items.get_mut(&index)) {
-                Some(item) => item.status = TaskStatus::Running,
+            match unit.iteration.filter(|index| task.items.contains_key(index)) {
+                Some(index) => task.items.change(index, |item| item.status = TaskStatus::Running),
                 None => task.status = TaskStatus::Running,
             }
         }
@@ -732,18 +741,17 @@ impl TaskState {
         (self.error, self.ended_at) = (None, None);
         let current = self.unit.as_ref().and_then(|unit| unit.current);
         let is_parallel = self.unit.is_none();
-        for (index, item) in &mut self.items {
-            let open = item.status != TaskStatus::Completed;
-            if !is_parallel && open && current == Some(*index) && item.output.is_some() {
+        self.items.change_unfinished(|index, item| {
+            if !is_parallel && current == Some(index) && item.output.is_some() {
                 item.status = TaskStatus::Completed; // its output was accepted; only the step to the next item is missing
-            } else if open {
-                item.status = TaskStatus::Pending;
-                item.failures = 0;
-                if is_parallel {
-                    item.output = None;
-                }
+                return;
             }
-        }
+            item.status = TaskStatus::Pending;
+            item.failures = 0;
+            if is_parallel {
+                item.output = None;
+            }
+        });
         if let Some(unit) = &mut self.unit {
             unit.current = None;
         }
@@ -825,20 +833,21 @@ impl TaskState {
 fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kind: &RunEventKind, at: Timestamp) {
     match (kind, iteration) {
         (RunEventKind::IterationStarted { item_id, .. }, Some(index)) => {
-            let item = task.items.entry(index).or_default();
-            item.item_id = item_id.clone();
-            item.status = TaskStatus::Running;
-            item.ended_at = None;
-            match &mut task.unit {
-                None => item.unit = Some(UnitState::new(attempt)),
-                Some(unit) => {
-                    unit.current = Some(index);
-                    unit.plan = None;
+            task.items.change_or_add(index, |item| {
+                item.item_id = item_id.clone();
+                item.status = TaskStatus::Running;
+                item.ended_at = None;
+                match &mut task.unit {
+                    None => item.unit = Some(UnitState::new(attempt)),
+                    Some(unit) => {
+                        unit.current = Some(index);
+                        unit.plan = None;
+                    }
                 }
-            }
+            });
         }
         (RunEventKind::IterationCompleted { summary, learnings }, Some(index)) => {
-            if let Some(item) = task.items.get_mut(&index) {
+            task.items.change(index, |item| {
                 item.status = TaskStatus::Completed;
                 item.summary = summary.clone();
                 item.error = None;
@@ -848,13 +857,13 @@ fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
                     item.output = unit.output.take();
                     unit.plan = None;
                 }
-            }
+            });
             if let Some(learnings) = learnings {
                 task.learnings.merge(learnings);
             }
         }
         (RunEventKind::IterationFailed { error, .. }, Some(index)) => {
-            if let Some(item) = task.items.get_mut(&index) {
+            task.items.change(index, |item| {
                 item.status = TaskStatus::Failed;
                 item.failures = item.failures.saturating_add(1);
                 item.error = Some(error.clone());
@@ -864,29 +873,30 @@ fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
                     let output = unit.output.take();
                     item.rejected.push(RejectedAttempt { attempt: unit.attempt, error: error.clone(), output });
                 }
-            }
+            });
         }
         (RunEventKind::IterationCancelled {}, Some(index)) => {
-            if let Some(item) = task.items.get_mut(&index) {
+            task.items.change(index, |item| {
                 item.status = TaskStatus::Cancelled;
                 item.ended_at = Some(at);
                 if let Some(unit) = &mut item.unit {
                     unit.status = UnitStatus::Cancelled;
                     unit.output = None;
                 }
-            }
+            });
         }
         (RunEventKind::OutputSubmitted { output }, Some(index)) if task.unit.is_some() => {
-            if let Some(item) = task.items.get_mut(&index) {
+            task.items.change(index, |item| {
                 item.output = Some(output.clone());
-            }
+            });
         }
         (RunEventKind::TaskBlocked { questions, .. }, _) => {
             if let Some(unit) = task.unit_mut(iteration, Some(attempt)) {
                 unit.status = UnitStatus::Blocked;
                 unit.blocked_on.clone_from(questions);
-                match iteration.and_then(|index| task.items.get_mut(&index)).filter(|item| item.unit.is_some()) {
-                    Some(item) => item.status = TaskStatus::Blocked,
+                let has_unit = |index: &u32| task.items.get(index).is_some_and(|item| item.unit.is_some());
+                match iteration.filter(has_unit) {
+                    Some(index) => task.items.change(index, |item| item.status = TaskStatus::Blocked),
                     None => task.status = TaskStatus::Blocked,
                 }
             }

@@ -57,6 +57,8 @@ struct MemoryRun {
     units: Vec<MemoryUnit>,
     /// Places in `units`.
     places: HashMap<Arc<str>, usize>,
+    /// All units before this place have ended, so that those of a long run are not looked at again and again.
+    first_open: usize,
     blobs: HashMap<Arc<str>, Arc<str>>,
     questions: Vec<MemoryQuestion>,
     /// With the unit that each is for.
@@ -125,6 +127,7 @@ impl State {
             events: Vec::new(),
             units: Vec::new(),
             places: HashMap::new(),
+            first_open: 0,
             blobs: HashMap::new(),
             questions: Vec::new(),
             messages: Vec::new(),
@@ -208,7 +211,7 @@ impl State {
             let due = move |(place, unit): (usize, &MemoryUnit)| {
                 Some((unit.head.due(&run.head)?, unit.number, *number, place))
             };
-            run.units.iter().enumerate().filter_map(due)
+            run.units.iter().enumerate().skip(run.first_open).filter_map(due)
         })
     }
 
@@ -221,6 +224,7 @@ impl State {
             None => None,
         };
         let now = request.now;
+        self.runs.values_mut().for_each(MemoryRun::skip_ended);
         let open = self.due_units().filter(|(due, _, run, _)| due.is_over(now) && only.is_none_or(|only| only == *run));
         let mut open: Vec<_> = open.map(|(due, unit, run, place)| (due.at, unit, run, place)).collect();
         open.sort_unstable();
@@ -481,7 +485,15 @@ impl MemoryRun {
         self.head.units = self.units.len() as u64;
     }
 
+    fn skip_ended(&mut self) {
+        let ended = self.units.iter().skip(self.first_open).take_while(|unit| unit.head.status.is_ended()).count();
+        self.first_open += ended;
+    }
+
     fn wake_and_cancel(&mut self, wake: &[Arc<str>], cancel: &[Arc<str>], again: bool, at: Timestamp) {
+        if again {
+            self.first_open = 0;
+        }
         for name in wake {
             if let Some(unit) = self.unit_mut(name) {
                 unit.head.wake(again, at);
