@@ -7,6 +7,7 @@ use segue_engine::{
         inputs::NewRunOptions,
         scheduler,
         state::{RunStatus, TaskStatus},
+        tools::{self, MissionTool},
     },
     time::Timestamp,
 };
@@ -29,6 +30,19 @@ fn parallel(items: u32, iterator: &str) -> Run {
 
 fn status(run: &Run, index: u32) -> TaskStatus {
     run.state.tasks["p"].items.get(&index).map_or(TaskStatus::Pending, |item| item.status)
+}
+
+#[test]
+fn tools_that_fill_datasets_are_offered_while_one_can_be_filled() {
+    let offers_filling = |run: &Run, unit: &str| {
+        let offered = run.context(unit, &CallOptions::default(), tools::offered);
+        assert!(offered.contains(&MissionTool::DatasetCount));
+        [MissionTool::SetDataset, MissionTool::ResultToDataset].map(|tool| offered.contains(&tool))
+    };
+    assert_eq!(offers_filling(&parallel(2, ""), "p[0]"), [false; 2], "a task iterates over the only dataset");
+    let two = Run::of("{name: m, datasets: {d: {}, e: {items: [{}]}}, tasks: {fill: {}, p: {iterator: {dataset: e}}}}");
+    assert_eq!(offers_filling(&two, "fill"), [true; 2]);
+    assert_eq!(offers_filling(&two, "p"), [true; 2], "the other dataset can still be filled");
 }
 
 #[test]

@@ -340,7 +340,10 @@ impl ToolAnswer {
 
 /// The tools that a caller is offered in this unit, in a fixed order.
 pub fn offered(cx: &ToolContext<'_>) -> Vec<MissionTool> {
-    MissionTool::ALL.into_iter().filter(|tool| is_offered(*tool, cx)).collect()
+    let fills = |tool: &MissionTool| matches!(tool, MissionTool::SetDataset | MissionTool::ResultToDataset);
+    let is_locked = |name: &Arc<str>| cx.unit.run.datasets.get(name).is_some_and(|dataset| dataset.locked);
+    let can_fill = !cx.unit.def.datasets.keys().all(is_locked);
+    MissionTool::ALL.into_iter().filter(|tool| is_offered(*tool, cx) && (can_fill || !fills(tool))).collect()
 }
 
 fn is_offered(tool: MissionTool, cx: &ToolContext<'_>) -> bool {
