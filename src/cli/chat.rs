@@ -64,12 +64,14 @@ pub(super) async fn chat(args: Args) -> CommandResult {
     let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     opened.warn_about_scripted_models();
     let location = StoreLocation::parse(&args.store)?;
-    let store = store::open(&location)?;
-    let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
+    let stores = store::open_stores(&location)?;
+    let assistant =
+        opened.builder.store(stores.conversations).runs(stores.runs).build().map_err(describe_build_error)?;
     let id = args.conversation.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
     if location != StoreLocation::Memory {
-        // An unfinished turn of this conversation is recovered before its next message. Other conversations belong to a server and
-        // are not recovered here.
+        // An unfinished turn of this conversation is recovered before its next message, and its sub-agents in the background continue.
+        // Other conversations belong to a server and are not recovered here.
+        assistant.resume_tasks(Some(&id.as_str().into())).await?;
         output::status(&format!("conversation {id} (continue it with `--conversation {id}`)"));
     }
     let is_terminal = io::stdin().is_terminal();

@@ -88,8 +88,9 @@ fn open_for_writing(project: &ProjectArgs, store: Option<&str>) -> anyhow::Resul
     let Some(opened) = project.open_to_read(store)? else { return Ok(None) };
     let stores = store::open_stores(&project.existing_location(store, &opened.project)?)?;
     let settings = &opened.project.endpoints.runs;
-    let runs = RunRetention::new(stores.runs, Arc::new(SystemClock), &project.folder, settings);
-    let assistant = opened.builder.store(stores.conversations).offline().build().map_err(describe_build_error)?;
+    let runs = RunRetention::new(stores.runs.clone(), Arc::new(SystemClock), &project.folder, settings);
+    let assistant =
+        opened.builder.store(stores.conversations).runs(stores.runs).offline().build().map_err(describe_build_error)?;
     Ok(Some((assistant, runs)))
 }
 

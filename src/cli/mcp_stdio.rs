@@ -48,8 +48,9 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     };
     settings.elicits |= args.elicitation;
     let location = StoreLocation::parse(&args.store)?;
-    let store = store::open(&location)?;
-    let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
+    let stores = store::open_stores(&location)?;
+    let assistant =
+        opened.builder.store(stores.conversations).runs(stores.runs).build().map_err(describe_build_error)?;
     if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
         output::status(
             "`segue mcp` speaks MCP over stdio and is started by an MCP client. To chat yourself, run `segue chat`",

@@ -119,8 +119,9 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     };
     let project = opened.project.clone();
     let location = args.project.location(args.store.as_deref(), &project)?;
-    let store = store::open(&location)?;
-    let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
+    let stores = store::open_stores(&location)?;
+    let assistant =
+        opened.builder.store(stores.conversations).runs(stores.runs).build().map_err(describe_build_error)?;
     for error in errors {
         tracing::warn!(code = error.code, "{error}");
     }

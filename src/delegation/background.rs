@@ -1,86 +1,81 @@
-//! Delegates in the background: `task` returns at once, and three tools ask about them. They live in this process and record nothing; the
-//! ledger of the agent ends those of an earlier process.
+//! Delegates in the background: `task` returns at once, and three tools ask about them. What they do is in the [run store](super::durable).
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use minijinja::context;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    executor::{self, Delegations, TaskOrder, TaskSummary},
-    parent::{DelegationParent, RunCounts},
+    durable::{BackgroundTasks, DelegateParts, Lookup, StoredOrder, meta_without},
+    executor::TaskOrder,
+    parent::DelegationParent,
     report::{TaskReport, TaskStatus, key, words},
 };
 use crate::{
-    clock::Clock,
-    context::CallContext,
     effect::EffectClass,
-    journal::{Step, StepResult},
+    journal::{ListedTool, Step},
     limits,
-    llm::Llm,
-    react::{Budget, BudgetLimits},
-    tools::{FailureKind, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput, tool_set::ToolSet},
+    store::runs::RunStoreError,
+    tools::{FailureKind, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput},
 };
 
-/// Models and tools without a record, and the clock of the process.
-pub(crate) struct BackgroundParts {
-    pub(crate) llm: Arc<dyn Llm>,
-    pub(crate) models: Arc<HashMap<Arc<str>, Arc<dyn Llm>>>,
-    pub(crate) tools: ToolSet,
-    pub(crate) clock: Arc<dyn Clock>,
+/// What an agent needs to start delegates in the background.
+pub(crate) struct Background {
+    pub(crate) tasks: Arc<BackgroundTasks>,
+    /// The agent.
+    pub(crate) agent: Arc<str>,
+    pub(crate) parts: DelegateParts,
 }
 
-/// Starts a delegate that outlives the call. The start is recorded as a `write`: after a crash it is not repeated.
+/// Stores a delegate that outlives the call. The same call stores it once.
 pub(super) async fn start(
     parent: &DelegationParent,
-    parts: &Arc<BackgroundParts>,
+    background: &Background,
     order: TaskOrder,
     call: &ToolCallContext,
 ) -> ToolOutcome {
     let start_key = call.cx.step("start").key;
-    let id = order.id.clone();
-    let step = Step { key: &start_key, kind: "task", class: EffectClass::Write, request: &id };
-    let begin = async {
-        spawn(parent, parts, order, call);
-        id.to_string()
+    let id = order.id;
+    let reserve = parent.budget.reserve_half();
+    let tools = background.parts.tools.infos().filter(|info| parent.narrowing.allows(&info.name));
+    let stored = StoredOrder {
+        id: id.clone(),
+        agent: background.agent.clone(),
+        conversation: parent.conversation.clone(),
+        turn: parent.turn,
+        seed: call.cx.seed,
+        description: order.description,
+        prompt: order.prompt,
+        subagent_type: order.kind.name,
+        max_turns: order.max_turns,
+        output_schema: order.output_schema,
+        tools: tools.map(ListedTool::from).collect(),
+        reserve,
+        metadata: (*call.metadata).clone(),
+        mcp_meta: meta_without(&parent.mcp_meta, &background.parts.mcp_meta),
+        flow: call.caller.flow.clone(),
     };
-    match parent.journal.once(step, begin).await {
-        Ok(StepResult::Performed(_) | StepResult::Replayed(_)) => {
+    let step = Step { key: &start_key, kind: "task", class: EffectClass::Idempotent, request: &id };
+    let begin = async { background.tasks.start(&stored, background.parts.clone()).await };
+    match parent.journal.once_if_ok(step, begin).await {
+        Ok(Ok(_)) => {
             let text = words(&parent.prompts, context! { outcome => "background", id => &*id });
-            status_outcome(text, &id, TaskStatus::Running)
+            let mut outcome = status_outcome(text, &id, TaskStatus::Running);
+            if let (ToolOutcome::Done(output), true) = (&mut outcome, parent.budget.is_limited()) {
+                output.meta.insert(key::RESERVE.to_owned(), json!(reserve));
+            }
+            outcome
         }
-        Ok(StepResult::Unknown) | Err(_) => {
-            let mut report = TaskReport::ended(id.clone(), TaskStatus::Failed, "".into());
-            report.error = Some(words(&parent.prompts, context! { outcome => "lost" }).into());
+        failed => {
+            if let Ok(Err(error)) = failed {
+                tracing::warn!(code = error.code(), task = &*id, "a sub-agent cannot be stored: {error}");
+            }
+            let mut report = TaskReport::ended(id, TaskStatus::Failed, "".into());
+            report.error = Some(words(&parent.prompts, context! { outcome => "not_stored" }).into());
             report.outcome(&parent.prompts)
         }
     }
-}
-
-fn spawn(parent: &DelegationParent, parts: &Arc<BackgroundParts>, order: TaskOrder, call: &ToolCallContext) {
-    let own = DelegationParent {
-        llm: parts.llm.clone(),
-        models: parts.models.clone(),
-        tools: parts.tools.clone(),
-        background: None,
-        budget: Budget::new(BudgetLimits::default()),
-        counts: Arc::new(RunCounts::new(&parent.settings, 0)),
-        // Its delegates would be recorded in a turn that may have ended.
-        depth: 1,
-        ..parent.clone()
-    };
-    let limit = parent.settings.call_limit(parent.delegations.queue_timeout());
-    let cx = CallContext {
-        deadline: parts.clock.deadline(limit),
-        cancel: Arc::default(),
-        clock: parts.clock.clone(),
-        idle_timeout: None,
-        ..call.cx.clone()
-    };
-    let call = ToolCallContext { cx, progress: None, client_requests: None, ..call.clone() };
-    let delegations = parent.delegations.clone();
-    delegations.background.spawn(async move { executor::run(&own, order, &call).await });
 }
 
 /// What a tool for delegates in the background does.
@@ -95,6 +90,7 @@ pub(super) enum BackgroundAction {
 pub(super) struct BackgroundTool {
     pub(super) info: ToolInfo,
     pub(super) action: BackgroundAction,
+    pub(super) tasks: Arc<BackgroundTasks>,
     pub(super) parent: DelegationParent,
 }
 
@@ -110,63 +106,37 @@ impl ToolHandler for BackgroundTool {
     async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
         let id = arguments.get("id").and_then(Json::as_str).unwrap_or_default().trim();
         let DelegationParent { delegations, prompts, conversation, .. } = &self.parent;
-        match self.find(id) {
-            Found::Report(report) => report.outcome(prompts),
-            Found::Nothing => {
+        let found = match self.action {
+            BackgroundAction::Result => self.tasks.wait(conversation, id, &cx.cx).await,
+            BackgroundAction::Status | BackgroundAction::Cancel => self.tasks.look_up(conversation, id).await,
+        };
+        match found {
+            Ok(Lookup::Ended(report)) => return report.outcome(prompts),
+            Ok(Lookup::Unknown) => {
                 let text = words(prompts, context! { outcome => "unknown_task", id });
-                ToolOutcome::failed(FailureKind::BadArguments, text)
+                return ToolOutcome::failed(FailureKind::BadArguments, text);
             }
-            Found::Running(child) => match self.action {
-                BackgroundAction::Status => {
-                    let status = child.status.name();
-                    let variables = context! { outcome => "status", id, status, turns => child.messages };
-                    status_outcome(words(prompts, variables), id, child.status)
-                }
-                BackgroundAction::Cancel => {
-                    delegations.cancel(id);
-                    let text = words(prompts, context! { outcome => "cancelling", id });
-                    status_outcome(text, id, child.status)
-                }
-                BackgroundAction::Result => match cx.cx.wait(report(delegations, conversation, id)).await {
-                    Ok(report) => report.outcome(prompts),
-                    Err(_) => {
-                        let variables =
-                            context! { outcome => "status", id, status => "running", turns => child.messages };
-                        status_outcome(words(prompts, variables), id, TaskStatus::Running)
-                    }
-                },
-            },
+            Ok(Lookup::Open) => {}
+            Err(error) => return self.store_failed(&error),
         }
+        let child = delegations.child(conversation, id);
+        let (status, turns) = child.map_or((TaskStatus::Running, 0), |child| (child.status, child.messages));
+        if self.action == BackgroundAction::Cancel {
+            if let Err(error) = self.tasks.cancel(id).await {
+                return self.store_failed(&error);
+            }
+            return status_outcome(words(prompts, context! { outcome => "cancelling", id }), id, status);
+        }
+        let variables = context! { outcome => "status", id, status => status.name(), turns };
+        status_outcome(words(prompts, variables), id, status)
     }
-}
-
-enum Found {
-    Report(Box<TaskReport>),
-    Running(TaskSummary),
-    Nothing,
 }
 
 impl BackgroundTool {
-    fn find(&self, id: &str) -> Found {
-        let DelegationParent { delegations, conversation, .. } = &self.parent;
-        match (delegations.report(conversation, id), delegations.child(conversation, id)) {
-            (Some(report), _) => Found::Report(Box::new(report)),
-            (None, Some(child)) => Found::Running(child),
-            (None, None) => Found::Nothing,
-        }
-    }
-}
-
-/// Waits for the report of a delegate.
-async fn report(delegations: &Arc<Delegations>, conversation: &str, id: &str) -> TaskReport {
-    loop {
-        let ended = delegations.ended.notified();
-        let mut ended = std::pin::pin!(ended);
-        ended.as_mut().enable();
-        if let Some(report) = delegations.report(conversation, id) {
-            return report;
-        }
-        ended.await;
+    fn store_failed(&self, error: &RunStoreError) -> ToolOutcome {
+        tracing::warn!(code = error.code(), "a sub-agent in the background cannot be read: {error}");
+        let text = words(&self.parent.prompts, context! { outcome => "store_failed" });
+        ToolOutcome::failed(FailureKind::Unavailable, text)
     }
 }
 

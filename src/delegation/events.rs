@@ -8,6 +8,8 @@ use segue_engine::conversation::ModelUsage;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::report::{CANCELLED, TaskReport, TaskStatus};
+
 /// What happened to a delegate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -95,6 +97,28 @@ pub enum TaskEvent {
 }
 
 impl TaskEvent {
+    /// The last event of a delegate with this report.
+    pub(super) fn ended(report: &TaskReport) -> Self {
+        let (task_id, model_name) = (report.id.clone(), report.model_name.clone());
+        let usage = TokenCounts::of(&report.usage);
+        let error = report.error.clone().unwrap_or_default();
+        match report.status {
+            TaskStatus::Completed => {
+                let result = report.result.clone().unwrap_or_default();
+                Self::TaskCompleted { task_id, result, usage, model_name }
+            }
+            TaskStatus::TimedOut => {
+                Self::TaskTimedOut { task_id, error, partial: report.partial.clone(), usage, model_name }
+            }
+            TaskStatus::Cancelled => {
+                let error = if error.is_empty() { CANCELLED.into() } else { error };
+                Self::TaskCancelled { task_id, error, usage, model_name }
+            }
+            TaskStatus::Failed | TaskStatus::Pending | TaskStatus::Running => {
+                Self::TaskFailed { task_id, error, usage, model_name }
+            }
+        }
+    }
     /// The id of the delegate.
     pub fn task_id(&self) -> &str {
         match self {

@@ -1,7 +1,7 @@
 //! Runs delegates: queue, time limit, cancellation, and exactly one report for each.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     fmt,
     panic::AssertUnwindSafe,
     pin::pin,
@@ -21,8 +21,8 @@ use segue_engine::{
 };
 use serde::Serialize;
 use serde_json::Value as Json;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::{
@@ -32,13 +32,14 @@ use super::{
         BudgetCheck, CODE_BUDGET, CODE_INVALID_RESULT, CODE_NO_RESULT, DelegateHost, HostFailure, ResultSchema, profile,
     },
     parent::{DelegationParent, RunCounts},
-    report::{CANCELLED, StopReason, TaskReport, TaskStatus, words},
+    report::{StopReason, TaskReport, TaskStatus, words},
     task::{ToolTexts, with_delegation},
     types::{budget_of, instructions, skills_of, tools_of},
 };
 use crate::{
     clock::Deadline,
     context::{CallContext, WaitError},
+    journal::EffectJournal,
     limits,
     llm::{ChatMessage, ToolSpec},
     prompts::PromptSet,
@@ -52,7 +53,7 @@ use crate::{
 /// A delegate got no place in time, or too many wait.
 const CODE_NO_PLACE: &str = "A0532";
 /// A delegate ended unexpectedly: it panicked, or its process ended.
-const CODE_UNEXPECTED: &str = "A0533";
+pub(super) const CODE_UNEXPECTED: &str = "A0533";
 /// The time of a delegate is over.
 const CODE_TIMEOUT: &str = "A0505";
 
@@ -61,17 +62,11 @@ pub struct Delegations {
     pub(super) admission: Admission,
     sink: Arc<dyn TaskEventSink>,
     state: Mutex<State>,
-    /// Notified when a delegate in the background ends.
-    pub(super) ended: Notify,
-    /// Delegates in the background.
-    pub(super) background: TaskTracker,
 }
 
 #[derive(Default)]
 struct State {
     children: BTreeMap<Arc<str>, Child>,
-    /// The reports of delegates in the background, the newest last.
-    reports: VecDeque<(Arc<str>, TaskReport)>,
 }
 
 struct Child {
@@ -115,13 +110,7 @@ impl Default for Delegations {
 impl Delegations {
     /// With these limits; events go to `sink`.
     pub fn new(admission: AdmissionDef, sink: Arc<dyn TaskEventSink>) -> Self {
-        Self {
-            admission: Admission::new(admission),
-            sink,
-            state: Mutex::default(),
-            ended: Notify::new(),
-            background: TaskTracker::new(),
-        }
+        Self { admission: Admission::new(admission), sink, state: Mutex::default() }
     }
 
     /// Cancels one delegate. It ends within two seconds, and its parent goes on. `false` if there is none with this id.
@@ -131,6 +120,13 @@ impl Delegations {
         child.is_cancelled_by_id.store(true, Ordering::SeqCst);
         child.cancel.cancel();
         true
+    }
+
+    /// Cancels the delegates of a conversation that work in the background.
+    pub(super) fn cancel_background(&self, conversation: &str) {
+        for child in self.running().iter().filter(|child| child.background && *child.conversation == *conversation) {
+            self.cancel(&child.id);
+        }
     }
 
     /// The delegates that wait or work, by id.
@@ -153,19 +149,6 @@ impl Delegations {
         let state = self.lock();
         state.children.get(id).map(|child| child.summary.clone()).filter(|child| *child.conversation == *conversation)
     }
-    /// The report of a delegate in the background.
-    pub(super) fn report(&self, conversation: &str, id: &str) -> Option<TaskReport> {
-        let state = self.lock();
-        let mut reports = state.reports.iter().filter(|(of, report)| **of == *conversation && *report.id == *id);
-        reports.next().map(|(_, report)| report.clone())
-    }
-    /// Of these delegates those that the process does not know.
-    pub(crate) fn unknown(&self, ids: &[Arc<str>]) -> Vec<Arc<str>> {
-        let state = self.lock();
-        let is_known =
-            |id: &Arc<str>| state.children.contains_key(id) || state.reports.iter().any(|(_, report)| report.id == *id);
-        ids.iter().filter(|id| !is_known(id)).cloned().collect()
-    }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -180,6 +163,9 @@ pub(super) struct TaskOrder {
     pub(super) kind: SubagentType,
     pub(super) max_turns: u32,
     pub(super) schema: Option<ResultSchema>,
+    /// The schema before it was compiled.
+    pub(super) output_schema: Option<Json>,
+    /// Whether it is stored, and outlives the call.
     pub(super) background: bool,
 }
 
@@ -191,10 +177,10 @@ pub(super) struct TaskHandle {
     id: Arc<str>,
     conversation: Arc<str>,
     model_name: Arc<str>,
-    background: bool,
     cancel: Arc<CancellationToken>,
     is_cancelled_by_id: Arc<AtomicBool>,
     is_ended: AtomicBool,
+    journal: EffectJournal,
     progress: Mutex<TaskProgress>,
 }
 
@@ -214,10 +200,10 @@ impl TaskHandle {
             id: order.id.clone(),
             conversation: parent.conversation.clone(),
             model_name: parent.model_of(&order.kind.name).profile().model.as_str().into(),
-            background: order.background,
             cancel: call.cx.cancel.child_token().into(),
             is_cancelled_by_id: Arc::default(),
             is_ended: AtomicBool::new(false),
+            journal: parent.journal.clone(),
             progress: Mutex::default(),
         };
         let summary = TaskSummary {
@@ -297,41 +283,15 @@ impl TaskHandle {
         report
     }
 
-    /// Ends the delegate with its report. Only the first report counts.
+    /// Ends the delegate with its report. Only the first report counts, and none if the delegate is continued later.
     fn end(&self, report: &TaskReport) {
         if self.is_ended.swap(true, Ordering::SeqCst) {
             return;
         }
-        {
-            let mut state = self.delegations.lock();
-            state.children.remove(&self.id);
-            if self.background {
-                state.reports.push_back((self.conversation.clone(), report.clone()));
-                while state.reports.len() > limits::DELEGATION_REPORTS {
-                    state.reports.pop_front();
-                }
-            }
+        self.delegations.lock().children.remove(&self.id);
+        if !self.journal.is_stopped() {
+            self.emit(&TaskEvent::ended(report));
         }
-        let (task_id, model_name) = (self.id.clone(), self.model_name.clone());
-        let usage = TokenCounts::of(&report.usage);
-        let error = report.error.clone().unwrap_or_default();
-        self.emit(&match report.status {
-            TaskStatus::Completed => {
-                let result = report.result.clone().unwrap_or_default();
-                TaskEvent::TaskCompleted { task_id, result, usage, model_name }
-            }
-            TaskStatus::TimedOut => {
-                TaskEvent::TaskTimedOut { task_id, error, partial: report.partial.clone(), usage, model_name }
-            }
-            TaskStatus::Cancelled => {
-                let error = if error.is_empty() { CANCELLED.into() } else { error };
-                TaskEvent::TaskCancelled { task_id, error, usage, model_name }
-            }
-            TaskStatus::Failed | TaskStatus::Pending | TaskStatus::Running => {
-                TaskEvent::TaskFailed { task_id, error, usage, model_name }
-            }
-        });
-        self.delegations.ended.notify_waiters();
     }
 
     /// The report of a cancelled delegate: by its id, or with its parent.
@@ -372,7 +332,8 @@ struct Problem {
 
 /// Runs a delegate from the queue to its report.
 ///
-/// *Cancellation*: if it is dropped, the delegate counts as cancelled.
+/// *Cancellation*: if it is dropped, the delegate counts as cancelled. If its journal is stopped, the report counts for nothing: the delegate
+/// is continued from its records.
 pub(super) async fn run(parent: &DelegationParent, order: TaskOrder, call: &ToolCallContext) -> TaskReport {
     let handle = TaskHandle::register(parent, &order, call);
     let span = tracing::info_span!("task", id = &*order.id, subagent_type = &*order.kind.name);

@@ -52,6 +52,29 @@ pub(super) struct LedgerEntry {
     pub(super) created_at: Timestamp,
 }
 
+/// What became of a delegate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SettledTask {
+    pub(crate) id: Arc<str>,
+    /// The metadata of its report; `None` if nothing is stored of it.
+    pub(crate) meta: Option<Map<String, Json>>,
+}
+
+impl LedgerEntry {
+    /// Takes status and result from the metadata of a report.
+    fn take(&mut self, meta: &Map<String, Json>) {
+        let text = |name: &str| meta.get(name).and_then(Json::as_str).map(Arc::<str>::from);
+        let read = |name: &str| meta.get(name).cloned().unwrap_or_default();
+        if let Ok(status) = serde_json::from_value(read(key::STATUS)) {
+            self.status = status;
+        }
+        self.result_brief = text(key::BRIEF);
+        self.result_sha256 = text(key::SHA256).filter(|hash| is_sha256(hash));
+        self.error = text(key::ERROR);
+        self.stop_reason = serde_json::from_value(read(key::STOP_REASON)).ok();
+    }
+}
+
 impl Ledger {
     /// The ledger in the metadata of a frame; empty if there is none.
     pub(crate) fn read(metadata: &Map<String, Json>) -> Self {
@@ -87,9 +110,8 @@ impl Ledger {
         if meta.is_none() && tool != TASK {
             return;
         }
-        let text = |name: &str| meta.and_then(|meta| meta.get(name)).and_then(Json::as_str).map(Arc::<str>::from);
-        let read = |name: &str| meta.and_then(|meta| meta.get(name)).cloned().unwrap_or_default();
-        let status = match serde_json::from_value(read(key::STATUS)) {
+        let of_report = |name: &str| meta.and_then(|meta| meta.get(name)).cloned().unwrap_or_default();
+        let status = match serde_json::from_value(of_report(key::STATUS)) {
             Ok(status) => status,
             Err(_) => match status_without_report(outcome) {
                 Some(status) => status,
@@ -101,17 +123,20 @@ impl Ledger {
             label(text)
         };
         let description = argument("description");
-        let entry = LedgerEntry {
-            id: text(key::ID).unwrap_or_default(),
+        let mut entry = LedgerEntry {
+            id: of_report(key::ID).as_str().unwrap_or_default().into(),
             description: if description.is_empty() { argument("prompt") } else { description },
             subagent_type: argument("subagent_type"),
             status,
-            result_brief: text(key::BRIEF),
-            result_sha256: text(key::SHA256).filter(|hash| is_sha256(hash)),
-            error: text(key::ERROR),
-            stop_reason: serde_json::from_value(read(key::STOP_REASON)).ok(),
+            result_brief: None,
+            result_sha256: None,
+            error: None,
+            stop_reason: None,
             created_at: at,
         };
+        if let Some(meta) = meta {
+            entry.take(meta);
+        }
         match self.entries.iter_mut().find(|known| !entry.id.is_empty() && known.id == entry.id) {
             // A terminal entry stays as it is.
             Some(known) if known.status.is_terminal() => {}
@@ -130,11 +155,20 @@ impl Ledger {
         }
     }
 
-    /// Ends the entries of delegates that the process no longer knows: it ended before they did.
-    pub(crate) fn end_lost(&mut self, lost: &[Arc<str>], prompts: &PromptSet) {
-        for entry in self.entries.iter_mut().filter(|entry| !entry.status.is_terminal() && lost.contains(&entry.id)) {
-            entry.status = TaskStatus::Failed;
-            entry.error = Some(words(prompts, context! { outcome => "lost" }).into());
+    /// Takes over what became of delegates in the background. Those that are not stored any more have failed.
+    pub(crate) fn settle(&mut self, settled: &[SettledTask], prompts: &PromptSet) {
+        for SettledTask { id, meta } in settled {
+            let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == *id && !entry.status.is_terminal())
+            else {
+                continue;
+            };
+            match meta {
+                Some(meta) => entry.take(meta),
+                None => {
+                    entry.status = TaskStatus::Failed;
+                    entry.error = Some(words(prompts, context! { outcome => "lost" }).into());
+                }
+            }
         }
     }
 

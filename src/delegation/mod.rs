@@ -11,6 +11,7 @@
 
 mod admission;
 mod background;
+mod durable;
 mod events;
 mod executor;
 mod ledger;
@@ -23,7 +24,8 @@ mod tests;
 mod types;
 
 pub(crate) use self::{
-    background::BackgroundParts,
+    background::Background,
+    durable::{BackgroundState, BackgroundTasks, DelegateParts, OpenParts},
     ledger::Ledger,
     parent::{DelegationParent, LeadPrompt, PARENT_TOOLS, RunCounts},
     report::{effects_of, replacement_text},

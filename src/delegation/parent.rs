@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::Semaphore;
 
 use super::{
-    background::BackgroundParts,
+    background::Background,
     executor::Delegations,
     ledger::Ledger,
     types::{DelegationSettings, TASK, TASK_CANCEL, TASK_RESULT, TASK_STATUS},
@@ -60,8 +60,8 @@ pub(crate) struct DelegationParent {
     pub(crate) journal: EffectJournal,
     /// Counts what a delegate used whose report was read from the record, so that a turn that runs again counts the same.
     pub(crate) count_replayed: Arc<dyn Fn(ModelUsage) + Send + Sync>,
-    /// Models and tools that record nothing, for delegates that outlive the turn.
-    pub(crate) background: Option<Arc<BackgroundParts>>,
+    /// For delegates that outlive the turn, if there may be any.
+    pub(crate) background: Option<Arc<Background>>,
     /// The budget of this run: its delegates spend from it too.
     pub(crate) budget: Arc<Budget>,
     /// How many delegates this run started.

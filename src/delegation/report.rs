@@ -15,7 +15,7 @@ use super::events::TokenCounts;
 use crate::{
     limits,
     prompts::PromptSet,
-    react::Cap,
+    react::{BudgetReserve, Cap},
     tools::{FailureKind, ToolFailure, ToolOutcome, ToolOutput},
 };
 
@@ -148,6 +148,7 @@ pub(super) mod key {
     pub(crate) const DATA: &str = "subagent_result_data";
     pub(crate) const TURNS: &str = "subagent_turns";
     pub(crate) const USAGE: &str = "subagent_usage";
+    pub(crate) const RESERVE: &str = "subagent_reserve";
     pub(crate) const EFFECTS: &str = "subagent_effects";
 }
 
@@ -265,6 +266,12 @@ pub(super) fn metadata_of(outcome: &ToolOutcome) -> Option<&Map<String, Json>> {
 pub(super) fn usage_of(outcome: &ToolOutcome) -> ModelUsage {
     let usage = metadata_of(outcome).and_then(|meta| meta.get(key::USAGE));
     usage.and_then(|usage| serde_json::from_value(usage.clone()).ok()).unwrap_or_default()
+}
+
+/// What a delegate in the background may use of the budget of its parent, from the metadata of its outcome.
+pub(super) fn reserve_of(outcome: &ToolOutcome) -> BudgetReserve {
+    let reserve = metadata_of(outcome).and_then(|meta| meta.get(key::RESERVE));
+    reserve.and_then(|reserve| serde_json::from_value(reserve.clone()).ok()).unwrap_or_default()
 }
 
 /// The tools that a delegate called with success and that change something, from the metadata of its outcome.

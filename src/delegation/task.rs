@@ -16,7 +16,7 @@ use super::{
     ledger::label,
     loop_host::ResultSchema,
     parent::DelegationParent,
-    report::{TaskReport, TaskStatus, key, metadata_of, usage_of, words},
+    report::{TaskReport, TaskStatus, key, metadata_of, reserve_of, usage_of, words},
     types::{TASK, TASK_CANCEL, TASK_RESULT, TASK_STATUS, output_schema},
 };
 use crate::{
@@ -36,7 +36,8 @@ pub(crate) fn with_delegation(tools: ToolSet, parent: DelegationParent) -> ToolS
     if parent.settings.types.is_empty() {
         return tools;
     }
-    let has_background = parent.settings.background && parent.background.is_some();
+    let background = parent.background.as_ref().filter(|_| parent.settings.background);
+    let has_background = background.is_some();
     let texts = ToolTexts::of(&parent.prompts, &parent.settings.names(), has_background);
     let journaled = |inner: Arc<dyn ToolHandler>| -> Arc<dyn ToolHandler> {
         let (spec, journal) = (inner.info().clone(), parent.journal.clone());
@@ -50,13 +51,18 @@ pub(crate) fn with_delegation(tools: ToolSet, parent: DelegationParent) -> ToolS
         parent: parent.clone(),
     };
     added.push(Arc::new(WrappedTool::new(journaled(Arc::new(task)), TaskCounter { parent: parent.clone() })));
-    if has_background {
+    if let Some(background) = background {
         for (name, action, class) in [
             (TASK_STATUS, BackgroundAction::Status, EffectClass::Read),
             (TASK_RESULT, BackgroundAction::Result, EffectClass::Read),
             (TASK_CANCEL, BackgroundAction::Cancel, EffectClass::Idempotent),
         ] {
-            let tool = BackgroundTool { info: texts.info(name, class), action, parent: parent.clone() };
+            let tool = BackgroundTool {
+                info: texts.info(name, class),
+                action,
+                tasks: background.tasks.clone(),
+                parent: parent.clone(),
+            };
             added.push(journaled(Arc::new(tool)));
         }
     }
@@ -124,6 +130,7 @@ impl CallWrapper for TaskCounter {
         if is_recorded {
             let used = usage_of(&outcome);
             self.parent.budget.spend(&used.usage);
+            self.parent.budget.spend(&reserve_of(&outcome).usage());
             (self.parent.count_replayed)(used);
         }
         self.seal(&outcome, cx).await;
@@ -186,7 +193,7 @@ impl ToolHandler for TaskTool {
             Err(outcome) => return *outcome,
         };
         match &self.parent.background {
-            Some(parts) if order.background => background::start(&self.parent, parts, order, cx).await,
+            Some(background) if order.background => background::start(&self.parent, background, order, cx).await,
             _ => {
                 let order = TaskOrder { background: false, ..order };
                 executor::run(&self.parent, order, cx).await.outcome(&self.parent.prompts)
@@ -223,7 +230,8 @@ impl TaskTool {
         if arguments.prompt.trim().is_empty() {
             return Err(refused(context! { outcome => "no_prompt" }));
         }
-        let schema = arguments.output_schema.or_else(|| output_schema(kind)).map(ResultSchema::compile).transpose();
+        let output_schema = arguments.output_schema.or_else(|| output_schema(kind));
+        let schema = output_schema.clone().map(ResultSchema::compile).transpose();
         let schema = schema.map_err(|reason| refused(context! { outcome => "bad_schema", reason }))?;
         let description = label(&arguments.description);
         Ok(TaskOrder {
@@ -234,6 +242,7 @@ impl TaskTool {
             max_turns: arguments.max_turns.map_or(kind.max_turns, |turns| turns.min(kind.max_turns)).max(1),
             kind: kind.clone(),
             schema,
+            output_schema,
             background: arguments.background,
         })
     }

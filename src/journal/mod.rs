@@ -17,6 +17,7 @@
 //! [`JournaledModel`] and [`JournaledTool`] record the calls of models and tools, transparently for the caller.
 
 mod clock;
+mod job;
 mod model;
 mod replay;
 mod step_records;
@@ -42,6 +43,7 @@ pub use self::{
     turn::TurnJournal,
 };
 pub(crate) use self::{
+    job::{Halt, JobClaim, JobEvents, JobJournal, LEASE, NoEvents, hold},
     step_records::{BegunStep, StepRecords},
     tool_list::ListedTool,
 };
@@ -127,6 +129,10 @@ pub trait Journal: Send + Sync {
         at: Timestamp,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
+    /// Whether the work was stopped, and is continued later or by another process: then what runs now has no end yet.
+    fn is_stopped(&self) -> bool {
+        false
+    }
     /// Records the announcement of a reply before its first delta is shown; durable when it returns.
     ///
     /// # Errors
@@ -221,6 +227,11 @@ impl EffectJournal {
     /// A journal over these records.
     pub fn new(records: Arc<dyn Journal>, clock: Arc<TurnClock>, observer: Arc<dyn JournalObserver>) -> Self {
         Self { records, clock, observer }
+    }
+
+    /// Whether the work was stopped, and is continued later or by another process.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.records.is_stopped()
     }
 
     /// The clock, which recorded outcomes advance.

@@ -85,19 +85,21 @@ impl RunControl {
     }
 
     pub(super) async fn stored(&self, run: &RunId) -> Result<StoredRun, MissionError> {
-        self.runs.run(run).await?.ok_or_else(|| MissionError::UnknownRun(run.clone()))
+        let stored = self.runs.run(run).await?.filter(|stored| !stored.summary.is_job());
+        stored.ok_or_else(|| MissionError::UnknownRun(run.clone()))
     }
 
     pub(super) async fn summary(&self, run: &RunId) -> Result<RunSummary, MissionError> {
-        self.runs.summary(run).await?.ok_or_else(|| MissionError::UnknownRun(run.clone()))
+        let summary = self.runs.summary(run).await?.filter(|summary| !summary.is_job());
+        summary.ok_or_else(|| MissionError::UnknownRun(run.clone()))
     }
 
-    /// The runs, newest first.
+    /// The runs, newest first. Jobs of conversations are no runs of missions.
     ///
     /// # Errors
     /// [`MissionError::Store`].
     pub async fn runs(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>, MissionError> {
-        Ok(self.runs.runs(filter, limit).await?)
+        Ok(self.runs.runs(RunFilter { without_jobs: true, ..filter }, limit).await?)
     }
 
     /// The events of a run after a sequence number, in order; at most [`limits::RUN_EVENTS_READ`].
@@ -181,6 +183,9 @@ impl RunControl {
             StopRequest::Stop => Signal::Stop,
             StopRequest::Cancel => Signal::Cancel,
         };
+        if self.runs.summary(run).await.is_ok_and(|summary| summary.is_some_and(|summary| summary.is_job())) {
+            return Err(MissionError::UnknownRun(run.clone()));
+        }
         let outcome = match self.runs.signal(run, signal, self.clock.now()).await {
             Err(RunStoreError::UnknownRun(run)) => return Err(MissionError::UnknownRun(run)),
             outcome => outcome?,

@@ -21,12 +21,15 @@ use super::{
     control::{POLL, RunControl, RunReport, end_of},
     parts::{MissionError, MissionParts},
     scratchpads,
-    slice::{self, LEASE, UnitInput},
+    slice::{self, UnitInput, UnitStop},
     view::{RunView, event_text},
 };
-use crate::store::runs::{
-    Admission, ClaimRequest, NewRun, NewUnit, Overflow, RunBatch, RunLimits, RunStatus, RunStoreError, Signal,
-    SignalOutcome, StartOutcome, StopRequest, UnitStatus,
+use crate::{
+    journal::LEASE,
+    store::runs::{
+        Admission, ClaimRequest, NewRun, NewUnit, Overflow, RunBatch, RunLimits, RunStatus, RunStoreError, Signal,
+        SignalOutcome, StartOutcome, StopRequest, UnitStatus,
+    },
 };
 
 /// Units of one run that work at the same time.
@@ -241,6 +244,7 @@ impl RunEngine {
             def,
             view: Arc::new(RunView::new(self.parts.runs.clone(), run.clone())),
             units: JoinSet::new(),
+            stopping: CancellationToken::new(),
             cancels: HashMap::new(),
             shown: 0,
         };
@@ -257,6 +261,8 @@ struct Drive<'a> {
     def: Arc<MissionDef>,
     view: Arc<RunView>,
     units: JoinSet<(Arc<str>, Result<(), MissionError>)>,
+    /// Stops the units that work in this process: they go on when the run is resumed.
+    stopping: CancellationToken,
     /// Cancels units that work in this process, by name.
     cancels: HashMap<Arc<str>, CancellationToken>,
     /// The last event that was shown.
@@ -286,7 +292,7 @@ impl Drive<'_> {
             }
             match summary.stop {
                 Some(request) => {
-                    self.cancels.values().for_each(CancellationToken::cancel);
+                    self.stopping.cancel();
                     if self.units.is_empty() && !self.engine.control.is_worked_on(self.run).await? {
                         self.engine.control.end_stopped(self.run, request).await?;
                         continue;
@@ -451,9 +457,9 @@ impl Drive<'_> {
             limit: free,
         };
         for claimed in parts.runs.claim(request).await? {
-            let (name, cancel) = (claimed.key.unit.clone(), CancellationToken::new());
-            self.cancels.insert(name.clone(), cancel.clone());
-            let work = slice::run(parts.clone(), self.def.clone(), self.view.clone(), claimed, cancel);
+            let (name, end) = (claimed.key.unit.clone(), UnitStop::new(&self.stopping));
+            self.cancels.insert(name.clone(), end.cancel.clone());
+            let work = slice::run(parts.clone(), self.def.clone(), self.view.clone(), claimed, end);
             self.units.spawn(async move { (name, work.await) });
         }
         Ok(())

@@ -1,8 +1,7 @@
 //! The journal of a unit, in a [`RunStore`]. Events that a step causes are stored in one transaction with its outcome.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{ops::Deref, sync::Arc};
 
-use futures::future::BoxFuture;
 use segue_engine::{
     ids::QuestionId,
     mission::{
@@ -15,21 +14,23 @@ use segue_engine::{
     },
     project::missions::MissionDef,
     text::{ELLIPSIS, TextLimit, truncate},
-    time::Timestamp,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
+use tokio_util::sync::CancellationToken;
 
-use super::view::{RunView, event_text};
+use super::{
+    parts::MissionError,
+    view::{RunView, event_text},
+};
 use crate::{
     clock::Clock,
     context::StepKey,
-    failpoint,
-    journal::{BegunStep, Journal, JournalObserver, RecordedToolCall, Step, StepRecords, StepStart, StepStatus},
+    journal::{Halt, JobClaim, JobEvents, JobJournal, JournalObserver, RecordedToolCall},
     llm::ChatResponse,
     store::{
-        JournalRecord, StoreError,
-        runs::{NewQuestion, RunStore, RunStoreError, UnitBatch, UnitKey},
+        JournalRecord,
+        runs::{NewQuestion, RunStore, RunStoreError, UnitKey},
     },
     tools::{ToolInfo, ToolOutcome},
 };
@@ -41,39 +42,33 @@ pub(super) const CLONE_PART: &str = "clone";
 /// Characters of a result that its event contains.
 const RESULT_CHARS: usize = 400;
 
-/// Why a unit stops without a result: its owner lost it, or the store failed.
-#[derive(Clone, Debug)]
-pub(super) enum Halt {
-    /// The store refused a write.
-    Store(RunStoreError),
-    /// A recorded step does not fit: the mission was changed while the unit ran.
-    Changed(StoreError),
-    /// The state of the run cannot be read.
-    Unreadable(super::parts::MissionError),
-}
-
-/// The journal of a claimed unit.
+/// The journal of a claimed unit: that of its job, and the tools of its mission.
 pub(super) struct UnitJournal {
-    store: Arc<dyn RunStore>,
-    key: UnitKey,
-    epoch: u64,
+    job: Arc<JobJournal>,
     id: UnitId,
-    clock: Arc<dyn Clock>,
     view: Arc<RunView>,
-    /// Held while a batch is stored, so that nothing is stored twice: the store numbers every event that it gets.
-    storing: tokio::sync::Mutex<()>,
-    /// Never locked across an await point.
-    state: Mutex<State>,
 }
 
-struct State {
-    /// Records of other builds are replayed: a unit may outlive the program that began it. Pending records are taken out for a write
-    /// with the events that belong to them, and put back if it fails.
-    steps: StepRecords,
-    /// Events that are not stored yet, in order.
-    events: Vec<NewEvent>,
-    /// Why no step begins any more.
-    halt: Option<Halt>,
+/// The events of the steps of a unit.
+struct UnitEvents {
+    id: UnitId,
+    view: Arc<RunView>,
+}
+
+impl JobEvents for UnitEvents {
+    fn of_step(&self, record: &JournalRecord, duration_ms: u64) -> Option<Arc<str>> {
+        event_of(record, duration_ms).map(|kind| event_text(&NewEvent::of_unit(&self.id, kind)))
+    }
+    fn stored(&self) {
+        self.view.changed.notify_one();
+    }
+}
+
+impl Deref for UnitJournal {
+    type Target = JobJournal;
+    fn deref(&self) -> &JobJournal {
+        &self.job
+    }
 }
 
 /// A claimed unit in short.
@@ -84,6 +79,7 @@ pub(super) struct Claim {
 }
 
 impl UnitJournal {
+    /// `stop` is cancelled when the run is to stop: then the unit goes on when the run is resumed.
     pub(super) fn new(
         store: Arc<dyn RunStore>,
         claim: Claim,
@@ -91,85 +87,35 @@ impl UnitJournal {
         clock: Arc<dyn Clock>,
         view: Arc<RunView>,
         records: Vec<JournalRecord>,
+        stop: CancellationToken,
     ) -> Self {
-        let steps = StepRecords::new(build, records).replaying_other_builds();
-        let state = State { steps, events: Vec::new(), halt: None };
         let Claim { key, epoch, id } = claim;
-        Self { store, key, epoch, id, clock, view, storing: Default::default(), state: Mutex::new(state) }
+        let kind = Arc::new(UnitEvents { id: id.clone(), view: view.clone() });
+        let claim = JobClaim { store, key, epoch, clock, stop };
+        Self { job: Arc::new(JobJournal::new(claim, build, kind, records)), id, view }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The journal of its steps.
+    pub(super) fn job(&self) -> Arc<JobJournal> {
+        self.job.clone()
     }
 
-    /// Why the unit cannot go on, if it cannot.
-    pub(super) fn halt(&self) -> Option<Halt> {
-        self.lock().halt.clone()
-    }
-
-    fn stop(&self, halt: Halt) {
-        self.lock().halt.get_or_insert(halt);
-    }
-
-    /// Stores what is pending, together with what `edit` adds.
-    ///
-    /// # Errors
-    /// After [`RunStoreError::Conflict`] the call may be repeated; after any other error the unit has halted.
-    pub(super) async fn commit(&self, edit: impl FnOnce(&mut UnitBatch)) -> Result<(), RunStoreError> {
-        let _storing = self.storing.lock().await;
-        let (records, events) = {
-            let mut state = self.lock();
-            if let Some(Halt::Store(error)) = &state.halt {
-                return Err(error.clone());
-            }
-            (std::mem::take(state.steps.pending()), std::mem::take(&mut state.events))
-        };
-        let mut batch = UnitBatch::new(self.key.clone(), self.epoch, self.clock.now());
-        batch.records.clone_from(&records);
-        batch.events = events.iter().map(event_text).collect();
-        edit(&mut batch);
-        let has_events = !batch.events.is_empty();
-        let is_checkpoint = batch.checkpoint.is_some();
-        match self.store.append(batch).await {
-            Ok(_) => {
-                if is_checkpoint {
-                    self.lock().steps.clear();
-                }
-                if has_events {
-                    self.view.changed.notify_one();
-                }
-                Ok(())
-            }
-            Err(error) => {
-                let mut state = self.lock();
-                state.steps.pending().splice(..0, records);
-                state.events.splice(..0, events);
-                if !matches!(error, RunStoreError::Conflict { .. }) {
-                    state.halt.get_or_insert(Halt::Store(error.clone()));
-                }
-                Err(error)
-            }
-        }
+    fn unreadable(&self, error: &MissionError) {
+        self.job.halt_with(Halt::Unreadable(error.to_string().into()));
     }
 
     /// Runs a call of a tool of the mission: computes its answer from the latest state and stores its events with it, or returns the
     /// recorded answer. `None`: the unit has halted.
     pub(super) async fn control(&self, key: &StepKey, compute: impl Fn(&RunState) -> ToolAnswer) -> Option<ToolAnswer> {
-        if let Some(recorded) = self.outcome(key) {
+        if let Some(recorded) = self.recorded_outcome(key) {
             return Some(recorded);
         }
         loop {
-            let state = match self.view.latest().await {
-                Ok(state) => state,
-                Err(error) => {
-                    self.stop(Halt::Unreadable(error));
-                    return None;
-                }
-            };
+            let state = self.view.latest().await.map_err(|error| self.unreadable(&error)).ok()?;
             let answer = compute(&state);
-            let record = self.record(key, &answer);
+            let record = self.step_record(key, &answer);
             if answer.events.is_empty() {
-                self.lock().steps.add_pending(record);
+                self.job.add_pending(record);
                 return Some(answer);
             }
             let questions = answer.events.iter().filter_map(new_question).collect::<Vec<_>>();
@@ -183,7 +129,7 @@ impl UnitJournal {
                 .await;
             match stored {
                 Ok(()) => {
-                    self.lock().steps.add_stored(record);
+                    self.job.add_stored(record);
                     return Some(answer);
                 }
                 Err(RunStoreError::Conflict { .. }) => {}
@@ -198,37 +144,35 @@ impl UnitJournal {
         key: &StepKey,
         work: impl Future<Output = Option<T>>,
     ) -> Option<T> {
-        if let Some(recorded) = self.outcome(key) {
+        if let Some(recorded) = self.recorded_outcome(key) {
             return Some(recorded);
         }
         let outcome = work.await?;
-        let record = self.record(key, &outcome);
-        self.lock().steps.add_pending(record);
+        let record = self.step_record(key, &outcome);
+        self.job.add_pending(record);
         Some(outcome)
     }
 
     /// The outcomes of the steps, for a checkpoint within a response; without those steps for whose keys `is_left_out` holds.
     pub(super) fn records_without(&self, is_left_out: impl Fn(&str) -> bool) -> Vec<JournalRecord> {
-        let mut records = self.lock().steps.all();
+        let mut records = self.job.records();
         records.retain(|record| record.outcome.is_some() && !is_left_out(record.key.as_str()));
         records
     }
 
-    fn outcome<T: DeserializeOwned>(&self, key: &StepKey) -> Option<T> {
-        serde_json::from_str(self.lock().steps.outcome(key)?).ok()
+    fn recorded_outcome<T: DeserializeOwned>(&self, key: &StepKey) -> Option<T> {
+        serde_json::from_str(&self.job.outcome(key)?).ok()
     }
 
     /// The record of a step of the mission.
-    fn record(&self, key: &StepKey, outcome: &impl Serialize) -> JournalRecord {
+    fn step_record(&self, key: &StepKey, outcome: &impl Serialize) -> JournalRecord {
         let outcome = serde_json::to_string(outcome).unwrap_or_else(|_| "null".into());
-        let record = self.lock().steps.record(key, "mission", "", self.clock.now());
-        JournalRecord { outcome: Some(outcome.into()), ..record }
+        JournalRecord { outcome: Some(outcome.into()), ..self.job.record(key, "mission") }
     }
 
     /// Stores an event with the next write.
     pub(super) fn note(&self, kind: RunEventKind) {
-        let event = NewEvent::of_unit(&self.id, kind);
-        self.lock().events.push(event);
+        self.job.note(event_text(&NewEvent::of_unit(&self.id, kind)));
     }
 
     /// The ends of the agents that still work when the unit ends.
@@ -246,7 +190,7 @@ impl UnitJournal {
         }
         self.commit(|_| {}).await.ok()?;
         loop {
-            let state = self.view.latest().await.map_err(|error| self.stop(Halt::Unreadable(error))).ok()?;
+            let state = self.view.latest().await.map_err(|error| self.unreadable(&error)).ok()?;
             let events = budget::check(def, &state, &self.id.task);
             if events.is_empty() {
                 return Some(());
@@ -263,49 +207,6 @@ impl UnitJournal {
                 Err(_) => return None,
             }
         }
-    }
-
-    async fn begin_step(&self, step: Step<'_>) -> Result<StepStart, StoreError> {
-        let begun = {
-            let mut state = self.lock();
-            if let Some(halt) = &state.halt {
-                return Err(halted(halt));
-            }
-            state.steps.begin(step, self.clock.now())?
-        };
-        let intent = match begun {
-            BegunStep::Now(start) => return Ok(start),
-            BegunStep::AfterWrite { intent } => intent,
-        };
-        let is_new = intent.is_some();
-        if let Err(error) = self.commit(|batch| batch.records.extend(intent)).await {
-            if is_new && !matches!(error, RunStoreError::StepAlreadyStarted { .. }) {
-                self.lock().steps.intent_not_stored(step.key);
-            }
-            return Err(store_error(error));
-        }
-        failpoint::hit("C11");
-        Ok(StepStart::Run)
-    }
-
-    async fn finish_step(&self, key: &StepKey, outcome: Arc<str>, at: Timestamp) -> Result<(), StoreError> {
-        let effect = {
-            let mut state = self.lock();
-            let stopped = state.halt.as_ref().map(halted);
-            let began = state.steps.time_of(key).unwrap_or(at);
-            let (effect, record) = state.steps.finish(key, outcome, at, stopped)?;
-            let duration = at.as_micros().saturating_sub(began.as_micros()) / 1_000;
-            state.events.extend(
-                event_of(&record, u64::try_from(duration).unwrap_or(0)).map(|kind| NewEvent::of_unit(&self.id, kind)),
-            );
-            effect
-        };
-        if effect.has_intent() {
-            failpoint::hit("C14");
-            self.commit(|_| {}).await.map_err(store_error)?;
-            failpoint::hit("C15");
-        }
-        Ok(())
     }
 }
 
@@ -356,56 +257,6 @@ fn event_of(record: &JournalRecord, duration_ms: u64) -> Option<RunEventKind> {
             })
         }
         _ => None,
-    }
-}
-
-fn halted(halt: &Halt) -> StoreError {
-    match halt {
-        Halt::Store(error) => store_error(error.clone()),
-        Halt::Changed(error) => error.clone(),
-        Halt::Unreadable(error) => StoreError::Unavailable(error.to_string()),
-    }
-}
-
-fn store_error(error: RunStoreError) -> StoreError {
-    match error {
-        RunStoreError::Store(error) => error,
-        other => StoreError::Unavailable(other.to_string()),
-    }
-}
-
-impl Journal for UnitJournal {
-    fn begin<'a>(&'a self, step: Step<'a>) -> BoxFuture<'a, Result<StepStart, StoreError>> {
-        Box::pin(async move {
-            let begun = self.begin_step(step).await;
-            if let Err(error @ StoreError::RequestChanged { .. }) = &begun {
-                self.stop(Halt::Changed(error.clone()));
-            }
-            begun
-        })
-    }
-
-    fn status(&self, step: Step<'_>) -> StepStatus {
-        self.lock().steps.status(step.key)
-    }
-
-    fn recorded(&self, key: &StepKey) -> Option<JournalRecord> {
-        self.lock().steps.recorded(key)
-    }
-
-    fn finish<'a>(
-        &'a self,
-        key: &'a StepKey,
-        outcome: Arc<str>,
-        at: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        // An error of the store has halted the unit in `commit`.
-        Box::pin(self.finish_step(key, outcome, at))
-    }
-
-    fn announce_reply<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        // A unit shows nothing while it works.
-        Box::pin(std::future::ready(Ok(())))
     }
 }
 

@@ -66,7 +66,7 @@ impl RunControl {
     pub async fn problems(&self) -> Result<RunsReport, MissionError> {
         let open = vec![RunStatus::Running, RunStatus::Waiting];
         let mut report = RunsReport { counts: self.runs.counts(self.clock.now()).await?, problems: Vec::new() };
-        let filter = RunFilter { statuses: open, ..RunFilter::default() };
+        let filter = RunFilter { statuses: open, without_jobs: true, ..RunFilter::default() };
         let runs = match self.runs.runs(filter, limits::RUNS_LISTED).await {
             Ok(runs) => runs,
             // The damaged run hides the others.
@@ -107,5 +107,32 @@ impl RunControl {
         let units = self.runs.units(run).await?;
         let lost = units.into_iter().find(|unit| unit.status == UnitStatus::Claimed).and_then(|unit| unit.owner);
         Ok(Some(RunProblemKind::Unattended { lost }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+    use super::*;
+    use crate::{
+        clock::Clock,
+        store::runs::{MemoryRunStore, NewRun, NewUnit, RunStore, StopRequest},
+        testing::ManualClock,
+    };
+
+    #[tokio::test]
+    async fn sub_agents_of_conversations_are_no_runs_of_missions() {
+        let (store, clock) = (Arc::new(MemoryRunStore::new()), ManualClock::new());
+        let job = NewRun { units: vec![NewUnit::new("task", "{}")], ..NewRun::new("task-1", "@task", clock.now()) };
+        store.start_run(job).await.unwrap();
+        let control = RunControl::new(store.clone(), Arc::new(clock));
+        let run = RunId::from("task-1");
+        assert!(control.runs(RunFilter::default(), 9).await.unwrap().is_empty());
+        let report = control.problems().await.unwrap();
+        assert!(report.problems.is_empty() && report.counts.runs.is_empty(), "{report:?}");
+        assert!(matches!(control.status(&run).await, Err(MissionError::UnknownRun(_))));
+        assert!(matches!(control.stop(&run, StopRequest::Cancel).await, Err(MissionError::UnknownRun(_))));
+        assert_eq!(store.summary(&run).await.unwrap().unwrap().stop, None);
     }
 }

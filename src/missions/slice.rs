@@ -34,7 +34,7 @@ use super::{
     checkpoint::UnitCheckpoint,
     commander::{CommanderHost, UnitEnd},
     compaction::compaction_rules,
-    journal::{Claim, Halt, ToolNotes, UnitJournal},
+    journal::{Claim, ToolNotes, UnitJournal},
     parts::{MissionError, MissionParts},
     results::with_result_tools,
     secrets::Secrets,
@@ -43,7 +43,7 @@ use super::{
 use crate::{
     clock::Clock,
     context::{CallContext, StepKey},
-    journal::{EffectJournal, TurnClock},
+    journal::{EffectJournal, Halt, TurnClock, hold},
     limits,
     llm::{ChatMessage, Llm, Purpose, ToolList, ToolSpec},
     react::{BareText, LoopEnd, LoopProfile, LoopServices, LoopState, ReactLoop},
@@ -62,14 +62,10 @@ const MOST_FAILED_ANSWERS: u32 = 8;
 const SLICE_TIME: Duration = Duration::from_secs(60);
 /// The longest time of a slice, whatever it does.
 const SLICE_DEADLINE: Duration = Duration::from_secs(3600);
-/// How long a unit is held unless the lease is renewed.
-pub(super) const LEASE: Duration = Duration::from_secs(60);
 /// The stored data of a unit cannot be read.
 const CODE_UNREADABLE: &str = "unit.unreadable";
 /// The sessions of a unit are too large to be stored.
 const CODE_TOO_LARGE: &str = "unit.too_large";
-/// How often a lease is renewed.
-const RENEWAL: Duration = Duration::from_secs(20);
 
 /// The limits of a slice. Loops of agents and of the commander count towards the same.
 pub(super) struct SliceLimit {
@@ -188,32 +184,36 @@ impl UnitRun {
     }
 }
 
+/// How a unit that works is ended from outside.
+#[derive(Clone)]
+pub(super) struct UnitStop {
+    /// The unit goes on later: when the run is resumed, or in another process.
+    stop: CancellationToken,
+    /// Cancelled with `stop`, and alone if the run has cancelled the unit.
+    pub(super) cancel: CancellationToken,
+}
+
+impl UnitStop {
+    /// `run` stops all units of the run.
+    pub(super) fn new(run: &CancellationToken) -> Self {
+        let stop = run.child_token();
+        Self { cancel: stop.child_token(), stop }
+    }
+}
+
 /// Works on a claimed unit. An error concerns the store; the unit is given back, or another owner has it.
 pub(super) async fn run(
     parts: Arc<MissionParts>,
     def: Arc<MissionDef>,
     view: Arc<RunView>,
     claimed: ClaimedUnit,
-    cancel: CancellationToken,
+    end: UnitStop,
 ) -> Result<(), MissionError> {
     let (key, epoch) = (claimed.key.clone(), claimed.epoch);
-    let work = work(&parts, def, view, claimed, cancel.clone());
-    let renewals = async {
-        loop {
-            let clock = &parts.clock;
-            clock.sleep(clock.deadline(RENEWAL)).await;
-            match parts.runs.renew(&key, epoch, later(clock.now(), LEASE)).await {
-                Ok(signals) if signals.stop.is_none() => {}
-                // It is to stop, or another owner has it.
-                Ok(_) | Err(RunStoreError::Fenced { .. }) => cancel.cancel(),
-                Err(error) => tracing::warn!("the lease of {key} was not renewed: {error}"),
-            }
-        }
-    };
-    tokio::select! {
-        done = work => done,
-        () = renewals => Ok(()),
-    }
+    let work = work(&parts, def, view, claimed, end.clone());
+    // It is to stop, or another owner has it.
+    let stopped = |_| end.stop.cancel();
+    hold(&*parts.runs, &key, epoch, &*parts.clock, stopped, work).await
 }
 
 /// A seed that is the same when a call runs again.
@@ -221,17 +221,12 @@ fn seed(run: &str, call: &str) -> u64 {
     u64::from_str_radix(&crate::journal::request_hash(&format!("{run}/{call}")), 16).unwrap_or(0)
 }
 
-/// A time after another.
-pub(super) fn later(at: Timestamp, by: Duration) -> Timestamp {
-    Timestamp::from_micros(at.as_micros().saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
-}
-
 async fn work(
     parts: &Arc<MissionParts>,
     def: Arc<MissionDef>,
     view: Arc<RunView>,
     claimed: ClaimedUnit,
-    cancel: CancellationToken,
+    UnitStop { stop, cancel }: UnitStop,
 ) -> Result<(), MissionError> {
     let ClaimedUnit { key, epoch, content, .. } = claimed;
     let stored = match read(content) {
@@ -243,10 +238,10 @@ async fn work(
     let records = std::mem::take(&mut checkpoint.records).into_iter().chain(records).collect();
     let claim = Claim { key: key.clone(), epoch, id: input.unit.clone() };
     let build = parts.project.hash;
-    let journal = UnitJournal::new(parts.runs.clone(), claim, build, parts.clock.clone(), view.clone(), records);
+    let journal = UnitJournal::new(parts.runs.clone(), claim, build, parts.clock.clone(), view.clone(), records, stop);
     let journal = Arc::new(journal);
     let clock = Arc::new(TurnClock::new(parts.clock.clone(), parts.clock.now()));
-    let effects = EffectJournal::new(journal.clone(), clock, Arc::new(ToolNotes(journal.clone())));
+    let effects = EffectJournal::new(journal.job(), clock, Arc::new(ToolNotes(journal.clone())));
     let dry_run = view.latest().await?.dry_run;
     let source = view.source(&parts.project).await?;
     let unit = UnitRun {
@@ -268,7 +263,9 @@ async fn work(
         Some(stored) => ignore_fenced(stored),
         None => match journal.halt() {
             Some(Halt::Store(error)) => ignore_fenced(Err(error)),
-            Some(Halt::Unreadable(error)) => Err(error),
+            Some(Halt::Unreadable(reason)) => {
+                Err(MissionError::Unreadable { run: key.run.clone(), reason: reason.to_string() })
+            }
             Some(Halt::Changed(error)) => {
                 let event = scheduler::failed(&unit.id, "unit.changed", &error.to_string());
                 ignore_fenced(unit.journal.finish_unit(&event, None).await)

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use crate::llm::Usage;
 
 /// The limits of a budget; without any, it only counts.
@@ -13,6 +15,27 @@ pub(crate) struct BudgetLimits {
     pub(crate) cost: Option<f64>,
     /// The share at which those who spend from it are asked to finish; never if absent.
     pub(crate) warn_at: Option<f64>,
+}
+
+/// A part of a budget that is set aside for work that outlives the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct BudgetReserve {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<f64>,
+}
+
+impl BudgetReserve {
+    /// The limits of the work.
+    pub(crate) fn limits(self) -> BudgetLimits {
+        BudgetLimits { tokens: self.tokens, cost: self.cost, warn_at: None }
+    }
+    /// What it takes from the budget.
+    pub(crate) fn usage(self) -> Usage {
+        Usage { input: self.tokens.unwrap_or_default(), cost: self.cost, ..Usage::default() }
+    }
 }
 
 /// A counter with limits, shared by all loops that spend from it.
@@ -65,6 +88,21 @@ impl Budget {
         let own = self.limits.tokens.map(|limit| limit.saturating_sub(tokens_of(&self.spent())));
         let parent = self.parent.as_ref().and_then(|parent| parent.tokens_left());
         own.into_iter().chain(parent).min()
+    }
+    /// Sets half of what is left aside: it counts as spent. Without a limit nothing is set aside.
+    pub(crate) fn reserve_half(&self) -> BudgetReserve {
+        let reserve = BudgetReserve {
+            tokens: self.tokens_left().map(|left| left / 2),
+            cost: self.cost_left().map(|left| left / 2.0),
+        };
+        self.spend(&reserve.usage());
+        reserve
+    }
+    fn cost_left(&self) -> Option<f64> {
+        let spent = self.spent().cost.unwrap_or_default();
+        let own = self.limits.cost.map(|limit| (limit - spent).max(0.0));
+        let parent = self.parent.as_ref().and_then(|parent| parent.cost_left());
+        own.into_iter().chain(parent).reduce(f64::min)
     }
     fn own_share(&self) -> Option<f64> {
         let spent = self.spent();
@@ -129,6 +167,12 @@ mod tests {
         assert_eq!((own.tokens_left(), run.is_near(), own.is_spent()), (Some(100), true, false));
         run.spend(&usage(100, 0, None));
         assert!(own.is_spent() && own.tokens_left() == Some(0));
+        let run = Budget::new(BudgetLimits { cost: Some(3.0), ..tokens(1_000) });
+        run.spend(&usage(200, 0, Some(1.0)));
+        let reserve = run.slice(tokens(500)).reserve_half();
+        assert_eq!((reserve.limits().tokens, reserve.limits().cost), (Some(250), Some(1.0)));
+        assert_eq!((run.tokens_left(), run.cost_left()), (Some(550), Some(1.0)));
+        assert_eq!(Budget::new(BudgetLimits::default()).reserve_half(), BudgetReserve::default());
         let open = Budget::new(BudgetLimits { warn_at: Some(0.0), ..BudgetLimits::default() });
         assert_eq!((open.tokens_left(), open.is_near(), open.is_limited()), (None, false, false));
     }

@@ -64,6 +64,7 @@ use crate::{
     http::HttpClients,
     journal::Journal,
     limits,
+    missions::RunRetention,
     store::{Store, StoreError, StoredReply, TurnNumber, Version},
     tools::{SourceError, ToolCatalog, workspace::Workspaces},
 };
@@ -75,6 +76,8 @@ pub struct Assistant(Arc<Inner>);
 struct Inner {
     runtime: Arc<ProjectRuntime>,
     store: Arc<dyn Store>,
+    /// Deletes the runs of a conversation.
+    runs: RunRetention,
     clock: Arc<dyn Clock>,
     mailboxes: Mailboxes,
     /// Which messages are accepted, and how many turns run at once.
@@ -364,8 +367,8 @@ impl Assistant {
     pub fn is_shutting_down(&self) -> bool {
         self.0.closing.load(Ordering::Relaxed) || self.0.tasks.is_closed()
     }
-    /// Deletes a conversation with its files from the store and the cache, after the turns that already wait. A message that is accepted during this
-    /// wait fails with [`StoreError::TurnNotOpen`].
+    /// Deletes a conversation with its files, its sub-agents in the background and its runs from the stores and the cache, after the turns
+    /// that already wait. A message that is accepted during this wait fails with [`StoreError::TurnNotOpen`].
     ///
     /// # Errors
     /// [`StoreError`] if the store cannot delete it, or the system its files.
@@ -376,7 +379,14 @@ impl Assistant {
         let accept_lock = mailbox.accept_lock.lock().await;
         // Also after a failure: the cached conversation must not be used again.
         *state = None;
-        let erased = self.0.store.erase(id).await;
+        // First the runs: with the conversation, nothing would lead to them after an error.
+        let erased = match self.0.runs.erase(id).await {
+            Ok(_) => self.0.store.erase(id).await,
+            Err(error) => Err(error.into()),
+        };
+        if let Some(tasks) = &self.0.runtime.background {
+            tasks.forget(id.as_str());
+        }
         mailbox.epoch.fetch_add(1, Ordering::SeqCst);
         self.0.unsaved.forget(id);
         drop(accept_lock);
@@ -415,10 +425,13 @@ impl Assistant {
     pub(crate) fn background_tasks(&self) -> &TaskTracker {
         &self.0.background_tasks
     }
-    /// Shuts down: waits for the background tasks, then rejects messages and waits for the running turns, both within `patience`
-    /// together; then closes the tool sources, the action server and the store.
+    /// Shuts down: gives sub-agents in the background back to the store, so that another process continues them; waits for the background
+    /// tasks, then rejects messages and waits for the running turns, all within `patience` together; then closes the tool sources, the action server and the store.
     pub async fn close(&self, patience: Duration) {
         let cx = CallContext::new(self.0.clock.clone(), patience);
+        if let Some(tasks) = &self.0.runtime.background {
+            tasks.close(&cx).await;
+        }
         self.0.background_tasks.close();
         let _ = cx.wait(self.0.background_tasks.wait()).await;
         self.0.tasks.close();

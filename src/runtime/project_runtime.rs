@@ -14,9 +14,8 @@ use super::effects::{AgentExecutor, ToolListCache, hooks::HookSource};
 use crate::{
     a2a::RemoteAgent,
     actions::ActionServer,
-    clock::Clock,
     context::CallContext,
-    delegation::{AgentDelegation, Delegations},
+    delegation::{AgentDelegation, BackgroundTasks, Delegations},
     knowledge::Knowledge,
     llm::Llm,
     prompts::PromptSet,
@@ -75,10 +74,10 @@ pub(super) struct ProjectRuntime {
     pub(super) delegations: Arc<Delegations>,
     /// The files of conversations.
     pub(super) workspaces: Workspaces,
+    /// Sub-agents in the background; `None` in the copy of this that they use themselves.
+    pub(super) background: Option<Arc<BackgroundTasks>>,
     /// Texts that models read.
     pub(super) prompts: Arc<PromptSet>,
-    /// The time.
-    pub(super) clock: Arc<dyn Clock>,
     /// Whether a record is replayed: then no connection is used.
     pub(super) offline: bool,
 }
@@ -116,6 +115,11 @@ impl ProjectRuntime {
             }
         }
         meta
+    }
+    /// The constants of `_meta` of tool calls, by server. They may contain secrets and are not stored.
+    pub(super) fn static_meta(&self) -> Map<String, Json> {
+        let servers = self.project.endpoints.mcp_servers.iter();
+        servers.map(|(name, server)| (name.to_string(), Json::Object(server.meta_static.clone()))).collect()
     }
     /// Metadata for tools that models do not see.
     pub(super) fn metadata(&self, conversation: &Conversation) -> Arc<Map<String, Json>> {

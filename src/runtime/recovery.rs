@@ -63,14 +63,22 @@ impl Inner {
 }
 
 impl Assistant {
-    /// Finishes the open turns of an earlier process: the most recently active conversations first, at most
-    /// [`limits::RECOVERY_AT_ONCE`] at a time. Returns the number of finished turns. Messages may be accepted meanwhile: a message of a
+    /// Continues the sub-agents in the background of earlier processes ([`resume_tasks`](Self::resume_tasks)), and finishes their open
+    /// turns: the most recently active conversations first, at most [`limits::RECOVERY_AT_ONCE`] at a time. Returns the number of finished turns. Messages may be accepted meanwhile: a message of a
     /// conversation with open turns finishes them first. *Cancellation*: turns that have begun continue; [`Assistant::close`] waits for
     /// them.
     ///
     /// # Errors
     /// [`StoreError`] if the store cannot list the open turns. A conversation that cannot be finished is logged and skipped.
     pub async fn recover(&self) -> Result<usize, StoreError> {
+        match self.resume_tasks(None).await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "sub-agents in the background continue"),
+            // Turns do not depend on them.
+            Err(error) => {
+                tracing::error!(code = error.code(), "sub-agents in the background cannot be listed: {error}")
+            }
+        }
         let waiting = self.0.store.conversations_with_work().await?;
         self.0.recovering.store(waiting.len(), Ordering::Relaxed);
         let finished = futures::stream::iter(waiting).map(|id| async {
@@ -80,6 +88,18 @@ impl Assistant {
         });
         let at_once = if failpoint::is_armed("defect:recover-first") { 1 } else { limits::RECOVERY_AT_ONCE };
         Ok(finished.buffer_unordered(at_once).fold(0, |sum, one| std::future::ready(sum + one)).await)
+    }
+
+    /// Continues the sub-agents in the background that have not ended, of one conversation or of all; returns how many. One that another
+    /// process works on is continued when the lease of that process is over. Its agent gets it as before: nothing is sent to the user.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store of runs cannot list them.
+    pub async fn resume_tasks(&self, conversation: Option<&ConversationId>) -> Result<usize, StoreError> {
+        match &self.0.runtime.background {
+            Some(tasks) => Ok(tasks.resume(conversation).await?),
+            None => Ok(0),
+        }
     }
 
     /// Finishes the open turns of one conversation in a task; returns how many.

@@ -5,6 +5,7 @@
 //! opens the same SQLite file.
 
 mod actions;
+mod background;
 mod confirmations;
 mod tool_calls;
 mod turns;

@@ -1,9 +1,21 @@
 //! Agents of missions that are remote or that start sub-agents, with the program, a SQLite file and real crashes.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
-use segue::store::{SqliteStore, Store};
-use serde_json::Value as Json;
+use segue::{
+    Assistant, Store, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput,
+    delegation::{TaskEvent, TaskEventSink},
+    effect::EffectClass,
+    llm::scripted::ScriptedLlm,
+    missions::{RunEnd, StartRun},
+    store::{SqliteStore, runs::MemoryRunStore},
+};
+use serde_json::{Value as Json, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{
     program::{ProgramOutput, command},
@@ -204,4 +216,83 @@ fn the_model_calls_of_sub_agents_count_for_the_mission_and_end_with_the_budget_o
     write_project(trial.path(), &[("lead", lead("{types: [general-purpose]}"))], "Book.");
     let ran = segue(trial.path(), &["run", "m", "--store", "memory", "--dry-run"], &[]);
     assert_eq!((ran.code, bookings(trial.path())), (0, 0), "{}\n{}", ran.out, ran.err);
+}
+
+/// The types of the events of sub-agents, without those of single messages.
+#[derive(Default)]
+struct TaskEvents(Mutex<Vec<String>>);
+
+impl TaskEventSink for TaskEvents {
+    fn emit(&self, _: &str, event: &TaskEvent) {
+        let kind = serde_json::to_value(event).unwrap()["type"].as_str().unwrap().to_owned();
+        if kind != "task_running" {
+            self.0.lock().unwrap().push(kind);
+        }
+    }
+}
+
+/// A sub-agent that works when its run is stopped has not ended: it goes on when the run is resumed.
+#[tokio::test]
+async fn a_sub_agent_of_a_stopped_run_is_continued_when_the_run_is_resumed_and_ends_once() {
+    let script = SCRIPT.replace(
+        "- {name: task, arguments: {description: look, prompt: List the ports., subagent_type: general-purpose}}",
+        "",
+    );
+    let files = [
+        ("config.yml", "recipe: default.v1\npipeline: []\npolicies: [{name: FlowPolicy}]\n"),
+        ("endpoints.yml", "mcp_servers: [{name: ferries, type: http, url: \"http://127.0.0.1:9/mcp\"}]\n"),
+        (
+            "missions/m.yml",
+            "mission: {name: m, description: x, agents: [lead], commander: {plan: optional}, tasks: {only: {objective: Book.}}}\n",
+        ),
+        (
+            "sub_agents/lead/config.yml",
+            "agent: {name: lead, description: x}\nconnections: {mcp_servers: [{name: ferries}]}\ndelegation: {types: [general-purpose]}\n",
+        ),
+    ];
+    let (events, stop) = (Arc::new(TaskEvents::default()), CancellationToken::new());
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let (called, stopping) = (calls.clone(), stop.clone());
+    let book = move |_: Json, cx: ToolCallContext| {
+        let (called, stopping) = (called.clone(), stopping.clone());
+        async move {
+            called.lock().unwrap().push(cx.idempotency_key.to_string());
+            if !stopping.is_cancelled() {
+                // The run is stopped in the middle of the first call.
+                stopping.cancel();
+                std::future::pending::<()>().await;
+            }
+            ToolOutcome::Done(ToolOutput::structured(json!({"reference": "NW-1"})))
+        }
+    };
+    let info = ToolInfo::new("book_crossing", "books").source("ferries").effect(EffectClass::Idempotent);
+    let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
+    let model = ScriptedLlm::from_text("script", &script, 7).unwrap();
+    let engine = builder
+        .tool("ferries", Tool::from_fn(info, book))
+        .model(Arc::new(model))
+        .task_events(events.clone())
+        .build_missions(Arc::new(MemoryRunStore::new()))
+        .unwrap();
+    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    assert_eq!(engine.drive(&run, &stop, &mut |_| {}).await.unwrap(), RunEnd::Stopped);
+    let completed = async |tool: &str| {
+        let all = engine.control().events(&run, 0).await.unwrap();
+        let all = all.iter().map(|event| serde_json::to_value(event).unwrap());
+        all.filter(|event| event["event"] == "tool_completed" && event["tool"] == tool).collect::<Vec<_>>()
+    };
+    assert_eq!(*events.0.lock().unwrap(), ["task_queued", "task_started"]);
+    assert!(completed("task").await.is_empty(), "it has not ended: {:?}", completed("task").await);
+
+    engine.resume(&run).await.unwrap();
+    assert_eq!(engine.drive(&run, &CancellationToken::new(), &mut |_| {}).await.unwrap(), RunEnd::Completed);
+    let ended = completed("task").await;
+    assert_eq!(ended.len(), 1, "{ended:?}");
+    assert!(ended[0]["result"].as_str().unwrap().starts_with("Task Succeeded. Result: "), "{ended:?}");
+    assert_eq!(
+        *events.0.lock().unwrap(),
+        ["task_queued", "task_started", "task_queued", "task_started", "task_completed"]
+    );
+    let calls = calls.lock().unwrap();
+    assert!(calls.len() == 2 && calls[0] == calls[1], "the same call again: {calls:?}");
 }

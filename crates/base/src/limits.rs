@@ -134,8 +134,10 @@ pub const DELEGATION_LEDGER: usize = 50;
 pub const DELEGATION_LEDGER_TEXT: usize = 6_000;
 /// Delegation: characters of one result of the ledger in a prompt.
 pub const DELEGATION_LEDGER_RESULT: usize = 120;
-/// Delegation: reports of sub-agents in the background that are kept until they are fetched.
-pub const DELEGATION_REPORTS: usize = 256;
+/// Delegation: processes that may work on one sub-agent in the background, one after the other.
+pub const DELEGATION_CLAIMS: u64 = 10;
+/// Delegation: the time in which a process opens the tools of a sub-agent in the background that it continues.
+pub const DELEGATION_SETUP: Duration = Duration::from_secs(60);
 /// Reminders: the longest interval between two checks for due reminders; another process may have set one, or a clock may have
 /// jumped.
 pub const REMINDER_POLL_INTERVAL: Duration = Duration::from_secs(15);

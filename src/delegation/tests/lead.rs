@@ -17,12 +17,13 @@ use crate::{
     tools::Tool,
 };
 
-const FILES: [(&str, &str); 4] = [
+pub(super) const FILES: [(&str, &str); 4] = [
     (
         "config.yml",
         "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
     ),
-    ("domain.yml", "responses: {utter_hello: [{text: Hello.}]}\n"),
+    // The session does not expire while a delegate works.
+    ("domain.yml", "responses: {utter_hello: [{text: Hello.}]}\nsession_config: {session_expiration_time: 0}\n"),
     (
         "data/flows.yml",
         "flows:\n  survey: {description: looks things up, run_pattern_completed: false, steps: [{call: desk}]}\n",
@@ -33,15 +34,16 @@ const FILES: [(&str, &str); 4] = [
     ),
 ];
 
-struct Lead {
-    assistant: Assistant,
-    clock: ManualClock,
-    model: Arc<Script>,
-    events: Arc<Collected>,
+pub(super) struct Lead {
+    pub(super) assistant: Assistant,
+    pub(super) clock: ManualClock,
+    pub(super) model: Arc<Script>,
+    pub(super) events: Arc<Collected>,
+    pub(super) called: Arc<Mutex<Vec<String>>>,
 }
 
 impl Lead {
-    fn new(model: Arc<Script>, settings: DelegationSettings) -> Self {
+    pub(super) fn new(model: Arc<Script>, settings: DelegationSettings) -> Self {
         Self::build(Assistant::builder_from_texts(FILES).unwrap().delegation("desk", settings), model)
     }
     /// With these files in place of those of the same name.
@@ -49,18 +51,21 @@ impl Lead {
         let kept = FILES.into_iter().filter(|(name, _)| files.iter().all(|(other, _)| other != name));
         Self::build(Assistant::builder_from_texts(kept.chain(files.iter().copied())).unwrap(), model)
     }
-    fn build(builder: AssistantBuilder, model: Arc<Script>) -> Self {
-        let (clock, events) = (ManualClock::new(), Arc::new(Collected::default()));
+    pub(super) fn build(builder: AssistantBuilder, model: Arc<Script>) -> Self {
+        Self::with_clock(builder, model, ManualClock::new())
+    }
+    pub(super) fn with_clock(builder: AssistantBuilder, model: Arc<Script>, clock: ManualClock) -> Self {
+        let (events, called) = (Arc::new(Collected::default()), Arc::default());
         let mut builder =
             builder.model(model.clone()).clock(Arc::new(clock.clone())).seeds(|| 7).task_events(events.clone());
-        for tool in plain_tools(&Arc::new(Mutex::default())) {
+        for tool in plain_tools(&called) {
             builder = builder.tool("desk", Tool::from_handler(tool));
         }
-        Self { assistant: builder.build().unwrap(), clock, model, events }
+        Self { assistant: builder.build().unwrap(), clock, model, events, called }
     }
 
     /// Says something, advances the clock second by second, and calls `each` in between.
-    async fn say(&self, text: &str, each: impl Fn(&Self)) -> TurnReport {
+    pub(super) async fn say(&self, text: &str, each: impl Fn(&Self)) -> TurnReport {
         let message = IncomingMessage::text("u", text, "test");
         let turn = self.assistant.receive(message, Box::new(CollectingSink::streaming()));
         let seconds = async {
@@ -77,7 +82,7 @@ impl Lead {
     }
 }
 
-fn results(request: &ChatRequest) -> Vec<String> {
+pub(super) fn results(request: &ChatRequest) -> Vec<String> {
     let result = |message: &Arc<ChatMessage>| match &**message {
         ChatMessage::Tool { text, .. } => Some(text.to_string()),
         _ => None,
@@ -189,37 +194,6 @@ async fn a_lead_reads_types_and_policy_and_its_tools_have_no_reserved_name() {
     let properties: Vec<&String> = tool.parameters["properties"].as_object().unwrap().keys().collect();
     assert_eq!(properties, ["description", "prompt", "subagent_type", "max_turns", "output_schema"]);
     assert_eq!(tool.parameters["properties"]["subagent_type"]["description"], "One of: general-purpose, analysis");
-}
-
-#[tokio::test]
-async fn a_delegate_in_the_background_is_fetched_later() {
-    let mut arguments = task("slow");
-    arguments["background"] = json!(true);
-    let id: Arc<Mutex<String>> = Arc::default();
-    let model = Script::new([
-        ("commands: ", vec![say("start flow survey"), say("continue agent")]),
-        ("agent: go", vec![call("", &[("task", arguments)]), say("I am on it.")]),
-        ("delegate: slow", vec![call("", &[("hang", json!({}))]), say("It is blue.")]),
-    ]);
-    let settings = DelegationSettings { background: true, ..DelegationSettings::default() };
-    let lead = Lead::new(model, settings);
-    let report = lead.say("go", |_| {}).await;
-    assert_eq!(report.texts(), ["I am on it."]);
-    let running = lead.assistant.delegations().running();
-    assert_eq!((running.len(), running[0].background), (1, true));
-    *id.lock().unwrap() = running[0].id.to_string();
-    let given = json!({"id": running[0].id});
-    lead.model.add(
-        "agent: and?",
-        vec![call("", &[("task_status", given.clone())]), call("", &[("task_result", given)]), say("Blue.")],
-    );
-    let report = lead.say("and?", |_| {}).await;
-    assert_eq!(report.texts(), ["Blue."]);
-    let requests = lead.model.requests("agent: and?");
-    assert!(results(&requests[1]).last().unwrap().contains("is running"), "{:?}", results(&requests[1]));
-    assert!(results(&requests[2]).last().unwrap().starts_with("Task timed out"), "{:?}", results(&requests[2]));
-    let difference = lead.assistant.replay(&"u".into()).await.unwrap();
-    assert!(difference.is_none(), "{difference:?}");
 }
 
 const SUBAGENTS: &str = "

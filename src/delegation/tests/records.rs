@@ -7,6 +7,7 @@ use super::harness::{World, call, meta_of, say, task, text_of};
 use crate::{
     delegation::{
         Ledger, TaskStatus,
+        ledger::SettledTask,
         report::{brief, key},
     },
     prompts::PromptSet,
@@ -131,7 +132,7 @@ fn a_terminal_entry_of_the_ledger_is_never_overwritten() {
     assert!(ledger.render(&prompts).unwrap().contains("It still works"));
     ledger.record("task_result", Some(&json!({"id": "i"})), &outcome("i", "completed", "found"), at());
     ledger.record("task_status", Some(&json!({"id": "i"})), &outcome("i", "running", ""), at());
-    ledger.end_lost(&["i".into()], &prompts);
+    ledger.settle(&[SettledTask { id: "i".into(), meta: None }], &prompts);
     let entry = ledger.entries().next().unwrap();
     assert_eq!((entry.status, entry.result_brief.as_deref()), (TaskStatus::Completed, Some("found")));
     assert_eq!(&*entry.description, "look at a");
@@ -139,13 +140,17 @@ fn a_terminal_entry_of_the_ledger_is_never_overwritten() {
 }
 
 #[test]
-fn a_delegate_of_an_earlier_process_ends_as_failed() {
+fn a_delegate_whose_run_is_gone_has_failed_and_one_that_ended_shows_its_result() {
     let prompts = PromptSet::new(|_| None).unwrap();
     let mut ledger = Ledger::default();
     ledger.record("task", Some(&task("a")), &outcome("i", "running", ""), at());
-    ledger.end_lost(&["i".into()], &prompts);
+    ledger.record("task", Some(&task("b")), &outcome("j", "running", ""), at());
+    let meta = json!({key::ID: "j", key::STATUS: "completed", key::BRIEF: "blue"}).as_object().cloned();
+    let settled = [SettledTask { id: "i".into(), meta: None }, SettledTask { id: "j".into(), meta }];
+    ledger.settle(&settled, &prompts);
     let text = ledger.render(&prompts).unwrap();
-    assert!(text.contains("failed, error \"The process ended before the sub-agent did\"."), "{text}");
+    assert!(text.contains("failed, error \"The sub-agent ended before its result was stored\"."), "{text}");
+    assert!(text.contains(r#""look at b": completed, result "blue"."#), "{text}");
     assert!(text.contains("You may try again with a changed plan."));
 }
 

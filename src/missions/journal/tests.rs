@@ -1,9 +1,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use segue_engine::time::Timestamp;
+
 use super::*;
 use crate::{
     effect::EffectClass,
-    store::runs::{MemoryRunStore, contract},
+    journal::{Journal, Step, StepStart},
+    store::{
+        StoreError,
+        runs::{MemoryRunStore, contract},
+    },
     testing::ManualClock,
 };
 
@@ -20,7 +26,7 @@ async fn journal(store: &Arc<dyn RunStore>, now: i64, build: u64) -> UnitJournal
     let claim = Claim { key: claimed.key, epoch: claimed.epoch, id: UnitId::task("a", 1) };
     let view = Arc::new(RunView::new(store.clone(), "r".into()));
     let records = claimed.content.unwrap().records;
-    UnitJournal::new(store.clone(), claim, build, Arc::new(ManualClock::new()), view, records)
+    UnitJournal::new(store.clone(), claim, build, Arc::new(ManualClock::new()), view, records, CancellationToken::new())
 }
 
 async fn records(store: &Arc<dyn RunStore>) -> Vec<JournalRecord> {

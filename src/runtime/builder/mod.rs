@@ -29,7 +29,7 @@ use self::models::ProjectModels;
 use super::{
     Admission, Assistant, Inner, JournalWrapper,
     admission::AdmissionControl,
-    effects::remote_agent,
+    effects::{ProjectParts, remote_agent},
     mailbox::Mailboxes,
     project_runtime::{Action, ProjectRuntime},
     seeds,
@@ -38,16 +38,20 @@ use crate::{
     actions::ActionServer,
     agents::{Agent, AgentHooks},
     clock::{Clock, SystemClock},
-    delegation::{DelegationSettings, Delegations, LogTaskEvents, TaskEventSink},
+    delegation::{BackgroundState, BackgroundTasks, DelegationSettings, Delegations, LogTaskEvents, TaskEventSink},
     http::HttpClients,
     journal::Journal,
     limits,
     llm::{Embedder, Llm, ModelConfigError},
+    missions::RunRetention,
     project::LoadedProject,
     prompts::PromptSet,
     rephrasing::Rephrasing,
     search::QdrantError,
-    store::{MemoryStore, Store, StoreError},
+    store::{
+        MemoryStore, Store, StoreError,
+        runs::{MemoryRunStore, RunStore},
+    },
     tools::{Tool, ToolSource},
     understanding::CommandGenerator,
 };
@@ -91,6 +95,7 @@ pub struct AssistantBuilder {
     project: Arc<Project>,
     root: PathBuf,
     store: Option<Arc<dyn Store>>,
+    runs: Option<Arc<dyn RunStore>>,
     clock: Arc<dyn Clock>,
     outbound: HttpClients,
     model: Option<Arc<dyn Llm>>,
@@ -161,6 +166,7 @@ impl AssistantBuilder {
             project,
             root,
             store: None,
+            runs: None,
             clock: Arc::new(SystemClock),
             model: None,
             embedder: None,
@@ -191,6 +197,12 @@ impl AssistantBuilder {
     #[must_use]
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
+        self
+    }
+    /// Sets the store of runs, for sub-agents in the background: they outlive the process if it does. Default: in memory.
+    #[must_use]
+    pub fn runs(mut self, runs: Arc<dyn RunStore>) -> Self {
+        self.runs = Some(runs);
         self
     }
     /// Sets the clock. Default: the system clock.
@@ -347,13 +359,28 @@ impl AssistantBuilder {
             delegation,
             delegations,
             workspaces,
+            background: None,
             prompts,
-            clock: self.clock.clone(),
             offline: self.offline,
         };
+        let runs = self.runs.unwrap_or_else(|| Arc::new(MemoryRunStore::new()));
+        let settings = &runtime.project.endpoints.runs;
+        let retention = RunRetention::new(runs.clone(), self.clock.clone(), &self.root, settings);
+        let background = Arc::new(BackgroundTasks {
+            runs: runs.clone(),
+            clock: self.clock.clone(),
+            owner: format!("process {}", std::process::id()).into(),
+            build: build_hash,
+            delegations: runtime.delegations.clone(),
+            prompts: runtime.prompts.clone(),
+            parts: Arc::new(ProjectParts(runtime.clone())),
+            state: BackgroundState::default(),
+        });
+        let runtime = ProjectRuntime { background: Some(background), ..runtime };
         Ok(Assistant(Arc::new(Inner {
             runtime: Arc::new(runtime),
             store,
+            runs: retention,
             clock: self.clock,
             mailboxes: Mailboxes::default(),
             admission,

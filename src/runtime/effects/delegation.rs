@@ -3,19 +3,21 @@
 
 use std::sync::Arc;
 
-use segue_engine::conversation::ModelUsage;
+use futures::future::BoxFuture;
+use segue_engine::{conversation::ModelUsage, project::AgentDef};
 
+use super::tool_list;
 use crate::{
     agents::{self, AgentRequest},
     context::CallContext,
     delegation::{
-        AgentDelegation, BackgroundParts, DelegationParent, LeadPrompt, Ledger, RunCounts, delegates_only,
-        with_delegation,
+        AgentDelegation, Background, DelegateParts, DelegationParent, LeadPrompt, Ledger, OpenParts, RunCounts,
+        delegates_only, with_delegation,
     },
     effect::EffectClass,
     journal::{Step, StepResult},
     react::Budget,
-    runtime::turn::TurnContext,
+    runtime::{project_runtime::ProjectRuntime, turn::TurnContext},
     tools::tool_set::ToolSet,
 };
 
@@ -32,21 +34,25 @@ pub(super) async fn enable<'a>(
     let prompts = &runtime.prompts;
     let mut ledger = Ledger::read(&task.call.metadata);
     let running = ledger.running();
-    if !running.is_empty() {
-        // Which of them this process knows is recorded, so that a turn that runs again shows its model the same ledger.
-        let key = cx.step("delegations").key;
+    if let (false, Some(tasks)) = (running.is_empty(), &runtime.background) {
+        // What became of them is recorded, so that a turn that runs again shows its model the same ledger.
+        let key = cx.step("delegates").key;
         let step = Step { key: &key, kind: "note", class: EffectClass::Read, request: "" };
-        let lost = async { runtime.delegations.unknown(&running) };
-        let lost = record.journal.once(step, lost).await.and_then(StepResult::into_outcome);
-        ledger.end_lost(&lost.map_err(|error| error.to_string())?, prompts);
+        let settled = tasks.settled(task.conversation.id.as_str(), &running);
+        let settled = record.journal.once(step, settled).await.and_then(StepResult::into_outcome);
+        ledger.settle(&settled.map_err(|error| error.to_string())?, prompts);
     }
     let inherited = agents::inheritable_tools(&task);
-    let background = settings.background.then(|| {
-        Arc::new(BackgroundParts {
-            llm: runtime.model_of(task.definition),
-            models: Arc::new(models.clone()),
-            tools: unrecorded.only(|name| inherited.get(name).is_some()),
-            clock: runtime.clock.clone(),
+    let background = runtime.background.as_ref().filter(|_| settings.background).map(|tasks| {
+        Arc::new(Background {
+            tasks: tasks.clone(),
+            agent: task.definition.name.as_str().into(),
+            parts: parts_of(
+                task.definition,
+                delegation,
+                unrecorded.only(|name| inherited.get(name).is_some()),
+                runtime,
+            ),
         })
     });
     let (usage, budget) = (record.usage.clone(), Budget::new(settings.budget_limits()));
@@ -75,4 +81,35 @@ pub(super) async fn enable<'a>(
     let own = task.tools.clone().only(|name| !only_delegates.contains(name));
     let tools = with_delegation(own, parent);
     Ok(AgentRequest { tools, delegation: Some(Arc::new(lead)), ..task })
+}
+
+fn parts_of(
+    definition: &AgentDef,
+    delegation: &AgentDelegation,
+    tools: ToolSet,
+    runtime: &ProjectRuntime,
+) -> DelegateParts {
+    DelegateParts {
+        settings: delegation.settings.clone(),
+        llm: runtime.model_of(definition),
+        models: Arc::new(delegation.models.clone()),
+        tools,
+        tool_timeout: definition.tool_timeout,
+        skills: definition.skills.clone(),
+        mcp_meta: runtime.static_meta(),
+    }
+}
+
+/// Opens what delegates in the background work with, in a process that did not start them.
+pub(in crate::runtime) struct ProjectParts(pub(in crate::runtime) ProjectRuntime);
+
+impl OpenParts for ProjectParts {
+    fn open<'a>(&'a self, agent: &'a str, cx: &'a CallContext) -> BoxFuture<'a, Option<DelegateParts>> {
+        Box::pin(async move {
+            let runtime = &self.0;
+            let (definition, delegation) = (runtime.project.agent(agent)?, runtime.delegation.get(agent)?);
+            let tools = tool_list::live(definition, runtime, cx).await;
+            Some(parts_of(definition, delegation, tools, runtime))
+        })
+    }
 }

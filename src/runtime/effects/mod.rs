@@ -20,6 +20,7 @@ pub(super) use self::{
     action::EventHistory,
     agent::{AgentExecutor, failed_outcome},
     agent_host::TurnAgentHost,
+    delegation::ProjectParts,
     tool_list::ToolListCache,
 };
 use super::turn::{TurnContext, TurnFailures, TurnSink};

@@ -13,10 +13,12 @@ use serde_json::value::RawValue;
 use super::{hooks::HookSource, mcp_callbacks::McpCallbacks};
 use crate::{
     context::CallContext,
+    delegation::PARENT_TOOLS,
     effect::EffectClass,
     journal::{JournaledTool, ListedTool, Step, StepResult, TOOL_LIST},
     limits,
     llm::Llm,
+    react::SKILL_TOOLS,
     runtime::{
         project_runtime::ProjectRuntime,
         turn::{TurnContext, TurnRecord, shared_text},
@@ -94,6 +96,13 @@ pub(in crate::runtime) async fn tools(
     }
     let recorded = listing.tools.clone().with_wrapper(move |entry, tool| wrap(entry.info.clone(), Some(tool)));
     RunTools { recorded, unrecorded: listing.tools.clone() }
+}
+
+/// The tools of an agent as they are now, outside a turn.
+pub(in crate::runtime) async fn live(agent: &AgentDef, runtime: &ProjectRuntime, cx: &CallContext) -> ToolSet {
+    let skills = SKILL_TOOLS.iter().filter(|_| agent.skills.is_some());
+    let reserved: Vec<String> = PARENT_TOOLS.iter().chain(skills).map(|name| (*name).to_owned()).collect();
+    list_tools(agent, runtime.custom_tools(agent.name.as_str()), &reserved, runtime, cx).await.tools.clone()
 }
 
 /// Reads a recorded list.

@@ -164,6 +164,7 @@ async fn concurrent_starts_with_one_key_make_one_run(store: &dyn RunStore) {
 }
 
 async fn runs_are_listed_newest_first(store: &dyn RunStore) {
+    store.start_run(NewRun { mission: "@job".into(), ..new_run("j", &["a"]) }).await.unwrap();
     for (n, mission) in ["x", "y", "x", "x"].into_iter().enumerate() {
         let run = NewRun {
             mission: mission.into(),
@@ -177,7 +178,7 @@ async fn runs_are_listed_newest_first(store: &dyn RunStore) {
     store.append_run(RunBatch { status: Some(RunStatus::Failed), ..RunBatch::new("r0".into(), at(2)) }).await.unwrap();
     let all = RunFilter::default;
     for (filter, limit, expected) in [
-        (all(), 9, vec!["r3", "r2", "r1", "r0"]),
+        (all(), 9, vec!["r3", "r2", "r1", "r0", "j"]),
         (all(), 2, vec!["r3", "r2"]),
         (all(), 0, vec![]),
         (RunFilter { mission: Some("x".into()), ..all() }, 9, vec!["r3", "r2", "r0"]),
@@ -185,8 +186,11 @@ async fn runs_are_listed_newest_first(store: &dyn RunStore) {
         (RunFilter { group: Some("g".into()), ..all() }, 9, vec!["r3", "r2"]),
         (RunFilter { conversation: Some("c".into()), ..all() }, 9, vec!["r1", "r0"]),
         (RunFilter { statuses: vec![RunStatus::Queued], ..all() }, 9, vec!["r3"]),
-        (RunFilter { statuses: vec![RunStatus::Failed, RunStatus::Running], ..all() }, 9, vec!["r2", "r1", "r0"]),
+        (RunFilter { statuses: vec![RunStatus::Failed, RunStatus::Running], ..all() }, 9, vec!["r2", "r1", "r0", "j"]),
         (RunFilter { mission: Some("y".into()), statuses: vec![RunStatus::Failed], ..all() }, 9, vec![]),
+        (RunFilter { mission: Some("@job".into()), ..all() }, 9, vec!["j"]),
+        (RunFilter { without_jobs: true, ..all() }, 9, vec!["r3", "r2", "r1", "r0"]),
+        (RunFilter { without_jobs: true, ..all() }, 1, vec!["r3"]),
     ] {
         let found = store.runs(filter.clone(), limit).await.unwrap();
         let found: Vec<&str> = found.iter().map(|run| run.id.as_str()).collect();
@@ -916,7 +920,9 @@ async fn counts_and_the_next_wake_time(store: &dyn RunStore) {
     assert_eq!(store.counts(at(4)).await.unwrap(), counts(1, 0, 3), "that of the queued run waits");
     assert_eq!(store.counts(at(55)).await.unwrap(), counts(2, 0, 2));
     assert_eq!(store.counts(at(62)).await.unwrap(), counts(2, 1, 2));
-    claim(store, "o", 5, 1).await;
+    store.start_run(NewRun { mission: "@job".into(), ..new_run("j", &["a"]) }).await.unwrap();
+    assert_eq!(store.counts(at(62)).await.unwrap(), counts(2, 1, 2), "jobs do not count");
+    claim(store, "o", 5, 2).await;
     assert_eq!(store.next_wake().await.unwrap(), Some(at(50)), "before the leases are over");
 }
 
@@ -957,8 +963,13 @@ async fn ended_runs_are_purged(store: &dyn RunStore) {
     // Its id and its key can be used again, and nothing of it is found.
     assert_eq!(store.start_run(keyed("old")).await.unwrap(), StartOutcome::New);
     assert_eq!(event_texts(store, "old").await.len(), 1);
+    let job = NewRun { mission: "@job".into(), conversation: Some("c".into()), ..new_run("job", &[]) };
+    store.start_run(job).await.unwrap();
+    let end = RunBatch { status: Some(RunStatus::Completed), ..RunBatch::new("job".into(), at(11)) };
+    store.append_run(end).await.unwrap();
     assert_eq!(store.purge_runs(at(9_999), long).await.unwrap(), [RunId::from("new")]);
-    assert_eq!(store.runs(RunFilter::default(), 9).await.unwrap().len(), 2, "runs that have not ended stay");
+    assert_eq!(store.runs(RunFilter::default(), 9).await.unwrap().len(), 3, "runs that have not ended stay, and jobs");
+    assert_eq!(store.erase_runs(&"c".into()).await.unwrap(), [RunId::from("job")]);
 }
 
 async fn runs_of_a_conversation_are_erased(store: &dyn RunStore) {

@@ -89,6 +89,15 @@ pub enum RunStoreError {
     Store(#[from] StoreError),
 }
 
+impl From<RunStoreError> for StoreError {
+    fn from(error: RunStoreError) -> Self {
+        match error {
+            RunStoreError::Store(error) => error,
+            other => Self::Unavailable(other.to_string()),
+        }
+    }
+}
+
 impl RunStoreError {
     /// The error code.
     pub fn code(&self) -> &'static str {

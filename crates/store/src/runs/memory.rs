@@ -341,13 +341,18 @@ impl State {
         Ok(SignalOutcome::Accepted)
     }
 
+    /// The runs of missions.
+    fn missions(&self) -> impl Iterator<Item = &MemoryRun> {
+        self.runs.values().filter(|run| !run.is_job())
+    }
+
     fn counts(&self, now: Timestamp) -> RunCounts {
         let mut counts = RunCounts::default();
         for status in RunStatus::ALL {
-            let count = self.runs.values().filter(|run| run.head.status == status).count() as u64;
+            let count = self.missions().filter(|run| run.head.status == status).count() as u64;
             counts.runs.extend((count > 0).then_some((status, count)));
         }
-        for run in self.runs.values().filter(|run| !run.head.status.is_ended()) {
+        for run in self.missions().filter(|run| !run.head.status.is_ended()) {
             for unit in run.units.iter().filter(|unit| !unit.head.status.is_ended()) {
                 let is_due = unit.head.due(&run.head).is_some_and(|due| due.is_over(now));
                 match unit.head.status {
@@ -378,6 +383,10 @@ impl State {
 }
 
 impl MemoryRun {
+    fn is_job(&self) -> bool {
+        self.mission.starts_with(NewRun::JOB)
+    }
+
     fn unit(&self, name: &str) -> Option<&MemoryUnit> {
         self.units.get(*self.places.get(name)?)
     }
@@ -587,6 +596,7 @@ impl RunStore for MemoryRunStore {
                 && filter.conversation.as_ref().is_none_or(|id| run.conversation.as_ref() == Some(id))
                 && filter.group.as_ref().is_none_or(|group| run.group.as_ref() == Some(group))
                 && (filter.statuses.is_empty() || filter.statuses.contains(&run.head.status))
+                && !(filter.without_jobs && run.is_job())
         };
         let state = self.lock();
         let found = state.runs.values().rev().filter(selected).take(limit.min(limits::RUNS_LISTED));
@@ -650,7 +660,7 @@ impl RunStore for MemoryRunStore {
     }
     fn purge_runs(&self, at: Timestamp, older_than: Duration) -> BoxFuture<'_, RunResult<Vec<RunId>>> {
         let is_old = |ended: Timestamp| lease_end(ended, older_than) < at;
-        now(Ok(self.lock().remove_all(|run| run.head.ended_at.is_some_and(is_old))))
+        now(Ok(self.lock().remove_all(|run| !run.is_job() && run.head.ended_at.is_some_and(is_old))))
     }
     fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, RunResult<Vec<RunId>>> {
         now(Ok(self.lock().remove_all(|run| run.conversation.as_ref() == Some(conversation))))

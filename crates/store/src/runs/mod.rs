@@ -194,13 +194,13 @@ pub trait RunStore: Send + Sync {
     /// # Errors
     /// Only those of every method.
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, RunStoreError>>;
-    /// How many runs and units there are.
+    /// How many runs of missions and units of them there are. Jobs of conversations do not count.
     ///
     /// # Errors
     /// Only those of every method.
     fn counts(&self, now: Timestamp) -> BoxFuture<'_, Result<RunCounts, RunStoreError>>;
-    /// Deletes the runs that ended longer ago than `older_than`, with everything stored of them. Returns their ids, by which the caller
-    /// deletes what it keeps of them elsewhere. It works in parts: after an error some runs are deleted, and the next call deletes the
+    /// Deletes the runs of missions that ended longer ago than `older_than`, with everything stored of them. Jobs stay until their
+    /// conversation is erased. Returns the ids, by which the caller deletes what it keeps of them elsewhere. It works in parts: after an error some runs are deleted, and the next call deletes the
     /// others.
     ///
     /// # Errors

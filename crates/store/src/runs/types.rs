@@ -150,7 +150,7 @@ impl fmt::Display for UnitStatus {
 pub struct NewRun {
     /// Its id.
     pub id: RunId,
-    /// The mission, or another name of what is run.
+    /// The mission. A name that begins with [`JOB`](Self::JOB) is that of a job of a conversation, such as a sub-agent in the background.
     pub mission: Arc<str>,
     /// The conversation that it belongs to.
     pub conversation: Option<ConversationId>,
@@ -175,6 +175,9 @@ pub struct NewRun {
 }
 
 impl NewRun {
+    /// The first character of the names of jobs. No mission has such a name.
+    pub const JOB: char = '@';
+
     /// A run without inputs, events and units.
     pub fn new(id: impl Into<RunId>, mission: impl Into<Arc<str>>, at: Timestamp) -> Self {
         Self {
@@ -298,6 +301,13 @@ pub struct RunSummary {
     pub ended_at: Option<Timestamp>,
 }
 
+impl RunSummary {
+    /// Whether it is a job of a conversation, and no run of a mission.
+    pub fn is_job(&self) -> bool {
+        self.mission.starts_with(NewRun::JOB)
+    }
+}
+
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StoredRun {
@@ -320,6 +330,8 @@ pub struct RunFilter {
     pub group: Option<Arc<str>>,
     /// Runs of one of these statuses; of any if there are none.
     pub statuses: Vec<RunStatus>,
+    /// Runs of missions only, no jobs of conversations.
+    pub without_jobs: bool,
 }
 
 /// An event of a run.
@@ -724,7 +736,7 @@ pub struct RunMessage {
     pub at: Timestamp,
 }
 
-/// How many runs and units there are, for operators.
+/// How many runs of missions and units of them there are, for operators. Jobs of conversations do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RunCounts {
     /// Runs by status, in the order of [`RunStatus::ALL`], without statuses that have no run.

@@ -68,6 +68,9 @@ pub(super) fn runs(connection: &Connection, filter: &RunFilter, limit: usize) ->
         sql.push_str(condition);
         values.push((name, value));
     }
+    if filter.without_jobs {
+        sql.push_str(" AND mission NOT GLOB '@*'");
+    }
     sql.push_str(" ORDER BY runs.number DESC LIMIT :limit");
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(values.as_slice())?;
@@ -190,7 +193,7 @@ pub(super) fn next_wake(connection: &Connection) -> RowResult<Option<Timestamp>>
 pub(super) fn counts(connection: &Connection, now: Timestamp) -> RowResult<RunCounts> {
     let mut counts = RunCounts::default();
     for status in RunStatus::ALL {
-        let sql = "SELECT count(*) FROM runs WHERE status = ?1 AND id IS NOT NULL";
+        let sql = "SELECT count(*) FROM runs WHERE status = ?1 AND id IS NOT NULL AND mission NOT GLOB '@*'";
         let SqlU64(count) = connection.prepare_cached(sql)?.query_row([status.name()], |row| row.get(0))?;
         counts.runs.extend((count > 0).then_some((status, count)));
     }
@@ -200,7 +203,7 @@ pub(super) fn counts(connection: &Connection, now: Timestamp) -> RowResult<RunCo
                FROM (SELECT run_units.status = 'claimed' AS claimed,
                             due IS NOT NULL AND (timed = 0 OR due <= ?1) AS is_due
                      FROM run_units JOIN runs ON runs.number = run_units.run
-                     WHERE runs.id IS NOT NULL AND runs.ended_at IS NULL
+                     WHERE runs.id IS NOT NULL AND runs.ended_at IS NULL AND mission NOT GLOB '@*'
                            AND run_units.status NOT IN ('completed', 'failed', 'cancelled'))";
     (counts.ready_units, counts.claimed_units, counts.expired_leases, counts.waiting_units) =
         connection.prepare_cached(sql)?.query_row([now.as_micros()], |row| {
@@ -208,7 +211,7 @@ pub(super) fn counts(connection: &Connection, now: Timestamp) -> RowResult<RunCo
             Ok((count(0)?, count(1)?, count(2)?, count(3)?))
         })?;
     let sql = "SELECT count(*) FROM run_questions JOIN runs ON runs.number = run_questions.run
-               WHERE open = 1 AND runs.id IS NOT NULL AND runs.ended_at IS NULL";
+               WHERE open = 1 AND runs.id IS NOT NULL AND runs.ended_at IS NULL AND mission NOT GLOB '@*'";
     counts.open_questions = connection.prepare_cached(sql)?.query_row([], |row| row.get::<_, SqlU64>(0))?.0;
     Ok(counts)
 }

@@ -682,7 +682,9 @@ fn purge(connection: &Connection, before: Option<Timestamp>) -> RowResult<(Vec<R
             Some(run) => run,
             None => {
                 let Some(before) = before else { return Ok((runs, false)) };
-                let sql = "SELECT number, id FROM runs WHERE ended_at < ?1 ORDER BY ended_at LIMIT 1";
+                // Jobs stay until their conversation is erased.
+                let sql = "SELECT number, id FROM runs WHERE ended_at < ?1 AND mission NOT GLOB '@*'
+                           ORDER BY ended_at LIMIT 1";
                 let ended = connection.prepare_cached(sql)?.query_row([before.as_micros()], numbered_run);
                 let Some((run, id)) = ended.optional()? else { return Ok((runs, false)) };
                 connection.prepare_cached(DETACH)?.execute([run])?;

@@ -173,7 +173,7 @@ async fn perform(store: &dyn RunStore, operation: Operation, held: &mut Vec<Clai
                 limits,
                 overflow: if queues { Overflow::Queue } else { Overflow::Refuse },
                 units: (0..units).map(|unit| NewUnit::new(unit_name(unit), "{}")).collect(),
-                ..NewRun::new(run_id(run), "m", at)
+                ..NewRun::new(run_id(run), if run == 3 { "@job" } else { "m" }, at)
             };
             format!("{:?}", store.start_run(new).await)
         }

@@ -1,0 +1,107 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use super::*;
+use crate::{
+    effect::EffectClass,
+    store::runs::{MemoryRunStore, RunBatch, RunStatus, Signal, contract},
+    testing::ManualClock,
+};
+
+struct Job {
+    store: Arc<dyn RunStore>,
+    clock: ManualClock,
+    stop: CancellationToken,
+    journal: JobJournal,
+    key: UnitKey,
+    epoch: u64,
+}
+
+/// A job that its first owner has claimed.
+async fn job() -> Job {
+    let (store, clock) = (Arc::new(MemoryRunStore::new()), ManualClock::new());
+    store.start_run(contract::new_run("r", &["a"])).await.unwrap();
+    claim(store, clock).await
+}
+
+/// The job of the next owner.
+async fn claim(store: Arc<dyn RunStore>, clock: ManualClock) -> Job {
+    let claimed = contract::claim_one(&*store, i64::try_from(clock.elapsed().as_secs()).unwrap() + 2).await;
+    let (key, epoch, stop) = (claimed.key, claimed.epoch, CancellationToken::new());
+    let owned =
+        JobClaim { store: store.clone(), key: key.clone(), epoch, clock: Arc::new(clock.clone()), stop: stop.clone() };
+    let journal = JobJournal::new(owned, 1, Arc::new(NoEvents), claimed.content.unwrap().records);
+    Job { store, clock, stop, journal, key, epoch }
+}
+
+fn step<'a>(key: &'a StepKey, kind: &'a str, class: EffectClass) -> Step<'a> {
+    Step { key, kind, class, request: "h" }
+}
+
+fn at() -> Timestamp {
+    Timestamp::from_micros(9)
+}
+
+impl Job {
+    async fn stored(&self) -> Vec<String> {
+        let records = self.store.unit(&self.key).await.unwrap().unwrap().records;
+        records.iter().map(|record| format!("{} {}", record.key, record.outcome.is_some())).collect()
+    }
+}
+
+#[tokio::test]
+async fn responses_of_models_are_stored_at_once_and_other_reads_with_the_next_write() {
+    let job = job().await;
+    let (read, response) = (StepKey::new("read"), StepKey::new("response"));
+    for (key, kind, expected) in [(&read, "tool", &[][..]), (&response, "llm", &["read true", "response true"])] {
+        assert_eq!(job.journal.begin(step(key, kind, EffectClass::Read)).await.unwrap(), StepStart::Run);
+        job.journal.finish(key, "1".into(), at()).await.unwrap();
+        assert_eq!(job.stored().await, expected, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_contains_others_has_no_outcome_after_a_stop_and_runs_again_in_the_next_process() {
+    let first = job().await;
+    let (task, send) = (StepKey::new("task"), StepKey::new("task/send"));
+    first.journal.begin(step(&task, "tool", EffectClass::Composite)).await.unwrap();
+    first.journal.begin(step(&send, "tool", EffectClass::Write)).await.unwrap();
+    assert!(!first.journal.is_stopped());
+    first.stop.cancel();
+    assert!(first.journal.is_stopped());
+    first.journal.finish(&send, "1".into(), at()).await.unwrap();
+    first.journal.finish(&task, "cancelled".into(), at()).await.unwrap_err();
+    assert_eq!(first.stored().await, ["task/send true"]);
+
+    first.clock.advance(Duration::from_secs(100));
+    let second = claim(first.store.clone(), first.clock.clone()).await;
+    assert_eq!(second.journal.begin(step(&task, "tool", EffectClass::Composite)).await.unwrap(), StepStart::Run);
+    let replayed = StepStart::Replay { outcome: "1".into(), at: at() };
+    assert_eq!(second.journal.begin(step(&send, "tool", EffectClass::Write)).await.unwrap(), replayed);
+    // The first process has lost the job: it stores nothing any more.
+    first.journal.commit(|batch| batch.events.push("late".into())).await.unwrap_err();
+    assert!(matches!(first.journal.halt(), Some(Halt::Store(RunStoreError::Fenced { .. }))));
+}
+
+#[tokio::test]
+async fn the_owner_of_a_job_learns_of_a_signal_and_of_its_end_when_it_renews_its_lease() {
+    let job = job().await;
+    let seen = Mutex::new(Vec::new());
+    let note = |request: Option<StopRequest>| seen.lock().unwrap().push(request);
+    let mut holding = pin!(hold(&*job.store, &job.key, job.epoch, &job.clock, note, std::future::pending::<()>()));
+    assert!(futures::poll!(&mut holding).is_pending());
+    job.clock.advance(RENEWAL);
+    assert!(futures::poll!(&mut holding).is_pending());
+    assert_eq!(job.store.units(&job.key.run).await.unwrap()[0].lease_until, Some(later(job.clock.now(), LEASE)));
+    assert!(seen.lock().unwrap().is_empty());
+
+    job.store.signal(&job.key.run, Signal::Cancel, at()).await.unwrap();
+    job.clock.advance(RENEWAL);
+    assert!(futures::poll!(&mut holding).is_pending());
+    assert_eq!(*seen.lock().unwrap(), [Some(StopRequest::Cancel)]);
+
+    let end = RunBatch { status: Some(RunStatus::Cancelled), ..RunBatch::new(job.key.run.clone(), at()) };
+    job.store.append_run(end).await.unwrap();
+    job.clock.advance(RENEWAL);
+    assert!(futures::poll!(&mut holding).is_pending());
+    assert_eq!(*seen.lock().unwrap(), [Some(StopRequest::Cancel), None]);
+}
