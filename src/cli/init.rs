@@ -21,6 +21,10 @@ struct Blank;
 #[folder = "examples/projects/agents/"]
 struct Agents;
 
+#[derive(RustEmbed)]
+#[folder = "examples/projects/mission/"]
+struct Mission;
+
 /// Instructions for coding agents: how to build and test an assistant.
 const SKILL: &[u8] = include_bytes!("../../skills/segue/SKILL.md");
 
@@ -31,6 +35,8 @@ enum Template {
     Blank,
     /// An open agent and a task agent with tools of an MCP server
     Agents,
+    /// A mission with three tasks: plan, items side by side, a report in a file
+    Mission,
     /// Northwater Ferries, the whole example assistant: find, book, change and refund crossings
     #[value(alias = "starter")]
     Ferries,
@@ -67,7 +73,7 @@ pub(super) fn init(args: &Args) -> CommandResult {
     }
     let folder = args.dir.display();
     output::println(&format!("Created {} files in {folder}", files.len()))?;
-    output::println(&format!("Next: segue chat {folder}"))?;
+    output::println(&format!("Next: {}", args.template.next(&args.dir)))?;
     Ok(0)
 }
 
@@ -81,11 +87,20 @@ fn write(path: &Path, text: &[u8]) -> anyhow::Result<()> {
 }
 
 impl Template {
+    /// The command to type first.
+    fn next(self, folder: &Path) -> String {
+        match self {
+            Self::Mission => format!("segue mission run research {} --input topic=tea", folder.display()),
+            Self::Blank | Self::Agents | Self::Ferries => format!("segue chat {}", folder.display()),
+        }
+    }
+
     /// All files of the template: the path relative to the folder of the new project, and the content.
     fn files(self) -> Vec<(String, Cow<'static, [u8]>)> {
         let mut files = match self {
             Self::Blank => embedded::<Blank>(""),
             Self::Agents => embedded::<Agents>(""),
+            Self::Mission => embedded::<Mission>(""),
             Self::Ferries => embedded::<Ferries>("flows/ferries/"),
         };
         if let Some(readme) = files.iter_mut().find(|(path, _)| path == "flows/ferries/README.md") {
@@ -117,6 +132,7 @@ mod tests {
         for (template, expected) in [
             (Template::Blank, &["README.md", "flows/send_money.yml", "script.yml", "tests/send_money.yml"] as &[_]),
             (Template::Agents, &["README.md", "sub_agents/guide/config.yml", "script.yml", "tests/ferries.yml"]),
+            (Template::Mission, &["README.md", "missions/research.yml", "script.yml"]),
             (
                 Template::Ferries,
                 &[

@@ -3,11 +3,12 @@
 mod check;
 mod control;
 mod drive;
+mod files;
 mod progress;
 mod show;
 mod tree;
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use segue::{
     clock::SystemClock,
@@ -20,7 +21,7 @@ use super::{
     CommandResult, EXIT_USAGE,
     logging::init_logging,
     output,
-    project_args::{ProjectArgs, describe_build_error},
+    project_args::{OpenProject, ProjectArgs, describe_build_error},
 };
 
 #[derive(clap::Args)]
@@ -90,7 +91,7 @@ struct Run {
     /// The task to enter, instead of the first ones
     #[arg(long, value_name = "TASK")]
     entry: Option<String>,
-    /// Refuse tools that change something
+    /// A dry run: tools that change something are refused
     #[arg(long)]
     dry_run: bool,
 }
@@ -102,6 +103,9 @@ struct List {
     /// Only runs of this mission
     #[arg(long, value_name = "NAME")]
     mission: Option<String>,
+    /// Only runs whose id begins with this text
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
     /// How many are listed
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     limit: usize,
@@ -112,7 +116,7 @@ struct List {
 
 #[derive(clap::Args)]
 struct OneRun {
-    /// The run; `segue mission list` lists the ids
+    /// The run: its id, or the beginning of it. `segue mission list` lists the ids
     run: String,
     #[command(flatten)]
     project: ProjectArgs,
@@ -147,7 +151,7 @@ struct Show {
 
 #[derive(clap::Args)]
 struct Answer {
-    /// The run
+    /// The run: its id, or the beginning of it
     run: String,
     /// The answer: a text, or the name or number of a choice; `-` reads it from standard input
     answer: String,
@@ -183,7 +187,9 @@ pub(super) async fn mission(args: Args) -> CommandResult {
                 known @ (MissionError::UnknownMission(_)
                 | MissionError::Inputs(_)
                 | MissionError::UnknownRun(_)
+                | MissionError::AmbiguousRun(..)
                 | MissionError::Rerun(_)
+                | MissionError::Files(..)
                 | MissionError::Question(_)),
             ) => {
                 output::status(&format!("{known} [{}]", known.code()));
@@ -199,6 +205,8 @@ pub(super) async fn mission(args: Args) -> CommandResult {
 struct OpenEngine {
     engine: RunEngine,
     project: Arc<Project>,
+    /// The folder of the project.
+    folder: PathBuf,
     location: StoreLocation,
     retention: RunRetention,
 }
@@ -213,18 +221,28 @@ fn open(project: &ProjectArgs, url: Option<&str>, existing: bool) -> anyhow::Res
     let runs = store::open_runs(&location)?;
     let settings = &opened.project.endpoints.runs;
     let retention = RunRetention::new(runs.clone(), Arc::new(SystemClock), &project.folder, settings);
+    let folder = project.folder.clone();
     let project = opened.project.clone();
     let engine = opened.builder.build_missions(runs).map_err(describe_build_error)?;
-    Ok(Some(OpenEngine { engine, project, location, retention }))
+    Ok(Some(OpenEngine { engine, project, folder, location, retention }))
 }
 
 /// The runs of an existing store, without models. `to_write`: answers and signals are stored.
 fn open_control(project: &ProjectArgs, url: Option<&str>, to_write: bool) -> anyhow::Result<Option<RunControl>> {
     let Some(opened) = project.open_to_read(url)? else { return Ok(None) };
+    control_of(project, &opened, url, to_write).map(Some)
+}
+
+fn control_of(
+    project: &ProjectArgs,
+    opened: &OpenProject,
+    url: Option<&str>,
+    to_write: bool,
+) -> anyhow::Result<RunControl> {
     let location = project.existing_location(url, &opened.project)?;
     let runs = match to_write {
         true => store::open_runs(&location)?,
         false => store::open_stores_read_only(&location)?.runs,
     };
-    Ok(Some(RunControl::new(runs, Arc::new(SystemClock))))
+    Ok(RunControl::new(runs, Arc::new(SystemClock)))
 }

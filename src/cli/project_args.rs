@@ -184,7 +184,7 @@ impl ProjectArgs {
         let location = self.location(url, project)?;
         match &location {
             StoreLocation::Sqlite { path, .. } if !path.is_file() => Err(anyhow!(
-                "there is no store {}; `segue run` and `segue chat --store` create one; pass another one with `--store`",
+                "there is no store {}; `segue run`, `segue chat --store` and `segue mission run` create one; pass another one with `--store`",
                 path.display()
             )),
             StoreLocation::Memory => {

@@ -4,9 +4,11 @@ use std::{net::IpAddr, sync::Arc};
 
 use segue::{
     channels::{self, BearerToken, Channel, ChannelError, ChannelOptions},
+    clock::SystemClock,
     environment, failpoint,
     health::Health,
     limits,
+    missions::RunRetention,
     project::Project,
     runtime::{Assistant, OutboxSink},
     server,
@@ -120,6 +122,9 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     let project = opened.project.clone();
     let location = args.project.location(args.store.as_deref(), &project)?;
     let stores = store::open_stores(&location)?;
+    // Missions may have been run with this file.
+    let settings = &project.endpoints.runs;
+    let runs = RunRetention::new(stores.runs.clone(), Arc::new(SystemClock), &args.project.folder, settings);
     let assistant =
         opened.builder.store(stores.conversations).runs(stores.runs).build().map_err(describe_build_error)?;
     for error in errors {
@@ -153,7 +158,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     // Tool servers connect while the server already accepts messages; a turn that needs one waits for it.
     tokio::select! {
         served = serving => served?,
-        () = run_background_tasks(&assistant, !args.strict) => {}
+        () = run_background_tasks(&assistant, &runs, !args.strict) => {}
         () = run_channels(&assistant, &channels, &stop) => {}
         failed = recover(&assistant) => failed?,
         // The replies of a reminder go to the outbox, which delivers them over a channel of the conversation.
@@ -198,8 +203,8 @@ async fn recover(assistant: &Assistant) -> Result<(), store::StoreError> {
     std::future::pending().await
 }
 
-/// Connects to external services if `connect` is set, and removes expired data once a day. Never returns.
-async fn run_background_tasks(assistant: &Assistant, connect: bool) {
+/// Connects to external services if `connect` is set, and removes expired data and runs past their retention once a day. Never returns.
+async fn run_background_tasks(assistant: &Assistant, runs: &RunRetention, connect: bool) {
     if connect {
         assistant.connect().await;
     }
@@ -208,6 +213,9 @@ async fn run_background_tasks(assistant: &Assistant, connect: bool) {
         day.tick().await;
         if let Err(error) = assistant.expire().await {
             tracing::warn!(code = error.code(), "expired data could not be removed: {error}");
+        }
+        if let Err(error) = runs.purge().await {
+            tracing::warn!(code = error.code(), "runs past their retention could not be deleted: {error}");
         }
     }
 }
@@ -218,8 +226,11 @@ mod tests {
 
     use segue::{
         Assistant, DiscardReplies, IncomingMessage,
+        clock::Clock,
+        store::runs::{MemoryRunStore, NewRun, RunBatch, RunFilter, RunStatus, RunStore},
         testing::{ManualClock, ScriptedLlm},
     };
+    use segue_engine::project::RunsDef;
 
     use super::*;
 
@@ -233,8 +244,15 @@ mod tests {
     ];
 
     #[tokio::test(start_paused = true)]
-    async fn expired_journals_are_removed_once_a_day() {
+    async fn expired_journals_and_runs_are_removed_once_a_day() {
         let clock = ManualClock::new();
+        let store = Arc::new(MemoryRunStore::new());
+        store.start_run(NewRun::new("r", "m", clock.now())).await.unwrap();
+        let ended = RunBatch { status: Some(RunStatus::Completed), ..RunBatch::new("r".into(), clock.now()) };
+        store.append_run(ended).await.unwrap();
+        let runs = async || store.runs(RunFilter::default(), 9).await.unwrap().len();
+        let folder = tempfile::tempdir().unwrap();
+        let retention = RunRetention::new(store.clone(), Arc::new(clock.clone()), folder.path(), &RunsDef::default());
         let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
         let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(clock.clone()));
         let assistant = builder.build().unwrap();
@@ -242,13 +260,18 @@ mod tests {
         let records = async || assistant.store().turns(&"u".into()).await.unwrap()[0].journal.len();
         let count = records().await;
         assert!(count > 0);
-        let mut tasks = std::pin::pin!(run_background_tasks(&assistant, false));
+        let mut tasks = std::pin::pin!(run_background_tasks(&assistant, &retention, false));
         assert!(futures::poll!(&mut tasks).is_pending());
-        clock.advance(limits::JOURNAL_RETENTION * 2);
+        clock.advance(limits::JOURNAL_RETENTION.max(limits::RUN_RETENTION) * 2);
         assert!(futures::poll!(&mut tasks).is_pending());
-        assert_eq!(records().await, count, "expired data is removed only once a day");
+        assert_eq!((records().await, runs().await), (count, 1), "expired data is removed only once a day");
         tokio::time::advance(limits::RETENTION_INTERVAL).await;
         assert!(futures::poll!(&mut tasks).is_pending());
+        // The folder of the run is removed on another thread.
+        while runs().await > 0 {
+            assert!(futures::poll!(&mut tasks).is_pending());
+            tokio::task::yield_now().await;
+        }
         assert_eq!(records().await, 0);
     }
 }

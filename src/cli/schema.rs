@@ -9,7 +9,7 @@ use super::{CommandResult, EXIT_USAGE, output};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The kind of file: config, domain, flows, endpoints, credentials, agent, cases or conftest
+    /// The kind of file: config, domain, flows, endpoints, credentials, agent, mission, subagents, cases or conftest
     #[arg(required_unless_present = "out")]
     file: Option<ProjectFile>,
     /// Write the schemas into this folder, such as flows.schema.json; only that of FILE if it is set

@@ -350,6 +350,9 @@ impl LoopHost for AgentHost<'_> {
     fn check_call(&mut self, call: &ToolCall, class: EffectClass, _: bool) -> GuardDecision {
         self.unit.check_call(call, class)
     }
+    fn call_not_sent(&mut self, call: &ToolCall, text: &str, cx: &CallContext) {
+        self.unit.journal.note_not_sent(call, text, cx);
+    }
     fn result_text(&mut self, _: &ToolCall, outcome: &ToolOutcome) -> Option<String> {
         replacement_text(outcome)
     }

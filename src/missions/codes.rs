@@ -35,6 +35,8 @@ impl MissionError {
             Self::Question(_) => "N0104",
             Self::Full(..) => "N0105",
             Self::Rerun(_) => "N0106",
+            Self::AmbiguousRun(..) => "N0107",
+            Self::Files(..) => "N0108",
             Self::Store(error) => error.code(),
         }
     }

@@ -154,6 +154,9 @@ impl LoopHost for CommanderHost<'_> {
     fn is_done(&self) -> bool {
         self.end.is_some() || self.parked.is_some() || self.yielded || self.stopped
     }
+    fn call_not_sent(&mut self, call: &ToolCall, text: &str, cx: &CallContext) {
+        self.unit.journal.note_not_sent(call, text, cx);
+    }
     fn tool_context(&self, at: usize, _: &ToolCall, cx: &CallContext) -> ToolCallContext {
         self.unit.outgoing("", COMMANDER, &cx.step(format!("tool.{at}")))
     }

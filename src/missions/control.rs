@@ -84,6 +84,31 @@ impl RunControl {
         Ok(RunReport { stored, state })
     }
 
+    /// The run with this id, or the only one whose id begins with it. The runs that a run has led to do not count beside it.
+    ///
+    /// # Errors
+    /// [`MissionError::UnknownRun`], [`MissionError::AmbiguousRun`], [`MissionError::Store`].
+    pub async fn find(&self, id: &str) -> Result<RunId, MissionError> {
+        let exact = RunId::new(id);
+        if self.runs.summary(&exact).await?.is_some() {
+            return Ok(exact);
+        }
+        if id.is_empty() {
+            return Err(MissionError::UnknownRun(exact));
+        }
+        let filter = RunFilter { id_prefix: Some(id.into()), ..RunFilter::default() };
+        let found: Vec<RunId> =
+            self.runs.runs(filter, limits::RUN_IDS_NAMED).await?.into_iter().map(|run| run.id).collect();
+        let Some(first) = found.iter().min_by_key(|run| run.as_str().len()) else {
+            return Err(MissionError::UnknownRun(exact));
+        };
+        let led_to = format!("{first}/");
+        match found.iter().all(|run| run == first || run.as_str().starts_with(&led_to)) {
+            true => Ok(first.clone()),
+            false => Err(MissionError::AmbiguousRun(id.into(), found)),
+        }
+    }
+
     pub(super) async fn stored(&self, run: &RunId) -> Result<StoredRun, MissionError> {
         let stored = self.runs.run(run).await?.filter(|stored| !stored.summary.is_job());
         stored.ok_or_else(|| MissionError::UnknownRun(run.clone()))

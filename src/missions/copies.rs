@@ -51,6 +51,8 @@ struct Copied {
     start: SessionStart,
     state: LoopState,
     limits: ContextLimits,
+    /// The run that it is from, if it was taken over.
+    source: Option<RunId>,
     /// Of a commander: its unit and its agents, which the copy may ask.
     agents: Option<(UnitId, IndexMap<AgentName, AgentSession>)>,
 }
@@ -68,7 +70,8 @@ impl CommanderHost<'_> {
             None => self.agents.get(name).cloned(),
             Some(other) => unit.stored_checkpoint(other).await.and_then(|mut stored| stored.agents.shift_remove(name)),
         };
-        let (outcome, text) = match unit.ask_agent_copy(name, session, question, cx).await? {
+        let source = unit.source_of(other.unwrap_or(&unit.id)).await;
+        let (outcome, text) = match unit.ask_agent_copy(name, (session, source), question, cx).await? {
             Ok(text) => (AgentOutcome::Answered, text),
             Err(reason) => (AgentOutcome::Failed, reason),
         };
@@ -94,7 +97,8 @@ impl CommanderHost<'_> {
                 state.messages.extend(earlier.iter().cloned());
                 let limits = unit.def.commander.context.clone();
                 let agents = Some((other.clone(), stored.agents));
-                let copied = Copied { model, purpose: Purpose::COMMANDER, start, state, limits, agents };
+                let source = unit.source_of(other).await;
+                let copied = Copied { model, purpose: Purpose::COMMANDER, start, state, limits, source, agents };
                 let (text, added) = unit.ask_copy(copied, question, cx).await?;
                 if text.is_ok() {
                     earlier.extend(added);
@@ -115,20 +119,23 @@ impl CommanderHost<'_> {
 impl UnitRun {
     /// What a unit that has ended keeps.
     async fn stored_checkpoint(&self, unit: &UnitId) -> Option<UnitCheckpoint> {
-        // The sessions of a task that was taken over are those of the other run.
-        let copied_from =
-            self.view.latest().await.ok()?.tasks.get(&unit.task).and_then(|task| task.copied_from.clone());
-        let run = copied_from.map_or_else(|| self.run.clone(), RunId::new);
+        let run = self.source_of(unit).await.unwrap_or_else(|| self.run.clone());
         let key = UnitKey::new(run, unit.to_string());
         let content = self.parts.runs.unit(&key).await.ok()??;
         serde_json::from_str(&content.checkpoint?).ok()
     }
 
-    /// Asks a copy of the session of an agent. Returns the answer, or why there is none. `None`: the unit has stopped.
+    /// The run with the sessions of a unit and their long results, if its task was taken over.
+    async fn source_of(&self, unit: &UnitId) -> Option<RunId> {
+        let state = self.view.latest().await.ok()?;
+        state.tasks.get(&unit.task).and_then(|task| task.copied_from.clone()).map(RunId::new)
+    }
+
+    /// Asks a copy of the session of an agent, which may be that of another run. Returns the answer, or why there is none. `None`: the unit has stopped.
     async fn ask_agent_copy(
         &self,
         name: &AgentName,
-        session: Option<AgentSession>,
+        (session, source): (Option<AgentSession>, Option<RunId>),
         question: &str,
         cx: &CallContext,
     ) -> Option<Result<String, String>> {
@@ -136,7 +143,7 @@ impl UnitRun {
         let model = agent.and_then(|agent| Some((agent.model?, agent.context)));
         let (Some(session), Some((model, limits))) = (session, model) else { return Some(Err(NOT_STORED.to_owned())) };
         let (start, state) = (session.start, session.state);
-        let copied = Copied { model, purpose: Purpose::AGENT, start, state, limits, agents: None };
+        let copied = Copied { model, purpose: Purpose::AGENT, start, state, limits, source, agents: None };
         Some(self.ask_copy(copied, question, cx).await?.0)
     }
 
@@ -148,8 +155,8 @@ impl UnitRun {
         question: &str,
         cx: &CallContext,
     ) -> Option<(Result<String, String>, Messages)> {
-        let Copied { model, purpose, start, mut state, limits, agents } = copied;
-        let results = self.results(state.results.clone(), &limits);
+        let Copied { model, purpose, start, mut state, limits, source, agents } = copied;
+        let results = self.results_with(state.results.clone(), &limits, source);
         let tools = match state.results.is_empty() {
             true => ToolSet::default(),
             false => with_result_tools(ToolSet::default(), &results),
@@ -236,7 +243,8 @@ impl CopyHost<'_> {
             None => sessions.get(name).cloned(),
             Some(of) => unit.stored_checkpoint(of).await.and_then(|mut stored| stored.agents.shift_remove(name)),
         };
-        let (outcome, effect, text) = match unit.ask_agent_copy(name, session, question, cx).await? {
+        let source = unit.source_of(of.as_ref().unwrap_or(other)).await;
+        let (outcome, effect, text) = match unit.ask_agent_copy(name, (session, source), question, cx).await? {
             Ok(text) => (AgentOutcome::Answered, ControlEffect::Succeeded, text),
             Err(reason) => (AgentOutcome::Failed, ControlEffect::Failed, reason),
         };

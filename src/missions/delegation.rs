@@ -121,7 +121,7 @@ impl Delegation<'_> {
 }
 
 /// The tools that sub-agents may inherit: not those that need a confirmation, have a condition over slots, or a maximum of calls. In a
-/// trial run those that change something are refused.
+/// dry run those that change something are refused.
 fn inheritable(unit: &UnitRun, agent: &MissionAgent, tools: ToolSet) -> ToolSet {
     let changes: HashMap<Arc<str>, bool> =
         tools.infos().map(|info| (info.name.clone(), info.effect != EffectClass::Read)).collect();

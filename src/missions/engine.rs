@@ -188,10 +188,10 @@ impl RunEngine {
     }
 
     /// Starts a new run with the mission and the inputs of another: from the beginning, or from a task. Then the new run takes over what is
-    /// completed and does not hang on that task.
+    /// completed and does not hang on that task, and gets a copy of the files of the other one.
     ///
     /// # Errors
-    /// As [`start`](Self::start) and [`status`](Self::status); [`MissionError::Rerun`].
+    /// As [`start`](Self::start) and [`status`](Self::status); [`MissionError::Rerun`], [`MissionError::Files`].
     pub async fn rerun(&self, run: &RunId, from: Option<&RerunFrom>) -> Result<RunId, MissionError> {
         let stored = self.control.stored(run).await?;
         let inputs: Json = serde_json::from_str(&stored.inputs)
@@ -218,8 +218,17 @@ impl RunEngine {
             }
         };
         let id = RunId::new(uuid::Uuid::new_v4().simple().to_string());
+        if from.is_some() {
+            // Before the run exists, so that no unit of it can begin without them.
+            let copied = self.parts.workspaces.copy_run(run.as_str(), id.as_str()).await;
+            copied.map_err(|error| MissionError::Files(run.clone(), error))?;
+        }
         let new = NewStart { taken, ..NewStart::new(&mission, &inputs, options) };
-        self.start_as(id, new).await
+        let started = self.start_as(id.clone(), new).await;
+        if started.is_err() {
+            let _ = self.parts.workspaces.remove(id.as_str()).await;
+        }
+        started
     }
 
     /// Works on a run until it ends or waits for people. `on_event` gets every event from the first on, in order. `stop` is read between
@@ -237,7 +246,7 @@ impl RunEngine {
         on_event: &mut (dyn FnMut(&RunEvent) + Send),
     ) -> Result<RunEnd, MissionError> {
         let def = self.parts.mission(&self.control.summary(run).await?.mission)?;
-        scratchpads::sweep(&*self.parts.runs, &*self.parts.clock, &self.parts.runs_folder).await;
+        scratchpads::sweep(&*self.parts.runs, &*self.parts.clock, self.parts.workspaces.folder()).await;
         let mut drive = Drive {
             engine: self,
             run,

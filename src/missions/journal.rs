@@ -25,9 +25,9 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    context::StepKey,
+    context::{CallContext, StepKey},
     journal::{Halt, JobClaim, JobEvents, JobJournal, JournalObserver, RecordedToolCall},
-    llm::ChatResponse,
+    llm::{ChatResponse, ToolArguments, ToolCall},
     store::{
         JournalRecord,
         runs::{NewQuestion, RunStore, RunStoreError, UnitKey},
@@ -173,6 +173,29 @@ impl UnitJournal {
     /// Stores an event with the next write.
     pub(super) fn note(&self, kind: RunEventKind) {
         self.job.note(event_text(&NewEvent::of_unit(&self.id, kind)));
+    }
+
+    /// Stores the events of a call that reached no tool, once however often the step runs again.
+    pub(super) fn note_not_sent(&self, call: &ToolCall, result: &str, cx: &CallContext) {
+        let key = cx.step("not_sent").key;
+        let (entity, call_id, tool): (_, Arc<str>, Arc<str>) =
+            (entity(&cx.key), cx.key.as_str().into(), call.name.clone());
+        let input = match &call.arguments {
+            ToolArguments::Json(arguments) => arguments.as_ref().clone(),
+            ToolArguments::Malformed { text, .. } => Json::from(&**text),
+        };
+        if self.recorded_outcome::<bool>(&key).is_some() {
+            return;
+        }
+        self.job.add_pending(self.step_record(&key, &true));
+        let result = truncate(result, TextLimit::Chars(RESULT_CHARS), ELLIPSIS).into();
+        self.note(RunEventKind::ToolCalled {
+            entity: entity.clone(),
+            call: call_id.clone(),
+            tool: tool.clone(),
+            input,
+        });
+        self.note(RunEventKind::ToolCompleted { entity, call: call_id, tool, failed: true, result });
     }
 
     /// The ends of the agents that still work when the unit ends.

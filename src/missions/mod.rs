@@ -12,6 +12,7 @@
 //! | `results`, `compaction` | long results, and summaries of long histories |
 //! | `patience` | the wait for a provider that limits the rate |
 //! | `delegation`, `remote` | sub-agents of agents, and agents over A2A |
+//! | [`files`] | [`RunFiles`]: the files that a run has produced |
 //! | `journal` | the journal of a unit in a run store |
 //! | `view` | the state of a run, kept up to date from its events |
 //! | `checkpoint` | what a unit keeps between slices |
@@ -33,6 +34,7 @@ pub mod control;
 mod copies;
 mod delegation;
 pub mod engine;
+pub mod files;
 mod journal;
 mod parts;
 mod patience;
@@ -49,6 +51,7 @@ mod view;
 pub use self::{
     control::{FollowEnd, RunControl, RunHolder, RunReport},
     engine::{RunEnd, RunEngine, StartRun},
+    files::{RunFile, RunFiles},
     parts::{LocalTools, MissionError, MissionParts},
     problems::{RunProblem, RunProblemKind, RunsReport},
     retention::RunRetention,

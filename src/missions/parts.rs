@@ -1,6 +1,6 @@
 //! What runs of missions use: the project, models, tools, the store.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use indexmap::IndexMap;
 use segue_engine::{
@@ -20,7 +20,10 @@ use crate::{
     llm::Llm,
     prompts::PromptSet,
     store::runs::{LimitReached, LimitScope, RunStore, RunStoreError},
-    tools::{ToolHandler, ToolSource},
+    tools::{
+        ToolHandler, ToolSource,
+        workspace::{FileError, Workspaces},
+    },
 };
 
 /// Why an operation on a run failed.
@@ -38,11 +41,20 @@ pub enum MissionError {
     /// The run cannot be repeated from a task.
     #[error(transparent)]
     Rerun(RerunProblem),
+    /// The files of the run could not be copied into the folder of the new one.
+    #[error("the files of run {0} cannot be taken over: {1}")]
+    Files(RunId, FileError),
     /// There is no such run.
     #[error(
         "there is no run {0} in this store; `segue mission list` lists the runs, and `--store` names another store"
     )]
     UnknownRun(RunId),
+    /// The ids of several runs begin with this text.
+    #[error(
+        "several runs begin with {0}: {list}; write more of the id",
+        list = .1.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    AmbiguousRun(Arc<str>, Vec<RunId>),
     /// Stored data of the run cannot be read.
     #[error("the stored data of run {run} cannot be read: {reason}")]
     Unreadable {
@@ -94,8 +106,8 @@ pub struct MissionParts {
     pub local_tools: LocalTools,
     /// The tools for the folders of missions, by mission.
     pub file_tools: HashMap<Arc<str>, Vec<Arc<dyn ToolHandler>>>,
-    /// The folder that contains the files of each run.
-    pub runs_folder: PathBuf,
+    /// The files of each run.
+    pub workspaces: Workspaces,
     /// Remote agents, by name.
     pub remote_agents: HashMap<String, Arc<RemoteAgent>>,
     /// What agents may delegate, by agent.

@@ -23,6 +23,8 @@ use crate::{
 /// The blobs of a run, written by one of its units.
 struct UnitBlobs {
     run: RunId,
+    /// The run whose session was taken over, if there is one; it has the long results of that session.
+    source: Option<RunId>,
     store: Arc<dyn RunStore>,
     journal: Arc<UnitJournal>,
 }
@@ -38,14 +40,30 @@ impl Blobs for UnitBlobs {
         self.journal.commit(|batch| batch.blobs.push(blob)).await.map_err(|error| error.to_string())
     }
     async fn get(&self, id: &str) -> Result<Option<Arc<str>>, String> {
-        self.store.blob(&self.run, id).await.map_err(|error| error.to_string())
+        let read = async |run: &RunId| self.store.blob(run, id).await.map_err(|error| error.to_string());
+        match (read(&self.run).await?, &self.source) {
+            // Ids are hashes of contents: those of two runs are never confused.
+            (None, Some(source)) => read(source).await,
+            (found, _) => Ok(found),
+        }
     }
 }
 
 impl UnitRun {
     /// The long results of a session.
     pub(super) fn results(&self, index: ResultIndex, limits: &ContextLimits) -> Arc<ResultStore> {
-        let blobs = UnitBlobs { run: self.run.clone(), store: self.parts.runs.clone(), journal: self.journal.clone() };
+        self.results_with(index, limits, None)
+    }
+
+    /// The long results of a copy of a session. `source`: the run that it is from, if it is another one.
+    pub(super) fn results_with(
+        &self,
+        index: ResultIndex,
+        limits: &ContextLimits,
+        source: Option<RunId>,
+    ) -> Arc<ResultStore> {
+        let (run, store) = (self.run.clone(), self.parts.runs.clone());
+        let blobs = UnitBlobs { run, source, store, journal: self.journal.clone() };
         let threshold = Threshold::of_tokens(limits.tool_response_tokens);
         ResultStore::new(index, Arc::new(blobs), threshold, self.parts.prompts.clone())
     }

@@ -41,7 +41,8 @@ fn scratchpads(runs: &Path) -> Vec<(String, PathBuf)> {
         if let Ok(run) = entry.file_name().into_string()
             && is_folder
         {
-            found.push((run, scratchpad));
+            // The id of a run that another one has led to has a `/` there.
+            found.push((run.replace('.', "/"), scratchpad));
         }
     }
     found

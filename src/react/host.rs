@@ -140,6 +140,11 @@ pub(crate) trait LoopHost: Send {
     fn call_refused(&mut self, call: &ToolCall, text: &str, cx: &CallContext) {
         let _ = (call, text, cx);
     }
+    /// Records a call that did not reach a tool: rules refused it, or its name or arguments are wrong. `cx` is that of the call. It is
+    /// called after [`call_refused`](Self::call_refused) or [`call_finished`](Self::call_finished).
+    fn call_not_sent(&mut self, call: &ToolCall, text: &str, cx: &CallContext) {
+        let _ = (call, text, cx);
+    }
     /// Records a call that ran, or that no tool could take.
     fn call_finished(&mut self, finished: FinishedCall<'_>, state: &LoopState, cx: &CallContext) {
         let _ = (finished, state, cx);

@@ -55,8 +55,10 @@ pub(crate) struct CallOrigin {
 
 /// The result of an ordinary call.
 pub(crate) enum CallResult {
-    /// The outcome of the tool, or of a call that no tool could take.
+    /// The outcome of the tool.
     Outcome(ToolOutcome),
+    /// No tool could take it: its name or its arguments are wrong.
+    NotSent(ToolOutcome),
     /// Rules refused it; the text for the model.
     Refused(String),
     /// It waits for the user's confirmation; the text for the model.
@@ -93,7 +95,11 @@ impl ReactLoop<'_> {
         let call_results = self.host.run_batch(work, quiet, cx).await;
         let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
         for ((at, call), result) in ordinary.iter().zip(call_results) {
+            let not_sent = !matches!(result, CallResult::Outcome(_) | CallResult::AwaitsConfirmation(_));
             let text = self.record_call(call, result, &mut summary, cx).await;
+            if not_sent {
+                self.host.call_not_sent(call, &text, &cx.step(format!("tool.{at}")));
+            }
             results.push((*at, text.into()));
         }
         for (at, call) in for_skills {
@@ -168,7 +174,7 @@ impl ReactLoop<'_> {
     ) -> BoxFuture<'static, CallResult> {
         let checked = match checked(call, self.tools) {
             Ok(checked) => checked,
-            Err(outcome) => return Box::pin(ready(CallResult::Outcome(outcome))),
+            Err(outcome) => return Box::pin(ready(CallResult::NotSent(outcome))),
         };
         if let Some(text) = self.services.skills.as_ref().and_then(|skills| skills.refusal(&call.name, self.prompts)) {
             return Box::pin(ready(CallResult::Refused(text)));
@@ -200,9 +206,10 @@ impl ReactLoop<'_> {
 
     /// Refuses all calls of a response.
     pub(super) fn refuse_calls(&mut self, calls: &[ToolCall], text: &str, cx: &CallContext) {
-        for call in calls {
+        for (at, call) in calls.iter().enumerate() {
             if !(self.is_for_skills(call) || self.is_offered(call) && self.host.is_control(call)) {
                 self.host.call_refused(call, text, cx);
+                self.host.call_not_sent(call, text, &cx.step(format!("tool.{at}")));
             }
             self.state.messages.push(ChatMessage::tool(call, text));
         }
@@ -237,7 +244,7 @@ impl ReactLoop<'_> {
                 self.host.call_refused(call, &text, cx);
                 return text;
             }
-            CallResult::Outcome(outcome) => outcome,
+            CallResult::Outcome(outcome) | CallResult::NotSent(outcome) => outcome,
         };
         self.services.guards.finished(call, &outcome);
         let text = self.text_of_outcome(call, &outcome).await;

@@ -103,6 +103,7 @@ fn agent(name: &str, description: &str) -> AgentDef {
         hook_auth: AuthDef::default(),
         delegation: None,
         workspace: Default::default(),
+        builtin_tools: Default::default(),
         remote: None,
         place: SourceLocation::default(),
     }

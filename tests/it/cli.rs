@@ -308,6 +308,50 @@ fn init_templates_run_and_pass_their_tests() {
 }
 
 #[test]
+fn the_mission_of_a_new_project_runs_at_once_and_writes_its_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let created = run_in(folder.path(), &["init", "mine", "--template", "mission"], "");
+    assert_eq!(created.code, 0, "{}", created.err);
+    let checked = run_in(folder.path(), &["check", "mine", "--strict"], "");
+    assert_eq!(checked.code, 0, "{}", checked.out);
+    // The command that `init` prints.
+    let next = created.lines().last().copied().unwrap_or_default();
+    let next: Vec<&str> = next.strip_prefix("Next: segue ").unwrap_or_else(|| panic!("{next}")).split(' ').collect();
+    let ran = run_in(folder.path(), &next, "");
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let started: serde_json::Value = serde_json::from_str(ran.lines()[0]).unwrap();
+    let run = started["run"].as_str().unwrap();
+    let report = folder.path().join("mine/.segue/runs").join(run).join("outputs/report.md");
+    let report = std::fs::read_to_string(report).unwrap();
+    assert!(report.starts_with("# Report\n\n* What is tea?") && report.matches("\n* ").count() == 3, "{report}");
+    // The end names it, for programs and for people.
+    let end: serde_json::Value = serde_json::from_str(ran.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&end["event"], &end["run"], &end["files"][0]["path"]),
+        (&"run_files".into(), &run.into(), &"outputs/report.md".into())
+    );
+    assert_eq!(end["files"][0]["bytes"], report.len());
+    let path = std::path::Path::new(end["folder"].as_str().unwrap()).join("outputs/report.md");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), report);
+    assert!(ran.err.contains("files in ") && ran.err.contains("  outputs/report.md ("), "{}", ran.err);
+    let shown = run_in(folder.path(), &["mission", "show", run, "mine"], "");
+    let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
+    assert_eq!(shown["files"], serde_json::json!({"folder": end["folder"], "files": end["files"]}));
+    // What the README tells to type next.
+    let mine = folder.path().join("mine");
+    let readme = std::fs::read_to_string(mine.join("README.md")).unwrap();
+    let (_, commands) = readme.split_once("```sh\n").unwrap();
+    let (commands, _) = commands.split_once("```").unwrap();
+    for command in commands.lines() {
+        let (command, _) = command.split_once('#').unwrap();
+        let arguments: Vec<&str> =
+            command.split_whitespace().skip(1).map(|word| if word == "RUN" { run } else { word }).collect();
+        let output = run_in(&mine, &arguments, "");
+        assert_eq!(output.code, 0, "{arguments:?}: {}{}", output.out, output.err);
+    }
+}
+
+#[test]
 fn init_overwrites_nothing() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(run_in(folder.path(), &["init", "mine"], "").code, 0);

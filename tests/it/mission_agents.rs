@@ -151,13 +151,13 @@ async fn a_remote_agent_asks_its_commander_and_gets_each_message_once_even_after
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_trial_run_sends_nothing_to_a_remote_agent() {
+async fn a_dry_run_sends_nothing_to_a_remote_agent() {
     let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (server, address) = remote(other.path());
     write_project(own.path(), &[("waiter", waiter(&address))], "Reserve a table.");
-    let trial = segue(own.path(), &["run", "m", "--store", "memory", "--dry-run"], &[]);
-    assert_eq!(trial.code, 0, "{}\n{}", trial.out, trial.err);
-    assert!(trial.out.contains("this is a trial run"), "{}", trial.out);
+    let dry = segue(own.path(), &["run", "m", "--store", "memory", "--dry-run"], &[]);
+    assert_eq!(dry.code, 0, "{}\n{}", dry.out, dry.err);
+    assert!(dry.out.contains("this is a dry run"), "{}", dry.out);
     drop(server);
     assert_eq!(turns(other.path()).await, 0);
 }
@@ -212,10 +212,10 @@ fn the_model_calls_of_sub_agents_count_for_the_mission_and_end_with_the_budget_o
     let ran = segue(folder.path(), &["run", "m", "--store", "memory"], &[]);
     let turns = events(&ran).iter().filter(|event| event["event"] == "session_turn").count();
     assert_eq!(turns, 7, "two of the commander, two of the agent, three of its sub-agents: {}", ran.out);
-    let trial = tempfile::tempdir().unwrap();
-    write_project(trial.path(), &[("lead", lead("{types: [general-purpose]}"))], "Book.");
-    let ran = segue(trial.path(), &["run", "m", "--store", "memory", "--dry-run"], &[]);
-    assert_eq!((ran.code, bookings(trial.path())), (0, 0), "{}\n{}", ran.out, ran.err);
+    let dry = tempfile::tempdir().unwrap();
+    write_project(dry.path(), &[("lead", lead("{types: [general-purpose]}"))], "Book.");
+    let ran = segue(dry.path(), &["run", "m", "--store", "memory", "--dry-run"], &[]);
+    assert_eq!((ran.code, bookings(dry.path())), (0, 0), "{}\n{}", ran.out, ran.err);
 }
 
 /// The types of the events of sub-agents, without those of single messages.

@@ -1,5 +1,6 @@
 //! Runs of missions: with models of the test and a store in memory, and with the program, a SQLite file and real crashes.
 
+mod builtin;
 mod crashes;
 mod graph;
 mod loops;
@@ -280,7 +281,7 @@ async fn a_commander_uses_the_folders_of_its_mission() {
 async fn a_dry_run_writes_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let (summary, run) = run_with_files(folder.path(), true).await;
-    assert!(summary.contains("trial run"), "{summary}");
+    assert!(summary.contains("dry run"), "{summary}");
     let files = folder.path().join(".segue");
     assert!(!files.join("missions/m/memory/report.md").exists());
     assert!(!files.join("runs").join(run.as_str()).join("workspace/notes.md").exists());
@@ -578,7 +579,11 @@ fn another_process_answers_a_question_and_the_run_goes_on() {
     let resumed = with(&["resume", run]);
     assert_eq!(resumed.code, 0, "{}\n{}", resumed.out, resumed.err);
     assert!(resumed.out.contains("result: blue"), "{}", resumed.out);
-    let counts = counts(&resumed);
+    // Only what is new is printed.
+    let new = counts(&resumed);
+    assert_eq!(new[&("choose".into(), "session_turn".into())], 1, "{new:?}");
+    assert!(!new.contains_key(&("choose".into(), "human_input_requested".into())), "{new:?}");
+    let counts = counts(&with(&["show", run, "--events"]));
     assert_eq!(counts[&("choose".into(), "session_turn".into())], 2, "{counts:?}");
     assert_eq!(counts[&("choose".into(), "human_input_requested".into())], 1, "{counts:?}");
 }
@@ -678,12 +683,15 @@ async fn a_write_is_never_repeated_after_a_crash() {
             resumed.lines().into_iter().find(|line| line.contains("\"task_completed\"")).unwrap().to_owned();
         assert!(completed.contains(result), "{failpoint}: {completed}");
     }
-    // A trial run sends nothing.
+    // A dry run sends nothing.
     let (address, orders) = order_server().await;
     let folder = tempfile::tempdir().unwrap();
     let servers = format!("mcp_servers: [{{name: shop, type: http, url: '{address}'}}]\n");
     write_project(folder.path(), "shop", &servers, "    buy: {objective: Order a cup.}\n");
-    let trial = segue(folder.path(), &["run", "m", "--store", "memory", "--input", "topic=x", "--dry-run"], &[]);
-    assert_eq!((trial.code, orders.load(Ordering::SeqCst)), (0, 0), "{}\n{}", trial.out, trial.err);
-    assert!(trial.out.contains("this is a trial run"), "{}", trial.out);
+    let dry = segue(folder.path(), &["run", "m", "--store", "memory", "--input", "topic=x", "--dry-run"], &[]);
+    assert_eq!((dry.code, orders.load(Ordering::SeqCst)), (0, 0), "{}\n{}", dry.out, dry.err);
+    assert!(dry.out.contains("this is a dry run"), "{}", dry.out);
+    // The refused call is in the events.
+    let refused = dry.lines().into_iter().filter(|line| line.contains(r#""tool":"order""#)).collect::<Vec<_>>();
+    assert!(refused.len() == 2 && refused[1].contains(r#""failed":true"#), "{refused:?}");
 }

@@ -167,3 +167,11 @@ fn loader_checks_settings_against_the_schema_of_a_custom_channel() {
         assert!(format!("{} {}", findings[0].message, findings[0].help).contains(key), "{findings:?}");
     }
 }
+
+#[test]
+fn the_help_of_schema_names_every_kind_of_file() {
+    let help = run(&["schema", "--help"], "").out;
+    for file in ProjectFile::ALL {
+        assert!(help.contains(file.name()), "{}: {help}", file.name());
+    }
+}

@@ -262,6 +262,14 @@ pub const KNOWLEDGE_WAIT: Duration = Duration::from_secs(10);
 pub const KNOWLEDGE_ANSWER: usize = 4 * 1024 * 1024;
 /// Tool: time for one call, if the agent sets no `tool_timeout`.
 pub const TOOL_DEADLINE: Duration = Duration::from_secs(10);
+/// Built-in tools: the longest wait of `sleep`.
+pub const SLEEP_LONGEST: Duration = Duration::from_secs(300);
+/// Built-in tools: time for one HTTP call with its redirects, if the agent sets no `tool_timeout`.
+pub const HTTP_TOOL_TIME: Duration = Duration::from_secs(30);
+/// Built-in tools: bytes of the body of a request or a response.
+pub const HTTP_TOOL_BODY: usize = 1024 * 1024;
+/// Built-in tools: redirects that one HTTP call follows.
+pub const HTTP_TOOL_REDIRECTS: usize = 5;
 /// Tool: total time for one call that keeps reporting progress, if its server sets no `tool_timeout_total`; less than a turn may
 /// take, so that the turn can still report on it.
 pub const TOOL_TOTAL: Duration = Duration::from_secs(45);
@@ -537,6 +545,10 @@ pub const MISSION_MODEL_FAILURES: u32 = 6;
 pub const RUN_EVENTS_READ: usize = 1_000;
 /// Run store: runs or questions in one list.
 pub const RUNS_LISTED: usize = 1_000;
+/// Missions: runs that are read for the beginning of an id.
+pub const RUN_IDS_NAMED: usize = 20;
+/// Missions: files of a run that a report names; further ones are counted.
+pub const RUN_FILES_NAMED: usize = 100;
 /// Store: conversations in one list.
 pub const CONVERSATIONS_LISTED: usize = 10_000;
 /// Runtime: idle conversations cached in memory; further ones are loaded from the store at their next message, which doubles the

@@ -135,6 +135,19 @@ messages! {
     BashCancelled = "bash_cancelled",
     BashCut = "bash_cut",
     BashQuiet = "bash_quiet",
+    Slept = "slept",
+    TimeZoneUnknown = "time_zone",
+    TimeFormat = "time_format",
+    HttpAddress = "http_address",
+    HttpHeader = "http_header",
+    HttpBodyLong = "http_body_long",
+    HttpNotAllowed = "http_not_allowed",
+    HttpPrivate = "http_private",
+    HttpNoResponse = "http_no_response",
+    HttpTooLong = "http_too_long",
+    HttpBinary = "http_binary",
+    HttpRedirect = "http_redirect",
+    HttpRedirects = "http_redirects",
 }
 
 static TEXTS: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {

@@ -12,7 +12,7 @@ use segue::{
     store::runs::{SignalOutcome, StopRequest},
 };
 
-use super::{Answer, OneRun, open_control};
+use super::{Answer, OneRun, files, open_control};
 use crate::cli::{CommandResult, EXIT_FINDINGS, EXIT_USAGE, output};
 
 /// How long `cancel` waits until the process that works on the run has ended it.
@@ -20,7 +20,7 @@ const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) async fn answer(args: Answer) -> CommandResult {
     let Some(control) = open_control(&args.project, args.store.as_deref(), true)? else { return Ok(EXIT_FINDINGS) };
-    let run = RunId::new(args.run.as_str());
+    let run = control.find(&args.run).await?;
     let mut text = args.answer;
     if text == "-" {
         text.clear();
@@ -50,6 +50,7 @@ pub(super) async fn answer(args: Answer) -> CommandResult {
     };
     let event = args.event_id.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
     let answer = control.answer(&run, &question, &text, &event, None).await?;
+    files::say(&args.project.folder, &run).await;
     Ok(accepted(&run, &answer))
 }
 
@@ -60,7 +61,7 @@ fn accepted(run: &RunId, answer: &str) -> u8 {
 
 pub(super) async fn cancel(args: OneRun) -> CommandResult {
     let Some(control) = open_control(&args.project, args.store.as_deref(), true)? else { return Ok(EXIT_FINDINGS) };
-    let run = RunId::new(args.run.as_str());
+    let run = control.find(&args.run).await?;
     if let SignalOutcome::Ended(status) = control.stop(&run, StopRequest::Cancel).await? {
         output::status(&format!("run {run} has ended already: {status}"));
         return Ok(0);

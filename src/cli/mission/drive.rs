@@ -1,14 +1,14 @@
 //! `segue mission run`, `resume` and `rerun`: work on runs in this process.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     io::{self, Read},
     sync::Arc,
 };
 
 use segue::{
     ids::RunId,
-    missions::{FollowEnd, RunEnd, RunEngine, StartRun},
+    missions::{FollowEnd, MissionError, RunEnd, RunEngine, StartRun},
     server::ShutdownSignals,
     store::{StoreLocation, runs::RunStatus},
 };
@@ -17,7 +17,7 @@ use segue_engine::mission::state::RunState;
 use serde_json::{Map, Value as Json};
 use tokio_util::sync::CancellationToken;
 
-use super::{OneRun, OpenEngine, Rerun, Run, check::unknown, open, progress::Progress};
+use super::{OneRun, OpenEngine, Rerun, Run, check::unknown, files, open, progress::Progress};
 use crate::cli::{CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE, output};
 
 /// Exit code: the run waits for answers of people.
@@ -40,7 +40,7 @@ pub(super) async fn run(args: Run) -> CommandResult {
     if opened.location != StoreLocation::Memory {
         output::status(&format!("run {run} (continue it with `segue mission resume {run}`)"));
     }
-    drive(&opened, run).await
+    drive(&opened, run, &HashMap::new()).await
 }
 
 /// `name=value` pairs and `@-`. `None`: one is neither; a message was printed.
@@ -85,8 +85,8 @@ pub(super) fn stop_on_signals(progress: &Progress, first: Option<&'static str>) 
     stop
 }
 
-/// Works on a run and on those that follow it, and prints their events.
-async fn drive(opened: &OpenEngine, first: RunId) -> CommandResult {
+/// Works on a run and on those that follow it, and prints their events: of the runs in `past`, those after the given number.
+async fn drive(opened: &OpenEngine, first: RunId, past: &HashMap<RunId, u64>) -> CommandResult {
     let OpenEngine { engine, retention, .. } = opened;
     let retention = retention.clone();
     tokio::spawn(async move { retention.keep().await });
@@ -94,6 +94,7 @@ async fn drive(opened: &OpenEngine, first: RunId) -> CommandResult {
     let stop = stop_on_signals(&progress, Some("stopping; press Ctrl-C again to end at once"));
     let mut runs = VecDeque::from([first]);
     while let Some(run) = runs.pop_front() {
+        progress.begin(past.get(&run).copied().unwrap_or(0));
         if engine.status(&run).await?.stored.summary.status == RunStatus::Queued {
             progress.say(&format!(
                 "run {run} is queued: as many runs as `concurrency` allows have begun; it starts when one of them has ended"
@@ -111,6 +112,7 @@ async fn drive(opened: &OpenEngine, first: RunId) -> CommandResult {
             }
         };
         progress.finish()?;
+        files::report(&opened.folder, &run).await?;
         let report = engine.status(&run).await?;
         if let Some(code) = describe_end(&run, end, &report.state) {
             return Ok(code);
@@ -175,9 +177,11 @@ async fn wait_for_holder(
 
 pub(super) async fn resume(args: OneRun) -> CommandResult {
     let Some(opened) = open(&args.project, args.store.as_deref(), true)? else { return Ok(EXIT_FINDINGS) };
-    let (engine, run) = (&opened.engine, RunId::new(args.run));
+    let engine = &opened.engine;
+    let run = engine.control().find(&args.run).await?;
     let report = engine.status(&run).await?;
     let is_completed = report.stored.summary.status == RunStatus::Completed;
+    let past = recorded(engine, &run).await?;
     // The runs that follow a completed one may have been interrupted.
     if is_completed && report.state.follow_ups.is_empty() {
         output::status(&format!("run {run} is completed"));
@@ -189,14 +193,33 @@ pub(super) async fn resume(args: OneRun) -> CommandResult {
     if !is_completed && (summary.status.is_ended() || is_left) {
         engine.resume(&run).await?;
     }
-    drive(&opened, run).await
+    drive(&opened, run, &past).await
+}
+
+/// The number of the last event of a run, and of each run that it has led to.
+async fn recorded(engine: &RunEngine, run: &RunId) -> Result<HashMap<RunId, u64>, MissionError> {
+    let mut past = HashMap::new();
+    let mut runs = VecDeque::from([run.clone()]);
+    while let Some(run) = runs.pop_front() {
+        let state = match engine.status(&run).await {
+            Ok(report) => report.state,
+            // It was not started yet, or was deleted.
+            Err(MissionError::UnknownRun(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        let next = state.follow_ups.iter().map(|next| RunId::new(next.run.clone()));
+        runs.extend(next.filter(|next| !past.contains_key(next)));
+        past.insert(run, state.sequence);
+    }
+    Ok(past)
 }
 
 pub(super) async fn rerun(args: Rerun) -> CommandResult {
     let OneRun { run, project, store } = args.run;
     let Some(opened) = open(&project, store.as_deref(), true)? else { return Ok(EXIT_FINDINGS) };
     let from = args.task.map(|task| RerunFrom { task: task.into(), failed_items: args.failed_items });
-    let new = opened.engine.rerun(&RunId::new(run), from.as_ref()).await?;
+    let run = opened.engine.control().find(&run).await?;
+    let new = opened.engine.rerun(&run, from.as_ref()).await?;
     output::status(&format!("run {new}"));
-    drive(&opened, new).await
+    drive(&opened, new, &HashMap::new()).await
 }

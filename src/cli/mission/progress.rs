@@ -21,6 +21,8 @@ pub(super) struct Progress(Arc<Mutex<Printed>>);
 struct Printed {
     is_terminal: bool,
     state: RunState,
+    /// The number of the last event that is not printed, because an earlier command did.
+    past: u64,
     /// The tree that was drawn last.
     drawn: Vec<String>,
     /// The first error of writing; nothing is written after it.
@@ -30,8 +32,13 @@ struct Printed {
 impl Progress {
     pub(super) fn new() -> Self {
         let is_terminal = io::stdout().is_terminal();
-        let printed = Printed { is_terminal, state: RunState::default(), drawn: Vec::new(), error: None };
+        let printed = Printed { is_terminal, state: RunState::default(), past: 0, drawn: Vec::new(), error: None };
         Self(Arc::new(Mutex::new(printed)))
+    }
+
+    /// Begins a run: events up to this number are part of its tree, and are not printed as lines.
+    pub(super) fn begin(&self, past: u64) {
+        self.with(|printed| printed.past = past);
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Printed) -> T) -> T {
@@ -48,9 +55,14 @@ impl Progress {
             if printed.error.is_some() {
                 return;
             }
+            if event.sequence < printed.past {
+                return;
+            }
+            let is_past = event.sequence == printed.past;
             let shown = match printed.is_terminal {
-                true if changes_the_tree(&event.event.kind) => printed.draw(),
+                true if is_past || changes_the_tree(&event.event.kind) => printed.draw(),
                 true => Ok(()),
+                false if is_past => Ok(()),
                 false => output::println(&serde_json::to_string(event).unwrap_or_default()),
             };
             printed.error = shown.err();
@@ -74,6 +86,7 @@ impl Progress {
     pub(super) fn finish(&self) -> io::Result<()> {
         self.with(|printed| {
             printed.state = RunState::default();
+            printed.past = 0;
             printed.drawn.clear();
             printed.error.take().map_or(Ok(()), Err)
         })

@@ -3,30 +3,45 @@
 use std::{
     fmt::Write as _,
     io::{self, IsTerminal},
+    path::Path,
     sync::Arc,
 };
 
 use segue::{
     clock::{Clock, SystemClock},
     ids::RunId,
-    missions::{FollowEnd, MissionError, RunControl, RunEnd, RunReport},
-    store::runs::{RunFilter, RunStoreError, RunSummary},
+    missions::{FollowEnd, MissionError, RunControl, RunEnd, RunFiles, RunReport},
+    store::{
+        StoreLocation,
+        runs::{RunFilter, RunStoreError, RunSummary},
+    },
 };
-use segue_engine::mission::state::{RunState, TaskStatus};
+use segue_engine::mission::state::RunState;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    List, Show,
+    List, Show, control_of,
     drive::stop_on_signals,
-    open_control,
+    files, open_control,
     progress::{self, Progress},
-    tree,
+    tree::{self, TaskCounts},
 };
 use crate::cli::{CommandResult, EXIT_ERROR, EXIT_FINDINGS, output};
 
 pub(super) async fn list(args: List) -> CommandResult {
-    let Some(control) = open_control(&args.project, args.store.as_deref(), false)? else { return Ok(EXIT_FINDINGS) };
-    let filter = RunFilter { mission: args.mission.map(Arc::from), ..RunFilter::default() };
+    let url = args.store.as_deref();
+    let Some(opened) = args.project.open_to_read(url)? else { return Ok(EXIT_FINDINGS) };
+    // A store that is named and missing is an error: the name may be wrong.
+    if url.is_none()
+        && let StoreLocation::Sqlite { path, .. } = args.project.location(None, &opened.project)?
+        && !path.is_file()
+    {
+        output::status("there are no runs yet; `segue mission run MISSION` starts the first one");
+        return Ok(0);
+    }
+    let control = control_of(&args.project, &opened, url, false)?;
+    let filter =
+        RunFilter { id_prefix: args.run.map(Arc::from), mission: args.mission.map(Arc::from), ..RunFilter::default() };
     let runs = control.runs(filter, args.limit).await?;
     let is_terminal = io::stdout().is_terminal();
     let mut rows = Vec::new();
@@ -56,8 +71,13 @@ async fn read(control: &RunControl, run: &RunId) -> Result<Result<RunState, Stri
     }
 }
 
-fn completed_tasks(state: &RunState) -> usize {
-    state.tasks.values().filter(|task| task.status == TaskStatus::Completed).count()
+fn counts_json(state: &RunState) -> Json {
+    let TaskCounts { completed, total, not_chosen } = TaskCounts::of(state);
+    let mut counts = json!({"completed": completed, "total": total});
+    if let Some(counts) = counts.as_object_mut().filter(|_| not_chosen > 0) {
+        counts.insert("not_chosen".into(), not_chosen.into());
+    }
+    counts
 }
 
 fn summary_json(run: &RunSummary, state: &Result<RunState, String>) -> serde_json::Result<Json> {
@@ -65,7 +85,7 @@ fn summary_json(run: &RunSummary, state: &Result<RunState, String>) -> serde_jso
     if let Json::Object(row) = &mut row {
         match state {
             Ok(state) => {
-                row.insert("tasks".into(), json!({"completed": completed_tasks(state), "total": state.task_count}));
+                row.insert("tasks".into(), counts_json(state));
                 row.insert("usage".into(), json!(state.usage));
             }
             Err(reason) => {
@@ -92,7 +112,10 @@ impl Row {
         let now = SystemClock.now();
         let seconds = |from: segue::Timestamp, to: segue::Timestamp| to.since(from).max(0) / 1_000_000;
         let (tasks, cost) = match state {
-            Ok(state) => (format!("{}/{}", completed_tasks(state), state.task_count), cost(state)),
+            Ok(state) => {
+                let TaskCounts { completed, total, .. } = TaskCounts::of(state);
+                (format!("{completed}/{total}"), cost(state))
+            }
             Err(_) => ("?".to_owned(), "?".to_owned()),
         };
         Self {
@@ -140,10 +163,10 @@ pub(super) async fn show(args: Show) -> CommandResult {
     let Some(control) = open_control(&args.run.project, args.run.store.as_deref(), false)? else {
         return Ok(EXIT_FINDINGS);
     };
-    let run = RunId::new(args.run.run.as_str());
+    let run = control.find(&args.run.run).await?;
     let report = control.status(&run).await?;
     if args.follow {
-        return follow(&control, &run).await;
+        return follow(&control, &run, &args.run.project.folder).await;
     }
     if args.events {
         let mut after = 0;
@@ -156,19 +179,31 @@ pub(super) async fn show(args: Show) -> CommandResult {
             }
         }
     }
+    let files = RunFiles::of(&args.run.project.folder, &run).await;
     match io::stdout().is_terminal() {
-        true => output::println(&overview(&report))?,
-        false => output::println(&describe(&report).to_string())?,
+        true => {
+            let mut lines = overview(&report);
+            lines.extend(files.iter().flat_map(files::lines));
+            output::println(&lines.join("\n"))?;
+        }
+        false => {
+            let mut described = describe(&report);
+            if let (Some(files), Some(described)) = (&files, described.as_object_mut()) {
+                described.insert("files".into(), files::as_json(files));
+            }
+            output::println(&described.to_string())?;
+        }
     }
     Ok(0)
 }
 
 /// Shows what happens in a run until it ends, waits for people, or nobody works on it.
-async fn follow(control: &RunControl, run: &RunId) -> CommandResult {
+async fn follow(control: &RunControl, run: &RunId, project: &Path) -> CommandResult {
     let progress = Progress::new();
     let stop = stop_on_signals(&progress, None);
     let end = control.follow(run, 0, &stop, &mut |event| progress.show(event)).await?;
     progress.finish()?;
+    files::report(project, run).await?;
     match end {
         FollowEnd::Run(RunEnd::Waiting) => {
             output::status(&format!("run {run} waits for answers; `segue mission show {run}` lists its questions"));
@@ -183,7 +218,7 @@ async fn follow(control: &RunControl, run: &RunId) -> CommandResult {
 }
 
 /// A run for people: its tree without limit of height, what it cost, why it failed, and its open questions.
-fn overview(report: &RunReport) -> String {
+fn overview(report: &RunReport) -> Vec<String> {
     let state = &report.state;
     let look = tree::Look { height: usize::MAX, ..progress::look() };
     let mut lines = tree::tree(state, look);
@@ -199,7 +234,7 @@ fn overview(report: &RunReport) -> String {
         let choices = input.question.choices.iter().enumerate();
         lines.extend(choices.map(|(index, choice)| output::single_line(&format!("  {}: {choice}", index + 1))));
     }
-    lines.join("\n")
+    lines
 }
 
 /// A run as one JSON object.
@@ -233,6 +268,7 @@ fn describe(report: &RunReport) -> Json {
         "previous": state.previous,
         "rerun_of": state.rerun_of,
         "next": state.follow_ups.iter().map(|next| json!({"run": &*next.run, "mission": &*next.mission})).collect::<Vec<_>>(),
+        "task_counts": counts_json(state),
         "tasks": tasks,
         "questions": questions,
         "failure": state.failure,

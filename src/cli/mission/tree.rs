@@ -1,6 +1,6 @@
 //! The tree of a run for people: its tasks with their states, one in a line that fits the terminal.
 
-use segue_engine::mission::state::{RunState, TaskState, TaskStatus};
+use segue_engine::mission::state::{RunState, RunStatus, TaskState, TaskStatus};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::cli::output;
@@ -64,6 +64,25 @@ impl State {
     }
 }
 
+/// How many tasks of a run there are.
+pub(super) struct TaskCounts {
+    /// Those that are completed.
+    pub(super) completed: usize,
+    /// All of the mission; of a completed run, those that ran.
+    pub(super) total: usize,
+    /// Those of a completed run that no route has led to.
+    pub(super) not_chosen: usize,
+}
+
+impl TaskCounts {
+    pub(super) fn of(state: &RunState) -> Self {
+        let completed = state.tasks.values().filter(|task| task.status == TaskStatus::Completed).count();
+        let all = usize::try_from(state.task_count).unwrap_or(usize::MAX);
+        let total = if state.status == RunStatus::Completed { state.tasks.len().min(all) } else { all };
+        Self { completed, total, not_chosen: all - total }
+    }
+}
+
 /// The tree of a run, as lines without line ends.
 pub(super) fn tree(state: &RunState, look: Look) -> Vec<String> {
     let mut lines: Vec<Line> = Vec::new();
@@ -76,8 +95,9 @@ pub(super) fn tree(state: &RunState, look: Look) -> Vec<String> {
             lines.push(Line { indent: 4, state: State::of(item.status), text: format!("item {index}{again}") });
         }
     }
-    let done = state.tasks.values().filter(|task| task.status == TaskStatus::Completed).count();
-    let head = format!("{} ({}): {done} of {} tasks", state.mission, state.run, state.task_count);
+    let TaskCounts { completed, total, not_chosen } = TaskCounts::of(state);
+    let others = if not_chosen > 0 { format!(", {not_chosen} not chosen") } else { String::new() };
+    let head = format!("{} ({}): {completed} of {total} tasks{others}", state.mission, state.run);
     let mut drawn = vec![cut(&clean(&head), look.width)];
     drawn.extend(fit(lines, look.height.saturating_sub(1)).iter().map(|line| draw(line, look)));
     drawn.truncate(look.height.max(1));
@@ -205,6 +225,14 @@ mod tests {
                 "  ✗ write: first line second [2Jline",
             ]
         );
+    }
+
+    #[test]
+    fn tasks_that_no_route_has_led_to_are_counted_apart() {
+        let mut run = run();
+        run.tasks.shift_remove("write");
+        run.status = RunStatus::Completed;
+        assert_eq!(tree(&run, WIDE)[0], "report (r1): 1 of 2 tasks, 2 not chosen");
     }
 
     #[test]

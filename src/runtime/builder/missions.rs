@@ -73,7 +73,7 @@ impl AssistantBuilder {
             tools,
             local_tools,
             file_tools,
-            runs_folder: workspaces.folder().to_path_buf(),
+            workspaces,
             remote_agents: remote_agent::open(&self.project, &self.clock, &self.outbound),
             delegation,
             delegations,

@@ -1,9 +1,9 @@
-//! The tools for the files of conversations and runs, and the sandbox of their commands.
+//! The tools for the files of conversations and runs, the sandbox of their commands, and the built-in tools of agents.
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use segue_engine::project::{
-    Preset, SandboxProgram, WorkspaceAccess,
+    BuiltinTools, Preset, SandboxProgram, WorkspaceAccess,
     missions::{MissionDef, StorageDef},
 };
 
@@ -15,6 +15,7 @@ use crate::{
     secret::Secret,
     tools::{
         Tool, ToolHandler,
+        builtin::{self, HttpTools},
         workspace::{
             ASK_CLARIFICATION, BASH, PRESENT_FILES, Sandbox, SandboxError, SandboxPreset, Slot, SlotSettings, Slots,
             WorkspaceSettings, WorkspaceTools, Workspaces,
@@ -90,6 +91,9 @@ impl AssistantBuilder {
         let tools = WorkspaceTools::of_conversations(workspaces.clone()).sandbox(self.sandbox());
         let delegation = self.delegation_settings();
         for agent in self.project.agents.values().filter(|agent| agent.remote.is_none()) {
+            if !agent.builtin_tools.is_none() {
+                agents.entry(agent.name.to_string()).or_default().extend(self.builtin_tools(&agent.builtin_tools));
+            }
             let (access, settings) = (&agent.workspace, delegation.get(agent.name.as_str()));
             if access.is_none() && settings.is_none() {
                 continue;
@@ -111,15 +115,33 @@ impl AssistantBuilder {
     /// and agent.
     pub(super) fn add_run_tools(&self, workspaces: &Workspaces, agents: &mut AgentTools) -> LocalTools {
         let tools = WorkspaceTools::of_runs(workspaces.clone()).sandbox(self.sandbox());
-        let of = |access: &WorkspaceAccess| -> Vec<Arc<dyn ToolHandler>> {
-            access.tools().iter().filter_map(|name| tools.tool(name)).map(handler).collect()
+        let of = |access: &WorkspaceAccess, builtin: &BuiltinTools| -> Vec<Arc<dyn ToolHandler>> {
+            let own = access.tools().iter().filter_map(|name| tools.tool(name)).map(handler);
+            own.chain(self.builtin_tools(builtin)).collect()
         };
-        for agent in self.project.agents.values().filter(|agent| agent.remote.is_none() && !agent.workspace.is_none()) {
-            agents.entry(agent.name.to_string()).or_default().extend(of(&agent.workspace));
+        for agent in self.project.agents.values().filter(|agent| agent.remote.is_none()) {
+            let own = of(&agent.workspace, &agent.builtin_tools);
+            if !own.is_empty() {
+                agents.entry(agent.name.to_string()).or_default().extend(own);
+            }
         }
         let missions = self.project.missions.iter();
         let local = missions.flat_map(|(mission, def)| def.local_agents.iter().map(move |local| (mission, local)));
-        local.map(|(mission, (name, agent))| ((mission.clone(), name.clone()), of(&agent.workspace))).collect()
+        local
+            .map(|(mission, (name, agent))| {
+                ((mission.clone(), name.clone()), of(&agent.workspace, &agent.builtin_tools))
+            })
+            .collect()
+    }
+
+    /// The built-in tools of an agent.
+    fn builtin_tools(&self, def: &BuiltinTools) -> Vec<Arc<dyn ToolHandler>> {
+        let utils = if def.utils { builtin::utils() } else { Vec::new() };
+        let http = match def.http.is_empty() || self.offline {
+            true => Vec::new(),
+            false => HttpTools::new(def.http.clone(), &self.outbound).tools(),
+        };
+        utils.into_iter().chain(http).map(handler).collect()
     }
 
     /// The tools for the folders of missions, by mission.
@@ -143,11 +165,15 @@ impl AssistantBuilder {
         self.project.missions.iter().map(tools).collect()
     }
 
-    /// The longest time of a command, with its wait; `None` if no agent runs commands.
+    /// The longest time of a command with its wait, or of `sleep`; `None` if no agent has one of them.
     pub(super) fn longest_command(&self) -> Option<Duration> {
-        let sandbox = self.project.endpoints.sandbox.as_ref()?;
-        let is_used = self.project.agents.values().any(|agent| agent.workspace.has(BASH));
-        is_used.then(|| sandbox.timeout.unwrap_or(limits::SANDBOX_TIME).saturating_add(limits::SANDBOX_QUEUE))
+        let agents = || self.project.agents.values();
+        let sleep = agents().any(|agent| agent.builtin_tools.utils).then_some(limits::SLEEP_LONGEST);
+        let sandbox =
+            self.project.endpoints.sandbox.as_ref().filter(|_| agents().any(|agent| agent.workspace.has(BASH)));
+        let command = sandbox
+            .map(|sandbox| sandbox.timeout.unwrap_or(limits::SANDBOX_TIME).saturating_add(limits::SANDBOX_QUEUE));
+        sleep.max(command)
     }
 }
 

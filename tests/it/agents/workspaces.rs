@@ -260,3 +260,32 @@ fn a_sub_agent_builds_and_tests_a_program_in_the_sandbox() {
     assert!(runs.join(&names[0]).join("workspace/__pycache__").is_dir(), "it was built in the workspace");
     assert!(!output.out.contains("root\n") && !output.out.contains("home\n"), "it sees no home folder: {}", output.out);
 }
+
+#[tokio::test]
+async fn built_in_tools_are_those_that_the_file_of_the_agent_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = || {
+        let call = ("current_time", json!({"timezone": "Asia/Tokyo", "format": "%z"}));
+        let model = [start(), tool_calls("", &[call]), ChatResponse::text("It is late in Tokyo.")];
+        Arc::new(ScriptedLlm::strict(model.to_vec()))
+    };
+    let model = script();
+    let assistant = in_memory("builtin_tools: {utils: true}\n", folder.path(), &model);
+    assert_eq!(say(&assistant, "ada", "what time is it?").await.texts(), ["It is late in Tokyo."]);
+    assert_eq!(results(&model), ["+0900"]);
+    let names = offered(&model, 1);
+    assert!(names.contains(&"sleep".to_owned()) && !names.iter().any(|name| name.starts_with("http_")), "{names:?}");
+    let model = script();
+    let assistant = in_memory("builtin_tools: {http: {allow: [api.example.com]}}\n", folder.path(), &model);
+    assert_eq!(say(&assistant, "ada", "what time is it?").await.texts(), ["It is late in Tokyo."]);
+    assert!(
+        results(&model)[0].contains("http_get"),
+        "an unknown tool is answered with those that exist: {:?}",
+        results(&model)
+    );
+    let names = offered(&model, 1);
+    for name in ["http_get", "http_post", "http_put", "http_patch", "http_delete"] {
+        assert!(names.iter().any(|offered| offered == name), "{name}: {names:?}");
+    }
+    assert!(!names.contains(&"sleep".to_owned()), "{names:?}");
+}

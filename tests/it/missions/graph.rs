@@ -8,6 +8,8 @@ use segue::{
     testing::ManualClock,
 };
 
+use segue_engine::mission::rerun::RerunFrom;
+
 use super::*;
 
 /// An engine in memory, with a model that a function makes.
@@ -224,7 +226,90 @@ async fn a_chain_has_one_id_and_hands_results_over() {
     assert_eq!((&*next.chain_id, next.chain), (first.as_str(), 1));
 }
 
+#[tokio::test]
+async fn the_sessions_that_a_rerun_takes_over_can_read_their_long_results() {
+    let mission = format!(
+        "{HEAD}  tasks:\n    gather: {{objective: Gather.}}\n    write: {{objective: Write., depends_on: [gather]}}\n"
+    );
+    let rows: Vec<Json> = (0..40)
+        .map(|n| json!({"name": format!("row {n}, which is long enough to be stored with the others")}))
+        .collect();
+    let rows = json!(rows).to_string();
+    let engine = engine(&[("missions/m.yml", &mission)], &ManualClock::new(), move |request| {
+        let last = request.messages.last().unwrap().text();
+        match last {
+            _ if request.purpose.as_str() == "agent" => says(&rows),
+            _ if last.contains("Which is the last?") => {
+                calls(&[("result_get", json!({"id": "_result_call_agent_1", "path": "39.name"}))])
+            }
+            // The copy of the commander; the asker gets this text.
+            _ if last.contains("\"value\"") && request.messages[1].text() == "Gather." => says(last),
+            "Gather." => calls(&[("call_agent", json!({"name": "helper", "task": "find all"}))]),
+            _ if last.contains("_result_call_agent_1") => done("gathered"),
+            "Write." => calls(&[("ask_commander", json!({"task_name": "gather", "question": "Which is the last?"}))]),
+            answer => done(answer),
+        }
+    });
+    let first = engine.start(start("m", json!({}))).await.unwrap();
+    assert_eq!(drive(&engine, &first).await, RunEnd::Completed);
+    let from = RerunFrom { task: "write".into(), failed_items: false };
+    let second = engine.rerun(&first, Some(&from)).await.unwrap();
+    assert_eq!(drive(&engine, &second).await, RunEnd::Completed);
+    let third = engine.rerun(&second, Some(&from)).await.unwrap();
+    assert_eq!(drive(&engine, &third).await, RunEnd::Completed);
+    for run in [first, second, third] {
+        let state = engine.status(&run).await.unwrap().state;
+        let summary = state.tasks["write"].summary.as_deref().unwrap_or_default();
+        assert!(summary.contains("row 39"), "{summary}");
+    }
+}
+
 // ---- the program ----
+
+#[test]
+fn a_rerun_from_a_task_goes_on_with_the_files_of_the_earlier_run() {
+    let folder = tempfile::tempdir().unwrap();
+    write_project(folder.path(), "", "", TWO_TASKS);
+    let mission = std::fs::read_to_string(folder.path().join("missions/m.yml")).unwrap();
+    std::fs::write(folder.path().join("missions/m.yml"), mission.replace("tools: []", "workspace: files")).unwrap();
+    let script = r#"
+rules:
+  - when: {purpose: agent, last_tool: {}}
+    say: '<ANSWER>{{ tool_text }}</ANSWER>'
+  - when: {purpose: agent, user: 'note it'}
+    calls: [{name: write_file, arguments: {description: a note, path: note.md, content: tea}}]
+  - when: {purpose: agent}
+    calls: [{name: read_file, arguments: {description: the note, path: note.md}}]
+  - when: {purpose: commander, last_tool: {}}
+    calls: [{name: task_complete, arguments: {summary: '{{ tool_text }}'}}]
+  - when: {purpose: commander, user: 'Find'}
+    calls: [{name: call_agent, arguments: {name: helper, task: 'note it'}}]
+  - when: {purpose: commander}
+    calls: [{name: call_agent, arguments: {name: helper, task: 'read'}}]
+"#;
+    std::fs::write(folder.path().join("script.yml"), script).unwrap();
+    let with = |arguments: &[&str]| segue(folder.path(), &[arguments, &["--store", "sqlite:runs.db"]].concat(), &[]);
+    let run_of = |output: &crate::support::program::ProgramOutput| {
+        assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
+        serde_json::from_str::<Json>(output.lines()[0]).unwrap()["run"].as_str().unwrap().to_owned()
+    };
+    let first = run_of(&with(&["run", "m", "--input", "topic=tea"]));
+    let second = with(&["rerun", &first, "--task", "write"]);
+    let run = run_of(&second);
+    let shown: Json = serde_json::from_str(&with(&["show", &run]).out).unwrap();
+    assert!(shown["tasks"]["write"]["summary"].as_str().unwrap().contains("tea"), "{shown}");
+    assert_eq!(shown["files"]["files"][0]["path"], "workspace/note.md");
+    // From the beginning, a run has no files.
+    let whole = with(&["rerun", &first]);
+    let copied = folder.path().join(".segue/runs").join(run_of(&whole)).join("workspace/note.md");
+    assert!(copied.exists(), "it has written its own");
+    // The limit of the workspace holds for the copy.
+    let endpoints = std::fs::read_to_string(folder.path().join("endpoints.yml")).unwrap();
+    std::fs::write(folder.path().join(".segue/runs").join(&first).join("workspace/big"), vec![b'x'; 2 << 20]).unwrap();
+    std::fs::write(folder.path().join("endpoints.yml"), endpoints + "workspaces: {max_mib: 1}\n").unwrap();
+    let refused = with(&["rerun", &first, "--task", "write"]);
+    assert!(refused.code == 2 && refused.err.contains("[N0108]"), "{} {}", refused.code, refused.err);
+}
 
 #[test]
 fn a_rerun_from_a_task_takes_over_what_does_not_hang_on_it() {
@@ -288,4 +373,26 @@ fn a_run_waits_in_the_store_until_another_process_has_ended_its_run() {
     assert_eq!(with(&["answer", run, "blue"]).code, 0);
     assert_eq!(with(&["resume", run]).code, 0);
     assert_eq!(with(&["run", "m", "--input", "topic=x"]).code, 4, "there is room again");
+}
+
+#[test]
+fn a_run_that_another_one_has_led_to_has_a_folder_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let created = crate::support::program::run_in(folder.path(), &["init", ".", "--template", "mission"], "");
+    assert_eq!(created.code, 0, "{}", created.err);
+    let first = "mission:\n  name: first\n  description: x\n  commander: {llm: {model_group: main}, plan: optional}\n  agents: [helper]\n  local_agents: {helper: {description: x, llm: {model_group: main}}}\n  tasks: {begin: {objective: Begin., router: [{to: 'mission:research', when: always}]}}\n";
+    std::fs::write(folder.path().join("missions/first.yml"), first).unwrap();
+    let path = folder.path().join("script.yml");
+    let begin = "rules:\n  - when: {purpose: commander, user: Begin}\n    calls: [{name: task_complete, arguments: {summary: x, route: research, mission_inputs: {topic: tea}}}]\n";
+    let script = std::fs::read_to_string(&path).unwrap().replacen("rules:\n", begin, 1);
+    std::fs::write(&path, script).unwrap();
+    let ran = segue(folder.path(), &["run", "first"], &[]);
+    assert_eq!(ran.code, 0, "{}\n{}", ran.out, ran.err);
+    let end: Json = serde_json::from_str(ran.lines().last().unwrap()).unwrap();
+    assert!(end["run"].as_str().unwrap().ends_with("/next"), "{end}");
+    assert!(std::path::Path::new(end["folder"].as_str().unwrap()).join("outputs/report.md").is_file(), "{end}");
+    // The beginning of its id is that of the first run, which is meant.
+    let id = end["run"].as_str().unwrap();
+    let shown: Json = serde_json::from_str(&segue(folder.path(), &["show", &id[..6]], &[]).out).unwrap();
+    assert_eq!(shown["mission"], "first");
 }

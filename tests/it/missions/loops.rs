@@ -734,3 +734,46 @@ async fn a_long_result_is_read_by_its_id_after_the_process_was_killed() {
     }
     assert!(killed > 3, "{killed}");
 }
+
+#[tokio::test]
+async fn a_call_that_reaches_no_tool_is_in_the_events_as_a_failed_one_and_once() {
+    let mission = format!("{FIND_HEAD}  commander: {{plan: optional}}\n  tasks: {{gather: {{objective: Gather.}}}}\n");
+    let respond = |request: &ChatRequest| {
+        let results = last_results(request);
+        match (is_agent(request), results.as_slice()) {
+            (true, []) => {
+                let mut response = calls(&[("fly", json!({"to": "the moon"})), ("find", json!({}))]);
+                response.tool_calls[1].arguments =
+                    ToolArguments::Malformed { text: "{oops".into(), error: "key must be a string".into() };
+                response
+            }
+            (true, [unknown, malformed]) => {
+                assert!(unknown.contains("find") && malformed.contains("key must be a string"), "{results:?}");
+                calls(&[("find", json!({}))])
+            }
+            (true, _) => say("<ANSWER>found</ANSWER>"),
+            (false, []) => calls(&[("fly", json!({})), ("call_agent", json!({"name": "helper", "task": "find it"}))]),
+            (false, _) => done("gathered"),
+        }
+    };
+    let finished = the_same_after_each_stop(&mission, 1, respond).await;
+    assert_eq!(finished.end, RunEnd::Completed, "{:?}", finished.events.last());
+    assert_pairs(&finished.events);
+    let mut completed = Vec::new();
+    let mut inputs = Vec::new();
+    for event in &finished.events {
+        match &event.event.kind {
+            RunEventKind::ToolCalled { tool, input, .. } => inputs.push((&**tool, input.clone())),
+            RunEventKind::ToolCompleted { entity, tool, failed, result, .. } => {
+                assert!(!result.is_empty(), "{event:?}");
+                completed.push((&**entity, &**tool, *failed));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(
+        completed,
+        [("commander", "fly", true), ("helper", "fly", true), ("helper", "find", true), ("helper", "find", false)]
+    );
+    assert!(inputs.contains(&("fly", json!({"to": "the moon"}))) && inputs.contains(&("find", json!("{oops"))));
+}

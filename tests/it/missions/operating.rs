@@ -177,17 +177,18 @@ fn a_second_process_follows_a_run_and_its_interrupt_leaves_the_run_alone() {
     let mut second = Driver::start(folder.path(), &["resume", &run]);
     let message = second.read_message("works on run");
     assert!(message.contains(&format!("process {}", driver.child.id())), "{message}");
-    second.read_until("task_started");
     second.send(Signal::INT);
     assert_eq!(second.end().0, Some(3));
     assert_eq!(status_of(folder.path(), &run), "running");
     // One that stays sees the end.
     let mut third = Driver::start(folder.path(), &["resume", &run]);
-    third.read_until("task_started");
+    third.read_message("works on run");
     driver.send(Signal::INT);
     assert_eq!(driver.end().0, Some(3));
     let (code, events) = third.end();
-    assert_eq!((code, &events.last().unwrap()["event"]), (Some(3), &Json::from("mission_stopped")));
+    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!((code, names.last()), (Some(3), Some(&"mission_stopped")));
+    assert!(!names.contains(&"task_started"), "what happened before is not printed again: {names:?}");
 }
 
 #[test]
@@ -203,7 +204,8 @@ fn a_run_whose_process_was_killed_is_cancelled_and_resumed() {
     let resumed = segue(folder.path(), &["resume", &id, "--store", "sqlite:runs.db"], &later);
     assert_eq!(resumed.code, 0, "{}\n{}", resumed.out, resumed.err);
     let counts = super::counts(&resumed);
-    assert_eq!(counts[&("gather".into(), "task_completed".into())], 1, "{counts:?}");
+    assert_eq!(counts[&("write".into(), "task_completed".into())], 1, "{counts:?}");
+    assert!(!counts.contains_key(&("gather".into(), "task_completed".into())), "it was completed before: {counts:?}");
 }
 
 /// A model that answers a request for the first time when it is cancelled, and later at once.
@@ -424,6 +426,27 @@ fn a_terminal_shows_a_tree_that_is_drawn_in_place_and_fits_its_size() {
 }
 
 #[test]
+fn the_tree_of_a_resumed_run_has_what_was_done_before() {
+    let folder = tempfile::tempdir().unwrap();
+    write_project(
+        folder.path(),
+        "",
+        "",
+        "    gather: {objective: Find.}\n    choose: {objective: Choose., depends_on: [gather]}\n",
+    );
+    let ran = with_store(folder.path(), &["run", "m", "--input", "topic=x"]);
+    assert_eq!(ran.code, 4, "{}", ran.err);
+    let run = serde_json::from_str::<Json>(ran.lines()[0]).unwrap()["run"].as_str().unwrap().to_owned();
+    assert_eq!(with_store(folder.path(), &["answer", &run, "blue"]).code, 0);
+    let (code, output) = in_terminal(folder.path(), &[&["resume", &run], &STORE[..]].concat(), (80, 24), &[]);
+    assert_eq!(code, Some(0), "{output}");
+    // The first tree that is drawn.
+    let first = screen(output.split("\u{1b}[3A").next().unwrap(), 80);
+    assert_eq!(first[1], "  ✓ gather", "{output}");
+    assert_eq!(screen(&output, 80)[1..3], ["  ✓ gather", "  ✓ choose"]);
+}
+
+#[test]
 fn runs_are_listed_and_shown_for_people_in_a_terminal_and_as_json_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     write_project(folder.path(), "", "", super::TWO_TASKS);
@@ -466,8 +489,79 @@ fn an_answer_with_an_event_id_may_be_sent_again_and_a_long_one_is_read_from_stan
     let resumed = with_store(folder.path(), &["resume", &run]);
     assert_eq!(resumed.code, 0, "{}", resumed.err);
     assert!(resumed.out.contains("result: a long\\nanswer"), "{}", resumed.out);
+    let answered = with_store(folder.path(), &["show", &run, "--events"]).lines().len()
+        - ran.lines().len()
+        - resumed.lines().len();
+    assert_eq!(answered, 1, "each command prints what happened while it worked: {}", resumed.out);
     let followed = with_store(folder.path(), &["show", &run, "--follow"]);
-    assert_eq!((followed.code, followed.lines()), (0, resumed.lines()));
+    let (last, all) = (resumed.lines(), followed.lines());
+    assert_eq!((followed.code, &all[all.len() - last.len()..]), (0, &last[..]));
+}
+
+#[test]
+fn a_project_without_runs_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    write_project(folder.path(), "", "", super::TWO_TASKS);
+    let none = segue(folder.path(), &["list"], &[]);
+    assert_eq!((none.code, none.out.as_str()), (0, ""), "{}", none.err);
+    assert!(none.err.contains("there are no runs yet; `segue mission run"), "{}", none.err);
+    assert!(!folder.path().join(".segue").exists(), "nothing is created");
+}
+
+#[test]
+fn tasks_that_a_router_did_not_choose_are_counted_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = "    judge: {objective: Judge., router: [{to: good, if: 'inputs.topic == \"x\"'}, {to: bad}]}\n    good: {objective: Praise.}\n    bad: {objective: Scold.}\n";
+    write_project(folder.path(), "", "", tasks);
+    let ran = with_store(folder.path(), &["run", "m", "--input", "topic=x"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let run = serde_json::from_str::<Json>(ran.lines()[0]).unwrap()["run"].as_str().unwrap().to_owned();
+    let counts = serde_json::json!({"completed": 2, "total": 2, "not_chosen": 1});
+    let shown: Json = serde_json::from_str(&with_store(folder.path(), &["show", &run]).out).unwrap();
+    let listed: Json = serde_json::from_str(with_store(folder.path(), &["list"]).lines()[0]).unwrap();
+    assert_eq!((&shown["task_counts"], &listed["tasks"]), (&counts, &counts));
+    let (_, shown) = in_terminal(folder.path(), &[&["show", &run], &STORE[..]].concat(), (80, 24), &[]);
+    assert!(screen(&shown, 80)[0].ends_with("2 of 2 tasks, 1 not chosen"), "{shown}");
+}
+
+#[test]
+fn the_beginning_of_an_id_is_enough_if_it_names_one_run() {
+    let folder = tempfile::tempdir().unwrap();
+    write_project(folder.path(), "", "", "    choose: {objective: Choose.}\n  concurrency: {max_parallel: 50}\n");
+    let mut runs: Vec<String> = (0..17)
+        .map(|_| {
+            let ran = with_store(folder.path(), &["run", "m", "--input", "topic=x"]);
+            assert_eq!(ran.code, 4, "{}", ran.err);
+            serde_json::from_str::<Json>(ran.lines()[0]).unwrap()["run"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    runs.sort();
+    // Of seventeen ids of hexadecimal digits, two begin with the same one.
+    let twins = runs.windows(2).find(|pair| pair[0][..1] == pair[1][..1]).unwrap();
+    let (one, other) = (&twins[0], &twins[1]);
+    let shared = one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
+    let ambiguous = with_store(folder.path(), &["show", &one[..shared]]);
+    assert_eq!(ambiguous.code, 2, "{}", ambiguous.err);
+    for part in [&**one, other, "[N0107]"] {
+        assert!(ambiguous.err.contains(part), "{part}: {}", ambiguous.err);
+    }
+    let alone = |run: &str| {
+        let others = runs.iter().filter(|other| *other != run);
+        let shared = others.map(|other| run.chars().zip(other.chars()).take_while(|(a, b)| a == b).count());
+        run[..=shared.max().unwrap()].to_owned()
+    };
+    let short = alone(one);
+    let shown = with_store(folder.path(), &["show", &short]);
+    assert_eq!(serde_json::from_str::<Json>(&shown.out).unwrap()["run"], **one, "{}", shown.err);
+    let listed = with_store(folder.path(), &["list", "--run", &short]);
+    assert_eq!(listed.lines().len(), 1, "{}", listed.out);
+    assert_eq!(with_store(folder.path(), &["answer", &short, "blue"]).code, 0);
+    assert_eq!(with_store(folder.path(), &["resume", &short]).code, 0);
+    let cancelled = with_store(folder.path(), &["cancel", &alone(other)]);
+    assert!(cancelled.err.contains(&format!("run {other} is cancelled")), "{}", cancelled.err);
+    // Last, because the id of the new run may begin with one of these.
+    let rerun = with_store(folder.path(), &["rerun", &short]);
+    assert_eq!(rerun.code, 4, "{}", rerun.err);
 }
 
 #[test]

@@ -143,7 +143,8 @@ impl<'a> Types<'a> {
             ("Stack", _) => "a list, each item a map".to_owned(),
             ("Json", _) => "any value".to_owned(),
             ("bool", _) => "`true` or `false`".to_owned(),
-            ("u64" | "u32" | "usize" | "f64" | "f32" | "i64", _) => "a number".to_owned(),
+            // A time is written in seconds.
+            ("u64" | "u32" | "usize" | "f64" | "f32" | "i64" | "Timestamp", _) => "a number".to_owned(),
             ("Event", _) => "an event".to_owned(),
             ("UserMessage", _) => "a [user message](#user-message)".to_owned(),
             ("BotMessage", _) => "a [bot message](#bot-message)".to_owned(),

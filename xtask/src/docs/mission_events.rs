@@ -23,6 +23,13 @@ What begins has an end: each `task_started` is followed by one of `task_complete
 ends with `mission_completed`, `mission_failed` or `mission_stopped`; after the last two, `mission_resumed` may follow. What was in progress when a run was stopped
 goes on after it was resumed, without a second `…_started`. A call that a crash interrupted has its end after the run was resumed.
 
+`tool_called` and `tool_completed` of one call have the same `call`. Calls of one response that only read may overlap, so that other events
+can be between the two. A call that was refused before it ran, because its tool is unknown, its arguments are wrong or a rule forbids it, has
+both, with `failed: true`; its result says why.
+
+After the last event of a run that has files, `run`, `resume`, `rerun` and `show --follow` print one more line, whose `event` is
+`run_files`, with `run`, `folder` and `files`. It has no `sequence` and is not stored.
+
 A program that reads events ignores kinds and fields that it does not know.
 ";
 

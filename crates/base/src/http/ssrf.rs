@@ -53,6 +53,12 @@ impl SsrfGuard {
         Self { configured_hosts, allow_loopback, proxies: Proxies::default() }
     }
 
+    /// The guard for addresses that a model writes. Allows these hosts, and public addresses by TLS.
+    pub fn for_hosts<'a>(hosts: impl IntoIterator<Item = &'a str>) -> Self {
+        let hosts = hosts.into_iter().map(|host| normalized_host(host).to_ascii_lowercase());
+        Self { configured_hosts: hosts.collect(), allow_loopback: false, proxies: Proxies::default() }
+    }
+
     /// The same guard with the proxy of the configuration, if there is one; callers must then [`check`](Self::check) each address.
     #[must_use]
     pub fn with_proxy_of(self, clients: &HttpClients) -> Self {

@@ -16,7 +16,7 @@ use crate::{ids::AgentName, time::Timestamp};
 pub struct RunEvent {
     /// Its number in the run, from 1, without gaps.
     pub sequence: u64,
-    /// When it was recorded.
+    /// When it was recorded: seconds since 1970-01-01 00:00 UTC, with a fraction.
     pub at: Timestamp,
     /// What happened, and where.
     #[serde(flatten)]
@@ -495,7 +495,8 @@ pub enum RunEventKind {
         /// Turns that stayed.
         turn_retention: u32,
     },
-    /// A tool was called by a commander or an agent. Arguments are those before secrets are inserted.
+    /// A commander or an agent called a tool. Arguments are those before secrets are inserted. A call that was refused before it reached
+    /// the tool has this event too, and one `tool_completed` with `failed`.
     ToolCalled {
         /// `commander` or the name of the agent.
         entity: Arc<str>,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value as Json};
 
-use super::{AgentRules, AgentSkills, AuthDef, DelegationDef, WorkspaceAccess};
+use super::{AgentRules, AgentSkills, AuthDef, BuiltinTools, DelegationDef, WorkspaceAccess};
 use crate::{
     finding::SourceLocation,
     ids::{AgentName, ServerName, SlotName, ToolName},
@@ -55,6 +55,8 @@ pub struct AgentDef {
     pub delegation: Option<Box<DelegationDef>>,
     /// `workspace`: its tools for the folder of the conversation.
     pub workspace: WorkspaceAccess,
+    /// `builtin_tools`: the time, a wait, HTTP requests.
+    pub builtin_tools: BuiltinTools,
     /// The Agent Skills that it may load; `None`: none.
     pub skills: Option<Arc<AgentSkills>>,
     /// The settings of a remote agent; `None` for an agent of this project.

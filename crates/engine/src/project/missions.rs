@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::AgentSkills;
-use super::WorkspaceAccess;
+use super::{BuiltinTools, WorkspaceAccess};
 use crate::{
     finding::SourceLocation,
     ids::AgentName,
@@ -158,6 +158,8 @@ pub struct MissionAgentDef {
     pub skills: Option<Arc<AgentSkills>>,
     /// Its tools for the folder of the run.
     pub workspace: WorkspaceAccess,
+    /// `builtin_tools`: the time, a wait, HTTP requests.
+    pub builtin_tools: BuiltinTools,
     /// Its location in the project files.
     pub place: SourceLocation,
 }

@@ -9,6 +9,7 @@ mod agents;
 mod analysis;
 mod auth;
 pub(crate) mod builtin;
+mod builtin_tools;
 mod channels;
 mod check;
 mod config;
@@ -46,6 +47,7 @@ pub use self::{
     },
     auth::{AuthDef, OAuthDef, OAuthGrant},
     builtin::LANGUAGE,
+    builtin_tools::{BuiltinTools, HttpTarget},
     channels::{
         CallerAuth, ChannelDef, ChannelSettings, McpArgumentDef, McpChannelSettings, McpPromptDef, McpResourceDef,
         RestSettings,

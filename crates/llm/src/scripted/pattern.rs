@@ -118,12 +118,13 @@ impl Pattern {
         }
         let regex = self.regex.regex()?;
         let captures = regex.captures(text)?;
-        let numbered = captures.iter().map(|group| group.map_or("", |group| group.as_str()).to_owned()).collect();
+        let numbered =
+            captures.iter().map(|group| group.map_or("", |group| group.as_str().trim()).to_owned()).collect();
         let mut named = BTreeMap::new();
         for name in regex.capture_names().flatten() {
             let Some(group) = captures.name(name) else { continue };
             let word = self.canonical.get(name).and_then(|table| table.canonical(group.as_str()));
-            named.insert(name.to_owned(), word.unwrap_or(group.as_str()).to_owned());
+            named.insert(name.to_owned(), word.unwrap_or(group.as_str().trim()).to_owned());
         }
         Some(Captures { named, numbered })
     }
@@ -164,7 +165,7 @@ fn ascii_classes(pattern: &str) -> String {
     out
 }
 
-/// The captures of a match, by name and by number.
+/// The captures of a match, by name and by number, without white space at their ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Captures {
     pub(super) named: BTreeMap<String, String>,

@@ -271,3 +271,19 @@ fn a_pattern_for_the_users_words_that_matches_nothing_is_noticed() {
     assert!(!misses("USER: (.*)", Purpose::COMMANDS));
     assert!(!misses("Person: (.*)", Purpose::AGENT));
 }
+
+#[tokio::test]
+async fn white_space_at_the_ends_of_the_users_text_and_of_captures_does_not_matter() {
+    let script = r#"
+rules:
+  - when: { purpose: agent, user: '^<NEW_TASK>(?P<task>.*)</NEW_TASK>$' }
+    say: '[{{ task }}][{{ m[1] }}][{{ user }}]'
+  - when: { user: '^plan it$' }
+    calls: [{ name: find, arguments: { what: ' {{ user }} ' } }]
+"#;
+    let model = ScriptedLlm::from_text("script.yml", script, 7).unwrap();
+    let response = chat(&model, agent("<NEW_TASK>\n  find pages \n</NEW_TASK>\n")).await.unwrap();
+    assert_eq!(&*response.text, "[find pages][find pages][<NEW_TASK> find pages </NEW_TASK>]");
+    let response = chat(&model, ChatRequest::new(Purpose::COMMANDS, vec![ChatMessage::user("\n plan it\n")])).await;
+    assert_eq!(response.unwrap().tool_calls[0].arguments, crate::ToolArguments::json(json!({"what": "plan it"})));
+}

@@ -592,7 +592,8 @@ impl RunStore for MemoryRunStore {
     }
     fn runs(&self, filter: RunFilter, limit: usize) -> BoxFuture<'_, RunResult<Vec<RunSummary>>> {
         let selected = |run: &&MemoryRun| {
-            filter.mission.as_ref().is_none_or(|mission| *mission == run.mission)
+            filter.id_prefix.as_ref().is_none_or(|prefix| run.id.as_str().starts_with(&**prefix))
+                && filter.mission.as_ref().is_none_or(|mission| *mission == run.mission)
                 && filter.conversation.as_ref().is_none_or(|id| run.conversation.as_ref() == Some(id))
                 && filter.group.as_ref().is_none_or(|group| run.group.as_ref() == Some(group))
                 && (filter.statuses.is_empty() || filter.statuses.contains(&run.head.status))

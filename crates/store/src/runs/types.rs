@@ -322,6 +322,8 @@ pub struct StoredRun {
 /// Which runs are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFilter {
+    /// Runs whose id begins with this text.
+    pub id_prefix: Option<Arc<str>>,
     /// Runs of this mission.
     pub mission: Option<Arc<str>>,
     /// Runs of this conversation.

@@ -15,6 +15,7 @@
 
 mod bash;
 mod clarification;
+mod copy;
 mod error;
 mod folder;
 mod lines;
@@ -100,21 +101,20 @@ impl WorkspaceSettings {
     /// The workspace `.segue/runs/<run>` of a project. The folder of the project is masked in results.
     ///
     /// # Errors
-    /// [`FileError::Path`]: the id of the run is not made of letters, digits, `-` and `_`, or is too long.
+    /// [`FileError::Path`]: the id of the run is not made of letters, digits, `-`, `_` and single `/`, or is too long.
     pub fn for_run(project: &Path, run: &str) -> Result<Self, FileError> {
-        check_run(run)?;
         let all = Self::for_project(project)?;
-        Ok(Self { folder: all.folder.join(run), ..all })
+        Ok(Self { folder: all.folder.join(run_folder(run)?), ..all })
     }
 }
 
-/// Checks that the id of a run can be the name of a folder.
-fn check_run(run: &str) -> Result<(), FileError> {
-    let is_valid = !run.is_empty()
-        && run.len() <= limits::WORKSPACE_NAME
-        && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
-    if is_valid {
-        return Ok(());
+/// The name of the folder of a run: its id. A run that another one has led to has an id such as `r1/next`, and the folder `r1.next`.
+fn run_folder(run: &str) -> Result<String, FileError> {
+    let is_word = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    if run.len() <= limits::WORKSPACE_NAME && run.split('/').all(is_word) {
+        return Ok(run.replace('/', "."));
     }
     Err(FileError::Path { path: run.chars().take(limits::WORKSPACE_NAME).collect(), reason: PathProblem::Characters })
 }

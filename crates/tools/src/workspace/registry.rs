@@ -9,7 +9,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::{FileError, Workspace, WorkspaceSettings, check_run};
+use super::{FileError, Workspace, WorkspaceSettings, copy, folder::Usage, run_folder};
 use segue_base::limits;
 
 /// Characters of the id of a conversation that are part of the name of its folder.
@@ -50,10 +50,20 @@ impl Workspaces {
     /// The workspace of a run.
     ///
     /// # Errors
-    /// [`FileError::Path`]: the id is not made of letters, digits, `-` and `_`, or is too long.
+    /// [`FileError::Path`]: the id is not made of letters, digits, `-`, `_` and single `/`, or is too long.
     pub fn of_run(&self, run: &str) -> Result<Workspace, FileError> {
-        check_run(run)?;
-        Ok(self.named(run))
+        Ok(self.named(&run_folder(run)?))
+    }
+
+    /// Copies the files of a run into the folder of a new one. Returns what was copied; if there is more than a workspace may have, nothing is.
+    ///
+    /// # Errors
+    /// As [`of_run`](Self::of_run); [`FileError::Quota`], [`FileError::TooManyFiles`], [`FileError::System`].
+    pub async fn copy_run(&self, from: &str, to: &str) -> Result<Usage, FileError> {
+        let (from, to) = (self.folder().join(run_folder(from)?), self.folder().join(run_folder(to)?));
+        let max_bytes = self.inner.settings.max_bytes;
+        let copied = tokio::task::spawn_blocking(move || copy::copy_run(&from, &to, max_bytes)).await;
+        copied.unwrap_or_else(|error| Err(FileError::System(error.to_string())))
     }
 
     /// The workspace of a conversation. Its id may be any text: see [`conversation_folder`](Self::conversation_folder).

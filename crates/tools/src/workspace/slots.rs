@@ -10,11 +10,11 @@ use cap_std::{ambient_authority, fs::Dir};
 use segue_base::{limits, secret::Secret};
 
 use super::{
-    check_run,
     error::FileError,
     folder::{Writer, create_private, open_or_create},
     mask::Masks,
     path::VirtualPath,
+    run_folder,
 };
 
 /// The name of the folder that lasts from run to run.
@@ -160,10 +160,7 @@ impl Inner {
         };
         match &slot.place {
             SlotPlace::Memory { mission } => writable(&self.base.join("missions").join(&**mission), MEMORY),
-            SlotPlace::Scratchpad => {
-                check_run(run)?;
-                writable(&self.runs.join(run), SCRATCHPAD)
-            }
+            SlotPlace::Scratchpad => writable(&self.runs.join(run_folder(run)?), SCRATCHPAD),
             SlotPlace::Shared => writable(&self.base.join("shared").join(&*slot.name), "files"),
             SlotPlace::Packet { path } => self.packet(path).map_err(|error| {
                 tracing::warn!(slot = %slot.name, %error, "a packet of a mission cannot be opened");

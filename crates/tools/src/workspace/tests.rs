@@ -165,7 +165,10 @@ fn ids_of_runs_are_names_of_folders_and_nothing_else() {
     let project = Path::new("/srv/project");
     let settings = WorkspaceSettings::for_run(project, "0198-run_7").unwrap();
     assert!(settings.folder.ends_with(".segue/runs/0198-run_7"));
-    for run in ["", ".", "..", "a/b", "../a", "a\\b", "a\0", "é", &"x".repeat(300)] {
+    // One that another run has led to.
+    let settings = WorkspaceSettings::for_run(project, "0198-run_7/next").unwrap();
+    assert!(settings.folder.ends_with(".segue/runs/0198-run_7.next"));
+    for run in ["", ".", "..", "a.b", "a/", "/a", "a//b", "a/../b", "../a", "a\\b", "a\0", "é", &"x".repeat(300)] {
         assert!(WorkspaceSettings::for_run(project, run).is_err(), "{run:?}");
     }
 }

@@ -38,18 +38,30 @@ impl TaskPlaces {
 /// Runs the checks of one mission. References to other missions are checked when all are loaded.
 pub(crate) fn check(mission: &MissionDef, places: &TaskPlaces, findings: &mut Findings) {
     let problems = mission_graph::problems(mission);
-    // A wrong name may be the reason that no task can start; then only the name is reported.
-    let is_name = |problem: &GraphProblem| {
-        matches!(problem, GraphProblem::UnknownTask { .. } | GraphProblem::SelfReference { .. })
+    let cycles: Vec<&[Arc<str>]> = problems.iter().filter_map(cycle_of).collect();
+    let on_one_cycle = |tasks: &[&Arc<str>]| cycles.iter().any(|path| tasks.iter().all(|task| path.contains(task)));
+    // What only follows from a cycle is not reported beside it.
+    let is_cause = |problem: &&GraphProblem| match problem {
+        // Each task waits for one that does not start: there is a cycle, or a wrong name.
+        GraphProblem::NoStart => false,
+        GraphProblem::DependsOnDynamic { task, target, .. } => !on_one_cycle(&[task, target]),
+        _ => true,
     };
-    let has_wrong_name = problems.iter().any(is_name);
-    for problem in problems.iter().filter(|problem| **problem != GraphProblem::NoStart || !has_wrong_name) {
+    for problem in problems.iter().filter(is_cause) {
         graph_problem(mission, places, problem, findings);
     }
     always(mission, findings);
-    unreachable(mission, findings);
+    unreachable(mission, |task| on_one_cycle(&[task]), findings);
     for task in mission.tasks.values() {
         dataset_without_source(mission, task, findings);
+    }
+}
+
+/// The tasks of a cycle.
+fn cycle_of(problem: &GraphProblem) -> Option<&[Arc<str>]> {
+    match problem {
+        GraphProblem::Cycle { path } => Some(path),
+        _ => None,
     }
 }
 
@@ -96,11 +108,7 @@ fn graph_problem(mission: &MissionDef, places: &TaskPlaces, problem: &GraphProbl
             let message = format!("`{target}` need not be listed, because `{via}` depends on it already");
             findings.warning("F0836", &place, message, "Remove it.");
         }
-        GraphProblem::NoStart => {
-            let message = "no task can start: each one waits for another one";
-            let help = "Remove `depends_on` from the task that must run first.";
-            findings.error("F0837", &mission.place, message, help);
-        }
+        GraphProblem::NoStart => {}
         GraphProblem::ParallelRouter { task } => {
             let message = format!("`{task}` iterates in parallel, so it cannot have a router");
             let help = "Write the router in a task that depends on this one, or use `send_to`.";
@@ -124,8 +132,9 @@ fn always(mission: &MissionDef, findings: &mut Findings) {
     }
 }
 
-/// Tasks that no run reaches: what leads to them is part of a cycle, or waits for such a task.
-fn unreachable(mission: &MissionDef, findings: &mut Findings) {
+/// Tasks that no run reaches, because what leads to them is part of a cycle, or waits for such a task. Those of the cycle itself are left
+/// out: it is reported.
+fn unreachable(mission: &MissionDef, is_on_cycle: impl Fn(&Arc<str>) -> bool, findings: &mut Findings) {
     let dynamic: HashSet<&Arc<str>> = mission.tasks.values().flat_map(mission_graph::targets).collect();
     let mut waiting: HashMap<&Arc<str>, usize> = HashMap::new();
     let mut dependents: HashMap<&Arc<str>, Vec<&Arc<str>>> = HashMap::new();
@@ -154,9 +163,9 @@ fn unreachable(mission: &MissionDef, findings: &mut Findings) {
         open.extend(next.into_iter().filter(|name| reached.insert(*name)).filter_map(|name| mission.tasks.get(name)));
     }
     if reached.is_empty() {
-        return; // no task can start, which is reported
+        return; // no task can start; the reason is reported
     }
-    for task in mission.tasks.values().filter(|task| !reached.contains(&task.name)) {
+    for task in mission.tasks.values().filter(|task| !reached.contains(&task.name) && !is_on_cycle(&task.name)) {
         let message = format!("no run reaches the task `{}`", task.name);
         let help = "Correct the tasks that lead to it, or remove it.";
         findings.warning("F0840", &task.place, message, help);

@@ -12,7 +12,7 @@ use super::{
         schema::{AGENT, AGENT_FILE, CONFIGURATION, CONNECTION, CONNECTIONS},
         yaml::Node,
     },
-    agent_rules, delegation, first_place, remote,
+    agent_rules, builtin_tools, delegation, first_place, remote,
     skills::{self, SkillLibrary},
 };
 use crate::ids::{AgentName, ServerName, ToolName};
@@ -59,7 +59,7 @@ fn agent(
     match protocol {
         Protocol::A2a => {
             remote::check(context, &file, &configuration);
-            for key in ["delegation", "workspace"].into_iter().filter(|key| file.has(key)) {
+            for key in ["delegation", "workspace", "builtin_tools"].into_iter().filter(|key| file.has(key)) {
                 let message = format!("`{key}` is a key of agents of this project, and this one is remote");
                 context.error("F0510", file.at(key), message, "Remove it.");
             }
@@ -114,6 +114,7 @@ fn agent(
         skills: skills::of_agent(context, &configuration, library),
         delegation: delegation::agent(context, &file, subagents, endpoints).map(Box::new),
         workspace: delegation::workspace(context, &file, endpoints),
+        builtin_tools: builtin_tools::read(context, &file),
         remote,
         place: context.place(identity.node("name")?),
     })
@@ -152,8 +153,9 @@ fn check_own(context: &mut LoadContext<'_>, file: &MapFields<'_>, configuration:
     }
     let servers = file.node("connections").and_then(|node| node.get("mcp_servers"));
     match servers {
-        // An agent with registered code needs no tools, and files or sub-agents may be all that it works with.
-        None if configuration.has("module") || file.has("workspace") || file.has("delegation") => {}
+        // An agent with registered code needs no tools, and files, sub-agents or built-in tools may be all that it works with.
+        None if configuration.has("module") => {}
+        None if ["workspace", "delegation", "builtin_tools"].into_iter().any(|key| file.has(key)) => {}
         None => {
             let at = if file.has("connections") { file.at("connections") } else { file.node };
             let help = "Add `connections: {mcp_servers: [{name: …}]}` with a server from `endpoints.yml`, or `workspace: files`. An agent whose tools are written in Rust has `mcp_servers: []`, one whose code is registered has `module`.";

@@ -20,7 +20,7 @@ use super::{
         },
         yaml::Node,
     },
-    delegation,
+    builtin_tools, delegation,
     fields::{self, NamedNode},
     first_place, mission_tasks,
     skills::{self, SkillLibrary},
@@ -265,6 +265,7 @@ fn local_agents(
             context: context_limits(context, &fields, MISSION_TURNS),
             skills: skills::of_agent(context, &fields, library),
             workspace: delegation::workspace(context, &fields, endpoints),
+            builtin_tools: builtin_tools::read(context, &fields),
             place: context.place(at),
         };
         local.insert(agent.name.clone(), Arc::new(agent));

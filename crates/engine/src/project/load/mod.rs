@@ -6,6 +6,7 @@ mod action_endpoint;
 mod agent_rules;
 mod agents;
 mod assertions;
+mod builtin_tools;
 mod buttons;
 mod config;
 mod continuation_hash;

@@ -17,7 +17,26 @@ pub(crate) static AGENT_FILE: MapSchema = MapSchema::new("agent's configuration"
         "Its tools for the folder of the conversation: `none`, `read` (`ls`, `read_file`, `glob`, `grep`), `files` (also `write_file`, `str_replace`), `commands` (also `bash`, which needs `sandbox` in `endpoints.yml`), or a list of tools.",
     )
     .default("none"),
+    key("builtin_tools", Section(&BUILTIN_TOOLS), "Its built-in tools: the time, a wait, HTTP requests. Default: none."),
 ]);
+
+/// `builtin_tools`.
+pub(crate) static BUILTIN_TOOLS: MapSchema = MapSchema::new("`builtin_tools` section", FILE, Refused).keys(&[
+    key("utils", Bool, "Whether it has `sleep` (at most 300 seconds) and `current_time`.").default("false"),
+    key(
+        "http",
+        Section(&HTTP_TOOLS),
+        "Its tools `http_get`, `http_post`, `http_put`, `http_patch` and `http_delete`. Default: none.",
+    ),
+]);
+
+/// `builtin_tools.http`.
+pub(crate) static HTTP_TOOLS: MapSchema = MapSchema::new("`http` section", FILE, Refused).keys(&[key(
+    "allow",
+    TextList,
+    "The addresses that it may call: a host (`api.example.com`, by `https`), all hosts below one (`*.example.com`), or the beginning of an address (`http://localhost:8000/items/`). A host that is named may have a private address; others must be public.",
+)
+.required()]);
 
 /// The tools of an agent for a workspace: a word for several, or their names.
 pub(super) const WORKSPACE: super::ValueType = AnyOf(&[OneOf(&["none", "read", "files", "commands"]), TextList]);

@@ -1,6 +1,12 @@
 //! Keys of `missions/*.yml`.
 
-use super::{Key, MODEL, MapSchema, SKILL, UnknownKeys::*, ValueType::*, agents::WORKSPACE, key, skills};
+use super::{
+    Key, MODEL, MapSchema, SKILL,
+    UnknownKeys::*,
+    ValueType::*,
+    agents::{BUILTIN_TOOLS, WORKSPACE},
+    key, skills,
+};
 
 const FILE: &str = "missions/*.yml";
 
@@ -176,6 +182,7 @@ pub(crate) static MISSION_AGENT: MapSchema = MapSchema::new("local agent", FILE,
         AnyOf(&[OneOf(&["all"]), List(&AnyOf(&[Text, Section(&SKILL)]))]),
         "The Agent Skills that it may load: names of skills in its folders, or skills written here; `all` of its folders. Default: none.",
     ),
+    key("builtin_tools", Section(&BUILTIN_TOOLS), "Its built-in tools, as for agents of the project. Default: none."),
     skills::SKILL_FOLDERS,
     skills::SKILL_SCRIPTS,
     skills::SKILLS_NARROW_TOOLS,

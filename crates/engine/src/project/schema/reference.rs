@@ -3,13 +3,23 @@
 use std::fmt::Write as _;
 
 use super::{
-    AGENT_FILE, CONFIG, CONFTEST, CREDENTIALS, DOMAIN, ENDPOINTS, FLOW_FILE, Key, MapSchema, SCHEMAS, Support,
-    TEST_FILE, UnknownKeys, ValueType, examples::EXAMPLES,
+    AGENT_FILE, CONFIG, CONFTEST, CREDENTIALS, DOMAIN, ENDPOINTS, FLOW_FILE, Key, MISSION_FILE, MapSchema, SCHEMAS,
+    SUBAGENTS_FILE, Support, TEST_FILE, UnknownKeys, ValueType, examples::EXAMPLES,
 };
 
 /// The maps that files consist of.
-static ROOTS: [&MapSchema; 8] =
-    [&CONFIG, &DOMAIN, &FLOW_FILE, &ENDPOINTS, &CREDENTIALS, &AGENT_FILE, &TEST_FILE, &CONFTEST];
+static ROOTS: [&MapSchema; 10] = [
+    &CONFIG,
+    &DOMAIN,
+    &FLOW_FILE,
+    &ENDPOINTS,
+    &CREDENTIALS,
+    &AGENT_FILE,
+    &MISSION_FILE,
+    &SUBAGENTS_FILE,
+    &TEST_FILE,
+    &CONFTEST,
+];
 /// How many places of a map are shown.
 const PLACES: usize = 4;
 
@@ -193,6 +203,15 @@ mod tests {
         assert_eq!(rows, SCHEMAS.iter().map(|schema| schema.keys.len()).sum::<usize>());
         assert!(page.contains("| `generation_prompt` | any value | rejected: "), "{page}");
         assert!(page.contains("### `flows.<name>.steps[]`\n\nA step. "), "{page}");
+    }
+
+    #[test]
+    fn only_files_are_whole_files() {
+        let page = reference();
+        assert_eq!(page.matches("### The whole file\n").count(), ROOTS.len());
+        for path in ["mission.tasks.<name>.iterator", "mission.local_agents.<name>"] {
+            assert!(page.contains(&format!("`{path}`")), "{path}");
+        }
     }
 
     #[test]

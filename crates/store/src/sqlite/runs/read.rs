@@ -57,7 +57,10 @@ pub(super) fn runs(connection: &Connection, filter: &RunFilter, limit: usize) ->
     let mut sql = format!("SELECT {}, {} FROM runs WHERE id IS NOT NULL", rows::RUN_SUMMARY, rows::RUN_HEAD);
     let limit = sql_limit(limit, limits::RUNS_LISTED);
     let mut values: Vec<(&str, &dyn ToSql)> = vec![(":limit", &limit)];
-    let conditions: [(bool, &str, &str, &dyn ToSql); 4] = [
+    // The last character that there is: no id that begins with the prefix is above the two together.
+    let in_range = "id >= :id_prefix AND id <= :id_prefix || char(1114111)";
+    let conditions: [(bool, &str, &str, &dyn ToSql); 5] = [
+        (filter.id_prefix.is_some(), ":id_prefix", in_range, &filter.id_prefix),
         (filter.mission.is_some(), ":mission", "mission = :mission", &filter.mission),
         (conversation.is_some(), ":conversation", "conversation = :conversation", &conversation),
         (filter.group.is_some(), ":group", "run_group = :group", &filter.group),

@@ -62,3 +62,40 @@ async fn a_removed_workspace_starts_empty_again() {
     assert!(!folder.path().join(".segue/runs/r1").exists());
     assert_eq!(workspaces.of_run("r1").unwrap().usage().await.unwrap(), Usage::default());
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_files_of_a_run_are_copied_without_links_and_within_the_limits() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join(".segue/runs");
+    std::fs::write(folder.path().join("secret"), "secret").unwrap();
+    for (path, text) in
+        [("workspace/a/b.sh", "#!"), ("outputs/report.md", "# Report"), ("scratchpad/note", "n"), ("unfinished/x", "x")]
+    {
+        let path = runs.join("r1").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    std::fs::set_permissions(runs.join("r1/workspace/a/b.sh"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    symlink(folder.path().join("secret"), runs.join("r1/workspace/link")).unwrap();
+    let workspaces = workspaces(&folder);
+    let copied = workspaces.copy_run("r1", "r2").await.unwrap();
+    assert_eq!(copied.bytes, 11);
+    let read = |path: &str| std::fs::read_to_string(runs.join(path)).ok();
+    assert_eq!(read("r2/outputs/report.md").as_deref(), Some("# Report"));
+    assert_eq!(read("r2/scratchpad/note").as_deref(), Some("n"));
+    assert_eq!((read("r2/workspace/link"), read("r2/unfinished/x")), (None, None));
+    let mode = std::fs::metadata(runs.join("r2/workspace/a/b.sh")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o100, 0o100, "a script can still be run");
+    // The copy is an ordinary workspace.
+    let path = VirtualPath::parse("/mnt/user-data/outputs/report.md").unwrap();
+    assert_eq!(workspaces.of_run("r2").unwrap().read(&path).await.unwrap(), b"# Report");
+    // A run without files has none to copy, and nothing is created.
+    assert_eq!(workspaces.copy_run("r3", "r4").await.unwrap(), Usage::default());
+    assert!(!runs.join("r4").exists());
+    let small = WorkspaceSettings { max_bytes: 9, ..WorkspaceSettings::for_project(folder.path()).unwrap() };
+    let full = Workspaces::new(small).copy_run("r1", "r5").await;
+    assert!(matches!(full, Err(FileError::Quota { limit: 9, .. })), "{full:?}");
+    assert!(!runs.join("r5").exists(), "nothing is left");
+}
