@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// What the tools for files allow, for the prompt. `None` without such tools.
-pub(super) fn file_prompt_variables(tools: &ToolSet) -> Option<minijinja::Value> {
+pub(crate) fn file_prompt_variables(tools: &ToolSet) -> Option<minijinja::Value> {
     let has = |name: &str| is_own(name, tools);
     has("read_file").then(|| {
         minijinja::context! {

@@ -45,7 +45,7 @@ pub use self::{
     custom::{Agent, AgentEnd, AgentError, AgentResult, AgentRun},
     hooks::AgentHooks,
 };
-pub(crate) use self::{custom::run as run_custom, react_agent::ReactAgent};
+pub(crate) use self::{custom::run as run_custom, lead::file_prompt_variables, react_agent::ReactAgent};
 use crate::{context::CallContext, delegation::LeadPrompt, llm::Llm, react::ToolNarrowing, tools::tool_set::ToolSet};
 
 /// The input of one invocation of an agent.

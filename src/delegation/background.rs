@@ -50,6 +50,7 @@ pub(super) async fn start(
         subagent_type: order.kind.name,
         max_turns: order.max_turns,
         output_schema: order.output_schema,
+        criteria: order.criteria,
         tools: tools.map(ListedTool::from).collect(),
         reserve,
         metadata: (*call.metadata).clone(),

@@ -4,11 +4,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use minijinja::context;
 use segue_engine::{
     ids::{ConversationId, RunId},
@@ -20,6 +21,7 @@ use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    criteria::Criterion,
     events::TaskEvent,
     executor::{self, CODE_UNEXPECTED, Delegations, TaskOrder},
     ledger::SettledTask,
@@ -40,9 +42,12 @@ use crate::{
     llm::Llm,
     prompts::PromptSet,
     react::{Budget, BudgetReserve, ToolNarrowing},
-    store::runs::{
-        ClaimRequest, ClaimedUnit, NewRun, NewUnit, RunFilter, RunStatus, RunStore, RunStoreError, RunSummary, Signal,
-        UnitKey, UnitTransition,
+    store::{
+        JournalRecord,
+        runs::{
+            ClaimRequest, ClaimedUnit, NewRun, NewUnit, RunFilter, RunStatus, RunStore, RunStoreError, RunSummary,
+            Signal, UnitKey, UnitTransition,
+        },
     },
     tools::{ToolCallContext, ToolCaller, ToolHandler, ToolInfo, tool_set::ToolSet},
 };
@@ -53,6 +58,8 @@ const JOB: &str = "@task";
 const UNIT: &str = "task";
 /// The id of such a run is this with the id of the delegate.
 const RUN_PREFIX: &str = "task-";
+/// The kind of the record of a process that stopped in order and released the unit.
+const RELEASED: &str = "released";
 /// How long the ends of other processes and their leases are waited for before the store is read again.
 const POLL: Duration = Duration::from_secs(5);
 
@@ -93,6 +100,8 @@ pub(super) struct StoredOrder {
     pub(super) max_turns: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) output_schema: Option<Json>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) criteria: Vec<Criterion>,
     /// The tools of the agent that it may pass on.
     pub(super) tools: Vec<ListedTool>,
     /// What it may use, if the budget of the agent is limited.
@@ -163,6 +172,18 @@ pub(crate) struct BackgroundState {
     tracker: TaskTracker,
 }
 
+/// A run that this process works on, until it is dropped.
+struct Driven<'a> {
+    tasks: &'a BackgroundTasks,
+    run: &'a RunId,
+}
+
+impl Drop for Driven<'_> {
+    fn drop(&mut self) {
+        self.tasks.state.driven.lock().unwrap_or_else(PoisonError::into_inner).remove(self.run);
+    }
+}
+
 fn run_id(id: &str) -> RunId {
     RunId::new(format!("{RUN_PREFIX}{id}"))
 }
@@ -199,7 +220,8 @@ impl BackgroundTasks {
         Ok(())
     }
 
-    /// Continues the delegates that have not ended, of one conversation or of all; returns how many.
+    /// Continues the delegates that have not ended, of one conversation or of all, at most [`limits::RUNS_LISTED`]; returns how many. Others
+    /// continue when their conversation asks for them.
     pub(crate) async fn resume(
         self: &Arc<Self>,
         conversation: Option<&ConversationId>,
@@ -216,7 +238,7 @@ impl BackgroundTasks {
         Ok(count)
     }
 
-    /// Stops working: the units are given back, so that another process continues them at once.
+    /// Stops working: the units are released, so that another process continues them at once.
     pub(crate) async fn close(&self, cx: &CallContext) {
         self.state.closing.cancel();
         self.state.tracker.close();
@@ -230,8 +252,8 @@ impl BackgroundTasks {
         }
         let this = self.clone();
         self.state.tracker.spawn(async move {
-            this.drive(&run, parts).await;
-            this.state.driven.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
+            let driven = Driven { tasks: &this, run: &run };
+            this.drive(driven.run, parts).await;
         });
     }
 
@@ -276,6 +298,7 @@ impl BackgroundTasks {
         let stop = self.state.closing.child_token();
         let content = claimed.content;
         let records = content.as_ref().map(|content| content.records.clone()).unwrap_or_default();
+        let released = records.iter().filter(|record| &*record.kind == RELEASED).count();
         let claim = JobClaim {
             store: self.runs.clone(),
             key: key.clone(),
@@ -296,8 +319,10 @@ impl BackgroundTasks {
         if is_stopped {
             return self.end(&journal, TaskReport::ended(order.id, TaskStatus::Cancelled, "".into())).await;
         }
-        if epoch > limits::DELEGATION_CLAIMS {
-            let reason = format!("{} processes ended while they worked on it", epoch - 1);
+        // Those that gave it up in order did not fail by it.
+        let failed = epoch.saturating_sub(1).saturating_sub(u64::try_from(released).unwrap_or(u64::MAX));
+        if failed >= limits::DELEGATION_CLAIMS {
+            let reason = format!("{failed} processes ended while they worked on it");
             return self.end(&journal, self.lost(order.id, reason)).await;
         }
         let id = order.id.clone();
@@ -307,7 +332,7 @@ impl BackgroundTasks {
             }
             None => stop.cancel(),
         };
-        let work = self.perform(order, parts, &journal, &stop);
+        let work = AssertUnwindSafe(self.perform(order, parts, &journal, &stop)).catch_unwind();
         let report = hold(&*self.runs, &key, epoch, &*self.clock, stopped, work).await;
         match journal.halt() {
             // Another process has it, or it was erased.
@@ -320,15 +345,20 @@ impl BackgroundTasks {
             Some(Halt::Unreadable(reason)) => self.end(&journal, self.lost(id, reason.to_string())).await,
             // The process stops: what is recorded stays, and another one continues.
             None if stop.is_cancelled() => {
+                let released = journal.record(&StepKey::new(format!("released.{epoch}")), RELEASED);
+                journal.add_pending(JournalRecord { outcome: Some("true".into()), ..released });
                 if journal.commit(|_| {}).await.is_ok() {
                     let _ = self.runs.release(&key, epoch, self.clock.now()).await;
                 }
             }
-            None => self.end(&journal, report).await,
+            None => {
+                let report = report.unwrap_or_else(|_| self.lost(id, "it panicked".into()));
+                self.end(&journal, report).await;
+            }
         }
     }
 
-    /// Runs a delegate from its records. If its journal is stopped, the report counts for nothing.
+    /// Runs a delegate from its records. If its journal is stopped, the report is ignored.
     async fn perform(
         &self,
         order: StoredOrder,
@@ -408,6 +438,7 @@ impl BackgroundTasks {
             kind: kind.clone(),
             max_turns: order.max_turns,
             schema,
+            criteria: order.criteria,
             output_schema: None,
             background: true,
         };
@@ -504,7 +535,7 @@ impl BackgroundTasks {
         }
     }
 
-    /// What became of delegates that a ledger shows as working. Those that still work are left out.
+    /// How delegates ended that a ledger shows as working. Those that still work are left out.
     pub(crate) async fn settled(self: &Arc<Self>, conversation: &str, ids: &[Arc<str>]) -> Vec<SettledTask> {
         let mut settled = Vec::new();
         for id in ids {

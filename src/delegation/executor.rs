@@ -27,6 +27,7 @@ use tracing::Instrument;
 
 use super::{
     admission::{Admission, NoPlace, Place},
+    criteria::{Checker, Criterion},
     events::{DiscardTaskEvents, TaskEvent, TaskEventSink, TokenCounts},
     loop_host::{
         BudgetCheck, CODE_BUDGET, CODE_INVALID_RESULT, CODE_NO_RESULT, DelegateHost, HostFailure, ResultSchema, profile,
@@ -163,10 +164,22 @@ pub(super) struct TaskOrder {
     pub(super) kind: SubagentType,
     pub(super) max_turns: u32,
     pub(super) schema: Option<ResultSchema>,
+    pub(super) criteria: Vec<Criterion>,
     /// The schema before it was compiled.
     pub(super) output_schema: Option<Json>,
     /// Whether it is stored, and outlives the call.
     pub(super) background: bool,
+}
+
+impl TaskOrder {
+    /// The assignment as the delegate reads it.
+    fn assignment(&self, prompts: &PromptSet) -> Arc<str> {
+        if self.criteria.is_empty() {
+            return self.prompt.clone();
+        }
+        let criteria = Criterion::assignment(&self.criteria, prompts);
+        format!("{}\n\n{criteria}", self.prompt).into()
+    }
 }
 
 /// A registered delegate. It sends the events, and makes sure that there is one report: if it is dropped before the end, the delegate
@@ -332,7 +345,7 @@ struct Problem {
 
 /// Runs a delegate from the queue to its report.
 ///
-/// *Cancellation*: if it is dropped, the delegate counts as cancelled. If its journal is stopped, the report counts for nothing: the delegate
+/// *Cancellation*: if it is dropped, the delegate counts as cancelled. If its journal is stopped, the report is ignored: the delegate
 /// is continued from its records.
 pub(super) async fn run(parent: &DelegationParent, order: TaskOrder, call: &ToolCallContext) -> TaskReport {
     let handle = TaskHandle::register(parent, &order, call);
@@ -406,7 +419,7 @@ async fn perform(
         call,
         task: handle,
         max_turns: order.max_turns,
-        head: [ChatMessage::system(system), ChatMessage::user(order.prompt.clone())],
+        head: [ChatMessage::system(system), ChatMessage::user(order.assignment(prompts))],
         schema,
         budget,
         checked: BudgetCheck::default(),
@@ -440,6 +453,10 @@ async fn perform(
     };
     report.turns = turns;
     report.effects = effects;
+    if report.status == TaskStatus::Completed {
+        let checker = Checker { parent, tools: &tools, call, cx: &cx, id: &order.id };
+        report.criteria = checker.check(&order.criteria).await;
+    }
     report
 }
 

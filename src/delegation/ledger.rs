@@ -52,7 +52,7 @@ pub(super) struct LedgerEntry {
     pub(super) created_at: Timestamp,
 }
 
-/// What became of a delegate.
+/// How a delegate ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SettledTask {
     pub(crate) id: Arc<str>,
@@ -155,7 +155,7 @@ impl Ledger {
         }
     }
 
-    /// Takes over what became of delegates in the background. Those that are not stored any more have failed.
+    /// Takes over how delegates in the background ended. Those that are not stored any more have failed.
     pub(crate) fn settle(&mut self, settled: &[SettledTask], prompts: &PromptSet) {
         for SettledTask { id, meta } in settled {
             let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == *id && !entry.status.is_terminal())

@@ -11,6 +11,7 @@
 
 mod admission;
 mod background;
+mod criteria;
 mod durable;
 mod events;
 mod executor;
@@ -33,6 +34,7 @@ pub(crate) use self::{
     types::{DELEGATES_ONLY, TASK, delegates_only},
 };
 pub use self::{
+    criteria::{CheckedCriterion, Verdict},
     events::{DiscardTaskEvents, LogTaskEvents, TaskEvent, TaskEventSink, TokenCounts},
     executor::{Delegations, TaskSummary},
     report::{StopReason, TaskReport, TaskStatus},

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use minijinja::context;
 use segue_engine::{
     conversation::ModelUsage,
+    template::from_json,
     text::{ELLIPSIS, TextLimit, strip_hidden, truncate},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
 
-use super::events::TokenCounts;
+use super::{criteria::CheckedCriterion, events::TokenCounts};
 use crate::{
     limits,
     prompts::PromptSet,
@@ -129,6 +130,9 @@ pub struct TaskReport {
     /// The tools that it called with success and that change something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<Arc<str>>,
+    /// Its acceptance criteria; only of a completed one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub criteria: Vec<CheckedCriterion>,
 }
 
 /// The error of a delegate that was cancelled by its id.
@@ -150,6 +154,7 @@ pub(super) mod key {
     pub(crate) const USAGE: &str = "subagent_usage";
     pub(crate) const RESERVE: &str = "subagent_reserve";
     pub(crate) const EFFECTS: &str = "subagent_effects";
+    pub(crate) const CRITERIA: &str = "subagent_criteria";
 }
 
 impl TaskReport {
@@ -169,6 +174,7 @@ impl TaskReport {
             usage: ModelUsage::default(),
             turns: 0,
             effects: Vec::new(),
+            criteria: Vec::new(),
         }
     }
 
@@ -181,6 +187,7 @@ impl TaskReport {
             result => self.result.as_deref().unwrap_or_default(),
             error => self.error.as_deref(),
             partial => self.partial.as_deref(),
+            criteria => from_json(&json!(self.criteria)),
         };
         words(prompts, variables)
     }
@@ -220,6 +227,9 @@ impl TaskReport {
         }
         if !self.effects.is_empty() {
             put(key::EFFECTS, json!(self.effects));
+        }
+        if !self.criteria.is_empty() {
+            put(key::CRITERIA, json!(self.criteria));
         }
         metadata
     }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     background::{self, BackgroundAction, BackgroundTool},
+    criteria::Criterion,
     executor::{self, TaskOrder},
     ledger::label,
     loop_host::ResultSchema,
@@ -105,6 +106,7 @@ fn lax_check() -> Option<Arc<ArgumentCheck>> {
             "subagent_type": text,
             "max_turns": {"type": "integer", "minimum": 1},
             "output_schema": {"type": "object"},
+            "acceptance_criteria": {"type": "array"},
             "background": {"type": "boolean"},
         },
         "required": ["prompt"],
@@ -170,6 +172,8 @@ struct TaskArguments {
     #[serde(default)]
     output_schema: Option<Json>,
     #[serde(default)]
+    acceptance_criteria: Vec<Json>,
+    #[serde(default)]
     background: bool,
 }
 
@@ -233,6 +237,8 @@ impl TaskTool {
         let output_schema = arguments.output_schema.or_else(|| output_schema(kind));
         let schema = output_schema.clone().map(ResultSchema::compile).transpose();
         let schema = schema.map_err(|reason| refused(context! { outcome => "bad_schema", reason }))?;
+        let criteria = Criterion::read_all(&arguments.acceptance_criteria);
+        let criteria = criteria.map_err(|reason| refused(context! { outcome => "bad_criteria", reason }))?;
         let description = label(&arguments.description);
         Ok(TaskOrder {
             id,
@@ -242,6 +248,7 @@ impl TaskTool {
             max_turns: arguments.max_turns.map_or(kind.max_turns, |turns| turns.min(kind.max_turns)).max(1),
             kind: kind.clone(),
             schema,
+            criteria,
             output_schema,
             background: arguments.background,
         })

@@ -19,7 +19,7 @@ use crate::{
     failpoint,
     store::{
         JournalRecord, StoreError,
-        runs::{RunStore, RunStoreError, StopRequest, UnitBatch, UnitKey},
+        runs::{RunStore, RunStoreError, Signals, StopRequest, UnitBatch, UnitKey},
     },
 };
 
@@ -141,9 +141,9 @@ impl JobJournal {
         self.lock().steps.outcome(key).cloned()
     }
 
-    /// The latest record of each step, stored or not, in the order of their keys.
+    /// The records that a later owner of the unit needs, stored or not, in the order of their keys.
     pub(crate) fn records(&self) -> Vec<JournalRecord> {
-        self.lock().steps.all()
+        self.lock().steps.needed_later()
     }
 
     /// A record of this build.
@@ -297,34 +297,43 @@ pub(crate) async fn hold<T>(
     stopped: impl Fn(Option<StopRequest>),
     work: impl Future<Output = T>,
 ) -> T {
-    let renewals = renew(runs, key, epoch, clock, stopped);
+    let renewals = renew(key, clock, || runs.renew(key, epoch, later(clock.now(), LEASE)), stopped);
     match futures::future::select(pin!(work), pin!(renewals)).await {
         Either::Left((done, _)) => done,
         Either::Right((never, _)) => match never {},
     }
 }
 
-/// Renews a lease again and again.
-async fn renew(
-    runs: &dyn RunStore,
+/// Renews a lease again and again. If the store cannot confirm it, the work is stopped before another owner may take the unit.
+async fn renew<F: Future<Output = Result<Signals, RunStoreError>>>(
     key: &UnitKey,
-    epoch: u64,
     clock: &dyn Clock,
+    renewal: impl Fn() -> F,
     stopped: impl Fn(Option<StopRequest>),
 ) -> Infallible {
+    let mut held_until = clock.deadline(LEASE);
     loop {
         clock.sleep(clock.deadline(RENEWAL)).await;
-        match runs.renew(key, epoch, later(clock.now(), LEASE)).await {
-            Ok(signals) if signals.stop.is_none() => {}
-            Ok(signals) => stopped(signals.stop),
+        match renewal().await {
+            Ok(signals) => {
+                held_until = clock.deadline(LEASE);
+                if signals.stop.is_some() {
+                    stopped(signals.stop);
+                }
+            }
             Err(RunStoreError::Fenced { .. }) => stopped(None),
-            Err(error) => tracing::warn!("the lease of {key} was not renewed: {error}"),
+            Err(error) => {
+                tracing::warn!("the lease of {key} was not renewed: {error}");
+                if clock.deadline(RENEWAL) >= held_until {
+                    stopped(None);
+                }
+            }
         }
     }
 }
 
 /// A time after another.
-fn later(at: Timestamp, by: Duration) -> Timestamp {
+pub(crate) fn later(at: Timestamp, by: Duration) -> Timestamp {
     Timestamp::from_micros(at.as_micros().saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
 }
 

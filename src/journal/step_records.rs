@@ -168,6 +168,13 @@ impl StepRecords {
         records
     }
 
+    /// The records that a later attempt needs, in the order of their keys: outcomes, and intents of steps that may have happened.
+    pub(crate) fn needed_later(&self) -> Vec<JournalRecord> {
+        let mut records = self.all();
+        records.retain(|record| self.recorded(&record.key).is_some());
+        records
+    }
+
     /// When a step began, or when its outcome was recorded.
     pub(crate) fn time_of(&self, key: &StepKey) -> Option<Timestamp> {
         self.entries.get(key).map(|entry| entry.record.at)

@@ -13,7 +13,7 @@ use segue_engine::{
         event::AgentOutcome,
         learnings::Learnings,
         state::RunState,
-        tools::{self as mission_tools, AgentInput, Caller, MissionTool, Then},
+        tools::{self as mission_tools, AgentInput, Caller, MissionTool, Then, ToolAnswer, people},
     },
     project::field_values::{self, Extra},
 };
@@ -31,6 +31,7 @@ use super::{
     slice::UnitRun,
 };
 use crate::{
+    agents::file_prompt_variables,
     context::CallContext,
     conversation::DiscardReplies,
     delegation::replacement_text,
@@ -67,6 +68,8 @@ pub(super) enum Progress {
     Ended(AgentEnd),
     /// The slice is over; its session has what it did.
     Yielded,
+    /// It waits for the answer to this question to a person. Its session is that before the response that asked: the response is replayed.
+    Waits(Arc<str>),
 }
 
 fn failed(text: impl Into<Arc<str>>) -> Progress {
@@ -147,6 +150,7 @@ pub(super) fn run<'a>(
             tools: &tools,
             results: &results,
             asked: None,
+            waits_for: None,
             stopped: false,
             is_repeated: false,
         };
@@ -168,18 +172,23 @@ pub(super) fn run<'a>(
             host: &mut host,
             state: std::mem::take(&mut session.state),
         };
-        let end = loop {
+        let (before, end) = loop {
+            let before = run.state.clone();
             if let Some(end) = run.advance(cx).await {
-                break Some(end);
+                break (before, Some(end));
             }
             if unit.limit.is_spent() {
-                break None;
+                break (before, None);
             }
         };
         session.state = run.state;
-        let (asked, stopped) = (host.asked, host.stopped);
+        let (asked, waits_for, stopped) = (host.asked, host.waits_for, host.stopped);
         if stopped || cx.cancel.is_cancelled() || unit.journal.halt().is_some() {
             return None;
+        }
+        if let Some(question) = waits_for {
+            session.state = before;
+            return Some(Progress::Waits(question));
         }
         let Some(end) = end else { return Some(Progress::Yielded) };
         let text: Arc<str> = end.last.map(|(streamed, _)| streamed.text).unwrap_or_default();
@@ -277,11 +286,16 @@ async fn start(unit: &UnitRun, name: &AgentName, agent: &MissionAgent, live: &To
             datasets => datasets.collect::<Vec<Value>>(),
             secrets => secrets.collect::<Vec<Value>>(),
             sequential => cx.unit.sequential().is_some(),
+            asks_people => cx.may_ask_people(),
             dry_run => state.dry_run,
         },
     );
     let policy = delegation::policy(unit, name);
-    let messages = std::iter::once(prompt.into()).chain(policy).map(ChatMessage::system);
+    let own_files =
+        file_prompt_variables(live).map(|variables| unit.render(&unit.parts.prompts.agent_workspace, variables));
+    let folders = unit.folders(own_files.is_some(), Vec::new());
+    let texts = [Some(prompt), own_files, folders].into_iter().flatten().map(Into::into);
+    let messages = texts.chain(policy).map(ChatMessage::system);
     Some(SessionStart { messages: messages.collect(), control, tools: live.infos().map(ListedTool::from).collect() })
 }
 
@@ -295,6 +309,8 @@ struct AgentHost<'a> {
     tools: &'a ToolSet,
     results: &'a ResultStore,
     asked: Option<Arc<str>>,
+    /// The question to a person that is not answered yet. Nothing of its response counts.
+    waits_for: Option<Arc<str>>,
     stopped: bool,
     /// Whether the latest compaction was recorded before.
     is_repeated: bool,
@@ -324,7 +340,7 @@ impl LoopHost for AgentHost<'_> {
         MissionTool::from_name(&call.name).is_some()
     }
     async fn control(&mut self, call: &ToolCall, _: &BatchSummary, cx: &CallContext) -> ControlResult {
-        if self.stopped || self.asked.is_some() || cx.cancel.is_cancelled() {
+        if self.is_done() || cx.cancel.is_cancelled() {
             let text = CallFate::Queued.result(call, &self.unit.parts.prompts).text().to_owned();
             return ControlResult { text, effect: ControlEffect::None };
         }
@@ -341,11 +357,25 @@ impl LoopHost for AgentHost<'_> {
             let text = unit.envelope("asked", "");
             return ControlResult { text, effect: ControlEffect::Completed };
         }
+        let answer = match answer.then {
+            Then::AskPerson { question_id } => match unit.answer_of(&question_id).await {
+                Some(PersonAnswer::Is(answer)) => ToolAnswer::of(answer),
+                Some(PersonAnswer::Open) => {
+                    self.waits_for = Some(question_id);
+                    return ControlResult { text: String::new(), effect: ControlEffect::Completed };
+                }
+                None => {
+                    self.stopped = true;
+                    return ControlResult { text: String::new(), effect: ControlEffect::Completed };
+                }
+            },
+            _ => answer,
+        };
         let effect = if answer.is_error() { ControlEffect::Failed } else { ControlEffect::Succeeded };
         ControlResult { text: answer.text(), effect }
     }
     fn is_done(&self) -> bool {
-        self.stopped || self.asked.is_some()
+        self.stopped || self.asked.is_some() || self.waits_for.is_some()
     }
     fn check_call(&mut self, call: &ToolCall, class: EffectClass, _: bool) -> GuardDecision {
         self.unit.check_call(call, class)
@@ -378,7 +408,24 @@ pub(super) fn arguments(call: &ToolCall) -> mission_tools::Arguments<'_> {
     }
 }
 
+/// What is known about the answer of a person.
+enum PersonAnswer {
+    /// The question is open.
+    Open,
+    /// What the model reads: the answer, or why there is none.
+    Is(Json),
+}
+
 impl UnitRun {
+    /// The answer to a question. It is not recorded as a step: the stored events have it. `None`: the state cannot be read.
+    async fn answer_of(&self, question_id: &Arc<str>) -> Option<PersonAnswer> {
+        let state = self.view.latest().await.ok()?;
+        Some(match state.human_inputs.get(question_id) {
+            None => PersonAnswer::Is(people::unavailable()),
+            Some(input) if input.open => PersonAnswer::Open,
+            Some(input) => PersonAnswer::Is(people::answer(input)),
+        })
+    }
     /// Refuses a call that changes something in a dry run, and one with an unknown secret.
     pub(super) fn check_call(&self, call: &ToolCall, class: EffectClass) -> GuardDecision {
         if self.dry_run && matches!(class, EffectClass::Write | EffectClass::Idempotent) {

@@ -1,7 +1,7 @@
 //! Calls of agents. Adjacent calls of different agents run at the same time, and a call that takes longer than a slice goes on in the next
 //! one: the sessions of the calls of a response are part of the checkpoint until the response is done.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use futures::{StreamExt, future::BoxFuture, stream};
 use segue_engine::{
@@ -34,6 +34,9 @@ pub(super) struct OpenCall {
     /// How the call ended; absent while the agent works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) end: Option<AgentEnd>,
+    /// Whether the agent waits for a person: its session is that before the response that asked, whose records are kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) waits: bool,
 }
 
 /// How far a call got.
@@ -42,6 +45,8 @@ pub(super) enum CallProgress {
     Done(ToolAnswer, Option<OpenCall>),
     /// The slice is over; the call goes on in the next one.
     Yielded(OpenCall),
+    /// The agent waits for the answer to this question to a person.
+    Waits(OpenCall, Arc<str>),
     /// The unit has stopped.
     Stopped,
 }
@@ -92,9 +97,11 @@ impl CommanderHost<'_> {
             }));
         }
         let ran: Vec<CallProgress> = stream::iter(running).buffered(most).collect().await;
+        let settled: Vec<Option<ToolAnswer>> =
+            calls.iter().zip(ran).map(|((_, cx), progress)| self.settle(cx, progress)).collect();
+        self.wait_for_people().await;
         let mut results = Vec::with_capacity(calls.len());
-        for ((_, cx), progress) in calls.iter().zip(ran) {
-            let answer = self.settle(cx, progress);
+        for answer in settled {
             results.push(self.result(answer.map(|answer| (answer.text(), super::commander::effect_of(&answer)))));
         }
         results
@@ -110,7 +117,24 @@ impl CommanderHost<'_> {
         let open = self.calls.get(cx.key.as_str()).cloned();
         let session = self.agents.get(name).cloned().unwrap_or_default();
         let progress = self.unit.call_agent(name, input, open, session, cx).await;
-        self.settle(cx, progress)
+        let answer = self.settle(cx, progress);
+        self.wait_for_people().await;
+        answer
+    }
+
+    /// Lets the unit wait if agents wait for people and none of the calls can go on. Looked at when no agent works any more: the time of
+    /// a question may be over, which can end the task.
+    async fn wait_for_people(&mut self) {
+        let questions = std::mem::take(&mut self.waits_for);
+        if questions.is_empty() || self.yielded {
+            return;
+        }
+        // If one was answered or closed meanwhile, its agent goes on in the next slice.
+        match self.are_open(&questions).await {
+            Some(true) => {}
+            Some(false) => self.yielded = self.end.is_none(),
+            None => self.stopped = true,
+        }
     }
 
     /// Takes over what a call did, in the order of the calls.
@@ -119,6 +143,10 @@ impl CommanderHost<'_> {
             CallProgress::Done(answer, call) => (Some(answer), call),
             CallProgress::Yielded(call) => {
                 self.yielded = true;
+                (None, Some(call))
+            }
+            CallProgress::Waits(call, question) => {
+                self.waits_for.push(question);
                 (None, Some(call))
             }
             CallProgress::Stopped => (None, None),
@@ -148,7 +176,8 @@ impl UnitRun {
         cx: &CallContext,
     ) -> CallProgress {
         let input = open.is_none().then_some(input);
-        let mut call = open.unwrap_or_else(|| OpenCall { agent: name.clone(), session, end: None });
+        let mut call = open.unwrap_or_else(|| OpenCall { agent: name.clone(), session, end: None, waits: false });
+        call.waits = false;
         let end = match call.end.clone() {
             Some(end) => end,
             None => {
@@ -156,6 +185,10 @@ impl UnitRun {
                 match agent::run(self, name, &mut call.session, input, &inner).await {
                     None => return CallProgress::Stopped,
                     Some(Progress::Yielded) => return CallProgress::Yielded(call),
+                    Some(Progress::Waits(question)) => {
+                        call.waits = true;
+                        return CallProgress::Waits(call, question);
+                    }
                     Some(Progress::Ended(end)) => end,
                 }
             }

@@ -43,8 +43,8 @@ use crate::{
 
 /// The name of commanders in events, and as callers of tools.
 pub(super) const COMMANDER: &str = "commander";
-/// How often a unit looks whether another one has answered its question.
-const ANSWER_POLL: i64 = 1_000_000;
+/// How often a unit looks whether a question of another one was answered.
+pub(super) const ANSWER_POLL: i64 = 1_000_000;
 
 /// How the work of a unit ended in a control call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,8 @@ pub(super) struct CommanderHost<'a> {
     pub(super) calls: &'a mut IndexMap<Arc<str>, OpenCall>,
     pub(super) questions: &'a mut IndexMap<Arc<str>, Vec<Arc<ChatMessage>>>,
     pub(super) learnings: &'a mut Option<Learnings>,
+    /// The questions to people for which agents of the current calls wait.
+    pub(super) waits_for: Vec<Arc<str>>,
     pub(super) end: Option<UnitEnd>,
     pub(super) parked: Option<Parked>,
     /// The slice is over within a call.
@@ -239,9 +241,7 @@ impl CommanderHost<'_> {
         let unit = self.unit;
         self.close_overdue(questions).await?;
         let state = unit.view.latest().await.ok()?;
-        if UnitView::new(&unit.def, &state, &unit.id)?.state.status == UnitStatus::Completed {
-            // The task has a route for a question without an answer.
-            self.end = Some(UnitEnd::Completed);
+        if self.left_without_answer(&state)? {
             return None;
         }
         let mut answers = Vec::new();
@@ -251,8 +251,7 @@ impl CommanderHost<'_> {
                 continue;
             };
             if input.open {
-                let ends = questions.iter().filter_map(|id| unit.deadlines.get(&state, id));
-                self.parked = Some(Parked { wake_at: ends.min() });
+                self.parked = Some(unit.parked(&state, questions));
                 return None;
             }
             answers.push(people::answer(input));
@@ -260,31 +259,35 @@ impl CommanderHost<'_> {
         Some(answers)
     }
 
+    /// Whether all of these questions of agents are open: then the unit waits. A question whose time is over may end the task.
+    pub(super) async fn are_open(&mut self, questions: &[Arc<str>]) -> Option<bool> {
+        let unit = self.unit;
+        self.close_overdue(questions).await?;
+        let state = unit.view.latest().await.ok()?;
+        let is_open = |id: &Arc<str>| state.human_inputs.get(id).is_some_and(|input| input.open);
+        let all_open = !self.left_without_answer(&state)? && questions.iter().all(is_open);
+        if all_open {
+            self.parked = Some(unit.parked(&state, questions));
+        }
+        Some(all_open)
+    }
+
+    /// Whether the task has ended by its route for a question without an answer.
+    fn left_without_answer(&mut self, state: &RunState) -> Option<bool> {
+        let unit = self.unit;
+        let has_ended = UnitView::new(&unit.def, state, &unit.id)?.state.status == UnitStatus::Completed;
+        if has_ended {
+            self.end = Some(UnitEnd::Completed);
+        }
+        Some(has_ended)
+    }
+
     /// Closes the questions whose time is over.
     async fn close_overdue(&self, questions: &[Arc<str>]) -> Option<()> {
         let unit = self.unit;
-        let now = unit.parts.clock.now();
-        let is_over = |state: &RunState, id: &Arc<str>| {
-            let open = state.human_inputs.get(id).is_some_and(|input| input.open);
-            open && unit.deadlines.get(state, id).is_some_and(|end| end <= now)
-        };
         for id in questions {
-            unit.deadlines.load(&unit.parts.runs, &unit.run, id).await;
-            let state = unit.view.latest().await.ok()?;
-            if !is_over(&state, id) {
-                continue;
-            }
-            let view = UnitView::new(&unit.def, &state, &unit.id)?;
-            let events = people::timed_out(&view, id);
-            let closed = unit.journal.commit(|batch| {
-                batch.after = Some(state.sequence);
-                batch.events.extend(events.iter().map(super::view::event_text));
-                batch.close_questions.push(QuestionId::new(id.clone()));
-            });
-            // After a conflict an answer may have come; the caller reads the state.
-            if closed.await.is_err() && unit.journal.halt().is_some() {
-                return None;
-            }
+            let events = |state: &RunState| Some(people::timed_out(&UnitView::new(&unit.def, state, &unit.id)?, id));
+            unit.close_overdue(id, events).await?;
         }
         Some(())
     }
@@ -305,6 +308,12 @@ impl CommanderHost<'_> {
     }
 }
 
+/// The question that an event closes.
+fn closed_question(event: &NewEvent) -> Option<QuestionId> {
+    let RunEventKind::HumanInputResolved { question_id, .. } = &event.kind else { return None };
+    Some(QuestionId::new(question_id.clone()))
+}
+
 /// How the result of a call counts.
 pub(super) fn effect_of(answer: &ToolAnswer) -> ControlEffect {
     match answer.is_error() {
@@ -320,6 +329,37 @@ fn moves_on(event: &NewEvent) -> bool {
 }
 
 impl UnitRun {
+    /// Waits for the answers to these questions, until the time of the first one is over.
+    fn parked(&self, state: &RunState, questions: &[Arc<str>]) -> Parked {
+        Parked { wake_at: questions.iter().filter_map(|id| self.deadlines.get(state, id)).min() }
+    }
+
+    /// Closes a question with these events, if its time is over. `None`: the unit has halted.
+    pub(super) async fn close_overdue(
+        &self,
+        id: &Arc<str>,
+        events: impl Fn(&RunState) -> Option<Vec<NewEvent>>,
+    ) -> Option<()> {
+        self.deadlines.load(&self.parts.runs, &self.run, id).await;
+        let state = self.view.latest().await.ok()?;
+        let is_open = state.human_inputs.get(id).is_some_and(|input| input.open);
+        let now = self.parts.clock.now();
+        if !is_open || self.deadlines.get(&state, id).is_none_or(|end| end > now) {
+            return Some(());
+        }
+        let events = events(&state)?;
+        let closed = self.journal.commit(|batch| {
+            batch.after = Some(state.sequence);
+            batch.events.extend(events.iter().map(super::view::event_text));
+            batch.close_questions.extend(events.iter().filter_map(closed_question));
+        });
+        // After a conflict an answer may have come; the caller reads the state.
+        if closed.await.is_err() && self.journal.halt().is_some() {
+            return None;
+        }
+        Some(())
+    }
+
     /// Whether the unit works through a dataset item by item.
     pub(super) fn sequential(&self) -> bool {
         let iterator = self.def.tasks.get(&self.id.task).and_then(|task| task.iterator.as_ref());
@@ -388,11 +428,22 @@ impl UnitRun {
             &self.parts.prompts.mission_objective,
             context! { objective, sequential, items => unit.dataset_items().len() },
         );
+        let has_files = |name: &&AgentName| self.parts.has_files(&self.def, name);
+        let with_files = agents::allowed(unit).iter().filter(has_files).map(|name| name.as_str().into()).collect();
+        let folders = self.folders(false, with_files).map(ChatMessage::system);
+        let messages = [Some(ChatMessage::system(system)), folders, Some(ChatMessage::user(objective))];
         Some(SessionStart {
-            messages: vec![ChatMessage::system(system), ChatMessage::user(objective)],
+            messages: messages.into_iter().flatten().collect(),
             control: self.tool_specs(&cx, COMMANDER),
             tools: self.parts.file_tools(&self.def).iter().map(|tool| ListedTool::from(tool.info())).collect(),
         })
+    }
+
+    /// Which tools reach which files. `own_files`: whether the reader has a workspace; `agents`: those of its agents that have one.
+    pub(super) fn folders(&self, own_files: bool, agents: Vec<Arc<str>>) -> Option<String> {
+        let slots = !self.parts.file_tools(&self.def).is_empty();
+        let text = self.render(&self.parts.prompts.mission_folders, context! { slots, own_files, agents });
+        (!text.is_empty()).then_some(text)
     }
 
     /// The tools of the mission as models see them. `caller`: whose prompt they are part of.

@@ -96,14 +96,16 @@ impl RunControl {
         if id.is_empty() {
             return Err(MissionError::UnknownRun(exact));
         }
-        let filter = RunFilter { id_prefix: Some(id.into()), ..RunFilter::default() };
+        let filter = RunFilter { id_prefix: Some(id.into()), without_jobs: true, ..RunFilter::default() };
         let found: Vec<RunId> =
             self.runs.runs(filter, limits::RUN_IDS_NAMED).await?.into_iter().map(|run| run.id).collect();
         let Some(first) = found.iter().min_by_key(|run| run.as_str().len()) else {
             return Err(MissionError::UnknownRun(exact));
         };
         let led_to = format!("{first}/");
-        match found.iter().all(|run| run == first || run.as_str().starts_with(&led_to)) {
+        let is_only = found.iter().all(|run| run == first || run.as_str().starts_with(&led_to));
+        // A list of this length may have been cut.
+        match is_only && found.len() < limits::RUN_IDS_NAMED {
             true => Ok(first.clone()),
             false => Err(MissionError::AmbiguousRun(id.into(), found)),
         }

@@ -131,7 +131,8 @@ impl UnitRun {
         state.tasks.get(&unit.task).and_then(|task| task.copied_from.clone()).map(RunId::new)
     }
 
-    /// Asks a copy of the session of an agent, which may be that of another run. Returns the answer, or why there is none. `None`: the unit has stopped.
+    /// Asks a copy of the session of an agent, which may be that of another run. Returns the answer, or why there is none. `None`: the unit
+    /// has stopped.
     async fn ask_agent_copy(
         &self,
         name: &AgentName,
@@ -147,8 +148,8 @@ impl UnitRun {
         Some(self.ask_copy(copied, question, cx).await?.0)
     }
 
-    /// Asks a copy of a session. It can read the long results of the session, and a copy of a commander can ask its agents. Returns the answer, or why there is none, and the
-    /// messages of the exchange. `None`: the unit has stopped.
+    /// Asks a copy of a session. It can read the long results of the session, and a copy of a commander can ask its agents. Returns the
+    /// answer, or why there is none, and the messages of the exchange. `None`: the unit has stopped.
     async fn ask_copy(
         &self,
         copied: Copied,

@@ -3,7 +3,15 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use segue_engine::{ids::AgentName, project::missions::BudgetDef, usage::Usage};
+use segue_engine::{
+    ids::AgentName,
+    mission::{
+        budget::{self, BudgetKind},
+        state::RunState,
+    },
+    project::missions::BudgetDef,
+    usage::Usage,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -44,15 +52,19 @@ async fn left(unit: &UnitRun) -> Option<Left> {
     let state = unit.view.latest().await.ok()?;
     let of_task = unit.def.tasks.get(&unit.id.task).and_then(|task| task.budget);
     let used_by_task = state.tasks.get(&unit.id.task).map(|task| task.usage.usage).unwrap_or_default();
-    let budgets = [(unit.def.budget, state.usage.usage), (of_task, used_by_task)];
-    let budgets = budgets.iter().filter_map(|(budget, used)| Some((budget.as_ref()?, used)));
-    Some(budgets.fold(Left::default(), Left::narrowed))
+    let budgets = [(None, unit.def.budget, state.usage.usage), (Some(&*unit.id.task), of_task, used_by_task)];
+    let budgets = budgets.iter().filter_map(|(task, budget, used)| Some((*task, budget.as_ref()?, used)));
+    Some(budgets.fold(Left::default(), |left, of| left.narrowed(&state, of)))
 }
 
 impl Left {
-    fn narrowed(self, (budget, used): (&BudgetDef, &Usage)) -> Self {
-        let tokens = budget.tokens.map(|limit| limit.saturating_sub(used.input.saturating_add(used.output)));
-        let cost = budget.cost.map(|limit| (limit - used.cost.unwrap_or_default()).max(0.0));
+    fn narrowed(self, state: &RunState, (task, budget, used): (Option<&str>, &BudgetDef, &Usage)) -> Self {
+        let limit = |kind, declared| budget::limit_of(state, task, kind, declared);
+        let tokens = budget.tokens.map(|tokens| {
+            let limit = limit(BudgetKind::Tokens, tokens as f64) as u64;
+            limit.saturating_sub(used.input.saturating_add(used.output))
+        });
+        let cost = budget.cost.map(|cost| (limit(BudgetKind::Cost, cost) - used.cost.unwrap_or_default()).max(0.0));
         Self {
             tokens: self.tokens.into_iter().chain(tokens).min(),
             cost: self.cost.into_iter().chain(cost).reduce(f64::min),

@@ -6,7 +6,7 @@ use segue_engine::{
     ids::RunId,
     mission::{
         event::{NewEvent, PreviousRun, RunEvent, RunEventKind},
-        inputs::{self, NewRunOptions},
+        inputs::{self, InputProblem, NewRunOptions},
         rerun::{self, RerunFrom, TakenOver},
         scheduler::{self, Action, Decision},
         state::{FollowUp, RunState, RunStatus as StateStatus},
@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     control::{POLL, RunControl, RunReport, end_of},
+    input_files::FileSource,
     parts::{MissionError, MissionParts},
     scratchpads,
     slice::{self, UnitInput, UnitStop},
@@ -27,8 +28,8 @@ use super::{
 use crate::{
     journal::LEASE,
     store::runs::{
-        Admission, ClaimRequest, NewRun, NewUnit, Overflow, RunBatch, RunLimits, RunStatus, RunStoreError, Signal,
-        SignalOutcome, StartOutcome, StopRequest, UnitStatus,
+        Admission, ClaimRequest, NewRun, NewUnit, Overflow, RunBatch, RunFilter, RunLimits, RunStatus, RunStoreError,
+        Signal, SignalOutcome, StartOutcome, StopRequest, UnitStatus,
     },
 };
 
@@ -59,11 +60,21 @@ struct NewStart<'a> {
     queues: bool,
     /// What it takes over from another run.
     taken: TakenOver,
+    /// Where the files of its inputs are.
+    files: FileSource,
 }
 
 impl<'a> NewStart<'a> {
     fn new(mission: &'a str, inputs: &'a Map<String, Json>, options: NewRunOptions) -> Self {
-        Self { mission, inputs, idempotency_key: None, options, queues: false, taken: TakenOver::default() }
+        Self {
+            mission,
+            inputs,
+            idempotency_key: None,
+            options,
+            queues: false,
+            taken: TakenOver::default(),
+            files: FileSource::Refused,
+        }
     }
 }
 
@@ -126,21 +137,31 @@ impl RunEngine {
         let id = RunId::new(uuid::Uuid::new_v4().simple().to_string());
         let options = NewRunOptions { entry: start.entry.clone(), dry_run: start.dry_run, ..Default::default() };
         let StartRun { mission, inputs, idempotency_key, .. } = &start;
-        let new = NewStart { idempotency_key: idempotency_key.clone(), ..NewStart::new(mission, inputs, options) };
+        let (idempotency_key, files) = (idempotency_key.clone(), FileSource::Host);
+        let new = NewStart { idempotency_key, files, ..NewStart::new(mission, inputs, options) };
         self.start_as(id, new).await
     }
 
     async fn start_as(&self, id: RunId, new: NewStart<'_>) -> Result<RunId, MissionError> {
-        let NewStart { mission, inputs: given, idempotency_key, options, queues, taken } = new;
+        let NewStart { mission, inputs: given, idempotency_key, options, queues, taken, files } = new;
         let def = self.parts.mission(mission)?;
+        let read = self.parts.read_files(&def, given, &files).await;
+        if let (Err(_), Some(key)) = (&read, &idempotency_key)
+            && let Some(existing) = self.started_with(mission, key).await?
+        {
+            // A repeated start returns the run with its copies, although the files are gone.
+            return Ok(existing);
+        }
+        let (given, files) = read.map_err(MissionError::Inputs)?;
+        let has_files = !files.is_empty();
         let mut started =
-            inputs::mission_started(&def, &id.as_str().into(), given, options).map_err(MissionError::Inputs)?;
+            inputs::mission_started(&def, &id.as_str().into(), &given, options).map_err(MissionError::Inputs)?;
         if let RunEventKind::MissionStarted { datasets, .. } = &mut started.kind {
             datasets.extend(taken.datasets);
         }
         let key = inputs::concurrency_key(&def, &started).map_err(MissionError::Inputs)?;
         let run = NewRun {
-            inputs: Json::Object(given.clone()).to_string().into(),
+            inputs: Json::Object(given).to_string().into(),
             idempotency_key,
             group: key.clone(),
             limits: limits_of(&def),
@@ -151,11 +172,31 @@ impl RunEngine {
             events: std::iter::once(&started).chain(&taken.events).map(event_text).collect(),
             ..NewRun::new(id.clone(), Arc::<str>::from(mission), self.parts.clock.now())
         };
-        match self.parts.runs.start_run(run).await? {
+        // The copies come first: a run that is stored has them, wherever the process ends.
+        if let Err(problem) = self.parts.copy_files(&id, files).await {
+            self.parts.remove_files(&id).await;
+            return Err(MissionError::Inputs(vec![InputProblem { input: "files".into(), problem }]));
+        }
+        let started = self.parts.runs.start_run(run).await;
+        if has_files && !matches!(started, Ok(StartOutcome::New | StartOutcome::Queued(_))) {
+            self.parts.remove_files(&id).await;
+        }
+        match started? {
             StartOutcome::New | StartOutcome::Queued(_) => Ok(id),
             StartOutcome::Existing(existing) => Ok(existing),
             StartOutcome::Full(reached) => Err(MissionError::Full(mission.into(), reached, key)),
         }
+    }
+
+    /// The run of a mission that was started with this key.
+    async fn started_with(&self, mission: &str, key: &str) -> Result<Option<RunId>, MissionError> {
+        let filter = RunFilter { mission: Some(mission.into()), ..RunFilter::default() };
+        for summary in self.control.runs(filter, crate::limits::RUNS_LISTED).await? {
+            if self.control.stored(&summary.id).await?.idempotency_key.as_deref() == Some(key) {
+                return Ok(Some(summary.id));
+            }
+        }
+        Ok(None)
     }
 
     /// Continues a run that was stopped or cancelled, or that failed. What is completed stays. It goes on with [`drive`](Self::drive).
@@ -188,7 +229,7 @@ impl RunEngine {
     }
 
     /// Starts a new run with the mission and the inputs of another: from the beginning, or from a task. Then the new run takes over what is
-    /// completed and does not hang on that task, and gets a copy of the files of the other one.
+    /// completed and does not depend on that task, and gets a copy of the files of the other one.
     ///
     /// # Errors
     /// As [`start`](Self::start) and [`status`](Self::status); [`MissionError::Rerun`], [`MissionError::Files`].
@@ -223,7 +264,8 @@ impl RunEngine {
             let copied = self.parts.workspaces.copy_run(run.as_str(), id.as_str()).await;
             copied.map_err(|error| MissionError::Files(run.clone(), error))?;
         }
-        let new = NewStart { taken, ..NewStart::new(&mission, &inputs, options) };
+        let files = FileSource::Run(run.clone());
+        let new = NewStart { taken, files, ..NewStart::new(&mission, &inputs, options) };
         let started = self.start_as(id.clone(), new).await;
         if started.is_err() {
             let _ = self.parts.workspaces.remove(id.as_str()).await;
@@ -234,7 +276,7 @@ impl RunEngine {
     /// Works on a run until it ends or waits for people. `on_event` gets every event from the first on, in order. `stop` is read between
     /// model calls: when it is cancelled, the run is stopped and can be resumed.
     ///
-    /// Several processes may drive one run: each unit has one owner at a time. Cancellation: the units are given back when their leases
+    /// Several processes may drive one run: each unit has one owner at a time. Cancellation: the units are released when their leases
     /// are over.
     ///
     /// # Errors
@@ -477,11 +519,13 @@ impl Drive<'_> {
     /// How long it takes until a unit can be claimed; `None` if only an answer or a signal can make one ready.
     async fn next_wake(&self) -> Result<Option<Duration>, MissionError> {
         let parts = &self.engine.parts;
-        if self.view.latest().await?.is_waiting() {
-            return Ok(None);
-        }
+        let is_waiting = self.view.latest().await?.is_waiting();
         let now = parts.clock.now();
         let units = parts.runs.units(self.run).await?;
+        // A unit that waits for a person may have agents that work meanwhile, in another process.
+        if is_waiting && !units.iter().any(|unit| matches!(unit.status, UnitStatus::Claimed | UnitStatus::Ready)) {
+            return Ok(None);
+        }
         let wakes = units.iter().filter_map(|unit| match unit.status {
             UnitStatus::Ready => Some(unit.wake_at.unwrap_or(now)),
             UnitStatus::Claimed => Some(unit.lease_until.unwrap_or(now)),

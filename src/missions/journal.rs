@@ -6,7 +6,7 @@ use segue_engine::{
     ids::QuestionId,
     mission::{
         budget,
-        event::{NewEvent, RunEventKind},
+        event::{IssueSeverity, NewEvent, RunEventKind},
         scheduler,
         state::RunState,
         tools::ToolAnswer,
@@ -153,10 +153,11 @@ impl UnitJournal {
         Some(outcome)
     }
 
-    /// The outcomes of the steps, for a checkpoint within a response; without those steps for whose keys `is_left_out` holds.
+    /// The records of the steps, for a checkpoint within a response; without those steps for whose keys `is_left_out` holds. A write whose
+    /// outcome is unknown is among them: it must not be sent again.
     pub(super) fn records_without(&self, is_left_out: impl Fn(&str) -> bool) -> Vec<JournalRecord> {
         let mut records = self.job.records();
-        records.retain(|record| record.outcome.is_some() && !is_left_out(record.key.as_str()));
+        records.retain(|record| !is_left_out(record.key.as_str()));
         records
     }
 
@@ -206,26 +207,30 @@ impl UnitJournal {
         }
     }
 
-    /// Stores the warnings and breaches of budgets that follow from the usage so far.
-    pub(super) async fn check_budgets(&self, def: &MissionDef) -> Option<()> {
+    /// Stores the warnings and breaches of budgets that follow from the usage so far. Returns whether the run fails by one.
+    pub(super) async fn check_budgets(&self, def: &MissionDef) -> Option<bool> {
         if def.budget.is_none() && def.tasks.get(&self.id.task).is_none_or(|task| task.budget.is_none()) {
-            return Some(());
+            return Some(false);
         }
         self.commit(|_| {}).await.ok()?;
         loop {
             let state = self.view.latest().await.map_err(|error| self.unreadable(&error)).ok()?;
-            let events = budget::check(def, &state, &self.id.task);
+            let events = budget::check(def, &state, &self.id);
             if events.is_empty() {
-                return Some(());
+                return Some(false);
             }
+            let fails = |event: &NewEvent| {
+                matches!(event.kind, RunEventKind::MissionIssue { severity: IssueSeverity::Fatal, .. })
+            };
             let stored = self
                 .commit(|batch| {
                     batch.after = Some(state.sequence);
                     batch.events.extend(events.iter().map(event_text));
+                    batch.questions.extend(events.iter().filter_map(new_question));
                 })
                 .await;
             match stored {
-                Ok(()) => return Some(()),
+                Ok(()) => return Some(events.iter().any(fails)),
                 Err(RunStoreError::Conflict { .. }) => {}
                 Err(_) => return None,
             }

@@ -16,6 +16,7 @@
 //! | `journal` | the journal of a unit in a run store |
 //! | `view` | the state of a run, kept up to date from its events |
 //! | `checkpoint` | what a unit keeps between slices |
+//! | `files` | the files of inputs, copied into the folder of a run |
 //! | `scratchpads` | removes the scratchpads of old runs |
 //! | [`problems`] | the runs that an operator has to look at |
 //! | [`retention`] | [`RunRetention`]: deletes runs that ended long ago, and those of a conversation |
@@ -35,6 +36,7 @@ mod copies;
 mod delegation;
 pub mod engine;
 pub mod files;
+mod input_files;
 mod journal;
 mod parts;
 mod patience;
@@ -52,6 +54,7 @@ pub use self::{
     control::{FollowEnd, RunControl, RunHolder, RunReport},
     engine::{RunEnd, RunEngine, StartRun},
     files::{RunFile, RunFiles},
+    input_files::input_files,
     parts::{LocalTools, MissionError, MissionParts},
     problems::{RunProblem, RunProblemKind, RunsReport},
     retention::RunRetention,

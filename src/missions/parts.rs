@@ -22,7 +22,7 @@ use crate::{
     store::runs::{LimitReached, LimitScope, RunStore, RunStoreError},
     tools::{
         ToolHandler, ToolSource,
-        workspace::{FileError, Workspaces},
+        workspace::{self, FileError, Workspaces},
     },
 };
 
@@ -182,6 +182,11 @@ impl MissionParts {
             false => self.tools.get(name.as_str()),
         };
         own.into_iter().flatten().chain(self.file_tools(def))
+    }
+
+    /// Whether an agent of a mission has a workspace.
+    pub(super) fn has_files(&self, def: &MissionDef, name: &AgentName) -> bool {
+        self.own_tools(def, name).any(|tool| &*tool.info().source == workspace::SOURCE && &*tool.info().name == "ls")
     }
 
     /// The tools for the folders of a mission.

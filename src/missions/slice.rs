@@ -15,6 +15,7 @@ use segue_engine::{
     ids::RunId,
     mission::{
         budget,
+        event::{NewEvent, RunEventKind},
         handed_over::SourceRun,
         scheduler,
         state::RunState,
@@ -30,9 +31,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     agent::{journaled, spec},
-    calls,
+    calls::{self, OpenCall},
     checkpoint::UnitCheckpoint,
-    commander::{CommanderHost, UnitEnd},
+    commander::{ANSWER_POLL, CommanderHost, UnitEnd},
     compaction::compaction_rules,
     journal::{Claim, ToolNotes, UnitJournal},
     parts::{MissionError, MissionParts},
@@ -43,7 +44,7 @@ use super::{
 use crate::{
     clock::Clock,
     context::{CallContext, StepKey},
-    journal::{EffectJournal, Halt, TurnClock, hold},
+    journal::{EffectJournal, Halt, TurnClock, hold, later},
     limits,
     llm::{ChatMessage, Llm, Purpose, ToolList, ToolSpec},
     react::{BareText, LoopEnd, LoopProfile, LoopServices, LoopState, ReactLoop},
@@ -179,6 +180,35 @@ impl UnitRun {
     pub(super) fn source(&self) -> Option<SourceRun<'_>> {
         self.source.as_ref().map(|(def, state)| SourceRun { def, state })
     }
+    /// How the unit waits because a budget is used up: until a person has raised it, or, if the run fails by it, until the unit is
+    /// cancelled. `None` within: it goes on.
+    async fn waits_for_budget(&self, mut fails: bool) -> Option<Option<UnitTransition>> {
+        if !fails && !budget::asks(&self.def, &self.id.task) {
+            return Some(None);
+        }
+        // The run has no end before that of a task that always runs.
+        let is_cancelled = self.def.tasks.get(&self.id.task).is_none_or(|task| !task.always);
+        let question = self.view.latest().await.ok()?.budget_question(&self.id.task).cloned();
+        if let Some(question) = question {
+            let closed = |state: &RunState| {
+                let (unit, question_id) = (&state.human_inputs.get(&question)?.unit, question.clone());
+                let kind =
+                    RunEventKind::HumanInputResolved { question_id, answer: None, timed_out: true, responder: None };
+                Some(vec![NewEvent::of_unit(unit, kind)])
+            };
+            self.close_overdue(&question, closed).await?;
+            fails |= self.journal.check_budgets(&self.def).await?;
+            let state = self.view.latest().await.ok()?;
+            if let Some(question) = state.budget_question(&self.id.task) {
+                // The answer wakes the unit that asked; the others look.
+                let next = later(self.parts.clock.now(), Duration::from_micros(ANSWER_POLL.unsigned_abs()));
+                let end = self.deadlines.get(&state, question);
+                let wake_at = Some(end.map_or(next, |end| end.min(next)));
+                return Some(Some(UnitTransition::Waiting { wake_at }));
+            }
+        }
+        Some((fails && is_cancelled).then_some(UnitTransition::Waiting { wake_at: None }))
+    }
     pub(super) fn model(&self) -> Option<Arc<dyn Llm>> {
         self.parts.commander_models.get(&self.def.name).cloned()
     }
@@ -201,7 +231,7 @@ impl UnitStop {
     }
 }
 
-/// Works on a claimed unit. An error concerns the store; the unit is given back, or another owner has it.
+/// Works on a claimed unit. An error concerns the store; the unit is released, or another owner has it.
 pub(super) async fn run(
     parts: Arc<MissionParts>,
     def: Arc<MissionDef>,
@@ -372,6 +402,13 @@ impl Slice<'_> {
         let files = journaled(unit, &self.checkpoint.commander.start.tools, &files);
         let results = unit.results(self.checkpoint.commander.state.results.clone(), &commander.context);
         let tools = with_result_tools(files, &results);
+        if budget::asks(&unit.def, &unit.id.task) {
+            let fails = unit.journal.check_budgets(&unit.def).await?;
+            if let Some(transition) = unit.waits_for_budget(fails).await? {
+                // Within a response of the commander: the checkpoint stays.
+                return Some(unit.journal.commit(|batch| batch.transition = transition).await);
+            }
+        }
         loop {
             let is_last = self.is_last_turn(&cx).await?;
             // The checkpoint stays as it is until the response is done.
@@ -388,6 +425,7 @@ impl Slice<'_> {
                 calls: &mut work.calls,
                 questions: &mut work.questions,
                 learnings: &mut work.learnings,
+                waits_for: Vec::new(),
                 end: None,
                 parked: None,
                 yielded: false,
@@ -416,18 +454,24 @@ impl Slice<'_> {
             if stopped || unit.journal.halt().is_some() || self.cancel.is_cancelled() && end.is_none() {
                 return None;
             }
-            if let Some(parked) = parked {
+            let transition = match parked {
+                Some(parked) => UnitTransition::Waiting { wake_at: parked.wake_at },
+                None => UnitTransition::Ready { wake_at: None },
+            };
+            if parked.is_some() && work.calls.is_empty() {
                 // The checkpoint stays: the calls before this one are replayed from their records.
-                let transition = UnitTransition::Waiting { wake_at: parked.wake_at };
                 return Some(unit.journal.commit(|batch| batch.transition = transition).await);
             }
-            if yielded {
+            if parked.is_some() || yielded {
                 // The response is not done: its records stay, and so do the sessions of the agents that it called.
                 self.checkpoint.records = unit.journal.records_without(|key| {
-                    work.calls.iter().any(|(call, open)| key.starts_with(&calls::steps_of(call, open)))
+                    let is_done = |(call, open): (&Arc<str>, &OpenCall)| {
+                        !open.waits && key.starts_with(&calls::steps_of(call, open))
+                    };
+                    work.calls.iter().any(is_done)
                 });
                 self.checkpoint.calls = work.calls;
-                return Some(self.store(UnitTransition::Ready { wake_at: None }).await);
+                return Some(self.store(transition).await);
             }
             (work.calls, work.records) = Default::default();
             if fresh {
@@ -442,7 +486,7 @@ impl Slice<'_> {
             }
             work.commander.state = state;
             self.checkpoint = work;
-            unit.journal.check_budgets(&unit.def).await?;
+            let fails = unit.journal.check_budgets(&unit.def).await?;
             match (end, ended) {
                 (Some(end), _) => return Some(self.store(transition_of(end)).await),
                 (None, Some(end)) => return self.fail(end).await,
@@ -452,6 +496,9 @@ impl Slice<'_> {
                     return Some(unit.journal.finish_unit(&event, Some(self.text())).await);
                 }
                 (None, None) => {}
+            }
+            if let Some(transition) = unit.waits_for_budget(fails).await? {
+                return Some(self.store(transition).await);
             }
             if unit.limit.is_spent() {
                 return Some(self.store(UnitTransition::Ready { wake_at: None }).await);

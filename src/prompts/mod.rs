@@ -123,6 +123,8 @@ prompts! {
     mission_correction = "mission_correction.j2",
     /// Agent of a mission: its role, its datasets and secrets.
     mission_agent = "mission_agent.j2",
+    /// Commander or agent of a mission: which tools reach which files.
+    mission_folders = "mission_folders.j2",
     /// The messages that a commander or an agent of a mission is sent.
     mission_envelopes = "mission_envelopes.j2",
     /// Commander: what a summary of its session contains.

@@ -425,8 +425,9 @@ impl Assistant {
     pub(crate) fn background_tasks(&self) -> &TaskTracker {
         &self.0.background_tasks
     }
-    /// Shuts down: gives sub-agents in the background back to the store, so that another process continues them; waits for the background
-    /// tasks, then rejects messages and waits for the running turns, all within `patience` together; then closes the tool sources, the action server and the store.
+    /// Shuts down: releases sub-agents in the background, so that another process continues them; waits for the background
+    /// tasks, then rejects messages and waits for the running turns, all within `patience` together; then closes the tool sources, the
+    /// action server and the store.
     pub async fn close(&self, patience: Duration) {
         let cx = CallContext::new(self.0.clock.clone(), patience);
         if let Some(tasks) = &self.0.runtime.background {

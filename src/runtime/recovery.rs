@@ -64,9 +64,9 @@ impl Inner {
 
 impl Assistant {
     /// Continues the sub-agents in the background of earlier processes ([`resume_tasks`](Self::resume_tasks)), and finishes their open
-    /// turns: the most recently active conversations first, at most [`limits::RECOVERY_AT_ONCE`] at a time. Returns the number of finished turns. Messages may be accepted meanwhile: a message of a
-    /// conversation with open turns finishes them first. *Cancellation*: turns that have begun continue; [`Assistant::close`] waits for
-    /// them.
+    /// turns: the most recently active conversations first, at most [`limits::RECOVERY_AT_ONCE`] at a time. Returns the number of finished
+    /// turns. Messages may be accepted meanwhile: a message of a conversation with open turns finishes them first. *Cancellation*: turns
+    /// that have begun continue; [`Assistant::close`] waits for them.
     ///
     /// # Errors
     /// [`StoreError`] if the store cannot list the open turns. A conversation that cannot be finished is logged and skipped.

@@ -2,6 +2,7 @@
 
 mod builtin;
 mod crashes;
+mod files;
 mod graph;
 mod loops;
 mod questions;
@@ -197,8 +198,8 @@ async fn items_of_a_parallel_iteration_start_in_order_and_within_the_limit_and_t
 }
 
 /// A run of a mission of a project on disk whose agent reads `report.md` in `memory`, and writes it, and a file in the workspace, if it is
-/// not there. Returns the summary of its commander.
-async fn run_with_files(folder: &Path, dry_run: bool) -> (String, segue::ids::RunId) {
+/// not there. Returns the summary of its commander, and the requests to its model.
+async fn run_with_files(folder: &Path, dry_run: bool) -> (String, segue::ids::RunId, Vec<ChatRequest>) {
     std::fs::create_dir_all(folder.join("missions")).unwrap();
     std::fs::create_dir_all(folder.join("packets/rules")).unwrap();
     std::fs::write(folder.join("config.yml"), "recipe: default.v1\npipeline: []\npolicies: [{name: FlowPolicy}]\n")
@@ -221,7 +222,8 @@ async fn run_with_files(folder: &Path, dry_run: bool) -> (String, segue::ids::Ru
             (_, Some(text)) => calls(&[("task_complete", json!({"summary": text}))]),
         }
     };
-    let model = FunctionModel { profile: ModelProfile::for_model("test", ""), respond, requests: Arc::default() };
+    let requests = Arc::<Mutex<Vec<ChatRequest>>>::default();
+    let model = FunctionModel { profile: ModelProfile::for_model("test", ""), respond, requests: requests.clone() };
     let runs: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
     let builder = Assistant::builder(folder).unwrap_or_else(|error| panic!("{error:?}"));
     let engine = builder.model(Arc::new(model)).build_missions(runs).unwrap();
@@ -230,20 +232,40 @@ async fn run_with_files(folder: &Path, dry_run: bool) -> (String, segue::ids::Ru
     let end = engine.drive(&run, &CancellationToken::new(), &mut |_| {}).await.unwrap();
     let state = engine.status(&run).await.unwrap().state;
     assert_eq!(end, RunEnd::Completed, "{:?}", state.tasks);
-    (state.tasks["write"].summary.as_deref().unwrap_or_default().to_owned(), run)
+    let requests = requests.lock().unwrap().clone();
+    (state.tasks["write"].summary.as_deref().unwrap_or_default().to_owned(), run, requests)
 }
 
 #[tokio::test]
 async fn memory_lasts_from_run_to_run_and_a_workspace_belongs_to_its_run() {
     let folder = tempfile::tempdir().unwrap();
-    let (summary, first) = run_with_files(folder.path(), false).await;
+    let (summary, first, _) = run_with_files(folder.path(), false).await;
     assert!(summary.contains("Created /mnt/user-data/workspace/notes.md"), "{summary}");
-    let (summary, second) = run_with_files(folder.path(), false).await;
+    let (summary, second, _) = run_with_files(folder.path(), false).await;
     assert!(summary.contains("# Report"), "{summary}");
     let files = folder.path().join(".segue");
     assert_eq!(std::fs::read_to_string(files.join("missions/m/memory/report.md")).unwrap(), "# Report");
     let note = |run: &segue::ids::RunId| files.join("runs").join(run.as_str()).join("workspace/notes.md");
     assert!(note(&first).is_file() && !note(&second).exists());
+}
+
+#[tokio::test]
+async fn commanders_and_agents_read_which_tools_reach_which_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, _, requests) = run_with_files(folder.path(), false).await;
+    let instructions = |purpose: &str| {
+        let request = requests.iter().find(|request| request.purpose.as_str() == purpose).unwrap();
+        let system = request.messages.iter().filter(|message| matches!(***message, ChatMessage::System { .. }));
+        system.map(|message| message.text()).collect::<Vec<_>>().join("\n")
+    };
+    let (commander, agent) = (instructions("commander"), instructions("agent"));
+    assert!(
+        commander.contains("# Folders of the mission") && commander.contains("`helper` can use files"),
+        "{commander}"
+    );
+    assert!(!commander.contains("Paths without a leading slash begin in workspace"), "{commander}");
+    assert!(agent.contains("Paths without a leading slash begin in workspace"), "{agent}");
+    assert!(agent.contains("These folders are not below /mnt/user-data"), "{agent}");
 }
 
 #[tokio::test]
@@ -280,7 +302,7 @@ async fn a_commander_uses_the_folders_of_its_mission() {
 #[tokio::test]
 async fn a_dry_run_writes_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let (summary, run) = run_with_files(folder.path(), true).await;
+    let (summary, run, _) = run_with_files(folder.path(), true).await;
     assert!(summary.contains("dry run"), "{summary}");
     let files = folder.path().join(".segue");
     assert!(!files.join("missions/m/memory/report.md").exists());

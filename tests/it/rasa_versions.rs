@@ -122,7 +122,8 @@ fn projects_use_every_supported_key() {
     }
     // Missions and sub-agents are not part of the Rasa format; `crates/engine/src/project/load/missions/tests.rs` and
     // `crates/engine/src/project/load/delegation/tests.rs` cover their keys.
-    for key in ["sandbox", "delegation", "workspace", "workspaces", "runs", "retention_days"] {
+    for key in ["sandbox", "delegation", "workspace", "workspaces", "runs", "retention_days", "builtin_tools", "allow"]
+    {
         written.insert(key.to_owned());
     }
     let is_own = |schema: &MapSchema| {
@@ -131,6 +132,7 @@ fn projects_use_every_supported_key() {
             "`budget` section",
             "`sandbox` section",
             "`workspaces` section",
+            "`builtin_tools` section",
             "grant of scripts",
         ];
         schema.file.starts_with("missions/") || schema.file == "subagents.yml" || sections.contains(&schema.name)

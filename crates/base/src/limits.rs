@@ -116,6 +116,10 @@ pub const SKILL_SCRIPT_OUTPUT: usize = 1024 * 1024;
 pub const REPEAT_WINDOW: usize = 20;
 /// Turn: model calls of sub-agents, in addition to [`TURN_MODEL_CALLS`].
 pub const TURN_DELEGATE_CALLS: u32 = 600;
+/// Delegation: acceptance criteria of one call.
+pub const DELEGATION_CRITERIA: usize = 20;
+/// Delegation: characters of one acceptance criterion.
+pub const DELEGATION_CRITERION: usize = 500;
 /// Delegation: how long a sub-agent that was cancelled, or whose time is over, may take to end by itself.
 pub const DELEGATION_GRACE: Duration = Duration::from_millis(1_500);
 /// Delegation: time beyond the limits of a sub-agent after which its call is given up.
@@ -301,6 +305,8 @@ pub const WORKSPACE_NAME: usize = 255;
 pub const WORKSPACE_WRITE: usize = 80 * 1024;
 /// Workspace: bytes of a file that `str_replace` changes, and of one that the runtime reads as a whole.
 pub const WORKSPACE_EDIT: u64 = 10 * 1024 * 1024;
+/// Mission: bytes of the file of one input.
+pub const MISSION_FILE: u64 = 10 * 1024 * 1024;
 /// Workspace: characters of one result of `read_file`.
 pub const WORKSPACE_READ: usize = 50_000;
 /// Workspace: characters of one result of `ls`.

@@ -1,10 +1,11 @@
 //! Tools for language models, and the sources that list them.
 //!
-//! [`Tool::new`] makes a tool from a closure with typed arguments; [`ToolHandler`] is the trait behind it, and [`ToolSource`] the one
-//! of a source whose tools change. An agent run collects a [`ToolSet`](tool_set::ToolSet) and calls it through
+//! [`Tool::new`] makes a tool from a closure with typed arguments; [`ToolHandler`] is the trait behind it, and [`ToolSource`] the one of a
+//! source whose tools change. An agent run collects a [`ToolSet`](tool_set::ToolSet) and calls it through
 //! [`CheckedCall`](invoke::CheckedCall), which checks the arguments against their schema first; a flow's call step goes through
-//! [`run_call_step`](call_step::run_call_step). The `mcp` feature adds the client of MCP servers, `mcp::McpServer`.
-//! [`builtin`] has tools for the time and for HTTP requests, [`workspace`] the tools that read and write the files of one run, [`script`] those that run a script of a skill.
+//! [`run_call_step`](call_step::run_call_step). The `mcp` feature adds the client of MCP servers, `mcp::McpServer`. [`builtin`] has tools
+//! for the time and for HTTP requests, [`workspace`] the tools that read and write the files of one run, [`script`] those that run a script
+//! of a skill.
 //!
 //! This package never calls a model and never sees a conversation: what a tool may know of its caller is in its
 //! [`ToolCallContext`].

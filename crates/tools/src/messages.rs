@@ -148,6 +148,7 @@ messages! {
     HttpBinary = "http_binary",
     HttpRedirect = "http_redirect",
     HttpRedirects = "http_redirects",
+    HttpRedirectFailed = "http_redirect_failed",
 }
 
 static TEXTS: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {

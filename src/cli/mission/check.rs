@@ -34,6 +34,13 @@ pub(super) fn plan(args: &Plan) -> CommandResult {
     let Some(inputs) = read_inputs(&args.inputs)? else { return Ok(EXIT_USAGE) };
     let Some(opened) = args.project.open()? else { return Ok(EXIT_FINDINGS) };
     let Some(mission) = opened.project.mission(&args.mission) else { return unknown(&args.mission, &opened.project) };
+    let inputs = match segue::missions::input_files(mission, &inputs) {
+        Ok(inputs) => inputs,
+        Err(problems) => {
+            problems.iter().for_each(|problem| output::status(&problem.to_string()));
+            return Ok(EXIT_USAGE);
+        }
+    };
     let given = (!args.inputs.is_empty()).then_some(&inputs);
     if let Some(entry) = args.entry.as_deref().filter(|entry| !mission.tasks.contains_key(*entry)) {
         let names: Vec<&str> = mission.tasks.keys().map(|name| &**name).collect();

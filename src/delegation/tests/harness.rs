@@ -175,6 +175,8 @@ pub(super) struct World {
     /// The skills of the parent.
     pub(super) skills: Option<Arc<AgentSkills>>,
     pub(super) narrowing: ToolNarrowing,
+    /// Further tools of the parent.
+    pub(super) extra_tools: Vec<Arc<dyn ToolHandler>>,
 }
 
 impl World {
@@ -196,6 +198,7 @@ impl World {
             replayed: Arc::default(),
             skills: None,
             narrowing: ToolNarrowing::default(),
+            extra_tools: Vec::new(),
         }
     }
 
@@ -217,7 +220,7 @@ impl World {
         let records = Arc::new(TurnJournal::new(store, "c".into(), TurnNumber(1), 7, clock.clone(), recorded));
         let turn_clock = Arc::new(TurnClock::new(clock, Timestamp::from_micros(0)));
         let journal = EffectJournal::new(records, turn_clock, Arc::new(NoObserver));
-        let tools = plain_tools(&self.called).into_iter().map(|tool| {
+        let tools = plain_tools(&self.called).into_iter().chain(self.extra_tools.iter().cloned()).map(|tool| {
             let (spec, journal) = (tool.info().clone(), journal.clone());
             Arc::new(JournaledTool { spec, inner: Some(tool), journal }) as Arc<dyn ToolHandler>
         });

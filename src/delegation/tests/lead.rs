@@ -192,7 +192,10 @@ async fn a_lead_reads_types_and_policy_and_its_tools_have_no_reserved_name() {
     assert!(policy.contains("At most 3 sub-agents run at the same time") && policy.contains("At most 6"));
     let tool = request.tools.iter().find(|tool| &*tool.name == "task").unwrap();
     let properties: Vec<&String> = tool.parameters["properties"].as_object().unwrap().keys().collect();
-    assert_eq!(properties, ["description", "prompt", "subagent_type", "max_turns", "output_schema"]);
+    assert_eq!(
+        properties,
+        ["description", "prompt", "subagent_type", "max_turns", "output_schema", "acceptance_criteria"]
+    );
     assert_eq!(tool.parameters["properties"]["subagent_type"]["description"], "One of: general-purpose, analysis");
 }
 

@@ -3,6 +3,7 @@
 
 mod background;
 mod budgets;
+mod criteria;
 mod harness;
 mod lead;
 mod records;

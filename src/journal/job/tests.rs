@@ -42,6 +42,15 @@ fn at() -> Timestamp {
 }
 
 impl Job {
+    fn claim(&self) -> JobClaim {
+        JobClaim {
+            store: self.store.clone(),
+            key: self.key.clone(),
+            epoch: self.epoch,
+            clock: Arc::new(self.clock.clone()),
+            stop: self.stop.clone(),
+        }
+    }
     async fn stored(&self) -> Vec<String> {
         let records = self.store.unit(&self.key).await.unwrap().unwrap().records;
         records.iter().map(|record| format!("{} {}", record.key, record.outcome.is_some())).collect()
@@ -104,4 +113,37 @@ async fn the_owner_of_a_job_learns_of_a_signal_and_of_its_end_when_it_renews_its
     job.clock.advance(RENEWAL);
     assert!(futures::poll!(&mut holding).is_pending());
     assert_eq!(*seen.lock().unwrap(), [Some(StopRequest::Cancel), None]);
+}
+
+#[tokio::test]
+async fn work_stops_before_another_owner_may_take_a_unit_whose_lease_is_not_confirmed() {
+    let (clock, key) = (ManualClock::new(), UnitKey::new("r", "a"));
+    let (is_down, stops) = (std::cell::Cell::new(true), std::cell::Cell::new(0));
+    let renewal = || {
+        let down = Err(RunStoreError::Store(StoreError::Unavailable("no connection".into())));
+        std::future::ready(if is_down.get() { down } else { Ok(Signals::default()) })
+    };
+    let mut renewals = pin!(renew(&key, &clock, renewal, |_| stops.set(stops.get() + 1)));
+    let mut pass = |down: bool| {
+        is_down.set(down);
+        clock.advance(RENEWAL);
+        assert!(futures::FutureExt::now_or_never(&mut renewals).is_none());
+        stops.get()
+    };
+    assert_eq!([pass(true), pass(false), pass(true)], [0; 3], "the lease is not over yet");
+    assert_eq!(pass(true), 1, "it is over at the next renewal");
+    assert!(clock.elapsed() < RENEWAL * 2 + LEASE);
+}
+
+#[tokio::test]
+async fn a_write_without_an_outcome_is_needed_later_and_a_read_is_not() {
+    let job = job().await;
+    let (write, read) = (StepKey::new("write"), StepKey::new("read"));
+    for (key, class) in [(&write, EffectClass::Write), (&read, EffectClass::Read)] {
+        assert_eq!(job.journal.begin(step(key, "tool", class)).await.unwrap(), StepStart::Run);
+    }
+    let kept = job.journal.records();
+    assert_eq!(kept.iter().map(|record| record.key.as_str()).collect::<Vec<_>>(), ["write"]);
+    let later = JobJournal::new(job.claim(), 1, Arc::new(NoEvents), kept);
+    assert_eq!(later.begin(step(&write, "tool", EffectClass::Write)).await.unwrap(), StepStart::Unknown);
 }

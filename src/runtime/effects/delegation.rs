@@ -35,7 +35,7 @@ pub(super) async fn enable<'a>(
     let mut ledger = Ledger::read(&task.call.metadata);
     let running = ledger.running();
     if let (false, Some(tasks)) = (running.is_empty(), &runtime.background) {
-        // What became of them is recorded, so that a turn that runs again shows its model the same ledger.
+        // How they ended is recorded, so that a turn that runs again shows its model the same ledger.
         let key = cx.step("delegates").key;
         let step = Step { key: &key, kind: "note", class: EffectClass::Read, request: "" };
         let settled = tasks.settled(task.conversation.id.as_str(), &running);

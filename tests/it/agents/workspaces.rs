@@ -261,6 +261,28 @@ fn a_sub_agent_builds_and_tests_a_program_in_the_sandbox() {
     assert!(!output.out.contains("root\n") && !output.out.contains("home\n"), "it sees no home folder: {}", output.out);
 }
 
+#[cfg(unix)]
+#[test]
+fn twelve_sub_agents_run_commands_in_one_workspace() {
+    if let Some(reason) = no_sandbox() {
+        eprintln!("NOT TESTED: commands cannot run on this machine ({reason})");
+        return;
+    }
+    let copy = ProjectCopy::new("many_builds");
+    let output = run_in(&copy.path(""), &["chat", "."], "build it\n");
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(output.out.contains("All parts have ended."), "{}\n{}", output.out, output.err);
+    let run = std::fs::read_dir(copy.path(".segue/runs")).unwrap().next().unwrap().unwrap().path();
+    let all = std::fs::read_to_string(run.join("workspace/all")).unwrap();
+    let mut parts: Vec<u32> = all.lines().map(|line| line.parse().unwrap()).collect();
+    parts.sort_unstable();
+    assert_eq!(parts, (1..=12).collect::<Vec<_>>(), "each command ran once");
+    for part in parts {
+        let text = std::fs::read_to_string(run.join(format!("workspace/parts/{part}"))).unwrap();
+        assert_eq!(text.trim(), part.to_string());
+    }
+}
+
 #[tokio::test]
 async fn built_in_tools_are_those_that_the_file_of_the_agent_names() {
     let folder = tempfile::tempdir().unwrap();

@@ -253,3 +253,94 @@ async fn wherever_the_process_is_killed_the_run_goes_on_and_no_completed_step_ru
         assert!(seen.contains(point), "no crash after `{point}`: {seen:?}");
     }
 }
+
+const ASKING: &str = "mission:
+  name: m
+  description: x
+  agents: [helper, second]
+  commander: {plan: optional}
+  local_agents: {second: {description: helps too}}
+  tasks: {paint: {objective: Paint., questions: {agents: [helper, second]}}}
+";
+
+const ASKING_SCRIPT: &str = r#"
+rules:
+  - when: {purpose: agent, last_tool: {name: ask}}
+    say: '<ANSWER>{{ tool_text }}</ANSWER>'
+  - when: {purpose: agent, last_tool: {name: order}}
+    calls: [{name: ask, arguments: {question: 'Which colour has the cup?'}}]
+  - when: {purpose: agent, user: 'order a cup'}
+    calls: [{name: order, arguments: {what: cup}}]
+  - when: {purpose: agent}
+    calls: [{name: ask, arguments: {question: 'Which colour has the plate?'}}]
+  - when: {purpose: commander, last_tool: {name: call_agent}}
+    calls: [{name: task_complete, arguments: {summary: 'done'}}]
+  - when: {purpose: commander}
+    calls:
+      - {name: call_agent, arguments: {name: helper, task: 'order a cup'}}
+      - {name: call_agent, arguments: {name: second, task: 'choose a plate'}}
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wherever_the_process_is_killed_agents_that_ask_people_get_their_answers_and_write_once() {
+    let server = ToolServer::start().await;
+    let fresh = || {
+        let folder = tempfile::tempdir().unwrap();
+        write_project(folder.path(), &server.address);
+        std::fs::write(folder.path().join("missions/m.yml"), ASKING).unwrap();
+        std::fs::write(folder.path().join("script.yml"), ASKING_SCRIPT).unwrap();
+        server.clear();
+        folder
+    };
+    let asked = fresh();
+    let whole = segue(asked.path(), &RUN, &[]);
+    assert_eq!(whole.code, 4, "{}\n{}", whole.out, whole.err);
+    let expected = history(&events(&whole));
+    let requested = events(&whole).into_iter().filter(|event| event["event"] == "human_input_requested");
+    let ids: Vec<String> = requested.map(|event| event["question_id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(ids.len(), 2, "{}", whole.out);
+    let check = |n: usize| {
+        let folder = fresh();
+        let Some((_, continued)) = crash_and_continue(folder.path(), &RUN, "run_append_ready", n) else { return false };
+        assert_eq!(continued.code, 4, "{n}: {}\n{}", continued.out, continued.err);
+        assert_eq!(history(&events(&continued)), expected, "{n}");
+        assert!(server.calls("order").len() <= 1, "{n}: a write was repeated");
+        true
+    };
+    let first = (1..60).take_while(|n| check(*n)).count();
+    assert!((8..59).contains(&first), "{first}");
+
+    let run = events(&whole)[0]["run"].as_str().unwrap().to_owned();
+    let store = ["--store", "sqlite:runs.db"];
+    for (id, colour) in ids.iter().zip(["blue", "red"]) {
+        let answer = [&["answer", &run, colour, "--question", id], &store[..]].concat();
+        let answered = segue(asked.path(), &answer, &[]);
+        assert_eq!(answered.code, 0, "{}", answered.err);
+    }
+    // As `resume`, but prints all events.
+    let resume = RUN;
+    let copy = || {
+        let folder = tempfile::tempdir().unwrap();
+        copy_folder(asked.path(), folder.path());
+        folder
+    };
+    server.clear();
+    let whole = segue(copy().path(), &resume, &[]);
+    assert_eq!(whole.code, 0, "{}\n{}", whole.out, whole.err);
+    let expected = history(&events(&whole));
+    assert_eq!(expected["paint agent_completed"], 2, "{expected:?}");
+    let check = |n: usize| {
+        let folder = copy();
+        let crashed = segue(folder.path(), &resume, &[("SEGUE_FAILPOINT", &format!("run_append_ready@{n}"))]);
+        if crashed.code >= 0 {
+            return false;
+        }
+        let continued = segue(folder.path(), &resume, &[("SEGUE_TEST_CLOCK_AHEAD", "120")]);
+        assert_eq!(continued.code, 0, "{n}: {}\n{}", continued.out, continued.err);
+        assert_eq!(history(&events(&continued)), expected, "{n}");
+        true
+    };
+    let then = (1..60).take_while(|n| check(*n)).count();
+    assert!((4..59).contains(&then), "{then}");
+    assert_eq!(server.calls("order").len(), 0, "what was done before the questions is not done again");
+}

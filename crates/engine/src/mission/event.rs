@@ -154,6 +154,9 @@ pub enum ChosenBy {
 pub struct PersonQuestion {
     /// The question.
     pub question: Arc<str>,
+    /// The agent that asks; absent if the commander does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
     /// A short form of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short_summary: Option<Arc<str>>,

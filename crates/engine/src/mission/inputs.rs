@@ -48,6 +48,7 @@ pub fn kind_name(kind: ValueKind) -> &'static str {
         ValueKind::Object => "object",
         ValueKind::Map => "map",
         ValueKind::Any => "any",
+        ValueKind::File => "file",
     }
 }
 
@@ -97,10 +98,10 @@ fn parse_value(input: &InputDef, value: &Json) -> Result<Json, String> {
     let from_text = |text: &str| serde_json::from_str::<Json>(text.trim()).map_err(|_| wrong());
     let parsed = match (kind, value) {
         (_, Json::Null) => return Err("null is not a value; leave the input out".into()),
-        (ValueKind::String, Json::String(text)) if text.trim().is_empty() && is_required(input) => {
+        (ValueKind::String | ValueKind::File, Json::String(text)) if text.trim().is_empty() && is_required(input) => {
             return Err("it is required and must not be empty".into());
         }
-        (ValueKind::String, Json::String(_)) | (ValueKind::Any, _) => value.clone(),
+        (ValueKind::String | ValueKind::File, Json::String(_)) | (ValueKind::Any, _) => value.clone(),
         (ValueKind::Boolean, Json::Bool(_)) => value.clone(),
         (ValueKind::Boolean, Json::String(text)) => match text.trim().to_ascii_lowercase().as_str() {
             "true" | "1" => Json::Bool(true),
@@ -158,6 +159,31 @@ pub fn concurrency_key(def: &MissionDef, started: &NewEvent) -> Result<Option<Ar
         "" => Err(refused("the key that runs share is empty with these inputs".into())),
         text => Ok(Some(text.into())),
     }
+}
+
+/// The inputs of type `file` that are given: their names and paths.
+pub fn files<'a>(
+    inputs: &'a IndexMap<Arc<str>, InputDef>,
+    given: &'a Map<String, Json>,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a str)> {
+    let files = inputs.iter().filter(|(_, input)| input.field.kind == ValueKind::File);
+    let given = files.filter_map(|(name, _)| Some((name, given.get(&**name)?.as_str()?)));
+    given.filter(|(_, path)| !path.trim().is_empty())
+}
+
+/// The names of the copies of files in the folder of the run, in their order: the last part of each path. A name that another file has
+/// already begins with the name of the input.
+pub fn copy_names<'a>(files: impl IntoIterator<Item = (&'a Arc<str>, &'a str)>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (input, path) in files {
+        let last = path.rsplit(['/', '\\']).next().unwrap_or_default();
+        let mut name = last.to_owned();
+        while names.iter().any(|other| other.eq_ignore_ascii_case(&name)) {
+            name = format!("{input}_{name}");
+        }
+        names.push(name);
+    }
+    names
 }
 
 /// How a run is started.

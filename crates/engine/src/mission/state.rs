@@ -457,7 +457,10 @@ impl RunState {
     /// Whether the run goes on only when people have answered: questions are open, and every open unit waits for one.
     pub fn is_waiting(&self) -> bool {
         let units = self.open_units();
-        let waits = |unit: &UnitId| self.human_inputs.values().any(|input| input.open && input.unit == *unit);
+        let waits = |unit: &UnitId| {
+            let own = self.human_inputs.values().any(|input| input.open && input.unit == *unit);
+            own || self.budget_question(&unit.task).is_some()
+        };
         self.status == RunStatus::Running && !units.is_empty() && units.iter().all(waits)
     }
 
@@ -693,7 +696,7 @@ impl RunState {
         self.ended_at = None;
         self.failure = None;
         // A budget that is still used up is recorded again.
-        self.budget_issues.retain(|issue| !issue.is_breach);
+        self.budget_issues.retain(|issue| issue.outlasts_the_end(&self.human_inputs));
         for task in self.tasks.values_mut() {
             task.resume();
         }

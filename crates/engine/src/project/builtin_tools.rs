@@ -93,6 +93,12 @@ impl HttpTarget {
             Some(rest) => self.path.ends_with('/') || rest.is_empty() || rest.starts_with('/'),
             None => false,
         };
+        // Servers that decode these before they look for `..` would leave the path that is allowed.
+        let hides_a_slash = || {
+            let path = path.to_ascii_lowercase();
+            ["%2f", "%5c", "..;"].iter().any(|part| path.contains(part))
+        };
+        let is_below = is_below && (*self.path == *"/" || !hides_a_slash());
         let own = if self.is_encrypted { "https" } else { "http" };
         scheme == own && is_host && port == self.port && is_below
     }

@@ -140,8 +140,6 @@ pub struct SubagentType {
     pub token_budget: Option<TokenBudget>,
     /// The fields of its result; empty: its result is a text.
     pub output: IndexMap<Arc<str>, FieldDef>,
-    /// Whether it may ask the user.
-    pub interactive: bool,
     /// Its location in the project files; the default for a built-in type.
     pub place: SourceLocation,
 }
@@ -163,6 +161,8 @@ pub enum Preset {
 }
 
 impl Preset {
+    /// The preset for long work: a built-in type with more model calls. It is `bash` for the type of that name, else `general-purpose`.
+    pub const DEEP: &str = "deep";
     /// Both, in the order in which models see them.
     pub const ALL: [Self; 2] = [Self::GeneralPurpose, Self::Bash];
 
@@ -189,6 +189,13 @@ impl Preset {
         match self {
             Self::GeneralPurpose => 50,
             Self::Bash => 30,
+        }
+    }
+    /// Model calls of a type with [`Preset::DEEP`].
+    pub fn deep_turns(self) -> u32 {
+        match self {
+            Self::GeneralPurpose => 150,
+            Self::Bash => 60,
         }
     }
 }
@@ -287,7 +294,6 @@ impl SubagentType {
             timeout: Self::TIMEOUT,
             token_budget: Some(TokenBudget::default()),
             output: IndexMap::new(),
-            interactive: false,
             place: SourceLocation::default(),
         }
     }

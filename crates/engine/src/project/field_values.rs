@@ -288,6 +288,7 @@ impl ValueKind {
             Self::Object => "object",
             Self::Map => "map",
             Self::Any => "any",
+            Self::File => "file",
         }
     }
     /// What a value of this type is, with an article: `a list`.
@@ -300,6 +301,7 @@ impl ValueKind {
             Self::List => "a list",
             Self::Object | Self::Map => "an object",
             Self::Any => "any value",
+            Self::File => "the path of a file",
         }
     }
 }
@@ -312,7 +314,7 @@ impl FieldDef {
     pub fn parse(&self, text: &str) -> Result<Json, String> {
         let wrong = || format!("{} is expected", self.kind.with_article());
         let value = match self.kind {
-            ValueKind::String => Json::String(text.to_owned()),
+            ValueKind::String | ValueKind::File => Json::String(text.to_owned()),
             ValueKind::Boolean => match text.trim().to_ascii_lowercase().as_str() {
                 "true" => Json::Bool(true),
                 "false" => Json::Bool(false),

@@ -194,6 +194,8 @@ pub enum ValueKind {
     Map,
     /// Any value.
     Any,
+    /// Of an input only: a file. A run gets a copy; its value is the path by which agents read it.
+    File,
 }
 
 /// One field of a schema.
@@ -298,6 +300,8 @@ pub enum OnBreach {
     Fail,
     /// Every loop gets one more turn without ordinary tools to end its task.
     FinishTurn,
+    /// A person is asked whether the run goes on with a higher budget; otherwise it fails.
+    Ask,
 }
 
 /// How many runs and tasks may run at the same time.
@@ -416,6 +420,8 @@ pub struct QuestionsDef {
     pub timeout_seconds: Option<u64>,
     /// The answer that counts if nobody answers in time.
     pub default: Option<Arc<str>>,
+    /// The agents that may ask people themselves. Commanders always may.
+    pub agents: Vec<AgentName>,
 }
 
 /// The target of a route.

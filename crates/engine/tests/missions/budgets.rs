@@ -15,7 +15,7 @@ pub(crate) fn spend(run: &mut Run, unit: &str, tokens: u64) {
     let usage = segue_lang_usage(tokens);
     let turn = RunEventKind::SessionTurn { entity: "commander".into(), model: None, usage, duration_ms: 0 };
     run.append(vec![NewEvent::of_unit(&id, turn)]);
-    let events = budget::check(&run.def, &run.state, &id.task);
+    let events = budget::check(&run.def, &run.state, &id);
     if !events.is_empty() {
         run.append(events);
     }
@@ -125,4 +125,103 @@ fn usage_is_rebuilt_from_the_events() {
     assert_eq!(resumed.state.status, RunStatus::Failed);
     assert_eq!(resumed.of_kind("mission_issue").len(), 2);
     assert_eq!(json!(resumed.state.usage.answers), json!(3));
+}
+
+/// A person answers the latest question.
+fn answer(run: &mut Run, answer: Option<&str>) {
+    let (id, input) = run.state.human_inputs.last().unwrap();
+    let resolved = RunEventKind::HumanInputResolved {
+        question_id: id.clone(),
+        answer: answer.map(Into::into),
+        timed_out: answer.is_none(),
+        responder: None,
+    };
+    let event = NewEvent::of_unit(&input.unit, resolved);
+    run.append(vec![event]);
+    run.settle();
+}
+
+#[test]
+fn with_ask_a_person_raises_the_budget_by_as_much_as_it_had_and_is_asked_again_when_that_is_used_up() {
+    let mut run = Run::of("{name: m, budget: {tokens: 100, on_breach: ask}, tasks: {a: {}, b: {}}}");
+    spend(&mut run, "a", 120);
+    assert_eq!(issues(&run), ["error: the budget of mission m is used up: 120 of 100 tokens"]);
+    let (id, input) = run.state.human_inputs.first().unwrap();
+    assert_eq!(
+        (&**id, &*input.question.question),
+        (
+            "r1/budget/tokens/1",
+            "The budget of mission m is used up: 120 of 100 tokens. `continue` adds 100 tokens, `stop` ends the run."
+        )
+    );
+    assert_eq!(input.question.choices, [std::sync::Arc::from("continue"), "stop".into()]);
+    // All units of the run wait, and nobody is asked twice.
+    assert!(run.state.is_waiting());
+    spend(&mut run, "b", 10);
+    assert_eq!((run.state.human_inputs.len(), issues(&run).len()), (1, 1));
+    answer(&mut run, Some("continue"));
+    assert!(!run.state.is_waiting() && run.state.failure.is_none());
+    let limit = |task| budget::limit_of(&run.state, task, budget::BudgetKind::Tokens, 100.0);
+    assert_eq!((limit(None), limit(Some("a"))), (220.0, 100.0));
+    spend(&mut run, "b", 50);
+    assert_eq!(issues(&run)[1..], ["warning: the budget of mission m is nearly used up: 180 of 220 tokens"]);
+    spend(&mut run, "b", 40);
+    assert_eq!(issues(&run)[2..], ["error: the budget of mission m is used up: 220 of 220 tokens"]);
+    assert_eq!(run.state.human_inputs.keys().last().unwrap().as_ref(), "r1/budget/tokens/2");
+    // What is left of the run has one unit that waits.
+    answer(&mut run, Some("continue"));
+    run.complete("a");
+    run.complete("b");
+    assert_eq!(run.state.status, RunStatus::Completed);
+}
+
+#[test]
+fn with_ask_the_run_fails_if_the_answer_is_no_or_nobody_answers_in_time() {
+    for given in [Some("stop"), None] {
+        let mut run = Run::of(
+            "{name: m, tasks: {a: {budget: {tokens: 10, warn_at: 1, on_breach: ask}, questions: {timeout_seconds: 60}}, b: {}}}",
+        );
+        spend(&mut run, "a", 12);
+        let (id, input) = run.state.human_inputs.first().unwrap();
+        assert_eq!((&**id, input.question.timeout_seconds), ("r1/budget/a/tokens/1", Some(60)));
+        assert!(run.state.budget_question("a").is_some() && run.state.budget_question("b").is_none());
+        assert!(!run.state.is_waiting(), "the other task goes on");
+        answer(&mut run, given);
+        let unit = run.unit("a");
+        let events = budget::check(&run.def, &run.state, &unit);
+        run.append(events);
+        run.settle();
+        assert_eq!(issues(&run)[1..], ["fatal: the budget of task a is used up: 12 of 10 tokens"]);
+        assert_eq!(
+            (run.state.status, &*run.state.failure.as_ref().unwrap().code),
+            (RunStatus::Failed, "budget.exceeded")
+        );
+        assert_eq!(budget::check(&run.def, &run.state, &unit), []);
+        // The resumed run asks again: somebody may have changed their mind.
+        run.record(RunEventKind::MissionResumed {});
+        spend(&mut run, "a", 1);
+        assert_eq!(run.state.human_inputs.keys().last().unwrap().as_ref(), "r1/budget/a/tokens/2");
+    }
+}
+
+#[test]
+fn with_ask_a_task_that_is_done_asks_nobody_and_the_next_one_does() {
+    let mut run =
+        Run::of("{name: m, budget: {tokens: 10, warn_at: 1, on_breach: ask}, tasks: {a: {}, b: {depends_on: [a]}}}");
+    run.complete("a");
+    spend(&mut run, "a", 10);
+    assert_eq!((issues(&run).len(), run.state.human_inputs.len()), (0, 0));
+    let unit = run.unit("b");
+    let events = budget::check(&run.def, &run.state, &unit);
+    run.append(events);
+    assert!(run.state.is_waiting());
+    // A stopped run waits for the same answer when it is resumed.
+    run.record(RunEventKind::MissionStopped {});
+    run.record(RunEventKind::MissionResumed {});
+    assert!(run.state.budget_question("b").is_some());
+    answer(&mut run, Some("continue"));
+    run.record(RunEventKind::MissionStopped {});
+    run.record(RunEventKind::MissionResumed {});
+    spend(&mut run, "b", 5);
+    assert_eq!(issues(&run), ["error: the budget of mission m is used up: 10 of 10 tokens"], "the raised budget stays");
 }

@@ -68,6 +68,7 @@ fn task_def(name: &str, json: &Json, engine: &TemplateEngine) -> TaskDef {
         questions: QuestionsDef {
             timeout_seconds: json["questions"]["timeout_seconds"].as_u64(),
             default: json["questions"]["default"].as_str().map(Arc::from),
+            agents: names(&json["questions"]["agents"]).iter().map(|name| AgentName::new(name.clone())).collect(),
         },
         repeat: json["repeat"].is_object().then(|| repeat(&json["repeat"], engine)),
         output: fields(&json["output"]),
@@ -163,6 +164,7 @@ fn field(json: &Json) -> FieldDef {
         "list" => (ValueKind::List, "array"),
         "object" => (ValueKind::Object, "object"),
         "map" => (ValueKind::Map, "object"),
+        "file" => (ValueKind::File, "string"),
         _ => (ValueKind::Any, ""),
     };
     let mut schema = Map::new();
@@ -188,7 +190,11 @@ fn budget(json: &Json) -> Option<BudgetDef> {
         tokens: json["tokens"].as_u64(),
         cost: json["cost"].as_f64(),
         warn_at: json["warn_at"].as_f64().unwrap_or(0.8),
-        on_breach: if json["on_breach"] == "finish_turn" { OnBreach::FinishTurn } else { OnBreach::Fail },
+        on_breach: match json["on_breach"].as_str() {
+            Some("finish_turn") => OnBreach::FinishTurn,
+            Some("ask") => OnBreach::Ask,
+            _ => OnBreach::Fail,
+        },
     })
 }
 

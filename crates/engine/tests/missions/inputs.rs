@@ -2,7 +2,7 @@
 
 use segue_engine::mission::{
     event::RunEventKind,
-    inputs::{NewRunOptions, concurrency_key, mission_started, parse},
+    inputs::{NewRunOptions, concurrency_key, copy_names, files, mission_started, parse},
 };
 use serde_json::{Value as Json, json};
 
@@ -115,5 +115,29 @@ fn the_key_of_a_run_is_rendered_from_its_inputs() {
     assert_eq!(
         concurrency_key(&def, &started).unwrap_err()[0].to_string(),
         "input `concurrency.key`: the key that runs share is empty with these inputs"
+    );
+}
+
+#[test]
+fn files_are_paths_and_their_copies_have_unique_names() {
+    let def = mission("{name: m, inputs: {notes: {type: file}, more: {type: file}, other: {type: file}, x: {}}}");
+    let given = json!({"notes": "/home/ada/Notes.md", "more": "C:\\\\docs\\\\notes.MD", "other": "plan.md", "x": "y"});
+    let given = given.as_object().unwrap();
+    let given_files: Vec<_> = files(&def.inputs, given).collect();
+    assert_eq!(given_files.iter().map(|(name, _)| &***name).collect::<Vec<_>>(), ["notes", "more", "other"]);
+    assert_eq!(copy_names(given_files), ["Notes.md", "more_notes.MD", "plan.md"]);
+    let taken =
+        [("x", "d/b_report.md"), ("a", "1/report.md"), ("b", "2/report.md")].map(|(name, path)| (name.into(), path));
+    let names = copy_names(taken.iter().map(|(name, path)| (name, *path)));
+    assert_eq!(names, ["b_report.md", "report.md", "b_b_report.md"], "no copy replaces another");
+    let problems = parse(&def.inputs, &object(json!({"notes": " ", "more": 5, "x": "y"}))).unwrap_err();
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        problems,
+        [
+            "input `more`: a value of type file is expected, not 5",
+            "input `notes`: it is required and must not be empty",
+            "input `other`: it is required",
+        ]
     );
 }

@@ -3,12 +3,12 @@
 use segue_engine::mission::{
     event::{NewEvent, RunEventKind},
     state::{RunStatus, TaskStatus},
-    tools::people,
+    tools::{Arguments, people},
     unit::UnitView,
 };
 use serde_json::{Value as Json, json};
 
-use crate::driver::Run;
+use crate::driver::{CallOptions, Run};
 
 fn asked(task: &str, arguments: Json) -> (Run, std::sync::Arc<str>) {
     let mut run = Run::of(&format!("{{name: m, tasks: {{a: {{{task}}}, stop: {{}}, b: {{depends_on: [a]}}}}}}"));
@@ -48,8 +48,7 @@ fn a_default_must_be_an_answer_and_needs_a_time_limit() {
         ),
     ] {
         let mut run = Run::of("{name: m, tasks: {a: {}}}");
-        let options = crate::driver::CallOptions::default();
-        let answer = run.try_call("a", "ask", segue_engine::mission::tools::Arguments::Json(&arguments), &options);
+        let answer = run.try_call("a", "ask", Arguments::Json(&arguments), &CallOptions::default());
         assert_eq!((&answer.result["code"], &answer.result["message"]), (&json!("args.invalid"), &json!(message)));
     }
 }
@@ -80,6 +79,32 @@ fn a_question_without_an_answer_takes_the_declared_route() {
     assert_eq!(run.starts(), ["a", "stop", "b"]);
     let chosen = run.of_kind("route_chosen");
     assert_eq!((&chosen[0]["by"], &chosen[0]["values"]), (&json!("no_answer"), &json!({"question": "Ship?"})));
+}
+
+#[test]
+fn when_the_task_leaves_by_that_route_its_other_questions_are_closed_and_the_agents_that_wait_are_cancelled() {
+    let mut run = Run::of(
+        "{name: m, agents: [h, w], tasks: {a: {questions: {timeout_seconds: 60, agents: [h, w]}, router: [{to: stop, no_answer: true}]}, stop: {}}}",
+    );
+    let mut ids = Vec::new();
+    for name in ["h", "w"] {
+        run.call("a", "call_agent", json!({"name": name, "task": "ask"}));
+        let options = CallOptions { agent: Some(name.into()), ..CallOptions::default() };
+        let question = json!({"question": format!("{name}?")});
+        assert!(!run.try_call("a", "ask", Arguments::Json(&question), &options).is_error());
+        ids.push(run.state.human_inputs.keys().last().unwrap().clone());
+    }
+    let agents = ids.iter().map(|id| run.state.human_inputs[id].question.agent.clone().unwrap());
+    assert_eq!(agents.collect::<Vec<_>>(), ["h", "w"]);
+    assert!(run.state.is_waiting());
+    time_out(&mut run, &ids[0]);
+    let closed = run.of_kind("human_input_resolved");
+    let closed: Vec<_> = closed.iter().map(|event| (&event["question_id"], &event["timed_out"])).collect();
+    assert_eq!(closed, [(&json!(ids[0]), &json!(true)), (&json!(ids[1]), &Json::Null)]);
+    let agents = run.of_kind("agent_completed");
+    let agents: Vec<_> = agents.iter().map(|event| (&event["agent"], &event["outcome"])).collect();
+    assert_eq!(agents, [(&json!("h"), &json!("cancelled")), (&json!("w"), &json!("cancelled"))]);
+    assert_eq!((run.state.task_status("a"), run.open()), (TaskStatus::Completed, vec!["stop".to_owned()]));
 }
 
 #[test]

@@ -200,8 +200,8 @@ pub trait RunStore: Send + Sync {
     /// Only those of every method.
     fn counts(&self, now: Timestamp) -> BoxFuture<'_, Result<RunCounts, RunStoreError>>;
     /// Deletes the runs of missions that ended longer ago than `older_than`, with everything stored of them. Jobs stay until their
-    /// conversation is erased. Returns the ids, by which the caller deletes what it keeps of them elsewhere. It works in parts: after an error some runs are deleted, and the next call deletes the
-    /// others.
+    /// conversation is erased. Returns the ids, by which the caller deletes what it keeps of them elsewhere. It works in parts: after an
+    /// error some runs are deleted, and the next call deletes the others.
     ///
     /// # Errors
     /// Only those of every method.

@@ -114,11 +114,20 @@ impl Shared {
         }
         let mut method = method;
         self.check(&url).await?;
+        // The status of the response to a call that changes something, once a redirect leads from it to a page that is only read.
+        let mut done: Option<u16> = None;
         for followed in 0..=limits::HTTP_TOOL_REDIRECTS {
             let mut request = Request::new(method.clone(), url.clone());
             *request.headers_mut() = headers.clone();
             *request.body_mut() = body.as_ref().map(|(text, _)| text.clone().into());
-            let response = self.send(request, effect).await?;
+            let response = match (self.send(request, effect).await, done) {
+                (Err(_), Some(status)) => {
+                    let note = render_message(ToolMessage::HttpRedirectFailed, &[]);
+                    let result = json!({"status": status, "headers": {}, "body": null, "note": note});
+                    return Ok(ToolOutcome::Done(ToolOutput::structured(result)));
+                }
+                (sent, _) => sent?,
+            };
             let Some(next) = redirect(&response, &url) else {
                 return Ok(read(response, effect, None).await);
             };
@@ -132,6 +141,7 @@ impl Shared {
             }
             let status = response.status();
             if status == StatusCode::SEE_OTHER || method == Method::POST && status.as_u16() < 303 {
+                done = done.or_else(|| (method != Method::GET).then_some(status.as_u16()));
                 method = Method::GET;
                 body = None;
                 headers.remove(CONTENT_TYPE);

@@ -83,6 +83,7 @@ async fn server(elsewhere: &str) -> String {
         .route("/items/here", any(|| async { Redirect::to("/items/2") }))
         .route("/items/again", any(|| async { Redirect::temporary("/items/3") }))
         .route("/items/loop", any(|| async { Redirect::temporary("/items/loop") }))
+        .route("/items/gone", any(|| async { Redirect::to("http://127.0.0.1:1/page") }))
         .route("/items/out", any(|| async { Redirect::temporary("/private") }))
         .route("/items/away", any(move || std::future::ready(Redirect::temporary(&away))))
         .route("/items/missing", get(|| async { (StatusCode::NOT_FOUND, "no such item") }))
@@ -146,6 +147,11 @@ async fn redirects_are_followed_to_allowed_addresses_only() {
         assert_eq!(stays["status"], 307, "{path}: {stays}");
         assert!(stays["note"].as_str().unwrap().contains("not followed"), "{path}: {stays}");
     }
+    // The call has happened, although the page that its answer leads to cannot be read.
+    let closed = http(&[&address, "http://127.0.0.1:1"]);
+    let gone = result(&closed, "http_post", json!({"url": at("gone"), "body": "x"})).await;
+    assert_eq!(gone["status"], 303, "{gone}");
+    assert!(gone["note"].as_str().unwrap().contains("was answered"), "{gone}");
     // Headers do not reach another server, although it is allowed.
     let both = http(&[&leading, &elsewhere]);
     let away = json!({"url": format!("{leading}/items/away"), "headers": {"X-Key": "k"}});
@@ -163,6 +169,9 @@ async fn other_addresses_private_ones_and_metadata_services_are_refused() {
         format!("{address}/private"),
         format!("{address}/items/../private"),
         format!("{address}/items/%2e%2e/private"),
+        format!("{address}/items/..%2Fprivate"),
+        format!("{address}/items/..%5cprivate"),
+        format!("{address}/items/..;/private"),
         format!("http://localhost:{port}/items/1"),
         format!("http://user:pass@127.0.0.1:{port}/items/1"),
         "http://169.254.169.254/latest/meta-data/".to_owned(),

@@ -202,10 +202,7 @@ impl Workspace {
     /// The name is not allowed, or the file does not fit into the limits.
     pub async fn add_upload(&self, name: &str, content: Vec<u8>) -> Result<VirtualPath, FileError> {
         let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
-        let path = VirtualPath::parse(&format!("{VIRTUAL_ROOT}/{}/{last}", Area::Uploads.as_str()))?;
-        if path.names().len() != 1 {
-            return Err(FileError::Path { path: name.chars().take(200).collect(), reason: PathProblem::Empty });
-        }
+        let path = VirtualPath::of_upload(last)?;
         let target = path.clone();
         self.run(move |inner, _| inner.write(&target, &Change::Content(&content), None)).await?;
         Ok(path)

@@ -98,6 +98,18 @@ impl VirtualPath {
         Ok(Self { base: Base::Area(area), names: names.iter().map(|name| (*name).to_owned()).collect() })
     }
 
+    /// The path of a file of the user with this name.
+    ///
+    /// # Errors
+    /// [`FileError::Path`]: it is not one name, has characters that are not allowed, or is too long.
+    pub fn of_upload(name: &str) -> Result<Self, FileError> {
+        let path = Self::parse(&format!("{VIRTUAL_ROOT}/{}/{name}", Area::Uploads.as_str()))?;
+        if path.area() != Some(Area::Uploads) || path.names().len() != 1 {
+            return Err(FileError::Path { path: shown(name), reason: PathProblem::Empty });
+        }
+        Ok(path)
+    }
+
     /// Reads the path that a model wrote for a folder of a mission; an empty one is the folder itself.
     ///
     /// # Errors

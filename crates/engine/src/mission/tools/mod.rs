@@ -234,6 +234,13 @@ impl ToolContext<'_> {
     fn is_commander(&self) -> bool {
         self.caller == Caller::Commander
     }
+    /// Whether the caller may ask people. Commanders always may; agents that the task names may.
+    pub fn may_ask_people(&self) -> bool {
+        match &self.caller {
+            Caller::Commander => true,
+            Caller::Agent(name) => self.unit.task.questions.agents.contains(name),
+        }
+    }
 }
 
 /// What an agent is given.
@@ -350,6 +357,7 @@ fn is_offered(tool: MissionTool, cx: &ToolContext<'_>) -> bool {
     let unit = &cx.unit;
     match tool {
         MissionTool::AskCommander if !cx.is_commander() => true,
+        MissionTool::Ask => cx.may_ask_people(),
         MissionTool::SetDataset
         | MissionTool::DatasetSample
         | MissionTool::DatasetCount

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Then, ToolAnswer, ToolContext, ToolError, number, text};
+use super::{Caller, Then, ToolAnswer, ToolContext, ToolError, number, text};
 use crate::{
     mission::{
         event::{ChosenBy, ChosenTarget, NewEvent, PersonQuestion, RunEventKind},
-        routes,
+        routes, scheduler,
         state::HumanInput,
         unit::UnitView,
     },
@@ -38,6 +38,10 @@ pub(super) fn ask(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result
         default: text(arguments, "default").map(Arc::from).or_else(|| declared.default.clone().filter(|_| has_limit)),
         short_summary: text(arguments, "short_summary").map(Arc::from),
         additional_context: text(arguments, "additional_context").map(Arc::from),
+        agent: match &cx.caller {
+            Caller::Commander => None,
+            Caller::Agent(name) => Some(name.clone()),
+        },
         multi_select: !choices.is_empty() && arguments.get("multi_select") == Some(&Json::Bool(true)),
         choices,
         timeout_seconds: number(arguments, "timeout_seconds").or(declared.timeout_seconds),
@@ -63,16 +67,15 @@ fn check_default(question: &PersonQuestion) -> Result<(), ToolError> {
 }
 
 /// The events of a question whose time is over: it is closed, and if it has no default answer and the task has a route for this case, the
-/// task ends with that route.
+/// task ends with that route. Then its other questions are closed too, and its agents, which wait for answers, are cancelled.
 pub fn timed_out(unit: &UnitView<'_>, question_id: &Arc<str>) -> Vec<NewEvent> {
     let Some(input) = unit.run.human_inputs.get(question_id) else { return Vec::new() };
-    let closed = RunEventKind::HumanInputResolved {
-        question_id: question_id.clone(),
-        answer: None,
-        timed_out: true,
-        responder: None,
+    let closed = |question_id: &Arc<str>, timed_out| {
+        let question_id = question_id.clone();
+        let kind = RunEventKind::HumanInputResolved { question_id, answer: None, timed_out, responder: None };
+        NewEvent::of_unit(unit.id, kind)
     };
-    let mut events = vec![NewEvent::of_unit(unit.id, closed)];
+    let mut events = vec![closed(question_id, true)];
     let route = routes::without_answer(unit.task).filter(|_| input.question.default.is_none());
     if let Some(RouteTarget::Task(target)) = route.map(|route| &route.target) {
         let chosen = RunEventKind::RouteChosen {
@@ -82,6 +85,10 @@ pub fn timed_out(unit: &UnitView<'_>, question_id: &Arc<str>) -> Vec<NewEvent> {
             values: json!({"question": &*input.question.question}),
         };
         let summary = format!("Nobody answered in time: {}", input.question.question).into();
+        let inputs = unit.run.human_inputs.iter();
+        let others = inputs.filter(|(id, other)| *id != question_id && other.open && other.unit == *unit.id);
+        events.extend(others.map(|(id, _)| closed(id, false)));
+        events.extend(scheduler::agents_cancelled(unit.run, unit.id));
         events.push(NewEvent::of_unit(unit.id, chosen));
         events.push(NewEvent::of_unit(unit.id, RunEventKind::TaskCompleted { summary }));
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use super::super::{
     Project, mission_graph,
-    missions::{BudgetDef, MissionDef, RouteTarget},
+    missions::{BudgetDef, MissionDef, RouteTarget, ValueKind},
 };
 use crate::{
     finding::{Findings, did_you_mean},
@@ -28,6 +28,7 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
             findings.error("F0803", &mission.place, message, "Rename one of the two.");
         }
         uncounted_cost(project, mission, findings);
+        unreadable_file(project, mission, findings);
         for route in mission.tasks.values().flat_map(mission_graph::routes) {
             let RouteTarget::Mission(target, entry) = &route.target else { continue };
             let Some(target) = project.missions.get(target) else {
@@ -46,7 +47,35 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
                 let message = format!("the mission `{}` has no task `{entry}`", target.name);
                 findings.error("F0842", &route.place, message, help);
             }
+            if let Some(input) = first_file(target) {
+                let message =
+                    format!("the mission `{}` needs the file `{input}`, which a route cannot pass", target.name);
+                let help = "Write `type: string` in the input, and hand over the content or a path.";
+                findings.error("F0819", &route.place, message, help);
+            }
         }
+    }
+}
+
+/// The first input of type `file`.
+fn first_file(mission: &MissionDef) -> Option<&str> {
+    let found = mission.inputs.iter().find(|(_, input)| input.field.kind == ValueKind::File);
+    found.map(|(name, _)| &**name)
+}
+
+/// A file that no agent of the mission can read, because none has tools for the folder of the run.
+fn unreadable_file(project: &Project, mission: &MissionDef, findings: &mut Findings) {
+    let Some(input) = first_file(mission) else { return };
+    let called = mission.agents.iter().chain(mission.tasks.values().flat_map(|task| &task.agents));
+    let reads = |name: &AgentName| match (mission.local_agents.get(name), project.agent(name.as_str())) {
+        (Some(agent), _) => !agent.workspace.is_none(),
+        (None, Some(agent)) => !agent.workspace.is_none(),
+        (None, None) => true,
+    };
+    if !called.into_iter().any(reads) {
+        let message = format!("no agent of the mission can read the file `{input}`");
+        let help = "Add `workspace: read` to an agent of the mission.";
+        findings.warning("F0818", &mission.place, message, help);
     }
 }
 

@@ -143,7 +143,9 @@ fn subagent_type(
         context.error("F0853", &entry.at, message, "Give each type a unique name.");
         return;
     }
-    let preset = fields.text("preset").and_then(Preset::named).or(builtin);
+    let is_deep = fields.text("preset") == Some(Preset::DEEP);
+    let general = is_deep.then_some(Preset::GeneralPurpose);
+    let preset = fields.text("preset").and_then(Preset::named).or(builtin).or(general);
     if let Some(builtin) = builtin.filter(|builtin| preset != Some(*builtin)) {
         let message = format!("the built-in type `{name}` cannot have another preset");
         let help = format!("Write `preset: {}`, or choose another name.", builtin.name());
@@ -173,10 +175,11 @@ fn subagent_type(
     kind.skills = texts(&fields, "skills");
     kind.model = model(context, &fields).unwrap_or_default();
     kind.output = fields::fields(context, fields.node("output"));
-    kind.interactive = fields.flag("interactive");
     kind.place = context.place(&entry.at);
     let shared = if builtin.is_some() { global.or(for_all) } else { for_all };
-    Limits::read(context, &fields).or(shared).apply(&mut kind);
+    // What the type itself says comes before what holds for several types.
+    let deep = Limits { max_turns: preset.filter(|_| is_deep).map(Preset::deep_turns), ..Limits::NONE };
+    Limits::read(context, &fields).or(deep).or(shared).apply(&mut kind);
     if without_sandbox(context, &fields, &kind, &entry.at, endpoints) {
         def.types.insert(kind.name.clone(), kind);
     }

@@ -103,8 +103,13 @@ fn definition(shape: &FieldShape, required: bool) -> FieldDef {
     FieldDef { kind: shape.kind, description: shape.description.as_str().into(), required, schema }
 }
 
+/// Reads a field that is no input.
 fn shape(context: &mut LoadContext<'_>, node: &Node) -> Option<FieldShape> {
     if let Some(shape) = short(context, node) {
+        if shape.as_ref().is_some_and(|shape| shape.kind == ValueKind::File) {
+            context.error("F0805", node, "this is not the type of a field: `file` is a type of inputs", ONLY_INPUTS);
+            return None;
+        }
         return shape;
     }
     let fields = context.fields(node, &FIELD)?;
@@ -125,9 +130,7 @@ fn short(context: &mut LoadContext<'_>, node: &Node) -> Option<Option<FieldShape
             let message = format!("this is not the type of a field: {part} is not understood");
             let help = match crate::finding::did_you_mean(text, TYPES).filter(|_| !node.expanded) {
                 Some(near) => format!("Did you mean `{near}`?"),
-                None if text == "file" || text.starts_with("file(") => {
-                    "Files are not supported as inputs; write `string` and pass a path.".to_owned()
-                }
+                None if text.contains("file") => ONLY_INPUTS.to_owned(),
                 None => "Write a type such as `string` or `list(string)`, or a map with `type`.".to_owned(),
             };
             context.error("F0805", node, message, help);
@@ -136,6 +139,8 @@ fn short(context: &mut LoadContext<'_>, node: &Node) -> Option<Option<FieldShape
     })
 }
 
+/// Help for `file` in another place.
+const ONLY_INPUTS: &str = "Only an input itself can be a `file`; write `string` for a path.";
 /// The type names for suggestions.
 const TYPES: [&str; 9] = ["string", "number", "integer", "boolean", "list", "map", "object", "any", "any_primitive"];
 
@@ -172,6 +177,12 @@ fn block(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> Option<FieldS
             }
         }
         ValueKind::Boolean | ValueKind::Any => {}
+        ValueKind::File if fields.has("enum") => {
+            let message = "`enum` does not fit the type `file`";
+            context.error("F0806", fields.at("enum"), message, "Remove it; write `string` for one of several paths.");
+            return Some(shape);
+        }
+        ValueKind::File => {}
     }
     allowed_values(context, fields, &mut shape);
     Some(shape)
@@ -268,6 +279,15 @@ fn checked_input(
     let has = |key: &str| fields.is_some_and(|fields| fields.has(key));
     let of_key = |key: &str| fields.filter(|fields| fields.has(key)).map_or(at, |fields| fields.at(key));
     let written_default = fields.and_then(|fields| fields.node("default").map(|node| (node, fields.at("default"))));
+    if shape.kind == ValueKind::File && (shape.protected || written_default.is_some() || shape.default.is_some()) {
+        let (code, key, what) = match shape.protected {
+            true => ("F0808", "protected", "be protected: agents read it"),
+            false => ("F0807", "default", "have a default: each run names its own"),
+        };
+        let message = format!("the input `{name}` is a file, which cannot {what}");
+        context.error(code, of_key(key), message, format!("Remove `{key}`, or write `type: string`."));
+        return InputDef { field: definition(shape, true), default: None, protected: false, secret: None };
+    }
     if shape.protected {
         return protected_input(context, name, shape, fields, at);
     }

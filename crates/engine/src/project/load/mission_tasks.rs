@@ -59,7 +59,7 @@ pub(super) fn read(
             context.error("F0801", at, "`none` is not a name of a task", help);
         }
         let Some(fields) = context.fields(node, &TASK) else { continue };
-        let Some(task) = task(context, &fields, name, at, mission, &mut places) else { continue };
+        let Some(task) = task(context, &fields, (name, at), (mission, agents), &mut places) else { continue };
         agents_are_known(context, &fields, &mission.local_agents, agents);
         // An invalid list is reported already.
         let is_valid = !fields.has("agents") || fields.node("agents").is_some();
@@ -77,11 +77,12 @@ pub(super) fn read(
 fn task(
     context: &mut LoadContext<'_>,
     fields: &MapFields<'_>,
-    name: &str,
-    at: &Node,
-    mission: &MissionDef,
+    (name, at): (&str, &Node),
+    (mission, known): (&MissionDef, &IndexMap<AgentName, Arc<AgentDef>>),
     places: &mut TaskPlaces,
 ) -> Option<TaskDef> {
+    let agents = agent_names(fields);
+    let callable = if agents.is_empty() { &mission.agents } else { &agents };
     let iterator = fields.node("iterator").and_then(|node| iterator(context, node, mission));
     let objective = fields.node("objective").and_then(|node| objective(context, node, mission, iterator.as_ref()));
     let output = fields::fields(context, fields.node("output"));
@@ -94,7 +95,8 @@ fn task(
     let (depends_on, send_to) = (names("depends_on"), names("send_to"));
     let readable = Readable { output: &output, iterated: fields.has("iterator"), mission };
     let routes = fields.node("router").map(|node| router(context, node, readable));
-    let questions = fields.node("questions").and_then(|node| questions(context, node)).unwrap_or_default();
+    let questions =
+        fields.node("questions").and_then(|node| questions(context, node, callable, known)).unwrap_or_default();
     let repeat = fields.node("repeat").and_then(|node| repeat(context, node, readable));
     if let (Some(_), true) = (&routes, fields.has("send_to")) {
         let message = format!("the task `{name}` has both `router` and `send_to`");
@@ -117,7 +119,6 @@ fn task(
         }
     }
     let objective = objective.or_else(|| empty_template(context))?;
-    let agents = agent_names(fields);
     let place = context.place(at);
     let (title, always) = (fields.shared("title"), fields.flag("always"));
     for key in ["depends_on", "router", "send_to", "iterator", "repeat"] {
@@ -144,13 +145,36 @@ fn task(
     })
 }
 
-fn questions(context: &mut LoadContext<'_>, node: &Node) -> Option<QuestionsDef> {
+/// Reads `questions`. `callable`: the agents of the task; `known`: those of the project.
+fn questions(
+    context: &mut LoadContext<'_>,
+    node: &Node,
+    callable: &[AgentName],
+    known: &IndexMap<AgentName, Arc<AgentDef>>,
+) -> Option<QuestionsDef> {
     let fields = context.fields(node, &QUESTIONS)?;
+    for node in fields.list("agents") {
+        let name = plain(node.text().unwrap_or_default(), "agents.");
+        if !callable.iter().any(|agent| agent.as_str() == name) {
+            let help = match did_you_mean(name, callable.iter().map(AgentName::as_str)) {
+                Some(near) => format!("Did you mean `{near}`?"),
+                None => "Name agents of the task; commanders may ask people anyway.".to_owned(),
+            };
+            context.error("F0849", node, format!("the task has no agent `{name}` that could ask people"), help);
+        } else if known.get(name).is_some_and(|agent| agent.remote.is_some()) {
+            let message = format!("`{name}` is a remote agent, which cannot ask people");
+            context.error("F0849", node, message, "Remove it: its questions go to the commander.");
+        }
+    }
     if fields.has("default") && !fields.has("timeout_seconds") {
         let message = "`default` has no effect without `timeout_seconds`, unless a question sets a time limit itself";
         context.warning("F0846", fields.at("default"), message, "Add `timeout_seconds`.");
     }
-    Some(QuestionsDef { timeout_seconds: fields.whole("timeout_seconds"), default: fields.shared("default") })
+    Some(QuestionsDef {
+        timeout_seconds: fields.whole("timeout_seconds"),
+        default: fields.shared("default"),
+        agents: agent_names(&fields),
+    })
 }
 
 /// Reads `repeat`. A condition that reads nothing is always the same, so that further rounds are of no use.

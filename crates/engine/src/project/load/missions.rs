@@ -363,6 +363,7 @@ pub(super) fn budget(context: &mut LoadContext<'_>, owner: &MapFields<'_>) -> Op
     let BudgetLimits { tokens, cost, warn_at } = budget_limits(context, owner, &fields);
     let on_breach = match fields.text("on_breach") {
         Some("finish_turn") => OnBreach::FinishTurn,
+        Some("ask") => OnBreach::Ask,
         _ => OnBreach::Fail,
     };
     Some(BudgetDef { tokens, cost, warn_at, on_breach })

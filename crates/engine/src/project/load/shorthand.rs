@@ -36,6 +36,7 @@ impl FieldShape {
             "map" => (ValueKind::Map, json!({"type": "object"})),
             "object" => (ValueKind::Object, json!({"type": "object"})),
             "any" => (ValueKind::Any, json!({})),
+            "file" => (ValueKind::File, json!({"type": "string"})),
             "any_primitive" => (ValueKind::Any, json!({"type": ["string", "number", "boolean"]})),
             _ => return None,
         };
@@ -137,6 +138,9 @@ impl<'t> Parser<'t> {
         let depth = depth.checked_sub(1).ok_or_else(|| self.unexpected())?;
         let start = Self { rest: self.rest };
         let mut shape = self.word().and_then(FieldShape::of_type).ok_or_else(|| start.unexpected())?;
+        if shape.kind == ValueKind::File && depth + 1 < DEPTH {
+            return Err(start.unexpected());
+        }
         if !self.take('(') {
             return Ok(shape);
         }

@@ -13,6 +13,21 @@ const FILE: &str = "missions/*.yml";
 /// The type names of fields.
 const TYPES: &[&str] =
     &["string", "number", "integer", "bool", "boolean", "list", "array", "map", "object", "any", "any_primitive"];
+/// The type names of inputs.
+const INPUT_TYPES: &[&str] = &[
+    "string",
+    "number",
+    "integer",
+    "bool",
+    "boolean",
+    "list",
+    "array",
+    "map",
+    "object",
+    "any",
+    "any_primitive",
+    "file",
+];
 // Macros, because a constant cannot refer to a schema that refers to the constant.
 
 /// How a field is written: the short form, or a map.
@@ -202,7 +217,12 @@ pub(crate) static FIELD: MapSchema = MapSchema::new("field", FILE, Refused).keys
 /// An input.
 pub(crate) static INPUT: MapSchema = MapSchema::new("mission input", FILE, Refused).keys(value_keys![
     key("name", Text, "Its name, in a list of inputs."),
-    key("type", OneOf(TYPES), "Its type.").required(),
+    key(
+        "type",
+        OneOf(INPUT_TYPES),
+        "Its type. `file`: a run gets a copy of the file whose path is given, and the value is the path by which agents read it.",
+    )
+    .required(),
     key("description", Text, "What it is. Models see it."),
     key("required", Bool, "Whether a run must set it. An input without `default` is always required."),
     key("default", Any, "Its value if a run does not set it."),
@@ -259,8 +279,8 @@ pub(crate) static BUDGET: MapSchema = MapSchema::new("`budget` section", FILE, R
     key("warn_at", Number, "The share at which a warning is recorded, above 0 and at most 1.").default("0.8"),
     key(
         "on_breach",
-        OneOf(&["fail", "finish_turn"]),
-        "What happens when it is used up: the run fails (`fail`), or every task gets one more turn to end (`finish_turn`).",
+        OneOf(&["fail", "finish_turn", "ask"]),
+        "What happens when it is used up: the run fails (`fail`), every task gets one more turn to end (`finish_turn`), or the run waits until a person has raised it (`ask`).",
     )
     .default("fail"),
 ]);
@@ -360,6 +380,11 @@ pub(crate) static QUESTIONS: MapSchema = MapSchema::new("`questions` section", F
         "The time after which a question is closed without an answer. A question may set its own. Default: never.",
     ),
     key("default", Text, "The answer that counts if nobody answers in time. Default: there is none."),
+    key(
+        "agents",
+        TextList,
+        "The agents of the task that may ask people themselves, with the tool `ask`. Commanders always may. Default: none.",
+    ),
 ]);
 
 /// `repeat`.

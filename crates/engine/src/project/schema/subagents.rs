@@ -52,8 +52,8 @@ pub(crate) static TOKEN_BUDGET: MapSchema = MapSchema::new("`token_budget` secti
 pub(crate) static SUBAGENT_TYPE: MapSchema = MapSchema::new("type of sub-agents", FILE, Refused).keys(&[
     key(
         "preset",
-        OneOf(&["general-purpose", "bash"]),
-        "The built-in type that it is, or whose instructions it has. Default: the type with its name.",
+        OneOf(&["general-purpose", "bash", "deep"]),
+        "The built-in type that it is, or whose instructions it has. `deep` is for long work: `bash` with 60 model calls for the type of that name, else `general-purpose` with 150. Default: the type with its name.",
     ),
     key("requires", OneOf(&["sandbox"]), "`sandbox`: the type exists only if `endpoints.yml` sets a sandbox."),
     key("description", Text, "When to delegate to it. Models see it. Required without a preset."),
@@ -71,7 +71,9 @@ pub(crate) static SUBAGENT_TYPE: MapSchema = MapSchema::new("type of sub-agents"
     key("timeout_seconds", Seconds, "The time limit in seconds."),
     key("token_budget", Section(&TOKEN_BUDGET), "The token budget."),
     key("output", missions::field_map!(), "The fields of its result. Default: its result is a text."),
-    key("interactive", Bool, "Whether it may ask the user.").default("false"),
+    key("interactive", Bool, "Whether it may ask the user.").default("false").accepted_with_warning(
+        "A sub-agent cannot ask the user; the agent that started it asks, and starts it again with the answer",
+    ),
 ]);
 
 /// An entry of `agents`.

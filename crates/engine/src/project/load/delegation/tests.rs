@@ -68,7 +68,6 @@ fn types_are_read_with_their_defaults() {
       skills: []
       model: small
       output: {table: {type: list}}
-      interactive: true
     quick: {preset: general-purpose, max_turns: 5, token_budget: {enabled: false}, model: {provider: openai, api_key: '${KEY}'}}
 ",
     );
@@ -81,12 +80,30 @@ fn types_are_read_with_their_defaults() {
     assert_eq!((&analysis.tools, analysis.skills.as_ref().map(Vec::len)), (&None, Some(0)));
     assert_eq!(analysis.model, DelegateModel::Group("small".into()));
     assert_eq!(analysis.output["table"].kind, ValueKind::List);
-    assert!(analysis.interactive && *analysis.disallowed_tools[0] == *"task");
+    assert!(*analysis.disallowed_tools[0] == *"task");
     assert_eq!((types["quick"].max_turns, types["quick"].token_budget), (5, None));
     assert_eq!(types["bash"].max_turns, 40);
     let admission = project.subagents.admission;
     assert_eq!((admission.max_running, admission.max_queued, admission.queue_timeout.as_secs()), (5, 9, 30));
     assert!(!format!("{:?} {:?}", project.subagents, types["quick"].model).contains("hidden"));
+}
+
+#[test]
+fn the_preset_deep_allows_more_model_calls_unless_the_type_or_an_override_sets_its_own() {
+    let turns = |text: &str| {
+        let project = read(&with_sandbox(), AGENT, text);
+        let types = project.subagents.types.iter();
+        types.map(|(name, kind)| (name.to_string(), kind.max_turns, kind.preset)).collect::<Vec<_>>()
+    };
+    let (general, bash) = (Some(Preset::GeneralPurpose), Some(Preset::Bash));
+    let found = turns(
+        "subagents: {defaults: {max_turns: 40}, max_turns: 45, types: {general-purpose: {preset: deep}, bash: {preset: deep}, study: {preset: deep}, short: {preset: deep, max_turns: 70}}}",
+    );
+    let expected =
+        [("general-purpose", 150, general), ("bash", 60, bash), ("study", 150, general), ("short", 70, general)];
+    assert_eq!(found, expected.map(|(name, turns, preset)| (name.to_owned(), turns, preset)));
+    let found = turns("subagents: {types: {study: {preset: deep}}, agents: {study: {max_turns: 99}}}");
+    assert_eq!(found[2], ("study".to_owned(), 99, general));
 }
 
 #[test]
@@ -196,6 +213,7 @@ fn mistakes_in_types_are_found() {
         ("F0851 F0851", "subagents: {types: {¦¦a: {model: inherit}}}"),
         ("F0851", "subagents: {types: {a: {preset: general-purpose, ¦description: ''}}}"),
         ("F0111", "subagents: {types: {a: {preset: ¦general}}}"),
+        ("F0116", "subagents: {types: {a: {preset: general-purpose, ¦interactive: true}}}"),
         ("F0606", "subagents: {types: {a: {preset: general-purpose, model: ¦smal}}}"),
         ("F0853", "subagents: {types: {general-purpose: {¦preset: bash, description: x, system_prompt: y}}}"),
         ("F0853", "subagents: {custom_agents: {¦bash: {description: x, system_prompt: y}}}"),

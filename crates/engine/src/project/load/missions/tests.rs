@@ -373,7 +373,7 @@ fn unknown_and_later_keys_are_found_in_every_block() {
         ("F0107", section("commander: {tool_response: {¦bytes: 9}}")),
         ("F0107", section("storage: {¦disk: x}")),
         ("F0107", section("budget: {tokens: 5, ¦euros: 3}")),
-        ("F0111", section("budget: {tokens: 5, on_breach: ¦ask}")),
+        ("F0111", section("budget: {tokens: 5, on_breach: ¦wait}")),
         ("F0116", section("concurrency: {¦overflow: replace}")),
         ("F0107", section("inputs: {a: {type: string, ¦secret: true}}")),
         ("F0107", section("datasets: {a: {¦rows: []}}")),
@@ -394,7 +394,10 @@ fn mistakes_in_fields_and_inputs_are_found() {
     let input = |text: &str| section(&format!("inputs: {{{text}}}"));
     assert_found(&[
         ("F0805", input("a: ¦text")),
-        ("F0805", input("a: ¦'file(\"Report\")'")),
+        ("F0805", input("a: ¦'list(file)'")),
+        ("F0805", input("a: {type: list, items: ¦file}")),
+        ("F0805", lines("tasks: {a: {objective: W, output: {x: ¦file}}}")),
+        ("F0111", lines("tasks: {a: {objective: W, output: {x: {type: ¦file}}}}")),
         ("F0805", input("a: ¦list(strin)")),
         ("F0111", input("a: {type: ¦text}")),
         ("F0806", input("a: {type: number, ¦pattern: x}")),
@@ -593,6 +596,31 @@ fn mistakes_in_routes_are_found() {
 }
 
 #[test]
+fn a_file_needs_an_agent_that_reads_it_and_no_route_can_pass_one() {
+    let mission = |agent: &str, input: &str| {
+        format!(
+            "mission:\n  description: x\n  agents: [w]\n  local_agents: {{w: {{description: x{agent}}}}}\n  inputs: {{notes: {input}}}\n  tasks: {{a: {{objective: 'Read {{{{ inputs.notes }}}}'}}}}\n"
+        )
+    };
+    let found = |files: &[(&str, &str)]| places(&load(&[&[("config.yml", "")], files].concat()).findings);
+    let short = "'file(\"What is known\")'";
+    let reads = mission(", workspace: read", short);
+    assert_eq!(found(&[("missions/m.yml", &reads)]), [""; 0]);
+    assert_eq!(found(&[("missions/m.yml", &mission("", short))]), ["F0818 missions/m.yml:1:1"]);
+    for (code, input) in [
+        ("F0807", "{type: file, ¦default: x}"),
+        ("F0808", "{type: file, ¦protected: true}"),
+        ("F0806", "{type: file, ¦enum: [x]}"),
+        ("F0806", "{type: file, ¦pattern: x}"),
+    ] {
+        let (text, at) = marked(&mission(", workspace: read", input));
+        assert_eq!(found(&[("missions/m.yml", &text)]), [format!("{code} missions/m.yml:{}", at[0])], "{input}");
+    }
+    let before = "mission:\n  description: x\n  agents: [w]\n  local_agents: {w: {description: x}}\n  tasks: {a: {objective: W, router: [{to: 'mission:m', when: x}]}}\n";
+    assert_eq!(found(&[("missions/m.yml", &reads), ("missions/n.yml", before)]), ["F0819 missions/n.yml:5:43"]);
+}
+
+#[test]
 fn a_project_without_missions_has_none() {
     let project = clean(&[("config.yml", "")]);
     assert!(project.missions.is_empty() && project.subagents.types.len() == 1);
@@ -635,7 +663,7 @@ fn a_damaged_mission_has_findings_and_never_a_secret_in_them() {
 #[test]
 fn rounds_questions_and_limits_over_runs_are_read() {
     let text = lines(
-        "inputs: {issue: {type: string}}\nconcurrency: {key: 'issue-{{ inputs.issue }}', limit: 2, overflow: queue}\ntasks: {a: {title: 'Quality: \"Assurance\"', objective: W, output: {ok: bool}, repeat: {until: output.ok, max: 5, on_exhausted: continue}, questions: {timeout_seconds: 60, default: later}, router: [{to: b, no_answer: true}, {to: 'mission:deep_research#dig', when: good, hand_over: [outputs]}]}, b: {objective: B}, end: {objective: E, always: true}}",
+        "inputs: {issue: {type: string}}\nconcurrency: {key: 'issue-{{ inputs.issue }}', limit: 2, overflow: queue}\ntasks: {a: {title: 'Quality: \"Assurance\"', objective: W, output: {ok: bool}, repeat: {until: output.ok, max: 5, on_exhausted: continue}, questions: {timeout_seconds: 60, default: later, agents: [researcher]}, router: [{to: b, no_answer: true}, {to: 'mission:deep_research#dig', when: good, hand_over: [outputs]}]}, b: {objective: B}, end: {objective: E, always: true}}",
     );
     let mission = read(&text);
     assert!(mission.concurrency.key.is_some());
@@ -645,6 +673,7 @@ fn rounds_questions_and_limits_over_runs_are_read() {
     assert_eq!((repeat.until.source().text(), repeat.max), ("output.ok", 5));
     assert_eq!(repeat.on_exhausted, OnExhausted::Continue);
     assert_eq!((task.questions.timeout_seconds, task.questions.default.as_deref()), (Some(60), Some("later")));
+    assert_eq!(task.questions.agents, ["researcher"]);
     assert_eq!(task.title.as_deref(), Some("Quality: \"Assurance\""));
     let NextTasks::Router(routes) = &task.next else { panic!() };
     assert!(routes[0].no_answer && routes[0].hand_over.is_empty());
@@ -659,6 +688,7 @@ fn mistakes_in_rounds_limits_and_last_tasks_are_found() {
         ("F0812", section("concurrency: {key: '{{ ¦topic }}'}")),
         ("F0845", section("concurrency: {¦limit: 2}")),
         ("F0846", lines("tasks: {a: {objective: W, questions: {¦default: x}}}")),
+        ("F0849", lines("tasks: {a: {objective: W, questions: {agents: [researcher, ¦researchr]}}}")),
         ("F0847", lines("tasks: {a: {objective: Call ¦dataset_set now.}}")),
         ("F0847", lines("tasks: {a: {objective: Then ¦task_completed.}}")),
         ("F0848", lines("tasks: {a: {objective: W}, b: {objective: W, always: true, ¦depends_on: [a]}}")),
