@@ -3,12 +3,15 @@
 
 use segue::store::{
     SqliteStore,
-    runs::{RunStore, UnitKey},
+    runs::{RunFilter, RunStore, UnitKey},
 };
 use serde_json::Value as Json;
 
 use super::failpoint_name;
-use crate::support::project_copy::{ProjectCopy, post, post_with_id};
+use crate::support::{
+    program::run_with,
+    project_copy::{ProjectCopy, post, post_with_id},
+};
 
 /// The failpoint, the bookings after it, and whether the report knows of the booking.
 const CRASHES: [(&str, usize, bool); 9] = [
@@ -102,4 +105,22 @@ async fn a_sub_agent_in_the_background_survives_a_kill_while_it_books() {
     let (code, erased) = project.run_segue(&["doctor", "erase", "anna"]);
     assert_eq!(code, 0, "{erased}");
     assert!(events(&project, &id).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_chat_continues_the_sub_agents_of_its_conversation() {
+    let project = ProjectCopy::new("kills_background");
+    let chat = ["chat", ".", "--conversation", "anna", "--store", "sqlite:talks.db"];
+    let bookings = project.path("bookings.json").display().to_string();
+    let bookings = ("SEGUE_TEST_BOOKINGS", &*bookings);
+    let killed = run_with(&project.path(""), &chat, "book it\n", &[bookings, ("SEGUE_FAILPOINT", "task_started")]);
+    assert!(killed.code != 0 && project.bookings() == 0, "{}", killed.out);
+    let store = SqliteStore::open_read_only(&project.path("talks.db")).unwrap();
+    let run = store.runs(RunFilter::default(), 9).await.unwrap().pop().unwrap().id;
+    drop(store);
+    let id = run.as_str().trim_start_matches("task-");
+    let fetched = run_with(&project.path(""), &chat, &format!("fetch {id}\n"), &[bookings]);
+    assert!(fetched.out.contains("Booked as NW-"), "{}\n{}", fetched.out, fetched.err);
+    assert_eq!(project.bookings(), 1);
+    assert_eq!(events(&project, id).await, ["task_queued", "task_completed"]);
 }

@@ -44,8 +44,13 @@ pub(crate) fn command() -> Command {
 
 /// Runs the program in `folder` with `input` on its standard input and waits for its exit.
 pub(crate) fn run_in(folder: &Path, arguments: &[&str], input: &str) -> ProgramOutput {
+    run_with(folder, arguments, input, &[])
+}
+
+/// The same with environment variables.
+pub(crate) fn run_with(folder: &Path, arguments: &[&str], input: &str, environment: &[(&str, &str)]) -> ProgramOutput {
     let mut command = command();
-    command.current_dir(folder).args(arguments);
+    command.current_dir(folder).args(arguments).envs(environment.iter().copied());
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     // The program may exit without reading its input.
