@@ -348,7 +348,7 @@ impl LoopHost for AgentHost<'_> {
         let unit = self.unit;
         let named = NamedResult::of(call, self.results).await;
         let compute = |state: &RunState| unit.call_tool(state, caller.clone(), call, &cx.key, None, &named);
-        let Some(answer) = unit.journal.control(&cx.key, compute).await else {
+        let Some(answer) = unit.journal.control_call(call, cx, compute).await else {
             self.stopped = true;
             return ControlResult { text: String::new(), effect: ControlEffect::Completed };
         };

@@ -87,7 +87,7 @@ impl CommanderHost<'_> {
             let named = NamedResult::none();
             running.push(Box::pin(async move {
                 let compute = |state: &RunState| unit.call_tool(state, Caller::Commander, call, &cx.key, None, &named);
-                match unit.journal.control(&cx.key, compute).await {
+                match unit.journal.control_call(call, &cx, compute).await {
                     None => CallProgress::Stopped,
                     Some(ToolAnswer { then: Then::CallAgent { agent, input }, .. }) => {
                         unit.call_agent(&agent, &input, open, session, &cx).await

@@ -197,7 +197,7 @@ impl CommanderHost<'_> {
             let state = unit.view.latest().await.ok()?;
             return Some((compute(&state).text(), ControlEffect::None));
         }
-        let answer = unit.journal.control(&cx.key, compute).await?;
+        let answer = unit.journal.control_call(call, cx, compute).await?;
         self.follow(answer, cx).await
     }
 

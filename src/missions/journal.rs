@@ -104,7 +104,7 @@ impl UnitJournal {
         self.job.halt_with(Halt::Unreadable(error.to_string().into()));
     }
 
-    /// Runs a call of a tool of the mission: computes its answer from the latest state and stores its events with it, or returns the
+    /// Runs a step of a tool of the mission: computes its answer from the latest state and stores its events with it, or returns the
     /// recorded answer. `None`: the unit has halted.
     pub(super) async fn control(&self, key: &StepKey, compute: impl Fn(&RunState) -> ToolAnswer) -> Option<ToolAnswer> {
         if let Some(recorded) = self.recorded_outcome(key) {
@@ -136,6 +136,20 @@ impl UnitJournal {
                 Err(_) => return None,
             }
         }
+    }
+
+    /// As [`control`](Self::control), for a call that a model wrote: if the mission refuses it, it leaves the events of a failed call.
+    pub(super) async fn control_call(
+        &self,
+        call: &ToolCall,
+        cx: &CallContext,
+        compute: impl Fn(&RunState) -> ToolAnswer,
+    ) -> Option<ToolAnswer> {
+        let answer = self.control(&cx.key, compute).await?;
+        if answer.is_error() {
+            self.note_not_sent(call, &answer.text(), cx);
+        }
+        Some(answer)
     }
 
     /// Runs a step without an effect outside: `work` is recorded with the next write.
@@ -176,7 +190,7 @@ impl UnitJournal {
         self.job.note(event_text(&NewEvent::of_unit(&self.id, kind)));
     }
 
-    /// Stores the events of a call that reached no tool, once however often the step runs again.
+    /// Stores the events of a call that reached no tool or that the mission refused, once however often the step runs again.
     pub(super) fn note_not_sent(&self, call: &ToolCall, result: &str, cx: &CallContext) {
         let key = cx.step("not_sent").key;
         let (entity, call_id, tool): (_, Arc<str>, Arc<str>) =

@@ -752,7 +752,11 @@ async fn a_call_that_reaches_no_tool_is_in_the_events_as_a_failed_one_and_once()
                 calls(&[("find", json!({}))])
             }
             (true, _) => say("<ANSWER>found</ANSWER>"),
-            (false, []) => calls(&[("fly", json!({})), ("call_agent", json!({"name": "helper", "task": "find it"}))]),
+            (false, []) => calls(&[
+                ("fly", json!({})),
+                ("set_subtasks", json!({"subtasks": []})),
+                ("call_agent", json!({"name": "helper", "task": "find it"})),
+            ]),
             (false, _) => done("gathered"),
         }
     };
@@ -773,7 +777,13 @@ async fn a_call_that_reaches_no_tool_is_in_the_events_as_a_failed_one_and_once()
     }
     assert_eq!(
         completed,
-        [("commander", "fly", true), ("helper", "fly", true), ("helper", "find", true), ("helper", "find", false)]
+        [
+            ("commander", "fly", true),
+            ("commander", "set_subtasks", true),
+            ("helper", "fly", true),
+            ("helper", "find", true),
+            ("helper", "find", false)
+        ]
     );
     assert!(inputs.contains(&("fly", json!({"to": "the moon"}))) && inputs.contains(&("find", json!("{oops"))));
 }

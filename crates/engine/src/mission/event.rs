@@ -499,7 +499,8 @@ pub enum RunEventKind {
         turn_retention: u32,
     },
     /// A commander or an agent called a tool. Arguments are those before secrets are inserted. A call that was refused before it reached
-    /// the tool has this event too, and one `tool_completed` with `failed`.
+    /// the tool has this event too, and one `tool_completed` with `failed`. Calls of the tools of the mission have both only if they are refused;
+    /// the others have events of their own.
     ToolCalled {
         /// `commander` or the name of the agent.
         entity: Arc<str>,
