@@ -190,13 +190,9 @@ impl RunEngine {
 
     /// The run of a mission that was started with this key.
     async fn started_with(&self, mission: &str, key: &str) -> Result<Option<RunId>, MissionError> {
-        let filter = RunFilter { mission: Some(mission.into()), ..RunFilter::default() };
-        for summary in self.control.runs(filter, crate::limits::RUNS_LISTED).await? {
-            if self.control.stored(&summary.id).await?.idempotency_key.as_deref() == Some(key) {
-                return Ok(Some(summary.id));
-            }
-        }
-        Ok(None)
+        let (mission, key) = (Some(mission.into()), Some(key.into()));
+        let filter = RunFilter { mission, idempotency_key: key, ..RunFilter::default() };
+        Ok(self.control.runs(filter, 1).await?.pop().map(|run| run.id))
     }
 
     /// Continues a run that was stopped or cancelled, or that failed. What is completed stays. It goes on with [`drive`](Self::drive).

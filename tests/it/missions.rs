@@ -26,7 +26,7 @@ use std::{
 use axum::{Json as Body, Router, extract::State, http::StatusCode, response::IntoResponse, routing::post};
 use futures::future::BoxFuture;
 use segue::{
-    Assistant, CallContext, ChatRequest, ChatResponse, ChatStream, Llm, LlmError, ModelProfile,
+    Assistant, AssistantBuilder, CallContext, ChatRequest, ChatResponse, ChatStream, Llm, LlmError, ModelProfile,
     llm::{ChatMessage, ToolArguments, ToolCall},
     missions::{RunEnd, RunEngine, StartRun},
     store::runs::{MemoryRunStore, RunStore},
@@ -95,11 +95,11 @@ struct Finished {
     requests: Arc<Mutex<Vec<ChatRequest>>>,
 }
 
-async fn finish(
+/// The builder for a project with a mission, and the requests to its model.
+fn builder_of(
     mission: &str,
-    inputs: Json,
     respond: impl Fn(&ChatRequest) -> ChatResponse + Send + Sync + 'static,
-) -> Finished {
+) -> (AssistantBuilder, Arc<Mutex<Vec<ChatRequest>>>) {
     let files = [
         ("config.yml", "recipe: default.v1\npipeline: []\npolicies: [{name: FlowPolicy}]\n"),
         ("domain.yml", ""),
@@ -109,8 +109,16 @@ async fn finish(
     let profile = ModelProfile::for_model("test", "");
     let model = FunctionModel { profile, respond, requests: requests.clone() };
     let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
-    let runs: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
-    let engine = builder.model(Arc::new(model)).build_missions(runs).unwrap();
+    (builder.model(Arc::new(model)), requests)
+}
+
+async fn finish(
+    mission: &str,
+    inputs: Json,
+    respond: impl Fn(&ChatRequest) -> ChatResponse + Send + Sync + 'static,
+) -> Finished {
+    let (builder, requests) = builder_of(mission, respond);
+    let engine = builder.build_missions(Arc::new(MemoryRunStore::new())).unwrap();
     let inputs = inputs.as_object().unwrap().clone();
     let run = engine.start(StartRun { mission: "m".into(), inputs, ..StartRun::default() }).await.unwrap();
     let mut events = Vec::new();

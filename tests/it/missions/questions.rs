@@ -8,7 +8,7 @@ use std::{
 };
 
 use segue::{
-    Assistant, ChatRequest, ChatResponse, ModelProfile,
+    ChatRequest, ChatResponse,
     ids::RunId,
     llm::ReasoningEffort,
     missions::{RunEnd, RunEngine, StartRun},
@@ -19,7 +19,7 @@ use segue_engine::mission::event::{PersonQuestion, RunEvent};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{FunctionModel, HEAD, assert_pairs, calls, done, finish, is_agent, last, says};
+use super::{HEAD, assert_pairs, builder_of, calls, done, finish, is_agent, last, says};
 
 fn tool_names(request: &ChatRequest) -> Vec<&str> {
     request.tools.iter().map(|tool| &*tool.name).collect()
@@ -124,17 +124,9 @@ impl Asked {
         clock: Arc<ManualClock>,
         respond: impl Fn(&ChatRequest) -> ChatResponse + Send + Sync + 'static,
     ) -> Self {
-        let files = [
-            ("config.yml", "recipe: default.v1\npipeline: []\npolicies: [{name: FlowPolicy}]\n"),
-            ("domain.yml", ""),
-            ("missions/m.yml", mission),
-        ];
-        let requests: Arc<Mutex<Vec<ChatRequest>>> = Arc::default();
-        let profile = ModelProfile::for_model("test", "");
-        let model = FunctionModel { profile, respond, requests: requests.clone() };
-        let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
+        let (builder, requests) = builder_of(mission, respond);
         let store: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
-        let engine = builder.model(Arc::new(model)).clock(clock).build_missions(store.clone()).unwrap();
+        let engine = builder.clock(clock).build_missions(store.clone()).unwrap();
         let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
         Self { engine, run, store, requests }
     }

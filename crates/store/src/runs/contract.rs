@@ -170,6 +170,7 @@ async fn runs_are_listed_newest_first(store: &dyn RunStore) {
             mission: mission.into(),
             queued: n == 3,
             group: (n > 1).then(|| "g".into()),
+            idempotency_key: (n < 2).then(|| "k".into()),
             conversation: (n < 2).then(|| "c".into()),
             ..new_run(&format!("r{n}"), &["a"])
         };
@@ -184,6 +185,8 @@ async fn runs_are_listed_newest_first(store: &dyn RunStore) {
         (RunFilter { mission: Some("x".into()), ..all() }, 9, vec!["r3", "r2", "r0"]),
         (RunFilter { mission: Some("x".into()), ..all() }, 1, vec!["r3"]),
         (RunFilter { group: Some("g".into()), ..all() }, 9, vec!["r3", "r2"]),
+        (RunFilter { idempotency_key: Some("k".into()), ..all() }, 9, vec!["r1", "r0"]),
+        (RunFilter { mission: Some("x".into()), idempotency_key: Some("k".into()), ..all() }, 9, vec!["r0"]),
         (RunFilter { id_prefix: Some("r2".into()), ..all() }, 9, vec!["r2"]),
         (RunFilter { id_prefix: Some("r".into()), mission: Some("y".into()), ..all() }, 9, vec!["r1"]),
         (RunFilter { id_prefix: Some("r22".into()), ..all() }, 9, vec![]),

@@ -594,6 +594,7 @@ impl RunStore for MemoryRunStore {
         let selected = |run: &&MemoryRun| {
             filter.id_prefix.as_ref().is_none_or(|prefix| run.id.as_str().starts_with(&**prefix))
                 && filter.mission.as_ref().is_none_or(|mission| *mission == run.mission)
+                && filter.idempotency_key.as_ref().is_none_or(|key| run.idempotency_key.as_ref() == Some(key))
                 && filter.conversation.as_ref().is_none_or(|id| run.conversation.as_ref() == Some(id))
                 && filter.group.as_ref().is_none_or(|group| run.group.as_ref() == Some(group))
                 && (filter.statuses.is_empty() || filter.statuses.contains(&run.head.status))

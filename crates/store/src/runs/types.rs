@@ -326,6 +326,8 @@ pub struct RunFilter {
     pub id_prefix: Option<Arc<str>>,
     /// Runs of this mission.
     pub mission: Option<Arc<str>>,
+    /// Runs that were started with this key; with a mission, it is one at most.
+    pub idempotency_key: Option<Arc<str>>,
     /// Runs of this conversation.
     pub conversation: Option<ConversationId>,
     /// Runs of this group.

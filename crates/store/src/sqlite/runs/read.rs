@@ -59,10 +59,11 @@ pub(super) fn runs(connection: &Connection, filter: &RunFilter, limit: usize) ->
     let mut values: Vec<(&str, &dyn ToSql)> = vec![(":limit", &limit)];
     // The last character that there is: no id that begins with the prefix is above the two together.
     let in_range = "id >= :id_prefix AND id <= :id_prefix || char(1114111)";
-    let conditions: [(bool, &str, &str, &dyn ToSql); 5] = [
+    let conditions: [(bool, &str, &str, &dyn ToSql); 6] = [
         (filter.id_prefix.is_some(), ":id_prefix", in_range, &filter.id_prefix),
         (filter.mission.is_some(), ":mission", "mission = :mission", &filter.mission),
         (conversation.is_some(), ":conversation", "conversation = :conversation", &conversation),
+        (filter.idempotency_key.is_some(), ":key", "idempotency_key = :key", &filter.idempotency_key),
         (filter.group.is_some(), ":group", "run_group = :group", &filter.group),
         (!filter.statuses.is_empty(), ":statuses", "status IN (SELECT value FROM json_each(:statuses))", &statuses),
     ];
