@@ -4,22 +4,27 @@ use std::{fmt, pin::pin, sync::Arc};
 
 use async_trait::async_trait;
 use segue_engine::{
-    conversation::{
-        AgentCall, AgentOutcome, AgentStatus, BotKind, BotMessage, Conversation, EventKind, FilledBy, Reply,
-    },
+    conversation::{AgentCall, AgentOutcome, AgentStatus, BotKind, Conversation, EventKind, FilledBy, Reply},
     ids::SlotName,
     project::{AgentDef, Project},
 };
 use serde_json::{Map, Value as Json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::{AgentRequest, completion::RunRecorder, slot_tools, tool_events};
+use super::{
+    AgentRequest,
+    completion::RunRecorder,
+    policy::{Rejection, ToolPolicy},
+    slot_tools,
+    slots::RunSlots,
+    tool_events,
+};
 use crate::{
     context::{CallContext, WaitError},
-    conversation::{ReplyEvent, ReplySink},
+    conversation::ReplySink,
     llm::{ChatRequest, ChatResponse, ToolArguments, ToolCall},
     react::{self, ModelTurn},
-    tools::{ToolOutcome, invoke::CheckedCall, tool_set::ToolSet, with_causes},
+    tools::{FailureKind, ToolOutcome, invoke::CheckedCall, tool_set::ToolSet, with_causes},
 };
 
 /// An agent written in Rust. A flow calls it by its name, like any other agent.
@@ -99,6 +104,7 @@ impl<E: std::error::Error> From<E> for AgentError {
 pub struct AgentRun<'a> {
     request: &'a AgentRequest<'a>,
     recorder: RunRecorder<'a>,
+    policy: ToolPolicy<'a>,
     slots: Map<String, Json>,
     out: &'a mut dyn ReplySink,
     cx: &'a CallContext,
@@ -213,23 +219,39 @@ impl<'a> AgentRun<'a> {
     pub fn tools(&self) -> &'a ToolSet {
         &self.request.tools
     }
-    /// Calls a tool of the agent.
+    /// Calls a tool of the agent. The rules of its `config.yml` hold: a call that they do not allow, or that the user would have to confirm,
+    /// fails with [`FailureKind::Refused`].
     pub async fn call_tool(&mut self, name: &str, arguments: Json) -> ToolOutcome {
         let (cx, _under_way) = self.begin("call").await;
         let call = ToolCall { id: "".into(), name: name.into(), arguments: ToolArguments::json(arguments.clone()) };
-        let outcome = match CheckedCall::find(&self.request.tools, name, arguments) {
+        let outcome = match self.checked(&call, arguments) {
             Ok(checked) => checked.send(&tool_events::tool_context(0, &call, self.request, None, &cx), None).await,
             Err(outcome) => outcome,
         };
-        let status = match &outcome {
-            ToolOutcome::Done(_) => "done",
-            ToolOutcome::Failed(_) => "failed",
-            ToolOutcome::Unknown(_) => "unknown",
-            ToolOutcome::Pending(_) => "pending",
-        };
-        let event = tool_events::tool_executed(&call, self.request, status, &outcome.for_model(), Default::default());
+        let event = tool_events::tool_ended(&call, self.request, &outcome, &outcome.for_model(), Default::default());
         self.recorder.record(event, &cx);
         outcome
+    }
+
+    /// A call that the tool's schema and the rules of the agent allow. Nobody can be asked here, so a call that needs a confirmation is
+    /// rejected.
+    #[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
+    fn checked(&mut self, call: &ToolCall, arguments: Json) -> Result<CheckedCall, ToolOutcome> {
+        let checked = CheckedCall::find(&self.request.tools, &call.name, arguments)?;
+        let mut slots = RunSlots::new(self.request.project, self.request.conversation);
+        self.slots.iter().for_each(|(name, value)| slots.record(name, value.clone()));
+        let reason = match self.policy.rejection(&call.name, |condition| slots.is_true(condition)) {
+            Some(Rejection::Requires(reason)) => format!("this call is not allowed now: {reason}"),
+            Some(Rejection::Capped(most)) => format!("`max_calls` allows {most} calls in a task"),
+            None if self.policy.must_confirm(&call.name, checked.effect()) => {
+                "the user must confirm this call, and an agent in Rust cannot ask for it".to_owned()
+            }
+            None => {
+                self.policy.count(&call.name);
+                return Ok(checked);
+            }
+        };
+        Err(ToolOutcome::failed(FailureKind::Refused, reason))
     }
 
     async fn send(&mut self, reply: Reply, kind: BotKind) {
@@ -237,13 +259,7 @@ impl<'a> AgentRun<'a> {
             return;
         }
         let (cx, _under_way) = self.begin("say").await;
-        let id: Arc<str> = cx.key.as_str().into();
-        let event = ReplyEvent::Message { id: id.clone(), message: Box::new(reply.clone()), kind };
-        // A lost channel does not end the run: the message is stored with the turn and delivered from there.
-        let _ = self.out.send(event, &cx).await;
-        let agent = Some(self.request.call.agent.clone());
-        let said = BotMessage { reply, kind, agent, reply_id: Some(id), ..BotMessage::default() };
-        self.recorder.record(EventKind::bot(said), &cx);
+        self.recorder.send(reply, kind, self.out, &cx).await;
     }
 
     /// Begins a step, which is in progress until the guard is dropped.
@@ -270,14 +286,17 @@ pub(crate) async fn run(
     let mut recorder = RunRecorder::new(request);
     recorder.metadata = request.call.metadata_if_not_run();
     let step_lock = Arc::<Mutex<()>>::default();
-    let mut run = AgentRun { request, recorder, slots: Map::new(), out, cx, steps: 0, step_lock: step_lock.clone() };
+    let policy = ToolPolicy::new(&request.definition.rules, &request.call.metadata);
+    let slots = Map::new();
+    let mut run = AgentRun { request, recorder, policy, slots, out, cx, steps: 0, step_lock: step_lock.clone() };
     let status = match until_stopped(agent.run(&mut run), &step_lock, cx).await {
         Ok(Ok(AgentEnd(status))) => status,
         Ok(Err(error)) => react::failed_status(&error.code, error.reason),
         Err(stopped) => react::failed_status(react::CODE_DEADLINE, stopped.to_string()),
     };
     let status = react::unless_stopped(status, cx);
-    let metadata = std::mem::take(&mut run.recorder.metadata);
+    let mut metadata = std::mem::take(&mut run.recorder.metadata);
+    metadata.extend(run.policy.metadata());
     AgentOutcome { status, events: run.recorder.into_events(), data: Json::Null, metadata }
 }
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use minijinja::context;
-use segue_engine::conversation::{AgentKind, AgentOutcome, AgentStatus, BotKind};
+use segue_engine::conversation::{AgentKind, AgentOutcome, AgentStatus, BotKind, Reply};
 use serde_json::Value as Json;
 
 use super::{
@@ -56,6 +56,8 @@ pub(super) struct DialogueHost<'a> {
     pub(super) records: Vec<ToolRecord>,
     /// The sub-agents of this agent, if it may start some.
     pub(super) ledger: Option<Ledger>,
+    /// The responses that tell the user how calls of the current batch ended.
+    pub(super) receipts: Vec<Arc<str>>,
     /// The question of `ask_clarification`, with which the run ends.
     pub(super) question: Option<Clarification>,
     /// Receives the progress of the only call of the current batch; the progress of parallel calls is not shown.
@@ -88,6 +90,23 @@ impl DialogueHost<'_> {
     /// The name under which texts of this agent are streamed.
     pub(super) fn source(&self) -> Arc<str> {
         format!("agent:{}", self.request.call.agent).into()
+    }
+
+    /// The response of the project that tells the user how a call ended, if the rules of the agent name one. An outcome that is not known
+    /// has none: neither text would be true.
+    fn receipt(&self, call: &ToolCall, outcome: &ToolOutcome) -> Option<Arc<str>> {
+        let rule = self.request.definition.rules.tool(&call.name)?;
+        let mut values = call.arguments.as_json().and_then(Json::as_object).cloned().unwrap_or_default();
+        let response = match outcome {
+            ToolOutcome::Done(output) => {
+                values.extend(output.structured.as_ref().and_then(Json::as_object).cloned().unwrap_or_default());
+                rule.on_success.as_deref()?
+            }
+            ToolOutcome::Failed(_) => rule.on_failure.as_deref()?,
+            ToolOutcome::Unknown(_) | ToolOutcome::Pending(_) => return None,
+        };
+        let text = self.request.host.render_response(response, &values, self.request.conversation.events)?;
+        (!text.trim().is_empty()).then_some(text)
     }
 
     fn policy_text(&self, outcome: &str) -> String {
@@ -182,7 +201,13 @@ impl LoopHost for DialogueHost<'_> {
         let feed = self.fillers.listen();
         self.progress = (count == 1).then_some(feed);
     }
-    fn check_call(&mut self, call: &ToolCall, class: EffectClass, confirmed: bool) -> GuardDecision {
+    async fn check_call(
+        &mut self,
+        call: &ToolCall,
+        class: EffectClass,
+        confirmed: bool,
+        _: &CallContext,
+    ) -> GuardDecision {
         self.policy.decide(call, class, confirmed, &self.slots, self.prompts)
     }
     fn awaits_confirmation(&self) -> bool {
@@ -208,6 +233,11 @@ impl LoopHost for DialogueHost<'_> {
                 self.question = Some(question);
             }
             return Some(react::result_text(self.prompts, outcome, context! { outcome }));
+        }
+        if let Some(text) = self.receipt(call, outcome) {
+            let note = react::result_text(self.prompts, "told", context! { outcome => "told", text => &*text });
+            self.receipts.push(text);
+            return Some(format!("{}\n{note}", outcome.for_model()));
         }
         delegation::replacement_text(outcome)
     }
@@ -239,8 +269,8 @@ impl LoopHost for DialogueHost<'_> {
         match (&outcome, effect) {
             // Only what its steps changed supports a claim.
             (_, Some(EffectClass::Composite)) => {
-                for tool in delegation::effects_of(&outcome) {
-                    self.policy.record_effect(&tool, EffectClass::Write);
+                for write in delegation::writes_of(&outcome).done {
+                    self.policy.record_effect(&write.tool, EffectClass::Write);
                 }
             }
             (ToolOutcome::Done(_), Some(effect)) => self.policy.record_effect(&call.name, effect),
@@ -254,7 +284,7 @@ impl LoopHost for DialogueHost<'_> {
             }
             None => BTreeMap::new(),
         };
-        self.recorder.record(tool_events::tool_executed(call, self.request, status, text, origins), cx);
+        self.recorder.record(tool_events::tool_ended(call, self.request, &outcome, text, origins), cx);
         if has_hooks {
             self.records.push(ToolRecord {
                 call_id: call.id.clone(),
@@ -266,6 +296,10 @@ impl LoopHost for DialogueHost<'_> {
         }
     }
     async fn batch_finished(&mut self, cx: &CallContext) -> Result<(), AgentStatus> {
+        for (at, text) in std::mem::take(&mut self.receipts).into_iter().enumerate() {
+            let cx = cx.step(format!("receipt.{at}"));
+            self.recorder.send(Reply::text(text), BotKind::Intermediate, &mut *self.out, &cx).await;
+        }
         let Some(hooks) = &mut self.hooks else { return Ok(()) };
         let records = std::mem::take(&mut self.records);
         let done =

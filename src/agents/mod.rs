@@ -31,12 +31,12 @@ mod tests;
 mod tool_events;
 mod transcript;
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashSet, fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{AgentCall, Conversation},
-    project::{AgentDef, Project},
+    project::{AgentDef, AgentRules, Project},
 };
 use serde_json::{Map, Value as Json};
 
@@ -45,8 +45,17 @@ pub use self::{
     custom::{Agent, AgentEnd, AgentError, AgentResult, AgentRun},
     hooks::AgentHooks,
 };
-pub(crate) use self::{custom::run as run_custom, lead::file_prompt_variables, react_agent::ReactAgent};
-use crate::{context::CallContext, delegation::LeadPrompt, llm::Llm, react::ToolNarrowing, tools::tool_set::ToolSet};
+pub(crate) use self::{
+    custom::run as run_custom, lead::file_prompt_variables, policy::ToolPolicy, react_agent::ReactAgent,
+};
+use crate::{
+    context::CallContext,
+    delegation::LeadPrompt,
+    effect::EffectClass,
+    llm::Llm,
+    react::ToolNarrowing,
+    tools::{ToolInfo, tool_set::ToolSet},
+};
 
 /// The input of one invocation of an agent.
 #[derive(Clone)]
@@ -119,21 +128,20 @@ impl fmt::Debug for AgentRequest<'_> {
     }
 }
 
-/// The tools of a run that its sub-agents may inherit. A tool that needs the user's confirmation, whose condition is false, or whose calls
-/// are limited stays with the agent itself: a sub-agent cannot ask, and the rules count the calls of the agent.
-pub(crate) fn inheritable_tools(request: &AgentRequest<'_>) -> ToolSet {
-    let slots = slots::RunSlots::new(request.project, request.conversation).with_view(request.slots.clone());
-    let rules = &request.definition.rules;
-    let may_inherit = |name: &str| {
-        let changes =
-            request.tools.get(name).is_some_and(|entry| entry.info.effect != crate::effect::EffectClass::Read);
-        let rule = rules.tool(name);
-        let condition = rule.and_then(|rule| rule.requires.as_ref());
-        !rules.must_confirm(name, changes)
-            && rule.is_none_or(|rule| rule.max_calls.is_none())
-            && condition.is_none_or(|condition| slots.is_true(condition))
+/// Those of an agent's tools that its sub-agents may inherit, in a conversation and in a mission. A tool that needs a confirmation, that has a
+/// condition, whose calls are limited or reported to the user stays with the agent itself: a sub-agent cannot ask or report, a condition
+/// holds at the time of a call, and the rules count the calls of the agent.
+pub(crate) fn inheritable_tools(rules: &AgentRules, tools: ToolSet) -> ToolSet {
+    let stays = |info: &ToolInfo| {
+        let rule = rules.tool(&info.name);
+        rules.must_confirm(&info.name, info.effect != EffectClass::Read)
+            || rule.is_some_and(|rule| {
+                let reports = rule.on_success.is_some() || rule.on_failure.is_some();
+                reports || rule.max_calls.is_some() || rule.requires.is_some()
+            })
     };
-    request.tools.clone().only(may_inherit)
+    let own: HashSet<Arc<str>> = tools.infos().filter(|info| stays(info)).map(|info| info.name.clone()).collect();
+    tools.only(|name| !own.contains(name))
 }
 
 /// Names that tools of servers may not have in this run: those of the built-in tools of the profile.

@@ -9,12 +9,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use minijinja::context;
 use segue_engine::{
+    condition::Condition,
     conversation::{UNCONFIRMED_CALLS_KEY, UnconfirmedCall},
     project::AgentRules,
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{AgentRequest, slots::RunSlots};
+use super::slots::RunSlots;
 use crate::{limits, llm::ToolCall, prompts::PromptSet, react::GuardDecision, tools::EffectClass};
 
 /// The key of the frame's metadata for counted calls.
@@ -22,8 +23,9 @@ const CALLS: &str = "tool_calls";
 /// The key of the frame's metadata for tools that succeeded and changed something.
 const EFFECTS: &str = "tool_effects";
 
-/// The rules of one agent and their state.
-pub(super) struct ToolPolicy<'a> {
+/// The rules of one agent and their state. In conversations a call that needs a confirmation waits for the user; in missions the caller
+/// asks a person and passes the answer.
+pub(crate) struct ToolPolicy<'a> {
     rules: &'a AgentRules,
     unconfirmed: Vec<UnconfirmedCall>,
     calls: BTreeMap<Arc<str>, u32>,
@@ -31,12 +33,11 @@ pub(super) struct ToolPolicy<'a> {
 }
 
 impl<'a> ToolPolicy<'a> {
-    /// The policy of an agent, with the state of earlier turns of this task.
-    pub(super) fn new(request: &AgentRequest<'a>) -> Self {
-        let metadata = &request.call.metadata;
+    /// The policy of an agent, with the state of its task so far: that of [`metadata`](Self::metadata).
+    pub(crate) fn new(rules: &'a AgentRules, metadata: &Map<String, Json>) -> Self {
         let read = |key: &str| metadata.get(key).cloned();
         Self {
-            rules: &request.definition.rules,
+            rules,
             unconfirmed: Vec::new(),
             calls: read(CALLS).and_then(|kept| serde_json::from_value(kept).ok()).unwrap_or_default(),
             effects: read(EFFECTS).and_then(|kept| serde_json::from_value(kept).ok()).unwrap_or_default(),
@@ -52,19 +53,11 @@ impl<'a> ToolPolicy<'a> {
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
     ) -> GuardDecision {
-        // The steps of a composite call are decided one by one.
-        let changes = !matches!(effect, EffectClass::Read | EffectClass::Composite);
-        if let Some(rule) = self.rules.tool(&call.name) {
-            if let Some(condition) = rule.requires.as_ref().filter(|condition| !slots.is_true(condition)) {
-                let reason = rule.refusal.as_deref().unwrap_or_else(|| condition.text());
-                return GuardDecision::Refuse(text_for_model(prompts, context! { outcome => "requires", reason }));
-            }
-            let made = self.calls.get(&call.name).copied().unwrap_or(0);
-            if let Some(most) = rule.max_calls.filter(|most| made >= *most) {
-                return GuardDecision::Refuse(text_for_model(prompts, context! { outcome => "capped", most }));
-            }
+        if let Some(rejection) = self.rejection(&call.name, |condition| slots.is_true(condition)) {
+            return GuardDecision::Refuse(rejection.text(prompts));
         }
-        let asks = !confirmed && self.rules.must_confirm(&call.name, changes);
+        let changes = changes(effect);
+        let asks = !confirmed && self.must_confirm(&call.name, effect);
         // An earlier call waits, and effects must happen in the order in which the model wrote the calls.
         if !asks && changes && !self.unconfirmed.is_empty() {
             return GuardDecision::Refuse(text_for_model(prompts, context! { outcome => "behind" }));
@@ -74,10 +67,29 @@ impl<'a> ToolPolicy<'a> {
             self.unconfirmed.push(UnconfirmedCall { tool: call.name.clone(), arguments });
             return GuardDecision::AwaitConfirmation(text_for_model(prompts, context! { outcome => "held" }));
         }
-        if self.rules.tool(&call.name).is_some_and(|rule| rule.max_calls.is_some()) {
-            *self.calls.entry(call.name.clone()).or_default() += 1;
-        }
+        self.count(&call.name);
         GuardDecision::Allow
+    }
+
+    /// Why a call may not run, whatever a person says: its condition is false, or it was made as often as is allowed.
+    pub(crate) fn rejection(&self, tool: &str, is_true: impl Fn(&Condition) -> bool) -> Option<Rejection> {
+        let rule = self.rules.tool(tool)?;
+        if let Some(condition) = rule.requires.as_ref().filter(|condition| !is_true(condition)) {
+            let reason = rule.refusal.as_deref().unwrap_or_else(|| condition.text());
+            return Some(Rejection::Requires(reason.to_owned()));
+        }
+        let made = self.calls.get(tool).copied().unwrap_or(0);
+        rule.max_calls.filter(|most| made >= *most).map(Rejection::Capped)
+    }
+    /// Whether a person must confirm a call. The steps of a composite call are decided one by one.
+    pub(crate) fn must_confirm(&self, tool: &str, effect: EffectClass) -> bool {
+        self.rules.must_confirm(tool, changes(effect))
+    }
+    /// Counts a call that will be sent.
+    pub(crate) fn count(&mut self, tool: &Arc<str>) {
+        if self.rules.tool(tool).is_some_and(|rule| rule.max_calls.is_some()) {
+            *self.calls.entry(tool.clone()).or_default() += 1;
+        }
     }
 
     /// Records that a tool succeeded, if it changes something.
@@ -95,7 +107,7 @@ impl<'a> ToolPolicy<'a> {
         !self.unconfirmed.is_empty()
     }
     /// The metadata of the frame for the next turn of this task.
-    pub(super) fn metadata(&self) -> Map<String, Json> {
+    pub(crate) fn metadata(&self) -> Map<String, Json> {
         let mut metadata = Map::new();
         if !self.unconfirmed.is_empty() {
             metadata.insert(UNCONFIRMED_CALLS_KEY.to_owned(), json!(self.unconfirmed));
@@ -114,8 +126,35 @@ impl<'a> ToolPolicy<'a> {
     }
 }
 
+/// Why a call may not run, whatever a person says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Rejection {
+    /// Its condition is false: the text of the author, or the condition.
+    Requires(String),
+    /// It was made as often as is allowed.
+    Capped(u32),
+}
+
+impl Rejection {
+    /// The text for the model.
+    pub(crate) fn text(&self, prompts: &PromptSet) -> String {
+        text_for_model(
+            prompts,
+            match self {
+                Self::Requires(reason) => context! { outcome => "requires", reason },
+                Self::Capped(most) => context! { outcome => "capped", most },
+            },
+        )
+    }
+}
+
+/// Whether effects of this class change something.
+fn changes(effect: EffectClass) -> bool {
+    !matches!(effect, EffectClass::Read | EffectClass::Composite)
+}
+
 /// The text for the model about calls that reached no tool.
-pub(super) fn text_for_model(prompts: &PromptSet, variables: minijinja::Value) -> String {
+pub(crate) fn text_for_model(prompts: &PromptSet, variables: minijinja::Value) -> String {
     prompts.render(&prompts.agent_gate, variables).unwrap_or_default().trim().to_owned()
 }
 

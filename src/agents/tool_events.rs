@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use segue_engine::{
-    conversation::EventKind,
+    conversation::{EventKind, Writes},
     ids::ToolName,
     text::{ELLIPSIS, TextLimit, truncate},
 };
@@ -12,8 +12,9 @@ use serde_json::Value as Json;
 use super::{AgentRequest, progress::ProgressFeed};
 use crate::{
     context::CallContext,
+    delegation,
     llm::ToolCall,
-    tools::{ToolCallContext, ToolCaller, invoke},
+    tools::{EffectClass, ToolCallContext, ToolCaller, ToolOutcome, invoke},
 };
 
 /// Characters of a result that are stored in its event.
@@ -47,6 +48,33 @@ pub(super) fn tool_context(
     }
 }
 
+/// The event of a tool call that has an outcome: what it has changed is part of it.
+pub(super) fn tool_ended(
+    call: &ToolCall,
+    request: &AgentRequest<'_>,
+    outcome: &ToolOutcome,
+    text: &str,
+    origins: BTreeMap<String, String>,
+) -> EventKind {
+    let status = match outcome {
+        ToolOutcome::Done(_) => "done",
+        ToolOutcome::Failed(_) => "failed",
+        ToolOutcome::Unknown(_) => "unknown",
+        ToolOutcome::Pending(_) => "pending",
+    };
+    let info = request.tools.get(&call.name).map(|entry| &entry.info);
+    let class = info.map(|info| info.effect);
+    let mut event = tool_executed(call, request, status, text, origins);
+    if let EventKind::ToolExecuted { effect, writes, .. } = &mut event {
+        *effect = info.and_then(|info| info.changes(info.effect)).map(Into::into);
+        *writes = delegation::writes_of(outcome);
+        if let (Some(EffectClass::Composite), Some(lead)) = (class, &request.delegation) {
+            writes.merge(&delegation::take_lost(&lead.lost));
+        }
+    }
+    event
+}
+
 /// The event of a tool call.
 pub(super) fn tool_executed(
     call: &ToolCall,
@@ -63,5 +91,7 @@ pub(super) fn tool_executed(
         status: status.into(),
         summary: Some(truncate(text, TextLimit::Chars(MAX_SUMMARY_CHARS), ELLIPSIS).into_owned()),
         origins,
+        effect: None,
+        writes: Writes::default(),
     }
 }

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     limits,
     llm::{ChatMessage, ToolArguments},
-    prompts::PromptSet,
+    prompts::{PromptSet, WritesOf},
 };
 
 /// The prompt and the conversation of one run.
@@ -32,6 +32,8 @@ pub(super) struct RunTranscript {
     files: Option<Arc<ChatMessage>>,
     /// What the agent reads about sub-agents: the policy, which is stable, and those so far.
     delegation: (Option<Arc<ChatMessage>>, Option<Arc<ChatMessage>>),
+    /// What runs changed that ended before the task was complete.
+    unfinished: Option<Arc<ChatMessage>>,
     /// The conversation, oldest first; the context is inserted before its last user message.
     history: Vec<Arc<ChatMessage>>,
     /// The index in `history` at which the context is inserted.
@@ -60,7 +62,10 @@ impl RunTranscript {
         let delegation = request.delegation.as_ref();
         let policy = delegation.map(|lead| ChatMessage::system(lead.policy.clone()));
         let ledger = delegation.and_then(|lead| lead.ledger.render(prompts)).map(ChatMessage::system);
-        Ok(Self { system, files, delegation: (policy, ledger), history, context_at })
+        let record = request.conversation.agents.get(&request.call.agent);
+        let unfinished = record.and_then(|record| prompts.writes_text(&record.unfinished, WritesOf::UnfinishedRun));
+        let unfinished = unfinished.map(ChatMessage::system);
+        Ok(Self { system, files, delegation: (policy, ledger), unfinished, history, context_at })
     }
 
     /// The messages of the next request; `exchanges` are those that the run added. Texts are shared; only pointers are copied.
@@ -82,6 +87,7 @@ impl RunTranscript {
             messages.push(ChatMessage::system(context_prompt(request, profile, slots, prompts)?));
         }
         messages.extend(self.delegation.1.clone());
+        messages.extend(self.unfinished.clone());
         messages.extend(after.iter().cloned());
         messages.extend(exchanges.iter().cloned());
         Ok(messages)

@@ -29,6 +29,7 @@ use super::{
     parent::{DelegationParent, RunCounts},
     report::{TaskReport, TaskStatus, words},
     types::DelegationSettings,
+    writes::LostWrites,
 };
 use crate::{
     clock::Clock,
@@ -411,6 +412,7 @@ impl BackgroundTasks {
             background: None,
             budget: Budget::new(order.reserve.limits()),
             counts: Arc::new(RunCounts::new(&parts.settings, 0)),
+            lost: LostWrites::default(),
             // Its delegates would have to be stored too.
             depth: 1,
         };

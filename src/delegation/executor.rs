@@ -36,6 +36,7 @@ use super::{
     report::{StopReason, TaskReport, TaskStatus, words},
     task::{ToolTexts, with_delegation},
     types::{budget_of, instructions, skills_of, tools_of},
+    writes::{LostWrites, WriteTracker},
 };
 use crate::{
     clock::Deadline,
@@ -195,6 +196,10 @@ pub(super) struct TaskHandle {
     is_ended: AtomicBool,
     journal: EffectJournal,
     progress: Mutex<TaskProgress>,
+    /// What it has changed.
+    pub(super) writes: WriteTracker,
+    /// Where that goes if its report is lost.
+    lost: LostWrites,
 }
 
 /// What a delegate did so far.
@@ -218,6 +223,8 @@ impl TaskHandle {
             is_ended: AtomicBool::new(false),
             journal: parent.journal.clone(),
             progress: Mutex::default(),
+            writes: WriteTracker::new(parent.journal.clone()),
+            lost: parent.lost.clone(),
         };
         let summary = TaskSummary {
             id: order.id.clone(),
@@ -287,6 +294,7 @@ impl TaskHandle {
         let TaskProgress { usage, last_text, .. } = self.progress().clone();
         let mut report = TaskReport::ended(self.id.clone(), status, self.model_name.clone());
         report.usage = usage;
+        report.writes = self.writes.all();
         report.partial = Some(last_text).filter(|text| !text.is_empty());
         if let Some(Problem { code, text, detail }) = problem {
             report.error = Some(truncate(&text, TextLimit::Chars(limits::DELEGATION_BRIEF), ELLIPSIS).into());
@@ -329,6 +337,7 @@ impl Drop for TaskHandle {
     fn drop(&mut self) {
         if !self.is_ended.load(Ordering::SeqCst) {
             let report = self.cancelled();
+            self.lost.lock().unwrap_or_else(PoisonError::into_inner).merge(&report.writes);
             self.end(&report);
         }
     }
@@ -385,8 +394,10 @@ async fn perform(
     let narrowing = ToolNarrowing::default();
     let mut tools = tools_of(&order.kind, skills.as_deref(), parent);
     if parent.depth > 1 && !order.kind.disallowed_tools.iter().any(|tool| **tool == *super::TASK) {
-        tools =
-            with_delegation(tools.clone(), nested(parent, &llm, (skills.clone(), narrowing.clone()), tools, &budget));
+        tools = with_delegation(
+            tools.clone(),
+            nested(parent, handle, &llm, (skills.clone(), narrowing.clone()), tools, &budget),
+        );
     }
     let schema = order.schema.take();
     let system = instructions(&order.kind, schema.is_some(), &tools, prompts).and_then(|system| {
@@ -431,7 +442,6 @@ async fn perform(
         failure: None,
         invalid_results: 0,
         is_empty_corrected: false,
-        effects: Vec::new(),
     };
     let mut run = ReactLoop {
         profile: &profile,
@@ -444,7 +454,6 @@ async fn perform(
     };
     let driven = drive(run.run(&cx), &cx).await;
     let turns = host.responses;
-    let effects = std::mem::take(&mut host.effects);
     let mut report = match driven {
         Driven::Stopped(WaitError::Cancelled) => handle.cancelled(),
         Driven::Stopped(WaitError::DeadlinePassed) => handle.timed_out(limit),
@@ -452,7 +461,6 @@ async fn perform(
         Driven::Ended(end) => ended(end, host, handle, limit),
     };
     report.turns = turns;
-    report.effects = effects;
     if report.status == TaskStatus::Completed {
         let checker = Checker { parent, tools: &tools, call, cx: &cx, id: &order.id };
         report.criteria = checker.check(&order.criteria).await;
@@ -463,6 +471,7 @@ async fn perform(
 /// The parent of the delegates of a delegate.
 fn nested(
     parent: &DelegationParent,
+    handle: &TaskHandle,
     llm: &Arc<dyn crate::llm::Llm>,
     (skills, narrowing): (Option<Arc<AgentSkills>>, ToolNarrowing),
     tools: crate::tools::tool_set::ToolSet,
@@ -476,6 +485,7 @@ fn nested(
         budget: budget.clone(),
         counts: Arc::new(RunCounts::new(&parent.settings, 0)),
         background: None,
+        lost: handle.writes.lost(),
         depth: parent.depth - 1,
         ..parent.clone()
     }

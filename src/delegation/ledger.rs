@@ -5,6 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use minijinja::context;
 use segue_engine::{
+    conversation::Writes,
     text::{ELLIPSIS, TextLimit, single_line, strip_hidden, truncate},
     time::Timestamp,
 };
@@ -49,6 +50,9 @@ pub(super) struct LedgerEntry {
     pub(super) error: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stop_reason: Option<StopReason>,
+    /// What it has changed, or may have, if it did not complete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) changed: Vec<String>,
     pub(super) created_at: Timestamp,
 }
 
@@ -72,6 +76,11 @@ impl LedgerEntry {
         self.result_sha256 = text(key::SHA256).filter(|hash| is_sha256(hash));
         self.error = text(key::ERROR);
         self.stop_reason = serde_json::from_value(read(key::STOP_REASON)).ok();
+        let writes: Writes = serde_json::from_value(read(key::WRITES)).unwrap_or_default();
+        self.changed = match self.status {
+            TaskStatus::Completed => writes.in_doubt_names(),
+            _ => [writes.done_names(), writes.in_doubt_names()].concat(),
+        };
     }
 }
 
@@ -132,6 +141,7 @@ impl Ledger {
             result_sha256: None,
             error: None,
             stop_reason: None,
+            changed: Vec::new(),
             created_at: at,
         };
         if let Some(meta) = meta {
@@ -188,6 +198,7 @@ impl Ledger {
                     capped => entry.stop_reason.map(|reason| reason.label(prompts)),
                     result => short(&entry.result_brief),
                     error => short(&entry.error),
+                    changed => entry.changed.join(", "),
                 }
             })
             .collect();

@@ -158,8 +158,6 @@ pub(super) struct DelegateHost<'a> {
     pub(super) failure: Option<HostFailure>,
     pub(super) invalid_results: u32,
     pub(super) is_empty_corrected: bool,
-    /// The tools that succeeded and change something.
-    pub(super) effects: Vec<Arc<str>>,
 }
 
 impl DelegateHost<'_> {
@@ -294,6 +292,7 @@ impl LoopHost for DelegateHost<'_> {
     fn tool_context(&self, at: usize, call: &ToolCall, cx: &CallContext) -> ToolCallContext {
         let cx = cx.step(format!("tool.{at}"));
         let source = self.tools.get(&call.name).map(|entry| entry.info.source.clone()).unwrap_or_default();
+        self.task.writes.begin(call, self.tools.get(&call.name).map(|entry| &entry.info), &cx.key);
         let meta = self.parent.mcp_meta.get(&*source).and_then(Json::as_object).cloned().unwrap_or_default();
         ToolCallContext {
             idempotency_key: invoke::idempotency_key(&self.parent.conversation, self.parent.turn, &cx),
@@ -318,14 +317,7 @@ impl LoopHost for DelegateHost<'_> {
 
     fn call_finished(&mut self, finished: FinishedCall<'_>, _: &LoopState, _: &CallContext) {
         self.usage += report::usage_of(&finished.outcome);
-        let class = self.tools.get(&finished.call.name).map(|entry| entry.info.effect);
-        let own = matches!(finished.outcome, ToolOutcome::Done(_))
-            && matches!(class, Some(EffectClass::Write | EffectClass::Idempotent));
-        for tool in report::effects_of(&finished.outcome).into_iter().chain(own.then(|| finished.call.name.clone())) {
-            if !self.effects.contains(&tool) {
-                self.effects.push(tool);
-            }
-        }
+        self.task.writes.finish(finished.call, &finished.outcome, finished.text);
         self.task.message(&ChatMessage::tool(finished.call, finished.text), &self.usage, &self.last_text);
     }
 }

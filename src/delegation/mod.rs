@@ -23,15 +23,17 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod types;
+mod writes;
 
 pub(crate) use self::{
     background::Background,
     durable::{BackgroundState, BackgroundTasks, DelegateParts, OpenParts},
     ledger::Ledger,
     parent::{DelegationParent, LeadPrompt, PARENT_TOOLS, RunCounts},
-    report::{effects_of, replacement_text},
+    report::{replacement_text, writes_of},
     task::{SOURCE, with_delegation},
     types::{DELEGATES_ONLY, TASK, delegates_only},
+    writes::{LostWrites, take_lost},
 };
 pub use self::{
     criteria::{CheckedCriterion, Verdict},

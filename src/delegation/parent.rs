@@ -19,6 +19,7 @@ use super::{
     executor::Delegations,
     ledger::Ledger,
     types::{DelegationSettings, TASK, TASK_CANCEL, TASK_RESULT, TASK_STATUS},
+    writes::LostWrites,
 };
 use crate::{
     journal::EffectJournal,
@@ -66,6 +67,8 @@ pub(crate) struct DelegationParent {
     pub(crate) budget: Arc<Budget>,
     /// How many delegates this run started.
     pub(crate) counts: Arc<RunCounts>,
+    /// Where delegates leave what they changed if their reports are lost.
+    pub(crate) lost: LostWrites,
     /// Levels of delegation that are left.
     pub(crate) depth: u32,
 }
@@ -116,6 +119,8 @@ pub(crate) struct LeadPrompt {
     pub(crate) ledger: Ledger,
     /// The budget of its run.
     pub(crate) budget: Arc<Budget>,
+    /// Where its delegates leave what they changed if their reports are lost.
+    pub(crate) lost: LostWrites,
 }
 
 impl LeadPrompt {
@@ -141,6 +146,6 @@ impl LeadPrompt {
             enable_filler_messages => has_fillers,
         };
         let policy = prompts.render(&prompts.agent_delegation, variables).map_err(|error| error.to_string())?;
-        Ok(Self { policy: policy.trim().into(), ledger, budget })
+        Ok(Self { policy: policy.trim().into(), ledger, budget, lost: LostWrites::default() })
     }
 }

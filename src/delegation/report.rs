@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use minijinja::context;
 use segue_engine::{
-    conversation::ModelUsage,
+    conversation::{ModelUsage, Writes},
     template::from_json,
     text::{ELLIPSIS, TextLimit, strip_hidden, truncate},
 };
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::{criteria::CheckedCriterion, events::TokenCounts};
 use crate::{
     limits,
-    prompts::PromptSet,
+    prompts::{PromptSet, WritesOf},
     react::{BudgetReserve, Cap},
     tools::{FailureKind, ToolFailure, ToolOutcome, ToolOutput},
 };
@@ -127,9 +127,9 @@ pub struct TaskReport {
     pub usage: ModelUsage,
     /// Model responses.
     pub turns: u32,
-    /// The tools that it called with success and that change something.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub effects: Vec<Arc<str>>,
+    /// What it has changed, or may have; also if it failed, was cancelled or its time was over.
+    #[serde(default, skip_serializing_if = "Writes::is_empty")]
+    pub writes: Writes,
     /// Its acceptance criteria; only of a completed one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub criteria: Vec<CheckedCriterion>,
@@ -153,7 +153,7 @@ pub(super) mod key {
     pub(crate) const TURNS: &str = "subagent_turns";
     pub(crate) const USAGE: &str = "subagent_usage";
     pub(crate) const RESERVE: &str = "subagent_reserve";
-    pub(crate) const EFFECTS: &str = "subagent_effects";
+    pub(crate) const WRITES: &str = "subagent_writes";
     pub(crate) const CRITERIA: &str = "subagent_criteria";
 }
 
@@ -173,7 +173,7 @@ impl TaskReport {
             model_name,
             usage: ModelUsage::default(),
             turns: 0,
-            effects: Vec::new(),
+            writes: Writes::default(),
             criteria: Vec::new(),
         }
     }
@@ -189,7 +189,16 @@ impl TaskReport {
             partial => self.partial.as_deref(),
             criteria => from_json(&json!(self.criteria)),
         };
-        words(prompts, variables)
+        let text = words(prompts, variables);
+        // A result says what was done. What is in doubt is always said.
+        let writes = match self.status {
+            TaskStatus::Completed => Writes { in_doubt: self.writes.in_doubt.clone(), ..Writes::default() },
+            _ => self.writes.clone(),
+        };
+        match prompts.writes_text(&writes, WritesOf::EndedWork) {
+            Some(writes) => format!("{text}\n{writes}"),
+            None => text,
+        }
     }
 
     /// The metadata for programs.
@@ -225,8 +234,8 @@ impl TaskReport {
             put(key::TOKENS, json!(tokens));
             put(key::USAGE, json!(self.usage));
         }
-        if !self.effects.is_empty() {
-            put(key::EFFECTS, json!(self.effects));
+        if !self.writes.is_empty() {
+            put(key::WRITES, json!(self.writes));
         }
         if !self.criteria.is_empty() {
             put(key::CRITERIA, json!(self.criteria));
@@ -247,14 +256,17 @@ impl TaskReport {
         failure.code = self.code.as_deref().map(str::to_owned);
         failure.detail = self.detail.as_deref().map(str::to_owned);
         failure.meta = meta;
-        ToolOutcome::Failed(failure)
+        match self.writes.in_doubt.is_empty() {
+            true => ToolOutcome::Failed(failure),
+            false => ToolOutcome::Unknown(failure),
+        }
     }
 }
 
 /// The text of the result of a delegation tool, which replaces the usual text of a failed call. `None` for other outcomes.
 pub(crate) fn replacement_text(outcome: &ToolOutcome) -> Option<String> {
     match outcome {
-        ToolOutcome::Failed(failure) if failure.meta.contains_key(key::STATUS) => {
+        ToolOutcome::Failed(failure) | ToolOutcome::Unknown(failure) if failure.meta.contains_key(key::STATUS) => {
             let text = strip_hidden(&failure.message);
             Some(truncate(&text, TextLimit::Bytes(limits::TOOL_RESULT), ELLIPSIS).into_owned())
         }
@@ -266,8 +278,8 @@ pub(crate) fn replacement_text(outcome: &ToolOutcome) -> Option<String> {
 pub(super) fn metadata_of(outcome: &ToolOutcome) -> Option<&Map<String, Json>> {
     match outcome {
         ToolOutcome::Done(output) => Some(&output.meta),
-        ToolOutcome::Failed(failure) => Some(&failure.meta),
-        ToolOutcome::Unknown(_) | ToolOutcome::Pending(_) => None,
+        ToolOutcome::Failed(failure) | ToolOutcome::Unknown(failure) => Some(&failure.meta),
+        ToolOutcome::Pending(_) => None,
     }
     .filter(|meta| meta.contains_key(key::STATUS))
 }
@@ -284,10 +296,10 @@ pub(super) fn reserve_of(outcome: &ToolOutcome) -> BudgetReserve {
     reserve.and_then(|reserve| serde_json::from_value(reserve.clone()).ok()).unwrap_or_default()
 }
 
-/// The tools that a delegate called with success and that change something, from the metadata of its outcome.
-pub(crate) fn effects_of(outcome: &ToolOutcome) -> Vec<Arc<str>> {
-    let effects = metadata_of(outcome).and_then(|meta| meta.get(key::EFFECTS));
-    effects.and_then(|effects| serde_json::from_value(effects.clone()).ok()).unwrap_or_default()
+/// What a delegate has changed, from the metadata of its outcome.
+pub(crate) fn writes_of(outcome: &ToolOutcome) -> Writes {
+    let writes = metadata_of(outcome).and_then(|meta| meta.get(key::WRITES));
+    writes.and_then(|writes| serde_json::from_value(writes.clone()).ok()).unwrap_or_default()
 }
 
 /// A text of `prompts/delegate_results.j2`.

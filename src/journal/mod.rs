@@ -154,9 +154,9 @@ pub trait JournalObserver: Send + Sync {
     fn model_answered(&self, key: &StepKey, answer: Result<&ChatResponse, &LlmError>) {
         let _ = (key, answer);
     }
-    /// Called before a tool call is performed.
-    fn tool_called(&self, key: &StepKey, tool: &ToolInfo, arguments: &Json) {
-        let _ = (key, tool, arguments);
+    /// Called before a tool call with this effect class is performed, and before its intent is stored.
+    fn tool_called(&self, key: &StepKey, tool: &ToolInfo, class: EffectClass, arguments: &Json) {
+        let _ = (key, tool, class, arguments);
     }
     /// Called when the store failed or a record does not match: the turn cannot continue.
     fn store_failed(&self, error: &StoreError) {

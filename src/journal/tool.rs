@@ -48,6 +48,9 @@ impl JournaledTool {
             format!("{}:{}", self.spec.name, request_hash(&serde_json::to_string(&arguments).unwrap_or_default()));
         let step = Step { key: &cx.cx.key, kind: "tool", class: cx.effect(&self.spec), request: &request };
         let is_recorded = self.journal.status(step) == StepStatus::Done;
+        if self.inner.is_some() && self.journal.recorded(&cx.cx.key).is_none() {
+            self.journal.observer.tool_called(&cx.cx.key, &self.spec, step.class, &arguments);
+        }
         let replayed = is_recorded.then(|| arguments.clone());
         match self.journal.once_if_ok(step, self.perform(arguments, cx)).await {
             Ok(Ok(StepResult::Performed(call))) => call.outcome,
@@ -72,7 +75,6 @@ impl JournaledTool {
         let Some(inner) = &self.inner else {
             return Err(ToolOutcome::failed(FailureKind::Unavailable, "the tool is not connected"));
         };
-        self.journal.observer.tool_called(&cx.cx.key, &self.spec, &arguments);
         let recorder = ProgressRecorder::new(cx.cx.clock.clone());
         let (recording, outer) = (recorder.clone(), cx.progress.clone());
         let progress: Arc<dyn Fn(Progress) + Send + Sync> = Arc::new(move |reported| {
@@ -82,7 +84,7 @@ impl JournaledTool {
             }
         });
         let outcome = inner.call(arguments, &ToolCallContext { progress: Some(progress), ..cx.clone() }).await;
-        Ok(RecordedToolCall { outcome, progress: recorder.take() })
+        Ok(RecordedToolCall { outcome, effect: Some(cx.effect(&self.spec)), progress: recorder.take() })
     }
 
     /// The outcome of a `write` whose intent has no outcome: it is never repeated, and the model gets the outcome "unknown".

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Clock,
+    effect::EffectClass,
     limits,
     tools::{Progress, ToolOutcome},
 };
@@ -21,6 +22,9 @@ pub struct RecordedToolCall {
     /// Its outcome.
     #[serde(flatten)]
     pub outcome: ToolOutcome,
+    /// Its effect class; absent in records of older releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<EffectClass>,
     /// The progress that it reported.
     #[serde(rename = "news", default, skip_serializing_if = "Vec::is_empty")]
     pub progress: Vec<TraceProgress>,
@@ -96,13 +100,17 @@ mod tests {
     fn record_without_progress_is_the_plain_outcome_and_progress_reads_back() {
         let outcome = ToolOutcome::Done(ToolOutput::structured(json!({"n": 1.5, "deep": [null, {"a": -3}]})));
         let plain =
-            serde_json::to_string(&RecordedToolCall { outcome: outcome.clone(), progress: Vec::new() }).unwrap();
+            serde_json::to_string(&RecordedToolCall { outcome: outcome.clone(), effect: None, progress: Vec::new() })
+                .unwrap();
         assert_eq!(plain, serde_json::to_string(&outcome).unwrap());
         let reported = vec![TraceProgress { after: 7, done: 0.5, total: None, message: Some("half".into()) }];
         for reported in [Vec::new(), reported] {
-            let text =
-                serde_json::to_string(&RecordedToolCall { outcome: outcome.clone(), progress: reported.clone() })
-                    .unwrap();
+            let text = serde_json::to_string(&RecordedToolCall {
+                outcome: outcome.clone(),
+                effect: None,
+                progress: reported.clone(),
+            })
+            .unwrap();
             let read: RecordedToolCall = serde_json::from_str(&text).unwrap();
             assert_eq!((read.outcome, read.progress), (outcome.clone(), reported));
         }

@@ -1,12 +1,12 @@
 //! Agents of a mission: their sessions, and the host of their loop.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use minijinja::{Value, context};
 use segue_engine::{
-    conversation::{AgentStatus, BotKind},
+    conversation::{AgentStatus, BotKind, request_hash},
     ids::AgentName,
     mission::{
         dataset,
@@ -14,8 +14,12 @@ use segue_engine::{
         learnings::Learnings,
         state::RunState,
         tools::{self as mission_tools, AgentInput, Caller, MissionTool, Then, ToolAnswer, people},
+        unit::UnitView,
     },
-    project::field_values::{self, Extra},
+    project::{
+        AgentRules, OnToolError,
+        field_values::{self, Extra},
+    },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -31,10 +35,10 @@ use super::{
     slice::UnitRun,
 };
 use crate::{
-    agents::file_prompt_variables,
+    agents::{ToolPolicy, file_prompt_variables},
     context::CallContext,
     conversation::DiscardReplies,
-    delegation::replacement_text,
+    delegation::{delegates_only, replacement_text},
     effect::EffectClass,
     journal::{JournaledModel, JournaledTool, ListedTool},
     limits,
@@ -107,6 +111,7 @@ pub(super) fn run<'a>(
         match input {
             Some(AgentInput::Task(task)) => {
                 session.assignment = Some(task.clone());
+                session.worked_ms = 0;
                 session.state.begin_run(ChatMessage::user(unit.envelope("task", task)));
             }
             Some(AgentInput::Response(response)) => {
@@ -137,10 +142,20 @@ pub(super) fn run<'a>(
                 .and_then(|definition| definition.max_iterations)
                 .unwrap_or(MOST_MODEL_CALLS),
             max_failed_answers: MOST_FAILED_ANSWERS,
-            fails_on_tool_error: false,
+            fails_on_tool_error: agent
+                .definition
+                .as_ref()
+                .is_some_and(|definition| definition.on_tool_error == OnToolError::Fail),
             tool_timeout: agent.definition.as_ref().and_then(|definition| definition.tool_timeout),
             text_beside_calls: BotKind::Intermediate,
         };
+        let no_rules = AgentRules::default();
+        let rules = agent.definition.as_ref().map_or(&no_rules, |definition| &definition.rules);
+        let cx = &match agent.definition.as_ref().and_then(|definition| definition.timeout) {
+            Some(limit) => cx.with_timeout(limit.saturating_sub(Duration::from_millis(session.worked_ms))),
+            None => cx.clone(),
+        };
+        let began = cx.clock.elapsed();
         let mut host = AgentHost {
             unit,
             name,
@@ -149,6 +164,7 @@ pub(super) fn run<'a>(
             assignment: session.assignment.clone(),
             tools: &tools,
             results: &results,
+            policy: ToolPolicy::new(rules, &session.policy),
             asked: None,
             waits_for: None,
             stopped: false,
@@ -182,7 +198,7 @@ pub(super) fn run<'a>(
             }
         };
         session.state = run.state;
-        let (asked, waits_for, stopped) = (host.asked, host.waits_for, host.stopped);
+        let (asked, waits_for, stopped, policy) = (host.asked, host.waits_for, host.stopped, host.policy.metadata());
         if stopped || cx.cancel.is_cancelled() || unit.journal.halt().is_some() {
             return None;
         }
@@ -190,6 +206,9 @@ pub(super) fn run<'a>(
             session.state = before;
             return Some(Progress::Waits(question));
         }
+        session.policy = policy;
+        let worked = cx.clock.elapsed().saturating_sub(began).as_millis();
+        session.worked_ms = session.worked_ms.saturating_add(u64::try_from(worked).unwrap_or(u64::MAX));
         let Some(end) = end else { return Some(Progress::Yielded) };
         let text: Arc<str> = end.last.map(|(streamed, _)| streamed.text).unwrap_or_default();
         if !text.is_empty() {
@@ -254,7 +273,7 @@ pub(super) fn journaled(unit: &UnitRun, listed: &[ListedTool], live: &ToolSet) -
     let mut set = ToolSet::builder();
     for listed in listed {
         let spec = ToolInfo::from(listed);
-        let inner = live.get(&spec.name).map(|entry| unit.secrets.wrap(live.tool(entry)));
+        let inner = live.get(&spec.name).map(|entry| unit.rules.secrets.wrap(live.tool(entry)));
         let tool: Arc<dyn ToolHandler> = Arc::new(JournaledTool { spec, inner, journal: unit.effects.clone() });
         set = set.tool(tool);
     }
@@ -291,10 +310,12 @@ async fn start(unit: &UnitRun, name: &AgentName, agent: &MissionAgent, live: &To
         },
     );
     let policy = delegation::policy(unit, name);
+    let only_delegates = delegates_only(live);
+    let own_tools = live.clone().only(|name| !only_delegates.contains(name));
     let own_files =
-        file_prompt_variables(live).map(|variables| unit.render(&unit.parts.prompts.agent_workspace, variables));
+        file_prompt_variables(&own_tools).map(|variables| unit.render(&unit.parts.prompts.agent_workspace, variables));
     let folders = unit.folders(own_files.is_some(), Vec::new());
-    let texts = [Some(prompt), own_files, folders].into_iter().flatten().map(Into::into);
+    let texts = [Some(prompt), own_files, folders, unit.earlier_changes()].into_iter().flatten().map(Into::into);
     let messages = texts.chain(policy).map(ChatMessage::system);
     Some(SessionStart { messages: messages.collect(), control, tools: live.infos().map(ListedTool::from).collect() })
 }
@@ -308,6 +329,7 @@ struct AgentHost<'a> {
     assignment: Option<Arc<str>>,
     tools: &'a ToolSet,
     results: &'a ResultStore,
+    policy: ToolPolicy<'a>,
     asked: Option<Arc<str>>,
     /// The question to a person that is not answered yet. Nothing of its response counts.
     waits_for: Option<Arc<str>>,
@@ -377,10 +399,40 @@ impl LoopHost for AgentHost<'_> {
     fn is_done(&self) -> bool {
         self.stopped || self.asked.is_some() || self.waits_for.is_some()
     }
-    fn check_call(&mut self, call: &ToolCall, class: EffectClass, _: bool) -> GuardDecision {
-        self.unit.check_call(call, class)
+    async fn check_call(&mut self, call: &ToolCall, class: EffectClass, _: bool, cx: &CallContext) -> GuardDecision {
+        let unit = self.unit;
+        if let GuardDecision::Refuse(text) = unit.check_call(call, class) {
+            return GuardDecision::Refuse(text);
+        }
+        if self.is_done() {
+            // Nothing of this response counts: it is replayed when the person has answered.
+            return GuardDecision::Refuse(String::new());
+        }
+        // No mission has slots: an agent with a condition over them is an error at load.
+        if let Some(rejection) = self.policy.rejection(&call.name, |_| false) {
+            return GuardDecision::Refuse(rejection.text(&unit.parts.prompts));
+        }
+        if self.policy.must_confirm(&call.name, class) {
+            match unit.confirmation(self.name, call, cx).await {
+                Some(Confirmation::Given) => {}
+                Some(Confirmation::Open(question_id)) => {
+                    self.waits_for = Some(question_id);
+                    return GuardDecision::Refuse(String::new());
+                }
+                Some(Confirmation::Declined(text)) => return GuardDecision::Refuse(unit.envelope(text, "")),
+                None => {
+                    self.stopped = true;
+                    return GuardDecision::Refuse(String::new());
+                }
+            }
+        }
+        self.policy.count(&call.name);
+        GuardDecision::Allow
     }
     fn call_not_sent(&mut self, call: &ToolCall, text: &str, cx: &CallContext) {
+        if self.is_done() {
+            return;
+        }
         self.unit.journal.note_not_sent(call, text, cx);
     }
     fn result_text(&mut self, _: &ToolCall, outcome: &ToolOutcome) -> Option<String> {
@@ -408,6 +460,16 @@ pub(super) fn arguments(call: &ToolCall) -> mission_tools::Arguments<'_> {
     }
 }
 
+/// What a person says to a call.
+enum Confirmation {
+    /// Nothing yet: the question is open.
+    Open(Arc<str>),
+    /// Yes, to exactly this call.
+    Given,
+    /// Not yes; the name of the text for the model.
+    Declined(&'static str),
+}
+
 /// What is known about the answer of a person.
 enum PersonAnswer {
     /// The question is open.
@@ -426,15 +488,38 @@ impl UnitRun {
             Some(input) => PersonAnswer::Is(people::answer(input)),
         })
     }
-    /// Refuses a call that changes something in a dry run, and one with an unknown secret.
+    /// Decides on a call by the rules of the run.
     pub(super) fn check_call(&self, call: &ToolCall, class: EffectClass) -> GuardDecision {
-        if self.dry_run && matches!(class, EffectClass::Write | EffectClass::Idempotent) {
-            return GuardDecision::Refuse(self.envelope("dry_run", &call.name));
+        match self.rules.rejection(&call.name, call.arguments.as_json(), class) {
+            Some(text) => GuardDecision::Refuse(text),
+            None => GuardDecision::Allow,
         }
-        if let Some(name) = call.arguments.as_json().and_then(|arguments| self.secrets.unknown(arguments)) {
-            return GuardDecision::Refuse(self.envelope("unknown_secret", &name));
-        }
-        GuardDecision::Allow
+    }
+    /// Asks a person whether an agent may make a call, or reads the answer. A question is for one call with its arguments: when the response
+    /// is replayed, it finds its answer by its key. `None`: the unit has halted.
+    async fn confirmation(&self, agent: &AgentName, call: &ToolCall, cx: &CallContext) -> Option<Confirmation> {
+        let arguments = call.arguments.as_json().cloned().unwrap_or_default();
+        let key = cx.step(format!("confirm.{:08x}", request_hash(&call.name, &arguments))).key;
+        let caller = Caller::Agent(agent.clone());
+        let ask = |state: &RunState| match self.tool_context(state, caller.clone(), key.as_str()) {
+            Some(cx) => people::confirm(&call.name, &arguments, &cx),
+            None => ToolAnswer::of(Json::Null),
+        };
+        let Then::AskPerson { question_id } = self.journal.control(&key, ask).await?.then else {
+            return Some(Confirmation::Declined("confirm_closed"));
+        };
+        self.close_overdue(&question_id, |state| {
+            Some(people::timed_out(&UnitView::new(&self.def, state, &self.id)?, &question_id))
+        })
+        .await?;
+        let state = self.view.latest().await.ok()?;
+        Some(match state.human_inputs.get(&question_id) {
+            Some(input) if input.open => Confirmation::Open(question_id),
+            Some(input) if people::is_consent(input) => Confirmation::Given,
+            Some(input) if input.timed_out => Confirmation::Declined("confirm_unanswered"),
+            Some(input) if input.answer.is_some() => Confirmation::Declined("confirm_declined"),
+            Some(_) | None => Confirmation::Declined("confirm_closed"),
+        })
     }
     /// The context of a call that leaves the process.
     pub(super) fn outgoing(&self, server: &str, agent: &str, cx: &CallContext) -> ToolCallContext {

@@ -23,7 +23,7 @@ use super::{
     results::NamedResult,
     slice::UnitRun,
 };
-use crate::{context::CallContext, llm::ToolCall, react::ControlResult};
+use crate::{context::CallContext, llm::ToolCall, prompts::WritesOf, react::ControlResult};
 
 /// A call of an agent in the response that the commander's loop works on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -197,11 +197,24 @@ impl UnitRun {
             AgentOutcome::Answered => Learnings::strip(agent::answer(&end.text)),
             _ => end.text.to_string(),
         };
-        let finished = |_: &RunState| agents::finished(&self.id, name, end.outcome, &text);
+        let finished = |state: &RunState| {
+            let changes = self.changes(state, name, end.outcome);
+            agents::finished(&self.id, name, end.outcome, &text, changes.as_deref())
+        };
         let Some(answer) = self.journal.control(&cx.step("done").key, finished).await else {
             return CallProgress::Stopped;
         };
         call.end = Some(end);
         CallProgress::Done(answer, Some(call))
+    }
+
+    /// What the commander is told of the changes of an agent whose run ended: all if it gave no answer, otherwise those in doubt.
+    fn changes(&self, state: &RunState, agent: &AgentName, outcome: AgentOutcome) -> Option<String> {
+        let writes = state.tasks.get(&self.id.task)?.unit(&self.id)?.all_writes();
+        let mut writes = writes.only(|write| write.by.as_deref() == Some(agent.as_str()));
+        if matches!(outcome, AgentOutcome::Answered | AgentOutcome::Asked) {
+            writes.done.clear();
+        }
+        self.parts.prompts.writes_text(&writes, WritesOf::EndedWork)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use segue_engine::{ids::AgentName, mission::learnings::Learnings};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 
 use super::calls::OpenCall;
 use crate::{
@@ -77,4 +78,15 @@ pub(super) struct AgentSession {
     /// The ids of a remote agent's context and task.
     #[serde(skip_serializing_if = "RemoteSession::is_empty")]
     pub(super) remote: RemoteSession,
+    /// The state of its rules: counted calls.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(super) policy: Map<String, Json>,
+    /// How long it has worked on the latest assignment, in milliseconds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) worked_ms: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -4,7 +4,7 @@ use super::parts::MissionError;
 
 /// Why runs, tasks and items fail: the code in their events, and the code of the page about it. Tasks and items also fail with codes of
 /// agents, such as `A0525`.
-pub const FAILURES: [(&str, &str); 12] = [
+pub const FAILURES: [(&str, &str); 13] = [
     ("iteration.failed", "N0201"),
     ("task.objective", "N0202"),
     ("task.reported", "N0203"),
@@ -17,6 +17,7 @@ pub const FAILURES: [(&str, &str); 12] = [
     ("unit.too_large", "N0210"),
     ("repeat.exhausted", "N0211"),
     ("repeat.condition", "N0212"),
+    ("iteration.not_retried", "N0213"),
 ];
 
 /// The code of the page about a failure.

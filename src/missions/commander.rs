@@ -128,7 +128,7 @@ impl LoopHost for CommanderHost<'_> {
     fn is_control(&self, call: &ToolCall) -> bool {
         self.tools.get(&call.name).is_none()
     }
-    fn check_call(&mut self, call: &ToolCall, class: EffectClass, _: bool) -> GuardDecision {
+    async fn check_call(&mut self, call: &ToolCall, class: EffectClass, _: bool, _: &CallContext) -> GuardDecision {
         self.unit.check_call(call, class)
     }
     async fn control(&mut self, call: &ToolCall, _: &BatchSummary, cx: &CallContext) -> ControlResult {
@@ -415,6 +415,7 @@ impl UnitRun {
                 output => output.unwrap_or_default(),
                 routes => routes.collect::<Vec<Value>>(),
                 earlier_failure => unit.item().and_then(|(_, item)| item.rejected.last()).map(|failed| &*failed.error),
+                earlier_writes => self.earlier_changes(),
                 shares,
                 learned,
                 always => unit.task.always,

@@ -77,7 +77,7 @@ impl CommanderHost<'_> {
         };
         // A copy leaves no trace in the state of the agent.
         let answer =
-            |_: &RunState| ToolAnswer { events: Vec::new(), ..agents::finished(&unit.id, name, outcome, &text) };
+            |_: &RunState| ToolAnswer { events: Vec::new(), ..agents::finished(&unit.id, name, outcome, &text, None) };
         unit.journal.control(&cx.step("done").key, answer).await
     }
 
@@ -249,7 +249,7 @@ impl CopyHost<'_> {
             Ok(text) => (AgentOutcome::Answered, ControlEffect::Succeeded, text),
             Err(reason) => (AgentOutcome::Failed, ControlEffect::Failed, reason),
         };
-        Some((agents::finished(other, name, outcome, &text).text(), effect))
+        Some((agents::finished(other, name, outcome, &text, None).text(), effect))
     }
 }
 

@@ -17,12 +17,15 @@ use serde_json::{Map, Value as Json};
 
 use super::{parts::MissionAgent, slice::UnitRun};
 use crate::{
+    agents,
     context::CallContext,
-    delegation::{AgentDelegation, DelegationParent, LeadPrompt, Ledger, PARENT_TOOLS, RunCounts, with_delegation},
-    effect::EffectClass,
+    delegation::{
+        AgentDelegation, DelegationParent, LeadPrompt, Ledger, LostWrites, PARENT_TOOLS, RunCounts, delegates_only,
+        with_delegation,
+    },
     llm::Llm,
     react::{Budget, BudgetLimits, ToolNarrowing},
-    tools::{FailureKind, Tool, ToolHandler, ToolOutcome, tool_set::ToolSet},
+    tools::{ToolHandler, WrappedTool, tool_set::ToolSet},
 };
 
 /// What an agent of a mission may delegate, during one assignment.
@@ -126,35 +129,21 @@ impl Delegation<'_> {
             background: None,
             budget: self.budget.clone(),
             counts: Arc::new(RunCounts::new(settings, 0)),
+            // The events of a run have the calls of sub-agents.
+            lost: LostWrites::default(),
             depth: settings.depth.max(1),
         };
-        with_delegation(tools, parent)
+        let only_delegates = delegates_only(&tools);
+        with_delegation(tools.only(|name| !only_delegates.contains(name)), parent)
     }
 }
 
-/// The tools that sub-agents may inherit: not those that need a confirmation, have a condition over slots, or a maximum of calls. In a
-/// dry run those that change something are refused.
+/// The tools that sub-agents may inherit, with the rules of the run around them.
 fn inheritable(unit: &UnitRun, agent: &MissionAgent, tools: ToolSet) -> ToolSet {
-    let changes: HashMap<Arc<str>, bool> =
-        tools.infos().map(|info| (info.name.clone(), info.effect != EffectClass::Read)).collect();
-    let may_inherit = |name: &str| {
-        let Some(definition) = &agent.definition else { return true };
-        let rule = definition.rules.tool(name);
-        !definition.rules.must_confirm(name, changes.get(name).copied().unwrap_or(true))
-            && rule.is_none_or(|rule| rule.max_calls.is_none() && rule.requires.is_none())
+    let tools = match &agent.definition {
+        Some(definition) => agents::inheritable_tools(&definition.rules, tools),
+        None => tools,
     };
-    let tools = tools.only(may_inherit);
-    if !unit.dry_run {
-        return tools;
-    }
-    let refusals: HashMap<Arc<str>, String> =
-        tools.infos().map(|info| (info.name.clone(), unit.envelope("dry_run", &info.name))).collect();
-    tools.with_wrapper(move |entry, tool| match entry.info.effect {
-        EffectClass::Write | EffectClass::Idempotent => {
-            let text = refusals.get(&entry.info.name).cloned().unwrap_or_default();
-            let refuse = move |_, _| std::future::ready(ToolOutcome::failed(FailureKind::Refused, text.clone()));
-            Arc::new(Tool::from_fn(entry.info.clone(), refuse)) as Arc<dyn ToolHandler>
-        }
-        EffectClass::Read | EffectClass::Composite => tool,
-    })
+    let rules = unit.rules.clone();
+    tools.with_wrapper(move |_, tool| Arc::new(WrappedTool::new(tool, rules.clone())) as Arc<dyn ToolHandler>)
 }

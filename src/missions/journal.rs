@@ -26,6 +26,7 @@ use super::{
 use crate::{
     clock::Clock,
     context::{CallContext, StepKey},
+    effect::EffectClass,
     journal::{Halt, JobClaim, JobEvents, JobJournal, JournalObserver, RecordedToolCall},
     llm::{ChatResponse, ToolArguments, ToolCall},
     store::{
@@ -58,6 +59,10 @@ struct UnitEvents {
 impl JobEvents for UnitEvents {
     fn of_step(&self, record: &JournalRecord, duration_ms: u64) -> Option<Arc<str>> {
         event_of(record, duration_ms).map(|kind| event_text(&NewEvent::of_unit(&self.id, kind)))
+    }
+    /// A response is paid for, and people follow the run: it is not kept back until the next write.
+    fn stores_at_once(&self, record: &JournalRecord) -> bool {
+        &*record.kind == "llm"
     }
     fn stored(&self) {
         self.view.changed.notify_one();
@@ -209,8 +214,9 @@ impl UnitJournal {
             call: call_id.clone(),
             tool: tool.clone(),
             input,
+            effect: None,
         });
-        self.note(RunEventKind::ToolCompleted { entity, call: call_id, tool, failed: true, result });
+        self.note(RunEventKind::ToolCompleted { entity, call: call_id, tool, failed: true, unknown: false, result });
     }
 
     /// The ends of the agents that still work when the unit ends.
@@ -295,6 +301,7 @@ fn event_of(record: &JournalRecord, duration_ms: u64) -> Option<RunEventKind> {
                 call: record.key.as_str().into(),
                 tool: record.request.split(':').next().unwrap_or_default().into(),
                 failed: !matches!(call.outcome, ToolOutcome::Done(_)),
+                unknown: matches!(call.outcome, ToolOutcome::Unknown(_) | ToolOutcome::Pending(_)),
                 result: truncate(&result, TextLimit::Chars(RESULT_CHARS), ELLIPSIS).into(),
             })
         }
@@ -306,12 +313,13 @@ fn event_of(record: &JournalRecord, duration_ms: u64) -> Option<RunEventKind> {
 pub(super) struct ToolNotes(pub(super) Arc<UnitJournal>);
 
 impl JournalObserver for ToolNotes {
-    fn tool_called(&self, key: &StepKey, tool: &ToolInfo, arguments: &Json) {
+    fn tool_called(&self, key: &StepKey, tool: &ToolInfo, class: EffectClass, arguments: &Json) {
         self.0.note(RunEventKind::ToolCalled {
             entity: entity(key),
             call: key.as_str().into(),
             tool: tool.name.clone(),
             input: arguments.clone(),
+            effect: tool.changes(class).map(Into::into),
         });
     }
 }

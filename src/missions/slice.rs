@@ -11,7 +11,7 @@ use std::{
 
 use minijinja::{Value, context};
 use segue_engine::{
-    conversation::{AgentStatus, BotKind},
+    conversation::{AgentStatus, BotKind, Writes},
     ids::RunId,
     mission::{
         budget,
@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     agent::{journaled, spec},
+    call_rules::CallRules,
     calls::{self, OpenCall},
     checkpoint::UnitCheckpoint,
     commander::{ANSWER_POLL, CommanderHost, UnitEnd},
@@ -47,6 +48,7 @@ use crate::{
     journal::{EffectJournal, Halt, TurnClock, hold, later},
     limits,
     llm::{ChatMessage, Llm, Purpose, ToolList, ToolSpec},
+    prompts::WritesOf,
     react::{BareText, LoopEnd, LoopProfile, LoopServices, LoopState, ReactLoop},
     store::{
         JournalRecord,
@@ -108,8 +110,10 @@ pub(super) struct UnitRun {
     pub(super) view: Arc<RunView>,
     pub(super) journal: Arc<UnitJournal>,
     pub(super) effects: EffectJournal,
-    pub(super) secrets: Secrets,
+    pub(super) rules: CallRules,
     pub(super) dry_run: bool,
+    /// What earlier attempts of the same work changed that ended without success.
+    pub(super) earlier_writes: Writes,
     /// The run before in the chain, if it handed something over.
     pub(super) source: Option<SourceState>,
     pub(super) deadlines: Deadlines,
@@ -142,6 +146,10 @@ impl UnitRun {
             tracing::error!("a prompt of missions cannot be rendered: {error}");
             String::new()
         })
+    }
+    /// What earlier attempts changed, for the prompts of this one.
+    pub(super) fn earlier_changes(&self) -> Option<String> {
+        self.parts.prompts.writes_text(&self.earlier_writes, WritesOf::Attempt)
     }
     pub(super) fn envelope(&self, envelope: &str, text: &str) -> String {
         self.render(&self.parts.prompts.mission_envelopes, context! { envelope, text })
@@ -272,11 +280,22 @@ async fn work(
     let journal = Arc::new(journal);
     let clock = Arc::new(TurnClock::new(parts.clock.clone(), parts.clock.now()));
     let effects = EffectJournal::new(journal.job(), clock, Arc::new(ToolNotes(journal.clone())));
-    let dry_run = view.latest().await?.dry_run;
+    let (dry_run, earlier_writes) = {
+        let state = view.latest().await?;
+        (state.dry_run, state.earlier_writes(&input.unit).cloned().unwrap_or_default())
+    };
     let source = view.source(&parts.project).await?;
+    let iterator = def.tasks.get(&input.unit.task).and_then(|task| task.iterator.as_ref());
+    let may_repeat = iterator.is_some_and(|iterator| iterator.parallel && iterator.retry_after_writes);
+    let rules = CallRules {
+        prompts: parts.prompts.clone(),
+        dry_run,
+        done_before: Arc::new(if may_repeat { Writes::default() } else { earlier_writes.clone() }),
+        secrets: Secrets::of(&def),
+    };
     let unit = UnitRun {
         parts: parts.clone(),
-        secrets: Secrets::of(&def),
+        rules,
         def,
         run: key.run.clone(),
         id: input.unit,
@@ -284,6 +303,7 @@ async fn work(
         journal: journal.clone(),
         effects,
         dry_run,
+        earlier_writes,
         source,
         deadlines: Deadlines::default(),
         limit: SliceLimit::new(parts.clock.clone()),

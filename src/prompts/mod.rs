@@ -7,7 +7,10 @@
 use std::sync::Arc;
 
 use minijinja::Value;
-use segue_engine::template::{Template, TemplateEngine, TemplateError, TemplateSource, UndefinedMode};
+use segue_engine::{
+    conversation::Writes,
+    template::{Template, TemplateEngine, TemplateError, TemplateSource, UndefinedMode, from_json},
+};
 
 macro_rules! prompts {
     ($($(#[$doc:meta])* $field:ident = $file:literal),* $(,)?) => {
@@ -131,10 +134,23 @@ prompts! {
     mission_facts = "mission_facts.j2",
     /// The descriptions of the tools of commanders and of agents in missions.
     mission_tools = "mission_tools.j2",
+    /// What work that ended has changed, for those who go on with it.
+    writes = "writes.j2",
     /// End-to-end tests: whether a text is supported by its sources.
     judge_grounded = "judge_grounded.j2",
     /// End-to-end tests: whether a text answers the user's message.
     judge_relevant = "judge_relevant.j2",
+}
+
+/// Whose writes a text lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WritesOf {
+    /// Those of work whose end is told beside them.
+    EndedWork,
+    /// Those of an earlier run of an agent, which did not complete its task.
+    UnfinishedRun,
+    /// Those of an earlier attempt.
+    Attempt,
 }
 
 impl PromptSet {
@@ -144,5 +160,20 @@ impl PromptSet {
     /// [`TemplateError`] when a variable of a built-in template is missing or a limit is exceeded.
     pub fn render(&self, prompt: &Template, context: Value) -> Result<String, TemplateError> {
         self.engine.render(prompt, context)
+    }
+
+    /// What work that ended has changed, for a model that goes on with it; `None` if that is nothing. `role` says what kind of work it was.
+    pub(crate) fn writes_text(&self, writes: &Writes, role: WritesOf) -> Option<String> {
+        if writes.is_empty() {
+            return None;
+        }
+        let context = minijinja::context! {
+            unfinished => role == WritesOf::UnfinishedRun,
+            attempt => role == WritesOf::Attempt,
+            done => from_json(&serde_json::json!(writes.done)),
+            in_doubt => from_json(&serde_json::json!(writes.in_doubt)),
+            omitted => writes.omitted,
+        };
+        self.render(&self.writes, context).ok().map(|text| text.trim().to_owned())
     }
 }

@@ -110,9 +110,16 @@ pub(crate) trait LoopHost: Send {
     fn begin_batch(&mut self, count: usize) {
         let _ = count;
     }
-    /// Decides whether a call with valid arguments may run. `confirmed`: the user was shown exactly this call and confirmed it.
-    fn check_call(&mut self, call: &ToolCall, class: EffectClass, confirmed: bool) -> GuardDecision {
-        let _ = (call, class, confirmed);
+    /// Decides whether a call with valid arguments may run, by the rules of the agent. `confirmed`: the user was shown exactly this call and
+    /// confirmed it. `cx` is that of the call: a decision that depends on more than the call is recorded below it.
+    async fn check_call(
+        &mut self,
+        call: &ToolCall,
+        class: EffectClass,
+        confirmed: bool,
+        cx: &CallContext,
+    ) -> GuardDecision {
+        let _ = (call, class, confirmed, cx);
         GuardDecision::Allow
     }
     /// Whether calls wait for the user's confirmation.

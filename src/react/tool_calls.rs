@@ -88,7 +88,7 @@ impl ReactLoop<'_> {
         self.host.begin_batch(ordinary.len());
         let mut pending: Vec<BoxFuture<'static, CallResult>> = Vec::with_capacity(ordinary.len());
         for (at, call) in &ordinary {
-            pending.push(self.prepare_call(*at, call, origin, cx));
+            pending.push(self.prepare_call(*at, call, origin, cx).await);
         }
         let quiet = origin.text_shown || pending.is_empty() || self.host.awaits_confirmation();
         let work = Box::pin(stream::iter(pending).buffered(parallel).collect());
@@ -165,7 +165,7 @@ impl ReactLoop<'_> {
 
     /// Checks an ordinary call and returns its work. A call that cannot run does not count for the rules, and the user is not asked
     /// to confirm it.
-    fn prepare_call(
+    async fn prepare_call(
         &mut self,
         at: usize,
         call: &ToolCall,
@@ -184,7 +184,10 @@ impl ReactLoop<'_> {
             false => self.services.guards.check(call, checked.effect()),
         };
         let decision = match guarded {
-            GuardDecision::Allow => self.host.check_call(call, checked.effect(), origin.confirmed),
+            GuardDecision::Allow => {
+                let call_cx = cx.step(format!("tool.{at}"));
+                self.host.check_call(call, checked.effect(), origin.confirmed, &call_cx).await
+            }
             decided => decided,
         };
         match decision {

@@ -33,6 +33,7 @@ mod skills;
 mod sqlite_store;
 mod support;
 mod tutorial;
+mod writes;
 
 use support::{
     action_server, program,

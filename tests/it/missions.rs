@@ -10,6 +10,7 @@ mod scenarios;
 mod secrets;
 mod tool_server;
 mod twelve_tasks;
+mod writes;
 
 #[cfg(unix)]
 mod operating;

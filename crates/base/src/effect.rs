@@ -32,6 +32,14 @@ impl EffectClass {
     pub fn has_intent(self) -> bool {
         matches!(self, Self::Idempotent | Self::Write)
     }
+    /// The name of a class that changes something by itself: `write` or `idempotent`.
+    pub fn changes(self) -> Option<&'static str> {
+        match self {
+            Self::Write => Some("write"),
+            Self::Idempotent => Some("idempotent"),
+            Self::Read | Self::Composite => None,
+        }
+    }
     /// Whether it is unknown if an effect of this class happened, after its request got no response. Effects that may be repeated are
     /// never in doubt.
     pub fn in_doubt(self, arrival: Arrival) -> bool {

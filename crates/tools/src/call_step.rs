@@ -6,8 +6,8 @@ use segue_engine::conversation::{FlowToolCall, ToolResult};
 use serde_json::{Map, Number, Value as Json, json};
 
 use super::{
-    ArgumentCheck, FailureKind, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput, ToolSource,
-    invoke::CheckedCall,
+    ArgumentCheck, EffectClass, FailureKind, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
+    ToolSource, invoke::CheckedCall,
 };
 use segue_base::limits;
 
@@ -50,8 +50,8 @@ pub async fn run_call_step(
     let tool = wrap(tool.clone());
     let effect = tool.info().effect;
     match CheckedCall::check(tool, &check, Json::Object(arguments), effect) {
-        Ok(call) => tool_result(call.send(cx, idle_timeout).await),
-        Err(outcome) => tool_result(outcome),
+        Ok(call) => tool_result(call.send(cx, idle_timeout).await, effect),
+        Err(outcome) => tool_result(outcome, effect),
     }
 }
 
@@ -64,16 +64,18 @@ fn unlisted_reason(excluded: &[(String, String)], step: &FlowToolCall) -> String
     }
 }
 
-/// Converts an outcome into the result for output mappings. A task that continues elsewhere is an unknown outcome, because a flow
+/// Converts an outcome of a tool with this effect class into the result for output mappings. A task that continues elsewhere is an unknown outcome, because a flow
 /// cannot wait for it.
-pub fn tool_result(outcome: ToolOutcome) -> ToolResult {
+pub fn tool_result(outcome: ToolOutcome, effect: EffectClass) -> ToolResult {
     let reason = |failure: super::ToolFailure| {
         let parts = [failure.kind.as_str(), &failure.message].into_iter();
         let cause = [failure.code.as_deref(), failure.detail.as_deref()];
         parts.chain(cause.into_iter().flatten()).collect::<Vec<_>>().join(": ")
     };
     match outcome {
-        ToolOutcome::Done(output) => ToolResult::Done { result: result_map(output) },
+        ToolOutcome::Done(output) => {
+            ToolResult::Done { result: result_map(output), effect: effect.changes().map(Into::into) }
+        }
         ToolOutcome::Failed(failure) if !failure.missing_fields.is_empty() => {
             let slots = failure.missing_fields.iter().map(|field| field.as_str().into()).collect();
             ToolResult::NeedsInput { reason: reason(failure), slots }

@@ -81,6 +81,12 @@ impl ToolInfo {
             source: "custom".into(),
         }
     }
+    /// Whether a call of this effect class changes something outside the program: `write` or `idempotent`. The files of a run are part of
+    /// its work, so tools that only touch them change nothing; commands may do anything.
+    pub fn changes(&self, class: EffectClass) -> Option<&'static str> {
+        let is_file = matches!(&*self.source, workspace::SOURCE | workspace::SLOT_SOURCE);
+        class.changes().filter(|_| !is_file || &*self.name == workspace::BASH)
+    }
     /// The JSON Schema of its arguments.
     #[must_use]
     pub fn parameters(mut self, schema: Json) -> Self {

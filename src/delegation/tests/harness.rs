@@ -248,6 +248,7 @@ impl World {
             background: None,
             budget: Budget::new(self.settings.budget_limits()),
             counts: Arc::new(RunCounts::new(&self.settings, 0)),
+            lost: Default::default(),
             depth: self.settings.depth,
         };
         let cx = self.clock.context(Duration::from_secs(7_200));

@@ -103,7 +103,7 @@ async fn what_could_not_be_stored_is_stored_first_later_and_in_order() {
     let journal = journal(&store, 2, 1).await;
     let note = |number: u64| {
         let (entity, call, tool) = ("commander".into(), number.to_string().into(), "find".into());
-        journal.note(RunEventKind::ToolCalled { entity, call, tool, input: Json::Null });
+        journal.note(RunEventKind::ToolCalled { entity, call, tool, input: Json::Null, effect: None });
     };
     let keys = [StepKey::new("one"), StepKey::new("two")];
     note(1);

@@ -119,8 +119,13 @@ impl AssistantBuilder {
             let own = access.tools().iter().filter_map(|name| tools.tool(name)).map(handler);
             own.chain(self.builtin_tools(builtin)).collect()
         };
+        let delegation = self.delegation_settings();
         for agent in self.project.agents.values().filter(|agent| agent.remote.is_none()) {
-            let own = of(&agent.workspace, &agent.builtin_tools);
+            let mut own = of(&agent.workspace, &agent.builtin_tools);
+            let settings = delegation.get(agent.name.as_str());
+            let delegates = settings.map(|settings| delegates_only(&agent.workspace, settings)).unwrap_or_default();
+            let delegates = delegates.into_iter().filter_map(|name| tools.tool(name));
+            own.extend(delegates.map(|tool| handler(tool.source(DELEGATES_ONLY))));
             if !own.is_empty() {
                 agents.entry(agent.name.to_string()).or_default().extend(own);
             }

@@ -11,8 +11,8 @@ use crate::{
     agents::{self, AgentRequest},
     context::CallContext,
     delegation::{
-        AgentDelegation, Background, DelegateParts, DelegationParent, LeadPrompt, Ledger, OpenParts, RunCounts,
-        delegates_only, with_delegation,
+        AgentDelegation, Background, DelegateParts, DelegationParent, LeadPrompt, Ledger, LostWrites, OpenParts,
+        RunCounts, delegates_only, with_delegation,
     },
     effect::EffectClass,
     journal::{Step, StepResult},
@@ -42,7 +42,7 @@ pub(super) async fn enable<'a>(
         let settled = record.journal.once(step, settled).await.and_then(StepResult::into_outcome);
         ledger.settle(&settled.map_err(|error| error.to_string())?, prompts);
     }
-    let inherited = agents::inheritable_tools(&task);
+    let inherited = agents::inheritable_tools(&task.definition.rules, task.tools.clone());
     let background = runtime.background.as_ref().filter(|_| settings.background).map(|tasks| {
         Arc::new(Background {
             tasks: tasks.clone(),
@@ -56,6 +56,7 @@ pub(super) async fn enable<'a>(
         })
     });
     let (usage, budget) = (record.usage.clone(), Budget::new(settings.budget_limits()));
+    let lost = LostWrites::default();
     let parent = DelegationParent {
         delegations: runtime.delegations.clone(),
         settings: settings.clone(),
@@ -74,9 +75,11 @@ pub(super) async fn enable<'a>(
         background,
         budget: budget.clone(),
         counts: Arc::new(RunCounts::new(settings, ledger.total())),
+        lost: lost.clone(),
         depth: settings.depth.max(1),
     };
     let lead = LeadPrompt::new(settings, ledger, budget, task.definition.enable_filler_messages, prompts)?;
+    let lead = LeadPrompt { lost, ..lead };
     let only_delegates = delegates_only(&task.tools);
     let own = task.tools.clone().only(|name| !only_delegates.contains(name));
     let tools = with_delegation(own, parent);

@@ -38,7 +38,7 @@ impl EffectHandler for CallTool {
             ToolResult::Failed { reason } | ToolResult::Unknown { reason } => {
                 out.failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
             }
-            ToolResult::Done { result } => {
+            ToolResult::Done { result, .. } => {
                 if let Some(unusable) = result.get("unusable").and_then(Json::as_str) {
                     let reason = format!("it was carried out, but its answer fills no slot: {unusable}");
                     out.failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
@@ -116,7 +116,7 @@ async fn recorded_result(call: &FlowToolCall, journal: &EffectJournal, cx: &Call
     record.request.strip_prefix(call.tool.as_str())?.strip_prefix(':')?;
     let step = Step { key: &cx.key, kind: "tool", class: EffectClass::Write, request: &record.request };
     let recorded = journal.recorded_outcome::<RecordedToolCall>(step).await?;
-    Some(call_step::tool_result(recorded.outcome))
+    Some(call_step::tool_result(recorded.outcome, recorded.effect.unwrap_or_default()))
 }
 
 /// Whether an earlier attempt of this turn began the call and recorded no outcome.

@@ -17,6 +17,7 @@ use serde_json::Value as Json;
 use super::{Interruption, TurnRecord};
 use crate::{
     context::{CallContext, StepKey},
+    delegation,
     effect::EffectClass,
     journal::{RecordedToolCall, Step},
     store::{JournalRecord, REPLY_ANNOUNCED, TurnNumber, announced_replies},
@@ -292,6 +293,7 @@ fn action_events(record: &JournalRecord) -> Vec<EventKind> {
 
 fn tool_event(record: &JournalRecord) -> EventKind {
     let recorded: Option<RecordedToolCall> = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let effect = recorded.as_ref().and_then(|recorded| recorded.effect?.changes());
     let outcome = recorded.map(|recorded| recorded.outcome);
     let status = match &outcome {
         Some(ToolOutcome::Done(_)) => "done",
@@ -308,6 +310,8 @@ fn tool_event(record: &JournalRecord) -> EventKind {
         status: status.into(),
         summary: outcome.as_ref().map(ToolOutcome::for_model),
         origins: Default::default(),
+        effect: effect.map(Into::into),
+        writes: outcome.as_ref().map(delegation::writes_of).unwrap_or_default(),
     }
 }
 

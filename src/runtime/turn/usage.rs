@@ -16,7 +16,7 @@ use crate::{
     limits,
     llm::{ChatRequest, ChatResponse, LlmError, LlmErrorKind, Purpose},
     store::StoreError,
-    tools::ToolInfo,
+    tools::{EffectClass, ToolInfo},
     understanding::FlowSelection,
 };
 
@@ -205,7 +205,7 @@ impl JournalObserver for UsageMeter {
             },
         });
     }
-    fn tool_called(&self, key: &StepKey, tool: &ToolInfo, arguments: &Json) {
+    fn tool_called(&self, key: &StepKey, tool: &ToolInfo, _: EffectClass, arguments: &Json) {
         self.trace(|| TraceEntry::ToolCall {
             key: key.to_string(),
             tool: tool.name.to_string(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::{BotMessage, Event};
+use super::{BotMessage, Event, Writes};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
     time::Timestamp,
@@ -80,6 +80,8 @@ pub enum ErrorKind {
     Failed,
     /// The outcome is not known; a retry may repeat the effect.
     Unknown,
+    /// It failed after a part of its work was done; a retry repeats that part.
+    PartlyDone,
 }
 
 impl StepError {
@@ -94,6 +96,16 @@ impl StepError {
     /// An error reported by the other side; effects before it may have happened.
     pub fn reported(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Failed, ..Self::in_doubt(code, message) }
+    }
+    /// The same error of work that has changed this: it is unknown or partly done, unless nothing was changed.
+    #[must_use]
+    pub fn after(self, writes: &Writes) -> Self {
+        let kind = match (writes.in_doubt.is_empty(), writes.done.is_empty()) {
+            (false, _) => ErrorKind::Unknown,
+            (true, false) if self.kind == ErrorKind::Failed => ErrorKind::PartlyDone,
+            (true, _) => return self,
+        };
+        Self { may_have_run: true, kind, ..self }
     }
 }
 
@@ -164,6 +176,9 @@ pub enum ToolResult {
     Done {
         /// The result.
         result: Json,
+        /// `write` or `idempotent`, if the tool changes something.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effect: Option<Arc<str>>,
     },
     /// It failed or timed out.
     Failed {
@@ -183,6 +198,13 @@ pub enum ToolResult {
         /// The slots to collect, one after the other; then the tool is called again.
         slots: Vec<SlotName>,
     },
+}
+
+impl ToolResult {
+    /// The result of a tool that changes nothing.
+    pub fn done(result: Json) -> Self {
+        Self::Done { result, effect: None }
+    }
 }
 
 /// A request to answer the newest user message from documents; the search reads its query from the conversation.

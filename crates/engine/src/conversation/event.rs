@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
 
-use super::{Command, ExternalTrigger, ModelUsage, PendingEffect, Reply, Stack, StepError, UserMessage};
+use super::{
+    Command, ExternalTrigger, ModelUsage, PendingEffect, Reply, Stack, StepError, UserMessage, Write, WriteState,
+    Writes,
+};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
     time::Timestamp,
@@ -154,6 +157,27 @@ impl EventKind {
     pub fn unknown(mut fields: Map<String, Json>) -> Self {
         fields.retain(|key, _| !is_reserved(key));
         Self::Unknown(fields)
+    }
+
+    /// What a tool call has changed, or may have: the call itself and the work that it started. `None` for a call without such effects,
+    /// and for other events.
+    pub fn writes(&self) -> Option<Writes> {
+        let Self::ToolExecuted { tool_name, arguments, status, summary, effect, writes, .. } = self else {
+            return None;
+        };
+        let mut all = writes.clone();
+        let state = match (status.as_str(), effect) {
+            ("done", Some(_)) => Some(WriteState::Done),
+            // Only the outcome of a `write` can be unknown; a call that goes on elsewhere has no outcome yet.
+            ("unknown", _) | ("pending", Some(_)) => Some(WriteState::InDoubt),
+            _ => None,
+        };
+        if let Some(state) = state {
+            let write = Write::new(tool_name.as_str(), arguments).with_effect(effect.as_deref().unwrap_or("write"));
+            let result = summary.as_deref().filter(|_| state == WriteState::Done).unwrap_or_default();
+            all.add(write.with_result(result), state);
+        }
+        (!all.is_empty()).then_some(all)
     }
 }
 
@@ -492,6 +516,12 @@ pub enum EventKind {
         /// text the user was sent), `tool` (a result of a tool or a document), or `model`.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         origins: BTreeMap<String, String>,
+        /// `write` or `idempotent`; absent for a call that changes nothing itself, and in events of older releases.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effect: Option<Arc<str>>,
+        /// What the work that it started has changed, for a call that starts other work, such as a sub-agent.
+        #[serde(default, skip_serializing_if = "Writes::is_empty")]
+        writes: Writes,
     },
     /// An action rejected its execution.
     ActionExecutionRejected {

@@ -82,6 +82,7 @@ fn frame() -> impl Strategy<Value = Frame> {
             })
             .collect(),
         used_slot_hashes: visited_steps.iter().map(|slot| (slot.as_str().into(), 7)).collect(),
+        writes: Default::default(),
         visited_steps: visited_steps.into_iter().map(Into::into).collect(),
         error: None,
     })

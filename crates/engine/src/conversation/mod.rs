@@ -17,6 +17,7 @@ mod slots;
 mod stack;
 pub mod tracker;
 mod undo;
+mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,6 +39,7 @@ pub use self::{
     slots::{SlotState, Slots},
     stack::{AgentFrame, AgentState, CompletedStep, FlowFrameType, Frame, FrameKind, PatternFrame, Position, Stack},
     undo::UndoLog,
+    writes::{Write, WriteState, Writes, request_hash},
 };
 use crate::{
     ids::{AgentName, ConversationId, FlowId},
@@ -155,6 +157,12 @@ pub struct AgentRecord {
     /// The context id of the remote agent for this conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_id: Option<String>,
+    /// What its current task has changed.
+    #[serde(default, skip_serializing_if = "Writes::is_empty")]
+    pub writes: Writes,
+    /// What tasks changed that ended without a result since it last completed one. Its next run is told.
+    #[serde(default, skip_serializing_if = "Writes::is_empty")]
+    pub unfinished: Writes,
 }
 
 impl AgentRecord {
@@ -292,6 +300,11 @@ impl Conversation {
                 }
             }
             EventKind::ToolExecuted { agent_id: None, .. } => self.turn.effects += 1,
+            EventKind::ToolExecuted { agent_id: Some(agent_id), .. } => {
+                if let Some(writes) = event.kind.writes() {
+                    self.agents.entry(agent_id.clone()).or_default().writes.merge(&writes);
+                }
+            }
             EventKind::Reminder { name, intent, entities, date_time, kill_on_user_msg } => {
                 if let (Some(name), Some(due)) = (name, Timestamp::from_rfc3339(date_time)) {
                     self.reminders.add(Reminder {
@@ -323,6 +336,7 @@ impl Conversation {
                 let record = self.agents.entry(agent_id.clone()).or_default();
                 record.started += 1;
                 record.flow_id = Some(flow_id.clone());
+                record.writes = Writes::default();
                 self.history.agent_task(agent_id, true);
                 self.undo.log_history(1);
             }
@@ -330,6 +344,7 @@ impl Conversation {
                 let record = self.agents.entry(agent_id.clone()).or_default();
                 record.completed += 1;
                 record.completed_in.insert(flow_id.clone());
+                (record.writes, record.unfinished) = Default::default();
                 if context_id.is_some() {
                     record.context_id.clone_from(context_id);
                 }
@@ -337,7 +352,10 @@ impl Conversation {
                 self.undo.log_history(1);
             }
             EventKind::AgentCancelled { agent_id, .. } => {
-                self.agents.entry(agent_id.clone()).or_default().cancelled += 1;
+                let record = self.agents.entry(agent_id.clone()).or_default();
+                record.cancelled += 1;
+                let writes = std::mem::take(&mut record.writes);
+                record.unfinished.merge(&writes);
             }
             EventKind::ReplyInterrupted { .. } => {
                 self.history.interrupted();
@@ -354,7 +372,6 @@ impl Conversation {
             | EventKind::FlowResumed { .. }
             | EventKind::AgentInterrupted { .. }
             | EventKind::AgentResumed { .. }
-            | EventKind::ToolExecuted { .. }
             | EventKind::RoutingSessionEnded
             | EventKind::Unknown(_) => {}
         }

@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::{FilledBy, StepError};
+use super::{FilledBy, StepError, Writes};
 use crate::ids::{ActionName, AgentName, FlowId, FrameId, ResponseName, SlotName, StepId};
 
 /// The frames of a conversation, bottom first.
@@ -50,6 +50,9 @@ pub struct Frame {
     /// value at the interruption. A value that differs when this flow resumes leads back like a correction.
     #[serde(default, rename = "aside", skip_serializing_if = "Vec::is_empty")]
     pub used_slot_hashes: Vec<(SlotName, u32)>,
+    /// What the flow and the flows and agents it called have changed outside the program. If it fails, the user is told.
+    #[serde(default, skip_serializing_if = "Writes::is_empty")]
+    pub writes: Writes,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
@@ -355,6 +358,7 @@ mod tests {
             completed_steps: Vec::new(),
             error: None,
             used_slot_hashes: Vec::new(),
+            writes: Default::default(),
         }
     }
 

@@ -9,10 +9,12 @@ use super::{
     pending::step_of_top,
     rejections, reminder, search, session,
     slots::normalize_for,
+    writes,
 };
 use crate::{
     conversation::{
         ActionOrigin, ActionOutcome, Event, EventKind, FilledBy, FlowLocation, PatternFrame, PendingEffect, StepError,
+        Write, WriteState, Writes,
     },
     ids::{ActionName, SlotName},
     project::{
@@ -181,9 +183,11 @@ pub(super) fn on_action_outcome(turn: &mut AdvanceContext<'_>, outcome: ActionOu
                     apply_external_event(turn, event, FilledBy::Custom);
                 }
             }
+            note_declared_write(turn, &name);
             record_completed_action(turn, asked_by);
         }
         ActionOutcome::ServerResponse(answer) => {
+            note_declared_write(turn, &name);
             turn.emit_in_top_frame(EventKind::Action { name: name.clone() });
             action_response::apply_response(turn, &name, answer);
             record_completed_action(turn, asked_by);
@@ -202,6 +206,18 @@ pub(super) fn on_action_outcome(turn: &mut AdvanceContext<'_>, outcome: ActionOu
         return turn.listen();
     }
     if early { session::before_understanding(turn) } else { turn.run_until_effect() }
+}
+
+/// Remembers that an action has changed something, if the project declares so. Most actions of CALM projects declare nothing and only
+/// read: none of them is reported as a change, although each counts as a `write` when its outcome is not known.
+fn note_declared_write(turn: &mut AdvanceContext<'_>, name: &ActionName) {
+    let effects = turn.project.endpoints.action_endpoint.as_ref().map(|endpoint| &endpoint.effects);
+    let Some(effect) = effects.and_then(|effects| effects.get(name.as_str())).filter(|effect| *effect != "read") else {
+        return;
+    };
+    let mut done = Writes::default();
+    done.add(Write::new(name.as_str(), &Json::Null).with_effect(effect), WriteState::Done);
+    writes::note(turn, Some(done));
 }
 
 /// Remembers an action that a step requested, so that a correction need not run it again.

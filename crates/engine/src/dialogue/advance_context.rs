@@ -119,8 +119,29 @@ impl<'a> AdvanceContext<'a> {
 
     /// Applies and records an event.
     pub(super) fn record(&mut self, event: Event) {
+        if let Some(note) = self.write_once_violation(&event.kind) {
+            return self.add_note(note);
+        }
         self.conversation.apply(&event);
         self.events.push(event);
+    }
+
+    /// Why an event may not set its slot: the slot is `write_once`, and it has a value, or a model or a user would fill it.
+    fn write_once_violation(&self, kind: &EventKind) -> Option<String> {
+        let EventKind::Slot { name, value, filled_by, .. } = kind else { return None };
+        self.project.slot(name.as_str()).filter(|slot| slot.write_once)?;
+        let has_value = !self.slot(name.as_str()).is_null();
+        match filled_by {
+            // Code may take the value away, for example when the user logs out.
+            Some(FilledBy::Custom) if !has_value || value.is_null() => None,
+            Some(FilledBy::Flow) | None if !has_value => None,
+            Some(FilledBy::Custom | FilledBy::Flow) | None => {
+                Some(format!("`{name}` is `write_once` and has a value, so it stays as it is"))
+            }
+            Some(_) => {
+                Some(format!("`{name}` is `write_once`: only actions, tool results and `set_slots` steps fill it"))
+            }
+        }
     }
 
     /// Records a slot value; the caller has normalised it.
@@ -187,6 +208,7 @@ impl<'a> AdvanceContext<'a> {
             completed_steps: Vec::new(),
             error: None,
             used_slot_hashes: Vec::new(),
+            writes: Default::default(),
         }
     }
 

@@ -22,6 +22,7 @@ use super::{
     advance_context::{AdvanceContext, StepResult, step_of},
     chains, confirmation, patterns,
     pending::called_by_top,
+    writes,
 };
 use crate::{
     condition::Condition,
@@ -323,8 +324,8 @@ pub(super) fn on_agent_outcome(turn: &mut AdvanceContext<'_>, mut outcome: Agent
         return Next::Listen;
     }
     turn.pending = None;
-    let in_doubt = outcome.events.iter().any(|event| super::on_error::is_in_doubt(&event.kind));
     for mut event in outcome.events {
+        writes::note(turn, event.kind.writes());
         // Values of an agent are coerced to the type of the slot.
         if let EventKind::Slot { name, value, .. } = &mut event.kind
             && let Some(slot) = turn.project.slot(name.as_str())
@@ -354,16 +355,15 @@ pub(super) fn on_agent_outcome(turn: &mut AdvanceContext<'_>, mut outcome: Agent
             turn.run_until_effect()
         }
         AgentStatus::Failed { code, reason } => {
-            let in_doubt = in_doubt || code == SENT_IN_DOUBT;
-            let error =
-                if in_doubt { StepError::in_doubt(&code, &reason) } else { StepError::reported(&code, &reason) };
-            on_agent_failed(turn, &flow, &step, &agent, error);
+            let error = match code == SENT_IN_DOUBT {
+                true => StepError::in_doubt(&code, &reason),
+                false => StepError::reported(&code, &reason),
+            };
+            let writes = writes::of_agent(turn, &agent);
+            on_agent_failed(turn, &flow, &step, &agent, error.after(&writes));
             turn.run_until_effect()
         }
-        AgentStatus::Cancelled { reason } => {
-            on_agent_cancelled(turn, &flow, &agent, &reason);
-            turn.listen()
-        }
+        AgentStatus::Cancelled { reason } => on_agent_cancelled(turn, &flow, &agent, &reason),
     }
 }
 
@@ -406,10 +406,16 @@ fn on_agent_failed(turn: &mut AdvanceContext<'_>, flow: &FlowId, step: &StepId, 
     turn.step_failed(&because, error, info);
 }
 
-/// Handles a cancelled agent run: its flow ends without a message.
-fn on_agent_cancelled(turn: &mut AdvanceContext<'_>, flow: &FlowId, agent: &AgentName, reason: &str) {
+/// Handles a cancelled agent run: its flow ends, with a message only if the task has changed something.
+fn on_agent_cancelled(turn: &mut AdvanceContext<'_>, flow: &FlowId, agent: &AgentName, reason: &str) -> Next {
+    let writes = writes::of_agent(turn, agent);
     cancel_without_frame(turn, flow, agent, reason);
-    chains::remove_chain(turn, reason);
+    if writes.is_empty() {
+        chains::remove_chain(turn, reason);
+        return turn.listen();
+    }
+    turn.fail_with(reason, Map::new());
+    turn.run_until_effect()
 }
 
 /// Records the end of an agent that has no frame.

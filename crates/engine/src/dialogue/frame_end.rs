@@ -5,12 +5,10 @@ use serde_json::{Map, Value as Json};
 use super::{
     Next, Reason,
     advance_context::{AdvanceContext, StepResult, step_or_end},
-    agent_frame, chains, completed_steps, on_error, patterns,
-    response::{INTERNAL_ERROR, OUTCOME_UNKNOWN},
-    search,
+    agent_frame, chains, completed_steps, on_error, patterns, search, writes,
 };
 use crate::{
-    conversation::{AgentState, EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
+    conversation::{AgentState, ErrorKind, EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
     ids::SlotName,
     project::{Call, Flow, Project, Step, StepKind},
 };
@@ -31,6 +29,7 @@ impl AdvanceContext<'_> {
                     chains::offer_to_continue(self);
                 }
                 if *frame_type == FlowFrameType::Call {
+                    writes::move_to_caller(self.stack.last_mut(), &frame);
                     completed_steps::move_to_caller(self.stack.last_mut(), &frame);
                 } else {
                     reset_slots(self, &frame, flow.map(|flow| &**flow));
@@ -58,17 +57,18 @@ impl AdvanceContext<'_> {
         StepResult::Continue
     }
 
-    /// Like [`Self::fail`], with values for the pattern.
+    /// Like [`Self::fail`], with values for the pattern. What the flow has changed decides which pattern it is.
     pub(super) fn fail_with(&mut self, because: &str, info: Map<String, Json>) {
-        self.fail_as((patterns::INTERNAL_ERROR, INTERNAL_ERROR), because, info);
+        self.fail_as(ErrorKind::Failed, because, info);
     }
 
     /// Like [`Self::fail_with`], for an effect that may have happened.
     pub(super) fn fail_in_doubt(&mut self, because: &str, info: Map<String, Json>) {
-        self.fail_as((patterns::OUTCOME_UNKNOWN, OUTCOME_UNKNOWN), because, info);
+        self.fail_as(ErrorKind::Unknown, because, info);
     }
 
-    fn fail_as(&mut self, (pattern, response): (&str, &str), because: &str, mut info: Map<String, Json>) {
+    fn fail_as(&mut self, kind: ErrorKind, because: &str, mut info: Map<String, Json>) {
+        let (pattern, response) = writes::pattern(kind, &writes::of_top_chain(self), &mut info);
         let flow = self.stack.iter().rev().find(|frame| frame.is_flow());
         let flow = flow.map(|frame| frame.flow_id.to_string()).unwrap_or_default();
         self.add_reason(Reason::Failed { flow: flow.clone(), cause: because.to_owned() });
@@ -78,8 +78,9 @@ impl AdvanceContext<'_> {
         let pending_errors = chains::take_pending_errors(self);
         chains::remove_chain(self, because);
         let error_type = "rasa_internal_error_default".to_owned();
+        let values = info.clone();
         if !self.push_pattern(pattern, PatternFrame::InternalError { error_type, info }) {
-            self.say(response, &Map::new());
+            self.say(response, &values);
         }
         self.stack.extend(pending_errors);
     }
@@ -90,10 +91,12 @@ impl AdvanceContext<'_> {
         if self.breaker_tripped || self.conversation().turn.effects > crate::limits::ENGINE_TURN_EFFECTS {
             self.add_note("the turn is in a loop: the stack is cleared");
             clear_followup(self);
+            let mut info = Map::new();
+            let (_, response) = writes::pattern(ErrorKind::Failed, &writes::of_all(&self.stack), &mut info);
             while !self.stack.is_empty() {
                 chains::remove_chain(self, "the turn is in a loop");
             }
-            self.say(INTERNAL_ERROR, &Map::new());
+            self.say(response, &info);
             return StepResult::Return(self.listen());
         }
         self.breaker_tripped = true;
@@ -105,6 +108,8 @@ impl AdvanceContext<'_> {
 /// Ends a turn that another version started: records the outcomes of its effects and notifies the user of the change.
 pub(super) fn on_version_change(turn: &mut AdvanceContext<'_>, outcomes: Vec<EventKind>) -> Next {
     let in_doubt = outcomes.iter().any(on_error::is_in_doubt);
+    let mut changed = writes::of_all(&turn.stack);
+    outcomes.iter().filter_map(EventKind::writes).for_each(|writes| changed.merge(&writes));
     for outcome in outcomes {
         turn.emit(outcome);
     }
@@ -112,9 +117,11 @@ pub(super) fn on_version_change(turn: &mut AdvanceContext<'_>, outcomes: Vec<Eve
     agent_frame::cancel_running_agent(turn, "another version recovered the turn");
     turn.pending = None;
     turn.push_pattern(patterns::CODE_CHANGE, PatternFrame::Plain);
-    if in_doubt {
-        let error_type = "rasa_internal_error_default".to_owned();
-        turn.push_pattern(patterns::OUTCOME_UNKNOWN, PatternFrame::InternalError { error_type, info: Map::new() });
+    if in_doubt || !changed.is_empty() {
+        let (error_type, mut info) = ("rasa_internal_error_default".to_owned(), Map::new());
+        let kind = if in_doubt { ErrorKind::Unknown } else { ErrorKind::Failed };
+        let (pattern, _) = writes::pattern(kind, &changed, &mut info);
+        turn.push_pattern(pattern, PatternFrame::InternalError { error_type, info });
     }
     turn.run_until_effect()
 }

@@ -39,6 +39,7 @@ mod shortcuts;
 mod slot_dependencies;
 mod slots;
 mod tool_call;
+mod writes;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};

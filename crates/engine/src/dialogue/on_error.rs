@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::{Reason, advance_context::AdvanceContext, chains, rejections};
+use super::{Reason, advance_context::AdvanceContext, chains, rejections, writes};
 use crate::{
     conversation::{ErrorKind, EventKind, Position, StepError},
     project::{Flow, Step, Target},
@@ -28,7 +28,7 @@ impl<'a> AdvanceContext<'a> {
         info.entry("error_code").or_insert_with(|| error.code.into());
         info.entry("may_have_run").or_insert_with(|| error.may_have_run.into());
         match error.kind {
-            ErrorKind::Failed => self.fail_with(because, info),
+            ErrorKind::Failed | ErrorKind::PartlyDone => self.fail_with(because, info),
             ErrorKind::Unknown => self.fail_in_doubt(because, info),
         }
     }
@@ -44,6 +44,7 @@ impl<'a> AdvanceContext<'a> {
         let Some(next) = &step.on_error else { return false };
         while self.stack.len() > at + 1 {
             let Some(frame) = self.stack.pop() else { break };
+            writes::move_to_caller(self.stack.get_mut(at), &frame);
             self.close_frame(&frame, "a step of it failed");
             rejections::empty_unchecked_slot(self, &frame);
         }

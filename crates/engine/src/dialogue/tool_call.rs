@@ -9,9 +9,12 @@ use super::{
     completed_steps, patterns,
     pending::called_by_top,
     slots::normalize_for,
+    writes,
 };
 use crate::{
-    conversation::{EventKind, FilledBy, FlowToolCall, PatternFrame, PendingEffect, Position, StepError, ToolResult},
+    conversation::{
+        EventKind, FilledBy, FlowToolCall, PatternFrame, PendingEffect, Position, StepError, ToolResult, Writes,
+    },
     ids::{ActionName, ResponseName, ServerName, SlotName, ToolName},
     limits,
     project::{Call, Flow, SlotType, Step},
@@ -73,7 +76,7 @@ pub(super) fn on_tool_result(turn: &mut AdvanceContext<'_>, result: ToolResult) 
         return turn.run_until_effect();
     }
     let failed = match &result {
-        ToolResult::Done { result } if result.get("isError") == Some(&Json::Bool(true)) => {
+        ToolResult::Done { result, .. } if result.get("isError") == Some(&Json::Bool(true)) => {
             Some(("failed", format!("it reports an error: {}", summary(result).unwrap_or_default())))
         }
         ToolResult::Done { .. } => None,
@@ -83,11 +86,15 @@ pub(super) fn on_tool_result(turn: &mut AdvanceContext<'_>, result: ToolResult) 
     };
     let (status, summary): (&str, _) = match (&failed, &result) {
         (Some((status, reason)), _) => (*status, Some(capped(reason))),
-        (None, ToolResult::Done { result }) => ("done", summary(result)),
+        (None, ToolResult::Done { result, .. }) => ("done", summary(result)),
         (None, _) => ("done", None),
     };
     let arguments = Json::Object(arguments(turn, input));
-    turn.emit_in_top_frame(EventKind::ToolExecuted {
+    let effect = match &result {
+        ToolResult::Done { effect, .. } => effect.clone(),
+        _ => None,
+    };
+    let executed = EventKind::ToolExecuted {
         server: Some(server.clone()),
         tool_name: tool.clone(),
         agent_id: None,
@@ -95,10 +102,14 @@ pub(super) fn on_tool_result(turn: &mut AdvanceContext<'_>, result: ToolResult) 
         status: status.to_owned(),
         summary,
         origins: Default::default(),
-    });
+        effect,
+        writes: Writes::default(),
+    };
+    writes::note(turn, executed.writes());
+    turn.emit_in_top_frame(executed);
     let outcome = match (failed, &result) {
         (Some((_, reason)), _) => Err(reason),
-        (None, ToolResult::Done { result }) => set_output_slots(turn, output, result),
+        (None, ToolResult::Done { result, .. }) => set_output_slots(turn, output, result),
         (None, _) => Ok(()),
     };
     if outcome.is_ok() {

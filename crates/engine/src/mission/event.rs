@@ -175,6 +175,9 @@ pub struct PersonQuestion {
     /// The answer that counts if nobody answers in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Arc<str>>,
+    /// The tool whose call a person is to confirm; absent for questions of models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirms: Option<Arc<str>>,
 }
 
 /// How the answer of a commander was produced.
@@ -511,6 +514,9 @@ pub enum RunEventKind {
         /// Its arguments.
         #[serde(default, skip_serializing_if = "Json::is_null")]
         input: Json,
+        /// `write` or `idempotent`, for a call that is sent and changes something itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effect: Option<Arc<str>>,
     },
     /// A tool call ended.
     ToolCompleted {
@@ -520,9 +526,12 @@ pub enum RunEventKind {
         call: Arc<str>,
         /// The tool.
         tool: Arc<str>,
-        /// Whether it failed.
+        /// Whether it failed, or its outcome is not known.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         failed: bool,
+        /// Whether it may have been carried out although it has no result.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unknown: bool,
         /// The beginning of its result.
         #[serde(default, skip_serializing_if = "str::is_empty")]
         result: Arc<str>,

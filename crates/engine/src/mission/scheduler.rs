@@ -29,6 +29,8 @@ use crate::{
 
 /// The code of a task whose iterations failed.
 pub const CODE_ITERATION_FAILED: &str = "iteration.failed";
+/// The code of a task with an item that could be retried, had its failed attempt not changed something.
+pub const CODE_NOT_RETRIED: &str = "iteration.not_retried";
 /// The code of a task whose objective could not be rendered.
 pub const CODE_OBJECTIVE: &str = "task.objective";
 /// The code of a run in which nothing can start although tasks are left; the loader refuses such missions.
@@ -372,7 +374,13 @@ impl Iteration<'_> {
     }
 
     fn is_final_failure(&self, item: &ItemState) -> bool {
-        item.status == TaskStatus::Failed && item.failures > self.iterator.max_retries
+        item.status == TaskStatus::Failed
+            && (item.failures > self.iterator.max_retries || self.writes_forbid_retry(item))
+    }
+
+    /// Whether an attempt has changed something, or may have, and the mission does not say that it may be repeated all the same.
+    fn writes_forbid_retry(&self, item: &ItemState) -> bool {
+        !self.iterator.retry_after_writes && item.failures > 0 && item.earlier_writes.forbid_repetition()
     }
 
     /// The failure that ends the iteration while others still run.
@@ -464,9 +472,17 @@ impl Iteration<'_> {
     }
 
     fn task_failed(&self, index: u32) -> NewEvent {
-        let error = self.state.items.get(&index).and_then(|item| item.error.clone()).unwrap_or_default();
-        let error = format!("item {index} failed: {error}").into();
-        NewEvent::of_task(&self.task.name, RunEventKind::TaskFailed { code: CODE_ITERATION_FAILED.into(), error })
+        let item = self.state.items.get(&index);
+        let error = item.and_then(|item| item.error.clone()).unwrap_or_default();
+        let mut error = format!("item {index} failed: {error}");
+        let mut code = CODE_ITERATION_FAILED;
+        if let Some(item) = item.filter(|item| item.failures <= self.iterator.max_retries) {
+            code = CODE_NOT_RETRIED;
+            let names = [item.earlier_writes.done_names(), item.earlier_writes.in_doubt_names()].concat().join(", ");
+            error.push_str(&format!("; it is not retried, because this was done, or may have been: {names}"));
+        }
+        let (code, error) = (code.into(), error.into());
+        NewEvent::of_task(&self.task.name, RunEventKind::TaskFailed { code, error })
     }
 
     /// The events at the end of all iterations.

@@ -16,6 +16,7 @@ use super::{
     learnings::Learnings,
     unit::{Plan, UnitId, UnitState, UnitStatus},
 };
+use crate::conversation::{Write, WriteState, Writes};
 use crate::project::missions::HandOver;
 use crate::time::Timestamp;
 use crate::usage::{ModelUsage, Usage};
@@ -118,6 +119,9 @@ pub struct ItemState {
     /// The attempts that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<RejectedAttempt>,
+    /// What attempts changed that ended without success.
+    #[serde(default, skip_serializing_if = "Writes::is_empty")]
+    pub earlier_writes: Writes,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
@@ -184,6 +188,9 @@ pub struct TaskState {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Arc<str>>,
+    /// What units of the task changed that ended without success; those of parallel iterations are in its items.
+    #[serde(default, skip_serializing_if = "Writes::is_empty")]
+    pub earlier_writes: Writes,
     /// What its iterations learned.
     #[serde(default, skip_serializing_if = "Learnings::is_empty")]
     pub learnings: Learnings,
@@ -724,6 +731,17 @@ impl RunState {
     }
 }
 
+impl RunState {
+    /// What earlier attempts of the work of a unit changed that ended without success.
+    pub fn earlier_writes(&self, unit: &UnitId) -> Option<&Writes> {
+        let task = self.tasks.get(&unit.task)?;
+        Some(match unit.iteration {
+            Some(index) => &task.items.get(&index)?.earlier_writes,
+            None => &task.earlier_writes,
+        })
+    }
+}
+
 impl TaskState {
     fn end(&mut self, status: TaskStatus, at: Timestamp) {
         self.status = status;
@@ -805,12 +823,14 @@ fn apply_to_task(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
             task.end(TaskStatus::Failed, at);
             if let Some(unit) = &mut task.unit {
                 unit.status = UnitStatus::Failed;
+                task.earlier_writes.merge(&unit.take_writes());
             }
         }
         RunEventKind::TaskCancelled {} => {
             task.end(TaskStatus::Cancelled, at);
             if let Some(unit) = &mut task.unit {
                 unit.status = UnitStatus::Cancelled;
+                task.earlier_writes.merge(&unit.take_writes());
             }
         }
         RunEventKind::RouteChosen { target, by, condition, .. } => {
@@ -874,6 +894,7 @@ fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
                 if let Some(unit) = &mut item.unit {
                     unit.status = UnitStatus::Failed;
                     let output = unit.output.take();
+                    item.earlier_writes.merge(&unit.take_writes());
                     item.rejected.push(RejectedAttempt { attempt: unit.attempt, error: error.clone(), output });
                 }
             });
@@ -885,6 +906,7 @@ fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
                 if let Some(unit) = &mut item.unit {
                     unit.status = UnitStatus::Cancelled;
                     unit.output = None;
+                    item.earlier_writes.merge(&unit.take_writes());
                 }
             });
         }
@@ -936,6 +958,18 @@ fn apply_to_session(unit: &mut UnitState, kind: &RunEventKind) {
                 AgentOutcome::Answered => state.completed = state.completed.saturating_add(1),
                 AgentOutcome::Asked => state.question.clone_from(question),
                 _ => {}
+            }
+        }
+        RunEventKind::ToolCalled { entity, call, tool, input, effect: Some(effect) } => {
+            let write = Write { by: Some(entity.clone()), ..Write::new(tool.clone(), input).with_effect(effect) };
+            unit.open_writes.insert(call.clone(), write);
+        }
+        RunEventKind::ToolCompleted { call, failed, unknown, result, .. } => {
+            let Some(write) = unit.open_writes.shift_remove(call) else { return };
+            match (failed, unknown) {
+                (_, true) => unit.writes.add(write, WriteState::InDoubt),
+                (false, false) => unit.writes.add(write.with_result(result), WriteState::Done),
+                (true, false) => {}
             }
         }
         _ => {}

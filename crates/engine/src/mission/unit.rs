@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 
 use super::state::{ItemState, RunState, TaskState};
 use crate::{
+    conversation::{Write, WriteState, Writes},
     ids::AgentName,
     project::missions::{IteratorDef, MissionDef, TaskDef},
 };
@@ -117,12 +118,30 @@ pub struct UnitState {
     /// The questions that must be answered before a blocked unit goes on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocked_on: Vec<Arc<str>>,
+    /// What its calls that ended have changed.
+    #[serde(default, skip_serializing_if = "Writes::is_empty")]
+    pub writes: Writes,
+    /// Calls in progress that change something, by their ids.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub open_writes: IndexMap<Arc<str>, Write>,
 }
 
 impl UnitState {
     /// The state of a new unit.
     pub fn new(attempt: u32) -> Self {
         Self { attempt, ..Self::default() }
+    }
+    /// Takes what it has changed, because it has ended without success.
+    pub(super) fn take_writes(&mut self) -> Writes {
+        let writes = self.all_writes();
+        (self.writes, self.open_writes) = Default::default();
+        writes
+    }
+    /// What it has changed; calls in progress are in doubt.
+    pub fn all_writes(&self) -> Writes {
+        let mut writes = self.writes.clone();
+        self.open_writes.values().for_each(|write| writes.add(write.clone(), WriteState::InDoubt));
+        writes
     }
 }
 

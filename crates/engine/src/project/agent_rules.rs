@@ -54,6 +54,10 @@ pub struct ToolRule {
     pub confirm: Option<bool>,
     /// The maximum number of calls in a task.
     pub max_calls: Option<u32>,
+    /// The response that the user is sent when a call has succeeded, before the model goes on.
+    pub on_success: Option<Arc<str>>,
+    /// The response that the user is sent when a call has certainly failed, before the model goes on.
+    pub on_failure: Option<Arc<str>>,
     /// Its location in the project files.
     pub place: SourceLocation,
 }

@@ -97,6 +97,7 @@ pub(crate) mod pattern {
     pub(crate) const HUMAN_HANDOFF: &str = "pattern_human_handoff";
     pub(crate) const INTERNAL_ERROR: &str = "pattern_internal_error";
     pub(crate) const OUTCOME_UNKNOWN: &str = "pattern_outcome_unknown";
+    pub(crate) const PARTLY_DONE: &str = "pattern_partly_done";
     pub(crate) const REPEAT: &str = "pattern_repeat_bot_messages";
     pub(crate) const RESTART: &str = "pattern_restart";
     pub(crate) const SEARCH: &str = "pattern_search";
@@ -104,7 +105,7 @@ pub(crate) mod pattern {
     pub(crate) const VALIDATE_SLOT: &str = "pattern_validate_slot";
 
     /// All of them.
-    pub(crate) const ALL: [&str; 21] = [
+    pub(crate) const ALL: [&str; 22] = [
         "pattern_session_start",
         RESTART,
         COMPLETED,
@@ -120,6 +121,7 @@ pub(crate) mod pattern {
         HUMAN_HANDOFF,
         INTERNAL_ERROR,
         OUTCOME_UNKNOWN,
+        PARTLY_DONE,
         REPEAT,
         SEARCH,
         SKIP_QUESTION,

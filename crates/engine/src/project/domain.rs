@@ -72,6 +72,8 @@ pub struct SlotDef {
     pub validation: Option<Validation>,
     /// Whether `action_reset_routing` keeps its value.
     pub shared: bool,
+    /// Whether only actions and steps of flows fill it, and none changes a value that it has.
+    pub write_once: bool,
     /// Whether it is built in rather than defined by the project.
     pub builtin: bool,
     /// Its location in the project files.

@@ -479,6 +479,8 @@ pub struct IteratorDef {
     pub max_retries: u32,
     /// Parallel: the pause before a retry; it doubles with each.
     pub retry_delay: Duration,
+    /// Parallel: whether an item is also retried after an attempt that has changed something, or may have.
+    pub retry_after_writes: bool,
     /// What the failure of an iteration means for the others.
     pub on_error: OnIterationError,
     /// With `continue`: the share of iterations that must succeed, from 0 to 1.

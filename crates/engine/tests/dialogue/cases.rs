@@ -105,6 +105,7 @@ fn play(driver: &mut Driver, turn: &Json) {
         "texts",
         "slots",
         "stack",
+        "agents",
         "events",
         "all_events",
         "no_events",
@@ -147,6 +148,8 @@ fn unknown(tool: &str, agent: Option<&str>) -> EventKind {
         status: "unknown".to_owned(),
         summary: None,
         origins: Default::default(),
+        effect: None,
+        writes: Default::default(),
     }
 }
 
@@ -196,7 +199,7 @@ pub(crate) fn give(driver: &mut Driver, answer: &Json) {
         } else if let Some(reason) = answer["unknown"].as_str() {
             ToolResult::Unknown { reason: reason.to_owned() }
         } else {
-            ToolResult::Done { result: answer["result"].clone() }
+            ToolResult::Done { result: answer["result"].clone(), effect: answer["effect"].as_str().map(Into::into) }
         }));
     } else if let Some(name) = answer["agent"].as_str() {
         let Next::Agent(call) = &driver.next else {
@@ -295,6 +298,12 @@ fn expect(driver: &Driver, turn: &Json) {
         let is = driver.conversation.set_value(name).cloned();
         let is = is.or_else(|| driver.project.slot(name).map(|slot| slot.initial.clone())).unwrap();
         assert_eq!(is, *value, "slot {name}");
+    }
+    for (agent, expected) in turn["agents"].as_object().unwrap_or(&Map::new()) {
+        let record = serde_json::to_value(&driver.conversation.agents[&AgentName::from(agent.as_str())]).unwrap();
+        for (key, value) in expected.as_object().unwrap() {
+            assert_eq!(record[key], *value, "`{key}` of the record of {agent}");
+        }
     }
     if !turn["stack"].is_null() {
         assert_eq!(driver.stack(), texts(&turn["stack"]), "stack; happened: {:#?}", driver.happened());

@@ -412,11 +412,11 @@ fn tool(rng: &mut Rng, call: &FlowToolCall) -> ToolResult {
         _ => {}
     }
     if !call.tool.as_str().starts_with("look_") {
-        return ToolResult::Done { result: json!({"text": "done"}) };
+        return ToolResult::done(json!({"text": "done"}));
     }
     match call.arguments.get("id").and_then(Json::as_str).and_then(record) {
-        Some(record) => ToolResult::Done { result: json!({"structuredContent": record}) },
-        None => ToolResult::Done { result: json!({"text": "there is no such order", "isError": true}) },
+        Some(record) => ToolResult::done(json!({"structuredContent": record})),
+        None => ToolResult::done(json!({"text": "there is no such order", "isError": true})),
     }
 }
 

@@ -126,7 +126,7 @@ fn tool_event_summary_is_truncated() {
     driver.user("book it");
     driver.understood(&["start flow book", "set slot topic teeth"]);
     let result = json!({"content": [], "isError": false, "text": "é".repeat(limits::TOOL_SUMMARY + 100)});
-    driver.input(InputKind::ToolResult(ToolResult::Done { result }));
+    driver.input(InputKind::ToolResult(ToolResult::done(result)));
     let summary = driver.all.iter().find_map(|event| match &event.kind {
         EventKind::ToolExecuted { summary, .. } => summary.clone(),
         _ => None,

@@ -271,11 +271,11 @@ fn tool_result(luck: u8) -> ToolResult {
     match luck % 7 {
         0 => ToolResult::Failed { reason: "x".into() },
         1 => ToolResult::Unknown { reason: "x".into() },
-        2 => ToolResult::Done { result: json!({"isError": true}) },
-        3 => ToolResult::Done { result: json!(null) },
+        2 => ToolResult::done(json!({"isError": true})),
+        3 => ToolResult::done(json!(null)),
         4 => ToolResult::NeedsInput { reason: "x".into(), slots: vec!["b".into(), "d".into()] },
         5 => ToolResult::NeedsInput { reason: "x".into(), slots: vec!["f".into()] },
-        _ => ToolResult::Done { result: json!({"structuredContent": {"f": [1, {"x": null}]}}) },
+        _ => ToolResult::done(json!({"structuredContent": {"f": [1, {"x": null}]}})),
     }
 }
 

@@ -117,6 +117,7 @@ fn iterator(json: &Json) -> IteratorDef {
         smoke_test: json["smoketest"] == true,
         max_retries: number(&json["max_retries"], 0),
         retry_delay: Duration::from_millis(json["retry_delay"].as_u64().unwrap_or(0)),
+        retry_after_writes: json["retry"] == "also_after_writes",
         on_error: match json["on_error"].as_str() {
             None | Some("fail_fast") => OnIterationError::FailFast,
             Some("finish_then_fail") => OnIterationError::FinishThenFail,

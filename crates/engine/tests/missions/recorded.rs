@@ -165,7 +165,13 @@ fn perform(run: &mut Run, step: &Json, tools: &mut BTreeSet<String>) -> ToolAnsw
     let answer = match name.as_str() {
         "finished" => {
             let outcome = serde_json::from_value(what["outcome"].clone()).unwrap();
-            tools::agents::finished(&run.unit(&text("unit")), &AgentName::new(text("agent")), outcome, &text("text"))
+            tools::agents::finished(
+                &run.unit(&text("unit")),
+                &AgentName::new(text("agent")),
+                outcome,
+                &text("text"),
+                what["changes"].as_str(),
+            )
         }
         "answered" => {
             let question = &run.state.commander_questions[what["question"].as_u64().unwrap() as usize];

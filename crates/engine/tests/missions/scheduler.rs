@@ -441,7 +441,7 @@ fn agents_of_the_tasks_before_can_be_asked() {
     use segue_engine::mission::{event::AgentOutcome, tools::agents};
     let mut run = Run::of("{name: m, agents: [helper], tasks: {a: {}, b: {depends_on: [a]}}}");
     run.call("a", "call_agent", json!({"name": "helper", "task": "Look it up"}));
-    let done = agents::finished(&run.unit("a"), &AgentName::from("helper"), AgentOutcome::Answered, "42");
+    let done = agents::finished(&run.unit("a"), &AgentName::from("helper"), AgentOutcome::Answered, "42", None);
     assert_eq!(done.result, json!("42"));
     run.append(done.events);
     run.complete("a");

@@ -51,7 +51,7 @@ fn reason_of(result: ToolResult) -> String {
         ToolResult::Failed { reason } => format!("failed {reason}"),
         ToolResult::Unknown { reason } => format!("unknown {reason}"),
         ToolResult::NeedsInput { reason, slots } => format!("needs {slots:?} {reason}"),
-        ToolResult::Done { result } => panic!("{result}"),
+        ToolResult::Done { result, .. } => panic!("{result}"),
     }
 }
 
@@ -59,7 +59,7 @@ fn reason_of(result: ToolResult) -> String {
 async fn a_call_step_returns_the_result_or_the_reason_of_the_failure() {
     let output = ToolOutput { structured: Some(json!({"confirmed": true})), ..ToolOutput::default() };
     let step_result = run_step(FakeSource(Some(ToolOutcome::Done(output))), "it", json!({"n": 1.0})).await;
-    let ToolResult::Done { result } = step_result else { panic!("{step_result:?}") };
+    let ToolResult::Done { result, .. } = step_result else { panic!("{step_result:?}") };
     assert_eq!(result["structuredContent"]["confirmed"], true);
     assert_eq!(result["content"], json!([]), "empty content is not a failure");
 

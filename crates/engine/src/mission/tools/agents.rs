@@ -14,6 +14,10 @@ use crate::{
     },
 };
 
+/// What a commander does about an agent that failed after it had changed something.
+const CHANGED_HINT: &str =
+    "What is listed in `changes` stays as it is: have none of it done again. Go on from there, or report the failure.";
+
 /// The agents that the commander of a unit may call, in the order of declaration.
 pub fn allowed<'a>(unit: &UnitView<'a>) -> &'a [AgentName] {
     if unit.task.agents.is_empty() { &unit.def.agents } else { &unit.task.agents }
@@ -52,13 +56,25 @@ pub(super) fn call(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Resul
 }
 
 /// The result of `call_agent` when the agent's run has ended. `text` is its answer, its question, or for a failure the reason; for a run
-/// that reached a limit it is what the agent had written.
-pub fn finished(unit: &UnitId, agent: &AgentName, outcome: AgentOutcome, text: &str) -> ToolAnswer {
+/// that reached a limit it is what the agent had written. `changes` says what it has changed, or may have, if its answer does not.
+pub fn finished(
+    unit: &UnitId,
+    agent: &AgentName,
+    outcome: AgentOutcome,
+    text: &str,
+    changes: Option<&str>,
+) -> ToolAnswer {
     let question = (outcome == AgentOutcome::Asked).then(|| text.into());
     let event = RunEventKind::AgentCompleted { agent: agent.clone(), outcome, question };
-    let error = |code, message: String, hint: &str| ToolError::new(code, message, hint).json(None);
+    let error = |code, message: String, hint: &str| match changes {
+        Some(changes) => ToolError::new(code, message, CHANGED_HINT).with("changes", json!(changes)).json(None),
+        None => ToolError::new(code, message, hint).json(None),
+    };
     let result = match outcome {
-        AgentOutcome::Answered | AgentOutcome::Asked => Json::String(text.to_owned()),
+        AgentOutcome::Answered | AgentOutcome::Asked => {
+            let changes = changes.map(|changes| format!("\n\n{changes}")).unwrap_or_default();
+            Json::String(format!("{text}{changes}"))
+        }
         AgentOutcome::NoResult => error(
             "agent.no_result",
             format!("The agent `{agent}` ended its turn without an answer."),
@@ -69,13 +85,19 @@ pub fn finished(unit: &UnitId, agent: &AgentName, outcome: AgentOutcome, text: &
             format!("The agent `{agent}` failed: {text}"),
             "Find the cause, then try it in another way or report the failure.",
         ),
-        AgentOutcome::Capped => ToolError::new(
-            "agent.capped",
-            format!("The agent `{agent}` reached its limit before it had finished."),
-            "Use the partial text, or give it a smaller assignment.",
-        )
-        .with("partial", json!(text))
-        .json(None),
+        AgentOutcome::Capped => {
+            let message = format!("The agent `{agent}` reached its limit before it had finished.");
+            let hint = match changes {
+                Some(_) => CHANGED_HINT,
+                None => "Use the partial text, or give it a smaller assignment.",
+            };
+            let capped = ToolError::new("agent.capped", message, hint).with("partial", json!(text));
+            match changes {
+                Some(changes) => capped.with("changes", json!(changes)),
+                None => capped,
+            }
+            .json(None)
+        }
         AgentOutcome::Cancelled => {
             error("agent.cancelled", format!("The agent `{agent}` was cancelled."), "Go on without its result.")
         }

@@ -45,10 +45,44 @@ pub(super) fn ask(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result
         multi_select: !choices.is_empty() && arguments.get("multi_select") == Some(&Json::Bool(true)),
         choices,
         timeout_seconds: number(arguments, "timeout_seconds").or(declared.timeout_seconds),
+        confirms: None,
     };
     check_default(&question)?;
     let event = requested(&question_id, question, cx);
     Ok(ToolAnswer::later(Then::AskPerson { question_id }, vec![event]))
+}
+
+/// The question whether an agent may make a call that needs a confirmation. It has no default answer, and no route follows if nobody
+/// answers: silence is no consent.
+pub fn confirm(tool: &str, arguments: &Json, cx: &ToolContext<'_>) -> ToolAnswer {
+    let question_id = cx.id();
+    if cx.unit.run.human_inputs.contains_key(&question_id) {
+        return ToolAnswer::later(Then::AskPerson { question_id }, Vec::new());
+    }
+    let agent = match &cx.caller {
+        Caller::Commander => None,
+        Caller::Agent(name) => Some(name.clone()),
+    };
+    let who = agent.as_ref().map_or_else(|| "the commander".to_owned(), |agent| format!("the agent `{agent}`"));
+    let question = PersonQuestion {
+        question: format!("May {who} call `{tool}` with {arguments}?").into(),
+        short_summary: Some(format!("May {who} call `{tool}`?").into()),
+        agent,
+        choices: CONSENT.iter().map(|choice| (*choice).into()).collect(),
+        timeout_seconds: cx.unit.task.questions.timeout_seconds,
+        confirms: Some(tool.into()),
+        ..PersonQuestion::default()
+    };
+    let event = requested(&question_id, question, cx);
+    ToolAnswer::later(Then::AskPerson { question_id }, vec![event])
+}
+
+/// The choices of a confirmation; the first one is consent.
+const CONSENT: [&str; 2] = ["yes", "no"];
+
+/// Whether a person has agreed to the call of a confirmation.
+pub fn is_consent(input: &HumanInput) -> bool {
+    input.question.confirms.is_some() && !input.open && input.answer.as_deref() == CONSENT.first().copied()
 }
 
 fn check_default(question: &PersonQuestion) -> Result<(), ToolError> {
@@ -76,7 +110,8 @@ pub fn timed_out(unit: &UnitView<'_>, question_id: &Arc<str>) -> Vec<NewEvent> {
         NewEvent::of_unit(unit.id, kind)
     };
     let mut events = vec![closed(question_id, true)];
-    let route = routes::without_answer(unit.task).filter(|_| input.question.default.is_none());
+    let route = routes::without_answer(unit.task)
+        .filter(|_| input.question.default.is_none() && input.question.confirms.is_none());
     if let Some(RouteTarget::Task(target)) = route.map(|route| &route.target) {
         let chosen = RunEventKind::RouteChosen {
             target: ChosenTarget::Task(target.clone()),

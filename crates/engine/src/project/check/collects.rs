@@ -3,17 +3,31 @@
 use std::collections::HashSet;
 
 use super::{
-    super::{Collect, Flow, Mapping, Project, SlotDef, SlotType, Step, StepKind},
+    super::{Call, Collect, Flow, Mapping, Project, SlotDef, SlotType, Step, StepKind},
     calls::with_called,
 };
-use crate::finding::Findings;
+use crate::{condition::Condition, finding::Findings};
 
 pub(super) fn check(project: &Project, findings: &mut Findings) {
     for flow in project.flows.values() {
         for (step, collect) in flow.collects() {
             collect_step(project, step, collect, findings);
         }
+        for step in &flow.steps {
+            agent_slots(project, step, findings);
+        }
         persisted(project, flow, findings);
+    }
+}
+
+/// A task agent that would have to fill a slot that no agent may fill.
+fn agent_slots(project: &Project, step: &Step, findings: &mut Findings) {
+    let StepKind::Call(Call::Agent { agent, exit_if, .. }) = &step.kind else { return };
+    let names = exit_if.iter().flat_map(Condition::slots);
+    for name in names.filter(|name| project.slot(name).is_some_and(|slot| slot.write_once)) {
+        let message = format!("`{name}` is `write_once`, so the agent `{agent}` never fills it");
+        let help = "Fill it before this step with an action, a tool or `set_slots`, or remove it from `exit_if`.";
+        findings.error("F0232", &step.place, message, help);
     }
 }
 
@@ -50,7 +64,7 @@ fn collect_step(project: &Project, step: &Step, collect: &Collect, findings: &mu
 
 fn is_controlled(slot: &SlotDef) -> bool {
     let by_hand = |mapping: &Mapping| matches!(mapping, Mapping::Controlled { run_action_every_turn: None });
-    !slot.mappings.is_empty() && slot.mappings.iter().all(by_hand) && !slot.builtin
+    slot.write_once || !slot.mappings.is_empty() && slot.mappings.iter().all(by_hand) && !slot.builtin
 }
 
 fn persisted(project: &Project, flow: &Flow, findings: &mut Findings) {

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value as Json};
 
 use super::super::{
-    Project, mission_graph,
+    GroundedRule, Project, mission_graph,
     missions::{BudgetDef, MissionDef, RouteTarget, ValueKind},
 };
 use crate::{
-    finding::{Findings, did_you_mean},
+    finding::{Findings, SourceLocation, did_you_mean},
     ids::AgentName,
 };
 
@@ -27,6 +27,7 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
             let message = format!("the mission `{name}` has the name of {other}, so `call` is ambiguous");
             findings.error("F0803", &mission.place, message, "Rename one of the two.");
         }
+        unkept_rules(project, mission, findings);
         uncounted_cost(project, mission, findings);
         unreadable_file(project, mission, findings);
         for route in mission.tasks.values().flat_map(mission_graph::routes) {
@@ -53,6 +54,40 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
                 let help = "Write `type: string` in the input, and hand over the content or a path.";
                 findings.error("F0819", &route.place, message, help);
             }
+        }
+    }
+}
+
+/// Rules of agents that a mission cannot keep: it has no slots, no hooks and no text for a user, and its agents have a prompt of their own.
+/// An agent whose rules do not all hold does not work there at all.
+fn unkept_rules(project: &Project, mission: &MissionDef, findings: &mut Findings) {
+    let called = mission.agents.iter().chain(mission.tasks.values().flat_map(|task| &task.agents));
+    let called: BTreeSet<&AgentName> = called.filter(|name| !mission.local_agents.contains_key(*name)).collect();
+    for agent in called.into_iter().filter_map(|name| project.agent(name.as_str())) {
+        let mut report = |place: &SourceLocation, rule: &str, why: &str| {
+            let message =
+                format!("`{rule}` of the agent `{}` cannot hold in the mission `{}`: {why}", agent.name, mission.name);
+            let help = "Remove the rule, or give the mission an agent of its own under `local_agents`.";
+            findings.error("F0859", place, message, help);
+        };
+        for (tool, rule) in &agent.rules.tools {
+            if rule.on_success.is_some() || rule.on_failure.is_some() {
+                let key = if rule.on_success.is_some() { "on_success" } else { "on_failure" };
+                report(&rule.place, &format!("tools.{tool}.{key}"), "no user reads its responses");
+            }
+            if rule.requires.is_some() {
+                report(&rule.place, &format!("tools.{tool}.requires"), "missions have no slots");
+            }
+        }
+        if agent.module.is_some() {
+            report(&agent.place, "module", "missions call no hooks");
+        }
+        if agent.prompt.is_some() && agent.remote.is_none() {
+            report(&agent.place, "prompt_template", "agents of missions have a prompt of their own");
+        }
+        if agent.rules.grounded == GroundedRule::Repair || !agent.rules.claims.is_empty() {
+            let rule = if agent.rules.claims.is_empty() { "grounded" } else { "claims" };
+            report(&agent.place, rule, "no user reads the texts of agents of missions");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::super::{
     AgentRules, ClaimRule, ConfirmRule, FillerDelays, GroundedRule, ResumeRule, ToolRule, UntrustedInputPolicy,
     load_context::{LoadContext, MapFields, describe},
-    references::ConditionRole,
+    references::{ConditionRole, ReferenceKind},
     schema::{AGENT_TOOL, CLAIM},
     yaml::Node,
 };
@@ -35,7 +35,15 @@ pub(super) fn rules(context: &mut LoadContext<'_>, configuration: &MapFields<'_>
     };
     for entry in configuration.map("tools") {
         let Some(fields) = context.fields(&entry.node, &AGENT_TOOL) else { continue };
+        let mut response = |key: &str| {
+            let node = fields.node(key)?;
+            context.reference(ReferenceKind::Response, node);
+            node.text().map(Into::into)
+        };
+        let (on_success, on_failure) = (response("on_success"), response("on_failure"));
         let rule = ToolRule {
+            on_success,
+            on_failure,
             effect: fields.shared("effect"),
             requires: fields.node("requires").and_then(|node| context.condition(node, ConditionRole::Tool)),
             refusal: fields.shared("refusal"),

@@ -28,11 +28,12 @@ use crate::{
 };
 
 /// Keys of an iterator that fit only parallel iterations.
-const PARALLEL: [&str; 8] = [
+const PARALLEL: [&str; 9] = [
     "concurrency_limit",
     "start_delay",
     "smoketest",
     "max_retries",
+    "retry",
     "retry_delay",
     "on_error",
     "min_success",
@@ -434,6 +435,7 @@ fn iterator(context: &mut LoadContext<'_>, node: &Node, mission: &MissionDef) ->
         smoke_test: fields.flag("smoketest"),
         max_retries: clamped(context, &fields, "max_retries", 0, 0, MISSION_RETRIES),
         retry_delay: milliseconds("retry_delay", 1_000),
+        retry_after_writes: fields.text("retry") == Some("also_after_writes"),
         on_error,
         min_success,
         share_learnings: fields.text("learnings") == Some("share"),

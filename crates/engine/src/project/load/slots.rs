@@ -41,7 +41,8 @@ pub(super) fn slot(context: &mut LoadContext<'_>, entry: &Entry) -> Option<SlotD
     let validation = fields.node("validation").and_then(|node| validation(context, node, &name));
     let place = context.place(&entry.at);
     let shared = fields.flag("shared_for_coexistence");
-    Some(SlotDef { name, kind, initial, mappings, fill, validation, shared, builtin: context.builtin, place })
+    let (builtin, write_once) = (context.builtin, fields.flag("write_once"));
+    Some(SlotDef { name, kind, initial, mappings, fill, validation, shared, write_once, builtin, place })
 }
 
 fn slot_type(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> Option<SlotType> {
@@ -262,6 +263,7 @@ pub(super) fn add_builtin(slots: &mut IndexMap<SlotName, SlotDef>, config: &Conf
             fill: FillPolicy::AnyTime,
             validation: None,
             shared: true,
+            write_once: false,
             builtin: true,
             place: SourceLocation::default(),
         });

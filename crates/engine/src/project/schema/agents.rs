@@ -134,6 +134,16 @@ pub(crate) static CONFIGURATION: MapSchema = MapSchema::new("`configuration` sec
 pub(crate) static AGENT_TOOL: MapSchema = MapSchema::new("tool rule", FILE, Refused).keys(&[
     key("effect", OneOf(&["read", "idempotent", "write"]), "The effect class of the tool. Default: from its server."),
     key("requires", Condition, "The condition that must be true when the tool is called."),
+    key(
+        "on_success",
+        Text,
+        "The response that the user is sent when a call has succeeded, before the model goes on. Its values are the arguments and the fields of the result.",
+    ),
+    key(
+        "on_failure",
+        Text,
+        "The response that the user is sent when a call has certainly failed, before the model goes on. Its values are the arguments.",
+    ),
     key("refusal", Text, "The text that the model gets when that condition is false."),
     key("confirm", Bool, "Whether the user confirms every call. Default: `confirm` of the agent."),
     key("max_calls", Integer, "The maximum number of calls in a task."),

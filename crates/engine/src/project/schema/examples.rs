@@ -34,7 +34,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "slots.<name>",
-        "slots:\n  size:\n    type: categorical\n    values: [small, large]\n  passengers:\n    type: float\n    min_value: 1\n    max_value: 9\n    fill: when_asked\n",
+        "slots:\n  size:\n    type: categorical\n    values: [small, large]\n  passengers:\n    type: float\n    min_value: 1\n    max_value: 9\n    fill: when_asked\n  customer_id: { type: text, write_once: true }\n",
     ),
     ("actions[].<name>", "actions:\n  - action_book: { send_domain: true, inputs: [amount] }\n"),
     ("slots.<name>.mappings[]", "slots:\n  booking:\n    type: text\n    mappings: [{ type: controlled }]\n"),
@@ -154,7 +154,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "configuration.tools.<name>",
-        "configuration:\n  tools:\n    transfer_money:\n      effect: write\n      requires: slots.identified and slots.amount < 1000\n      refusal: The user must be identified, and 1000 is the limit.\n      confirm: true\n      max_calls: 1\n",
+        "configuration:\n  tools:\n    transfer_money:\n      effect: write\n      requires: slots.identified and slots.amount < 1000\n      refusal: The user must be identified, and 1000 is the limit.\n      confirm: true\n      max_calls: 1\n      on_success: utter_reserved\n      on_failure: utter_try_later\n",
     ),
     (
         "configuration.claims[]",

@@ -425,6 +425,12 @@ pub(crate) static ITERATOR: MapSchema = MapSchema::new("`iterator` section", FIL
         .aliases(&["retry_delay_ms"])
         .default("1000"),
     key(
+        "retry",
+        OneOf(&["only_before_writes", "also_after_writes"]),
+        "Parallel: whether an item is retried after an attempt that has called a tool that writes. A retry may make such calls a second time.",
+    )
+    .default("only_before_writes"),
+    key(
         "on_error",
         OneOf(&["fail_fast", "finish_then_fail", "continue"]),
         "Parallel: what the failure of an item means for the others: they are cancelled, they run to their end and the task fails, or the task succeeds if enough of them do.",

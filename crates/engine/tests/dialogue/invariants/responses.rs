@@ -9,9 +9,10 @@ use segue_engine::{
 
 use super::{CheckResult, InvariantChecker, TurnRecord, idle_state::shown};
 
-const FAILURES: [&str; 4] = [
+const FAILURES: [&str; 5] = [
     "utter_internal_error_rasa",
     "utter_outcome_unknown",
+    "utter_partly_done",
     "utter_user_input_too_long_error_rasa",
     "utter_user_input_empty_error_rasa",
 ];

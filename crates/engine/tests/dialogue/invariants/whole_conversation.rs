@@ -196,7 +196,7 @@ pub(crate) fn say(trial: &mut Driver, text: &str, commands: &[String]) -> Result
             Next::Act(_) => trial.input(InputKind::ActionOutcome(ActionOutcome::Done { events: Vec::new() })),
             Next::Tool(_) => {
                 let result = json!({"content": [], "structuredContent": {"f": "made"}, "isError": false});
-                trial.input(InputKind::ToolResult(ToolResult::Done { result }))
+                trial.input(InputKind::ToolResult(ToolResult::done(result)))
             }
             Next::Search(_) => trial.input(InputKind::SearchOutcome(SearchOutcome::NoAnswer { reason: "none".into() })),
             Next::Agent(call) => {

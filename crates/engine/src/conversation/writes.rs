@@ -1,0 +1,210 @@
+//! What work has changed outside the program: calls that were carried out, and calls of which nobody knows.
+//!
+//! Every piece of work that ends (a tool, an agent, a sub-agent, a unit of a mission, a run) reports it, whether it succeeded or
+//! not: the user, the next run of an agent and the next attempt of an item read it, so that nothing is done twice.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use crate::{
+    stable_hash::StableHash,
+    text::{ELLIPSIS, TextLimit, truncate},
+};
+
+/// Calls of each kind that a report names; more are only counted.
+const NAMED_WRITES: usize = 50;
+/// Bytes of the arguments that a report repeats; longer ones are cut.
+const ARGUMENT_BYTES: usize = 1_000;
+/// Characters of a result that a report repeats.
+const RESULT_CHARS: usize = 400;
+
+/// A call that changes something outside the program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Write {
+    /// The tool or action.
+    pub tool: Arc<str>,
+    /// Its arguments; a text that ends with an ellipsis if they are long.
+    #[serde(default, skip_serializing_if = "Json::is_null")]
+    pub arguments: Json,
+    /// A hash of the tool and the whole arguments: two calls with the same hash ask for the same change.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub request: u32,
+    /// The beginning of its result; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Arc<str>>,
+    /// Whether a repetition changes nothing: its effect class is `idempotent`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeatable: bool,
+    /// In missions: `commander` or the name of the agent that made the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Arc<str>>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Write {
+    /// A call with these arguments and no result.
+    pub fn new(tool: impl Into<Arc<str>>, arguments: &Json) -> Self {
+        let tool = tool.into();
+        let request = request_hash(&tool, arguments);
+        let text = arguments.to_string();
+        let arguments = match text.len() > ARGUMENT_BYTES {
+            true => truncate(&text, TextLimit::Bytes(ARGUMENT_BYTES), ELLIPSIS).into(),
+            false => arguments.clone(),
+        };
+        Self { tool, arguments, request, result: None, repeatable: false, by: None }
+    }
+    /// The same call with its result.
+    #[must_use]
+    pub fn with_result(self, result: &str) -> Self {
+        let result = truncate(result.trim(), TextLimit::Chars(RESULT_CHARS), ELLIPSIS);
+        Self { result: (!result.is_empty()).then(|| result.into()), ..self }
+    }
+    /// The same call of a tool with this effect class: `write` or `idempotent`.
+    #[must_use]
+    pub fn with_effect(self, effect: &str) -> Self {
+        Self { repeatable: effect == "idempotent", ..self }
+    }
+}
+
+/// A hash of a call: that of [`Write::request`]. The order of keys does not matter.
+pub fn request_hash(tool: &str, arguments: &Json) -> u32 {
+    StableHash::new().text(tool).json(&sorted(arguments)).value()
+}
+
+/// The value with the keys of all objects in alphabetical order.
+fn sorted(value: &Json) -> Json {
+    match value {
+        Json::Array(values) => values.iter().map(sorted).collect(),
+        Json::Object(fields) => {
+            let fields: BTreeMap<&String, Json> = fields.iter().map(|(key, value)| (key, sorted(value))).collect();
+            Json::Object(fields.into_iter().map(|(key, value)| (key.clone(), value)).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// How a call ended that changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteState {
+    /// It was carried out.
+    Done,
+    /// It may have been carried out.
+    InDoubt,
+}
+
+/// The calls of a piece of work that changed something, or may have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Writes {
+    /// Those that were carried out, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub done: Vec<Write>,
+    /// Those that may have been carried out, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub in_doubt: Vec<Write>,
+    /// How many more there are of both kinds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub omitted: u32,
+}
+
+impl Writes {
+    /// Whether nothing was changed.
+    pub fn is_empty(&self) -> bool {
+        self.done.is_empty() && self.in_doubt.is_empty()
+    }
+    /// Whether a repetition of the work could change something twice.
+    pub fn forbid_repetition(&self) -> bool {
+        self.omitted > 0 || self.done.iter().chain(&self.in_doubt).any(|write| !write.repeatable)
+    }
+    /// Adds a call.
+    pub fn add(&mut self, write: Write, state: WriteState) {
+        let calls = match state {
+            WriteState::Done => &mut self.done,
+            WriteState::InDoubt => &mut self.in_doubt,
+        };
+        match calls.len() < NAMED_WRITES {
+            true => calls.push(write),
+            false => self.omitted = self.omitted.saturating_add(1),
+        }
+    }
+    /// The call with this [`Write::request`] that is not repeatable, and whether it was carried out or may have been.
+    pub fn find(&self, request: u32) -> Option<(&Write, WriteState)> {
+        let is_it = |write: &&Write| write.request == request && !write.repeatable;
+        let done = self.done.iter().find(is_it).map(|write| (write, WriteState::Done));
+        done.or_else(|| self.in_doubt.iter().find(is_it).map(|write| (write, WriteState::InDoubt)))
+    }
+    /// Those that match.
+    #[must_use]
+    pub fn only(&self, matches: impl Fn(&Write) -> bool) -> Self {
+        let of = |writes: &[Write]| writes.iter().filter(|write| matches(write)).cloned().collect();
+        Self { done: of(&self.done), in_doubt: of(&self.in_doubt), omitted: self.omitted }
+    }
+    /// Adds the calls of another piece of work.
+    pub fn merge(&mut self, other: &Self) {
+        self.omitted = self.omitted.saturating_add(other.omitted);
+        other.done.iter().for_each(|write| self.add(write.clone(), WriteState::Done));
+        other.in_doubt.iter().for_each(|write| self.add(write.clone(), WriteState::InDoubt));
+    }
+    /// The names of tools that were carried out, each once, as people read them.
+    pub fn done_names(&self) -> Vec<String> {
+        names(&self.done)
+    }
+    /// The names of tools that may have been carried out, each once, as people read them.
+    pub fn in_doubt_names(&self) -> Vec<String> {
+        names(&self.in_doubt)
+    }
+}
+
+fn names(writes: &[Write]) -> Vec<String> {
+    let mut names = Vec::new();
+    for write in writes {
+        let name = write.tool.replace('_', " ");
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn long_arguments_are_cut_and_the_request_is_that_of_the_whole() {
+        let (one, other) = (json!({"a": "x".repeat(5_000)}), json!({"a": "x".repeat(5_001)}));
+        let (first, second) = (Write::new("pay", &one), Write::new("pay", &other));
+        assert!(first.arguments.as_str().unwrap().len() <= ARGUMENT_BYTES);
+        assert_ne!(first.request, second.request);
+        assert_eq!(first.request, request_hash("pay", &one));
+        assert_ne!(first.request, request_hash("refund", &one));
+        let ordered = |text: &str| request_hash("pay", &serde_json::from_str(text).unwrap());
+        assert_eq!(ordered(r#"{"a": {"x": 1, "y": 2}, "b": 3}"#), ordered(r#"{"b": 3, "a": {"y": 2, "x": 1}}"#));
+    }
+
+    #[test]
+    fn more_calls_than_a_report_names_are_counted_and_forbid_a_repetition() {
+        let mut writes = Writes::default();
+        assert!(writes.is_empty() && !writes.forbid_repetition());
+        for _ in 0..NAMED_WRITES + 3 {
+            writes.add(Write::new("put", &Json::Null).with_effect("idempotent"), WriteState::Done);
+        }
+        assert_eq!((writes.done.len(), writes.omitted), (NAMED_WRITES, 3));
+        assert!(writes.forbid_repetition(), "what is not named may be a write");
+        let stored = serde_json::to_value(&writes).unwrap();
+        assert_eq!(serde_json::from_value::<Writes>(stored).unwrap(), writes);
+        let mut sum = Writes::default();
+        sum.add(Write::new("send_mail", &Json::Null), WriteState::InDoubt);
+        sum.merge(&writes);
+        assert_eq!((sum.done_names(), sum.in_doubt_names()), (vec!["put".into()], vec!["send mail".to_owned()]));
+    }
+}
