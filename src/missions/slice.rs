@@ -276,7 +276,7 @@ async fn work(
     let source = view.source(&parts.project).await?;
     let unit = UnitRun {
         parts: parts.clone(),
-        secrets: Secrets::of(&def),
+        secrets: Secrets::of(&def, parts),
         def,
         run: key.run.clone(),
         id: input.unit,
