@@ -172,7 +172,10 @@ fn retryable_status(error: &ReceiveError) -> Option<(http::StatusCode, std::time
     let is_callers = match error {
         ReceiveError::Busy(_) => true,
         ReceiveError::Overloaded(overload) => overload.is_caller_limit(),
-        ReceiveError::ShuttingDown | ReceiveError::Store(_) | ReceiveError::TurnFailed => false,
+        ReceiveError::ShuttingDown
+        | ReceiveError::Store(_)
+        | ReceiveError::Unfinished(_)
+        | ReceiveError::TurnFailed => false,
     };
     let status = if is_callers { http::StatusCode::TOO_MANY_REQUESTS } else { http::StatusCode::SERVICE_UNAVAILABLE };
     Some((status, after))

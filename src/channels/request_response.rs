@@ -18,7 +18,8 @@ use crate::{
 /// `axum::Json`, or any other axum response with status and headers.
 ///
 /// If `parse` fails, the response has the status 400 and the body `{"error": …}` with the returned text. A message that was not accepted
-/// gets 429 or 503 with `Retry-After`; if its turn fails, or the store, the status is 500. The header [`X-Turn-Error`](super::TURN_ERROR)
+/// gets 429 or 503 with `Retry-After`; if its turn fails, or the store, the status is 500, and the body says whether the message may be
+/// sent again. The header [`X-Turn-Error`](super::TURN_ERROR)
 /// contains the error code, also of a turn that ended with an error message to the user.
 pub fn request_response<P, B, R>(inbox: Inbox, parse: P, build_response: B) -> ChannelService
 where
@@ -52,7 +53,7 @@ fn error_response(error: &ReceiveError) -> Response<Body> {
         tracing::error!(code = error.code(), "{error}");
     }
     let status = retryable.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status);
-    let mut response = problem(status, "the message was not processed; send it again");
+    let mut response = problem(status, error.advice());
     if let Some((_, after)) = retryable {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after.as_secs()));
     }

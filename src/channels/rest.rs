@@ -222,7 +222,7 @@ fn requested_stream_format(query: Option<&str>, headers: &HeaderMap) -> Option<S
 }
 
 async fn respond_with_json(inbox: Inbox, message: ChannelMessage, recipient: Arc<str>) -> Response<Body> {
-    let conversation = message.sender.clone();
+    let (conversation, has_id) = (message.sender.clone(), !message.message_id.is_empty());
     match inbox.receive(message, Box::new(AcceptAllSink)).await {
         Ok(report) => {
             let replies = report.earlier_replies.iter().chain(&report.replies);
@@ -230,19 +230,26 @@ async fn respond_with_json(inbox: Inbox, message: ChannelMessage, recipient: Arc
                 replies.flat_map(|reply| encode::messages(&recipient, &reply.reply, reply.kind)).collect();
             with_turn_error(json(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
         }
-        Err(error) => error_response(&conversation, &error),
+        Err(error) => error_response(&conversation, has_id, &error),
     }
 }
 
-/// The response to a message that got no turn. If it contains `Retry-After`, the caller may send the message again, with the same
-/// message id if it has one: then a message that was accepted after all is not processed twice.
-fn error_response(conversation: &str, error: &ReceiveError) -> Response<Body> {
+/// The response to a message that got no replies. If it contains `Retry-After`, the caller may send the message again, with the same
+/// message id if it has one: then a message that was accepted after all is not processed twice. Without an id (`has_id`), a message that
+/// was accepted would be.
+fn error_response(conversation: &str, has_id: bool, error: &ReceiveError) -> Response<Body> {
     let code = error.code();
-    let retryable = match error {
-        ReceiveError::Store(error) if error.is_transient() => {
-            Some((StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(1)))
-        }
-        error => super::retryable_status(error),
+    let store_error = match error {
+        ReceiveError::Store(error) => Some(error),
+        ReceiveError::Unfinished(cause) if has_id => match &**cause {
+            ReceiveError::Store(error) => Some(error),
+            _ => None,
+        },
+        _ => None,
+    };
+    let retryable = match store_error {
+        Some(error) if error.is_transient() => Some((StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(1))),
+        _ => super::retryable_status(error),
     };
     if error.retry_after().is_some() {
         // Admission control logs a summary of rejected messages; under overload, one warning each would be too many.
@@ -251,7 +258,9 @@ fn error_response(conversation: &str, error: &ReceiveError) -> Response<Body> {
         tracing::error!(conversation, channel = NAME, code, "{error}");
     }
     let no_replies: [Json; 0] = [];
-    if failpoint::is_armed("defect:store-failure-is-ok") && matches!(error, ReceiveError::Store(_)) {
+    if failpoint::is_armed("defect:store-failure-is-ok")
+        && matches!(error, ReceiveError::Store(_) | ReceiveError::Unfinished(_))
+    {
         return with_turn_error(json(StatusCode::OK, &no_replies), Some(code));
     }
     let status = retryable.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status);
@@ -268,7 +277,7 @@ async fn respond_with_stream(
     recipient: Arc<str>,
     format: StreamFormat,
 ) -> Response<Body> {
-    let conversation = message.sender.clone();
+    let (conversation, has_id) = (message.sender.clone(), !message.message_id.is_empty());
     let clock = inbox.clock().clone();
     let started = json!({"type": "turn_started", "sender_id": recipient, "ts": clock.now().as_seconds()});
     let first = format.event("turn_started", &started.to_string());
@@ -283,7 +292,7 @@ async fn respond_with_stream(
         Ok(()) = accepted => None,
     };
     if let Some(Err(error)) = &early {
-        return error_response(&conversation, error);
+        return error_response(&conversation, has_id, error);
     }
     let end = async move {
         let outcome = match early {
@@ -318,7 +327,7 @@ fn last_events(conversation: &str, format: StreamFormat, outcome: &Result<TurnRe
         Err(problem) => {
             let code = problem.code();
             tracing::error!(conversation, channel = NAME, code, "{problem}");
-            error(code, "the message was not processed; send it again").to_vec()
+            error(code, problem.advice()).to_vec()
         }
     };
     (!bytes.is_empty()).then(|| bytes.into())

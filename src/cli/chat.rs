@@ -189,13 +189,13 @@ impl ChatSession<'_> {
         number.and_then(|index| self.buttons.get(index)).map_or(text, |button| &*button.payload).to_owned()
     }
 
-    /// Runs one turn. `None`: the message was not processed, and an error was printed.
+    /// Runs one turn. `None`: the message got no answer, and an error was printed.
     async fn send(&self, text: &str) -> Option<TurnReport> {
         let message = IncomingMessage::text(self.terminal.id.clone(), text, CHANNEL);
         match self.inbox.assistant().receive(message, self.terminal.new_sink()).await {
             Ok(report) => Some(report),
             Err(error) => {
-                output::status(&format!("the message was not processed: {error} [{}]", error.code()));
+                output::status(&format!("the message got no answer: {error} [{}]", error.code()));
                 None
             }
         }

@@ -11,7 +11,7 @@ use segue::{
 };
 
 use super::{
-    CommandResult, EXIT_FINDINGS, block_on,
+    CommandResult, EXIT_FINDINGS, block_on_until_signal,
     check_tools::check_tools,
     output,
     project_args::{MODEL_OR_PROMPT_ERROR, ProjectArgs, describe_import, describe_replacement},
@@ -125,7 +125,7 @@ fn check_action_module(assistant: &Assistant, root: &Path) -> anyhow::Result<Opt
         directory: root.to_path_buf(),
         environment: environment::all().into(),
     };
-    let problem = block_on(async { Ok(actions::check_python(def, &dependencies).await) })?;
+    let problem = block_on_until_signal(async { Ok(actions::check_python(def, &dependencies).await) })?;
     let default_place = SourceLocation { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 };
     Ok(problem.map(|problem| Finding {
         code: "T0603",
@@ -185,7 +185,7 @@ fn check_remote_agents(assistant: &Assistant) -> Vec<Finding> {
 /// Connects to the MCP servers, remote agents and the action server. One error for each that does not answer, and for each tool that
 /// differs from the project.
 fn check_services(assistant: &Assistant, sources: &Sources) -> anyhow::Result<Vec<Finding>> {
-    block_on(async {
+    block_on_until_signal(async {
         assistant.connect().await;
         let servers = assistant.tool_source_status().into_iter().filter_map(|(name, health)| {
             Some(Finding {

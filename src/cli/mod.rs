@@ -35,7 +35,7 @@ mod trace;
 use std::{io, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use segue::{missions::MissionError, runtime::ReplayError, server, store::StoreError};
+use segue::{limits, missions::MissionError, runtime::ReplayError, server, store::StoreError};
 use tokio_util::sync::CancellationToken;
 
 /// Exit code: the project has findings, a test failed, or a replay differs.
@@ -144,14 +144,14 @@ fn run() -> ExitCode {
         Command::Chat(args) => block_on(chat::chat(args)),
         Command::Run(args) => block_on(run::serve(args)),
         Command::Mission(args) => block_on(mission::mission(args)),
-        Command::Test(args) => block_on(test::test(args)),
+        Command::Test(args) => block_on_until_signal(test::test(args)),
         Command::Conversations(args) => block_on(conversations::conversations(args)),
         Command::Trace(args) => block_on(trace::trace(args)),
-        Command::Replay(args) => block_on(replay::replay(args)),
+        Command::Replay(args) => block_on_until_signal(replay::replay(args)),
         Command::Schema(args) => schema::schema(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Import(args) => block_on(import::import(args)),
-        Command::Doctor(args) => block_on(doctor::doctor(args)),
+        Command::Doctor(args) => block_on_until_signal(doctor::doctor(args)),
         Command::Backup(args) => backup::backup(&args),
         Command::Train(args) => rasa_compat::train(args),
         Command::Shell(args) => rasa_compat::shell(args),
@@ -161,7 +161,7 @@ fn run() -> ExitCode {
         #[cfg(feature = "mcp")]
         Command::Demo(args) => block_on(demo::demo(args)),
         #[cfg(feature = "mcp")]
-        Command::Mcp(args) => block_on(mcp::mcp(args)),
+        Command::Mcp(args) => block_on_until_signal(mcp::mcp(args)),
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -186,6 +186,30 @@ fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resu
     // Do not wait for other threads: one that reads the terminal cannot be interrupted.
     runtime.shutdown_background();
     result
+}
+
+/// Runs a command that has no own handling of signals. A signal to shut down drops it, and with it the processes that it started, such as
+/// MCP servers, which would not get the signal.
+fn block_on_until_signal<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    segue::http::install_tls();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK_SIZE).build()?;
+    let result = runtime.block_on(async {
+        tokio::select! {
+            result = command => Some(result),
+            () = server::shutdown_signal() => None,
+        }
+    });
+    match result {
+        Some(result) => {
+            runtime.shutdown_background();
+            result
+        }
+        None => {
+            // Ends the tasks that own the processes.
+            runtime.shutdown_timeout(limits::SOURCE_CLOSE_TIMEOUT);
+            anyhow::bail!("stopped by a signal")
+        }
+    }
 }
 
 /// A token that is cancelled when the process gets a signal to shut down; see [`server::shutdown_signal`].

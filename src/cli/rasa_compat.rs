@@ -15,6 +15,13 @@ pub(super) struct IgnoredOptions {
     /// Ignored: `LOG_LEVEL` sets the log level
     #[arg(long, hide = true)]
     debug: bool,
+    #[command(flatten)]
+    logging: IgnoredLogging,
+}
+
+/// Options of Rasa for its log.
+#[derive(Default, clap::Args)]
+pub(super) struct IgnoredLogging {
     /// Ignored: `LOG_LEVEL` sets the log level
     #[arg(short, long, action = clap::ArgAction::Count, hide = true)]
     verbose: u8,
@@ -32,7 +39,14 @@ impl IgnoredOptions {
         if self.model.is_some() {
             output::status("`--model` is ignored: there are no trained models, the project folder is loaded directly");
         }
-        if self.debug || self.verbose > 0 || self.quiet || self.logging_config_file.is_some() {
+        self.logging.warn_if(self.debug);
+    }
+}
+
+impl IgnoredLogging {
+    /// Prints a message if one of the options, or another one (`is_other`), is in use.
+    pub(super) fn warn_if(&self, is_other: bool) {
+        if is_other || self.verbose > 0 || self.quiet || self.logging_config_file.is_some() {
             output::status("logging options are ignored; set LOG_LEVEL, for example to `debug`");
         }
     }

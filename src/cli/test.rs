@@ -20,6 +20,7 @@ use super::{
     logging::init_logging,
     output,
     project_args::{ProjectArgs, ProjectPaths, is_project},
+    rasa_compat,
 };
 
 /// The default name of the result file.
@@ -74,6 +75,8 @@ pub(super) struct Args {
     /// Log at level `debug`
     #[arg(long)]
     debug: bool,
+    #[command(flatten)]
+    logging: rasa_compat::IgnoredLogging,
     /// Ignored: there are no trained models
     #[arg(short, long, value_name = "PATH", hide = true)]
     model: Option<String>,
@@ -85,6 +88,7 @@ pub(super) struct Args {
 /// Runs the cases. The exit code is 1 if a case failed or a file has errors, 2 if no case was found, and 3 if a case could not run.
 pub(super) async fn test(mut args: Args) -> CommandResult {
     init_logging(if args.debug { "debug" } else { "error" })?;
+    args.logging.warn_if(false);
     if let Some(code) = handle_rasa_syntax(&mut args) {
         return Ok(code);
     }

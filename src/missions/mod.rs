@@ -20,7 +20,7 @@
 //! | `scratchpads` | removes the scratchpads of old runs |
 //! | [`problems`] | the runs that an operator has to look at |
 //! | [`retention`] | [`RunRetention`]: deletes runs that ended long ago, and those of a conversation |
-//! | `secrets` | protected inputs: replaced in arguments, masked in results |
+//! | `secrets` | protected inputs: replaced in arguments of tools that leave the program, masked in results |
 //!
 //! A run is its events, and a unit can be continued by any process: every effect of a unit is a step of its journal, and events are
 //! stored in one transaction with the outcome of the step that caused them.

@@ -291,7 +291,7 @@ async fn work(
         prompts: parts.prompts.clone(),
         dry_run,
         done_before: Arc::new(if may_repeat { Writes::default() } else { earlier_writes.clone() }),
-        secrets: Secrets::of(&def),
+        secrets: Secrets::of(&def, parts),
     };
     let unit = UnitRun {
         parts: parts.clone(),

@@ -189,6 +189,10 @@ pub enum ReceiveError {
     /// The store failed. The message may have been accepted.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The message was accepted, and its turn could not be finished. A later message of the conversation finishes it first, or the next
+    /// start of the program.
+    #[error("the message was accepted, but its turn is not finished yet: {0}")]
+    Unfinished(Box<ReceiveError>),
     /// The turn failed; the conversation is as it was before.
     #[error("the turn failed; the conversation is as it was before")]
     TurnFailed,
@@ -204,6 +208,7 @@ impl ReceiveError {
             Self::Busy(_) => "R0101",
             Self::Overloaded(_) => "R0106",
             Self::Store(error) => error.code(),
+            Self::Unfinished(cause) => cause.code(),
             Self::TurnFailed => "R0102",
             Self::ShuttingDown => "R0103",
         }
@@ -214,7 +219,29 @@ impl ReceiveError {
         match self {
             Self::Busy(_) | Self::ShuttingDown => Some(Duration::from_secs(1)),
             Self::Overloaded(overload) => Some(overload.retry_after),
-            Self::Store(_) | Self::TurnFailed => None,
+            Self::Store(_) | Self::Unfinished(_) | Self::TurnFailed => None,
+        }
+    }
+
+    /// Whether the message may be sent again, as a text for callers.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Busy(_) | Self::Overloaded(_) | Self::ShuttingDown => "the message was not accepted; send it again",
+            Self::Store(_) => {
+                "it is unknown whether the message was accepted; send it again only with the same `message_id`"
+            }
+            Self::Unfinished(_) | Self::TurnFailed => {
+                "the message was accepted; its replies follow with your next request; send it again only with the same `message_id`"
+            }
+        }
+    }
+
+    /// The error of a message that was accepted before.
+    fn after_accept(self) -> Self {
+        match self {
+            // The conversation was erased meanwhile: nothing follows.
+            Self::TurnFailed | Self::Store(StoreError::TurnNotOpen { .. }) => self,
+            error => Self::Unfinished(Box::new(error)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the documents of a folder, and detects whether they changed.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fs, io,
     path::{Path, PathBuf},
     time::UNIX_EPOCH,
@@ -110,16 +110,21 @@ impl Folder {
     }
 }
 
-/// The documents below `root`: each canonical path once, with its size and modification time. At most one more than the limit,
-/// so that [`Folder::read`] can report that there are more.
+/// The documents below `root`: each canonical path once, with its size and modification time. Of more than the limit, the first by name and
+/// one more, so that [`Folder::read`] can report that there are more. Each folder is visited once, however many links lead to it.
 fn documents(root: &Path) -> io::Result<Vec<(PathBuf, u64, u128)>> {
     let real = |entry: &DirEntry| entry.path().canonicalize().ok().filter(|path| path.starts_with(root));
+    let mut visited = HashSet::new();
     let is_wanted = |entry: &DirEntry| {
-        entry.depth() == 0 || !entry.file_name().to_string_lossy().starts_with('.') && real(entry).is_some()
+        let is_named = entry.depth() == 0 || !entry.file_name().to_string_lossy().starts_with('.');
+        match real(entry).filter(|_| is_named) {
+            Some(path) => !entry.file_type().is_dir() || visited.insert(path),
+            None => false,
+        }
     };
-    let walk = WalkDir::new(root).follow_links(true).max_depth(limits::KNOWLEDGE_DEPTH + 1).into_iter();
+    let walk = WalkDir::new(root).follow_links(true).max_depth(limits::KNOWLEDGE_DEPTH + 1).sort_by_file_name();
     let mut found = BTreeMap::new();
-    for entry in walk.filter_entry(is_wanted) {
+    for entry in walk.into_iter().filter_entry(is_wanted) {
         let entry = match entry {
             Ok(entry) => entry,
             // A link to a parent folder, or to a path that does not exist.
@@ -132,8 +137,8 @@ fn documents(root: &Path) -> io::Result<Vec<(PathBuf, u64, u128)>> {
             let changed = facts.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
             found.insert(path, (facts.len(), changed.map_or(0, |at| at.as_nanos())));
         }
-        if found.len() > limits::KNOWLEDGE_FILES {
-            break;
+        if found.len() > limits::KNOWLEDGE_FILES + 1 {
+            found.pop_last();
         }
     }
     Ok(found.into_iter().map(|(path, (length, changed))| (path, length, changed)).collect())
@@ -190,6 +195,42 @@ mod tests {
         assert_ne!(folder.read(&folder.fingerprint().unwrap()).hash, first);
         write(&root, "docs/a.md", "one");
         assert_eq!(folder.read(&folder.fingerprint().unwrap()).hash, first);
+    }
+
+    #[test]
+    fn of_too_many_documents_the_first_by_name_are_read_and_a_later_one_changes_nothing() {
+        let (root, folder) = folder();
+        // Names whose order differs from that in which they are written and listed.
+        let names: Vec<String> =
+            (0..limits::KNOWLEDGE_FILES + 50).map(|n| format!("{:05}.txt", n * 7919 % 100_003)).collect();
+        for name in &names {
+            write(&root, &format!("docs/{name}"), "x");
+        }
+        let mut sorted = names;
+        sorted.sort();
+        let expected: Vec<String> =
+            sorted.iter().take(limits::KNOWLEDGE_FILES).map(|name| format!("docs/{name}")).collect();
+        let before = folder.fingerprint().unwrap();
+        let loaded = folder.read(&before);
+        let read: Vec<&str> = loaded.passages.iter().map(Passage::source).collect();
+        assert_eq!(read, expected);
+        write(&root, "docs/zzz.txt", "x");
+        assert_eq!(folder.fingerprint().unwrap(), before);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_to_which_many_links_lead_is_visited_once() {
+        let (root, folder) = folder();
+        // Each level has two links to the next one: followed one by one, they would be 2^40 folders.
+        for level in 0..40 {
+            write(&root, &format!("docs/{level}/a.md"), "x");
+            for link in ["l1", "l2"] {
+                let to = root.path().join(format!("docs/{}", (level + 1) % 40));
+                std::os::unix::fs::symlink(to, root.path().join(format!("docs/{level}/{link}"))).unwrap();
+            }
+        }
+        assert_eq!(folder.read(&folder.fingerprint().unwrap()).passages.len(), 40);
     }
 
     #[test]

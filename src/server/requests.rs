@@ -110,7 +110,8 @@ impl RequestCheck {
     ) -> Option<String> {
         let pages = self.pages(path);
         let host = match single_value(headers, &HOST) {
-            Ok(host) => host.or(authority.map(Authority::as_str)),
+            // The host of a target in absolute form replaces the header (RFC 9112, section 3.2.2).
+            Ok(host) => authority.map(Authority::as_str).or(host),
             Err(problem) => return Some(problem),
         };
         let is_local = is_local.unwrap_or_else(|| host.is_some_and(is_loopback_host));

@@ -154,6 +154,21 @@ async fn every_channel_refuses_unknown_origin_and_host_before_the_body_is_read()
             assert_eq!((status, was_read), (StatusCode::FORBIDDEN, false), "{route} {address:?} {headers:?}: {text}");
             assert!(text.contains("V0106"), "{route}: {text}");
         }
+        // The host of a target in absolute form replaces the header.
+        for (address, target, host) in [
+            (Some(LOOPBACK), "evil.example", LOOPBACK),
+            (Some(LOOPBACK), "evil.example:5005", "localhost"),
+            (None, "assistant.example", LOOPBACK),
+        ] {
+            let origin = address.is_none().then_some(("origin", loopback_page));
+            let headers: Vec<_> = [("host", host), TOKEN].into_iter().chain(origin).collect();
+            let (status, was_read, text) = post(&router, address, &format!("http://{target}{route}"), &headers).await;
+            assert_eq!((status, was_read), (StatusCode::FORBIDDEN, false), "{target}{route}: {text}");
+        }
+        let (status, ..) =
+            post(&router, Some(LOOPBACK), &format!("http://{LOOPBACK}{route}"), &[("host", "evil.example"), TOKEN])
+                .await;
+        assert_ne!(status, StatusCode::FORBIDDEN, "{route}");
         // The allowed origin of one channel is not allowed for another.
         let shop = [("host", "assistant.example"), ("origin", "https://shop.example"), TOKEN];
         let is_allowed = *route == "/webhooks/rest/webhook";

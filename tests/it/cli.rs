@@ -495,6 +495,34 @@ fn interrupted_chat_stops_its_mcp_servers() {
     assert_eq!((code, is_server_alive), (Some(0), false));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupted_check_stops_the_mcp_servers_that_it_started() {
+    use std::io::{BufRead as _, Read as _};
+    let folder = tempfile::tempdir().unwrap();
+    crate::folder::copy_folder(project("courier").as_ref(), folder.path());
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let endpoints = folder.path().join("endpoints.yml");
+    // A server that never answers. The pipe ends when it does; if nobody ends it, it writes a second line.
+    let shell = "exec 3>pipe; echo started >&3; sleep 60; echo survived >&3";
+    let text = std::fs::read_to_string(&endpoints).unwrap().replace("command: segue", "command: sh");
+    std::fs::write(&endpoints, text.replace("[demo, ferries]", &format!("[\"-c\", \"{shell}\"]"))).unwrap();
+    let mut command = crate::program::command();
+    let command = command.current_dir(folder.path()).args(["check", "--online"]).stdout(std::process::Stdio::null());
+    let mut check = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut pipe = std::io::BufReader::new(std::fs::File::open(&pipe).unwrap());
+    let mut line = String::new();
+    pipe.read_line(&mut line).unwrap();
+    assert_eq!(line, "started\n");
+    let id = check.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    assert_eq!(check.wait().unwrap().code(), Some(3));
+    let mut rest = String::new();
+    pipe.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+}
+
 #[test]
 fn chat_events_on_a_terminal_are_json_lines() {
     // `script` gives the program a terminal. Without `script` the test checks nothing.

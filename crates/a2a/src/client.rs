@@ -26,7 +26,7 @@ use super::{
     error::{A2aError, A2aErrorKind},
     events::StreamItem,
     follow,
-    model::{Message, Part, Task, Update},
+    model::{Message, Part, Role, Task, Update},
     transport::{A2aConnection, AgentResponse, Request, read_body, wait_error},
     version::{A2aVersion, A2aWireFormat, Operation, codes},
 };
@@ -325,21 +325,24 @@ impl RemoteAgent {
     }
 
     /// Finds the task that received a message, after an interruption: the task the message names, or one of its
-    /// context. `None` if the agent certainly has not received it.
+    /// context. `None` if the agent certainly has not received it, which only the history of the named task can show: an
+    /// agent may answer a message that names no task without a task.
     ///
     /// # Errors
     /// [`A2aError`] if this cannot be determined.
     pub async fn find_task_for_message(&self, message: &Message, cx: &CallContext) -> Result<Option<Task>, A2aError> {
-        // The history is optional in the protocol: an absent one proves nothing.
         let unknown = |what: &str| {
             A2aError::new(A2aErrorKind::OutcomeUnknown, format!("{what}, so it is unknown whether the message arrived"))
         };
         if let Some(id) = &message.task_id {
             let task = self.task(id, limits::A2A_HISTORY, cx).await?;
-            return match task.history_contains(&message.id) {
-                true => Ok(Some(task)),
-                false if task.history.is_empty() => Err(unknown("the agent returns no history of the task")),
-                false => Ok(None),
+            if task.history_contains(&message.id) {
+                return Ok(Some(task));
+            }
+            // The history is optional in the protocol, and it may contain the agent's messages only.
+            return match task.history.iter().any(|entry| entry.role == Role::User) {
+                true => Ok(None),
+                false => Err(unknown("the agent returns no history of the task with messages that it received")),
             };
         }
         let (connection, _) = self.connect(cx).await?;
@@ -347,29 +350,32 @@ impl RemoteAgent {
         else {
             return Err(A2aError::new(A2aErrorKind::OutcomeUnknown, "it may have been sent before an interruption"));
         };
-        let body = Map::from_iter([
-            ("contextId".to_owned(), Json::from(context.as_str())),
-            ("historyLength".to_owned(), Json::from(limits::A2A_HISTORY)),
-        ]);
-        let request = Request { operation: Operation::List, task: None, body, id: message.id.clone() };
-        let AgentResponse::Complete(json) = connection.call(&request, &cx.with_timeout(self.config.timeout)).await?
-        else {
-            return Err(A2aError::new(A2aErrorKind::InvalidResponse, "a stream where tasks were asked for"));
-        };
-        let tasks = json.get("tasks").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-        let listed = tasks.len();
-        let tasks = tasks.iter().filter_map(|task| decode::task(task, connection.interface.wire_format()).ok());
-        let tasks: Vec<Task> = tasks.collect();
-        if let Some(task) = tasks.iter().find(|task| task.history_contains(&message.id)) {
-            return Ok(Some(task.clone()));
+        let mut page = String::new();
+        for _ in 0..limits::A2A_TASK_PAGES {
+            let mut body = Map::from_iter([
+                ("contextId".to_owned(), Json::from(context.as_str())),
+                ("historyLength".to_owned(), Json::from(limits::A2A_HISTORY)),
+            ]);
+            if !page.is_empty() {
+                body.insert("pageToken".to_owned(), Json::from(page.as_str()));
+            }
+            let request = Request { operation: Operation::List, task: None, body, id: message.id.clone() };
+            let AgentResponse::Complete(json) =
+                connection.call(&request, &cx.with_timeout(self.config.timeout)).await?
+            else {
+                return Err(A2aError::new(A2aErrorKind::InvalidResponse, "a stream where tasks were asked for"));
+            };
+            let tasks = json.get("tasks").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+            let mut tasks = tasks.iter().filter_map(|task| decode::task(task, connection.interface.wire_format()).ok());
+            if let Some(task) = tasks.find(|task| task.history_contains(&message.id)) {
+                return Ok(Some(task));
+            }
+            match json.get("nextPageToken").and_then(Json::as_str) {
+                None | Some("") => break,
+                Some(next) => next.clone_into(&mut page),
+            }
         }
-        if tasks.len() < listed || tasks.iter().any(|task| task.history.is_empty()) {
-            return Err(unknown("the agent returns no history of its tasks"));
-        }
-        match json.get("nextPageToken").and_then(Json::as_str) {
-            None | Some("") => Ok(None),
-            Some(_) => Err(unknown("the agent has more tasks than fit on one page")),
-        }
+        Err(unknown("no task of the agent has the message, and the agent may have answered it without a task"))
     }
 
     async fn send_message(&self, outgoing: &SendRequest, cx: &CallContext) -> Result<SendReceipt, A2aError> {
@@ -461,7 +467,7 @@ impl RemoteAgent {
     /// # Errors
     /// [`A2aError`] if the agent does not respond.
     pub async fn send_test_message(&self, id: &str, cx: &CallContext) -> Result<(), A2aError> {
-        let mut message = Message::text(super::model::Role::User, id, "");
+        let mut message = Message::text(Role::User, id, "");
         message.parts = vec![Part::Text("Hello".to_owned())];
         self.send_message(&SendRequest { message, report_to: None }, cx).await.map(|_| ())
     }

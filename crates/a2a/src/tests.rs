@@ -338,15 +338,19 @@ async fn received_messages_are_found_in_the_history() {
     let user_message = |id: &str| json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": "x"}]});
     let task = |history: Json| json!({"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}, "history": history});
     let other = task(json!([user_message("m0")]));
+    let of_agent = json!({"messageId": "a1", "role": "ROLE_AGENT", "parts": [{"text": "x"}]});
     for (answer, named, wanted) in [
-        (json!({"tasks": [task(json!([user_message("m1")]))]}), false, Ok(true)),
-        (json!({"tasks": [other]}), false, Ok(false)),
-        (json!({"tasks": []}), false, Ok(false)),
+        (json!({"tasks": [other, task(json!([user_message("m1")]))]}), false, Ok(true)),
+        // The agent may have answered the message without a task.
+        (json!({"tasks": []}), false, Err(A2aErrorKind::OutcomeUnknown)),
+        (json!({}), false, Err(A2aErrorKind::OutcomeUnknown)),
+        (json!({"tasks": [other]}), false, Err(A2aErrorKind::OutcomeUnknown)),
         (json!({"tasks": [task(json!([]))]}), false, Err(A2aErrorKind::OutcomeUnknown)),
         (json!({"tasks": [other], "nextPageToken": "2"}), false, Err(A2aErrorKind::OutcomeUnknown)),
         (json!({"tasks": [{"what": "is this"}]}), false, Err(A2aErrorKind::OutcomeUnknown)),
         (task(json!([user_message("m0"), user_message("m1")])), true, Ok(true)),
         (task(json!([user_message("m0")])), true, Ok(false)),
+        (task(json!([of_agent])), true, Err(A2aErrorKind::OutcomeUnknown)),
         (task(json!([])), true, Err(A2aErrorKind::OutcomeUnknown)),
     ] {
         let response = answer.clone();
@@ -365,6 +369,31 @@ async fn received_messages_are_found_in_the_history() {
         let received = remote.find_task_for_message(&message, &CallContext::new(clock, Duration::from_secs(900))).await;
         assert_eq!(received.map(|task| task.is_some()).map_err(|error| error.kind), wanted, "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_message_is_found_on_a_later_page_of_tasks() {
+    let agent = TestAgent::new(move |url, received, _| {
+        match (is_card(received), received.body.to_string().contains("\"pageToken\":\"2\"")) {
+            (true, _) => (200, JSON, card_v1_0(url)),
+            (false, false) => (200, JSON, rpc(&json!({"tasks": [], "nextPageToken": "2"}))),
+            (false, true) => {
+                let history = json!([{"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "x"}]}]);
+                let status = json!({"state": "TASK_STATE_WORKING"});
+                (
+                    200,
+                    JSON,
+                    rpc(&json!({"tasks": [{"id": "t", "contextId": "c", "status": status, "history": history}]})),
+                )
+            }
+        }
+    })
+    .await;
+    let clock = Arc::new(FastClock::default());
+    let remote = remote(&agent, clock.clone(), OutboundCredentials::None);
+    let message = Message { context_id: Some("c".to_owned()), ..Message::text(Role::User, "m1", "hello") };
+    let received = remote.find_task_for_message(&message, &CallContext::new(clock, Duration::from_secs(900))).await;
+    assert_eq!(received.unwrap().unwrap().id, "t");
 }
 
 #[tokio::test]

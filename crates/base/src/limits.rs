@@ -647,6 +647,8 @@ pub const A2A_EXCHANGES: u64 = 50;
 pub const A2A_UPDATES_SENT: usize = 100;
 /// Remote agents: messages of the history of a task that are requested.
 pub const A2A_HISTORY: u32 = 20;
+/// Remote agents: pages of the tasks of a context that are read to find the task of a message.
+pub const A2A_TASK_PAGES: u32 = 10;
 /// Remote agents: bytes of one response.
 pub const A2A_ANSWER: usize = 5 * 1024 * 1024;
 /// Remote agents: bytes of one event of a stream.

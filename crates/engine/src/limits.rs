@@ -29,6 +29,8 @@ pub const MESSAGE_TEXT: usize = 4_000;
 pub const MESSAGE_CHARACTERS: usize = 420;
 /// Message: `=` signs in one `/SetSlots(…)`.
 pub const PAYLOAD_PAIRS: usize = 10;
+/// Secrets: the characters from which a value is masked in texts; shorter ones would hide ordinary text.
+pub const SHORTEST_SECRET: usize = 4;
 /// YAML: size of one file, in bytes.
 pub const YAML_FILE: usize = 16 * 1024 * 1024;
 /// YAML: nodes in one file.

@@ -14,6 +14,7 @@ pub mod builtin;
 pub mod call_step;
 mod error;
 pub mod invoke;
+pub mod mask;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 mod messages;
@@ -51,6 +52,9 @@ pub use segue_base::effect::EffectClass;
 pub use segue_base::health::Health;
 use segue_base::{context::CallContext, limits};
 
+/// The source of tools that name none: those that a program registers.
+pub const REGISTERED_SOURCE: &str = "custom";
+
 /// The description of a tool: what models see, and the effect class of its calls.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -78,7 +82,7 @@ impl ToolInfo {
             parameters: Arc::new(json!({"type": "object", "properties": {}})),
             strict: false,
             effect: EffectClass::Write,
-            source: "custom".into(),
+            source: REGISTERED_SOURCE.into(),
         }
     }
     /// Whether a call of this effect class changes something outside the program: `write` or `idempotent`. The files of a run are part of

@@ -248,7 +248,8 @@ impl A2aServer {
             Err(error) => {
                 let code = error.code();
                 tracing::error!(conversation = %ids.conversation, channel = super::NAME, code, "{error}");
-                Err(A2aRequestError::internal(format!("an internal error occurred; send the message again [{code}]")))
+                let advice = error.advice().replace("`message_id`", "`messageId`");
+                Err(A2aRequestError::internal(format!("an internal error occurred: {advice} [{code}]")))
             }
         };
         let last = result.as_ref().map(last_updates).unwrap_or_default();

@@ -106,21 +106,23 @@ impl Session {
         else {
             return Ok(error_result(text("busy", &[])).into());
         };
-        let result = match state {
+        let (conversation, result) = match state {
             Some(state) => {
                 let conversation = state.conversation.clone();
-                if !self.exists(&conversation).await {
+                if !self.exists(&conversation, context).await {
                     let problem = "the conversation of this requestState does not exist any more";
                     return Err(ErrorData::invalid_params(problem, None));
                 }
                 let key = state.encode(tool_name);
                 let call = IncomingToolCall { conversation, tool_name, tool, key, context };
-                self.resume(&call, &state, answers).await
+                let result = self.resume(&call, &state, answers).await;
+                (call.conversation, result)
             }
             None => match self.parse_request(tool, request.arguments.unwrap_or_default(), context).await {
                 Ok((conversation, key, request)) => {
                     let call = IncomingToolCall { conversation, tool_name, tool, key, context };
-                    self.start(&call, request, answers).await
+                    let result = self.start(&call, request, answers).await;
+                    (call.conversation, result)
                 }
                 Err(problem) => return Ok(error_result(problem).into()),
             },
@@ -132,7 +134,8 @@ impl Session {
                 ReceiveError::Overloaded(overload) => overload.to_string(),
                 _ => "an internal error occurred".to_owned(),
             };
-            error_result(text("no_turn", &[("reason", &reason)])).into()
+            let key = if error.retry_after().is_some() { "no_turn" } else { "no_answer" };
+            error_result(text(key, &[("reason", &reason), ("id", conversation.as_str())])).into()
         }))
     }
 
@@ -167,9 +170,9 @@ impl Session {
         Ok((conversation, key, request))
     }
 
-    /// Whether the store has a conversation of this channel with this id.
-    async fn exists(&self, id: &ConversationId) -> bool {
-        id.as_str().starts_with(CONVERSATION_PREFIX)
+    /// Whether the store has a conversation of this channel and of the caller with this id.
+    async fn exists(&self, id: &ConversationId, context: &RequestContext<RoleServer>) -> bool {
+        is_of_caller(id.as_str(), context)
             && self.shared.assistant.conversation(id).await.is_ok_and(|conversation| conversation.events > 0)
     }
 
@@ -190,7 +193,11 @@ impl Session {
         }
         if let Some(named) = named.filter(|named| !named.is_empty()) {
             let id = ConversationId::from(named);
-            return if self.exists(&id).await { Ok(id) } else { Err(text("no_conversation", &[("id", named)])) };
+            return if self.exists(&id, context).await {
+                Ok(id)
+            } else {
+                Err(text("no_conversation", &[("id", named)]))
+            };
         }
         let id = match (key, sessionless_caller(context)) {
             ("", _) => Uuid::new_v4().simple().to_string(),
@@ -202,7 +209,7 @@ impl Session {
             (key, Some(caller)) => digest(&format!("{caller}\n{key}")),
             (key, None) => digest(&format!("{}\n{key}", self.id)),
         };
-        let id = ConversationId::from(format!("{CONVERSATION_PREFIX}{id}"));
+        let id = ConversationId::from(format!("{}{id}", own_prefix(context)));
         let mut own = self.own_conversations.lock().unwrap_or_else(PoisonError::into_inner);
         if !own.contains(&id) {
             if own.len() >= limits::MCP_SERVED_CONVERSATIONS {
@@ -261,6 +268,20 @@ impl Drop for Session {
 fn caller_id(context: &RequestContext<RoleServer>) -> Option<&str> {
     let head = context.extensions.get::<axum::http::request::Parts>()?;
     head.extensions.get::<Caller>().and_then(|caller| caller.id.as_deref())
+}
+
+/// The prefix of the ids of this caller's conversations. Callers with an identity have conversations of their own: a conversation whose id
+/// another caller has found out does not exist for it.
+fn own_prefix(context: &RequestContext<RoleServer>) -> String {
+    match caller_id(context) {
+        Some(caller) => format!("{CONVERSATION_PREFIX}{}-", digest(caller)),
+        None => CONVERSATION_PREFIX.to_owned(),
+    }
+}
+
+/// Whether a conversation of this id belongs to the caller. What follows the prefix has no `-`.
+fn is_of_caller(id: &str, context: &RequestContext<RoleServer>) -> bool {
+    id.strip_prefix(&own_prefix(context)).is_some_and(|rest| !rest.contains('-'))
 }
 
 /// The identity of the caller of an HTTP request that names no session; empty where callers have no identity. `None` for a request

@@ -227,6 +227,7 @@ fn last_events_of_a_stream_contain_error_codes_but_no_causes() {
     assert_eq!(last_events("u", StreamFormat::MessageLines, &Ok(report)), None);
     let broken = last_events("u", StreamFormat::Sse, &Err(ReceiveError::TurnFailed)).unwrap();
     assert!(broken.starts_with(b"event: error\ndata: {"));
+    assert!(String::from_utf8_lossy(&broken).contains("the message was accepted; its replies follow"));
 }
 
 #[cfg(feature = "sqlite")]
@@ -264,7 +265,23 @@ async fn store_failure_is_a_retryable_error_and_the_retry_is_answered_once() {
     }
     execute_sql("ALTER TABLE missing RENAME TO inbox");
     assert_eq!(say("", "m1").await.status(), StatusCode::OK);
-    // The same if the message is accepted and its turn cannot be stored; a retry gets the replies once.
+    // A message that is accepted and whose turn cannot be stored: a client without an id must not send it again.
+    execute_sql("ALTER TABLE batches RENAME TO missing");
+    for (query, in_body) in [("", false), ("?stream=sse", true)] {
+        let response = say(query, "").await;
+        let (status, headers) = (response.status(), response.headers().clone());
+        assert_eq!((status.is_success(), headers.get(RETRY_AFTER)), (in_body, None), "{query}: {status}");
+        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert_eq!(
+            text.contains("the message was accepted; its replies follow with your next request"),
+            in_body,
+            "{text}"
+        );
+    }
+    execute_sql("ALTER TABLE missing RENAME TO batches");
+    assert_eq!(say("", "m0").await.status(), StatusCode::OK);
+    // With an id it may: the retry gets the replies once.
     execute_sql("ALTER TABLE batches RENAME TO missing");
     let response = say("", "m2").await;
     assert!(response.status() == StatusCode::SERVICE_UNAVAILABLE && response.headers()[RETRY_AFTER] == "1");

@@ -7,6 +7,7 @@ use std::{
 };
 
 use segue_engine::ids::ConversationId;
+use tokio::sync::MutexGuard;
 
 use super::{AcceptedMessage, deliver::full_message};
 use crate::{
@@ -87,7 +88,8 @@ impl Inner {
                 // Nothing to run, so it does not wait for the turn lock.
                 drop(accept_lock);
                 sink.on_accepted();
-                return self.resend_replies(&inbound.conversation, turn, replies, &mut *sink).await;
+                let resent = self.resend_replies(&inbound.conversation, turn, replies, &mut *sink).await;
+                return resent.map_err(ReceiveError::after_accept);
             }
             Ok(accepted) => accepted,
             Err(error) => {
@@ -97,6 +99,19 @@ impl Inner {
             }
         };
         sink.on_accepted();
+        let turn = self.run_accepted(mailbox, inbound, (accepted, accept_lock), &mut *sink, permit);
+        turn.await.map_err(ReceiveError::after_accept)
+    }
+
+    /// Runs the turn of a stored message when those before it are over. `accept_lock` is released when the turn has its place in the queue.
+    async fn run_accepted(
+        &self,
+        mailbox: &Mailbox,
+        inbound: &InboxMessage,
+        (accepted, accept_lock): (AcceptOutcome, MutexGuard<'_, ()>),
+        sink: &mut dyn ReplySink,
+        permit: &AdmissionPermit,
+    ) -> Result<TurnReport, ReceiveError> {
         let epoch = mailbox.epoch.load(Ordering::SeqCst);
         let mut queue = pin!(mailbox.turn_lock.clone().lock_owned());
         // The first poll enters the queue of the lock; only after it the next message may be accepted.
@@ -127,9 +142,9 @@ impl Inner {
             Box::pin(self.finish_open_turns(&mut state, &inbound.conversation, turn)).await?;
         }
         if let AcceptOutcome::Running(turn) = accepted {
-            return Box::pin(self.resume_accepted(&mut state, turn, inbound, &mut *sink)).await;
+            return Box::pin(self.resume_accepted(&mut state, turn, inbound, sink)).await;
         }
-        self.answer(&mut state, AcceptedMessage { turn, inbound }, &mut *sink).await
+        self.answer(&mut state, AcceptedMessage { turn, inbound }, sink).await
     }
 
     /// Sends undelivered replies of earlier turns, then runs a new turn.

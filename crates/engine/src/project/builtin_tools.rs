@@ -2,6 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
+/// The tools for HTTP requests.
+pub const HTTP_TOOLS: [&str; 5] = ["http_get", "http_post", "http_put", "http_patch", "http_delete"];
+
 /// The built-in tools of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuiltinTools {

@@ -222,6 +222,8 @@ pub struct InputDef {
     pub protected: bool,
     /// The value of a protected input.
     pub secret: Option<Arc<str>>,
+    /// The tools that get a protected input: servers, `server.tool`, and tools for HTTP requests. `None`: all tools of these kinds.
+    pub secret_tools: Option<Vec<Arc<str>>>,
 }
 
 /// Without the secret.

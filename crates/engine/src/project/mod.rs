@@ -47,7 +47,7 @@ pub use self::{
     },
     auth::{AuthDef, OAuthDef, OAuthGrant},
     builtin::LANGUAGE,
-    builtin_tools::{BuiltinTools, HttpTarget},
+    builtin_tools::{BuiltinTools, HTTP_TOOLS, HttpTarget},
     channels::{
         CallerAuth, ChannelDef, ChannelSettings, McpArgumentDef, McpChannelSettings, McpPromptDef, McpResourceDef,
         RestSettings,

@@ -138,6 +138,7 @@ fn input_def(json: &Json) -> InputDef {
         default,
         protected: json["protected"] == true,
         secret: json["protected"].as_bool().map(|_| "s3cret".into()),
+        secret_tools: None,
     }
 }
 

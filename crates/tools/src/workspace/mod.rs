@@ -19,7 +19,6 @@ mod copy;
 mod error;
 mod folder;
 mod lines;
-mod mask;
 mod path;
 mod readers;
 mod registry;
@@ -44,9 +43,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     folder::{Hash, RunFolder, hash_of},
-    mask::Masks,
     readers::ReadVersions,
 };
+use crate::mask::Masks;
 use segue_base::{limits, secret::Secret};
 
 pub use self::{

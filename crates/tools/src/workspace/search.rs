@@ -13,10 +13,12 @@ use super::{
     error::FileError,
     folder::{Node, open_file},
     lines::{is_binary, next_line},
-    mask::Masks,
     path::{Area, VirtualPath},
 };
-use crate::messages::{ToolMessage, render_message};
+use crate::{
+    mask::Masks,
+    messages::{ToolMessage, render_message},
+};
 use segue_base::limits;
 use segue_engine::text::{ELLIPSIS, TextLimit};
 

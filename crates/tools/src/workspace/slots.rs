@@ -12,10 +12,10 @@ use segue_base::{limits, secret::Secret};
 use super::{
     error::FileError,
     folder::{Writer, create_private, open_or_create},
-    mask::Masks,
     path::VirtualPath,
     run_folder,
 };
+use crate::mask::Masks;
 
 /// The name of the folder that lasts from run to run.
 const MEMORY: &str = "memory";

@@ -168,6 +168,30 @@ async fn sessionless_idempotency_keys_of_two_callers_are_separate() {
 }
 
 #[tokio::test]
+async fn a_conversation_can_be_continued_by_its_caller_only() {
+    let service = service(with_jwt_and_token());
+    let (ada, bob, shared) = (bearer("ada"), bearer("bob"), "Bearer s3cret".to_owned());
+    let call = async |authorization: &str, key: &str, id: Option<&str>| {
+        let mut message = converse(&key.repeat(limits::MCP_SERVED_KEY));
+        if let Some(id) = id {
+            message["params"]["arguments"]["conversation_id"] = json!(id);
+        }
+        let headers = [SESSIONLESS.as_slice(), &[("authorization", authorization)]].concat();
+        post(&service, &headers, &message).await.2
+    };
+    for owner in [&ada, &shared] {
+        let answer = call(owner, "a", None).await;
+        let id: String =
+            answer.split("mcp-").nth(1).unwrap().chars().take_while(|c| c.is_ascii_hexdigit() || *c == '-').collect();
+        let id = format!("mcp-{id}");
+        for (key, caller) in [("b", &ada), ("c", &bob), ("d", &shared)] {
+            let answer = call(caller, key, Some(&id)).await;
+            assert_eq!(answer.contains("There is no talk"), caller != owner, "{id} {caller}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn short_idempotency_key_without_a_session_is_refused() {
     let service = service(unauthenticated());
     let headers = SESSIONLESS;

@@ -7,13 +7,16 @@ use serde_json::Value as Json;
 
 use super::{
     super::{
+        HTTP_TOOLS,
         load_context::{LoadContext, MapFields, describe},
         missions::{FieldDef, InputDef, ValueKind},
         schema::{FIELD, INPUT},
         yaml::{Entry, Node, Value},
     },
+    missions::server_tools,
     shorthand::{self, FieldShape},
 };
+use crate::limits::SHORTEST_SECRET;
 use crate::regex_dialect::{Flags, PythonRegex};
 
 /// Keys of a field that fit only some types.
@@ -286,15 +289,21 @@ fn checked_input(
         };
         let message = format!("the input `{name}` is a file, which cannot {what}");
         context.error(code, of_key(key), message, format!("Remove `{key}`, or write `type: string`."));
-        return InputDef { field: definition(shape, true), default: None, protected: false, secret: None };
+        return InputDef {
+            field: definition(shape, true),
+            default: None,
+            protected: false,
+            secret: None,
+            secret_tools: None,
+        };
     }
     if shape.protected {
         return protected_input(context, name, shape, fields, at);
     }
-    if has("value") {
-        let message = format!("`value` of the input `{name}` has no effect, because the input is not protected");
+    for key in ["value", "tools"].into_iter().filter(|key| has(key)) {
+        let message = format!("`{key}` of the input `{name}` has no effect, because the input is not protected");
         let help = "Write `protected: true` for a secret, or `default` for a value that a run may replace.";
-        context.error("F0808", of_key("value"), message, help);
+        context.error("F0808", of_key(key), message, help);
     }
     let mut field = definition(shape, false);
     let default = match written_default {
@@ -327,7 +336,7 @@ fn checked_input(
         let message = format!("a run need not set the input `{name}`, because it has a `default`");
         context.warning("F0809", of_key("required"), message, "Remove `default` or `required`.");
     }
-    InputDef { field, default, protected: false, secret: None }
+    InputDef { field, default, protected: false, secret: None, secret_tools: None }
 }
 
 /// A secret: its value comes from the environment, and runs do not set it.
@@ -357,7 +366,25 @@ fn protected_input(
         let message = format!("the value of the protected input `{name}` does not fit its type: {problem}");
         context.error("F0807", node, message, "Correct the environment variable or the type.");
     }
-    InputDef { field, default: None, protected: true, secret: secret.map(Into::into) }
+    let is_short = |secret: &&str| (1..SHORTEST_SECRET).contains(&secret.trim().chars().count());
+    if shape.kind == ValueKind::Boolean || secret.as_ref().is_some_and(is_short) {
+        let message = format!(
+            "the protected input `{name}` cannot be hidden from models: its value would be found in ordinary text"
+        );
+        let help = format!("Use a value of at least {SHORTEST_SECRET} characters, or an input that is not protected.");
+        context.error("F0808", value.unwrap_or(at), message, help);
+    }
+    let secret_tools = fields.filter(|fields| fields.has("tools")).map(|fields| {
+        let (http, of_servers): (Vec<Node>, Vec<Node>) = fields
+            .list("tools")
+            .iter()
+            .cloned()
+            .partition(|node| node.text().is_some_and(|tool| HTTP_TOOLS.contains(&tool)));
+        let mut tools = server_tools(context, &of_servers);
+        tools.extend(http.iter().filter_map(Node::text).map(Into::into));
+        tools
+    });
+    InputDef { field, default: None, protected: true, secret: secret.map(Into::into), secret_tools }
 }
 
 impl LoadContext<'_> {

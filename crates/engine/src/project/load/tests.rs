@@ -33,6 +33,8 @@ pub(crate) fn sources(files: &[(&str, &str)]) -> Sources {
         }
     }
     sources.environment.insert("KEY".into(), "hidden".into());
+    sources.environment.insert("SHORT".into(), " a1! ".into());
+    sources.environment.insert("YES".into(), "true".into());
     sources.environment.insert("PORT".into(), "5055".into());
     sources.read_skills_of_texts();
     sources

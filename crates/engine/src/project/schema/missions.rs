@@ -229,10 +229,15 @@ pub(crate) static INPUT: MapSchema = MapSchema::new("mission input", FILE, Refus
     key(
         "protected",
         Bool,
-        "Whether it is a secret: models and templates do not see it, and tool calls get it by `${secrets.<name>}`.",
+        "Whether it is a secret: models and templates do not see it. A model writes `${secrets.<name>}`, which is replaced in calls of tools that leave the program.",
     )
     .default("false"),
-    key("value", Secret, "The value of a protected input, as `${NAME}`."),
+    key("value", Secret, "The value of a protected input, as `${NAME}`. It needs at least 4 characters."),
+    key(
+        "tools",
+        TextList,
+        "The tools that get a protected input: `server`, `server.tool`, or `http_get` and the other tools for HTTP requests. Default: all tools of MCP servers and all for HTTP requests.",
+    ),
 ]);
 
 /// A dataset.

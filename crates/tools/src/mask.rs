@@ -1,0 +1,294 @@
+//! Masks secrets and host paths in the results of tools.
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
+
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD},
+};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use segue_base::secret::Secret;
+use segue_engine::{limits::SHORTEST_SECRET, text::strip_hidden};
+use serde_json::{Map, Value as Json};
+
+use crate::{ToolFailure, ToolOutcome, workspace::VIRTUAL_ROOT};
+
+/// Lines of secrets of several lines, such as keys, that are masked one by one.
+const SHORTEST_LINE: usize = 16;
+/// Encoded forms shorter than this are not masked: they would hide ordinary text.
+const SHORTEST_ENCODED: usize = 8;
+const SECRET_MARK: &str = "[secret]";
+const HOST_MARK: &str = "[host path]";
+
+/// Characters that RFC 3986 (section 2.3) leaves as they are.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// The same with `/`, as in paths.
+const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
+/// The same for `encodeURIComponent` of JavaScript.
+const COMPONENT: &AsciiSet = &UNRESERVED.remove(b'!').remove(b'\'').remove(b'(').remove(b')').remove(b'*');
+
+/// Texts to be replaced, the longest first.
+pub struct Masks {
+    pairs: Vec<(Secret, &'static str)>,
+    longest: usize,
+}
+
+impl Masks {
+    /// `root`: the folder of a run, shown as its virtual path. `hidden`: other host paths.
+    pub(crate) fn new(root: &Path, hidden: &[PathBuf], secrets: &[Secret]) -> Self {
+        let mut pairs: Vec<(Secret, &'static str)> = Vec::new();
+        for path in both_forms(root) {
+            pairs.push((Secret::new(path), VIRTUAL_ROOT));
+        }
+        for path in hidden.iter().flat_map(|path| both_forms(path)) {
+            pairs.push((Secret::new(path), HOST_MARK));
+        }
+        pairs.extend(secrets.iter().flat_map(forms).map(|form| (Secret::new(form), SECRET_MARK)));
+        pairs.sort_by_key(|(text, _)| std::cmp::Reverse(text.expose().len()));
+        let longest = pairs.first().map_or(0, |(text, _)| text.expose().len());
+        Self { pairs, longest }
+    }
+
+    /// Without a folder that has a virtual path.
+    pub(crate) fn hiding(hidden: &[PathBuf], secrets: &[Secret]) -> Self {
+        Self::new(Path::new("/"), hidden, secrets)
+    }
+
+    /// Masks these secrets, as they are and in the forms in which servers usually return a value: JSON and HTML escapes, percent encoding,
+    /// base64, hexadecimal. Secrets of less than [`SHORTEST_SECRET`] characters stay.
+    pub fn of_secrets(secrets: &[Secret]) -> Self {
+        Self::hiding(&[], secrets)
+    }
+
+    /// The length of the longest text that is replaced. A text that was cut may have a part of one at its edges.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Removes invisible characters, which could divide a secret, and replaces what must not be seen.
+    pub fn apply(&self, text: &str) -> String {
+        let mut text = strip_hidden(text).into_owned();
+        for (hidden, mark) in &self.pairs {
+            if text.contains(hidden.expose()) {
+                text = text.replace(hidden.expose(), mark);
+            }
+        }
+        text
+    }
+
+    /// Masks every text and number of an outcome, names of fields included. What the outcome is, does not change.
+    pub fn mask_outcome(&self, mut outcome: ToolOutcome) -> ToolOutcome {
+        match &mut outcome {
+            ToolOutcome::Done(output) => {
+                output.structured.iter_mut().chain(&mut output.content).for_each(|value| self.mask_json(value));
+                self.mask_map(&mut output.meta);
+                output.unusable.iter_mut().for_each(|text| *text = self.apply(text));
+            }
+            ToolOutcome::Failed(failure) | ToolOutcome::Unknown(failure) => self.mask_failure(failure),
+            ToolOutcome::Pending(_) => {}
+        }
+        outcome
+    }
+
+    fn mask_failure(&self, failure: &mut ToolFailure) {
+        let ToolFailure { kind: _, fatal: _, message, missing_fields, code, detail, meta } = failure;
+        for text in std::iter::once(message).chain(missing_fields).chain(code).chain(detail) {
+            *text = self.apply(text);
+        }
+        self.mask_map(meta);
+    }
+
+    fn mask_json(&self, value: &mut Json) {
+        match value {
+            Json::String(text) => *text = self.apply(text),
+            Json::Array(items) => items.iter_mut().for_each(|item| self.mask_json(item)),
+            Json::Object(map) => self.mask_map(map),
+            Json::Number(number) => {
+                let number = number.to_string();
+                let masked = self.apply(&number);
+                if masked != number || self.has_number(&number) {
+                    *value = Json::String(if masked == number { SECRET_MARK.to_owned() } else { masked });
+                }
+            }
+            Json::Null | Json::Bool(_) => {}
+        }
+    }
+
+    fn mask_map(&self, map: &mut Map<String, Json>) {
+        for (name, mut value) in std::mem::take(map) {
+            self.mask_json(&mut value);
+            map.insert(self.apply(&name), value);
+        }
+    }
+
+    /// Whether a number is a secret in another notation, such as `4711.0` of `4711`.
+    fn has_number(&self, number: &str) -> bool {
+        let Ok(number) = number.parse::<f64>() else { return false };
+        let is_same = |text: &str| text.parse::<f64>().is_ok_and(|secret| secret.total_cmp(&number).is_eq());
+        self.pairs.iter().any(|(text, mark)| *mark == SECRET_MARK && is_same(text.expose()))
+    }
+}
+
+/// The texts by which a secret is recognised.
+fn forms(secret: &Secret) -> HashSet<String> {
+    let whole = secret.expose().trim();
+    let lines = whole.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
+    let parts = std::iter::once(whole).chain(lines).filter(|part| part.chars().count() >= SHORTEST_SECRET);
+    let mut forms: HashSet<String> = HashSet::new();
+    for part in parts {
+        forms.insert(part.to_owned());
+        forms.extend(encoded(part).into_iter().filter(|form| form.len() >= SHORTEST_ENCODED));
+    }
+    forms
+}
+
+/// The encoded forms of a text. The whole of it is encoded; of base64 also the characters that do not depend on what is before and behind
+/// it, as in the header of a login.
+fn encoded(text: &str) -> Vec<String> {
+    let mut forms = Vec::new();
+    let json = serde_json::to_string(text).unwrap_or_default();
+    let json = json.trim_start_matches('"');
+    let json = json.strip_suffix('"').unwrap_or(json);
+    forms.extend([json.to_owned(), json.replace('/', "\\/"), ascii_json(json)]);
+    let html = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+    forms.extend([html.replace('\'', "&#39;"), html.replace('\'', "&#x27;"), html]);
+    for set in [UNRESERVED, PATH, COMPONENT, NON_ALPHANUMERIC] {
+        let percent = utf8_percent_encode(text, set).to_string();
+        let percent = [percent.replace("%20", "+"), percent];
+        forms.extend(percent.iter().map(|form| lower_percent(form)));
+        forms.extend(percent);
+    }
+    let hexadecimal: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+    forms.extend([hexadecimal.to_uppercase(), hexadecimal]);
+    forms.extend([STANDARD.encode(text), URL_SAFE.encode(text)]);
+    for before in 0..3_usize {
+        let bytes: Vec<u8> = std::iter::repeat_n(0, before).chain(text.bytes()).collect();
+        // Six bits for each character: those that have bits of other bytes are left out.
+        let (start, end) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
+        let core = |text: String| text.get(start..end).map(str::to_owned);
+        forms.extend([STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)].into_iter().filter_map(core));
+    }
+    forms
+}
+
+/// JSON text in which every character beyond ASCII is escaped.
+fn ascii_json(json: &str) -> String {
+    let mut units = [0; 2];
+    let escape = |c: char| match c.is_ascii() {
+        true => c.to_string(),
+        false => c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+    };
+    json.chars().map(escape).collect()
+}
+
+/// Percent encoding with lower-case digits.
+fn lower_percent(text: &str) -> String {
+    let mut parts = text.split('%');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| match part.split_at_checked(2) {
+        Some((digits, rest)) => format!("{text}%{}{rest}", digits.to_ascii_lowercase()),
+        None => format!("{text}%{part}"),
+    })
+}
+
+/// A path as given and with its links resolved; it need not exist yet. The root of the file system is left out: every path starts with it.
+fn both_forms(path: &Path) -> Vec<String> {
+    let mut forms = vec![path.to_path_buf()];
+    let resolved = path.ancestors().find_map(|above| {
+        let rest = path.strip_prefix(above).ok()?;
+        let above = above.canonicalize().ok()?;
+        // Joining nothing would add a separator.
+        Some(if rest.as_os_str().is_empty() { above } else { above.join(rest) })
+    });
+    forms.extend(resolved);
+    let mut texts: Vec<String> = forms.iter().map(|form| form.to_string_lossy().into_owned()).collect();
+    texts.retain(|text| text.len() > 1);
+    texts.dedup();
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::{FailureKind, ToolOutput};
+
+    fn masked(secret: &str, structured: &Json) -> Json {
+        let outcome = ToolOutcome::Done(ToolOutput::structured(structured.clone()));
+        match Masks::of_secrets(&[Secret::new(secret)]).mask_outcome(outcome) {
+            ToolOutcome::Done(output) => output.structured.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_secret_that_is_a_word_of_the_outcome_is_masked_and_the_outcome_stays_what_it_is() {
+        for word in
+            ["done", "failed", "unknown", "text", "content", "structured", "message", "kind", "type", "tool_error"]
+        {
+            let masks = Masks::of_secrets(&[Secret::new(word)]);
+            let mut output = ToolOutput::structured(json!({"a": format!("<{word}>")}));
+            output.content = vec![json!({"type": "note", "x": word})];
+            output.unusable = Some(word.to_owned());
+            output.meta.insert("m".to_owned(), json!([word]));
+            let ToolOutcome::Done(output) = masks.mask_outcome(ToolOutcome::Done(output)) else { panic!("{word}") };
+            assert_eq!(output.structured, Some(json!({"a": "<[secret]>"})));
+            assert_eq!(output.content.first().unwrap().as_object().unwrap().values().last(), Some(&json!("[secret]")));
+            assert_eq!((output.unusable.as_deref(), &output.meta["m"]), (Some("[secret]"), &json!(["[secret]"])));
+            let mut failure = ToolFailure::new(FailureKind::ToolError, format!("a {word}"));
+            failure.detail = Some(word.to_owned());
+            failure.missing_fields = vec![word.to_owned()];
+            failure.meta.insert(word.to_owned(), json!(1));
+            for outcome in [ToolOutcome::Failed(failure.clone()), ToolOutcome::Unknown(failure)] {
+                let is_failed = matches!(outcome, ToolOutcome::Failed(_));
+                match (is_failed, masks.mask_outcome(outcome)) {
+                    (true, ToolOutcome::Failed(failure)) | (false, ToolOutcome::Unknown(failure)) => {
+                        let texts =
+                            [&failure.message, failure.detail.as_ref().unwrap(), &failure.missing_fields.join("")];
+                        assert!(texts.iter().all(|text| text.ends_with("[secret]")), "{failure:?}");
+                        assert!(failure.meta.contains_key("[secret]") && failure.kind == FailureKind::ToolError);
+                    }
+                    (_, other) => panic!("{word}: {other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_and_names_of_fields_are_masked() {
+        let value = json!({"n": 4711, "f": 4711.0, "in": [147112], "other": 17, "pin4711": true, "t": "4711"});
+        let expected = json!({"n": "[secret]", "f": "[secret].0", "in": ["1[secret]2"], "other": 17, "pin[secret]": true, "t": "[secret]"});
+        assert_eq!(masked("4711", &value), expected);
+        assert_eq!(masked("4.711e3", &json!([4711, 4712])), json!(["[secret]", 4712]));
+    }
+
+    #[test]
+    fn usual_encodings_of_a_secret_are_masked() {
+        let secret = "p@ss w\"ö/rd+'<1>";
+        let json_text = json!({ "x": secret }).to_string();
+        let escaped = r#"p@ss w\"\u00f6/rd+'<1>"#;
+        let login = STANDARD.encode(format!("user:{secret}"));
+        for text in [
+            json_text.as_str(),
+            escaped,
+            "p%40ss%20w%22%C3%B6%2Frd%2B%27%3C1%3E",
+            "p%40ss+w%22%c3%b6%2frd%2b%27%3c1%3e",
+            "p%40ss%20w%22%C3%B6/rd%2B%27%3C1%3E",
+            "p%40ss%20w%22%C3%B6%2Frd%2B'%3C1%3E",
+            "p@ss w&quot;ö/rd+&#39;&lt;1&gt;",
+            &secret.bytes().map(|byte| format!("{byte:02X}")).collect::<String>(),
+            &STANDARD.encode(secret),
+            &STANDARD.encode(format!("a{secret}bc")),
+            &login,
+        ] {
+            let masked = masked(secret, &json!(text));
+            assert!(masked.as_str().unwrap().contains("[secret]"), "{text}: {masked}");
+        }
+        assert_eq!(masked("pass-w0rd", &json!("a pass-word")), json!("a pass-word"));
+    }
+}
