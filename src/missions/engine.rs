@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use segue_engine::{
+    conversation::Writes,
     ids::RunId,
     mission::{
         event::{NewEvent, PreviousRun, RunEvent, RunEventKind},
@@ -240,16 +241,7 @@ impl RunEngine {
             None => TakenOver::default(),
             Some(from) => {
                 let def = self.parts.mission(&mission)?;
-                let mut events = Vec::new();
-                loop {
-                    let after = events.last().map_or(0, |event: &RunEvent| event.sequence);
-                    let more = self.control().events(run, after).await?;
-                    let is_last = more.len() < crate::limits::RUN_EVENTS_READ;
-                    events.extend(more);
-                    if is_last {
-                        break;
-                    }
-                }
+                let events = self.all_events(run).await?;
                 options.entry = RunState::from_events(&events).entry;
                 rerun::taken_over(&def, &events, from).map_err(MissionError::Rerun)?
             }
@@ -267,6 +259,28 @@ impl RunEngine {
             let _ = self.parts.workspaces.remove(id.as_str()).await;
         }
         started
+    }
+
+    /// The calls of a run that [`rerun`](Self::rerun) may make again although they changed something, or may have.
+    ///
+    /// # Errors
+    /// [`MissionError`] of the store or of unreadable data.
+    pub async fn repeated_writes(&self, run: &RunId, from: Option<&RerunFrom>) -> Result<Writes, MissionError> {
+        let def = self.parts.mission(&self.control.summary(run).await?.mission)?;
+        Ok(rerun::repeated_writes(&def, &self.all_events(run).await?, from))
+    }
+
+    async fn all_events(&self, run: &RunId) -> Result<Vec<RunEvent>, MissionError> {
+        let mut events = Vec::new();
+        loop {
+            let after = events.last().map_or(0, |event: &RunEvent| event.sequence);
+            let more = self.control().events(run, after).await?;
+            let is_last = more.len() < crate::limits::RUN_EVENTS_READ;
+            events.extend(more);
+            if is_last {
+                return Ok(events);
+            }
+        }
     }
 
     /// Works on a run until it ends or waits for people. `on_event` gets every event from the first on, in order. `stop` is read between

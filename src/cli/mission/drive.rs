@@ -219,6 +219,12 @@ pub(super) async fn rerun(args: Rerun) -> CommandResult {
     let Some(opened) = open(&project, store.as_deref(), true)? else { return Ok(EXIT_FINDINGS) };
     let from = args.task.map(|task| RerunFrom { task: task.into(), failed_items: args.failed_items });
     let run = opened.engine.control().find(&run).await?;
+    let writes = opened.engine.repeated_writes(&run, from.as_ref()).await?;
+    if !writes.is_empty() {
+        let mut names = writes.done_names();
+        names.extend(writes.in_doubt_names().into_iter().map(|name| format!("{name} (perhaps)")));
+        output::status(&format!("the run {run} has done this, and the new run may do it again: {}", names.join(", ")));
+    }
     let new = opened.engine.rerun(&run, from.as_ref()).await?;
     output::status(&format!("run {new}"));
     drive(&opened, new, &HashMap::new()).await

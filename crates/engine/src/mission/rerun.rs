@@ -2,11 +2,17 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use indexmap::IndexMap;
+
 use super::{
     event::{NewEvent, RunEvent, RunEventKind},
     state::{RunState, TaskState, TaskStatus},
 };
-use crate::{project::missions::MissionDef, usage::ModelUsage};
+use crate::{
+    conversation::{Write, WriteState, Writes},
+    project::missions::MissionDef,
+    usage::ModelUsage,
+};
 
 /// Items in one event.
 const ITEMS: usize = 500;
@@ -107,9 +113,49 @@ pub fn taken_over(def: &MissionDef, events: &[RunEvent], from: &RerunFrom) -> Re
             return Err(RerunProblem::NothingFailed(from.task.clone()));
         }
         again.start_again();
+        // A rerun is a new run: what it repeats is named before it starts.
+        again.items.change_unfinished(|_, item| item.earlier_writes = Writes::default());
         copy(def, &state.run, &from.task, again, &mut taken.events);
     }
     Ok(taken)
+}
+
+/// The calls of a run that a rerun may make again although they changed something, or may have: those of the tasks and items that it does not
+/// take over.
+pub fn repeated_writes(def: &MissionDef, events: &[RunEvent], from: Option<&RerunFrom>) -> Writes {
+    let state = RunState::from_events(events);
+    let stale = from.map(|from| stale(def, &state, &from.task));
+    let is_taken = |name: &Arc<str>, iteration: Option<u32>| {
+        let (Some(from), Some(stale), Some(task)) = (from, &stale, state.tasks.get(name)) else { return false };
+        if from.failed_items && *name == from.task {
+            let item = iteration.and_then(|index| task.items.get(&index));
+            return item.is_some_and(|item| item.status == TaskStatus::Completed);
+        }
+        let is_always = def.tasks.get(name).is_some_and(|task| task.always);
+        !stale.contains(name) && !is_always && task.status == TaskStatus::Completed
+    };
+    let (mut open, mut writes) = (IndexMap::new(), Writes::default());
+    for NewEvent { task, iteration, kind, .. } in events.iter().map(|event| &event.event) {
+        if task.as_ref().is_some_and(|task| is_taken(task, *iteration)) {
+            continue;
+        }
+        match kind {
+            RunEventKind::ToolCalled { call, tool, input, effect: Some(effect), .. } => {
+                open.insert(call.clone(), Write::new(tool.clone(), input).with_effect(effect));
+            }
+            RunEventKind::ToolCompleted { call, failed, unknown, .. } => {
+                let Some(write) = open.shift_remove(call) else { continue };
+                match (failed, unknown) {
+                    (_, true) => writes.add(write, WriteState::InDoubt),
+                    (false, false) => writes.add(write, WriteState::Done),
+                    (true, false) => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    open.into_values().for_each(|write: Write| writes.add(write, WriteState::InDoubt));
+    writes
 }
 
 fn copy(def: &MissionDef, run: &Arc<str>, name: &Arc<str>, mut task: TaskState, events: &mut Vec<NewEvent>) {
