@@ -7,8 +7,14 @@ use segue_engine::text::strip_hidden;
 
 use serde_json::Value as Json;
 
-use super::path::VIRTUAL_ROOT;
-use crate::ToolOutcome;
+use super::{
+    FileError,
+    path::{VIRTUAL_ROOT, VirtualPath},
+};
+use crate::{
+    ToolOutcome,
+    messages::{ToolMessage, render_message},
+};
 
 /// Secrets shorter than this are not masked: they would hide ordinary text.
 const SHORTEST_SECRET: usize = 4;
@@ -53,6 +59,36 @@ impl Masks {
     /// The length of the longest text that is replaced. A text that was cut may have a part of one at its edges.
     pub(super) fn longest(&self) -> usize {
         self.longest
+    }
+
+    /// The marks for masked texts that are more often in `new` than in `old`.
+    pub(super) fn new_marks(&self, old: &str, new: &str) -> Vec<&'static str> {
+        let is_used = |mark: &str| self.pairs.iter().any(|(_, used)| *used == mark);
+        let is_new = |mark: &&str| new.matches(mark).count() > old.matches(mark).count();
+        [SECRET_MARK, HOST_MARK].into_iter().filter(|mark| is_used(mark)).filter(is_new).collect()
+    }
+
+    /// A note for a model that is shown `masked` in place of `text`; `None` if it is not told that something is missing.
+    pub(super) fn note(&self, text: &str, masked: &str) -> Option<String> {
+        let marks = self.new_marks(text, masked);
+        let shown = marks.iter().map(|mark| format!("`{mark}`")).collect::<Vec<_>>().join(", ");
+        (!marks.is_empty()).then(|| render_message(ToolMessage::ReadMasked, &[("marks", &shown)]))
+    }
+
+    /// Checks that the mark of a masked text is not written in place of the text. `old` reads what the new text replaces.
+    pub(super) fn check_marks(
+        &self,
+        path: &VirtualPath,
+        new: &str,
+        old: impl FnOnce() -> Result<Vec<u8>, FileError>,
+    ) -> Result<(), FileError> {
+        if self.new_marks("", new).is_empty() {
+            return Ok(());
+        }
+        match self.new_marks(&String::from_utf8_lossy(&old()?), new).first() {
+            Some(mark) => Err(FileError::Masked { path: path.clone(), mark }),
+            None => Ok(()),
+        }
     }
 
     /// Removes invisible characters, which could divide a secret, and replaces what must not be seen.
