@@ -1,18 +1,21 @@
-//! Child processes, such as MCP servers over standard input and output. [`spawn`] starts one in a process group of its own.
+//! Child processes, such as MCP servers over standard input and output. [`spawn`] starts one in a process group of its own;
+//! [`SpawnedChild::run`] waits for one that does a single piece of work, such as a command or a script.
 //!
 //! The whole group is killed when the handle is dropped, so no child outlives its owner. Standard error is read all the time, and only
 //! its newest bytes are kept.
 
 use std::{
     collections::VecDeque,
+    io,
     path::Path,
+    pin::pin,
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex},
 };
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{ChildStdin, ChildStdout, Command},
     task::JoinHandle,
     time::timeout,
@@ -116,6 +119,59 @@ pub struct SpawnedChild {
     pub errors_read: JoinHandle<()>,
 }
 
+/// How a child process ended that [`SpawnedChild::run`] waited for.
+pub struct EndedChild<S> {
+    /// Its status, or what the system said instead; the reason, if it was stopped before.
+    pub status: Result<io::Result<ExitStatus>, S>,
+    /// The newest bytes of its standard error.
+    pub errors: OutputTail,
+}
+
+impl SpawnedChild {
+    /// Gives the process its input and passes its output on until it ends, or until `stop` completes with a reason. Then its whole process
+    /// group is killed, and what is left in its pipes is read for at most [`limits::SANDBOX_DRAIN`]: a process that left the group may hold
+    /// them open.
+    ///
+    /// Cancellation: dropping the future kills the process group.
+    pub async fn run<S>(
+        self,
+        input: &[u8],
+        mut on_output: impl FnMut(&[u8]),
+        stop: impl Future<Output = S>,
+    ) -> EndedChild<S> {
+        let Self { mut child, input: mut stdin, output: mut stdout, errors, errors_read } = self;
+        let write = async move {
+            // A process need not read its input.
+            let _ = stdin.write_all(input).await;
+        };
+        let read = async {
+            let mut buffer = vec![0; 16 * 1024];
+            while let Ok(read @ 1..) = stdout.read(&mut buffer).await {
+                on_output(buffer.get(..read).unwrap_or_default());
+            }
+        };
+        let mut pipes = pin!(futures::future::join(write, read));
+        let mut pipes_ended = false;
+        let status = {
+            let (mut waiting, mut stop) = (pin!(child.wait_status()), pin!(stop));
+            loop {
+                tokio::select! {
+                    biased;
+                    status = &mut waiting => break Ok(status),
+                    reason = &mut stop => break Err(reason),
+                    _ = &mut pipes, if !pipes_ended => pipes_ended = true,
+                }
+            }
+        };
+        child.kill().await;
+        if !pipes_ended {
+            let _ = timeout(limits::SANDBOX_DRAIN, &mut pipes).await;
+        }
+        let _ = timeout(limits::SANDBOX_DRAIN, errors_read).await;
+        EndedChild { status, errors }
+    }
+}
+
 /// Starts a child process.
 ///
 /// # Errors
@@ -174,7 +230,7 @@ impl Child {
     ///
     /// # Errors
     /// The system cannot wait for it.
-    pub async fn wait_status(&mut self) -> std::io::Result<ExitStatus> {
+    pub async fn wait_status(&mut self) -> io::Result<ExitStatus> {
         self.process.inner_mut().wait().await
     }
 

@@ -295,8 +295,12 @@ pub const TOOL_NAME: usize = 64;
 pub const WORKSPACE_BYTES: u64 = 256 * 1024 * 1024;
 /// Workspace: files and folders of one run.
 pub const WORKSPACE_ENTRIES: u64 = 20_000;
+/// Workspace: files and folders that are counted; with more, no command is started.
+pub const WORKSPACE_COUNTED: u64 = 200_000;
 /// Workspace: levels of folders below `workspace`, `uploads` or `outputs`.
 pub const WORKSPACE_DEPTH: usize = 32;
+/// Workspace: levels of folders that a command may make; deeper ones are removed.
+pub const WORKSPACE_NESTED: usize = 64;
 /// Workspace: bytes of one path.
 pub const WORKSPACE_PATH: usize = 1024;
 /// Workspace: bytes of one name in a path; common file systems accept no longer ones.
@@ -333,7 +337,7 @@ pub const WORKSPACE_VERSIONS: usize = 20_000;
 pub const WORKSPACE_SESSIONS: usize = 1_000;
 /// Workspace: workspaces that are kept open although nothing uses them; the longest unused one is closed.
 pub const WORKSPACES_OPEN: usize = 64;
-/// Scratchpad of a run: how long it stays after the start of the run, unless the run still works or waits.
+/// Scratchpad of a completed run: how long it stays after the start of the run. Other runs can be resumed and keep it.
 pub const SCRATCHPAD_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Sandbox: time for one command, if its settings set no other limit.
 pub const SANDBOX_TIME: Duration = Duration::from_secs(120);
@@ -347,8 +351,10 @@ pub const SANDBOX_COMMAND: usize = 64 * 1024;
 pub const SANDBOX_OUTPUT: usize = 20_000;
 /// Sandbox: bytes at the start and at the end of the output of one command that are kept in memory.
 pub const SANDBOX_CAPTURE: usize = 128 * 1024;
-/// Sandbox: time between two checks of the size of the workspace while a command runs.
-pub const SANDBOX_CHECK: Duration = Duration::from_secs(1);
+/// Sandbox: time between two looks at the size of the workspace while a command runs.
+pub const SANDBOX_CHECK: Duration = Duration::from_millis(5);
+/// Sandbox: most time after which all files are counted again; few files, and files that grow fast, are counted at every look.
+pub const SANDBOX_CHECK_MOST: Duration = Duration::from_secs(1);
 /// Sandbox: time for the rest of the output after a command ended.
 pub const SANDBOX_DRAIN: Duration = Duration::from_millis(500);
 /// Sandbox: time in which the commands of a workspace end when it is removed.

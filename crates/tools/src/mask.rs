@@ -68,6 +68,13 @@ impl Masks {
         self.longest
     }
 
+    /// The marks for masked texts that are more often in `new` than in `old`.
+    pub(crate) fn new_marks(&self, old: &str, new: &str) -> Vec<&'static str> {
+        let is_used = |mark: &str| self.pairs.iter().any(|(_, used)| *used == mark);
+        let is_new = |mark: &&str| new.matches(mark).count() > old.matches(mark).count();
+        [SECRET_MARK, HOST_MARK].into_iter().filter(|mark| is_used(mark)).filter(is_new).collect()
+    }
+
     /// Removes invisible characters, which could divide a secret, and replaces what must not be seen.
     pub fn apply(&self, text: &str) -> String {
         let mut text = strip_hidden(text).into_owned();

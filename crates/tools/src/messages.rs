@@ -1,7 +1,7 @@
 //! Texts about tools for models, such as errors. The texts are in `prompts/words.txt`, one `key = text` per line with
 //! `{placeholders}`; [`render_message`] fills in the values.
 
-use std::{collections::HashMap, fmt::Display, sync::LazyLock};
+use std::{collections::HashMap, fmt::Display, sync::LazyLock, time::Duration};
 
 const FILE: &str = include_str!("../prompts/words.txt");
 
@@ -79,6 +79,7 @@ messages! {
     FileUnread = "file_unread",
     FileChanged = "file_changed",
     FileBinary = "file_binary",
+    FileMasked = "file_masked",
     FileTooLarge = "file_too_large",
     WriteTooLarge = "write_too_large",
     FileQuota = "file_quota",
@@ -95,6 +96,7 @@ messages! {
     ReadEnd = "read_end",
     ReadCut = "read_cut",
     ReadLineCut = "read_line_cut",
+    ReadMasked = "read_masked",
     WriteCreated = "write_created",
     WriteReplaced = "write_replaced",
     WriteAppended = "write_appended",
@@ -131,7 +133,12 @@ messages! {
     BashSignal = "bash_signal",
     BashTimeout = "bash_timeout",
     BashQuota = "bash_quota",
+    BashQuotaEntries = "bash_quota_entries",
+    BashQuotaDepth = "bash_quota_depth",
+    BashPruned = "bash_pruned",
     BashOver = "bash_over",
+    BashOverDepth = "bash_over_depth",
+    BashOverCounted = "bash_over_counted",
     BashCancelled = "bash_cancelled",
     BashCut = "bash_cut",
     BashQuiet = "bash_quiet",
@@ -174,6 +181,11 @@ pub(super) fn render_message(message: ToolMessage, values: &[(&str, &dyn Display
     }
     out.push_str(rest);
     out
+}
+
+/// A time in seconds, rounded to tenths.
+pub(super) fn shown_seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10.0).round() / 10.0
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A script of a skill as a tool: a child process that reads its arguments as JSON from standard input.
 //!
 //! It is of the effect class `write`, has a time limit, and inherits no environment variable that may hold a secret. It runs in the folder of its skill. Standard output is
-//! its result: JSON, or text. A script that does not end with status 0 has failed.
+//! its result: JSON, or text. A script that does not end with status 0 has failed. What it leaves running in its process group is killed.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,11 +17,10 @@ use segue_base::{
 };
 use segue_engine::project::SkillScript;
 use serde_json::{Value as Json, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
     EffectClass, FailureKind, ToolCallContext, ToolFailure, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
-    messages::{ToolMessage, render_message},
+    messages::{ToolMessage, render_message, shown_seconds},
 };
 
 /// The source of scripts, in traces.
@@ -66,41 +65,26 @@ impl ScriptTool {
         let environment = child::inherited(&variables).cloned().chain(own).collect();
         let command = ChildCommand { program: &program, args: &args, environment, directory: Some(&folder) };
         let started = child::spawn(command).map_err(not_started)?;
-        let (mut process, errors) = (started.child, started.errors);
         let input = serde_json::to_vec(arguments).unwrap_or_default();
         let mut output = Vec::new();
+        let keep = |bytes: &[u8]| {
+            // One byte more shows that there was too much.
+            let room = (limits::SKILL_SCRIPT_OUTPUT + 1).saturating_sub(output.len());
+            output.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        };
         let limit = self.script.timeout.min(context.remaining());
         let until = context.cx.clock.deadline(limit);
-        let ended = {
-            let (mut pipe, mut reader) = (started.input, started.output);
-            let write = async {
-                // A script need not read its input.
-                let _ = pipe.write_all(&input).await;
-                drop(pipe);
-            };
-            let most = u64::try_from(limits::SKILL_SCRIPT_OUTPUT).unwrap_or(u64::MAX).saturating_add(1);
-            let read = async {
-                let _ = (&mut reader).take(most).read_to_end(&mut output).await;
-                // A pipe must be read to its end, or the script blocks.
-                let _ = tokio::io::copy(&mut reader, &mut tokio::io::sink()).await;
-            };
-            let work = async {
-                let ((), (), status) = tokio::join!(write, read, process.wait_status());
-                status
-            };
+        let stop = async {
             tokio::select! {
                 biased;
-                () = context.cx.cancel.cancelled() => Err(stopped(FailureKind::Cancelled, ToolMessage::ScriptCancelled, limit)),
-                status = work => Ok(status),
-                () = context.cx.clock.sleep(until) => Err(stopped(FailureKind::Timeout, ToolMessage::ScriptTimeout, limit)),
+                () = context.cx.cancel.cancelled() => stopped(FailureKind::Cancelled, ToolMessage::ScriptCancelled, limit),
+                () = context.cx.clock.sleep(until) => stopped(FailureKind::Timeout, ToolMessage::ScriptTimeout, limit),
             }
         };
-        process.kill().await;
-        let status = ended?;
-        let _ = tokio::time::timeout(limits::SANDBOX_DRAIN, started.errors_read).await;
-        match status {
+        let ended = started.run(&input, keep, stop).await;
+        match ended.status? {
             Ok(status) if status.success() => Ok(result_of(output)),
-            Ok(status) => Err(failed(status, &errors.last(ERRORS))),
+            Ok(status) => Err(failed(status, &ended.errors.last(ERRORS))),
             Err(error) => Err(not_started(error.to_string())),
         }
     }
@@ -120,7 +104,7 @@ fn command(file: PathBuf) -> (PathBuf, Vec<String>) {
 
 /// It ran, and what it did remains.
 fn stopped(kind: FailureKind, message: ToolMessage, limit: Duration) -> ToolOutcome {
-    ToolOutcome::Unknown(ToolFailure::new(kind, render_message(message, &[("seconds", &limit.as_secs())])))
+    ToolOutcome::Unknown(ToolFailure::new(kind, render_message(message, &[("seconds", &shown_seconds(limit))])))
 }
 
 fn failed(status: ExitStatus, errors: &str) -> ToolOutcome {
@@ -238,8 +222,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn script_that_takes_too_long_is_stopped() {
         // The time of the test is paused: it passes at once while the script waits.
-        let outcome = run("sleep 3600", &[], Duration::from_secs(5)).await;
+        let outcome = run("sleep 3600", &[], Duration::from_millis(5_970)).await;
         let ToolOutcome::Unknown(failure) = outcome else { panic!("{outcome:?}") };
-        assert_eq!(failure.kind, FailureKind::Timeout);
+        assert_eq!((failure.kind, failure.message.contains("after 6 s")), (FailureKind::Timeout, true), "{failure:?}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_process_that_a_script_leaves_does_not_take_its_result_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let (started, pipe) = (folder.path().join("started"), folder.path().join("go"));
+        assert!(std::process::Command::new("mkfifo").args([&started, &pipe]).status().unwrap().success());
+        // It leaves the process group, and holds both outputs open until the test lets it end.
+        let leave = "setsid sh -c 'echo > started; read line < go' & read line < started; echo '{\"ticket\": 7}'";
+        // The clock stands still, so the call does not end by its time limit.
+        let context = ToolCallContext { cx: segue_base::manual_clock::ManualClock::new().context(LONG), ..context() };
+        std::fs::write(folder.path().join("run.sh"), leave).unwrap();
+        let script = SkillScript {
+            tool: "s_run".into(),
+            skill: "s".into(),
+            path: "run.sh".into(),
+            environment: Vec::new(),
+            timeout: LONG,
+        };
+        let outcome = ScriptTool::new(&script, folder.path()).call(json!({}), &context).await;
+        tokio::task::spawn_blocking(move || std::fs::write(pipe, "go\n")).await.unwrap().unwrap();
+        let ToolOutcome::Done(output) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(output.structured, Some(json!({"ticket": 7})));
     }
 }

@@ -1,23 +1,16 @@
 //! `bash`: runs a command in the sandbox, with a limit for everything it may use.
 
-use std::{
-    collections::VecDeque,
-    path::Path,
-    pin::pin,
-    process::ExitStatus,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, path::Path, process::ExitStatus, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Inner, Usage, Workspace,
     error::FileError,
+    folder::Excess,
     path::{Area, VIRTUAL_ROOT},
     sandbox::Sandbox,
     tools::{BASH, Place, bad_arguments, info},
@@ -25,19 +18,18 @@ use super::{
 use crate::{
     ArgumentCheck, EffectClass, FailureKind, ToolCallContext, ToolFailure, ToolHandler, ToolInfo, ToolOutcome,
     ToolOutput,
-    messages::{ToolMessage, render_message},
+    messages::{ToolMessage, render_message, shown_seconds},
     tool::deserialize_arguments,
 };
 use segue_base::{
     child::{self, ChildCommand},
-    clock::Deadline,
     context::{CallContext, WaitError},
     limits,
 };
 
-/// Limits the size of a file (in blocks of 512 bytes), then runs the command with one pipe for both outputs, so that they stay in order.
-/// What the sandbox itself writes to standard error stays apart.
-const SCRIPT: &str = r#"ulimit -f "$1" 2>/dev/null; exec bash -c "$2" 2>&1"#;
+/// Limits the size of a file (in blocks of 512 bytes) and lets only the owner read new files, then runs the command with one pipe for both
+/// outputs, so that they stay in order. What the sandbox itself writes to standard error stays apart.
+const SCRIPT: &str = r#"ulimit -f "$1" 2>/dev/null; umask 077; exec bash -c "$2" 2>&1"#;
 /// Bytes of one of the blocks.
 const BLOCK: u64 = 512;
 /// Characters of an error of the sandbox that operators see.
@@ -111,10 +103,10 @@ impl ToolHandler for BashTool {
 pub(super) enum Ending {
     Exited(i32),
     Signalled(i32),
-    /// It was stopped after its time limit, in tenths of a second.
-    TimedOut(u64),
-    /// It was stopped because its files are too large together.
-    OverQuota(u64),
+    /// It was stopped after its time limit.
+    TimedOut(Duration),
+    /// It was stopped because its files exceed a limit.
+    OverQuota(Excess),
     Cancelled,
 }
 
@@ -233,10 +225,13 @@ pub(super) async fn run(
             }
         }
     };
-    let usage = workspace.run(|inner, _| inner.counted()).await.map_err(NotRun::Files)?;
+    let (before, _) = workspace.run(|inner, _| inner.settled()).await.map_err(NotRun::Files)?;
+    if before.entries > limits::WORKSPACE_COUNTED {
+        return Err(NotRun::Files(FileError::TooManyFiles));
+    }
     let running = Running::new(inner);
     // A workspace that is full may still be emptied by a command.
-    let free = inner.max_bytes.saturating_sub(usage.bytes).max(BLOCK);
+    let free = inner.max_bytes.saturating_sub(before.bytes).max(BLOCK);
     let mut args = sandbox.arguments(&inner.root);
     let blocks = (free / BLOCK).to_string();
     args.extend(["sh", "-c", SCRIPT, "sh", &blocks, command].map(str::to_owned));
@@ -250,56 +245,35 @@ pub(super) async fn run(
     let program = Path::new(sandbox.program());
     let started = child::spawn(ChildCommand { program, args: &args, environment, directory: Some(&directory) });
     let started = started.map_err(NotRun::Sandbox)?;
-    let (mut process, errors) = (started.child, started.errors);
-    // The command reads nothing.
-    drop(started.input);
 
-    let capture = Mutex::new(Capture::default());
-    let mut reading = pin!(read_all(started.output, &capture));
-    let mut read_ended = false;
+    let mut captured = Capture::default();
     let limit = sandbox.inner().time_limit.min(cx.remaining());
     let until = cx.clock.deadline(limit);
-    let ended: Result<ExitStatus, Ending> = {
-        let mut waiting = pin!(process.wait_status());
-        let mut watching = pin!(watch_size(workspace, cx));
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => break Err(Ending::Cancelled),
-                () = cx.cancel.cancelled() => break Err(Ending::Cancelled),
-                () = inner.closed.cancelled() => break Err(Ending::Cancelled),
-                status = &mut waiting => match status {
-                    Ok(status) => break Ok(status),
-                    Err(error) => return Err(NotRun::Sandbox(error.to_string())),
-                },
-                () = &mut reading, if !read_ended => read_ended = true,
-                () = cx.clock.sleep(until) => {
-                    break Err(Ending::TimedOut(u64::try_from(limit.as_millis().div_ceil(100)).unwrap_or(u64::MAX)));
-                }
-                () = &mut watching => break Err(Ending::OverQuota(inner.max_bytes)),
-            }
+    let stopped = async {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Ending::Cancelled,
+            () = cx.cancel.cancelled() => Ending::Cancelled,
+            () = inner.closed.cancelled() => Ending::Cancelled,
+            () = cx.clock.sleep(until) => Ending::TimedOut(limit),
+            excess = watch_size(workspace, before, cx) => Ending::OverQuota(excess),
         }
     };
-    // Also what the command left running in the background.
-    process.kill().await;
-    if !read_ended {
-        // A process that left the group may hold the pipe open.
-        let _ = tokio::time::timeout(limits::SANDBOX_DRAIN, &mut reading).await;
-    }
-    let _ = tokio::time::timeout(limits::SANDBOX_DRAIN, started.errors_read).await;
+    // The command reads nothing.
+    let ended = started.run(&[], |bytes| captured.push(bytes), stopped).await;
     drop(running);
-    let ending = match ended {
-        Ok(status) => ending_of(status),
+    let ending = match ended.status {
+        Ok(Ok(status)) => ending_of(status),
+        Ok(Err(error)) => return Err(NotRun::Sandbox(error.to_string())),
         Err(ending) => ending,
     };
-    let captured = std::mem::take(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner));
-    let sandbox_error = errors.last(DETAIL);
+    let sandbox_error = ended.errors.last(DETAIL);
     if matches!(ending, Ending::Exited(1..)) && captured.is_empty() && !sandbox_error.is_empty() {
         return Err(NotRun::Sandbox(sandbox_error));
     }
     let after = match ending {
         Ending::Cancelled => None,
-        _ => workspace.run(|inner, _| inner.counted()).await.ok(),
+        _ => workspace.run(|inner, _| inner.settled()).await.ok(),
     };
     let text = text_of(inner, &captured, ending, after);
     Ok(CommandRun { ending, text })
@@ -319,41 +293,63 @@ fn ending_of(status: ExitStatus) -> Ending {
     Ending::Exited(status.code().unwrap_or(-1))
 }
 
-/// Ends when the files of the run take more than they may.
-async fn watch_size(workspace: &Workspace, cx: &CallContext) {
+/// Ends when the files of the run exceed a limit. A workspace that exceeded it `before` may be emptied by the command, but not grow.
+///
+/// Counting many files takes long, so they are counted in a tenth of the time, and at once when the file system has lost much of the room
+/// that is left.
+async fn watch_size(workspace: &Workspace, before: Usage, cx: &CallContext) -> Excess {
+    let max_bytes = workspace.inner.max_bytes;
+    let free = async || workspace.run(|inner, _| Ok(inner.opened()?.free())).await.ok().flatten();
+    let (mut usage, mut free_then) = (before, free().await);
+    let (mut counted_at, mut took) = (cx.clock.elapsed(), Duration::ZERO);
     loop {
-        let next: Deadline = cx.clock.deadline(limits::SANDBOX_CHECK);
-        cx.clock.sleep(next).await;
-        // Only growth beyond the limit of bytes ends a command; it may be removing files.
-        match workspace.run(|inner, _| Ok((inner.counted()?, inner.max_bytes))).await {
-            Ok((usage, limit)) if usage.bytes > limit => return,
-            _ => {}
+        cx.clock.sleep(cx.clock.deadline(limits::SANDBOX_CHECK)).await;
+        let (began, free_now) = (cx.clock.elapsed(), free().await);
+        let since = began.saturating_sub(counted_at);
+        let has_shrunk = usage.may_be_full(free_then, free_now, max_bytes) && since >= took;
+        if !has_shrunk && since < took.saturating_mul(9).min(limits::SANDBOX_CHECK_MOST) {
+            continue;
         }
+        let Ok(counted) = workspace.run(|inner, _| inner.counted()).await else { continue };
+        if let Some(excess) = counted.growth(before, max_bytes) {
+            return excess;
+        }
+        counted_at = cx.clock.elapsed();
+        took = counted_at.saturating_sub(began);
+        (usage, free_then) = (counted, free_now);
     }
 }
 
-fn text_of(inner: &Inner, captured: &Capture, ending: Ending, usage: Option<Usage>) -> String {
+/// `after`: what the files take, and whether folders that were nested too deeply were removed.
+fn text_of(inner: &Inner, captured: &Capture, ending: Ending, after: Option<(Usage, bool)>) -> String {
+    let (max_bytes, entries, levels) = (inner.max_bytes, limits::WORKSPACE_ENTRIES, limits::WORKSPACE_NESTED);
     let mut notes = vec![match ending {
         Ending::Exited(status) => render_message(ToolMessage::BashExit, &[("status", &status)]),
         Ending::Signalled(signal) => render_message(ToolMessage::BashSignal, &[("signal", &signal)]),
-        Ending::TimedOut(tenths) => render_message(ToolMessage::BashTimeout, &[("seconds", &(tenths as f64 / 10.0))]),
-        Ending::OverQuota(limit) => render_message(ToolMessage::BashQuota, &[("limit", &limit)]),
+        Ending::TimedOut(limit) => render_message(ToolMessage::BashTimeout, &[("seconds", &shown_seconds(limit))]),
+        Ending::OverQuota(Excess::Bytes) => render_message(ToolMessage::BashQuota, &[("limit", &max_bytes)]),
+        Ending::OverQuota(Excess::Entries) => render_message(ToolMessage::BashQuotaEntries, &[("limit", &entries)]),
+        Ending::OverQuota(Excess::Depth) => render_message(ToolMessage::BashQuotaDepth, &[("levels", &levels)]),
         Ending::Cancelled => render_message(ToolMessage::BashCancelled, &[]),
     }];
-    if let Some(usage) = usage.filter(|usage| usage.exceeds(inner.max_bytes)) {
-        notes.push(render_message(ToolMessage::BashOver, &[("bytes", &usage.bytes), ("entries", &usage.entries)]));
+    let (usage, is_pruned) = after.unwrap_or_default();
+    if is_pruned {
+        notes.push(render_message(ToolMessage::BashPruned, &[("levels", &levels)]));
+    }
+    match usage.excess(max_bytes) {
+        None => {}
+        Some(Excess::Depth) => notes.push(render_message(ToolMessage::BashOverDepth, &[("levels", &levels)])),
+        Some(_) if usage.entries > limits::WORKSPACE_COUNTED => {
+            notes.push(render_message(ToolMessage::BashOverCounted, &[("limit", &limits::WORKSPACE_COUNTED)]));
+        }
+        Some(_) => {
+            let used = [("bytes", &usage.bytes as &dyn std::fmt::Display), ("entries", &usage.entries)];
+            notes.push(render_message(ToolMessage::BashOver, &used));
+        }
     }
     let output = captured.text(inner);
     let output = if output.trim().is_empty() { render_message(ToolMessage::BashQuiet, &[]) } else { output };
     format!("{}\n{}", output.trim_end_matches('\n'), notes.join("\n"))
-}
-
-async fn read_all(mut pipe: impl AsyncRead + Unpin, capture: &Mutex<Capture>) {
-    let mut buffer = vec![0; 16 * 1024];
-    while let Ok(read @ 1..) = pipe.read(&mut buffer).await {
-        let bytes = buffer.get(..read).unwrap_or_default();
-        capture.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
-    }
 }
 
 /// The start and the end of an output, with bounded memory.

@@ -8,13 +8,14 @@ use std::{
 use cap_fs_ext::DirExt;
 use cap_std::{
     ambient_authority,
-    fs::{Dir, OpenOptions},
+    fs::{Dir, Permissions},
 };
 
 use super::{
     FileError,
-    folder::{Usage, create_private, open_file, open_or_create},
+    folder::{Usage, create_private, create_private_in, open_file, open_or_create, private_file},
     path::Area,
+    remove::remove_folder,
     slots::SCRATCHPAD,
 };
 use segue_base::limits;
@@ -29,7 +30,9 @@ pub(super) fn copy_run(from: &Path, to: &Path, max_bytes: u64) -> Result<Usage, 
     };
     let copied = copy_all(&source, to, max_bytes);
     if copied.is_err() {
-        let _ = std::fs::remove_dir_all(to);
+        if let Err(error) = remove_folder(to) {
+            tracing::warn!(%error, "files that were copied in part stay");
+        }
     }
     copied
 }
@@ -48,7 +51,8 @@ fn copy_all(source: &Dir, to: &Path, max_bytes: u64) -> Result<Usage, FileError>
         copy(&from, &to, 0, usage, max_bytes)?;
     }
     let [workspace, scratchpad] = usages;
-    Ok(Usage { bytes: workspace.bytes + scratchpad.bytes, entries: workspace.entries + scratchpad.entries })
+    let entries = workspace.entries + scratchpad.entries;
+    Ok(Usage { bytes: workspace.bytes + scratchpad.bytes, entries, too_deep: false })
 }
 
 fn copy(from: &Dir, to: &Dir, depth: usize, usage: &mut Usage, max_bytes: u64) -> Result<(), FileError> {
@@ -65,15 +69,15 @@ fn copy(from: &Dir, to: &Dir, depth: usize, usage: &mut Usage, max_bytes: u64) -
             return Err(FileError::TooManyFiles);
         }
         if metadata.is_dir() {
-            to.create_dir(&name).map_err(failed)?;
+            create_private_in(to, &name).map_err(failed)?;
             let below = from.open_dir_nofollow(&name).map_err(failed)?;
             copy(&below, &to.open_dir_nofollow(&name).map_err(failed)?, depth + 1, usage, max_bytes)?;
             continue;
         }
         // What is no regular file is left out.
         let Some(file) = open_file(from, &name).map_err(failed)? else { continue };
-        let permissions = file.metadata().map_err(failed)?.permissions();
-        let mut created = to.open_with(&name, OpenOptions::new().write(true).create_new(true)).map_err(failed)?;
+        let permissions = private(file.metadata().map_err(failed)?.permissions());
+        let mut created = to.open_with(&name, private_file().create_new(true)).map_err(failed)?;
         let left = max_bytes.saturating_sub(usage.bytes);
         usage.bytes += io::copy(&mut file.take(left.saturating_add(1)), &mut created).map_err(failed)?;
         if usage.bytes > max_bytes {
@@ -83,4 +87,15 @@ fn copy(from: &Dir, to: &Dir, depth: usize, usage: &mut Usage, max_bytes: u64) -
         created.set_permissions(permissions).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Those of the owner alone.
+fn private(permissions: Permissions) -> Permissions {
+    #[cfg(unix)]
+    {
+        use cap_std::fs::PermissionsExt;
+        return Permissions::from_mode(permissions.mode() & 0o700);
+    }
+    #[cfg(not(unix))]
+    permissions
 }

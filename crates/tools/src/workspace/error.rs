@@ -1,4 +1,4 @@
-//! Why a file operation is refused, with its text for models.
+//! Why a file operation failed, with its text for models.
 
 use super::path::{PathProblem, VIRTUAL_ROOT, VirtualPath};
 use crate::{
@@ -48,6 +48,13 @@ pub enum FileError {
     Unread(VirtualPath),
     /// The file was written since the agent read it.
     Changed(VirtualPath),
+    /// The mark of a masked text would be written in place of the text.
+    Masked {
+        /// The file.
+        path: VirtualPath,
+        /// The mark.
+        mark: &'static str,
+    },
     /// It is not text.
     Binary(VirtualPath),
     /// The file is too large for this operation.
@@ -115,6 +122,7 @@ impl FileError {
             Self::SlotMissing(_) => "slot.missing",
             Self::Unread(_) => "file.unread",
             Self::Changed(_) => "file.changed",
+            Self::Masked { .. } => "file.masked",
             Self::Binary(_) => "file.binary",
             Self::FileTooLarge { .. } | Self::WriteTooLarge { .. } => "file.too_large",
             Self::Quota { .. } => "file.quota",
@@ -166,6 +174,7 @@ impl FileError {
             Self::SlotMissing(slot) => render_message(ToolMessage::SlotMissing, &[("slot", slot)]),
             Self::Unread(path) => render_message(ToolMessage::FileUnread, &[("path", path)]),
             Self::Changed(path) => render_message(ToolMessage::FileChanged, &[("path", path)]),
+            Self::Masked { path, mark } => render_message(ToolMessage::FileMasked, &[("path", path), ("mark", mark)]),
             Self::Binary(path) => render_message(ToolMessage::FileBinary, &[("path", path)]),
             Self::FileTooLarge { path, bytes, limit } => {
                 render_message(ToolMessage::FileTooLarge, &[("path", path), ("bytes", bytes), ("limit", limit)])
@@ -191,12 +200,23 @@ impl FileError {
         }
     }
 
+    /// The text for operators, which may have a host path.
+    pub fn detail(&self) -> String {
+        match self {
+            Self::System(detail) => detail.clone(),
+            other => other.message(),
+        }
+    }
+
     fn kind(&self) -> FailureKind {
         match self {
             Self::SlotUnknown { .. } => FailureKind::BadArguments,
-            Self::Path { .. } | Self::SlotReadOnly(_) | Self::ReadOnly(_) | Self::NotAnOutput(_) | Self::Link(_) => {
-                FailureKind::Refused
-            }
+            Self::Path { .. }
+            | Self::SlotReadOnly(_)
+            | Self::ReadOnly(_)
+            | Self::NotAnOutput(_)
+            | Self::Link(_)
+            | Self::Masked { .. } => FailureKind::Refused,
             Self::Range | Self::Pattern(_) | Self::EmptyOld | Self::SameText | Self::WriteTooLarge { .. } => {
                 FailureKind::BadArguments
             }

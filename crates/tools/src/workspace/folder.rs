@@ -11,13 +11,14 @@ use std::{
 use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncExt};
 use cap_std::{
     ambient_authority,
-    fs::{Dir, File, OpenOptions},
+    fs::{Dir, DirBuilder, File, OpenOptions},
 };
 use sha2::{Digest, Sha256};
 
 use super::{
     error::FileError,
     path::{Area, VirtualPath},
+    remove,
 };
 use segue_base::limits;
 
@@ -27,8 +28,6 @@ const UNFINISHED: &str = "unfinished";
 const LOCK: &str = "lock";
 /// The number of the next file that this process writes.
 static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
-/// Levels that are counted. A sandboxed command may make deeper folders than tools can.
-const COUNTED_DEPTH: usize = 2 * limits::WORKSPACE_DEPTH;
 
 /// The SHA-256 of the content of a file.
 pub(super) type Hash = [u8; 32];
@@ -38,13 +37,49 @@ pub(super) type Hash = [u8; 32];
 pub struct Usage {
     /// Bytes of all files.
     pub bytes: u64,
-    /// Files, folders and links.
+    /// Files, folders and links. Those beyond [`limits::WORKSPACE_COUNTED`] are not counted.
     pub entries: u64,
+    /// Whether folders are nested deeper than is counted.
+    pub too_deep: bool,
+}
+
+/// The room on a file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Free {
+    pub(super) bytes: u64,
+    pub(super) entries: u64,
+}
+
+/// Which limit the files of a run exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excess {
+    Bytes,
+    Entries,
+    Depth,
 }
 
 impl Usage {
-    pub(super) fn exceeds(self, limit: u64) -> bool {
-        self.bytes > limit || self.entries > limits::WORKSPACE_ENTRIES
+    /// Which limit is exceeded. `max_bytes`: the limit of the bytes.
+    pub(super) fn excess(self, max_bytes: u64) -> Option<Excess> {
+        self.growth(Self::default(), max_bytes)
+    }
+
+    /// As [`excess`](Self::excess), but what was above a limit before may stay there as long as it does not grow.
+    pub(super) fn growth(self, before: Self, max_bytes: u64) -> Option<Excess> {
+        match self {
+            _ if self.too_deep => Some(Excess::Depth),
+            _ if self.bytes > max_bytes.max(before.bytes) => Some(Excess::Bytes),
+            _ if self.entries > limits::WORKSPACE_ENTRIES.max(before.entries) => Some(Excess::Entries),
+            _ => None,
+        }
+    }
+
+    /// Whether the file system has lost so much room since these files were counted that they may have used a quarter of what they may
+    /// still take.
+    pub(super) fn may_be_full(self, then: Option<Free>, now: Option<Free>, max_bytes: u64) -> bool {
+        let (Some(then), Some(now)) = (then, now) else { return false };
+        then.bytes.saturating_sub(now.bytes) > max_bytes.saturating_sub(self.bytes) / 4
+            || then.entries.saturating_sub(now.entries) > limits::WORKSPACE_ENTRIES.saturating_sub(self.entries) / 4
     }
 }
 
@@ -142,16 +177,43 @@ impl RunFolder {
     pub(super) fn usage(&self) -> io::Result<Usage> {
         let mut usage = Usage::default();
         for dir in &self.areas {
-            count(dir, 0, &mut usage)?;
+            count(dir, 0, &mut usage, Deep::Stays)?;
         }
         Ok(usage)
     }
+
+    /// The room on its file system, if the system says it.
+    pub(super) fn free(&self) -> Option<Free> {
+        #[cfg(unix)]
+        {
+            let system = rustix::fs::fstatvfs(self.area(Area::Workspace)).ok()?;
+            Some(Free { bytes: system.f_bfree.saturating_mul(system.f_frsize), entries: system.f_ffree })
+        }
+        #[cfg(not(unix))]
+        None
+    }
+
+    /// Counts all files after the folders that are nested too deeply were removed.
+    pub(super) fn usage_without_deep(&self) -> io::Result<Usage> {
+        let mut usage = Usage::default();
+        for dir in &self.areas {
+            count(dir, 0, &mut usage, Deep::IsRemoved)?;
+        }
+        Ok(Usage { too_deep: false, ..usage })
+    }
+}
+
+/// What happens to folders that are nested too deeply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deep {
+    Stays,
+    IsRemoved,
 }
 
 /// What the files of one folder take.
 pub(super) fn usage_of(dir: &Dir) -> io::Result<Usage> {
     let mut usage = Usage::default();
-    count(dir, 0, &mut usage)?;
+    count(dir, 0, &mut usage, Deep::Stays)?;
     Ok(usage)
 }
 
@@ -166,9 +228,7 @@ impl Writer {
                 let _ = unfinished.remove_file_or_symlink(name);
             }
         }
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).follow(FollowSymlinks::No);
-        let lock = unfinished.open_with(LOCK, &options).ok().map(File::into_std);
+        let lock = unfinished.open_with(LOCK, private_file().create(true)).ok().map(File::into_std);
         Ok(Self { unfinished, lock })
     }
 
@@ -185,9 +245,9 @@ impl Writer {
         write: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> Result<u64, FileError> {
         let name = format!("{}-{}", process::id(), NEXT_FILE.fetch_add(1, Ordering::Relaxed));
-        let mut options = OpenOptions::new();
         // An earlier process with this number may have left a file of this name.
-        options.write(true).create(true).truncate(true).follow(FollowSymlinks::No);
+        let mut options = private_file();
+        options.create(true).truncate(true);
         let mut file = self.unfinished.open_with(&name, &options).map_err(|error| FileError::system(&error))?;
         let written = write(&mut file).map_err(|error| FileError::system(&error));
         drop(file);
@@ -206,9 +266,27 @@ impl Writer {
     }
 }
 
+/// Creates a folder that only its owner can read.
+pub(super) fn create_private_in(dir: &Dir, name: impl AsRef<Path>) -> io::Result<()> {
+    #[cfg_attr(not(unix), allow(unused_mut))]
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    cap_std::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    dir.create_dir_with(name, &builder)
+}
+
+/// How a file is created that only its owner can read.
+pub(super) fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).follow(FollowSymlinks::No);
+    #[cfg(unix)]
+    cap_std::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
 /// Opens the folder `name`, and creates it if it is missing.
 pub(super) fn open_or_create(root: &Dir, name: &str) -> io::Result<Dir> {
-    match root.create_dir(name) {
+    match create_private_in(root, name) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         _ => root.open_dir_nofollow(name),
     }
@@ -230,7 +308,7 @@ fn parent_created<'a>(start: &Dir, path: &'a VirtualPath) -> Result<(Dir, &'a st
     let mut dir = start.try_clone().map_err(|error| FileError::system(&error))?;
     let mut created = 0;
     for name in above {
-        match dir.create_dir(name) {
+        match create_private_in(&dir, name) {
             Ok(()) => created += 1,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(classified(&dir, name, path, &error)),
@@ -301,26 +379,26 @@ pub(super) fn create_private(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-fn count(dir: &Dir, depth: usize, usage: &mut Usage) -> io::Result<()> {
-    if depth > COUNTED_DEPTH {
-        // Deeper folders are not counted, so nothing more may be written.
-        usage.entries = u64::MAX;
-        return Ok(());
-    }
+fn count(dir: &Dir, depth: usize, usage: &mut Usage, deep: Deep) -> io::Result<()> {
     for entry in dir.entries()? {
-        if usage.entries > limits::WORKSPACE_ENTRIES {
+        if usage.entries > limits::WORKSPACE_COUNTED {
             return Ok(());
         }
         let entry = entry?;
         usage.entries = usage.entries.saturating_add(1);
         // A command may remove a file while it is counted.
         let Ok(metadata) = entry.metadata() else { continue };
-        if metadata.is_dir() {
-            if let Ok(below) = dir.open_dir_nofollow(entry.file_name()) {
-                count(&below, depth + 1, usage)?;
-            }
-        } else {
+        if !metadata.is_dir() {
             usage.bytes = usage.bytes.saturating_add(metadata.len());
+        } else if depth == limits::WORKSPACE_NESTED {
+            // What is in it is not counted, so it may not stay.
+            usage.too_deep = true;
+            if deep == Deep::IsRemoved {
+                remove::remove_entry(dir, &entry.file_name())?;
+                usage.entries -= 1;
+            }
+        } else if let Ok(below) = dir.open_dir_nofollow(entry.file_name()) {
+            count(&below, depth + 1, usage, deep)?;
         }
     }
     Ok(())
@@ -358,16 +436,32 @@ pub(super) fn classified(dir: &Dir, name: &str, path: &VirtualPath, error: &io::
     }
 }
 
-/// The hash of the rest of a file.
-pub(super) fn hash_of(mut file: impl Read) -> io::Result<Hash> {
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(hash.finalize().into()),
-            Ok(read) => hash.update(buffer.get(..read).unwrap_or_default()),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+/// A reader that computes the hash of all that is read from it.
+pub(super) struct HashingReader<R> {
+    inner: R,
+    hash: Sha256,
+}
+
+impl<R: Read> HashingReader<R> {
+    pub(super) fn new(inner: R) -> Self {
+        Self { inner, hash: Sha256::new() }
     }
+    pub(super) fn hash(self) -> Hash {
+        self.hash.finalize().into()
+    }
+}
+
+impl<R: Read> Read for HashingReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.hash.update(buffer.get(..read).unwrap_or_default());
+        Ok(read)
+    }
+}
+
+/// The hash of the rest of a file.
+pub(super) fn hash_of(file: impl Read) -> io::Result<Hash> {
+    let mut reader = HashingReader::new(file);
+    io::copy(&mut reader, &mut io::sink())?;
+    Ok(reader.hash())
 }

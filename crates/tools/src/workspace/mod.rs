@@ -5,7 +5,7 @@
 //! secrets are masked in results. No path leads out of the folder, and symbolic links are not followed.
 //!
 //! Two agents on one file cannot overwrite each other's work: `write_file` and `str_replace` change an existing file only if the same
-//! agent has read its present content. Contents are compared, so that this holds for changes by commands and by other processes too.
+//! agent has read or written its present content. Contents are compared, so that this holds for changes by commands and by other processes too.
 //!
 //! [`Workspaces`] are the workspaces of a process: one for each conversation or for each run of a mission.
 //!
@@ -19,9 +19,11 @@ mod copy;
 mod error;
 mod folder;
 mod lines;
+mod marks;
 mod path;
 mod readers;
 mod registry;
+mod remove;
 mod sandbox;
 mod search;
 mod slot_tools;
@@ -30,7 +32,7 @@ mod tools;
 
 use std::{
     fmt,
-    io::{self, BufReader, Read, Write},
+    io::{self, BufReader, Read},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -42,7 +44,7 @@ use tokio::{sync::Notify, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    folder::{Hash, RunFolder, hash_of},
+    folder::{Hash, HashingReader, RunFolder, hash_of},
     readers::ReadVersions,
 };
 use crate::mask::Masks;
@@ -54,6 +56,7 @@ pub use self::{
     folder::Usage,
     path::{Area, PathProblem, VIRTUAL_ROOT, VirtualPath},
     registry::Workspaces,
+    remove::remove_folder,
     sandbox::{Sandbox, SandboxError, SandboxPreset},
     slot_tools::{FILE_CREATE, FILE_DELETE, FILE_GREP, FILE_LIST, FILE_READ, FILE_SEARCH, FILE_TOOLS, SLOT_SOURCE},
     slots::{SCRATCHPAD, Slot, SlotSettings, Slots},
@@ -108,7 +111,10 @@ impl WorkspaceSettings {
 }
 
 /// The name of the folder of a run: its id. A run that another one has led to has an id such as `r1/next`, and the folder `r1.next`.
-fn run_folder(run: &str) -> Result<String, FileError> {
+///
+/// # Errors
+/// As [`WorkspaceSettings::for_run`].
+pub fn run_folder(run: &str) -> Result<String, FileError> {
     let is_word = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
@@ -228,10 +234,7 @@ impl Workspace {
         let work = move || {
             let mut state = inner.state();
             *state = State::default();
-            match std::fs::remove_dir_all(&inner.root) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::system(&error)),
-                _ => Ok(()),
-            }
+            remove_folder(&inner.root).map_err(|error| FileError::system(&error))
         };
         flattened(tokio::task::spawn_blocking(work).await)
     }
@@ -308,24 +311,44 @@ impl Inner {
         Ok(folder)
     }
 
+    /// Counts the files. If no command runs, folders that are nested too deeply are removed first: what is in them is not counted, and no
+    /// tool reaches it. Whether there were any.
+    fn settled(&self) -> Result<(Usage, bool), FileError> {
+        let mut state = self.state();
+        let folder = self.opened_in(&mut state)?;
+        let usage = usage_in(&mut state, &folder)?;
+        if state.commands > 0 || !usage.too_deep {
+            return Ok((usage, false));
+        }
+        let usage = folder.usage_without_deep().map_err(|error| FileError::system(&error))?;
+        state.usage = Some(usage);
+        Ok((usage, true))
+    }
+
     fn counted(&self) -> Result<Usage, FileError> {
         let mut state = self.state();
         let folder = self.opened_in(&mut state)?;
         usage_in(&mut state, &folder)
     }
 
-    /// Writes a file. With `reader`, an existing file must have the version that this agent has read; the runtime writes without it.
+    /// Writes a file, and returns the hash of its new content. With `reader`, an existing file must have the version that this agent has
+    /// read or written last; the runtime writes without it.
     fn write(
         &self,
         path: &VirtualPath,
         change: &Change<'_>,
         reader: Option<&ReadVersions>,
-    ) -> Result<Written, FileError> {
+    ) -> Result<(Written, Hash), FileError> {
         // One write at a time: the version and the space are checked and used together.
         let mut state = self.state();
         let folder = self.opened_in(&mut state)?;
         let _lock = folder.lock();
-        write_in(&mut state, &folder, self.max_bytes, path, change, reader)
+        let written = self.write_in(&mut state, &folder, path, change, reader)?;
+        if let Some(reader) = reader {
+            // Who wrote the content knows it.
+            reader.record(path, written.1);
+        }
+        Ok(written)
     }
 
     /// Changes the text of a file; `edit` gets its content.
@@ -334,7 +357,7 @@ impl Inner {
         path: &VirtualPath,
         reader: &ReadVersions,
         edit: impl FnOnce(String) -> Result<(String, T), FileError>,
-    ) -> Result<T, FileError> {
+    ) -> Result<(T, Hash), FileError> {
         let mut state = self.state();
         let folder = self.opened_in(&mut state)?;
         let _lock = folder.lock();
@@ -345,8 +368,87 @@ impl Inner {
             return Err(FileError::Binary(path.clone()));
         }
         let (text, result) = edit(text)?;
-        write_in(&mut state, &folder, self.max_bytes, path, &Change::Content(text.as_bytes()), Some(reader))?;
-        Ok(result)
+        let change = Change::Content(text.as_bytes());
+        let (_, hash) = self.write_in(&mut state, &folder, path, &change, Some(reader))?;
+        reader.record(path, hash);
+        Ok((result, hash))
+    }
+
+    fn write_in(
+        &self,
+        state: &mut State,
+        folder: &RunFolder,
+        path: &VirtualPath,
+        change: &Change<'_>,
+        reader: Option<&ReadVersions>,
+    ) -> Result<(Written, Hash), FileError> {
+        let failed = |error: io::Error| FileError::system(&error);
+        let existing = match folder.file(path) {
+            Ok(file) => Some(file),
+            Err(FileError::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let old_bytes = match &existing {
+            Some(file) => file.metadata().map_err(failed)?.len(),
+            None => 0,
+        };
+        if let Some(file) = &existing {
+            if let Change::Content(content) = change
+                && old_bytes == content.len() as u64
+            {
+                let hash = hash_of(*content).map_err(failed)?;
+                if hash_of(file.try_clone().map_err(failed)?).map_err(failed)? == hash {
+                    // The same call again, such as after a lost response.
+                    return Ok((Written::Unchanged, hash));
+                }
+            }
+            if let Some(reader) = reader {
+                check_version(path, reader, || hash_of(folder.file(path).map_err(io::Error::other)?))?;
+            }
+        }
+        if reader.is_some() {
+            let (Change::Content(new) | Change::Append(new)) = change;
+            let replaced = || match change {
+                // A larger file cannot be compared.
+                Change::Content(_) => Ok(content_of(folder, path).unwrap_or_default()),
+                Change::Append(_) => Ok(Vec::new()),
+            };
+            self.masks.check_marks(path, &String::from_utf8_lossy(new), replaced)?;
+        }
+        let usage = usage_in(state, folder)?;
+        let new_bytes = match change {
+            Change::Content(content) => content.len() as u64,
+            Change::Append(content) => old_bytes.saturating_add(content.len() as u64),
+        };
+        let needed = usage.bytes.saturating_sub(old_bytes).saturating_add(new_bytes);
+        if needed > self.max_bytes && new_bytes > old_bytes {
+            return Err(FileError::Quota { needed, limit: self.max_bytes });
+        }
+        if existing.is_none() {
+            let entries = usage.entries.saturating_add(1).saturating_add(folder.missing_folders(path)?);
+            if entries > limits::WORKSPACE_ENTRIES || usage.too_deep {
+                return Err(FileError::TooManyFiles);
+            }
+        }
+        // Counted again if the write fails half-way.
+        state.usage = None;
+        let mut hash = None;
+        let created = folder.replace(path, |file| {
+            let (old, content): (Box<dyn Read>, _) = match change {
+                Change::Append(content) if existing.is_some() => {
+                    (Box::new(BufReader::new(folder.file(path).map_err(io::Error::other)?)), content)
+                }
+                Change::Append(content) | Change::Content(content) => (Box::new(io::empty()), content),
+            };
+            let mut new = HashingReader::new(old.chain(*content));
+            io::copy(&mut new, file)?;
+            hash = Some(new.hash());
+            Ok(())
+        })?;
+        let entries = usage.entries.saturating_add(created).saturating_add(u64::from(existing.is_none()));
+        state.usage = Some(Usage { bytes: needed, entries, ..usage });
+        let written = if existing.is_some() { Written::Replaced } else { Written::Created };
+        Ok((written, hash.unwrap_or_default()))
     }
 }
 
@@ -388,68 +490,6 @@ fn check_version(
     let Some(read) = reader.get(path) else { return Err(FileError::Unread(path.clone())) };
     let present = hash().map_err(|error| FileError::system(&error))?;
     if read == present { Ok(()) } else { Err(FileError::Changed(path.clone())) }
-}
-
-fn write_in(
-    state: &mut State,
-    folder: &RunFolder,
-    max_bytes: u64,
-    path: &VirtualPath,
-    change: &Change<'_>,
-    reader: Option<&ReadVersions>,
-) -> Result<Written, FileError> {
-    let failed = |error: io::Error| FileError::system(&error);
-    let existing = match folder.file(path) {
-        Ok(file) => Some(file),
-        Err(FileError::NotFound(_)) => None,
-        Err(error) => return Err(error),
-    };
-    let old_bytes = match &existing {
-        Some(file) => file.metadata().map_err(failed)?.len(),
-        None => 0,
-    };
-    if let Some(file) = &existing {
-        if let Change::Content(content) = change
-            && old_bytes == content.len() as u64
-            && hash_of(file.try_clone().map_err(failed)?).map_err(failed)? == hash_of(*content).map_err(failed)?
-        {
-            // The same call again, such as after a lost response.
-            return Ok(Written::Unchanged);
-        }
-        if let Some(reader) = reader {
-            check_version(path, reader, || hash_of(folder.file(path).map_err(io::Error::other)?))?;
-        }
-    }
-    let usage = usage_in(state, folder)?;
-    let new_bytes = match change {
-        Change::Content(content) => content.len() as u64,
-        Change::Append(content) => old_bytes.saturating_add(content.len() as u64),
-    };
-    let needed = usage.bytes.saturating_sub(old_bytes).saturating_add(new_bytes);
-    if needed > max_bytes && new_bytes > old_bytes {
-        return Err(FileError::Quota { needed, limit: max_bytes });
-    }
-    if existing.is_none() {
-        let entries = usage.entries.saturating_add(1).saturating_add(folder.missing_folders(path)?);
-        if entries > limits::WORKSPACE_ENTRIES {
-            return Err(FileError::TooManyFiles);
-        }
-    }
-    // Counted again if the write fails half-way.
-    state.usage = None;
-    let created = folder.replace(path, |file| match change {
-        Change::Content(content) => file.write_all(content),
-        Change::Append(content) => {
-            if existing.is_some() {
-                let old = folder.file(path).map_err(io::Error::other)?;
-                io::copy(&mut BufReader::new(old), file)?;
-            }
-            file.write_all(content)
-        }
-    })?;
-    let entries = usage.entries.saturating_add(created).saturating_add(u64::from(existing.is_none()));
-    state.usage = Some(Usage { bytes: needed, entries });
-    Ok(if existing.is_some() { Written::Replaced } else { Written::Created })
 }
 
 #[cfg(test)]

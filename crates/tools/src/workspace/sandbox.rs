@@ -191,7 +191,9 @@ const SETTINGS: [&str; 8] = [
 ];
 /// Settings for the network.
 const NETWORK: [&str; 3] = ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"];
-/// Bytes of the private `/tmp`.
+/// Folders that a command has for itself.
+const PRIVATE: [&str; 2] = ["/tmp", "/dev"];
+/// Bytes of the private `/tmp`, and of the private `/dev/shm`.
 const TEMPORARY: u64 = 64 * 1024 * 1024;
 
 impl SandboxPreset {
@@ -250,11 +252,22 @@ impl SandboxPreset {
         for path in settings {
             add(&["--ro-bind-try", path, path]);
         }
-        for folder in &self.read_only {
+        // What is below a private folder is shown after it, which would hide it.
+        let (hidden, visible): (Vec<&PathBuf>, Vec<_>) =
+            self.read_only.iter().partition(|folder| PRIVATE.iter().any(|private| folder.starts_with(private)));
+        for folder in visible {
             let folder = folder.to_string_lossy();
             add(&["--ro-bind", &folder, &folder]);
         }
-        add(&["--dev", "/dev", "--proc", "/proc", "--size", &TEMPORARY.to_string(), "--tmpfs", "/tmp"]);
+        let size = TEMPORARY.to_string();
+        add(&["--dev", "/dev", "--proc", "/proc", "--size", &size, "--tmpfs", "/tmp"]);
+        // Files anywhere else in `/dev` would take memory without a limit.
+        add(&["--size", &size, "--tmpfs", "/dev/shm"]);
+        for folder in hidden {
+            let folder = folder.to_string_lossy();
+            add(&["--ro-bind", &folder, &folder]);
+        }
+        add(&["--remount-ro", "/dev"]);
         let seen = |area: Area| format!("{VIRTUAL_ROOT}/{}", area.as_str());
         let workspace = format!("{RUN}/{}", Area::Workspace.as_str());
         add(&["--bind", &workspace, &seen(Area::Workspace)]);

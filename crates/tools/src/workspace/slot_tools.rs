@@ -2,7 +2,7 @@
 //! descriptions and parameters are in `prompts/slots.json`.
 
 use std::{
-    io::{self, BufReader, Write},
+    io::{self, BufReader, Read, Write},
     sync::LazyLock,
 };
 
@@ -329,15 +329,21 @@ fn read(request: &Request<'_>, arguments: ReadArguments) -> Result<Json, FileErr
         text.push_str(line_text.get(..line_text.floor_char_boundary(room)).unwrap_or_default());
         shown += 1;
     }
-    let mut text = masks.apply(&text);
+    let raw = text;
+    let mut text = masks.apply(&raw);
     let end = if is_divided { text.len().saturating_sub(masks.longest()) } else { text.len() };
     is_cut |= end.min(most_bytes) < text.len();
     text.truncate(text.floor_char_boundary(end.min(most_bytes)));
     let shown = if is_cut { text.lines().count() as u64 } else { shown };
-    Ok(json!({
+    let note = masks.note(&raw, &text);
+    let mut result = json!({
         "status": "ok", "slot": request.slot, "path": path.to_string(), "bytes": bytes, "lines": number,
         "start_line": first, "shown_lines": shown, "truncated": is_cut, "text": text,
-    }))
+    });
+    if let (Some(note), Some(result)) = (note, result.as_object_mut()) {
+        result.insert("note".to_owned(), note.into());
+    }
+    Ok(result)
 }
 
 fn create(request: &Request<'_>, arguments: CreateArguments) -> Result<Json, FileError> {
@@ -366,6 +372,15 @@ fn create(request: &Request<'_>, arguments: CreateArguments) -> Result<Json, Fil
     if new > limits::WORKSPACE_EDIT {
         return Err(FileError::FileTooLarge { path, bytes: new, limit: limits::WORKSPACE_EDIT });
     }
+    let replaced = || {
+        let mut old = Vec::new();
+        if let Some(file) = existing.as_ref().filter(|_| !arguments.append) {
+            let file = file.try_clone().map_err(system)?;
+            file.take(limits::WORKSPACE_EDIT).read_to_end(&mut old).map_err(system)?;
+        }
+        Ok(old)
+    };
+    request.files.masks.check_marks(&path, &arguments.content, replaced)?;
     let usage = usage_of(start).map_err(system)?;
     let needed = usage.bytes.saturating_sub(old).saturating_add(new);
     let limit = request.files.max_bytes;
@@ -373,7 +388,7 @@ fn create(request: &Request<'_>, arguments: CreateArguments) -> Result<Json, Fil
         return Err(FileError::Quota { needed, limit });
     }
     let added = folder::missing_folders(start, &path)?.saturating_add(1);
-    if existing.is_none() && usage.entries.saturating_add(added) > limits::WORKSPACE_ENTRIES {
+    if existing.is_none() && (usage.too_deep || usage.entries.saturating_add(added) > limits::WORKSPACE_ENTRIES) {
         return Err(FileError::TooManyFiles);
     }
     writer.replace(start, &path, |file| {

@@ -6,6 +6,7 @@ mod edits;
 mod listing;
 mod questions;
 mod registry;
+mod removal;
 mod slots;
 
 use serde_json::{Value as Json, json};
@@ -188,10 +189,12 @@ async fn host_paths_and_secrets_are_masked_in_results() {
     );
     let created = done(agent.write("s3cr3t-token.txt", &content).await);
     assert!(created.starts_with("Created /mnt/user-data/workspace/[secret].txt with "), "{created}");
-    let refused = agent.write("s3cr3t-token.txt", "x").await.for_model();
+    let other = Agent::new(WorkspaceTools::new(workspace.clone()));
+    let refused = other.write("s3cr3t-token.txt", "x").await.for_model();
     assert!(refused.contains("`/mnt/user-data/workspace/[secret].txt` exists"), "{refused}");
     let expected = "at /mnt/user-data/workspace/x and [host path]/config.yml\ntoken [secret], [secret]\n[secret]\nab\n";
-    assert_eq!(agent.read("s3cr3t-token.txt").await, expected);
+    let text = agent.read("s3cr3t-token.txt").await;
+    assert!(text.starts_with(expected) && text.contains("stands for it: `[secret]`, `[host path]`."), "{text}");
     assert_eq!(
         agent.text(GREP, json!({"pattern": "token"})).await,
         "/mnt/user-data/workspace/[secret].txt:2: token [secret], [secret]"

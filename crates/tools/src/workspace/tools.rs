@@ -12,7 +12,7 @@ use super::{
     bash::BashTool,
     clarification::{Clarification, ClarificationField, ClarificationKind},
     error::FileError,
-    folder::Hash,
+    folder::{Hash, HashingReader},
     lines::{is_binary, next_line},
     path::{Area, VirtualPath},
     readers::{ReadVersions, Readers},
@@ -46,8 +46,8 @@ pub const GREP: &str = "grep";
 pub const BASH: &str = "bash";
 /// Shows files to the user.
 pub const PRESENT_FILES: &str = "present_files";
-/// The field of `_meta` of a result of `read_file` with the SHA-256 of the whole file, from which a turn that runs again restores what was
-/// read.
+/// The field of `_meta` of a result with the SHA-256 of the whole file that was read or written, from which a turn that runs again restores
+/// what the agent knows.
 const CONTENT: &str = "sha256";
 /// Asks the user a question.
 pub const ASK_CLARIFICATION: &str = "ask_clarification";
@@ -74,8 +74,8 @@ pub(super) fn info(name: &str, effect: EffectClass) -> ToolInfo {
     info.effect(effect).source(SOURCE)
 }
 
-/// The tools that work in workspaces. What they were asked to read is kept for each session of an agent, so that each must read a file
-/// before it writes it. A turn that runs again restores it from its records; after a restart, files must be read again.
+/// The tools that work in workspaces. What a session of an agent has read or written is kept, so that each must know the present content
+/// of a file before it changes it. A turn that runs again restores it from its records; after a restart, files must be read again.
 #[derive(Clone)]
 pub struct WorkspaceTools {
     place: Place,
@@ -181,13 +181,14 @@ impl WorkspaceTools {
             }
             let content = arguments.content.as_bytes();
             let change = if arguments.append { Change::Append(content) } else { Change::Content(content) };
-            let word = match inner.write(&path, &change, Some(reads))? {
+            let (written, hash) = inner.write(&path, &change, Some(reads))?;
+            let word = match written {
                 Written::Created => ToolMessage::WriteCreated,
                 Written::Unchanged => ToolMessage::WriteUnchanged,
                 Written::Replaced if arguments.append => ToolMessage::WriteAppended,
                 Written::Replaced => ToolMessage::WriteReplaced,
             };
-            Ok(ToolOutput::text(render_message(word, &[("path", &path), ("bytes", &bytes)])))
+            Ok(with_content(render_message(word, &[("path", &path), ("bytes", &bytes)]), &hash))
         })
     }
 
@@ -200,8 +201,8 @@ impl WorkspaceTools {
             if arguments.old_str == arguments.new_str {
                 return Err(FileError::SameText);
             }
-            let count = inner.edit(&path, reads, |text| replaced(&path, &text, &arguments))?;
-            Ok(ToolOutput::text(render_message(ToolMessage::EditDone, &[("count", &count), ("path", &path)])))
+            let (count, hash) = inner.edit(&path, reads, |text| replaced(&path, &text, &arguments))?;
+            Ok(with_content(render_message(ToolMessage::EditDone, &[("count", &count), ("path", &path)]), &hash))
         })
     }
 
@@ -417,10 +418,7 @@ fn read(
     }
     let content = reader.into_inner().hash();
     reads.record(&path, content);
-    let output = |text| {
-        let meta = [(CONTENT.to_owned(), Json::from(hash_as_text(&content)))];
-        Ok(ToolOutput { meta: meta.into_iter().collect(), ..ToolOutput::text(text) })
-    };
+    let output = |text| Ok(with_content(text, &content));
     if lines == 0 {
         return output(render_message(ToolMessage::ReadEmpty, &[]));
     }
@@ -435,6 +433,12 @@ fn read(
         text.push_str(&render_message(ToolMessage::ReadEnd, &[("lines", &lines)]));
     }
     output(text)
+}
+
+/// A result after which the agent knows the content of a file.
+fn with_content(text: String, content: &Hash) -> ToolOutput {
+    let meta = [(CONTENT.to_owned(), Json::from(hash_as_text(content)))];
+    ToolOutput { meta: meta.into_iter().collect(), ..ToolOutput::text(text) }
 }
 
 fn hash_as_text(hash: &Hash) -> String {
@@ -497,38 +501,22 @@ impl<'a> Shown<'a> {
         let limit = masked.char_indices().nth(limits::WORKSPACE_READ).map_or(masked.len(), |(at, _)| at);
         let limit = masked.floor_char_boundary(limit.min(limits::TOOL_RESULT - 256));
         let kept = masked.get(..limit).unwrap_or_default();
-        let note = if self.is_cut || limit < masked.len() {
+        let cut = if self.is_cut || limit < masked.len() {
             let line = self.start + kept.matches('\n').count() as u64;
-            render_message(ToolMessage::ReadCut, &[("line", &line), ("lines", &lines)])
-        } else if let Some(line) = self.long {
-            render_message(ToolMessage::ReadLineCut, &[("line", &line)])
+            Some(render_message(ToolMessage::ReadCut, &[("line", &line), ("lines", &lines)]))
         } else {
-            return masked;
+            self.long.map(|line| render_message(ToolMessage::ReadLineCut, &[("line", &line)]))
         };
-        format!("{}\n{note}", kept.strip_suffix('\n').unwrap_or(kept))
-    }
-}
-
-/// A reader that computes the hash of all that is read from it.
-struct HashingReader {
-    file: cap_std::fs::File,
-    hash: sha2::Sha256,
-}
-
-impl HashingReader {
-    fn new(file: cap_std::fs::File) -> Self {
-        Self { file, hash: sha2::Digest::new() }
-    }
-    fn hash(self) -> Hash {
-        sha2::Digest::finalize(self.hash).into()
-    }
-}
-
-impl std::io::Read for HashingReader {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.file.read(buffer)?;
-        sha2::Digest::update(&mut self.hash, buffer.get(..read).unwrap_or_default());
-        Ok(read)
+        let masks = self.inner.masks.note(&self.text, kept);
+        if cut.is_none() && masks.is_none() {
+            return masked;
+        }
+        let mut text = kept.strip_suffix('\n').unwrap_or(kept).to_owned();
+        for note in cut.into_iter().chain(masks) {
+            text.push('\n');
+            text.push_str(&note);
+        }
+        text
     }
 }
 

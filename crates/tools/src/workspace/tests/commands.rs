@@ -6,7 +6,10 @@ use segue_base::manual_clock::ManualClock;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::{ToolCallContext, workspace::bash::Capture};
+use crate::{
+    ToolCallContext,
+    workspace::{bash::Capture, folder::Free},
+};
 
 /// A sandbox that only passes the command on.
 fn plain() -> Sandbox {
@@ -308,6 +311,58 @@ async fn a_running_command_is_stopped_when_the_workspace_is_over_its_limit() {
 }
 
 #[tokio::test]
+async fn a_running_command_is_stopped_when_there_are_too_many_files_and_the_next_may_remove_them() {
+    let fixture = Fixture::new();
+    let agent = fixture.agent_with(plain());
+    let (ready, clock) = (Pipe::new(&fixture, "ready"), ManualClock::new());
+    let many = limits::WORKSPACE_ENTRIES + 1;
+    let call = agent.start(&format!("mkdir d; seq 1 {many} | (cd d; xargs touch); echo > ready; sleep 1000"), &clock);
+    ready.closed().await;
+    clock.advance(limits::SANDBOX_CHECK);
+    let text = done(call.await.unwrap());
+    assert!(text.contains("(Stopped: there were more than the 20000 files and folders that are allowed."), "{text}");
+    assert!(text.contains("take 0 bytes in 20003 files and folders, more than is allowed"), "{text}");
+    // Looked at while it removes them: this is no growth.
+    let call = agent.start("rm d/1*; echo > ready; rm -r d; echo > ready", &clock);
+    ready.closed().await;
+    clock.advance(limits::SANDBOX_CHECK);
+    ready.closed().await;
+    assert_eq!(done(call.await.unwrap()), "(no output)\n(exit status 0)");
+    done(agent.write("a", "a").await);
+}
+
+#[tokio::test]
+async fn folders_below_those_that_are_counted_end_a_command_and_are_removed() {
+    let fixture = Fixture::new();
+    let agent = fixture.agent_with(plain());
+    let (ready, clock) = (Pipe::new(&fixture, "ready"), ManualClock::new());
+    let deep = format!("for i in $(seq {}); do mkdir d; cd d; done; echo x > x", limits::WORKSPACE_NESTED + 5);
+    let call = agent.start(&format!("({deep}); echo > ready; sleep 1000"), &clock);
+    ready.closed().await;
+    clock.advance(limits::SANDBOX_CHECK);
+    let text = done(call.await.unwrap());
+    assert!(text.contains("(Stopped: folders were nested in more than 64 levels"), "{text}");
+    // One that ends before it is looked at.
+    done(agent.bash("rm -r d").await);
+    let text = done(agent.start(&deep, &ManualClock::new()).await.unwrap());
+    let end = "(exit status 0)\n(Folders below level 64 were removed, with all that was in them.)";
+    assert!(text.ends_with(end), "{text}");
+    let usage = fixture.workspace.usage().await.unwrap();
+    assert_eq!((usage.entries, usage.too_deep), (limits::WORKSPACE_NESTED as u64 + 1, false), "and the pipe");
+    done(agent.write("a", "a").await);
+}
+
+#[test]
+fn a_fall_of_the_room_on_the_file_system_is_compared_with_what_the_files_may_still_take() {
+    let usage = Usage { bytes: 60, entries: limits::WORKSPACE_ENTRIES - 40, too_deep: false };
+    let free = |bytes, entries| Some(Free { bytes, entries });
+    let now = [free(1_000, 1_000), free(990, 990), free(989, 1_000), free(1_000, 989), free(2_000, 2_000), None];
+    let expected = [false, false, true, true, false, false];
+    assert_eq!(now.map(|now| usage.may_be_full(free(1_000, 1_000), now, 100)), expected);
+    assert!(!usage.may_be_full(None, free(0, 0), 100), "the system does not say it");
+}
+
+#[tokio::test]
 async fn a_sandbox_that_does_not_start_is_no_result_of_the_command() {
     let fixture = Fixture::new();
     let commands: [&[&str]; 2] =
@@ -455,6 +510,8 @@ async fn in_bubblewrap_a_command_reaches_nothing_but_its_run() {
         "echo x > /usr/x".to_owned(),
         "echo x > /x".to_owned(),
         "echo x > /mnt/user-data/x".to_owned(),
+        "echo x > /dev/x".to_owned(),
+        "mkdir /dev/shm/d && head -c 70000000 /dev/zero > /dev/shm/d/x".to_owned(),
         "mv /mnt/user-data/workspace /mnt/user-data/w".to_owned(),
         "echo x > /mnt/user-data/uploads/list.csv".to_owned(),
         "rm /mnt/user-data/uploads/list.csv".to_owned(),
@@ -473,6 +530,8 @@ async fn in_bubblewrap_a_command_reaches_nothing_but_its_run() {
         ("pwd", "/mnt/user-data/workspace"),
         ("cat /mnt/user-data/uploads/list.csv", "a,b"),
         ("echo x > /tmp/x && cat /tmp/x", "x"),
+        ("echo x > /dev/shm/x && cat /dev/shm/x && echo > /dev/null", "x"),
+        ("touch new && stat -c %a new", "600"),
         ("ls /mnt/user-data", "outputs\nuploads\nworkspace"),
         ("cd && pwd", "/mnt/user-data/workspace"),
     ];
@@ -483,6 +542,21 @@ async fn in_bubblewrap_a_command_reaches_nothing_but_its_run() {
     done(agent.bash(&format!("ln -s {outside} link; ln -s / root")).await);
     assert_eq!(code(&agent.call(READ_FILE, json!({"path": "link"})).await), "file.link");
     assert_eq!(code(&agent.call(LS, json!({"path": "root/etc"})).await), "file.link");
+}
+
+#[tokio::test]
+async fn in_bubblewrap_a_folder_below_a_private_one_is_shown_and_can_only_be_read() {
+    let (fixture, shown) = (Fixture::new(), tempfile::tempdir_in("/tmp").unwrap());
+    if bubblewrap(&fixture).await.is_none() {
+        return;
+    }
+    std::fs::write(shown.path().join("a.txt"), "shown\n").unwrap();
+    let preset = SandboxPreset::new().read_only(shown.path());
+    let agent = fixture.agent_with(preset.sandbox(OsStr::new("/usr/local/bin:/usr/bin:/bin")).unwrap());
+    let folder = shown.path().display();
+    assert_eq!(done(agent.bash(&format!("cat {folder}/a.txt; ls -A /tmp | wc -l")).await), "shown\n1\n(exit status 0)");
+    let text = done(agent.bash(&format!("echo x > /tmp/x && echo private; echo x > {folder}/x")).await);
+    assert!(text.starts_with("private\n") && text.ends_with("(exit status 1)"), "{text}");
 }
 
 #[tokio::test]

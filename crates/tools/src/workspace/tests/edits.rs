@@ -122,7 +122,10 @@ async fn one_call_writes_80_kb_and_appending_goes_on() {
     done(agent.write("a.txt", &part).await);
     agent.text(READ_FILE, json!({"path": "a.txt", "start_line": 1, "end_line": 1})).await;
     done(agent.append("a.txt", &part).await);
-    assert_eq!(fixture.workspace.usage().await.unwrap(), Usage { bytes: 2 * part.len() as u64, entries: 1 });
+    assert_eq!(
+        fixture.workspace.usage().await.unwrap(),
+        Usage { bytes: 2 * part.len() as u64, entries: 1, ..Usage::default() }
+    );
 }
 
 #[tokio::test]
@@ -161,24 +164,97 @@ async fn an_existing_file_must_be_read_before_it_is_written() {
     let fixture = Fixture::new();
     let (one, two) = (fixture.agent(), fixture.agent());
     done(one.write("a.txt", "first").await);
-    // Neither the other agent nor the writer itself has read it.
-    for agent in [&one, &two] {
-        assert_eq!(code(&agent.write("a.txt", "second").await), "file.unread");
-        assert_eq!(code(&agent.append("a.txt", "more").await), "file.unread");
-        assert_eq!(code(&agent.replace("a.txt", "first", "second").await), "file.unread");
-        agent.read("a.txt").await;
-    }
+    assert_eq!(code(&two.write("a.txt", "second").await), "file.unread");
+    assert_eq!(code(&two.append("a.txt", "more").await), "file.unread");
+    assert_eq!(code(&two.replace("a.txt", "first", "second").await), "file.unread");
+    two.read("a.txt").await;
     done(one.write("a.txt", "second").await);
-    // The write voids what both have read.
-    for agent in [&one, &two] {
-        assert_eq!(code(&agent.write("a.txt", "third").await), "file.changed");
-        assert_eq!(code(&agent.append("a.txt", "more").await), "file.changed");
-        assert_eq!(code(&agent.replace("a.txt", "second", "third").await), "file.changed");
-    }
+    // The write voids what the other one has read.
+    assert_eq!(code(&two.write("a.txt", "third").await), "file.changed");
+    assert_eq!(code(&two.append("a.txt", "more").await), "file.changed");
+    assert_eq!(code(&two.replace("a.txt", "second", "third").await), "file.changed");
     assert_eq!(two.read("a.txt").await, "second");
     done(two.replace("a.txt", "second", "third").await);
     assert_eq!(code(&one.write("a.txt", "fourth").await), "file.changed");
     assert_eq!(std::fs::read_to_string(fixture.on_host("workspace/a.txt")).unwrap(), "third");
+}
+
+#[tokio::test]
+async fn an_agent_knows_the_content_that_it_wrote() {
+    let fixture = Fixture::new();
+    let (one, two) = (fixture.agent(), fixture.agent());
+    done(one.write("a.txt", "one two three").await);
+    done(one.replace("a.txt", "one", "1").await);
+    done(one.replace("a.txt", "two", "2").await);
+    done(one.append("a.txt", " four").await);
+    done(one.replace("a.txt", "three four", "3 4").await);
+    done(one.write("a.txt", "other").await);
+    // The same content again, which changes nothing.
+    done(two.write("a.txt", "other").await);
+    done(two.append("a.txt", "!").await);
+    assert_eq!(code(&one.append("a.txt", "?").await), "file.changed");
+    assert_eq!(std::fs::read_to_string(fixture.on_host("workspace/a.txt")).unwrap(), "other!");
+    // Another process runs the turn again, and takes over what was recorded.
+    let arguments = json!({"description": "a test", "path": "a.txt", "content": "new"});
+    let written = invoke(&two.set, WRITE_FILE, arguments.clone(), &context(), None).await;
+    let later = fixture.agent();
+    later.tools.tool(WRITE_FILE).unwrap().replayed(&arguments, &written, &context());
+    done(later.replace("a.txt", "new", "newer").await);
+}
+
+#[tokio::test]
+async fn a_mask_is_explained_and_is_not_written_in_place_of_the_text() {
+    let fixture = Fixture::with(|settings| settings.secrets = vec![Secret::new("Waterloo99")]);
+    std::fs::create_dir_all(fixture.on_host("workspace")).unwrap();
+    let (file, agent) = (fixture.on_host("workspace/a.txt"), fixture.agent());
+    std::fs::write(&file, "city: Waterloo99\nmark: [secret]\nstreet: 1\n").unwrap();
+    let text = agent.read("a.txt").await;
+    assert!(text.starts_with("city: [secret]\nmark: [secret]\nstreet: 1\n(Some text is not shown to you, and this stands for it: `[secret]`."), "{text}");
+    // A part without a mask has no note, although the file has the characters of one.
+    let part = json!({"path": "a.txt", "start_line": 2, "end_line": 2});
+    assert_eq!(agent.text(READ_FILE, part).await, "mark: [secret]\n");
+    let copy = "city: [secret]\nmark: [secret]\nstreet: 2\n";
+    for outcome in [
+        agent.write("a.txt", copy).await,
+        agent.write("copy.txt", copy).await,
+        agent.append("a.txt", "again: [secret]\n").await,
+        agent.replace("a.txt", "street: 1", "street: [secret]").await,
+    ] {
+        assert_eq!(code(&outcome), "file.masked");
+        assert!(outcome.for_model().contains("`[secret]` in the content stands for"), "{outcome:?}");
+    }
+    // What the file has itself stays, and the text around a secret can be changed.
+    done(agent.replace("a.txt", "mark: [secret]", "the mark is [secret]").await);
+    done(agent.replace("a.txt", "street: 1", "street: 2").await);
+    let changed = "city: Waterloo99\nthe mark is [secret]\nstreet: 2\n";
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), changed);
+    assert!(!fixture.on_host("workspace/copy.txt").exists());
+    // Nothing is masked by this mark where there are no secrets.
+    done(Fixture::new().agent().write("a.txt", "[secret]").await);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn only_the_owner_can_read_files_and_folders() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let fixture = Fixture::new();
+    done(fixture.agent().write("a/b.txt", "x").await);
+    fixture.workspace.add_upload("c.txt", vec![0]).await.unwrap();
+    let workspaces = Workspaces::new(WorkspaceSettings::new(fixture.folder.path()));
+    std::fs::set_permissions(fixture.on_host("workspace/a/b.txt"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    workspaces.copy_run("run", "copy").await.unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&fixture.folder.path().join("copy/workspace/a/b.txt")), 0o700, "it stays executable");
+    std::fs::set_permissions(fixture.on_host("workspace/a/b.txt"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let all = tree(fixture.folder.path());
+    assert!(all.len() > 4, "{all:?}");
+    for path in all {
+        assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
+        path.ancestors().skip(1).take_while(|above| *above != fixture.folder.path()).for_each(|above| {
+            assert_eq!(mode(above), 0o700, "{}", above.display());
+        });
+    }
 }
 
 #[tokio::test]
@@ -264,7 +340,7 @@ async fn a_repeated_write_of_the_same_content_succeeds() {
     let agent = fixture.agent();
     done(agent.write("a.txt", "same").await);
     assert_eq!(done(agent.write("a.txt", "same").await), "/mnt/user-data/workspace/a.txt has this content already.");
-    assert_eq!(code(&agent.write("a.txt", "emas").await), "file.unread");
+    assert_eq!(code(&fixture.agent().write("a.txt", "emas").await), "file.unread");
 }
 
 #[tokio::test]
@@ -286,8 +362,9 @@ async fn the_space_is_counted_over_all_files_and_refused_in_clear_words() {
     // A shorter content makes room.
     done(agent.write("a/b.txt", "x").await);
     done(agent.write("d/e.txt", &"x".repeat(29)).await);
-    assert_eq!(fixture.workspace.usage().await.unwrap(), Usage { bytes: 100, entries: 6 });
-    assert_eq!(RunFolder::open(fixture.workspace.folder()).unwrap().usage().unwrap(), Usage { bytes: 100, entries: 6 });
+    let expected = Usage { bytes: 100, entries: 6, too_deep: false };
+    assert_eq!(fixture.workspace.usage().await.unwrap(), expected);
+    assert_eq!(RunFolder::open(fixture.workspace.folder()).unwrap().usage().unwrap(), expected);
 }
 
 #[tokio::test]
@@ -358,7 +435,7 @@ async fn what_a_crash_left_unfinished_is_removed_and_not_counted() {
     std::fs::write(fixture.on_host("unfinished/0"), "half a file").unwrap();
     done(fixture.agent().write("a", "x").await);
     assert_eq!(tree(&fixture.on_host("unfinished")), [fixture.on_host("unfinished/lock")]);
-    assert_eq!(fixture.workspace.usage().await.unwrap(), Usage { bytes: 1, entries: 1 });
+    assert_eq!(fixture.workspace.usage().await.unwrap(), Usage { bytes: 1, entries: 1, too_deep: false });
 }
 
 #[tokio::test]
