@@ -11,7 +11,7 @@ use axum::{
     body::Body,
     extract::{Request, State},
     http::{
-        HeaderMap, Response, StatusCode,
+        HeaderMap, HeaderValue, Response, StatusCode,
         header::{HOST, ORIGIN},
         uri::Authority,
     },
@@ -62,11 +62,18 @@ fn path_prefixes(channel: &dyn Channel) -> Vec<String> {
     }
 }
 
-async fn check_request(State(check): State<Arc<RequestCheck>>, request: Request, next: Next) -> Response<Body> {
+async fn check_request(State(check): State<Arc<RequestCheck>>, mut request: Request, next: Next) -> Response<Body> {
     let is_local = request.extensions().get::<ServerAddress>().map(|ServerAddress(address)| address.ip().is_loopback());
     let problem = check.problem(request.uri().path(), request.uri().authority(), request.headers(), is_local);
     let problem = problem.filter(|_| !failpoint::is_armed("defect:any-origin"));
-    let Some(problem) = problem else { return next.run(request).await };
+    let Some(problem) = problem else {
+        // Who reads the header later, reads the host that was checked.
+        let host = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+        if let Some(host) = host {
+            request.headers_mut().insert(HOST, host);
+        }
+        return next.run(request).await;
+    };
     tracing::info!(code = CODE, path = request.uri().path(), "a request was refused: {problem}");
     error_response(StatusCode::FORBIDDEN, &format!("{problem} [{CODE}]"))
 }

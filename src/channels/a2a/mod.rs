@@ -178,8 +178,7 @@ impl A2aServer {
 
     /// The public URL: the configured one, otherwise the address on which the server listens, otherwise the `Host` of the request.
     fn public_url(&self, head: &http::request::Parts) -> String {
-        let header = || head.headers.get(HOST).and_then(|host| host.to_str().ok());
-        let host = || head.uri.authority().map(|authority| authority.as_str()).or_else(header).unwrap_or("localhost");
+        let host = || head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
         match (&self.0.url, head.extensions.get::<ServerAddress>()) {
             (Some(url), _) => url.clone(),
             (None, Some(ServerAddress(address))) => format!("http://{address}"),
