@@ -221,7 +221,7 @@ fn compare(before: &Conversation, turn: &StoredTurn, replayed: Vec<Event>) -> Op
     if stores_pending {
         return Some(difference);
     }
-    first_difference(turn, &without_pending(before, replayed)).map(|_| difference)
+    first_difference(turn, &as_earlier_versions(before, replayed)).map(|_| difference)
 }
 
 fn first_difference(turn: &StoredTurn, replayed: &[Event]) -> Option<ReplayDifference> {
@@ -233,13 +233,17 @@ fn first_difference(turn: &StoredTurn, replayed: &[Event]) -> Option<ReplayDiffe
     })
 }
 
-/// Removes the pending effect from stack events: earlier versions did not store it.
-fn without_pending(before: &Conversation, events: Vec<Event>) -> Vec<Event> {
+/// Removes what earlier versions did not store: the pending effect of stack events, and what calls have changed.
+fn as_earlier_versions(before: &Conversation, events: Vec<Event>) -> Vec<Event> {
     let (mut stack, mut frame) = (before.stack.clone(), before.next_frame);
     let mut left = Vec::with_capacity(events.len());
     for mut event in events {
+        if let EventKind::ToolExecuted { effect, writes, .. } = &mut event.kind {
+            (*effect, *writes) = Default::default();
+        }
         if let EventKind::Stack { frames, next_frame, pending } = &mut event.kind {
             *pending = None;
+            frames.iter_mut().for_each(|frame| frame.writes = Default::default());
             if *frames == stack && *next_frame == frame {
                 continue;
             }

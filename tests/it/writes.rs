@@ -10,7 +10,7 @@ use std::{
 
 use segue::{
     Assistant, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput,
-    llm::{ChatResponse, LlmErrorKind, ToolArguments, ToolCall},
+    llm::{ChatResponse, FinishReason, LlmErrorKind, ToolArguments, ToolCall},
     testing::{CollectingSink, ManualClock, ScriptedCall, ScriptedLlm, StrictLlm},
 };
 use serde_json::{Value as Json, json};
@@ -82,7 +82,7 @@ fn call(name: &str, arguments: Json) -> ChatResponse {
 async fn an_agent_that_fails_after_a_write_tells_the_user_and_its_next_run() {
     let failures: [(&str, Vec<ScriptedCall>); 3] = [
         ("{}", vec![LlmErrorKind::BadRequest.into()]),
-        ("{}", (0..3).map(|_| ChatResponse::default().into()).collect()),
+        ("{}", vec![ChatResponse { finish: FinishReason::ContentFilter, ..ChatResponse::default() }.into()]),
         ("{max_iterations: 1}", Vec::new()),
     ];
     for (configuration, failure) in failures {
