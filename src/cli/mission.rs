@@ -14,7 +14,7 @@ use segue::{
     clock::SystemClock,
     missions::{MissionError, RunControl, RunEngine, RunRetention},
     project::Project,
-    store::{self, StoreLocation},
+    store::{self, StoreLocation, runs::RunStoreError},
 };
 
 use super::{
@@ -45,9 +45,9 @@ enum MissionCommand {
     Show(Show),
     /// Answer a question of a run
     Answer(Answer),
-    /// End a run for good; a process that works on it stops
+    /// End a run for good, also one that was stopped or has failed; a process that works on it stops
     Cancel(OneRun),
-    /// Continue a run that was stopped or interrupted, that waited for an answer, or that failed
+    /// Continue a run that was stopped or interrupted, that waited for an answer, or that failed; never one that was cancelled
     Resume(OneRun),
     /// Start a new run with the mission and the inputs of another, from the beginning or from a task
     Rerun(Rerun),
@@ -85,7 +85,7 @@ struct Run {
     /// The store, as in `sqlite:missions.db`, or `memory`; that of `endpoints.yml` unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// A later start of the mission with this key continues the first run instead
+    /// A later start of the mission with this key and the same inputs continues the first run instead
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// The task to enter, instead of the first ones
@@ -160,8 +160,8 @@ struct Answer {
     event_id: Option<String>,
     #[command(flatten)]
     project: ProjectArgs,
-    /// The question, if the run has several open ones
-    #[arg(long, value_name = "ID")]
+    /// The question, if the run has several open ones: its number, its id, or the beginning or end of it
+    #[arg(long, value_name = "NUMBER")]
     question: Option<String>,
     /// The store
     #[arg(long, value_name = "URL")]
@@ -190,6 +190,7 @@ pub(super) async fn mission(args: Args) -> CommandResult {
                 | MissionError::AmbiguousRun(..)
                 | MissionError::Rerun(_)
                 | MissionError::Files(..)
+                | MissionError::Store(RunStoreError::WrongStatus { .. })
                 | MissionError::Question(_)),
             ) => {
                 output::status(&format!("{known} [{}]", known.code()));

@@ -37,7 +37,7 @@ use crate::{
     failpoint,
     journal::{
         EffectJournal, Halt, JobClaim, JobJournal, JournaledModel, JournaledTool, LEASE, ListedTool, NoEvents,
-        NoObserver, TurnClock, hold,
+        NoObserver, TurnClock, ended_owners, hold,
     },
     limits,
     llm::Llm,
@@ -283,12 +283,14 @@ impl BackgroundTasks {
     }
 
     async fn claim(&self, run: &RunId) -> Result<Option<ClaimedUnit>, RunStoreError> {
+        let units = self.runs.units(run).await?;
         let request = ClaimRequest {
             run: Some(run.clone()),
             owner: self.owner.clone(),
             now: self.clock.now(),
             lease: LEASE,
             limit: 1,
+            gone: ended_owners(&units),
         };
         Ok(self.runs.claim(request).await?.pop())
     }
@@ -338,9 +340,10 @@ impl BackgroundTasks {
         match journal.halt() {
             // Another process has it, or it was erased.
             Some(Halt::Store(RunStoreError::Fenced { .. })) => {}
-            // It is claimed again when the lease is over.
+            // It is claimed again, at once if the store answers now.
             Some(Halt::Store(error)) => {
                 tracing::warn!(code = error.code(), "a sub-agent in the background stops: {error}");
+                let _ = self.runs.release(&key, epoch, self.clock.now()).await;
             }
             Some(Halt::Changed(error)) => self.end(&journal, self.lost(id, error.to_string())).await,
             Some(Halt::Unreadable(reason)) => self.end(&journal, self.lost(id, reason.to_string())).await,

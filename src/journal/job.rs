@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures::future::{BoxFuture, Either};
+use segue_base::process;
 use segue_engine::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -16,17 +17,52 @@ use super::{BegunStep, Journal, Step, StepRecords, StepStart, StepStatus};
 use crate::{
     clock::Clock,
     context::StepKey,
-    failpoint,
+    failpoint, limits,
     store::{
         JournalRecord, StoreError,
-        runs::{RunStore, RunStoreError, Signals, StopRequest, UnitBatch, UnitKey},
+        runs::{RunStore, RunStoreError, Signals, StopRequest, StoredUnit, UnitBatch, UnitKey, UnitStatus},
     },
 };
 
 /// How long a unit is held unless the lease is renewed.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 /// How often a lease is renewed.
-const RENEWAL: Duration = Duration::from_secs(20);
+pub(crate) const RENEWAL: Duration = Duration::from_secs(20);
+
+/// The pauses before a store is tried again, from the first to the longest.
+const STORE_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+
+/// Tries a store again while its failure may pass, as turns do, but longer: nobody waits for the answer of a job.
+pub(crate) struct StorePatience {
+    clock: Arc<dyn Clock>,
+    /// When the first of the failures was, and the pause before the next attempt.
+    failing: Option<(Duration, Duration)>,
+}
+
+impl StorePatience {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, failing: None }
+    }
+
+    /// The store has done what it was asked for.
+    pub(crate) fn reset(&mut self) {
+        self.failing = None;
+    }
+
+    /// Waits before another attempt. False: the error does not pass, or it has lasted for [`limits::JOB_STORE_WAIT`].
+    pub(crate) async fn wait(&mut self, error: &RunStoreError) -> bool {
+        let now = self.clock.elapsed();
+        let (since, pause) = self.failing.unwrap_or((now, STORE_PAUSES.0));
+        let is_over = now.saturating_sub(since) >= limits::JOB_STORE_WAIT;
+        if !error.is_transient() || matches!(error, RunStoreError::Conflict { .. }) || is_over {
+            return false;
+        }
+        tracing::warn!(code = error.code(), "the store of runs is tried again in {pause:?}: {error}");
+        self.clock.sleep(self.clock.deadline(pause)).await;
+        self.failing = Some((since, pause.saturating_mul(2).min(STORE_PAUSES.1)));
+        true
+    }
+}
 
 /// Why a job stops without a result: its owner lost it, or the store failed.
 #[derive(Clone, Debug)]
@@ -97,6 +133,8 @@ struct State {
     events: Vec<Arc<str>>,
     /// Why no step begins any more.
     halt: Option<Halt>,
+    /// The number of the last event of the run when the job has stored something; 0 before.
+    last_seq: u64,
 }
 
 /// A claimed unit, and what its journal needs.
@@ -112,7 +150,7 @@ impl JobJournal {
     /// The journal of a unit with these records of earlier owners. `build` is the hash of engine version and project.
     pub(crate) fn new(claim: JobClaim, build: u64, kind: Arc<dyn JobEvents>, records: Vec<JournalRecord>) -> Self {
         let steps = StepRecords::new(build, records).replaying_other_builds();
-        let state = Mutex::new(State { steps, events: Vec::new(), halt: None });
+        let state = Mutex::new(State { steps, events: Vec::new(), halt: None, last_seq: 0 });
         let JobClaim { store, key, epoch, clock, stop } = claim;
         Self { store, key, epoch, clock, kind, stop, storing: Default::default(), state }
     }
@@ -164,7 +202,8 @@ impl JobJournal {
     /// Stores what is pending, together with what `edit` adds.
     ///
     /// # Errors
-    /// After [`RunStoreError::Conflict`] the call may be repeated; after any other error the job has halted.
+    /// After [`RunStoreError::Conflict`] the call may be repeated; after any other error the job has halted. An error that may pass was
+    /// waited for.
     pub(crate) async fn commit(&self, edit: impl FnOnce(&mut UnitBatch)) -> Result<(), RunStoreError> {
         let _storing = self.storing.lock().await;
         let (records, events) = {
@@ -180,10 +219,14 @@ impl JobJournal {
         edit(&mut batch);
         let has_events = !batch.events.is_empty();
         let is_checkpoint = batch.checkpoint.is_some();
-        match self.store.append(batch).await {
-            Ok(_) => {
-                if is_checkpoint {
-                    self.lock().steps.clear();
+        match self.store_batch(batch).await {
+            Ok(last_seq) => {
+                {
+                    let mut state = self.lock();
+                    state.last_seq = last_seq.max(state.last_seq);
+                    if is_checkpoint {
+                        state.steps.clear();
+                    }
                 }
                 if has_events {
                     self.kind.stored();
@@ -199,6 +242,47 @@ impl JobJournal {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Stores a batch, however often the store must be tried. Returns the number of the last event that is known.
+    async fn store_batch(&self, batch: UnitBatch) -> Result<u64, RunStoreError> {
+        let mut patience = StorePatience::new(self.clock.clone());
+        loop {
+            let mut error = match self.store.append(batch.clone()).await {
+                Err(error) => error,
+                stored => return stored,
+            };
+            // It may be stored although the store has failed.
+            loop {
+                if !patience.wait(&error).await {
+                    return Err(error);
+                }
+                match self.find_stored(&batch).await {
+                    Ok(Some(last_seq)) => return Ok(last_seq),
+                    Ok(None) => break,
+                    Err(failed) => error = failed,
+                }
+            }
+        }
+    }
+
+    /// Whether a batch of this job is stored: the number of its last event, or of the last one before it if it has none.
+    async fn find_stored(&self, batch: &UnitBatch) -> Result<Option<u64>, RunStoreError> {
+        let mut after = self.lock().last_seq;
+        let Some(last) = batch.events.last() else {
+            let stored = self.store.unit(&batch.unit).await?.map(|content| content.records).unwrap_or_default();
+            let is_stored = !batch.records.is_empty() && batch.records.iter().all(|record| stored.contains(record));
+            return Ok(is_stored.then_some(after));
+        };
+        loop {
+            let events = self.store.events(&batch.unit.run, after, limits::RUN_EVENTS_READ).await?;
+            let is_own = |unit: &Option<Arc<str>>| unit.as_ref() == Some(&batch.unit.unit);
+            let found = events.iter().find(|event| is_own(&event.unit) && event.at == batch.at && event.event == *last);
+            if found.is_some() || events.len() < limits::RUN_EVENTS_READ {
+                return Ok(found.map(|event| event.seq));
+            }
+            after = events.last().map_or(after, |event| event.seq);
         }
     }
 
@@ -330,6 +414,14 @@ async fn renew<F: Future<Output = Result<Signals, RunStoreError>>>(
             }
         }
     }
+}
+
+/// The owners of claimed units that are known to have ended.
+pub(crate) fn ended_owners(units: &[StoredUnit]) -> Vec<Arc<str>> {
+    let owners = units.iter().filter(|unit| unit.status == UnitStatus::Claimed).filter_map(|unit| unit.owner.clone());
+    let mut ended: Vec<_> = owners.filter(|owner| process::has_ended(owner)).collect();
+    ended.dedup();
+    ended
 }
 
 /// A time after another.

@@ -43,7 +43,7 @@ pub use self::{
     turn::TurnJournal,
 };
 pub(crate) use self::{
-    job::{Halt, JobClaim, JobEvents, JobJournal, LEASE, NoEvents, hold, later},
+    job::{Halt, JobClaim, JobEvents, JobJournal, LEASE, NoEvents, RENEWAL, StorePatience, ended_owners, hold, later},
     step_records::{BegunStep, StepRecords},
     tool_list::ListedTool,
 };

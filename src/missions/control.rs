@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use segue_base::process;
 use segue_engine::{
     ids::RunId,
     mission::{
@@ -20,15 +21,20 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    journal::{LEASE, later},
     limits,
     store::runs::{
         QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome, RunBatch, RunFilter, RunStatus, RunStore,
-        RunStoreError, RunSummary, Signal, SignalOutcome, StopRequest, StoredQuestion, StoredRun, UnitStatus,
+        RunStoreError, RunSummary, Signal, SignalOutcome, StopRequest, StoredQuestion, StoredRun, StoredUnit,
+        UnitStatus, lease_holds,
     },
 };
 
 /// How often a run is read for what other processes did: events, answers, signals, ended leases.
 pub(super) const POLL: Duration = Duration::from_millis(500);
+
+/// How long a run that is passed from one unit to the next may seem to be worked on by nobody.
+const HANDOVER: Duration = Duration::from_secs(5);
 
 /// A run with its state.
 #[derive(Clone, Debug)]
@@ -156,7 +162,7 @@ impl RunControl {
         Ok(questions.into_iter().find(|question| question.answered_by.as_deref() == Some(event_id)))
     }
 
-    /// Answers a question. The same `event_id` has the same result however often it is repeated. Returns the answer as the model reads it.
+    /// Answers a question, which is named by its id, the beginning or the end of it, or its [number](question_number). The same `event_id` has the same result however often it is repeated. Returns the answer as the model reads it.
     ///
     /// # Errors
     /// [`MissionError::Question`]: the question is unknown or closed, or the text is no answer to it.
@@ -169,6 +175,7 @@ impl RunControl {
         responder: Option<Arc<str>>,
     ) -> Result<Arc<str>, MissionError> {
         let report = self.status(run).await?;
+        let question = find_question(&report.state, question)?;
         let unknown = || MissionError::Question(format!("run {run} has no question {question}"));
         let asked = report.state.human_inputs.get(question).ok_or_else(unknown)?;
         let answer = people::check_answer(&asked.question, text).map_err(MissionError::Question)?;
@@ -201,6 +208,7 @@ impl RunControl {
     }
 
     /// Asks a run to end: to be resumed later, or for good. The process that drives it ends it; if no unit is worked on, it ends at once.
+    /// A run that has failed or was stopped can still be cancelled; a cancelled run is never resumed.
     /// The events of the run are not read, so that a damaged run can be ended.
     ///
     /// # Errors
@@ -217,8 +225,14 @@ impl RunControl {
             Err(RunStoreError::UnknownRun(run)) => return Err(MissionError::UnknownRun(run)),
             outcome => outcome?,
         };
-        if outcome == SignalOutcome::Accepted && !self.is_worked_on(run).await? {
-            self.end_stopped(run, request).await?;
+        match outcome {
+            SignalOutcome::Accepted if !self.is_worked_on(run).await? => self.end_stopped(run, request).await?,
+            // It could be resumed.
+            SignalOutcome::Ended(status) if status.is_resumable() && request == StopRequest::Cancel => {
+                self.end_stopped(run, request).await?;
+                return Ok(SignalOutcome::Accepted);
+            }
+            _ => {}
         }
         Ok(outcome)
     }
@@ -227,16 +241,38 @@ impl RunControl {
         Ok(self.holder(run).await?.is_some())
     }
 
-    /// The process that works on a run, if there is one: the one that holds a unit. After a crash it is shown until its lease is over.
+    /// The process that works on a run, if there is one: the one that holds a unit. After a crash it is shown until its lease is over,
+    /// unless it is known to have ended: that can be known of processes on this machine.
     ///
     /// # Errors
     /// [`MissionError::Store`].
     pub async fn holder(&self, run: &RunId) -> Result<Option<RunHolder>, MissionError> {
         let (units, now) = (self.runs.units(run).await?, self.clock.now());
-        let held = units.into_iter().filter(|unit| unit.status == UnitStatus::Claimed);
-        let held =
-            held.filter_map(|unit| Some(RunHolder { owner: unit.owner.unwrap_or_default(), until: unit.lease_until? }));
-        Ok(held.filter(|holder| holder.until > now).max_by_key(|holder| holder.until))
+        let held = units.iter().filter_map(|unit| holder_of(unit, now));
+        Ok(held.max_by_key(|holder| holder.until))
+    }
+
+    /// Whether a run that has not ended should be worked on, and no process does: it was interrupted.
+    ///
+    /// # Errors
+    /// [`MissionError::Store`].
+    pub async fn is_interrupted(&self, run: &RunSummary) -> Result<bool, MissionError> {
+        let now = self.clock.now();
+        match run.status {
+            // The process that waits stores it from time to time.
+            RunStatus::Queued => Ok(!lease_holds(later(run.updated_at, LEASE), now, LEASE)),
+            RunStatus::Running => {
+                let units = self.runs.units(&run.id).await?;
+                let is_left = units.iter().any(|unit| unit.status == UnitStatus::Claimed);
+                let is_held = units.iter().any(|unit| holder_of(unit, now).is_some());
+                Ok(!is_held && (is_left || !lease_holds(later(run.updated_at, HANDOVER), now, HANDOVER)))
+            }
+            RunStatus::Waiting
+            | RunStatus::Completed
+            | RunStatus::Failed
+            | RunStatus::Stopped
+            | RunStatus::Cancelled => Ok(false),
+        }
     }
 
     /// Follows a run that another process works on: `on_event` gets the events after the number `after`, in order. Ends when the run
@@ -329,6 +365,40 @@ impl RunControl {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The number of a question within its run, from 1 in the order of asking. It stays when questions are answered.
+pub fn question_number(state: &RunState, id: &str) -> Option<usize> {
+    state.human_inputs.get_index_of(id).map(|place| place + 1)
+}
+
+/// The id of the question that a person has named.
+fn find_question<'s>(state: &'s RunState, named: &str) -> Result<&'s str, MissionError> {
+    let run = &state.run;
+    let all = &state.human_inputs;
+    if let Some((id, _)) = all.get_key_value(named) {
+        return Ok(id);
+    }
+    let numbered = named.parse::<usize>().ok().and_then(|number| all.get_index(number.checked_sub(1)?));
+    if let Some((id, _)) = numbered {
+        return Ok(id);
+    }
+    let is_part = |id: &str| !named.is_empty() && (id.starts_with(named) || id.ends_with(named));
+    let mut found = all.keys().filter(|id| is_part(id));
+    match (found.next(), found.next()) {
+        (Some(id), None) => Ok(id),
+        (Some(_), Some(_)) => Err(MissionError::Question(format!("several questions of run {run} fit {named}"))),
+        (None, _) => Err(MissionError::Question(format!(
+            "run {run} has no question {named}; `segue mission show {run}` shows its questions with their numbers"
+        ))),
+    }
+}
+
+/// The process that holds a unit now.
+fn holder_of(unit: &StoredUnit, now: Timestamp) -> Option<RunHolder> {
+    let (owner, until) = (unit.owner.as_deref()?, unit.lease_until?);
+    let is_held = unit.status == UnitStatus::Claimed && lease_holds(until, now, LEASE) && !process::has_ended(owner);
+    is_held.then(|| RunHolder { owner: process::short_name(owner).into(), until })
 }
 
 /// How a run of this status has ended.

@@ -27,7 +27,7 @@ use super::{
     view::{RunView, event_text},
 };
 use crate::{
-    journal::LEASE,
+    journal::{LEASE, RENEWAL, StorePatience, ended_owners},
     store::runs::{
         Admission, ClaimRequest, NewRun, NewUnit, Overflow, RunBatch, RunFilter, RunLimits, RunStatus, RunStoreError,
         Signal, SignalOutcome, StartOutcome, StopRequest, UnitStatus,
@@ -36,6 +36,9 @@ use crate::{
 
 /// Units of one run that work at the same time.
 const MOST_UNITS: usize = 64;
+/// How long units are waited for when the store fails for good.
+const GIVE_UP: Duration = Duration::from_secs(10);
+
 /// A run to start.
 #[derive(Clone, Debug, Default)]
 pub struct StartRun {
@@ -43,7 +46,7 @@ pub struct StartRun {
     pub mission: Arc<str>,
     /// Its inputs: JSON of the declared types, or texts with the same content.
     pub inputs: Map<String, Json>,
-    /// A later start of the same mission with this key returns the first run.
+    /// A later start of the same mission with this key and the same inputs returns the first run.
     pub idempotency_key: Option<Arc<str>>,
     /// Whether tools that change something are refused.
     pub dry_run: bool,
@@ -178,15 +181,50 @@ impl RunEngine {
             self.parts.remove_files(&id).await;
             return Err(MissionError::Inputs(vec![InputProblem { input: "files".into(), problem }]));
         }
-        let started = self.parts.runs.start_run(run).await;
-        if has_files && !matches!(started, Ok(StartOutcome::New | StartOutcome::Queued(_))) {
+        let given = run.inputs.clone();
+        let outcome = self.parts.runs.start_run(run).await;
+        if has_files && !matches!(outcome, Ok(StartOutcome::New | StartOutcome::Queued(_))) {
             self.parts.remove_files(&id).await;
         }
-        match started? {
+        match outcome? {
             StartOutcome::New | StartOutcome::Queued(_) => Ok(id),
-            StartOutcome::Existing(existing) => Ok(existing),
+            StartOutcome::Existing(existing) if existing == id => Ok(existing),
+            StartOutcome::Existing(existing) => match self.is_same_start(&existing, &def, &started, &given).await? {
+                true => Ok(existing),
+                false => {
+                    let problem = format!(
+                        "run {existing} was started with this key and with other inputs; use another key, or the same inputs"
+                    );
+                    Err(MissionError::Inputs(vec![InputProblem { input: "idempotency_key".into(), problem }]))
+                }
+            },
             StartOutcome::Full(reached) => Err(MissionError::Full(mission.into(), reached, key)),
         }
+    }
+
+    /// Whether a run was started with these inputs, and in the same way. `given` is what [`NewRun::inputs`] holds, with protected inputs.
+    async fn is_same_start(
+        &self,
+        run: &RunId,
+        def: &MissionDef,
+        started: &NewEvent,
+        given: &str,
+    ) -> Result<bool, MissionError> {
+        let how = |kind: &RunEventKind| match kind {
+            RunEventKind::MissionStarted { inputs, entry, dry_run, .. } => {
+                Some((inputs.clone(), entry.clone(), *dry_run))
+            }
+            _ => None,
+        };
+        let protected = |text: &str| {
+            let all: Map<String, Json> = serde_json::from_str(text).unwrap_or_default();
+            let is_protected = |name: &str| def.inputs.get(name).is_some_and(|input| input.protected);
+            all.into_iter().filter(|(name, _)| is_protected(name)).collect::<Map<_, _>>()
+        };
+        let stored = self.control.stored(run).await?;
+        let first = self.control.events(run, 0).await?.into_iter().next();
+        let is_same = first.is_some_and(|event| how(&event.event.kind) == how(&started.kind));
+        Ok(is_same && protected(&stored.inputs) == protected(given))
     }
 
     /// The run of a mission that was started with this key.
@@ -196,11 +234,11 @@ impl RunEngine {
         Ok(self.control.runs(filter, 1).await?.pop().map(|run| run.id))
     }
 
-    /// Continues a run that was stopped or cancelled, or that failed. What is completed stays. It goes on with [`drive`](Self::drive).
-    /// A run that was asked to stop and whose process has ended without stopping it is stopped first.
+    /// Continues a run that was stopped or that failed. What is completed stays. It goes on with [`drive`](Self::drive). A run that was
+    /// asked to stop and whose process has ended without stopping it is stopped first.
     ///
     /// # Errors
-    /// [`MissionError::Store`] for a run that has not ended or is completed.
+    /// [`MissionError::Store`] for a run that has not ended, that is completed, or that was cancelled.
     pub async fn resume(&self, run: &RunId) -> Result<(), MissionError> {
         if let Some(request) = self.control.summary(run).await?.stop
             && !self.control.is_worked_on(run).await?
@@ -308,8 +346,25 @@ impl RunEngine {
             stopping: CancellationToken::new(),
             cancels: HashMap::new(),
             shown: 0,
+            patience: StorePatience::new(self.parts.clock.clone()),
+            has_failed_unit: false,
+            renewed: None,
         };
-        let end = drive.run(stop, on_event).await;
+        let end = loop {
+            let error = match drive.run(stop, on_event).await {
+                Err(MissionError::Store(error)) => error,
+                end => break end,
+            };
+            tokio::select! {
+                is_again = drive.patience.wait(&error) => if is_again { continue },
+                // A request to stop cannot be stored now: the run goes on when it is resumed.
+                () = stop.cancelled() => {}
+            }
+            break Err(error.into());
+        };
+        if end.is_err() {
+            drive.give_up().await;
+        }
         drive.units.abort_all();
         end
     }
@@ -328,6 +383,12 @@ struct Drive<'a> {
     cancels: HashMap<Arc<str>, CancellationToken>,
     /// The last event that was shown.
     shown: u64,
+    /// A store that fails for a while does not end the work on a run.
+    patience: StorePatience,
+    /// Whether the last unit that ended failed by the store.
+    has_failed_unit: bool,
+    /// When it was last stored that this process waits for a queued run.
+    renewed: Option<Duration>,
 }
 
 impl Drive<'_> {
@@ -361,11 +422,16 @@ impl Drive<'_> {
                 }
                 None if self.is_admitted(summary.status).await? => {
                     self.schedule().await?;
-                    self.claim().await?;
+                    if self.claim().await? && summary.status == RunStatus::Waiting {
+                        self.set_status(RunStatus::Running).await?;
+                    }
                 }
-                None => {}
+                None => self.wait_in_queue().await?,
             }
             self.show(on_event).await?;
+            if !self.has_failed_unit {
+                self.patience.reset();
+            }
             let mut pause = POLL;
             let is_queued = summary.status == RunStatus::Queued;
             if self.units.is_empty() && summary.stop.is_none() && !is_queued {
@@ -375,7 +441,7 @@ impl Drive<'_> {
                 match self.next_wake().await? {
                     Some(wait) => pause = pause.min(wait),
                     None => {
-                        self.set_waiting(summary.status).await?;
+                        self.set_status(RunStatus::Waiting).await?;
                         self.show(on_event).await?;
                         return Ok(RunEnd::Waiting);
                     }
@@ -407,6 +473,7 @@ impl Drive<'_> {
         match done {
             Ok((unit, result)) => {
                 self.cancels.remove(&unit);
+                self.has_failed_unit = result.is_err();
                 result
             }
             Err(error) if error.is_cancelled() => Ok(()),
@@ -503,27 +570,35 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Claims units and works on them.
-    async fn claim(&mut self) -> Result<(), MissionError> {
+    /// Claims units and works on them. Returns whether there were any.
+    async fn claim(&mut self) -> Result<bool, MissionError> {
         let parts = &self.engine.parts;
         let free = MOST_UNITS.saturating_sub(self.units.len());
         if free == 0 {
-            return Ok(());
+            return Ok(false);
         }
+        // As long as this process has work, it does not look at the others.
+        let gone = match self.units.is_empty() {
+            true => ended_owners(&parts.runs.units(self.run).await?),
+            false => Vec::new(),
+        };
         let request = ClaimRequest {
             run: Some(self.run.clone()),
             owner: parts.owner.clone(),
             now: parts.clock.now(),
             lease: LEASE,
             limit: free,
+            gone,
         };
-        for claimed in parts.runs.claim(request).await? {
+        let claimed = parts.runs.claim(request).await?;
+        let is_any = !claimed.is_empty();
+        for claimed in claimed {
             let (name, end) = (claimed.key.unit.clone(), UnitStop::new(&self.stopping));
             self.cancels.insert(name.clone(), end.cancel.clone());
             let work = slice::run(parts.clone(), self.def.clone(), self.view.clone(), claimed, end);
             self.units.spawn(async move { (name, work.await) });
         }
-        Ok(())
+        Ok(is_any)
     }
 
     /// How long it takes until a unit can be claimed; `None` if only an answer or a signal can make one ready.
@@ -548,17 +623,38 @@ impl Drive<'_> {
         Ok(wakes.min().map(wait))
     }
 
-    async fn set_waiting(&self, status: RunStatus) -> Result<(), MissionError> {
-        if status == RunStatus::Waiting {
-            return Ok(());
+    /// Stores a status of a run that goes on.
+    async fn set_status(&self, status: RunStatus) -> Result<(), MissionError> {
+        let batch = RunBatch { status: Some(status), ..RunBatch::new(self.run.clone(), self.engine.parts.clock.now()) };
+        self.change(batch).await
+    }
+
+    /// Stores from time to time that a process waits for the run to be admitted: nobody holds a unit of it.
+    async fn wait_in_queue(&mut self) -> Result<(), MissionError> {
+        let clock = &self.engine.parts.clock;
+        let (elapsed, now) = (clock.elapsed(), clock.now());
+        if self.renewed.is_none_or(|renewed| elapsed.saturating_sub(renewed) >= RENEWAL) {
+            self.change(RunBatch::new(self.run.clone(), now)).await?;
+            self.renewed = Some(elapsed);
         }
-        let batch = RunBatch {
-            status: Some(RunStatus::Waiting),
-            ..RunBatch::new(self.run.clone(), self.engine.parts.clock.now())
-        };
+        Ok(())
+    }
+
+    /// Changes a run that may have ended in the meantime.
+    async fn change(&self, batch: RunBatch) -> Result<(), MissionError> {
         match self.engine.parts.runs.append_run(batch).await {
             Ok(_) | Err(RunStoreError::WrongStatus { .. }) => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends the work of this process and gives its units back, as far as the store lets it: nobody waits for their leases then.
+    async fn give_up(&mut self) {
+        self.stopping.cancel();
+        let clock = &self.engine.parts.clock;
+        tokio::select! {
+            () = async { while self.units.join_next().await.is_some() {} } => {}
+            () = clock.sleep(clock.deadline(GIVE_UP)) => {}
         }
     }
 }

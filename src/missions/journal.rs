@@ -106,7 +106,10 @@ impl UnitJournal {
     }
 
     fn unreadable(&self, error: &MissionError) {
-        self.job.halt_with(Halt::Unreadable(error.to_string().into()));
+        self.job.halt_with(match error {
+            MissionError::Store(error) => Halt::Store(error.clone()),
+            other => Halt::Unreadable(other.to_string().into()),
+        });
     }
 
     /// Runs a step of a tool of the mission: computes its answer from the latest state and stores its events with it, or returns the

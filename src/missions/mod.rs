@@ -52,7 +52,7 @@ mod slice;
 mod view;
 
 pub use self::{
-    control::{FollowEnd, RunControl, RunHolder, RunReport},
+    control::{FollowEnd, RunControl, RunHolder, RunReport, question_number},
     engine::{RunEnd, RunEngine, StartRun},
     files::{RunFile, RunFiles},
     input_files::input_files,

@@ -2,7 +2,8 @@
 //!
 //! A mission may wait for minutes where a conversation may not. The wait is not part of the time limit of a model call, and it is no
 //! attempt of an iteration. Models with the same account share the wait that their provider asked for (`crates/llm/src/router`), so that
-//! loops that wait send no requests meanwhile.
+//! loops that wait send no requests meanwhile. A server that fails, or that cannot be reached, is waited for much shorter: its address may
+//! be wrong.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,7 +34,8 @@ impl Llm for PatientModel {
     }
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(async move {
-            let (mut waited, mut failures) = (Duration::ZERO, 0);
+            // The wait after a server failed without asking for one is bounded more narrowly.
+            let (mut waited, mut waited_unasked, mut failures) = (Duration::ZERO, Duration::ZERO, 0);
             loop {
                 let attempt = cx.with_timeout(limits::MISSION_MODEL_CALL);
                 let error = match self.inner.chat(request.clone(), &attempt).await {
@@ -44,7 +46,10 @@ impl Llm for PatientModel {
                 let Some(wait) = wait_after(&error, failures) else { return Err(error) };
                 let wait = wait + wait.mul_f64(spread(&request, waited));
                 waited += wait;
-                if waited > limits::MISSION_MODEL_WAIT {
+                if !is_asked_for(&error, failures) {
+                    waited_unasked += wait;
+                }
+                if waited > limits::MISSION_MODEL_WAIT || waited_unasked > limits::MISSION_SERVER_WAIT {
                     return Err(error);
                 }
                 self.note(&error, wait).await;
@@ -69,6 +74,12 @@ impl PatientModel {
     }
 }
 
+/// Whether the provider limits the rate, or asked for the wait. After failures without such a time, a time comes from the router, which
+/// does not call a server that fails.
+fn is_asked_for(error: &LlmError, failures: u32) -> bool {
+    matches!(error.kind, LlmErrorKind::RateLimited { .. }) || (error.retry_after().is_some() && failures == 0)
+}
+
 /// How long to wait after an error, the `failures`-th without a time from the provider; `None` if waiting does not help.
 fn wait_after(error: &LlmError, failures: u32) -> Option<Duration> {
     use LlmErrorKind as K;
@@ -80,7 +91,7 @@ fn wait_after(error: &LlmError, failures: u32) -> Option<Duration> {
         K::RateLimited { .. } | K::Overloaded { .. } | K::Unreachable | K::FirstTokenTimeout | K::IdleTimeout
     );
     let doubled = FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(16));
-    (passes && failures <= limits::MISSION_MODEL_FAILURES).then_some(doubled)
+    passes.then_some(doubled)
 }
 
 /// A number below 0.25 that differs from request to request, so that loops that failed together do not return together.
@@ -103,12 +114,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_errors_that_pass_are_waited_for_and_not_for_ever() {
+    fn only_errors_that_pass_are_waited_for_and_waits_grow() {
         let seconds = |kind: LlmErrorKind, failures| wait_after(&kind.into(), failures).map(|wait| wait.as_secs());
         let after = Some(Duration::from_secs(90));
         assert_eq!(seconds(LlmErrorKind::RateLimited { after }, 0), Some(90));
         let waits: Vec<_> = (1..=7).map(|failures| seconds(LlmErrorKind::Unreachable, failures)).collect();
-        assert_eq!(waits, [Some(2), Some(4), Some(8), Some(16), Some(32), Some(64), None]);
+        assert_eq!(waits, [2, 4, 8, 16, 32, 64, 128].map(Some));
         for kind in [LlmErrorKind::Unauthorised, LlmErrorKind::BadRequest, LlmErrorKind::Cancelled] {
             assert_eq!(seconds(kind, 1), None);
         }

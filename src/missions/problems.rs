@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use segue_base::process;
 use segue_engine::ids::RunId;
 
 use super::{control::RunControl, parts::MissionError};
 use crate::{
     limits,
-    store::runs::{RunCounts, RunFilter, RunStatus, RunStoreError, UnitStatus},
+    store::runs::{RunCounts, RunFilter, RunStatus, RunStoreError, RunSummary, UnitStatus},
 };
 
 /// The runs of a store, for operators.
@@ -33,7 +34,7 @@ pub struct RunProblem {
 /// Why a run is to be looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunProblemKind {
-    /// It is running and no process works on it.
+    /// It is running, or queued, and no process works on it or waits for it.
     Unattended {
         /// The process that worked on it and did not renew its lease in time, if there is one.
         lost: Option<Arc<str>>,
@@ -64,7 +65,7 @@ impl RunControl {
     /// # Errors
     /// [`MissionError::Store`] if the store fails. Damage of a run is no error.
     pub async fn problems(&self) -> Result<RunsReport, MissionError> {
-        let open = vec![RunStatus::Running, RunStatus::Waiting];
+        let open = vec![RunStatus::Queued, RunStatus::Running, RunStatus::Waiting];
         let mut report = RunsReport { counts: self.runs.counts(self.clock.now()).await?, problems: Vec::new() };
         let filter = RunFilter { statuses: open, without_jobs: true, ..RunFilter::default() };
         let runs = match self.runs.runs(filter, limits::RUNS_LISTED).await {
@@ -77,7 +78,7 @@ impl RunControl {
             Err(error) => return Err(error.into()),
         };
         for run in runs {
-            let kind = match self.problem(&run.id, run.status).await {
+            let kind = match self.problem(&run).await {
                 Ok(kind) => kind,
                 Err(MissionError::Unreadable { reason, .. })
                 | Err(MissionError::Store(RunStoreError::Corrupt { reason, .. })) => {
@@ -92,9 +93,13 @@ impl RunControl {
         Ok(report)
     }
 
-    async fn problem(&self, run: &RunId, status: RunStatus) -> Result<Option<RunProblemKind>, MissionError> {
+    async fn problem(&self, summary: &RunSummary) -> Result<Option<RunProblemKind>, MissionError> {
+        let (run, status) = (&summary.id, summary.status);
         let state = self.status(run).await?.state;
         if self.is_worked_on(run).await? {
+            return Ok(None);
+        }
+        if status == RunStatus::Queued && !self.is_interrupted(summary).await? {
             return Ok(None);
         }
         let questions = state.human_inputs.values().filter(|input| input.open).count();
@@ -106,6 +111,7 @@ impl RunControl {
         }
         let units = self.runs.units(run).await?;
         let lost = units.into_iter().find(|unit| unit.status == UnitStatus::Claimed).and_then(|unit| unit.owner);
+        let lost = lost.map(|owner| process::short_name(&owner).into());
         Ok(Some(RunProblemKind::Unattended { lost }))
     }
 }
@@ -117,9 +123,24 @@ mod tests {
     use super::*;
     use crate::{
         clock::Clock,
-        store::runs::{MemoryRunStore, NewRun, NewUnit, RunStore, StopRequest},
+        store::runs::{MemoryRunStore, NewRun, NewUnit, RunBatch, RunStore, StopRequest},
         testing::ManualClock,
     };
+
+    #[tokio::test]
+    async fn a_queued_run_is_listed_when_no_process_says_that_it_waits_for_it() {
+        let (store, clock) = (Arc::new(MemoryRunStore::new()), ManualClock::new());
+        store.start_run(NewRun { queued: true, ..NewRun::new("r", "m", clock.now()) }).await.unwrap();
+        let event = r#"{"event":"mission_started","mission":"m","run":"r","task_count":0}"#;
+        let control = RunControl::new(store.clone(), Arc::new(clock.clone()));
+        let mark = || RunBatch { events: vec![event.into()], ..RunBatch::new("r".into(), clock.now()) };
+        for (passes, expected) in [(10, 0), (110, 1)] {
+            clock.advance(std::time::Duration::from_secs(passes));
+            assert_eq!(control.problems().await.unwrap().problems.len(), expected);
+        }
+        store.append_run(mark()).await.unwrap();
+        assert!(control.problems().await.unwrap().problems.is_empty());
+    }
 
     #[tokio::test]
     async fn sub_agents_of_conversations_are_no_runs_of_missions() {

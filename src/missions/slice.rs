@@ -312,7 +312,11 @@ async fn work(
     match result {
         Some(stored) => ignore_fenced(stored),
         None => match journal.halt() {
-            Some(Halt::Store(error)) => ignore_fenced(Err(error)),
+            Some(Halt::Store(error)) => {
+                // Another process, or this one later, need not wait for the lease.
+                let _ = parts.runs.release(&key, epoch, parts.clock.now()).await;
+                ignore_fenced(Err(error))
+            }
             Some(Halt::Unreadable(reason)) => {
                 Err(MissionError::Unreadable { run: key.run.clone(), reason: reason.to_string() })
             }

@@ -13,6 +13,7 @@
 //! | [`limits`] | every size, count and time limit of the running parts |
 //! | [`health`] | whether another server responds |
 //! | [`child`] | child processes that end with their owner |
+//! | [`process`] | whether a process that a store names has ended |
 //! | [`failpoint`] | named points at which a test lets the process crash |
 //!
 //! Nothing here depends on a project, a model, a tool or a channel.
@@ -30,4 +31,5 @@ pub mod http;
 pub mod limits;
 pub mod manual_clock;
 pub mod outbound_auth;
+pub mod process;
 pub mod secret;

@@ -521,6 +521,14 @@ pub const STORE_HEADS: usize = 8192;
 pub const STORE_READERS: usize = 4;
 /// Store: how long a write waits for another process that has locked the file.
 pub const STORE_BUSY: Duration = Duration::from_secs(5);
+/// Store: how long a process that creates a file, or changes it to another version, is waited for.
+pub const STORE_CREATION: Duration = Duration::from_secs(10);
+/// Store: bytes of the write that shows whether a store that failed can be written again.
+pub const STORE_PROBE: usize = 64 * 1024;
+/// Run store: how long the worker of a job tries a write again while the store cannot be written, for example because it is locked.
+pub const JOB_STORE_WAIT: Duration = Duration::from_secs(600);
+/// Run store: how much longer than a lease can last it may seem to last, because clocks are set.
+pub const LEASE_CLOCK_LEEWAY: Duration = Duration::from_secs(10);
 /// In-memory store: conversations; beyond them, those that were idle for longest are removed.
 pub const MEMORY_CONVERSATIONS: usize = 50_000;
 /// In-memory store: turns of the whole process whose journals and traces are kept.
@@ -551,8 +559,8 @@ pub const RUN_CLAIMS: usize = 100;
 pub const MISSION_MODEL_CALL: Duration = Duration::from_secs(600);
 /// Mission: how long a loop waits in all for a model whose provider limits the rate or is overloaded, beside the time of its calls.
 pub const MISSION_MODEL_WAIT: Duration = Duration::from_secs(1_800);
-/// Mission: attempts of a model call after failures that may pass, when the provider names no time to wait.
-pub const MISSION_MODEL_FAILURES: u32 = 6;
+/// Mission: how long a loop waits in all for a model whose server fails or cannot be reached and names no time to wait.
+pub const MISSION_SERVER_WAIT: Duration = Duration::from_secs(60);
 /// Run store: events in one read.
 pub const RUN_EVENTS_READ: usize = 1_000;
 /// Run store: runs or questions in one list.

@@ -1,41 +1,45 @@
-//! A store that wraps another store and changes some of its methods.
+//! Stores that wrap another store and change some of its methods.
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use segue_engine::{
     conversation::Event,
-    ids::{ConversationId, MessageId},
+    ids::{ConversationId, MessageId, RunId},
     time::Timestamp,
 };
 
 use crate::{
     AcceptOutcome, ConversationProblem, InboxMessage, JournalRecord, Store, StoreError, StoredConversation,
     StoredReply, StoredTurn, TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version,
+    runs::{
+        Admission, ClaimRequest, ClaimedUnit, NewRun, QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome,
+        RunBatch, RunCounts, RunFilter, RunLimits, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals,
+        StartOutcome, StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitKey,
+    },
 };
 
 macro_rules! forwarding_store {
-    ($life:lifetime; $($method:ident($($argument:ident: $type:ty),*) -> $output:ty;)*) => {
-        /// A store that forwards every call to [`inner`](Self::inner). An implementation overrides the methods that it changes, for
-        /// example to write an audit log. [`Store`] is implemented for every `ForwardingStore`.
-        ///
-        /// Errors and cancellation of each method: see the method of the same name of [`Store`]. Where both traits are imported, a method
-        /// call on such a store is ambiguous: import only [`Store`], and write `impl segue::store::ForwardingStore for MyStore`.
-        pub trait ForwardingStore: Send + Sync {
+    (
+        $(#[$about:meta])* $forwarding:ident for $store:ident, $error:ident; $life:lifetime;
+        $($method:ident($($argument:ident: $type:ty),*) -> $output:ty;)*
+    ) => {
+        $(#[$about])*
+        pub trait $forwarding: Send + Sync {
             /// The store that gets the calls.
-            fn inner(&self) -> &dyn Store;
+            fn inner(&self) -> &dyn $store;
             $(
-                #[doc = concat!("Forwards [`Store::", stringify!($method), "`].")]
-                fn $method<$life>(&$life self, $($argument: $type),*) -> BoxFuture<$life, Result<$output, StoreError>> {
+                #[doc = concat!("Forwards [`", stringify!($store), "::", stringify!($method), "`].")]
+                fn $method<$life>(&$life self, $($argument: $type),*) -> BoxFuture<$life, Result<$output, $error>> {
                     self.inner().$method($($argument),*)
                 }
             )*
         }
 
-        impl<T: ForwardingStore> Store for T {
+        impl<T: $forwarding> $store for T {
             $(
-                fn $method<$life>(&$life self, $($argument: $type),*) -> BoxFuture<$life, Result<$output, StoreError>> {
-                    ForwardingStore::$method(self, $($argument),*)
+                fn $method<$life>(&$life self, $($argument: $type),*) -> BoxFuture<$life, Result<$output, $error>> {
+                    $forwarding::$method(self, $($argument),*)
                 }
             )*
         }
@@ -43,6 +47,12 @@ macro_rules! forwarding_store {
 }
 
 forwarding_store! {
+    /// A store that forwards every call to [`inner`](Self::inner). An implementation overrides the methods that it changes, for
+    /// example to write an audit log. [`Store`] is implemented for every `ForwardingStore`.
+    ///
+    /// Errors and cancellation of each method: see the method of the same name of [`Store`]. Where both traits are imported, a method
+    /// call on such a store is ambiguous: import only [`Store`], and write `impl segue::store::ForwardingStore for MyStore`.
+    ForwardingStore for Store, StoreError;
     'a;
     accept(inbound: InboxMessage) -> AcceptOutcome;
     load(id: &'a ConversationId) -> StoredConversation;
@@ -68,4 +78,33 @@ forwarding_store! {
     text_by_hash(id: &'a ConversationId, hash: &'a str) -> Option<Arc<str>>;
     set_private_text(id: &'a ConversationId, name: &'a str, text: Option<String>, at: Timestamp) -> ();
     private_text(id: &'a ConversationId, name: &'a str) -> Option<String>;
+}
+
+forwarding_store! {
+    /// As [`ForwardingStore`], for a store of runs.
+    ForwardingRunStore for RunStore, RunStoreError;
+    'a;
+    start_run(run: NewRun) -> StartOutcome;
+    admit(run: &'a RunId, limits: RunLimits, at: Timestamp) -> Admission;
+    run(run: &'a RunId) -> Option<StoredRun>;
+    summary(run: &'a RunId) -> Option<RunSummary>;
+    runs(filter: RunFilter, limit: usize) -> Vec<RunSummary>;
+    events(run: &'a RunId, after: u64, limit: usize) -> Vec<StoredRunEvent>;
+    units(run: &'a RunId) -> Vec<StoredUnit>;
+    unit(unit: &'a UnitKey) -> Option<UnitContent>;
+    claim(request: ClaimRequest) -> Vec<ClaimedUnit>;
+    append(batch: UnitBatch) -> u64;
+    append_run(batch: RunBatch) -> u64;
+    renew(unit: &'a UnitKey, epoch: u64, until: Timestamp) -> Signals;
+    release(unit: &'a UnitKey, epoch: u64, at: Timestamp) -> ();
+    blob(run: &'a RunId, id: &'a str) -> Option<Arc<str>>;
+    questions(filter: QuestionFilter, limit: usize) -> Vec<StoredQuestion>;
+    question(question: &'a QuestionKey) -> Option<StoredQuestion>;
+    answer(reply: QuestionReply) -> ReplyOutcome;
+    refine(reply: QuestionReply) -> ReplyOutcome;
+    signal(run: &'a RunId, signal: Signal, at: Timestamp) -> SignalOutcome;
+    next_wake() -> Option<Timestamp>;
+    counts(now: Timestamp) -> RunCounts;
+    purge_runs(now: Timestamp, older_than: Duration) -> Vec<RunId>;
+    erase_runs(conversation: &'a ConversationId) -> Vec<RunId>;
 }

@@ -9,6 +9,7 @@ use std::{
 use segue::{
     ids::RunId,
     limits,
+    missions::question_number,
     store::runs::{SignalOutcome, StopRequest},
 };
 
@@ -35,6 +36,7 @@ pub(super) async fn answer(args: Answer) -> CommandResult {
     let report = control.status(&run).await?;
     let open: Vec<&Arc<str>> =
         report.state.human_inputs.iter().filter(|(_, input)| input.open).map(|(id, _)| id).collect();
+    let number = |id: &str| question_number(&report.state, id).unwrap_or_default().to_string();
     let question = match (args.question, open.as_slice()) {
         (Some(named), _) => named,
         (None, [one]) => one.to_string(),
@@ -43,8 +45,11 @@ pub(super) async fn answer(args: Answer) -> CommandResult {
             return Ok(EXIT_USAGE);
         }
         (None, several) => {
-            let ids: Vec<&str> = several.iter().map(|id| &***id).collect();
-            output::status(&format!("several questions are open; name one with `--question`: {}", ids.join(", ")));
+            let numbers: Vec<String> = several.iter().map(|id| number(id)).collect();
+            output::status(&format!(
+                "several questions are open; name one with `--question NUMBER`: {}. `segue mission show {run}` shows them",
+                numbers.join(", ")
+            ));
             return Ok(EXIT_USAGE);
         }
     };

@@ -8,13 +8,14 @@ use std::{
 
 use segue::{
     ids::RunId,
-    missions::{FollowEnd, MissionError, RunEnd, RunEngine, StartRun},
+    missions::{FollowEnd, MissionError, RunEnd, RunEngine, StartRun, question_number},
     server::ShutdownSignals,
     store::{StoreLocation, runs::RunStatus},
 };
 use segue_engine::mission::rerun::RerunFrom;
 use segue_engine::mission::state::RunState;
 use serde_json::{Map, Value as Json};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{OneRun, OpenEngine, Rerun, Run, check::unknown, files, open, progress::Progress};
@@ -36,8 +37,23 @@ pub(super) async fn run(args: Run) -> CommandResult {
         dry_run: args.dry_run,
         entry: args.entry.map(Arc::from),
     };
+    let is_repeatable = start.idempotency_key.is_some();
     let run = opened.engine.start(start).await?;
-    if opened.location != StoreLocation::Memory {
+    let mut is_ended = false;
+    if is_repeatable {
+        let earlier = opened.engine.status(&run).await?.stored.summary;
+        is_ended = earlier.status.is_ended();
+        // A run that was started just now has its first event only.
+        if is_ended {
+            output::status(&format!(
+                "run {run} was started with this key before and is already {}; nothing was started",
+                earlier.status
+            ));
+        } else if earlier.last_seq > 1 {
+            output::status(&format!("run {run} was started with this key before; it goes on"));
+        }
+    }
+    if opened.location != StoreLocation::Memory && !is_ended {
         output::status(&format!("run {run} (continue it with `segue mission resume {run}`)"));
     }
     drive(&opened, run, &HashMap::new()).await
@@ -87,9 +103,18 @@ pub(super) fn stop_on_signals(progress: &Progress, first: Option<&'static str>) 
 
 /// Works on a run and on those that follow it, and prints their events: of the runs in `past`, those after the given number.
 async fn drive(opened: &OpenEngine, first: RunId, past: &HashMap<RunId, u64>) -> CommandResult {
-    let OpenEngine { engine, retention, .. } = opened;
-    let retention = retention.clone();
-    tokio::spawn(async move { retention.keep().await });
+    let OpenEngine { retention, .. } = opened;
+    // Ended before the store is closed: the last one that has it closes it.
+    let mut background = JoinSet::new();
+    let kept = retention.clone();
+    background.spawn(async move { kept.keep().await });
+    let ended = drive_all(opened, first, past).await;
+    background.shutdown().await;
+    ended
+}
+
+async fn drive_all(opened: &OpenEngine, first: RunId, past: &HashMap<RunId, u64>) -> CommandResult {
+    let engine = &opened.engine;
     let progress = Progress::new();
     let stop = stop_on_signals(&progress, Some("stopping; press Ctrl-C again to end at once"));
     let mut runs = VecDeque::from([first]);
@@ -146,11 +171,14 @@ fn describe_end(run: &RunId, end: RunEnd, state: &RunState) -> Option<u8> {
             Some(EXIT_ERROR)
         }
         RunEnd::Waiting => {
-            for (id, input) in state.human_inputs.iter().filter(|(_, input)| input.open) {
-                output::status(&format!("question {id}: {}", input.question.question));
+            let open: Vec<_> = state.human_inputs.iter().filter(|(_, input)| input.open).collect();
+            for (id, input) in &open {
+                let number = question_number(state, id).unwrap_or_default();
+                output::status(&format!("question {number} ({id}): {}", input.question.question));
             }
+            let which = if open.len() > 1 { " --question NUMBER" } else { "" };
             output::status(&format!(
-                "answer with `segue mission answer {run} TEXT`, then continue with `segue mission resume {run}`"
+                "answer with `segue mission answer {run} TEXT{which}`, then continue with `segue mission resume {run}`"
             ));
             Some(EXIT_WAITING)
         }

@@ -10,7 +10,7 @@ use std::{
 use segue::{
     clock::{Clock, SystemClock},
     ids::RunId,
-    missions::{FollowEnd, MissionError, RunControl, RunEnd, RunFiles, RunReport},
+    missions::{FollowEnd, MissionError, RunControl, RunEnd, RunFiles, RunReport, question_number},
     store::{
         StoreLocation,
         runs::{RunFilter, RunStoreError, RunSummary},
@@ -47,9 +47,10 @@ pub(super) async fn list(args: List) -> CommandResult {
     let mut rows = Vec::new();
     for run in runs {
         let state = read(&control, &run.id).await?;
+        let interrupted = control.is_interrupted(&run).await?;
         match is_terminal {
-            true => rows.push(Row::new(&run, &state)),
-            false => output::println(&summary_json(&run, &state)?.to_string())?,
+            true => rows.push(Row::new(&run, &state, interrupted)),
+            false => output::println(&summary_json(&run, &state, interrupted)?.to_string())?,
         }
     }
     match is_terminal {
@@ -80,9 +81,12 @@ fn counts_json(state: &RunState) -> Json {
     counts
 }
 
-fn summary_json(run: &RunSummary, state: &Result<RunState, String>) -> serde_json::Result<Json> {
+fn summary_json(run: &RunSummary, state: &Result<RunState, String>, interrupted: bool) -> serde_json::Result<Json> {
     let mut row = serde_json::to_value(run)?;
     if let Json::Object(row) = &mut row {
+        if interrupted {
+            row.insert("interrupted".into(), true.into());
+        }
         match state {
             Ok(state) => {
                 row.insert("tasks".into(), counts_json(state));
@@ -108,7 +112,7 @@ struct Row {
 }
 
 impl Row {
-    fn new(run: &RunSummary, state: &Result<RunState, String>) -> Self {
+    fn new(run: &RunSummary, state: &Result<RunState, String>, interrupted: bool) -> Self {
         let now = SystemClock.now();
         let seconds = |from: segue::Timestamp, to: segue::Timestamp| to.since(from).max(0) / 1_000_000;
         let (tasks, cost) = match state {
@@ -120,7 +124,7 @@ impl Row {
         };
         Self {
             id: output::single_line(run.id.as_str()),
-            status: run.status.to_string(),
+            status: if interrupted { "interrupted".to_owned() } else { run.status.to_string() },
             mission: output::single_line(&run.mission),
             started: format!("{} ago", output::format_age(seconds(run.started_at, now))),
             took: output::format_age(seconds(run.started_at, run.ended_at.unwrap_or(now))),
@@ -180,14 +184,18 @@ pub(super) async fn show(args: Show) -> CommandResult {
         }
     }
     let files = RunFiles::of(&args.run.project.folder, &run).await;
+    let interrupted = control.is_interrupted(&report.stored.summary).await?;
     match io::stdout().is_terminal() {
         true => {
-            let mut lines = overview(&report);
+            let mut lines = overview(&report, interrupted);
             lines.extend(files.iter().flat_map(files::lines));
             output::println(&lines.join("\n"))?;
         }
         false => {
             let mut described = describe(&report);
+            if let (true, Some(described)) = (interrupted, described.as_object_mut()) {
+                described.insert("interrupted".into(), true.into());
+            }
             if let (Some(files), Some(described)) = (&files, described.as_object_mut()) {
                 described.insert("files".into(), files::as_json(files));
             }
@@ -218,7 +226,7 @@ async fn follow(control: &RunControl, run: &RunId, project: &Path) -> CommandRes
 }
 
 /// A run for people: its tree without limit of height, what it cost, why it failed, and its open questions.
-fn overview(report: &RunReport) -> Vec<String> {
+fn overview(report: &RunReport, interrupted: bool) -> Vec<String> {
     let state = &report.state;
     let look = tree::Look { height: usize::MAX, ..progress::look() };
     let mut lines = tree::tree(state, look);
@@ -226,11 +234,16 @@ fn overview(report: &RunReport) -> Vec<String> {
     let until = summary.ended_at.unwrap_or_else(|| SystemClock.now());
     let seconds = until.since(summary.started_at).max(0) / 1_000_000;
     lines.push(format!("{}, took {}, {}", summary.status, output::format_age(seconds), cost(state)));
+    if interrupted {
+        let run = output::single_line(summary.id.as_str());
+        lines.push(format!("interrupted: no process works on it; continue it with `segue mission resume {run}`"));
+    }
     if let Some(failure) = &state.failure {
         lines.push(output::single_line(&format!("failed: {} [{}]", failure.error, failure.code)));
     }
     for (id, input) in state.human_inputs.iter().filter(|(_, input)| input.open) {
-        lines.push(output::single_line(&format!("question {id}: {}", input.question.question)));
+        let number = question_number(state, id).unwrap_or_default();
+        lines.push(output::single_line(&format!("question {number} ({id}): {}", input.question.question)));
         let choices = input.question.choices.iter().enumerate();
         lines.extend(choices.map(|(index, choice)| output::single_line(&format!("  {}: {choice}", index + 1))));
     }
@@ -258,7 +271,7 @@ fn describe(report: &RunReport) -> Json {
         .human_inputs
         .iter()
         .filter(|(_, input)| input.open)
-        .map(|(id, input)| json!({"id": &**id, "question": input.question}))
+        .map(|(id, input)| json!({"id": &**id, "number": question_number(state, id), "question": input.question}))
         .collect();
     json!({
         "run": report.stored.summary.id,

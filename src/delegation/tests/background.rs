@@ -322,7 +322,11 @@ async fn a_delegate_whose_type_is_gone_and_one_that_ends_every_process_fail() {
         for _ in 0..claims {
             stores.pass(61).await;
             let (owner, now, lease) = ("other".into(), stores.clock.now(), Duration::from_secs(60));
-            let claimed = stores.runs.claim(ClaimRequest { run: None, owner, now, lease, limit: 9 }).await.unwrap();
+            let claimed = stores
+                .runs
+                .claim(ClaimRequest { run: None, owner, now, lease, limit: 9, gone: Vec::new() })
+                .await
+                .unwrap();
             assert_eq!(claimed.len(), 1);
         }
         let last = stores.lead_with(&model, settings);

@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use super::*;
 use crate::{
     effect::EffectClass,
-    store::runs::{MemoryRunStore, RunBatch, RunStatus, Signal, contract},
+    store::runs::{ForwardingRunStore, MemoryRunStore, RunBatch, RunStatus, Signal, contract},
     testing::ManualClock,
 };
 
@@ -133,6 +135,71 @@ async fn work_stops_before_another_owner_may_take_a_unit_whose_lease_is_not_conf
     assert_eq!([pass(true), pass(false), pass(true)], [0; 3], "the lease is not over yet");
     assert_eq!(pass(true), 1, "it is over at the next renewal");
     assert!(clock.elapsed() < RENEWAL * 2 + LEASE);
+}
+
+/// A store that reports so many failures of appends, which it has stored or not.
+struct Failing {
+    inner: Arc<dyn RunStore>,
+    failures: AtomicU32,
+    stores: bool,
+}
+
+impl ForwardingRunStore for Failing {
+    fn inner(&self) -> &dyn RunStore {
+        &*self.inner
+    }
+    fn append<'a>(&'a self, batch: UnitBatch) -> BoxFuture<'a, Result<u64, RunStoreError>> {
+        Box::pin(async move {
+            let left = self.failures.load(Ordering::SeqCst);
+            if left == 0 {
+                return self.inner.append(batch).await;
+            }
+            self.failures.store(left - 1, Ordering::SeqCst);
+            if self.stores {
+                self.inner.append(batch).await?;
+            }
+            Err(StoreError::Unavailable("database is locked".into()).into())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_for_a_while_gets_everything_once_and_one_that_fails_for_long_ends_the_job() {
+    for (failures, stores) in [(3, false), (1, true), (u32::MAX, false)] {
+        let job = job().await;
+        let store = Arc::new(Failing { inner: job.store.clone(), failures: failures.into(), stores });
+        let journal = JobJournal::new(JobClaim { store, ..job.claim() }, 1, Arc::new(NoEvents), Vec::new());
+        for write in 0..2 {
+            if write == 0 {
+                journal.note("noted".into());
+            } else {
+                journal.add_pending(JournalRecord {
+                    outcome: Some("1".into()),
+                    ..journal.record(&StepKey::new("s"), "llm")
+                });
+            }
+            let mut commit = pin!(journal.commit(|_| {}));
+            let stored = loop {
+                match futures::poll!(&mut commit) {
+                    std::task::Poll::Ready(stored) => break stored,
+                    std::task::Poll::Pending => job.clock.advance(Duration::from_secs(10)),
+                }
+            };
+            if failures == u32::MAX {
+                assert_eq!(stored.unwrap_err().code(), "S0103");
+                assert!(matches!(journal.halt(), Some(Halt::Store(_))));
+                assert!(job.clock.elapsed() >= limits::JOB_STORE_WAIT);
+                break;
+            }
+            stored.unwrap();
+            assert!(journal.halt().is_none());
+        }
+        if failures != u32::MAX {
+            let events = job.store.events(&job.key.run, 1, 9).await.unwrap();
+            assert_eq!(events.iter().map(|event| &*event.event).collect::<Vec<_>>(), ["noted"]);
+            assert_eq!(job.stored().await, ["s true"]);
+        }
+    }
 }
 
 #[tokio::test]

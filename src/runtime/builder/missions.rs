@@ -79,7 +79,7 @@ impl AssistantBuilder {
             delegations,
             runs,
             clock: self.clock.clone(),
-            owner: format!("process {}", std::process::id()).into(),
+            owner: segue_base::process::name(),
             project: self.project.clone(),
         }))
     }

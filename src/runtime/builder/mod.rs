@@ -369,7 +369,7 @@ impl AssistantBuilder {
         let background = Arc::new(BackgroundTasks {
             runs: runs.clone(),
             clock: self.clock.clone(),
-            owner: format!("process {}", std::process::id()).into(),
+            owner: segue_base::process::name(),
             build: build_hash,
             delegations: runtime.delegations.clone(),
             prompts: runtime.prompts.clone(),

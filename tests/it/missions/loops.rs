@@ -411,7 +411,7 @@ async fn a_unit_that_cannot_be_read_fails_and_its_run_ends() {
     engine.resume(&run).await.unwrap();
     let now = segue_engine::time::Timestamp::from_micros(i64::MAX / 4);
     let lease = std::time::Duration::from_micros(1);
-    let claim = ClaimRequest { run: Some(run.clone()), owner: "test".into(), now, lease, limit: 1 };
+    let claim = ClaimRequest { run: Some(run.clone()), owner: "test".into(), now, lease, limit: 1, gone: Vec::new() };
     let claimed = store.claim(claim).await.unwrap().remove(0);
     let mut batch = UnitBatch::new(claimed.key, claimed.epoch, now);
     batch.checkpoint = Some("{\"commander\": 7}".into());

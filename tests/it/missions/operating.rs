@@ -5,7 +5,7 @@ use std::{
     path::Path,
     process::{Child, ChildStdout, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -18,7 +18,12 @@ use segue::{
     clock::Clock,
     ids::RunId,
     missions::{RunEnd, RunEngine, StartRun},
-    store::runs::{MemoryRunStore, RunStore},
+    store::{
+        StoreError,
+        runs::{
+            ForwardingRunStore, MemoryRunStore, RunBatch, RunFilter, RunStatus, RunStore, RunStoreError, UnitBatch,
+        },
+    },
     testing::ManualClock,
 };
 use segue_engine::mission::event::{AgentOutcome, RunEvent, RunEventKind};
@@ -192,20 +197,234 @@ fn a_second_process_follows_a_run_and_its_interrupt_leaves_the_run_alone() {
 }
 
 #[test]
-fn a_run_whose_process_was_killed_is_cancelled_and_resumed() {
+fn a_run_whose_process_was_killed_is_shown_as_interrupted_and_resumed_at_once() {
     let folder = tempfile::tempdir().unwrap();
     write_project(folder.path(), "", "", super::TWO_TASKS);
     let run = ["run", "m", "--store", "sqlite:runs.db", "--input", "topic=x"];
     let crashed = segue(folder.path(), &run, &[("SEGUE_FAILPOINT", "run_claimed@2")]);
     let id = serde_json::from_str::<Json>(crashed.lines()[0]).unwrap()["run"].as_str().unwrap().to_owned();
-    let later = [("SEGUE_TEST_CLOCK_AHEAD", "120")];
-    let cancelled = segue(folder.path(), &["cancel", &id, "--store", "sqlite:runs.db"], &later);
-    assert!(cancelled.err.contains("is cancelled"), "{}", cancelled.err);
-    let resumed = segue(folder.path(), &["resume", &id, "--store", "sqlite:runs.db"], &later);
+    for arguments in [&["list"][..], &["show", &id]] {
+        let shown = with_store(folder.path(), arguments);
+        assert!(shown.out.contains("\"interrupted\":true"), "{}", shown.out);
+    }
+    let resumed = with_store(folder.path(), &["resume", &id]);
     assert_eq!(resumed.code, 0, "{}\n{}", resumed.out, resumed.err);
+    assert!(!resumed.err.contains("works on run"), "{}", resumed.err);
     let counts = super::counts(&resumed);
     assert_eq!(counts[&("write".into(), "task_completed".into())], 1, "{counts:?}");
     assert!(!counts.contains_key(&("gather".into(), "task_completed".into())), "it was completed before: {counts:?}");
+    let log = std::fs::metadata(folder.path().join("runs.db-wal"));
+    assert!(log.is_err(), "the log is merged into the store at a clean end");
+}
+
+#[test]
+fn a_run_that_is_cancelled_is_never_resumed_whatever_it_was_before() {
+    let folder = tempfile::tempdir().unwrap();
+    write_waiting_project(folder.path());
+    let run = |crash: &str| {
+        let arguments = ["run", "m", "--store", "sqlite:runs.db", "--input", "topic=x"];
+        let ended = segue(folder.path(), &arguments, &[("SEGUE_FAILPOINT", crash)]);
+        serde_json::from_str::<Json>(ended.lines()[0]).unwrap()["run"].as_str().unwrap().to_owned()
+    };
+    let killed = run("run_claimed@1");
+    let mut driver = Driver::start(folder.path(), &["run", "m", "--input", "topic=x"]);
+    let stopped = driver.read_until("mission_started")["run"].as_str().unwrap().to_owned();
+    driver.read_until("task_started");
+    driver.send(Signal::INT);
+    assert_eq!(driver.end().0, Some(3));
+    for id in [killed, stopped] {
+        let cancelled = with_store(folder.path(), &["cancel", &id]);
+        assert!(cancelled.err.contains("is cancelled"), "{}", cancelled.err);
+        assert_eq!(status_of(folder.path(), &id), "cancelled");
+        let resumed = with_store(folder.path(), &["resume", &id]);
+        assert_eq!(resumed.code, 2, "{}", resumed.err);
+        assert!(resumed.err.contains("S0206"), "{}", resumed.err);
+        assert_eq!(status_of(folder.path(), &id), "cancelled");
+    }
+}
+
+#[test]
+fn a_run_that_is_started_again_with_its_key_is_named_and_needs_the_same_inputs() {
+    let folder = tempfile::tempdir().unwrap();
+    write_project(folder.path(), "", "", super::TWO_TASKS);
+    let start = |topic: &str| with_store(folder.path(), &["run", "m", "--idempotency-key", "k", "--input", topic]);
+    assert_eq!(start("topic=x").code, 0);
+    let again = start("topic=x");
+    assert_eq!(again.code, 0, "{}", again.err);
+    assert!(again.err.contains("is already completed"), "{}", again.err);
+    let other = start("topic=y");
+    assert_eq!(other.code, 2, "{}", other.err);
+    assert!(other.err.contains("with other inputs"), "{}", other.err);
+}
+
+/// A store of runs that another process locks from the first answer of a model on.
+struct LockedStore {
+    inner: MemoryRunStore,
+    clock: Arc<ManualClock>,
+    /// Until when; nothing before the lock.
+    until: Mutex<Option<Duration>>,
+}
+
+impl LockedStore {
+    fn check(&self) -> Result<(), RunStoreError> {
+        match *self.until.lock().unwrap() {
+            Some(until) if self.clock.elapsed() < until => {
+                Err(StoreError::Unavailable("database is locked".into()).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ForwardingRunStore for LockedStore {
+    fn inner(&self) -> &dyn RunStore {
+        &self.inner
+    }
+    fn append<'a>(&'a self, batch: UnitBatch) -> BoxFuture<'a, Result<u64, RunStoreError>> {
+        Box::pin(async move {
+            self.check()?;
+            self.inner().append(batch).await
+        })
+    }
+    fn append_run<'a>(&'a self, batch: RunBatch) -> BoxFuture<'a, Result<u64, RunStoreError>> {
+        Box::pin(async move {
+            self.check()?;
+            self.inner().append_run(batch).await
+        })
+    }
+}
+
+/// A model that completes each task, and locks the store before its first answer.
+struct LockingModel {
+    profile: ModelProfile,
+    store: Arc<LockedStore>,
+    lock: Duration,
+    calls: AtomicUsize,
+}
+
+impl Llm for LockingModel {
+    fn profile(&self) -> &ModelProfile {
+        &self.profile
+    }
+    fn chat<'a>(&'a self, _: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+        if self.calls.fetch_add(1, Ordering::SeqCst) == 0 {
+            *self.store.until.lock().unwrap() = Some(self.store.clock.elapsed() + self.lock);
+        }
+        Box::pin(std::future::ready(Ok(ChatStream::from_response(calls(&[("task_complete", serde_json::json!({}))])))))
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_locked_for_a_while_neither_ends_a_run_nor_costs_an_answer() {
+    let mission = format!("{HEAD}  tasks: {{paint: {{objective: Paint.}}}}\n");
+    for (lock, is_short) in [(Duration::from_secs(14), true), (Duration::from_secs(7 * 24 * 3600), false)] {
+        let clock = Arc::new(ManualClock::new());
+        let store =
+            Arc::new(LockedStore { inner: MemoryRunStore::new(), clock: clock.clone(), until: Mutex::default() });
+        let profile = ModelProfile::for_model("test", "");
+        let model = Arc::new(LockingModel { profile, store: store.clone(), lock, calls: AtomicUsize::new(0) });
+        let files = [CONFIG, ("domain.yml", ""), ("missions/m.yml", &*mission)];
+        let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
+        let engine = builder.model(model.clone()).clock(clock.clone()).build_missions(store).unwrap();
+        let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+        let (stop, mut ignore) = (CancellationToken::new(), |_: &RunEvent| {});
+        let drive = engine.drive(&run, &stop, &mut ignore);
+        tokio::pin!(drive);
+        let end = loop {
+            tokio::select! {
+                biased;
+                end = &mut drive => break end,
+                () = tokio::task::yield_now() => clock.advance(Duration::from_millis(100)),
+            }
+        };
+        if is_short {
+            assert_eq!(end.unwrap(), RunEnd::Completed);
+            assert_eq!(model.calls.load(Ordering::SeqCst), 1);
+        } else {
+            assert_eq!(end.unwrap_err().code(), "S0103");
+            assert_eq!(engine.control().holder(&run).await.unwrap(), None, "another process can go on at once");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answered_run_is_running_while_it_is_worked_on_and_its_questions_have_numbers() {
+    let mission = format!("{HEAD}  tasks: {{a: {{objective: A.}}, b: {{objective: B.}}}}\n");
+    let store: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
+    let (seen, reader) = (Arc::new(Mutex::new(Vec::new())), store.clone());
+    let statuses = seen.clone();
+    let (builder, _) = super::builder_of(&mission, move |request| {
+        let runs = futures::FutureExt::now_or_never(reader.runs(RunFilter::default(), 1)).unwrap().unwrap();
+        statuses.lock().unwrap().push(runs[0].status);
+        match super::last(request).contains("yes") {
+            true => super::done("asked"),
+            false => calls(&[("ask", serde_json::json!({"question": "Which?", "short_summary": "q"}))]),
+        }
+    });
+    let engine = builder.build_missions(store).unwrap();
+    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let stop = CancellationToken::new();
+    assert_eq!(engine.drive(&run, &stop, &mut |_| {}).await.unwrap(), RunEnd::Waiting);
+    let control = engine.control();
+    let questions = control.questions(Some(run.clone())).await.unwrap();
+    let second = questions[1].key.id.as_str();
+    control.answer(&run, "1", "yes", "e1", None).await.unwrap();
+    // The number of a question does not change when another one is answered.
+    for wrong in ["0", "3", "", "tool.0", "none"] {
+        assert!(control.answer(&run, wrong, "yes", "e2", None).await.is_err(), "{wrong}");
+    }
+    let within_the_run = second.trim_start_matches(run.as_str());
+    for named in [within_the_run, "2"] {
+        control.answer(&run, named, "yes", "e2", None).await.unwrap_or_else(|error| {
+            assert!(error.to_string().contains("answered before"), "{error}");
+            "yes".into()
+        });
+    }
+    seen.lock().unwrap().clear();
+    assert_eq!(engine.drive(&run, &stop, &mut |_| {}).await.unwrap(), RunEnd::Completed);
+    let seen = seen.lock().unwrap();
+    assert!(seen.last() == Some(&RunStatus::Running), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_reached_fails_a_run_after_a_minute() {
+    let mission = format!("{HEAD}  tasks: {{paint: {{objective: Paint.}}}}\n");
+    let clock = Arc::new(ManualClock::new());
+    let files = [CONFIG, ("domain.yml", ""), ("missions/m.yml", &*mission)];
+    let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
+    let model = UnreachableModel(ModelProfile::for_model("test", ""));
+    let builder = builder.model(Arc::new(model)).clock(clock.clone());
+    let engine = builder.build_missions(Arc::new(MemoryRunStore::new())).unwrap();
+    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let (stop, mut ignore) = (CancellationToken::new(), |_: &RunEvent| {});
+    let drive = engine.drive(&run, &stop, &mut ignore);
+    tokio::pin!(drive);
+    let end = loop {
+        tokio::select! {
+            biased;
+            end = &mut drive => break end,
+            () = tokio::task::yield_now() => clock.advance(Duration::from_millis(100)),
+        }
+    };
+    assert_eq!(end.unwrap(), RunEnd::Failed);
+    assert!(clock.elapsed() < Duration::from_secs(90), "{:?}", clock.elapsed());
+}
+
+/// A model whose server cannot be reached. In turn, the router says so, or that it does not call the server for now.
+struct UnreachableModel(ModelProfile);
+
+impl Llm for UnreachableModel {
+    fn profile(&self) -> &ModelProfile {
+        &self.0
+    }
+    fn chat<'a>(&'a self, _: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+        let after = Some(Duration::from_secs(8));
+        let kind = match cx.clock.elapsed().as_secs() % 2 {
+            0 => segue::llm::LlmErrorKind::Unreachable,
+            _ => segue::llm::LlmErrorKind::Overloaded { after },
+        };
+        Box::pin(std::future::ready(Err(kind.into())))
+    }
 }
 
 /// A model that answers a request for the first time when it is cancelled, and later at once.

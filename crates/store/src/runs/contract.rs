@@ -35,6 +35,7 @@ pub async fn check(make: impl Fn() -> Arc<dyn RunStore>) {
     units_of_a_queued_run_are_not_claimed(&*make()).await;
     a_unit_is_taken_over_when_its_lease_is_over(&*make()).await;
     a_renewed_lease_is_not_taken_over(&*make()).await;
+    a_lease_that_cannot_be_true_and_one_of_an_ended_owner_do_not_hold(&*make()).await;
     a_refused_batch_stores_nothing(&*make()).await;
     events_are_numbered_without_gaps(&*make()).await;
     checkpoints_replace_the_journal(&*make()).await;
@@ -74,7 +75,10 @@ pub fn new_run(id: &str, units: &[&str]) -> NewRun {
 /// Claims units at second `now`, for 60 seconds.
 pub async fn claim(store: &dyn RunStore, owner: &str, now: i64, limit: usize) -> Vec<ClaimedUnit> {
     let lease = Duration::from_secs(60);
-    store.claim(ClaimRequest { run: None, owner: owner.into(), now: at(now), lease, limit }).await.unwrap()
+    store
+        .claim(ClaimRequest { run: None, owner: owner.into(), now: at(now), lease, limit, gone: Vec::new() })
+        .await
+        .unwrap()
 }
 
 /// Claims the only unit that can be claimed at second `now`.
@@ -310,6 +314,7 @@ async fn units_are_claimed_in_order_and_at_most_the_limit(store: &dyn RunStore) 
         now: at(30),
         lease: Duration::from_secs(60),
         limit: 9,
+        gone: Vec::new(),
     };
     let of_s = store.claim(ClaimRequest { limit: 1, ..request(Some("s")) }).await.unwrap();
     assert_eq!(names(&of_s), ["b"]);
@@ -391,6 +396,32 @@ async fn a_renewed_lease_is_not_taken_over(store: &dyn RunStore) {
     assert_eq!(unit(store, "r", "a").await.lease_until, Some(at(200)));
     assert_eq!(names(&claim(store, "o", 199, 9).await), [""; 0]);
     assert_eq!(names(&claim(store, "o", 200, 9).await), ["a"]);
+}
+
+async fn a_lease_that_cannot_be_true_and_one_of_an_ended_owner_do_not_hold(store: &dyn RunStore) {
+    const DAY: i64 = 24 * 3600;
+    for id in ["ahead", "ended", "other"] {
+        store.start_run(new_run(id, &["a"])).await.unwrap();
+    }
+    let request = |owner: &str, run: &str, now: i64| ClaimRequest {
+        run: Some(run.into()),
+        owner: owner.into(),
+        now: at(now),
+        lease: Duration::from_secs(60),
+        limit: 9,
+        gone: Vec::new(),
+    };
+    for (owner, run, now) in [("ahead", "ahead", DAY), ("ended", "ended", 2), ("ended", "other", 2)] {
+        assert_eq!(names(&store.claim(request(owner, run, now)).await.unwrap()), ["a"]);
+    }
+    // The clock of an owner that goes on working may have been set back.
+    assert_eq!(names(&store.claim(request("ahead", "ahead", 3)).await.unwrap()), [""; 0]);
+    let next = store.claim(request("next", "ahead", 3)).await.unwrap().remove(0);
+    assert_eq!((next.epoch, next.lease_until), (2, at(63)));
+    assert_eq!(names(&store.claim(request("next", "ended", 3)).await.unwrap()), [""; 0]);
+    let informed = ClaimRequest { gone: vec!["ended".into()], ..request("next", "ended", 3) };
+    assert_eq!(store.claim(informed).await.unwrap().remove(0).epoch, 2);
+    assert_eq!(names(&store.claim(request("next", "other", 3)).await.unwrap()), [""; 0]);
 }
 
 async fn a_refused_batch_stores_nothing(store: &dyn RunStore) {
@@ -781,14 +812,14 @@ async fn messages_are_read_until_acknowledged(store: &dyn RunStore) {
     let ids = |messages: &[RunMessage]| {
         messages.iter().map(|message| (message.seq, message.id.to_string())).collect::<Vec<_>>()
     };
-    let of_a = store.renew(&a.key, a.epoch, at(90)).await.unwrap();
+    let of_a = store.renew(&a.key, a.epoch, at(64)).await.unwrap();
     assert_eq!(ids(&of_a.messages), [(1, "m1".into()), (2, "m2".into())]);
     assert_eq!((&*of_a.messages[0].text, of_a.messages[0].at, of_a.stop), ("text of m1", at(4), None));
     let b = claim_one(store, 5).await;
     assert_eq!(ids(&b.content.as_ref().unwrap().signals.messages), [(1, "m1".into()), (3, "m3".into())]);
     // Acknowledged by one unit, and only so far.
     store.append(UnitBatch { messages_seen: Some(1), ..batch(&a, 6) }).await.unwrap();
-    assert_eq!(ids(&store.renew(&a.key, a.epoch, at(90)).await.unwrap().messages), [(2, "m2".into())]);
+    assert_eq!(ids(&store.renew(&a.key, a.epoch, at(64)).await.unwrap().messages), [(2, "m2".into())]);
     // Lost with its owner, the others come again.
     let b = claim(store, "o", 95, 9).await.into_iter().find(|unit| *unit.key.unit == *"b").unwrap();
     assert_eq!(ids(&b.content.as_ref().unwrap().signals.messages).len(), 2);
@@ -827,6 +858,12 @@ async fn the_end_of_a_run_takes_its_units(store: &dyn RunStore) {
         assert_eq!((run.status, run.ended_at, run.last_seq), (ended, Some(at(3)), 2));
         let refused = store.append_run(RunBatch::new(id.into(), at(5))).await;
         assert!(matches!(refused, Err(RunStoreError::WrongStatus { status, .. }) if status == ended), "{refused:?}");
+        // What could be resumed can be cancelled instead, and what is cancelled is never resumed.
+        let change = |status, resume| RunBatch { status, resume, ..RunBatch::new(id.into(), at(6)) };
+        let cancelled = store.append_run(change(Some(RunStatus::Cancelled), false)).await;
+        assert_eq!(cancelled.is_ok(), ended.is_resumable(), "{cancelled:?}");
+        let resumed = store.append_run(change(None, true)).await;
+        assert!(matches!(resumed, Err(RunStoreError::WrongStatus { .. })), "{resumed:?}");
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use segue_base::limits;
 use segue_engine::{ids::RunId, time::Timestamp};
 
 use super::{
-    LimitReached, LimitScope, RunLimits, RunStatus, RunStoreError, Signal, SignalOutcome, StopRequest, UnitBatch,
-    UnitStatus, UnitTransition,
+    ClaimRequest, LimitReached, LimitScope, RunBatch, RunLimits, RunStatus, RunStoreError, Signal, SignalOutcome,
+    StopRequest, UnitBatch, UnitStatus, UnitTransition,
 };
 
 /// The changing part of a run.
@@ -38,16 +39,20 @@ impl RunHead {
         self.ended_at = status.is_ended().then_some(at);
     }
 
-    /// Checks that a change that no unit makes fits the status; `resume` says whether the change resumes the run.
-    pub(crate) fn check_change(&self, run: &RunId, resume: bool, after: Option<u64>) -> Result<(), RunStoreError> {
+    /// Checks that a change that no unit makes fits the status.
+    pub(crate) fn check_change(&self, batch: &RunBatch) -> Result<(), RunStoreError> {
+        let run = &batch.run;
         let wrong = |reason| Err(RunStoreError::WrongStatus { run: run.clone(), status: self.status, reason });
-        match (self.status.is_ended(), resume) {
+        match (self.status.is_ended(), batch.resume) {
+            (true, true) if self.status == RunStatus::Cancelled => return wrong("to cancel a run ends it for good"),
+            (true, true) if !self.status.is_resumable() => return wrong("it is complete and cannot be resumed"),
+            // What could be resumed can still be ended for good.
+            (true, false) if batch.status == Some(RunStatus::Cancelled) && self.status.is_resumable() => {}
             (true, false) => return wrong("it has ended and cannot be changed; resume it first"),
             (false, true) => return wrong("it has not ended and cannot be resumed"),
-            (true, true) if !self.status.is_resumable() => return wrong("it is complete and cannot be resumed"),
             _ => {}
         }
-        self.check_after(run, after)
+        self.check_after(run, batch.after)
     }
 
     /// Checks that the last event is the one that the caller expects, if it expects one.
@@ -176,6 +181,13 @@ impl UnitHead {
         self.status == UnitStatus::Claimed && self.epoch == epoch && !run.status.is_ended()
     }
 
+    /// Whether another process may take it before its lease is over: its owner has ended, or the lease cannot be true.
+    pub(crate) fn is_abandoned(&self, request: &ClaimRequest) -> bool {
+        let (Some(owner), Some(until)) = (&self.owner, self.lease_until) else { return false };
+        let is_held = lease_holds(until, request.now, request.lease) && !request.gone.contains(owner);
+        self.status == UnitStatus::Claimed && *owner != request.owner && until > request.now && !is_held
+    }
+
     fn enter(&mut self, status: UnitStatus, wake_at: Option<Timestamp>, at: Timestamp) {
         (self.status, self.wake_at, self.updated_at) = (status, wake_at, at);
         (self.owner, self.lease_until) = (None, None);
@@ -229,6 +241,17 @@ impl UnitHead {
     pub(crate) fn release(&mut self, at: Timestamp) {
         self.enter(UnitStatus::Ready, None, at);
     }
+}
+
+/// Whether a lease that ends at this time is in force. One that ends later than a lease can last comes from a wrong clock and is not
+/// believed; small differences between clocks are allowed for.
+pub fn lease_holds(until: Timestamp, now: Timestamp, lease: Duration) -> bool {
+    until > now && until <= longest_lease(now, lease)
+}
+
+/// The latest end of a lease that is believed now.
+pub(crate) fn longest_lease(now: Timestamp, lease: Duration) -> Timestamp {
+    lease_end(now, lease.saturating_add(limits::LEASE_CLOCK_LEEWAY))
 }
 
 /// When a lease ends that begins now.

@@ -225,6 +225,10 @@ impl State {
         };
         let now = request.now;
         self.runs.values_mut().for_each(MemoryRun::skip_ended);
+        for (_, run) in self.runs.iter_mut().filter(|(number, _)| only.is_none_or(|only| only == **number)) {
+            let units = run.units.iter_mut().skip(run.first_open);
+            units.filter(|unit| unit.head.is_abandoned(request)).for_each(|unit| unit.head.release(now));
+        }
         let open = self.due_units().filter(|(due, _, run, _)| due.is_over(now) && only.is_none_or(|only| only == *run));
         let mut open: Vec<_> = open.map(|(due, unit, run, place)| (due.at, unit, run, place)).collect();
         open.sort_unstable();
@@ -265,7 +269,7 @@ impl State {
         check_run_batch(&batch)?;
         let mut last_item = self.last_item;
         let run = self.run_mut(&batch.run).ok_or_else(|| RunStoreError::UnknownRun(batch.run.clone()))?;
-        run.head.check_change(&batch.run, batch.resume, batch.after)?;
+        run.head.check_change(&batch)?;
         run.check_new_units(&batch.new_units)?;
         if batch.resume {
             run.head.resume();

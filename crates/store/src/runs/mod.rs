@@ -23,6 +23,7 @@ use segue_engine::{
 
 pub use self::{
     error::RunStoreError,
+    head::lease_holds,
     memory::MemoryRunStore,
     types::{
         Admission, ClaimRequest, ClaimedUnit, LimitReached, LimitScope, NewQuestion, NewRun, NewUnit, Overflow,
@@ -33,12 +34,13 @@ pub use self::{
     },
 };
 pub(crate) use self::{
-    head::{Due, RunHead, UnitHead, lease_end},
+    head::{Due, RunHead, UnitHead, lease_end, longest_lease},
     limit::{
         check_batch, check_message_count, check_reply, check_run, check_run_batch, check_signal, check_unit_count,
     },
     question::{QuestionBody, ReplyKind},
 };
+pub use crate::forwarding::ForwardingRunStore;
 
 /// A durable store of runs. It is object-safe, and every method may be called concurrently.
 ///
@@ -101,7 +103,8 @@ pub trait RunStore: Send + Sync {
     /// # Errors
     /// [`RunStoreError::Corrupt`].
     fn unit<'a>(&'a self, unit: &'a UnitKey) -> BoxFuture<'a, Result<Option<UnitContent>, RunStoreError>>;
-    /// Claims units that are ready, whose wake time has come, or whose lease is over, those that have waited longest first. Each gets
+    /// Claims units that are ready, whose wake time has come, or whose lease is over or [does not hold](lease_holds), and those of
+    /// [owners that have ended](ClaimRequest::gone), those that have waited longest first. Each gets
     /// the next epoch. Units of a queued run are claimed only if the run is to be stopped, and those of a run that has ended never.
     ///
     /// What is stored of a claimed unit may be unreadable; then [`ClaimedUnit::content`] is an error, and the caller can end the unit.

@@ -49,7 +49,7 @@ pub enum RunStatus {
     Failed,
     /// It was ended to be resumed later.
     Stopped,
-    /// It was cancelled. It can be resumed.
+    /// It was cancelled, which ends it for good.
     Cancelled,
 }
 
@@ -65,7 +65,7 @@ impl RunStatus {
 
     /// Whether a run of this status can be resumed.
     pub fn is_resumable(self) -> bool {
-        matches!(self, Self::Failed | Self::Stopped | Self::Cancelled)
+        matches!(self, Self::Failed | Self::Stopped)
     }
 
     /// The name, as it is stored.
@@ -385,6 +385,8 @@ pub struct ClaimRequest {
     pub lease: Duration,
     /// At most so many units; never more than [`limits::RUN_CLAIMS`](segue_base::limits::RUN_CLAIMS).
     pub limit: usize,
+    /// Other owners that are known to have ended: their leases are over.
+    pub gone: Vec<Arc<str>>,
 }
 
 /// A claimed unit.

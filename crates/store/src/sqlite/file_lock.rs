@@ -3,7 +3,8 @@
 //! Two processes that wrote to one file would each recover the turns of the other. The store holds an advisory lock on
 //! a file beside the database (its name ends in `.lock`) while it is open; the operating system releases the lock when
 //! the process ends, however it ends. The lock file contains the process id for people to read. It is no data and may
-//! be omitted from a copy.
+//! be omitted from a copy. Since it can be removed, and a file can have two names, the process is also [named](mark_writer) in the
+//! database.
 //!
 //! All files of a store are readable by their user only, because they contain conversations.
 
@@ -13,7 +14,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use segue_base::failpoint;
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use segue_base::{failpoint, process};
 
 use crate::StoreError;
 
@@ -24,8 +26,6 @@ const LOCK_ATTEMPTS: usize = 5;
 pub(super) struct FileLock {
     /// Open as long as the lock is held.
     _lock: File,
-    /// Files that must not be removed or replaced.
-    files: Vec<(PathBuf, Option<FileIdentity>)>,
 }
 
 /// Device and inode: distinguishes a file from another one of the same name.
@@ -52,7 +52,7 @@ impl FileLock {
                 // The process id is for people only: a full disk must not prevent opening the store.
                 let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
                 restrict_permissions(&path);
-                return Ok(Self { _lock: lock, files: vec![(path, held)] });
+                return Ok(Self { _lock: lock });
             }
         }
         Err(StoreError::Unavailable(format!(
@@ -60,32 +60,54 @@ impl FileLock {
             path.display()
         )))
     }
+}
 
-    /// Records the identity of the database files.
-    pub(super) fn watch(&mut self, database: &Path) {
-        for path in [database.to_owned(), sibling_path(database, "-wal")] {
-            let identity = identity_of(&path);
-            self.files.push((path, identity));
+/// The files of a database that must not be removed or replaced while it is open.
+pub(super) struct WatchedFiles(Vec<(PathBuf, FileIdentity)>);
+
+impl WatchedFiles {
+    /// The files of an open database.
+    pub(super) fn of(database: &Path) -> Self {
+        let mut files = vec![database.to_owned(), sibling_path(database, "-wal")];
+        if !cfg!(target_os = "linux") {
+            // Elsewhere the lock alone keeps others out.
+            files.push(sibling_path(database, ".lock"));
         }
+        Self(files.into_iter().filter_map(|path| identity_of(&path).map(|identity| (path, identity))).collect())
     }
 
-    /// The recorded files, for [`check_unchanged`].
-    pub(super) fn files(&self) -> Vec<(PathBuf, Option<FileIdentity>)> {
-        self.files.clone()
+    /// Checks that they are still the same.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        match self.0.iter().find(|(path, identity)| identity_of(path) != Some(*identity)) {
+            None => Ok(()),
+            Some((path, _)) => Err(StoreError::Unavailable(format!(
+                "{} was removed or replaced while it was in use: stop this process and start it again",
+                path.display()
+            ))),
+        }
     }
 }
 
-/// Checks that files are still the same. What is written to a removed file is lost.
-pub(super) fn check_unchanged(files: &[(PathBuf, Option<FileIdentity>)]) -> Result<(), StoreError> {
-    for (path, identity) in files.iter().filter(|(_, identity)| identity.is_some()) {
-        if identity_of(path) != *identity {
-            return Err(StoreError::Unavailable(format!(
-                "{} was removed or replaced while it was in use: stop this process and start it again",
-                path.display()
-            )));
-        }
+/// Names this process as the writer of a database: the lock is beside the file and can be removed, and a file can have several names.
+/// The mark names the file, so that it means nothing in a copy, and a process that has ended is none.
+pub(super) fn mark_writer(connection: &Connection, database: &Path) -> Result<(), StoreError> {
+    let Some((device, inode)) = identity_of(database) else { return Ok(()) };
+    let file = format!("{device}:{inode} ");
+    let failed = |error: rusqlite::Error| StoreError::Unavailable(format!("{}: {error}", database.display()));
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate).map_err(failed)?;
+    let sql = "SELECT CAST(value AS TEXT) FROM progress WHERE name = 'writer'";
+    let marked: Option<String> = transaction.query_row(sql, [], |row| row.get(0)).optional().map_err(failed)?;
+    let own = process::name();
+    if let Some(writer) = marked.as_deref().and_then(|mark| mark.strip_prefix(&file)).filter(|writer| *writer != &*own)
+        && process::is_running(writer)
+        && !failpoint::is_armed("defect:no-owner")
+    {
+        return Err(StoreError::InUse { path: database.display().to_string(), pid: process::id(writer) });
     }
-    Ok(())
+    let sql = "INSERT OR REPLACE INTO progress (name, value) VALUES ('writer', ?1)";
+    transaction.execute(sql, [format!("{file}{own}")]).and_then(|_| transaction.commit()).map_err(failed)?;
+    // Under another name of the file, what is in the log cannot be read.
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(failed)
 }
 
 /// Creates a file that only this user may read; returns false if it exists.

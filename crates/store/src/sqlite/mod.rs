@@ -23,6 +23,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use futures::future::BoxFuture;
@@ -39,13 +40,16 @@ use segue_engine::{
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::{
-    file_lock::FileLock,
-    writer::{AcceptResult, EncodedCommit, Record, WriteOperation, WriteRequest, WriteResult},
+    file_lock::{FileLock, WatchedFiles},
+    writer::{AcceptResult, EncodedCommit, FileState, Record, WriteOperation, WriteRequest, WriteResult},
 };
 use super::{
     AcceptOutcome, ConversationProblem, InboxMessage, JournalRecord, Store, StoreError, StoredConversation,
     StoredReply, StoredTurn, TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version, dedup,
 };
+
+/// How often it is looked whether another process has created or migrated a file.
+const CREATION_POLL: Duration = Duration::from_millis(20);
 
 /// A store in one SQLite file. Dropping it commits the waiting requests and ends the writer.
 pub struct SqliteStore {
@@ -54,7 +58,7 @@ pub struct SqliteStore {
     writer: Option<JoinHandle<()>>,
     readers: Arc<ReaderPool>,
     /// The lock on the file, released after the writer has ended. `None` if the store is read-only or only for runs.
-    file_lock: Option<FileLock>,
+    _file_lock: Option<FileLock>,
 }
 
 /// Whether a file is a database of another program.
@@ -89,12 +93,17 @@ impl SqliteStore {
         Self::open_locked(path, full, Some(file_lock))
     }
 
-    fn open_locked(path: &Path, full: bool, mut file_lock: Option<FileLock>) -> Result<Self, StoreError> {
+    fn open_locked(path: &Path, full: bool, file_lock: Option<FileLock>) -> Result<Self, StoreError> {
         let connection = schema::open_writer(path, full)?;
+        if file_lock.is_some() {
+            file_lock::mark_writer(&connection, path)?;
+        }
         let (requests, mut waiting) = mpsc::channel(limits::STORE_QUEUE);
+        let state = Arc::new(FileState::default());
+        let file = state.clone();
         let writing = move || {
             // A panic in one write must not end all writing for the life of the process.
-            while catch_unwind(AssertUnwindSafe(|| writer::run(&connection, &mut waiting))).is_err() {
+            while catch_unwind(AssertUnwindSafe(|| writer::run(&connection, &file, &mut waiting))).is_err() {
                 tracing::error!(code = "S0103", "the writer thread of the store panicked and is restarted");
             }
             retention::truncate_wal(&connection);
@@ -104,14 +113,14 @@ impl SqliteStore {
             .spawn(writing)
             .map_err(|e| StoreError::Unavailable(format!("the writer cannot start: {e}")))?;
         let readers = ReaderPool::new(path)?;
-        if let Some(file_lock) = &mut file_lock {
+        if file_lock.is_some() {
             for file in [path.to_owned(), file_lock::sibling_path(path, "-wal"), file_lock::sibling_path(path, "-shm")]
             {
                 file_lock::restrict_permissions(&file);
             }
-            file_lock.watch(path);
         }
-        Ok(Self { requests: Some(requests), writer: Some(writer), readers: Arc::new(readers), file_lock })
+        state.files.get_or_init(|| WatchedFiles::of(path));
+        Ok(Self { requests: Some(requests), writer: Some(writer), readers: Arc::new(readers), _file_lock: file_lock })
     }
 
     /// Opens a file for its runs, also while other processes write to it: a write of a run depends on nothing that a process remembers,
@@ -121,19 +130,32 @@ impl SqliteStore {
     /// # Errors
     /// As [`SqliteStore::open`]; [`StoreError::InUse`] only for a file of an earlier version.
     pub fn open_for_runs(path: &Path, full: bool) -> Result<Self, StoreError> {
-        let is_current = match path.is_file() {
-            true => schema::is_current(&schema::open_reader(path)?, path)?,
-            false => false,
-        };
-        if !is_current {
-            // A second process that creates the same file finds it locked, or complete.
+        Self::create_or_migrate(path, full)?;
+        Self::open_locked(path, full, None)
+    }
+
+    /// Migrates a file that must exist.
+    fn migrate_existing(path: &Path) -> Result<(), StoreError> {
+        schema::open_reader(path)?;
+        Self::create_or_migrate(path, true)
+    }
+
+    /// Creates a file, or migrates it to the newest version. Waits for another process that does the same.
+    fn create_or_migrate(path: &Path, full: bool) -> Result<(), StoreError> {
+        let began = Instant::now();
+        loop {
+            if path.is_file() && schema::is_current(&schema::open_reader(path)?, path)? {
+                return Ok(());
+            }
             match Self::open(path, full) {
-                Ok(store) => drop(store),
-                Err(StoreError::InUse { .. }) if schema::is_current(&schema::open_reader(path)?, path)? => {}
+                Ok(_) => return Ok(()),
+                // Blocks as every wait for the file does.
+                Err(StoreError::InUse { .. }) if began.elapsed() < limits::STORE_CREATION => {
+                    std::thread::sleep(CREATION_POLL);
+                }
                 Err(error) => return Err(error),
             }
         }
-        Self::open_locked(path, full, None)
     }
 
     /// Opens an existing file for reading only, also while another store writes to it. A file of an earlier version is
@@ -142,8 +164,8 @@ impl SqliteStore {
     /// # Errors
     /// As [`SqliteStore::open`]; [`StoreError::InUse`] only for a file of an earlier version.
     pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
-        Self::migrate_if_needed(path)?;
-        Ok(Self { requests: None, writer: None, readers: Arc::new(ReaderPool::new(path)?), file_lock: None })
+        Self::migrate_existing(path)?;
+        Ok(Self { requests: None, writer: None, readers: Arc::new(ReaderPool::new(path)?), _file_lock: None })
     }
 
     /// Copies the file `from` to `to`, also while another store writes to it. The copy is one self-contained file.
@@ -153,15 +175,8 @@ impl SqliteStore {
     /// As [`SqliteStore::open_read_only`]; [`StoreError::Unsupported`] if there is a file of that name already;
     /// [`StoreError::Unavailable`] when the copy cannot be written: an incomplete copy is removed.
     pub fn backup(from: &Path, to: &Path) -> Result<(), StoreError> {
-        Self::migrate_if_needed(from)?;
+        Self::migrate_existing(from)?;
         backup::copy(from, to)
-    }
-
-    fn migrate_if_needed(path: &Path) -> Result<(), StoreError> {
-        if schema::is_current(&schema::open_reader(path)?, path)? {
-            return Ok(());
-        }
-        Self::open(path, true).map(drop)
     }
 
     /// Sends an operation to the writer and waits for its commit. Once sent, the operation is performed even if the
@@ -231,14 +246,6 @@ impl SqliteStore {
             WriteResult::Version(version) => Ok(version),
             _ => Err(wrong_result_kind()),
         }
-    }
-
-    /// Checks that a write succeeds and that the files still exist.
-    async fn check_writable(&self) -> Result<(), StoreError> {
-        let files = self.file_lock.as_ref().map(FileLock::files).unwrap_or_default();
-        let looked = tokio::task::spawn_blocking(move || file_lock::check_unchanged(&files)).await;
-        looked.map_err(|e| StoreError::Unavailable(e.to_string()))??;
-        self.write(WriteOperation::Ping).await.map(drop)
     }
 
     /// Waits until the queued delivery marks are stored, so that a read sees them.
@@ -486,7 +493,7 @@ impl Store for SqliteStore {
         })
     }
     fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.check_writable())
+        Box::pin(async { self.write(WriteOperation::Ping).await.map(drop) })
     }
     fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async {

@@ -369,9 +369,13 @@ async fn a_locked_file_is_reported_after_the_busy_timeout() {
     }
     writer.busy_timeout(std::time::Duration::from_millis(100)).unwrap();
     let (requests, mut waiting) = mpsc::channel(1);
-    let thread = std::thread::spawn(move || writer::run(&writer, &mut waiting));
-    let hurried =
-        SqliteStore { requests: Some(requests), writer: Some(thread), readers: store.readers.clone(), file_lock: None };
+    let thread = std::thread::spawn(move || writer::run(&writer, &FileState::default(), &mut waiting));
+    let hurried = SqliteStore {
+        requests: Some(requests),
+        writer: Some(thread),
+        readers: store.readers.clone(),
+        _file_lock: None,
+    };
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = hurried.accept(message("c", "m", 1)).await.unwrap_err();

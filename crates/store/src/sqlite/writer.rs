@@ -4,7 +4,10 @@
 //! one, so that only the faulty one fails. If the file itself fails (locked, full, read-only), the whole group gets the
 //! error at once: retrying each request would make each wait for the full busy timeout.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
 
 use rusqlite::{Connection, Statement, ffi::ErrorCode, params};
 use segue_base::{failpoint, limits};
@@ -13,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     SqlU64,
+    file_lock::WatchedFiles,
     head_cache::{ConversationHead, HeadCache},
     retention,
     rows::{self, EncodedText},
@@ -42,6 +46,30 @@ fn is_file_error(error: &rusqlite::Error) -> bool {
     })
 }
 
+/// What the writer knows about its file.
+#[derive(Default)]
+pub(super) struct FileState {
+    /// The files, as they were opened.
+    pub(super) files: OnceLock<WatchedFiles>,
+    /// Whether the last write failed because of the file. A small write may succeed although others fail, for example on a full disk.
+    is_failing: AtomicBool,
+}
+
+impl FileState {
+    /// Takes note of the outcome of a write, and reports a change once.
+    fn note(&self, outcome: &Result<(), StoreError>) {
+        match outcome {
+            Ok(()) if self.is_failing.swap(false, Ordering::Relaxed) => {
+                tracing::warn!("the store can be written again")
+            }
+            Err(error) if !self.is_failing.swap(true, Ordering::Relaxed) => {
+                tracing::error!(code = error.code(), "the store cannot be written: {error}");
+            }
+            _ => {}
+        }
+    }
+}
+
 /// An operation, and the channel for its result.
 pub(super) struct WriteRequest {
     pub(super) work: WriteOperation,
@@ -69,7 +97,7 @@ pub(super) enum WriteOperation {
     },
     /// Does nothing; it completes when all earlier operations are committed.
     Wait,
-    /// A small write that checks whether writing works.
+    /// A write that checks whether writing works: a small one, and one of the size of a turn after a write has failed.
     Ping,
     /// Commits all earlier operations, then truncates the write-ahead log.
     Close,
@@ -150,13 +178,13 @@ enum DuplicateCheck {
 type Outcome = rusqlite::Result<Result<WriteResult, StoreError>>;
 
 /// Runs until all senders are dropped and all requests are answered.
-pub(super) fn run(connection: &Connection, requests: &mut mpsc::Receiver<WriteRequest>) {
+pub(super) fn run(connection: &Connection, file: &FileState, requests: &mut mpsc::Receiver<WriteRequest>) {
     let mut group = Vec::with_capacity(limits::GROUP_COMMIT_MAX);
     if !connection.is_autocommit() {
         // The previous run may have panicked inside a transaction.
         let _ = connection.execute_batch("ROLLBACK");
     }
-    let mut writer = match Writer::new(connection) {
+    let mut writer = match Writer::new(connection, file) {
         Ok(writer) => writer,
         Err(error) => {
             let error = store_error(&error);
@@ -173,6 +201,7 @@ pub(super) fn run(connection: &Connection, requests: &mut mpsc::Receiver<WriteRe
 
 struct Writer<'c> {
     connection: &'c Connection,
+    file: &'c FileState,
     heads: HeadCache<'c>,
     /// The value of `PRAGMA data_version`, which changes when another connection writes.
     data_version: i64,
@@ -189,9 +218,10 @@ struct Writer<'c> {
 }
 
 impl<'c> Writer<'c> {
-    fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
+    fn new(connection: &'c Connection, file: &'c FileState) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
+            file,
             heads: HeadCache::new(connection)?,
             data_version: 0,
             begin: connection.prepare("BEGIN IMMEDIATE")?,
@@ -248,6 +278,17 @@ impl<'c> Writer<'c> {
                 group.iter().map(|_| Err(store_error(&error))).collect()
             }
         };
+        // What is written to a removed file is lost.
+        if let (Ok(()), Some(files)) = (&file_error, self.file.files.get()) {
+            file_error = files.check();
+            if let Err(error) = &file_error {
+                outcomes = group.iter().map(|_| Err(error.clone())).collect();
+            }
+        }
+        let is_write = |request: &WriteRequest| !matches!(request.work, WriteOperation::Wait | WriteOperation::Close);
+        if file_error.is_err() || group.iter().any(is_write) {
+            self.file.note(&file_error);
+        }
         if let Err(error) = file_error {
             group.extend((0..limits::STORE_QUEUE).map_while(|_| requests.try_recv().ok()));
             outcomes.resize_with(group.len(), || Err(error.clone()));
@@ -334,6 +375,10 @@ impl<'c> Writer<'c> {
                 let sql = "INSERT INTO progress (name, value) VALUES ('pings', 1)
                            ON CONFLICT (name) DO UPDATE SET value = value + 1";
                 self.connection.prepare_cached(sql)?.execute([])?;
+                if self.file.is_failing.load(Ordering::Relaxed) {
+                    let sql = "INSERT OR REPLACE INTO progress (name, value) VALUES ('probe', zeroblob(?1))";
+                    self.connection.prepare_cached(sql)?.execute([SqlU64(limits::STORE_PROBE as u64)])?;
+                }
                 Ok(Ok(WriteResult::Nothing))
             }
             WriteOperation::Run(work) => {

@@ -19,7 +19,7 @@ use crate::{
     },
     sqlite::{
         schema,
-        writer::{self, WriteRequest},
+        writer::{self, FileState, WriteRequest},
     },
 };
 
@@ -179,8 +179,8 @@ async fn a_full_disk_is_an_error_and_nothing_is_half_written() {
         let used: i64 = writer.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         writer.query_row(&format!("PRAGMA max_page_count = {}", used + pages), [], |_| Ok(())).unwrap();
         let (requests, mut waiting) = mpsc::channel(9);
-        let thread = std::thread::spawn(move || writer::run(&writer, &mut waiting));
-        SqliteStore { requests: Some(requests), writer: Some(thread), readers: store.readers.clone(), file_lock: None }
+        let thread = std::thread::spawn(move || writer::run(&writer, &FileState::default(), &mut waiting));
+        SqliteStore { requests: Some(requests), writer: Some(thread), readers: store.readers.clone(), _file_lock: None }
     };
     let large: Arc<str> = "x".repeat(100_000).into();
     let work = || UnitBatch {
@@ -245,7 +245,7 @@ async fn a_refused_operation_does_not_affect_others_of_its_transaction() {
     send(run(RunOperation::Start(new_run("s", &["b"]))));
     send(super::super::accept_operation(&crate::contract::message("c", "m1", 1)).unwrap());
     drop(requests);
-    std::thread::spawn(move || writer::run(&writer, &mut waiting)).join().unwrap();
+    std::thread::spawn(move || writer::run(&writer, &FileState::default(), &mut waiting)).join().unwrap();
     let codes = answers.into_iter().map(|answer| match answer.blocking_recv_now() {
         Ok(WriteResult::Run(done)) => done.err().map(|error| error.code()),
         Ok(_) => None,

@@ -18,7 +18,7 @@ use crate::{
         Admission, ClaimRequest, LimitReached, LimitScope, NewRun, NewUnit, Overflow, QuestionBody, QuestionReply,
         ReplyKind, ReplyOutcome, RunBatch, RunHead, RunLimits, RunMessage, RunStatus, RunStoreError, RunSummary,
         Signal, SignalOutcome, Signals, StartOutcome, StoredRun, StoredRunEvent, UnitBatch, UnitHead, UnitKey,
-        check_message_count, check_unit_count, lease_end,
+        check_message_count, check_unit_count, lease_end, longest_lease,
     },
     sqlite::SqlU64,
 };
@@ -377,13 +377,55 @@ fn add_units(
 
 /// The query for units that can be claimed at the time `?1`, of all runs or only of the run `?2`.
 pub(super) fn claim_query(of_run: bool) -> String {
+    due_query("(timed = 0 OR due <= ?1)", of_run)
+}
+
+/// The query for units whose time is after `?1`, of all runs or only of the run `?2`.
+pub(super) fn later_query(of_run: bool) -> String {
+    due_query("due > ?1", of_run)
+}
+
+fn due_query(time: &str, of_run: bool) -> String {
     let selected = if of_run { "run_units.run = ?2" } else { "?2 IS NULL" };
     format!(
         "SELECT run_units.number, name, runs.id, {}, {} FROM run_units JOIN runs ON runs.number = run_units.run
-         WHERE due IS NOT NULL AND (timed = 0 OR due <= ?1) AND {selected} ORDER BY due, run_units.number",
+         WHERE due IS NOT NULL AND {time} AND {selected} ORDER BY due, run_units.number",
         rows::UNIT_HEAD,
         rows::RUN_HEAD
     )
+}
+
+/// A unit that may be claimed, with the number of its row.
+type OpenUnit = (i64, UnitKey, UnitHead, RunHead);
+
+/// At most `limit` units that a query selects and `fits` accepts.
+fn open_units(
+    connection: &Connection,
+    sql: &str,
+    time: Timestamp,
+    run: Option<i64>,
+    limit: usize,
+    fits: impl Fn(&UnitHead) -> bool,
+) -> RowResult<Vec<OpenUnit>> {
+    let mut open = Vec::new();
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params![time.as_micros(), run])?;
+    while open.len() < limit {
+        let Some(row) = rows.next()? else { break };
+        let read = || -> rusqlite::Result<_> {
+            let key = UnitKey { run: RunId::new(rows::shared(row, "id")?), unit: rows::shared(row, "name")? };
+            Ok((row.get::<_, i64>("number")?, key, rows::read_unit_head(row)?, rows::read_run_head(row)?))
+        };
+        match read() {
+            Ok(unit) if fits(&unit.2) => open.push(unit),
+            Ok(_) => {}
+            // It must not prevent that other units are claimed.
+            Err(error) => {
+                tracing::warn!(code = "S0102", "a unit of a run is not claimed because its row is corrupt: {error}");
+            }
+        }
+    }
+    Ok(open)
 }
 
 fn claim(connection: &Connection, request: &ClaimRequest) -> RowResult<Vec<(UnitKey, u64)>> {
@@ -394,30 +436,15 @@ fn claim(connection: &Connection, request: &ClaimRequest) -> RowResult<Vec<(Unit
         },
         None => None,
     };
-    let sql = claim_query(only.is_some());
-    let limit = request.limit.min(limits::RUN_CLAIMS);
-    let mut open = Vec::with_capacity(limit);
-    {
-        let mut statement = connection.prepare_cached(&sql)?;
-        let mut rows = statement.query(params![request.now.as_micros(), only])?;
-        while open.len() < limit {
-            let Some(row) = rows.next()? else { break };
-            let read = || -> rusqlite::Result<_> {
-                let key = UnitKey { run: RunId::new(rows::shared(row, "id")?), unit: rows::shared(row, "name")? };
-                Ok((row.get::<_, i64>("number")?, key, rows::read_unit_head(row)?, rows::read_run_head(row)?))
-            };
-            match read() {
-                Ok(unit) => open.push(unit),
-                // It must not prevent that other units are claimed.
-                Err(error) => {
-                    tracing::warn!(
-                        code = "S0102",
-                        "a unit of a run is not claimed because its row is corrupt: {error}"
-                    );
-                }
-            }
-        }
+    let (of_run, limit) = (only.is_some(), request.limit.min(limits::RUN_CLAIMS));
+    // Where all owners live, only leases that cannot be true are looked at: usually none.
+    let after = if request.gone.is_empty() { longest_lease(request.now, request.lease) } else { request.now };
+    let abandoned = |unit: &UnitHead| unit.is_abandoned(request);
+    for (number, _, mut head, run) in open_units(connection, &later_query(of_run), after, only, limit, abandoned)? {
+        head.release(request.now);
+        put_unit(connection, number, &head, &run)?;
     }
+    let open = open_units(connection, &claim_query(of_run), request.now, only, limit, |_| true)?;
     let until = lease_end(request.now, request.lease);
     let mut claimed = Vec::with_capacity(open.len());
     for (number, key, mut head, run) in open {
@@ -575,7 +602,7 @@ impl RunChanges<'_> {
 fn append_run(connection: &Connection, batch: &RunBatch) -> RowResult<u64> {
     let id = &batch.run;
     let mut run = rows::run_head(connection, id)?.ok_or_else(|| RunStoreError::UnknownRun(id.clone()))?;
-    run.1.check_change(id, batch.resume, batch.after)?;
+    run.1.check_change(batch)?;
     if batch.resume {
         run.1.resume();
         change_units(connection, id, &run, |_| {})?;

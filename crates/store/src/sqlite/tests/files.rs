@@ -108,7 +108,7 @@ fn a_locked_file_is_tried_once_for_all_waiting_requests() {
         })
         .collect();
     drop(requests);
-    writer::run(&writer, &mut waiting);
+    writer::run(&writer, &FileState::default(), &mut waiting);
     for answer in answers {
         assert!(matches!(answer.blocking_recv().unwrap(), Err(StoreError::Unavailable(_))));
     }
@@ -149,7 +149,7 @@ async fn a_dropped_read_holds_its_permit_until_it_ends() {
 #[tokio::test]
 async fn ping_detects_removed_or_replaced_files() {
     let files = Files::new();
-    for (name, victim) in [("a.db", "a.db"), ("b.db", "b.db-wal"), ("c.db", "c.db.lock")] {
+    for (name, victim) in [("a.db", "a.db"), ("b.db", "b.db-wal")] {
         let store = files.open(name);
         store.ping().await.unwrap();
         let aside = files.path("aside");
@@ -160,6 +160,70 @@ async fn ping_detects_removed_or_replaced_files() {
         store.ping().await.unwrap_err();
         std::fs::rename(&aside, files.path(victim)).unwrap();
         store.ping().await.unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nothing_counts_as_written_to_a_removed_file() {
+    let files = Files::new();
+    let (store, runs) = (files.open("a.db"), files.open("b.db"));
+    drop(runs);
+    let runs = SqliteStore::open_for_runs(&files.path("b.db"), true).unwrap();
+    for file in std::fs::read_dir(files.path("")).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    assert_eq!(store.accept(message("c", "m1", 1)).await.unwrap_err().code(), "S0103");
+    let started = crate::runs::RunStore::start_run(&runs, crate::runs::contract::new_run("r", &["a"])).await;
+    assert_eq!(started.unwrap_err().code(), "S0103");
+}
+
+/// Performs an operation of a writer that has this state.
+fn perform(connection: &Connection, state: &FileState, work: WriteOperation) -> Result<WriteResult, StoreError> {
+    let (requests, mut waiting) = mpsc::channel(1);
+    let (answer, answered) = oneshot::channel();
+    requests.try_send(WriteRequest { work, answer }).ok().unwrap();
+    drop(requests);
+    writer::run(connection, state, &mut waiting);
+    answered.blocking_recv().unwrap()
+}
+
+#[test]
+fn a_store_that_failed_counts_as_down_until_a_write_of_the_size_of_a_turn_succeeds() {
+    let files = Files::new();
+    drop(files.open("a.db"));
+    let (connection, state) = (schema::open_writer(&files.path("a.db"), false).unwrap(), FileState::default());
+    perform(&connection, &state, WriteOperation::Ping).unwrap();
+    let pages = |most: &str| {
+        connection.query_row(&format!("PRAGMA max_page_count = {most}"), [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let used: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    pages(&used.to_string());
+    let mut long = message("c", "m1", 1);
+    long.message.text = "x".repeat(100_000).into();
+    let accepted = perform(&connection, &state, accept_operation(&long).unwrap());
+    assert_eq!(accepted.err().unwrap().code(), "S0103");
+    for _ in 0..2 {
+        assert_eq!(perform(&connection, &state, WriteOperation::Ping).err().unwrap().code(), "S0103");
+    }
+    pages("1000000");
+    perform(&connection, &state, WriteOperation::Ping).unwrap();
+    perform(&connection, &state, accept_operation(&long).unwrap()).unwrap();
+}
+
+#[test]
+fn processes_that_create_a_file_at_the_same_time_all_get_it() {
+    let files = Files::new();
+    std::fs::create_dir_all(files.path("")).unwrap();
+    for round in 0..5 {
+        let path = files.path(&format!("{round}.db"));
+        std::thread::scope(|scope| {
+            let opened: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| SqliteStore::open_for_runs(&path, true).map(drop))).collect();
+            for one in opened {
+                one.join().unwrap().unwrap();
+            }
+        });
     }
 }
 

@@ -179,7 +179,8 @@ async fn perform(store: &dyn RunStore, operation: Operation, held: &mut Vec<Clai
         }
         Operation::Claim { run, limit } => {
             let (run, lease) = (run.map(run_id), Duration::from_secs(60));
-            let claimed = store.claim(ClaimRequest { run, owner: "o".into(), now: at, lease, limit }).await;
+            let claimed =
+                store.claim(ClaimRequest { run, owner: "o".into(), now: at, lease, limit, gone: Vec::new() }).await;
             held.extend(claimed.iter().flatten().cloned());
             format!("{claimed:?}")
         }
