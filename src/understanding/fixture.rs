@@ -248,6 +248,7 @@ impl TestConversation {
             completed_steps: Vec::new(),
             error: None,
             used_slot_hashes: Vec::new(),
+            kept_values: Vec::new(),
         });
         self
     }

@@ -36,7 +36,10 @@ pub use self::{
     recent_replies::RecentReplies,
     reminder::{ExternalTrigger, Reminder, Reminders, TriggerAction},
     slots::{SlotState, Slots},
-    stack::{AgentFrame, AgentState, CompletedStep, FlowFrameType, Frame, FrameKind, PatternFrame, Position, Stack},
+    stack::{
+        AgentFrame, AgentState, CompletedStep, FlowFrameType, Frame, FrameKind, KeptValue, PatternFrame, Position,
+        Stack,
+    },
     undo::UndoLog,
 };
 use crate::{

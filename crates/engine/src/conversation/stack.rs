@@ -50,6 +50,21 @@ pub struct Frame {
     /// value at the interruption. A value that differs when this flow resumes leads back like a correction.
     #[serde(default, rename = "aside", skip_serializing_if = "Vec::is_empty")]
     pub used_slot_hashes: Vec<(SlotName, u32)>,
+    /// Values that the user gave for this flow while another one ran first. They are set when this flow begins or
+    /// resumes.
+    #[serde(default, rename = "values", skip_serializing_if = "Vec::is_empty")]
+    pub kept_values: Vec<KeptValue>,
+}
+
+/// A value that is kept for a flow which has not begun.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptValue {
+    /// The slot.
+    pub slot: SlotName,
+    /// The value, of the type of the slot.
+    pub value: Json,
+    /// The source of the value.
+    pub filled_by: FilledBy,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
@@ -355,6 +370,7 @@ mod tests {
             completed_steps: Vec::new(),
             error: None,
             used_slot_hashes: Vec::new(),
+            kept_values: Vec::new(),
         }
     }
 

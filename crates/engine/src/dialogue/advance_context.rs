@@ -187,6 +187,7 @@ impl<'a> AdvanceContext<'a> {
             completed_steps: Vec::new(),
             error: None,
             used_slot_hashes: Vec::new(),
+            kept_values: Vec::new(),
         }
     }
 

@@ -167,6 +167,7 @@ fn stack_frames_use_the_names_of_the_format() {
         completed_steps: Vec::new(),
         error: None,
         used_slot_hashes: Vec::new(),
+        kept_values: Vec::new(),
     };
     let flow = frame("pay", Position::Start, FrameKind::Flow { frame_type: FlowFrameType::Regular });
     let context = PatternFrame::CollectInformation {
