@@ -179,7 +179,7 @@ impl JobJournal {
         self.lock().steps.outcome(key).cloned()
     }
 
-    /// The records that a later owner of the unit needs, stored or not, in the order of their keys.
+    /// The records that a later owner of the unit needs, stored or not, in the order in which they were recorded.
     pub(crate) fn records(&self) -> Vec<JournalRecord> {
         self.lock().steps.needed_later()
     }

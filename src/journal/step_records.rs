@@ -21,12 +21,16 @@ pub(crate) struct StepRecords {
     replays_other_builds: bool,
     /// The latest record of each step, from before a crash and from now.
     entries: HashMap<StepKey, StepEntry>,
+    /// How many records were added so far.
+    added: usize,
     /// Outcomes that are not durable yet, in order.
     pending: Vec<JournalRecord>,
 }
 
 struct StepEntry {
     record: JournalRecord,
+    /// Increases with every record, also with the outcome of a step that has a record.
+    order: usize,
     /// `None` until the step begins in this process.
     effect: Option<EffectClass>,
 }
@@ -47,9 +51,10 @@ pub(crate) enum BegunStep {
 impl StepRecords {
     /// The records of an earlier process, none for a new journal. `build` is the hash of engine version and project.
     pub(crate) fn new(build: u64, recorded: Vec<JournalRecord>) -> Self {
-        let entry = |record: JournalRecord| (record.key.clone(), StepEntry { record, effect: None });
-        let entries = recorded.into_iter().map(entry).collect();
-        Self { build, replays_other_builds: false, entries, pending: Vec::new() }
+        let mut records =
+            Self { build, replays_other_builds: false, entries: HashMap::new(), added: 0, pending: Vec::new() };
+        recorded.into_iter().for_each(|record| records.add_stored(record));
+        records
     }
 
     /// Replays the records of other builds too, if the requests are the same.
@@ -77,7 +82,7 @@ impl StepRecords {
         let record = self.record(step.key, step.kind, step.request, at);
         let has_intent = step.class.has_intent();
         let Some(entry) = self.entries.get_mut(step.key) else {
-            self.entries.insert(step.key.clone(), StepEntry { record: record.clone(), effect: Some(step.class) });
+            self.insert(record.clone(), Some(step.class));
             return Ok(if has_intent {
                 BegunStep::AfterWrite { intent: Some(record) }
             } else {
@@ -118,21 +123,29 @@ impl StepRecords {
         at: Timestamp,
         stopped: Option<StoreError>,
     ) -> Result<(EffectClass, JournalRecord), StoreError> {
-        let begun = self.entries.get_mut(key).and_then(|entry| Some((entry.effect?, &mut entry.record)));
-        let Some((effect, record)) = begun else {
+        let begun =
+            self.entries.get_mut(key).and_then(|entry| Some((entry.effect?, &mut entry.record, &mut entry.order)));
+        let Some((effect, record, order)) = begun else {
             return Err(StoreError::NotRecorded { key: key.clone(), kind: "finish".into() });
         };
         if let (EffectClass::Composite, Some(error)) = (effect, stopped) {
             return Err(error);
         }
         (record.outcome, record.at, record.build) = (Some(outcome), at, self.build);
+        self.added += 1;
+        *order = self.added;
         self.pending.push(record.clone());
         Ok((effect, record.clone()))
     }
 
     /// Adds a record that is stored already.
     pub(crate) fn add_stored(&mut self, record: JournalRecord) {
-        self.entries.insert(record.key.clone(), StepEntry { record, effect: None });
+        self.insert(record, None);
+    }
+
+    fn insert(&mut self, record: JournalRecord, effect: Option<EffectClass>) {
+        self.added += 1;
+        self.entries.insert(record.key.clone(), StepEntry { record, order: self.added, effect });
     }
 
     /// Adds a record with an outcome that is not stored yet.
@@ -161,14 +174,15 @@ impl StepRecords {
         self.entries.get(key)?.record.outcome.as_ref()
     }
 
-    /// The latest record of each step, stored or not, in the order of their keys.
+    /// The latest record of each step, stored or not, in the order in which they were recorded.
     pub(crate) fn all(&self) -> Vec<JournalRecord> {
-        let mut records: Vec<_> = self.entries.values().map(|entry| entry.record.clone()).collect();
-        records.sort_by(|one, other| one.key.cmp(&other.key));
-        records
+        let mut entries: Vec<_> = self.entries.values().collect();
+        entries.sort_by_key(|entry| entry.order);
+        entries.into_iter().map(|entry| entry.record.clone()).collect()
     }
 
-    /// The records that a later attempt needs, in the order of their keys: outcomes, and intents of steps that may have happened.
+    /// The records that a later attempt needs, in the order in which they were recorded: outcomes, and intents of steps that may have
+    /// happened.
     pub(crate) fn needed_later(&self) -> Vec<JournalRecord> {
         let mut records = self.all();
         records.retain(|record| self.recorded(&record.key).is_some());

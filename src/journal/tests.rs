@@ -238,6 +238,22 @@ async fn attempts_are_recorded_with_pending_outcomes() {
 }
 
 #[tokio::test]
+async fn records_keep_the_order_in_which_they_were_recorded() {
+    let world = World::new().await;
+    let journal = world.journal(BUILD).await;
+    let keys: Vec<StepKey> = (1..=12).map(|number| key(&format!("1/{number}"))).collect();
+    for key in &keys {
+        journal.begin(step(key, "action", EffectClass::Write, "h")).await.unwrap();
+        journal.finish(key, "1".into(), at()).await.unwrap();
+    }
+    journal.begin(step(&key("1/0"), "action", EffectClass::Write, "h")).await.unwrap();
+    let expected: Vec<StepKey> = keys.into_iter().chain([key("1/0")]).collect();
+    let order = |records: Vec<JournalRecord>| records.into_iter().map(|record| record.key).collect::<Vec<_>>();
+    assert_eq!(order(journal.records()), expected);
+    assert_eq!(order(world.journal(BUILD + 1).await.records()), expected, "after a restart");
+}
+
+#[tokio::test]
 async fn stopped_attempt_begins_no_further_step() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;

@@ -57,7 +57,7 @@ impl TurnJournal {
         self.lock().steps.pending().clone()
     }
 
-    /// The latest record of each step, stored or not, in the order of their keys.
+    /// The latest record of each step, stored or not, in the order in which they were recorded.
     pub fn records(&self) -> Vec<JournalRecord> {
         self.lock().steps.all()
     }

@@ -249,6 +249,7 @@ impl TestConversation {
             error: None,
             used_slot_hashes: Vec::new(),
             writes: Default::default(),
+            kept_values: Vec::new(),
         });
         self
     }

@@ -4,7 +4,7 @@
 //! The recorded part of a turn runs under the conditions of the earlier attempt: the same conversation, clock and streaming. What the
 //! recovery adds comes after it, and is recorded in the turn, so that a replay gives the same events.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use segue_engine::{
     conversation::{ActionOutcome, EventKind, StepError, tracker},
@@ -262,13 +262,15 @@ fn outcome<T: DeserializeOwned>(record: &JournalRecord) -> Option<T> {
     serde_json::from_str(record.outcome.as_deref()?).ok()
 }
 
-/// Tool calls and actions as events: with their outcome, or as unknown if a `write` has none.
+/// Tool calls and actions as events, in the order in which they were recorded, so that of several values of a slot the last one stays:
+/// with their outcome, or as unknown if a `write` has none. `recorded` has one record for each step.
 fn outcomes(recorded: &[JournalRecord]) -> Vec<EventKind> {
-    let is_call = |record: &&JournalRecord| matches!(&*record.kind, "tool" | "action");
-    let calls: BTreeMap<_, _> = recorded.iter().filter(is_call).map(|record| (&record.key, record)).collect();
-    let events =
-        |record: &JournalRecord| if &*record.kind == "tool" { vec![tool_event(record)] } else { action_events(record) };
-    calls.into_values().flat_map(events).collect()
+    let events = |record: &JournalRecord| match &*record.kind {
+        "tool" => vec![tool_event(record)],
+        "action" => action_events(record),
+        _ => Vec::new(),
+    };
+    recorded.iter().flat_map(events).collect()
 }
 
 /// The events of an action. Of a finished action only the slots that it set are kept.
@@ -317,12 +319,44 @@ fn tool_event(record: &JournalRecord) -> EventKind {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-    use segue_engine::conversation::ModelUsage;
+    use segue_engine::conversation::{Event, FlowLocation, ModelUsage};
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn outcomes_of_a_turn_with_many_effects_keep_their_order() {
+        let record = |number: u64| {
+            let event = Event {
+                at: Timestamp::from_micros(1),
+                kind: EventKind::Slot { name: "x".into(), value: json!(number), filled_by: None, reset: false },
+                location: FlowLocation::default(),
+            };
+            let outcome = serde_json::to_string(&ActionOutcome::Done { events: vec![event] }).unwrap();
+            JournalRecord {
+                key: StepKey::new("1").child(number),
+                kind: "action".into(),
+                request: "action_count".into(),
+                outcome: Some(outcome.into()),
+                at: Timestamp::from_micros(1),
+                build: 1,
+            }
+        };
+        let recorded: Vec<JournalRecord> = (1..=11).map(record).collect();
+        let values = |events: Vec<EventKind>| {
+            let slots = events.into_iter().filter_map(|event| match event {
+                EventKind::Slot { value, .. } => value.as_u64(),
+                _ => None,
+            });
+            slots.collect::<Vec<_>>()
+        };
+        let expected: Vec<u64> = (1..=11).collect();
+        let updated = recover(2, TurnNumber(1), &recorded, false, RetryReason::FoundOpen).recoveries;
+        assert_eq!(values(updated[0].outcomes.clone().unwrap()), expected, "after an update");
+        assert_eq!(values(give_up_outcomes(&recorded).outcomes), expected, "of a turn that is given up");
+    }
 
     /// Stored journals contain these names.
     #[test]

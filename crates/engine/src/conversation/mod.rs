@@ -37,7 +37,10 @@ pub use self::{
     recent_replies::RecentReplies,
     reminder::{ExternalTrigger, Reminder, Reminders, TriggerAction},
     slots::{SlotState, Slots},
-    stack::{AgentFrame, AgentState, CompletedStep, FlowFrameType, Frame, FrameKind, PatternFrame, Position, Stack},
+    stack::{
+        AgentFrame, AgentState, CompletedStep, FlowFrameType, Frame, FrameKind, KeptValue, PatternFrame, Position,
+        Stack,
+    },
     undo::UndoLog,
     writes::{Write, WriteState, Writes, request_hash},
 };

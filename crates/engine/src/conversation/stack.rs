@@ -53,6 +53,21 @@ pub struct Frame {
     /// What the flow and the flows and agents it called have changed outside the program. If it fails, the user is told.
     #[serde(default, skip_serializing_if = "Writes::is_empty")]
     pub writes: Writes,
+    /// Values that the user gave for this flow while another one ran first. They are set when this flow begins or
+    /// resumes.
+    #[serde(default, rename = "values", skip_serializing_if = "Vec::is_empty")]
+    pub kept_values: Vec<KeptValue>,
+}
+
+/// A value that is kept for a flow which has not begun.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptValue {
+    /// The slot.
+    pub slot: SlotName,
+    /// The value, of the type of the slot.
+    pub value: Json,
+    /// The source of the value.
+    pub filled_by: FilledBy,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
@@ -359,6 +374,7 @@ mod tests {
             error: None,
             used_slot_hashes: Vec::new(),
             writes: Default::default(),
+            kept_values: Vec::new(),
         }
     }
 

@@ -209,6 +209,7 @@ impl<'a> AdvanceContext<'a> {
             error: None,
             used_slot_hashes: Vec::new(),
             writes: Default::default(),
+            kept_values: Vec::new(),
         }
     }
 

@@ -7,12 +7,15 @@ use std::ops::Range;
 
 use super::{
     advance_context::{AdvanceContext, step_or_end},
-    patterns, rejections, slot_dependencies,
+    late_confirmations, patterns, rejections,
+    shortcuts::base_language,
+    slot_dependencies,
 };
 use crate::{
     conversation::{AgentState, EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
     ids::FlowId,
     limits,
+    project::LANGUAGE,
 };
 
 /// Whether a frame is the base of a chain.
@@ -58,10 +61,7 @@ fn start_below_pending_errors(turn: &mut AdvanceContext<'_>, flow: &FlowId, inte
         }
         return;
     }
-    if turn.stack.len() >= limits::STACK_FRAMES {
-        turn.add_note(format!("the stack already has {} frames, so `{flow}` does not start", turn.stack.len()));
-        let reason = "cannot_handle_not_supported".to_owned();
-        turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason });
+    if !has_space(turn, flow) {
         return;
     }
     if interrupts {
@@ -70,6 +70,30 @@ fn start_below_pending_errors(turn: &mut AdvanceContext<'_>, flow: &FlowId, inte
     let frame_type = if interrupts { FlowFrameType::Interrupt } else { FlowFrameType::Regular };
     let frame = turn.frame(flow, FrameKind::Flow { frame_type });
     turn.push(frame);
+}
+
+/// Places a flow directly below the chain at `base`: it starts without a question when that chain has ended. One that
+/// is active below stays where it is.
+pub(super) fn start_after(turn: &mut AdvanceContext<'_>, base: usize, flow: &FlowId) {
+    if chain_of(&turn.stack, flow).is_some() {
+        turn.add_note(format!("`{flow}` is active already: the user is asked about it when the active flow has ended"));
+    } else if has_space(turn, flow) {
+        let is_lowest = !turn.stack.iter().take(base).any(is_base);
+        let frame_type = if is_lowest { FlowFrameType::Regular } else { FlowFrameType::Interrupt };
+        let frame = turn.frame(flow, FrameKind::Flow { frame_type });
+        turn.stack.insert(base, frame);
+    }
+}
+
+/// Whether the stack has space for another flow; otherwise the user is notified.
+fn has_space(turn: &mut AdvanceContext<'_>, flow: &FlowId) -> bool {
+    let fits = turn.stack.len() < limits::STACK_FRAMES;
+    if !fits {
+        turn.add_note(format!("the stack already has {} frames, so `{flow}` does not start", turn.stack.len()));
+        let reason = "cannot_handle_not_supported".to_owned();
+        turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason });
+    }
+    fits
 }
 
 /// Whether a frame is an error pattern that has not run yet.
@@ -112,6 +136,7 @@ pub(super) fn interrupt_top_chain(turn: &mut AdvanceContext<'_>) {
         let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(frame));
         turn.emit(EventKind::FlowInterrupted { flow_id, step_id });
         slot_dependencies::snapshot_used_slots(turn, base);
+        late_confirmations::empty_unused(turn, base);
     }
     let range = chain(&turn.stack, base);
     interrupt_agents(turn, range);
@@ -195,7 +220,7 @@ pub(super) fn offer_to_continue(turn: &mut AdvanceContext<'_>) {
     }
     let names: Vec<String> = interrupted_flow_ids.iter().map(|flow| turn.flow_name(flow)).collect();
     let context = PatternFrame::ContinueInterrupted {
-        interrupted_flow_options: enumerate_names(&names),
+        interrupted_flow_options: enumerate_names(turn, &names),
         multiple_flows_interrupted: names.len() > 1,
         previous_flow_name: names.first().cloned().unwrap_or_default(),
         interrupted_flow_names: names,
@@ -214,24 +239,51 @@ fn take_linked_patterns(turn: &mut AdvanceContext<'_>) -> Vec<Frame> {
     turn.stack.split_off(kept)
 }
 
-/// Joins names to an enumeration: `a`, `a or b`, `a, b or c`.
-pub(super) fn enumerate_names(names: &[String]) -> String {
-    match names {
-        [] => String::new(),
-        [only] => only.clone(),
-        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+/// The word between the last two of several choices, by language. Other languages have a comma there too.
+const OR_WORDS: &[(&str, &str)] = &[
+    ("en", "or"),
+    ("de", "oder"),
+    ("fr", "ou"),
+    ("es", "o"),
+    ("it", "o"),
+    ("nl", "of"),
+    ("nb", "eller"),
+    ("nn", "eller"),
+    ("no", "eller"),
+    ("sv", "eller"),
+    ("da", "eller"),
+    ("pt", "ou"),
+    ("pl", "lub"),
+    ("cs", "nebo"),
+    ("fi", "tai"),
+];
+
+/// Joins names to an enumeration in the language of the conversation: `a`, `a or b`, `a, b or c`.
+pub(super) fn enumerate_names(turn: &AdvanceContext<'_>, names: &[String]) -> String {
+    join_names(turn.slot(LANGUAGE).as_str().unwrap_or(&turn.project.config.language), names)
+}
+
+fn join_names(language: &str, names: &[String]) -> String {
+    let [first @ .., last] = names else { return String::new() };
+    let or = OR_WORDS.iter().find(|(of, _)| *of == base_language(language)).map(|(_, or)| or);
+    match (first, or) {
+        ([], _) => last.clone(),
+        (first, Some(or)) => format!("{} {or} {last}", first.join(", ")),
+        (_, None) => names.join(", "),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::enumerate_names;
+    use super::join_names;
 
     #[test]
     fn names_are_enumerated() {
         let names: Vec<String> = ["a", "b", "c"].map(Into::into).into();
-        assert_eq!(enumerate_names(&names), "a, b or c");
-        assert_eq!(enumerate_names(names.get(..1).unwrap_or_default()), "a");
-        assert_eq!(enumerate_names(&[]), "");
+        assert_eq!(join_names("en", &names), "a, b or c");
+        assert_eq!(join_names("de-AT", &names), "a, b oder c");
+        assert_eq!(join_names("ja", &names), "a, b, c");
+        assert_eq!(join_names("en", names.get(..1).unwrap_or_default()), "a");
+        assert_eq!(join_names("en", &[]), "");
     }
 }

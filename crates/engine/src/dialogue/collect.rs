@@ -93,7 +93,18 @@ pub(super) fn asked_slot<'t>(turn: &'t AdvanceContext<'_>) -> Option<&'t SlotNam
 
 /// The collect step of the pattern on top, if it is asking for a slot.
 pub(super) fn open_collect_step<'a>(turn: &AdvanceContext<'a>) -> Option<&'a Collect> {
-    let [.., below, top] = turn.stack.as_slice() else { return None };
+    collect_step_of(turn, turn.stack.len().checked_sub(1)?)
+}
+
+/// The collect steps that are asking for a slot, each with the index of its pattern on the stack.
+pub(super) fn open_questions<'t, 'a: 't>(
+    turn: &'t AdvanceContext<'a>,
+) -> impl Iterator<Item = (usize, &'a Collect)> + use<'t, 'a> {
+    (0..turn.stack.len()).filter_map(|at| Some((at, collect_step_of(turn, at)?)))
+}
+
+fn collect_step_of<'a>(turn: &AdvanceContext<'a>, at: usize) -> Option<&'a Collect> {
+    let (below, top) = (turn.stack.get(at.checked_sub(1)?)?, turn.stack.get(at)?);
     let PatternFrame::CollectInformation { step_id, .. } = top.pattern()? else { return None };
     let project = turn.project;
     match &project.flow(below.flow_id.as_str())?.step(step_id.as_str())?.kind {

@@ -5,7 +5,8 @@ use serde_json::Value as Json;
 use super::{
     Next, Reason, actions,
     advance_context::{AdvanceContext, StepResult, step_of},
-    agent_frame, chains, collect, completed_steps, search, slot_dependencies, slots, tool_call,
+    agent_frame, chains, collect, completed_steps, kept_values, late_confirmations, search, slot_dependencies, slots,
+    tool_call,
 };
 use crate::{
     conversation::{EventKind, FilledBy, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
@@ -46,6 +47,7 @@ impl AdvanceContext<'_> {
 
     /// Ends the turn.
     pub(super) fn listen(&mut self) -> Next {
+        late_confirmations::on_pause(self);
         self.emit_in_top_frame(EventKind::Action { name: ActionName::from(LISTEN) });
         Next::Listen
     }
@@ -61,7 +63,7 @@ impl AdvanceContext<'_> {
         if top.at == Position::End {
             return self.end();
         }
-        if slot_dependencies::go_back_if_changed(self) {
+        if kept_values::set(self) || slot_dependencies::go_back_if_changed(self) {
             return StepResult::Continue;
         }
         let Some(top) = self.stack.last() else { return StepResult::Continue };

@@ -25,6 +25,8 @@ mod confirmation;
 mod eval_scope;
 mod flow;
 mod frame_end;
+mod kept_values;
+mod late_confirmations;
 mod message_payload;
 mod on_error;
 mod patterns;

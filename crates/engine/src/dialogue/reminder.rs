@@ -9,8 +9,8 @@ use chrono::{DateTime, NaiveDateTime, SecondsFormat};
 use serde_json::Value as Json;
 
 use super::{
-    Next, advance_context::AdvanceContext, agent_frame, commands, commands::CommandSource, message_payload, pending,
-    session,
+    Next, advance_context::AdvanceContext, agent_frame, commands, commands::CommandSource, late_confirmations,
+    message_payload, pending, session,
 };
 use crate::{
     conversation::{Command, Event, EventKind, ExternalTrigger, FilledBy, FlowLocation, TriggerAction},
@@ -78,6 +78,7 @@ pub(super) fn on_trigger(turn: &mut AdvanceContext<'_>, trigger: ExternalTrigger
     let commands = commands_of(turn, &trigger);
     turn.record(Event { at: turn.at, kind: EventKind::External { trigger }, location: FlowLocation::default() });
     pending::abandon_pending_effect(turn);
+    late_confirmations::on_turn_start(turn);
     if turn.conversation().paused {
         turn.add_note("the conversation is paused: the trigger is recorded and no message is sent");
         return Next::Listen;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     Next, advance_context::AdvanceContext, agent_frame, code_change, commands, commands::CommandSource,
-    message_payload, message_payload::ParsedMessage, pending, shortcuts,
+    late_confirmations, message_payload, message_payload::ParsedMessage, pending, shortcuts,
 };
 use crate::{
     conversation::{ActionOrigin, Command, Event, EventKind, FilledBy, FlowLocation, Frame, UserMessage},
@@ -24,6 +24,7 @@ pub(super) fn on_user_message(turn: &mut AdvanceContext<'_>, message: UserMessag
     let (restarts, speaks) = (intent == Some("restart"), intent != Some("silence_timeout"));
     turn.record(Event { at: turn.at, kind: EventKind::User(message), location: FlowLocation::default() });
     pending::abandon_pending_effect(turn);
+    late_confirmations::on_turn_start(turn);
     if turn.conversation().paused && !restarts {
         turn.add_note("the conversation is paused: the message is recorded and not answered");
         return Next::Listen;

@@ -81,10 +81,15 @@ fn parse_value(slot: &SlotDef, language: &str, text: &str) -> Option<(Json, &'st
     }
 }
 
+/// The language without its region: `de` of `de-AT`.
+pub(super) fn base_language(language: &str) -> &str {
+    language.split(['-', '_']).next().unwrap_or(language)
+}
+
 /// Parses yes or no in the project's language or in English; `None` for anything else.
 pub(super) fn yes_or_no(language: &str, text: &str) -> Option<bool> {
     let lower = text.to_lowercase();
-    let base = language.split(['-', '_']).next().unwrap_or(language);
+    let base = base_language(language);
     // The project's language has priority, so that words such as Italian `si` are not taken from another table.
     let mut tables =
         YES_NO_WORDS.iter().filter(|(of, ..)| *of == base).chain(YES_NO_WORDS.iter().filter(|(of, ..)| *of == "en"));

@@ -73,7 +73,7 @@ pub(super) fn first_affected_step(
                 None => {}
             }
             if let StepKind::Collect(collect) = &step.kind {
-                let confirms = is_confirmation(project, step, collect);
+                let confirms = is_confirmation(project, collect);
                 if confirms && shown.is_some() {
                     return shown;
                 }
@@ -85,7 +85,7 @@ pub(super) fn first_affected_step(
     None
 }
 
-fn is_active_flow(frame: &Frame) -> bool {
+pub(super) fn is_active_flow(frame: &Frame) -> bool {
     frame.is_flow() && frame.at != Position::End
 }
 
@@ -167,7 +167,7 @@ fn slot_use(project: &Project, step: &Step, inside: bool, changed: ChangedSlots<
     let chose = !inside && branches.iter().flat_map(|branch| branch.condition.slots()).any(among);
     let confirmed = match &step.kind {
         StepKind::Collect(collect) => {
-            is_confirmation(project, step, collect) && shows(project, collect.utter.as_str(), changed.slots)
+            is_confirmation(project, collect) && shows(project, collect.utter.as_str(), changed.slots)
         }
         _ => false,
     };
@@ -181,15 +181,9 @@ fn slot_use(project: &Project, step: &Step, inside: bool, changed: ChangedSlots<
 }
 
 /// Whether a collect step is a confirmation: it always asks, and its answer decides what follows.
-fn is_confirmation(project: &Project, step: &Step, collect: &Collect) -> bool {
+pub(super) fn is_confirmation(project: &Project, collect: &Collect) -> bool {
     let is_bool = || project.slot(collect.slot.as_str()).is_some_and(|slot| matches!(slot.kind, SlotType::Bool));
-    let decides = || match &step.next {
-        NextStep::Branch { branches, .. } => {
-            branches.iter().flat_map(|branch| branch.condition.slots()).any(|name| collect.slot == *name)
-        }
-        NextStep::Go(_) => false,
-    };
-    collect.ask_before_filling && (is_bool() || decides())
+    collect.ask_before_filling && (collect.decides || is_bool())
 }
 
 fn shows(project: &Project, response: &str, slots: &[SlotName]) -> bool {
@@ -200,7 +194,7 @@ fn shows(project: &Project, response: &str, slots: &[SlotName]) -> bool {
 /// message that changes such a slot does not confirm it at the same time.
 pub(super) fn open_question_shows(turn: &AdvanceContext<'_>, slots: &[SlotName]) -> bool {
     let Some((below, step, collect)) =
-        open_question(turn).filter(|(_, step, collect)| is_yes_no_question(turn.project, step, collect))
+        open_question(turn).filter(|(_, _, collect)| is_yes_no_question(turn.project, collect))
     else {
         return false;
     };
@@ -215,12 +209,12 @@ pub(super) fn open_question_shows(turn: &AdvanceContext<'_>, slots: &[SlotName])
 
 /// Whether the open question is a yes-no question.
 pub(super) fn open_question_is_yes_no(turn: &AdvanceContext<'_>) -> bool {
-    open_question(turn).is_some_and(|(_, step, collect)| is_yes_no_question(turn.project, step, collect))
+    open_question(turn).is_some_and(|(_, _, collect)| is_yes_no_question(turn.project, collect))
 }
 
-fn is_yes_no_question(project: &Project, step: &Step, collect: &Collect) -> bool {
+fn is_yes_no_question(project: &Project, collect: &Collect) -> bool {
     let is_bool = project.slot(collect.slot.as_str()).is_some_and(|slot| matches!(slot.kind, SlotType::Bool));
-    is_bool || is_confirmation(project, step, collect)
+    is_bool || is_confirmation(project, collect)
 }
 
 fn open_question<'t, 'p>(turn: &'t AdvanceContext<'p>) -> Option<(&'t Frame, &'p Step, &'p Collect)> {
@@ -348,7 +342,7 @@ pub(super) fn go_back_if_changed(turn: &mut AdvanceContext<'_>) -> bool {
 }
 
 /// Whether the chain itself is about to resume, and no pattern above it runs first.
-fn is_about_to_resume(turn: &AdvanceContext<'_>, chain: Range<usize>) -> bool {
+pub(super) fn is_about_to_resume(turn: &AdvanceContext<'_>, chain: Range<usize>) -> bool {
     turn.stack.get(chain).unwrap_or_default().iter().all(|frame| match &frame.kind {
         FrameKind::Flow { .. } | FrameKind::Agent(_) => true,
         FrameKind::Pattern { context } => {

@@ -109,6 +109,8 @@ pub struct Collect {
     pub description: Option<Arc<str>>,
     /// Whether it asks even if the slot has a value.
     pub ask_before_filling: bool,
+    /// Whether its answer decides what follows: a condition on the slot comes before the next question or call.
+    pub decides: bool,
     /// Whether the slot is reset when the flow ends.
     pub reset_after_flow_ends: bool,
     /// The response that asks; by default `utter_ask_<slot>`.

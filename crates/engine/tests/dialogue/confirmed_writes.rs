@@ -1,5 +1,6 @@
 //! Random model answers with an assistant that checks and confirms every write: no write is executed unless its exact
-//! values were shown and confirmed after their last change, no check is skipped, and no turn ends without a reply.
+//! values were shown and confirmed after their last change, in the same turn or without an interruption since then, no
+//! check is skipped, and no turn ends without a reply.
 //!
 //! The checker is independent of the engine: it reads the shown texts, the answers, and the calls with their
 //! arguments. Each flow has its own look-up and write, and every confirmation starts with the name of the write and its
@@ -49,6 +50,8 @@ responses:
       buttons: [{title: "Yes", payload: "/SetSlots(confirmed=true)"}, {title: "No", payload: "/SetSlots(confirmed=false)"}]
   utter_sure_cancel: [{text: "cancel|{order}| with {items}. Shall I?"}]
   utter_sure_early: [{text: "early|{order}| with {items}. Shall I?"}]
+  utter_sure_double: [{text: "double|{order}| with {items}. Shall I?"}]
+  utter_sure_again: [{text: "Is double right?"}]
   utter_sum_up: [{text: "move|{order}|{address}| is what I have."}]
   utter_sure_move: [{text: "Is that right?"}]
   utter_not_yours: [{text: "That is not your order."}]
@@ -154,6 +157,17 @@ fn flows() -> String {
             + "\n      - id: sum_up\n        action: utter_sum_up"
             + &write("move", "confirmed", "slots.confirmed", &address, ""),
     );
+    // Two confirmations, with a question between them.
+    let again = "\n      - id: first\n        collect: confirmed\n        utter: utter_sure_double\n        ask_before_filling: true\n        next:\n          - if: slots.confirmed\n            then: more\n          - else: END\n      - id: more\n        collect: note";
+    flow(
+        "double",
+        "",
+        "\n      - collect: order".to_owned()
+            + &look("double", "first")
+            + again
+            + &write("double", "agreed", "slots.agreed is \"go\"", order, "")
+                .replace("utter_sure_double", "utter_sure_again"),
+    );
     flow("where", "    if: false\n", "\n      - collect: address".to_owned());
     flow(
         "track",
@@ -189,7 +203,9 @@ fn may_be_written(id: &str) -> bool {
     record(id).is_some_and(|record| record["owner"] == "me" && record["state"] == "open")
 }
 
-const WRITES: [&str; 4] = ["change", "cancel", "early", "move"];
+const WRITES: [&str; 5] = ["change", "cancel", "early", "move", "double"];
+/// The second confirmation of the write `double`.
+const AGAIN: &str = "double again";
 
 /// What was shown, answered and called so far, by write.
 #[derive(Default)]
@@ -212,28 +228,34 @@ impl Checker {
         if let Some(write) = write {
             let values: Vec<&str> = text.split('|').skip(1).collect();
             let values = json!(values[..values.len() - 1]);
-            if self.agreed.get(*write).is_some_and(|agreed| *agreed != values) {
-                self.agreed.remove(*write);
-            }
+            // What is shown again is not confirmed yet.
+            self.agreed.remove(*write);
             self.shown.insert((*write).to_owned(), values);
         }
         self.open = match text {
             "Is that right?" => Some("move".to_owned()),
+            "Is double right?" => Some(AGAIN.to_owned()),
             _ => write.filter(|_| text.ends_with("Shall I?")).map(|write| (*write).to_owned()),
         };
     }
 
-    /// The turn is over: the open question has not been answered.
+    /// The turn is over: a yes in it no longer counts, unless the flow itself has asked something before its write.
     fn on_turn_end(&mut self) {
+        self.agreed.retain(|write, _| write == "double");
         if let Some(write) = &self.open {
             self.agreed.remove(write);
         }
     }
 
+    /// The flow of a write is interrupted: a yes before that no longer counts.
+    fn on_interruption(&mut self, flow: &str) {
+        self.agreed.remove(flow);
+    }
+
     /// The user answers; `yes` says whether the answer confirms the slot of that question.
     fn on_answer(&mut self, yes: impl Fn(&str) -> bool) {
         if let Some(write) = self.open.take().filter(|write| yes(write))
-            && let Some(values) = self.shown.get(&write)
+            && let Some(values) = self.shown.get(if write == AGAIN { "double" } else { &write })
         {
             self.agreed.insert(write, values.clone());
         }
@@ -253,6 +275,9 @@ impl Checker {
             "move" => json!([argument("order"), argument("address")]),
             _ => json!([argument("order")]),
         };
+        if name == "double" && self.agreed.remove(AGAIN).is_none_or(|agreed| agreed != wanted) {
+            return Err(format!("`{name}` of {wanted} without a second yes"));
+        }
         match self.agreed.remove(name) {
             None => return Err(format!("`{name}` of {wanted} without a yes")),
             Some(agreed) if agreed != wanted => {
@@ -276,7 +301,7 @@ struct Message {
 const ORDERS: [&str; 7] = ["1", "2", "3", "4", "5", "6", "77x"];
 const ITEMS: [&str; 3] = ["socks", "shoes", "hat"];
 const STREETS: [&str; 3] = ["Oak Avenue", "Elm Road", "Main Street"];
-const FLOWS: [&str; 5] = ["change", "cancel", "early", "move", "track"];
+const FLOWS: [&str; 6] = ["change", "cancel", "early", "move", "double", "track"];
 
 fn command(rng: &mut Rng) -> String {
     match rng.below(40) {
@@ -308,7 +333,7 @@ fn command(rng: &mut Rng) -> String {
 fn message(rng: &mut Rng, last: &str) -> Message {
     let words = |text: &str, commands: Vec<String>| Message { text: text.to_owned(), commands };
     let obliging = |rng: &mut Rng| -> Message {
-        let yes = if last.starts_with("cancel|") { "set slot agreed go" } else { "set slot confirmed true" };
+        let yes = if says_go(last) { "set slot agreed go" } else { "set slot confirmed true" };
         let mut one = match last {
             "Which order?" => words("that one", vec![format!("set slot order \"{}\"", rng.of(&ORDERS))]),
             "Which item?" => words("that one", vec![format!("set slot item {}", rng.of(&ITEMS))]),
@@ -320,15 +345,17 @@ fn message(rng: &mut Rng, last: &str) -> Message {
             _ if last.starts_with("What shall we go on") => {
                 words("that", vec![format!("set slot interrupted_flow_to_continue {} it", rng.of(&FLOWS))])
             }
-            _ if last.ends_with("Shall I?") || last == "Is that right?" => match rng.below(4) {
-                0 => words("yes", vec![yes.to_owned()]),
-                1 => words("Yes", vec![yes.to_owned()]),
-                2 => words("/SetSlots(confirmed=true)", Vec::new()),
-                _ => words("fine", vec![yes.to_owned()]),
-            },
+            _ if last.ends_with("Shall I?") || last == "Is that right?" || last == "Is double right?" => {
+                match rng.below(4) {
+                    0 => words("yes", vec![yes.to_owned()]),
+                    1 => words("Yes", vec![yes.to_owned()]),
+                    2 => words("/SetSlots(confirmed=true)", Vec::new()),
+                    _ => words("fine", vec![yes.to_owned()]),
+                }
+            }
             _ => words("I want", vec![format!("start flow {}", rng.of(&FLOWS))]),
         };
-        if last.starts_with("cancel|") && one.text != "fine" && one.text != "I want" && rng.percent(70) {
+        if says_go(last) && one.text != "fine" && one.text != "I want" && rng.percent(70) {
             one = words("go", vec![yes.to_owned()]);
         }
         if one.text.is_empty() || rng.percent(12) {
@@ -355,10 +382,15 @@ fn message(rng: &mut Rng, last: &str) -> Message {
     }
 }
 
+/// Whether the question is confirmed by `go`.
+fn says_go(question: &str) -> bool {
+    question.starts_with("cancel|") || question == "Is double right?"
+}
+
 /// Whether an answer confirms this write.
 fn says_yes(message: &Message, write: &str) -> bool {
     let (slot, value, words) = match write {
-        "cancel" => ("agreed", "go", &["go"][..]),
+        "cancel" | AGAIN => ("agreed", "go", &["go"][..]),
         _ => ("confirmed", "true", &["yes", "ok"][..]),
     };
     let text = message.text.to_lowercase();
@@ -437,6 +469,9 @@ fn converse(project: &Arc<Project>, seed: u64, turns: usize) -> Result<usize, St
         let mut answers = 0;
         loop {
             for event in &driver.all[seen..] {
+                if let EventKind::FlowInterrupted { flow_id, .. } = &event.kind {
+                    checker.on_interruption(flow_id.as_str());
+                }
                 if let EventKind::Bot(bot) = &event.kind {
                     let text = bot.reply.text.as_deref().unwrap_or_default();
                     writeln!(transcript, "  bot: {text}").unwrap();

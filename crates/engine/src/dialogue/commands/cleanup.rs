@@ -7,18 +7,18 @@ use super::{
     start_flow, started,
 };
 use crate::{
-    conversation::Command,
+    conversation::{Command, KeptValue},
     dialogue::{Reason, advance_context::AdvanceContext, code_change, collect, slot_dependencies, slots},
     ids::{FlowId, SlotName},
 };
 
-/// Returns the commands of one message that are kept.
+/// Returns the commands of one message that are kept, and the values for flows that it starts and that do not run first.
 pub(super) fn clean(
     turn: &mut AdvanceContext<'_>,
     ctx: &CommandContext,
     commands: Vec<Command>,
     source: CommandSource,
-) -> Vec<Command> {
+) -> (Vec<Command>, Vec<(FlowId, KeptValue)>) {
     let by_name = commands.iter().any(|command| matches!(command, Command::StartPattern { .. }));
     if let Some(flow) = code_change::changed_flow(turn).filter(|_| !by_name) {
         for command in commands {
@@ -26,7 +26,7 @@ pub(super) fn clean(
             turn.add_reason(Reason::Replaced { command, by: Command::CodeChange, rule });
         }
         turn.add_note(format!("`{flow}` has changed since it was started"));
-        return vec![Command::CodeChange];
+        return (vec![Command::CodeChange], Vec::new());
     }
     let commands = apply_force_slot_filling(turn, commands, source);
     let mut kept: Vec<Command> = Vec::with_capacity(commands.len());
@@ -49,11 +49,42 @@ pub(super) fn clean(
             matches!(command, Command::CannotHandle { .. })
         });
     }
+    let later = take_values_for_later(turn, ctx, &mut kept);
     if kept.contains(&Command::CancelFlow) {
         drop_answers_to_cancelled_flow(turn, ctx, &mut kept);
     }
     drop_answer_to_changed_question(turn, ctx, &mut kept);
-    kept
+    (kept, later)
+}
+
+/// Takes out the values for started flows before which another flow runs, so that it does not use them. If the message
+/// cancels a flow, these are the values for all started flows: the cancelled one resets its slots when it ends.
+fn take_values_for_later(
+    turn: &mut AdvanceContext<'_>,
+    ctx: &CommandContext,
+    kept: &mut Vec<Command>,
+) -> Vec<(FlowId, KeptValue)> {
+    let project = turn.project;
+    let first = kept.iter().find_map(started).filter(|_| !ctx.agent_first && !kept.contains(&Command::CancelFlow));
+    let all = std::mem::take(kept);
+    let mut later = Vec::new();
+    for (at, command) in all.iter().enumerate() {
+        if let Command::SetSlot { name, value, extractor } = command
+            && let Some(slot) = project.slot(name.as_str())
+            && let Some(flow) = ctx.started_owner(project, all.get(..at).unwrap_or_default(), &all, name)
+            && first.as_ref() != Some(&flow)
+        {
+            if ctx.collects(project, std::slice::from_ref(&flow), name, true) {
+                let value = slots::coerce(&slot.kind, value.clone());
+                later.push((flow, KeptValue { slot: name.clone(), value, filled_by: *extractor }));
+            } else {
+                turn.add_dropped(command.clone(), "the flow asks for the slot itself");
+            }
+        } else {
+            kept.push(command.clone());
+        }
+    }
+    later
 }
 
 /// An answer confirms what was shown. If the message also changes what the question shows, or restarts an agent, the

@@ -25,23 +25,29 @@ pub(super) struct CommandContext {
     pub(super) started: Vec<FlowId>,
     /// Whether the kept commands set the slot that was being asked for.
     pub(super) answered: bool,
+    /// Whether the message is for the waiting agent first, and only then starts flows.
+    pub(super) agent_first: bool,
 }
 
 impl CommandContext {
     /// Captures the state before any command runs.
-    pub(super) fn of(turn: &AdvanceContext<'_>) -> Self {
+    pub(super) fn of(turn: &AdvanceContext<'_>, commands: &[Command]) -> Self {
         let base = chains::top_base(&turn.stack);
         let chain = turn.stack.get(base.unwrap_or(0)..).unwrap_or_default();
+        let agent_waits = agent_frame::is_top_agent_waiting(&turn.stack);
+        let is_for_either = |command: &&Command| matches!(command, Command::ContinueAgent | Command::StartFlow { .. });
+        let first = commands.iter().find(is_for_either);
         Self {
             asked_slot: collect::asked_slot(turn).cloned(),
             base: base.and_then(|at| turn.stack.get(at)).map(|frame| frame.frame_id.clone()),
             active: chain.iter().map(|frame| frame.flow_id.clone()).collect(),
-            agent_waits: agent_frame::is_top_agent_waiting(&turn.stack),
+            agent_waits,
             asks_to_continue: chain
                 .iter()
                 .any(|frame| matches!(frame.pattern(), Some(PatternFrame::ContinueInterrupted { .. }))),
             started: Vec::new(),
             answered: false,
+            agent_first: agent_waits && first == Some(&Command::ContinueAgent),
         }
     }
 
@@ -62,6 +68,27 @@ impl CommandContext {
     /// The flows whose slots the user may fill.
     pub(super) fn active_names(&self) -> Vec<&str> {
         self.active.iter().chain(&self.started).map(FlowId::as_str).collect()
+    }
+
+    /// The flow that a value is for, if the message starts it: the last flow that asks for the slot among those `before`
+    /// the value. A value before all of them is for the active flow if that asks for it and is not cancelled, otherwise
+    /// for the first started flow that asks for it. `None`: for the active flow, or for none.
+    pub(super) fn started_owner(
+        &self,
+        project: &Project,
+        before: &[Command],
+        all: &[Command],
+        slot: &SlotName,
+    ) -> Option<FlowId> {
+        let asks = |flow: &FlowId| self.collects(project, std::slice::from_ref(flow), slot, false);
+        if let Some(flow) = before.iter().rev().filter_map(started).find(asks) {
+            return Some(flow).filter(|flow| !self.active.contains(flow));
+        }
+        let stays = self.base.is_some() && !all.contains(&Command::CancelFlow);
+        if stays && (self.asked_slot.as_ref() == Some(slot) || self.collects(project, &self.active, slot, false)) {
+            return None;
+        }
+        all.iter().filter_map(started).find(|flow| !self.active.contains(flow) && asks(flow))
     }
 
     /// Whether one of the flows asks for the slot; `eager` excludes collect steps that always ask.

@@ -18,7 +18,10 @@ mod start_flow;
 use serde_json::Value as Json;
 
 use self::command_context::CommandContext;
-use super::{Next, advance_context::AdvanceContext, chains, eval_scope::EvalScope, patterns, slot_dependencies};
+use super::{
+    Next, advance_context::AdvanceContext, chains, eval_scope::EvalScope, kept_values, late_confirmations, patterns,
+    slot_dependencies,
+};
 use crate::{
     conversation::{Command, EventKind, Frame, PatternFrame, Position},
     ids::{FlowId, SlotName},
@@ -77,8 +80,16 @@ pub(super) fn execute(turn: &mut AdvanceContext<'_>, commands: Vec<Command>, sou
     }
     turn.emit(EventKind::Understood { commands: commands.clone(), source: source.name().to_owned() });
     let twice = starts_one_flow_twice(&commands);
-    let ctx = CommandContext::of(turn);
-    let commands = cleanup::clean(turn, &ctx, commands, source);
+    let ctx = CommandContext::of(turn, &commands);
+    let (commands, later) = cleanup::clean(turn, &ctx, commands, source);
+    let starts = commands.iter().any(|command| matches!(command, Command::StartFlow { .. }));
+    if starts && commands.contains(&Command::ContinueAgent) {
+        turn.add_note(if ctx.agent_first {
+            "the message is for the agent first: the flow that it starts follows when the active one has ended"
+        } else {
+            "the message starts a flow first: the agent goes on when its flow resumes"
+        });
+    }
     let commands = in_order(&ctx, commands);
     let ctx = ctx.with(&commands);
     if source == CommandSource::External && commands.is_empty() {
@@ -87,6 +98,7 @@ pub(super) fn execute(turn: &mut AdvanceContext<'_>, commands: Vec<Command>, sou
     }
     let silent = source == CommandSource::External || commands.iter().any(|command| matches!(command, Command::Noop));
     run_all(turn, &ctx, commands);
+    later.into_iter().for_each(|(flow, value)| kept_values::keep(turn, &flow, value));
     if twice && !silent {
         turn.add_note("the message starts one flow twice: the user is notified that it runs once");
         let reason = "cannot_handle_one_at_a_time".to_owned();
@@ -109,8 +121,14 @@ fn run_all(turn: &mut AdvanceContext<'_>, ctx: &CommandContext, commands: Vec<Co
     for command in commands {
         run(turn, ctx, command, &mut validated);
     }
-    if let Some(base) = ctx.base_in(turn).filter(|_| aside) {
-        slot_dependencies::clear_snapshot(turn, base);
+    if let Some(base) = ctx.base_in(turn) {
+        if aside {
+            slot_dependencies::clear_snapshot(turn, base);
+        }
+        // The message that answered a confirmation also started another flow.
+        if chains::top_base(&turn.stack) != Some(base) {
+            late_confirmations::empty_unused(turn, base);
+        }
     }
     push_validations_below_cancel(turn, &validated);
 }

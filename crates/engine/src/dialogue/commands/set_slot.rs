@@ -24,8 +24,12 @@ pub(super) fn clean(
         CommandDecision::Replace(Command::CannotHandle { reason: format!("{rule}: {name}") }, rule)
     };
     let Some(slot) = turn.project.slot(name.as_str()) else { return cannot("there is no such slot") };
-    let set_before = |command: &Command| matches!(command, Command::SetSlot { name: other, .. } if other == name);
-    let is_set = kept.iter().any(set_before);
+    let owner = ctx.started_owner(turn.project, kept, all, name);
+    let set_before = |(at, command): (usize, &Command)| {
+        matches!(command, Command::SetSlot { name: other, .. } if other == name)
+            && ctx.started_owner(turn.project, kept.get(..at).unwrap_or_default(), all, name) == owner
+    };
+    let is_set = kept.iter().enumerate().any(set_before);
     if !may_fill(turn, ctx, name, by, all) {
         let rule = "the slot's mappings do not let this source fill it";
         return if is_set { CommandDecision::Drop(rule) } else { cannot(rule) };
@@ -39,9 +43,9 @@ pub(super) fn clean(
             "an intent message set the slot, and the model may not correct it (allow_nlu_correction)",
         );
     }
-    let is_asked = ctx.asked_slot.as_ref() == Some(name);
+    let is_asked = owner.is_none() && ctx.asked_slot.as_ref() == Some(name);
     let eligible = turn.conversation().slots.has_been_set(name.as_str()) && !turn.slot(name.as_str()).is_null();
-    let corrects = eligible && !is_asked && ctx.collects(turn.project, &ctx.active, name, false);
+    let corrects = eligible && owner.is_none() && !is_asked && ctx.collects(turn.project, &ctx.active, name, false);
     if by == FilledBy::Llm && !is_asked {
         match slot.fill {
             FillPolicy::WhenAsked if !corrects => {

@@ -36,7 +36,10 @@ pub(super) fn clean(
     }
 }
 
-/// Pushes the flow.
+/// Pushes the flow, or places it below the active one if the message is for the waiting agent first.
 pub(super) fn run(turn: &mut AdvanceContext<'_>, ctx: &CommandContext, flow: &FlowId) {
-    chains::start(turn, flow, ctx.base.is_some());
+    match ctx.base_in(turn).filter(|_| ctx.agent_first) {
+        Some(base) => chains::start_after(turn, base, flow),
+        None => chains::start(turn, flow, ctx.base.is_some()),
+    }
 }

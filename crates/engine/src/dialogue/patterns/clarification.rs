@@ -15,10 +15,14 @@ const DEFAULT_OPTIONS: usize = 3;
 pub(in crate::dialogue) fn run(turn: &mut AdvanceContext<'_>) {
     let most = turn.slot(MAX_CLARIFICATION_OPTIONS).as_f64();
     let most = most.filter(|most| *most >= 1.0).map_or(DEFAULT_OPTIONS, |most| most.min(100.0) as usize);
-    let top = turn.stack.last_mut().and_then(Frame::pattern_mut);
-    let Some(PatternFrame::Clarification { names, clarification_options, .. }) = top else {
+    let Some(PatternFrame::Clarification { names, .. }) = turn.stack.top().and_then(Frame::pattern) else {
         return turn.add_note("`action_clarify_flows` has nothing to clarify here");
     };
     let quoted: Vec<String> = names.iter().take(most).map(|name| Json::from(&**name).to_string()).collect();
-    *clarification_options = enumerate_names(&quoted);
+    let options = enumerate_names(turn, &quoted);
+    if let Some(PatternFrame::Clarification { clarification_options, .. }) =
+        turn.stack.last_mut().and_then(Frame::pattern_mut)
+    {
+        *clarification_options = options;
+    }
 }

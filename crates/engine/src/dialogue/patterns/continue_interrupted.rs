@@ -57,7 +57,7 @@ pub(in crate::dialogue) fn cancel_interrupted_flows(turn: &mut AdvanceContext<'_
             cancel_chain(turn, chain);
         }
     }
-    let (canceled_name, canceled_frames) = (chains::enumerate_names(&names), Vec::new());
+    let (canceled_name, canceled_frames) = (chains::enumerate_names(turn, &names), Vec::new());
     if silent
         && turn.push_pattern(patterns::CANCEL_FLOW, PatternFrame::CancelFlow { canceled_name, canceled_frames })
         && let [.., question, cancel] = turn.stack.as_mut_slice()

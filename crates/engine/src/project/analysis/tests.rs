@@ -297,6 +297,33 @@ fn flows_that_cannot_be_distinguished_or_started() {
 }
 
 #[test]
+fn slots_that_a_server_asks_for_and_agents_of_missions_are_used() {
+    let server = "mcp_servers: [{name: srv, url: 'http://localhost/mcp', type: http, elicitation: {mail: account}}]\n";
+    let agent = |name: &str| {
+        format!("agent: {{name: {name}, description: helps}}\nconnections: {{mcp_servers: [{{name: srv}}]}}\n")
+    };
+    let (helper, builder, idle) = (agent("helper"), agent("builder"), agent("idle"));
+    let loaded = load_and_analyse(&[
+        ("config.yml", "recipe: default.v1\n"),
+        ("endpoints.yml", server),
+        (
+            "domain.yml",
+            "slots: {account: {type: text}}\nresponses:\n  utter_ask_account: [{text: Which account?}]\n  utter_ok: [{text: ok}]\n",
+        ),
+        ("data/a.yml", "flows:\n  a:\n    description: does something useful\n    steps:\n      - action: utter_ok\n"),
+        ("sub_agents/helper/config.yml", &helper),
+        ("sub_agents/builder/config.yml", &builder),
+        ("sub_agents/idle/config.yml", &idle),
+        (
+            "missions/m.yml",
+            "mission:\n  name: m\n  description: x\n  agents: [helper]\n  tasks: {a: {objective: Work}, b: {objective: Build, agents: [builder]}}\n",
+        ),
+    ]);
+    let unused = loaded.findings.iter().filter(|finding| finding.code == "F0324").map(|finding| &*finding.message);
+    assert_eq!(unused.collect::<Vec<_>>(), ["no flow and no mission calls the agent `idle`"]);
+}
+
+#[test]
 fn values_and_responses() {
     assert_eq!(steps("      - set_slots: [{state: closed}]\n      - action: utter_all\n"), ["F0320 5"]);
     assert_eq!(steps("      - set_slots: [{state: DONE}, {inside: 1}]\n      - action: utter_all\n"), [""; 0]);
@@ -313,6 +340,7 @@ fn values_and_responses() {
     assert_eq!(button("/SetSlots(size=none)"), [""; 0]);
     assert_eq!(button("'/SetSlots(amount={limit})'"), [""; 0]);
     assert_eq!(button("/SetSlots(amount=few)"), ["F0321 19"]);
+    assert_eq!(button("/faq/ask_name"), ["F0322 19"]);
     let when = |values: &[&str]| {
         let line = |value: &&str| format!("    - {{text: x, condition: slots.size is \"{value}\"}}\n");
         said(&values.iter().map(line).collect::<String>())

@@ -27,7 +27,7 @@ pub(super) fn check(index: &ProjectIndex<'_>, findings: &mut Findings) {
         collected_never_read(index, &used, findings);
     }
     for agent in index.project.agents.values().filter(|agent| !used.agents.contains(agent.name.as_str())) {
-        note(findings, &agent.place, &format!("no flow calls the agent `{}`", agent.name));
+        note(findings, &agent.place, &format!("no flow and no mission calls the agent `{}`", agent.name));
     }
     actions(index, &used, findings);
 }
@@ -110,6 +110,7 @@ impl<'p> UsedNames<'p> {
             }
         }
         names.steps(index);
+        names.missions(index);
         names.domain(index);
         names
     }
@@ -129,6 +130,22 @@ impl<'p> UsedNames<'p> {
         for server in index.project.endpoints.mcp_servers.values() {
             self.slots.extend(server.meta_slots.iter().map(|(_, slot)| slot.as_str()));
             self.read.extend(server.meta_slots.iter().map(|(_, slot)| slot.as_str()));
+            // The server may ask for these slots during a call.
+            for slot in server.elicitation.values() {
+                self.slots.insert(slot.as_str());
+                self.read.insert(slot.as_str());
+                if let Some(question) = index.project.response(&format!("utter_ask_{slot}")) {
+                    self.actions.insert(question.name.as_str());
+                }
+            }
+        }
+    }
+
+    /// The agents that missions and their tasks may call.
+    fn missions(&mut self, index: &ProjectIndex<'p>) {
+        for mission in index.project.missions.values() {
+            let of_tasks = mission.tasks.values().flat_map(|task| &task.agents);
+            self.agents.extend(mission.agents.iter().chain(of_tasks).map(|agent| agent.as_str()));
         }
     }
 

@@ -218,7 +218,11 @@ fn has_reason(state: &Slots, record: &InputRecord, events: &[Event], event: &Eve
                 }
                 _ => false,
             });
-            by_step || is_checked(project, place, &old, value, name, &state.all(project))
+            // The flow was interrupted before the step that the slot confirms.
+            let is_late =
+                |why: &Reason| matches!(why, Reason::Note { text } if text.contains(&format!("`{name}` confirms")));
+            let late = value.is_null() && record.reasons.iter().any(is_late);
+            by_step || late || is_checked(project, place, &old, value, name, &state.all(project))
         }
         Some(FilledBy::Agent) => came_in(record, name, |given| reference::becomes(project, name, given) == *value),
         Some(FilledBy::Custom) | None => {
@@ -256,6 +260,11 @@ fn is_corrected(record: &InputRecord, name: &str, value: &Json) -> bool {
 /// The message sets it, from a permitted source, for a slot that a flow asks for.
 fn is_given(record: &InputRecord, events: &[Event], name: &str, value: &Json, by: Option<FilledBy>) -> bool {
     let project = &*record.project;
+    // It was kept with a flow that begins or resumes now.
+    let mut kept = record.before.iter().flat_map(|frame| &frame.kept_values);
+    if kept.any(|kept| kept.slot == *name && kept.value == *value && Some(kept.filled_by) == by) {
+        return true;
+    }
     let Some(commands) = events.iter().find_map(|event| match &event.kind {
         EventKind::Understood { commands, .. } => Some(commands),
         _ => None,
@@ -340,6 +349,15 @@ pub(super) fn given_values_are_applied(checker: &mut InvariantChecker, turn: &Tu
         }
         // Values for a flow that the same message cancels are dropped.
         if cancels && !reference::collects(project, started.iter().copied(), name, false) {
+            continue;
+        }
+        // A value for a flow that does not run first is kept for it.
+        let later = |why: &Reason| match why {
+            Reason::Note { text } => text.starts_with(&format!("`{name}` is kept for")),
+            Reason::Dropped { command: other, rule } => other == command && rule == "the flow asks for the slot itself",
+            _ => false,
+        };
+        if turn.reasons().any(later) {
             continue;
         }
         // A message does not answer a question whose text it changes.
