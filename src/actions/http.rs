@@ -11,6 +11,7 @@ use futures::{
     future::ready,
     stream::{self, StreamExt as _},
 };
+use segue_base::json::from_slice_lossy;
 use segue_engine::{
     conversation::{ActionOutcome, StepError},
     project::{ActionEndpointDef, Project, TrackerEvents},
@@ -240,7 +241,8 @@ impl ActionEndpoint {
         if status != 200 {
             return Err(format!("`/{last}` responds with the status {status}"));
         }
-        serde_json::from_slice(&body).map_err(|_| format!("`/{last}` responds with something that is not JSON"))
+        let parsed = from_slice_lossy(&body).map(|(json, _)| json);
+        parsed.map_err(|_| format!("`/{last}` responds with something that is not JSON"))
     }
 
     pub(super) fn status(&self) -> Health {

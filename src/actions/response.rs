@@ -1,5 +1,6 @@
 //! Conversion of the response of an action server, status and body, to an outcome.
 
+use segue_base::json::from_slice_lossy;
 use segue_engine::{
     conversation::{ActionOutcome, ActionServerResponse, StepError},
     text::{ELLIPSIS, TextLimit, strip_hidden, truncate},
@@ -20,8 +21,19 @@ pub(super) enum ActionResponse {
 
 /// Reads the response to the action `name`; `compressed`: the request was compressed.
 pub(super) fn read(name: &str, status: u16, body: &[u8], compressed: bool) -> ActionResponse {
-    let json: Option<Json> =
-        if body.trim_ascii().is_empty() { Some(Json::Null) } else { serde_json::from_slice(body).ok() };
+    let json: Option<Json> = if body.trim_ascii().is_empty() {
+        Some(Json::Null)
+    } else {
+        from_slice_lossy(body).ok().map(|(json, is_repaired)| {
+            if is_repaired {
+                tracing::warn!(
+                    action = name,
+                    "the response of the action server has invalid text, which is replaced by U+FFFD"
+                );
+            }
+            json
+        })
+    };
     // Errors of the SDK name the action; those of a proxy do not.
     let names_action = json.as_ref().is_some_and(|json| json.get("action_name").is_some());
     let error_text = || error_text(json.as_ref(), body);
@@ -95,6 +107,17 @@ mod tests {
             ActionResponse::Outcome(ActionOutcome::Failed(error)) => (error.code, error.may_have_run),
             other => panic!("{status} {body}: {other:?}"),
         }
+    }
+
+    #[test]
+    fn broken_characters_are_replaced_and_the_response_counts() {
+        let body = [b"\xef\xbb\xbf{\"events\": [], \"responses\": [{\"text\": \"cut \\ud83d ".as_slice(), b"\xff\"}]}"]
+            .concat();
+        let ActionResponse::Outcome(ActionOutcome::ServerResponse(response)) = read("action_a", 200, &body, false)
+        else {
+            panic!("it has a response")
+        };
+        assert!(format!("{response:?}").contains("cut \u{FFFD} \u{FFFD}"), "{response:?}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use super::{
 use crate::{
     context::CallContext,
     conversation::ReplySink,
+    limits,
     react::{self, StreamedText},
     tools::invoke,
 };
@@ -94,6 +95,7 @@ impl<'a> HookRun<'a> {
         if current.is_empty() {
             return Ok(());
         }
+        leave_out_old_results(&mut self.records);
         self.records.extend(current.iter().cloned());
         let batch = ToolBatch { current, cumulative: self.records.clone() };
         let hooks = self.hooks;
@@ -126,6 +128,22 @@ impl<'a> HookRun<'a> {
         Ok(())
     }
 }
+
+/// Replaces the results of earlier calls beyond [`limits::HOOK_RESULTS`] bytes, the newest of which stay: with each response of
+/// the model all of them are sent again.
+fn leave_out_old_results(records: &mut [ToolRecord]) {
+    let mut left = limits::HOOK_RESULTS;
+    for record in records.iter_mut().rev() {
+        let bytes = record.result.to_string().len();
+        left = left.saturating_sub(bytes);
+        if left == 0 && bytes > MARK.len() + 2 {
+            record.result = MARK.into();
+        }
+    }
+}
+
+/// What stands in place of an earlier result that is left out.
+const MARK: &str = "(an earlier result, left out)";
 
 /// Calls `process_agent_output` (only for remote agents), `process_output` and `after_run`, and applies their changes.
 pub(super) async fn finish(
@@ -339,4 +357,26 @@ async fn send_filler(text: Arc<str>, sent: &mut Vec<StreamedText>, out: &mut dyn
     let streamed = StreamedText::complete(&cx.step(format!("say.{}", sent.len())), text.trim().into());
     streamed.send_end(BotKind::Filler, out, cx).await;
     sent.push(streamed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_results_are_left_out_when_hooks_get_them_again() {
+        let record = |number: usize| ToolRecord {
+            call_id: format!("c{number}").into(),
+            tool: "find".into(),
+            arguments: serde_json::json!({"n": number}),
+            status: "done".into(),
+            result: "x".repeat(limits::HOOK_RESULTS / 4).into(),
+        };
+        let mut records: Vec<ToolRecord> = (0..6).map(record).collect();
+        for _ in 0..2 {
+            leave_out_old_results(&mut records);
+            let kept: Vec<bool> = records.iter().map(|record| record.result != MARK).collect();
+            assert_eq!(kept, [false, false, false, true, true, true]);
+        }
+    }
 }

@@ -10,6 +10,7 @@ use axum::http::{
 };
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture};
+use segue_base::json::from_slice_lossy;
 use segue_engine::{
     finding::did_you_mean,
     project::{ChannelSettings, RestSettings},
@@ -164,10 +165,12 @@ impl Channel for RestChannel {
 
 /// Parses the body of a request. Its media type is ignored: some chat widgets send JSON as `text/plain`.
 fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<ChannelMessage, String> {
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let parsed: Json = serde_json::from_slice(body).map_err(|error| {
+    let (parsed, is_repaired): (Json, bool) = from_slice_lossy(body).map_err(|error| {
         format!("the body is not JSON ({error}); expected `{{\"sender\": \"…\", \"message\": \"…\"}}`")
     })?;
+    if is_repaired {
+        tracing::warn!("a message over REST has invalid text, which is replaced by U+FFFD");
+    }
     let Json::Object(mut fields) = parsed else {
         return Err("the body is not a JSON object; expected `{\"sender\": \"…\", \"message\": \"…\"}`".to_owned());
     };

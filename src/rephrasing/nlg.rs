@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use segue_base::json::from_slice_lossy;
 use segue_engine::{conversation::Button, project::NlgServer};
 use serde_json::{Map, Value as Json, json};
 
@@ -69,7 +70,7 @@ impl NlgClient {
             BodyError::TooLong { limit } => format!("the answer is longer than {limit} bytes"),
             BodyError::Broken(error) => error.to_string(),
         })?;
-        serde_json::from_slice(&bytes).map_err(|error| format!("the answer is not JSON: {error}"))
+        from_slice_lossy(&bytes).map(|(answer, _)| answer).map_err(|error| format!("the answer is not JSON: {error}"))
     }
 }
 

@@ -12,6 +12,7 @@ use segue_base::{
     failpoint,
     health::Health,
     http::{self, HttpClients, SsrfGuard},
+    json::from_slice_lossy,
     limits,
     outbound_auth::OutboundCredentials,
 };
@@ -239,7 +240,9 @@ impl RemoteAgent {
             }
             let body = cx.wait(read_body(response)).await.map_err(|stopped| failed(stopped.to_string()))?;
             let body = body.map_err(|error| failed(error.message))?;
-            return serde_json::from_slice(&body).map_err(|error| failed(format!("it is not JSON: {error}")));
+            return from_slice_lossy(&body)
+                .map(|(card, _)| card)
+                .map_err(|error| failed(format!("it is not JSON: {error}")));
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use segue_base::limits;
+use segue_base::{json::from_slice_lossy, limits};
 use serde_json::Value as Json;
 
 use super::{
@@ -103,7 +103,7 @@ impl Body {
     async fn next(&mut self) -> Result<Event, A2aError> {
         loop {
             if let Some(data) = self.waiting.pop_front() {
-                let json = serde_json::from_str(&data).map_err(|error| unreadable(error.to_string()))?;
+                let (json, _) = from_slice_lossy(data.as_bytes()).map_err(|error| unreadable(error.to_string()))?;
                 return result_of(json, self.binding).map(Event::Json);
             }
             if self.ended {

@@ -7,6 +7,7 @@ use segue_base::{
     context::CallContext,
     effect::Arrival,
     http::{BodyError, read_limited},
+    json::from_slice_lossy,
     limits,
     outbound_auth::OutboundCredentials,
     secret::Secret,
@@ -154,7 +155,7 @@ impl A2aConnection {
             Ok(body) => body?,
             Err(stopped) => return Err(wait_error(stopped, "the response does not end")),
         };
-        let parsed = serde_json::from_slice::<Json>(&body);
+        let parsed = from_slice_lossy::<Json>(&body).map(|(json, _)| json);
         if !status.is_success() {
             // An error of the protocol is more specific than the status.
             return match parsed.map(|json| result_of(json, self.interface.binding)) {

@@ -12,6 +12,7 @@
 //! | [`environment`] | environment variables |
 //! | [`limits`] | every size, count and time limit of the running parts |
 //! | [`health`] | whether another server responds |
+//! | [`json`] | JSON whose text is not quite valid |
 //! | [`child`] | child processes that end with their owner |
 //! | [`process`] | whether a process that a store names has ended |
 //! | [`failpoint`] | named points at which a test lets the process crash |
@@ -28,6 +29,7 @@ pub mod failpoint;
 pub mod grpc;
 pub mod health;
 pub mod http;
+pub mod json;
 pub mod limits;
 pub mod manual_clock;
 pub mod outbound_auth;

@@ -171,6 +171,8 @@ pub const AGENT_ORIGINS: usize = 64;
 pub const HOOK_MESSAGES: usize = 8;
 /// Hooks: one call of a hook server.
 pub const HOOK_DEADLINE: Duration = Duration::from_secs(10);
+/// Hooks: bytes of the results of earlier responses that `process_tool_output` gets again, the newest.
+pub const HOOK_RESULTS: usize = 256 * 1024;
 /// Hooks: bytes of one response of a hook server.
 pub const HOOK_ANSWER: usize = 1024 * 1024;
 /// Hooks: tools that a hook server may add.
@@ -289,6 +291,8 @@ pub const TOOL_RAW_RESULT: usize = 4 * 1024 * 1024;
 pub const TOOL_GRACE: Duration = Duration::from_secs(1);
 /// Tool: problems with the arguments that the model is shown at once.
 pub const TOOL_PROBLEMS: usize = 8;
+/// Tool: bytes of one problem with the arguments that the model is shown.
+pub const TOOL_PROBLEM_TEXT: usize = 400;
 /// Tool: bytes of a name; models accept no longer ones.
 pub const TOOL_NAME: usize = 64;
 /// Workspace: bytes of all files of one run, if its settings set no other number.
@@ -395,6 +399,18 @@ pub const MCP_DESCRIPTION: usize = 8 * 1024;
 pub const MCP_SCHEMA: usize = 32 * 1024;
 /// MCP: levels of JSON in one tool schema, which allow about half as many nested schemas.
 pub const MCP_SCHEMA_DEPTH: usize = 32;
+/// JSON Schema: nodes of one schema with its references expanded.
+pub const SCHEMA_NODES: u64 = 10_000;
+/// JSON Schema: levels of nested schemas with references expanded.
+pub const SCHEMA_LEVELS: usize = 64;
+/// JSON Schema: levels of nested schemas that one check applies to a value and its parts.
+pub const SCHEMA_CHECK_DEPTH: usize = 512;
+/// JSON Schema: bytes of the compiled patterns of one schema.
+pub const SCHEMA_PATTERNS: usize = 2 * 1024 * 1024;
+/// JSON Schema: steps of one check, about 50 ns each; a step is one node of the schema that meets one part of the value.
+pub const SCHEMA_STEPS: u64 = 5_000_000;
+/// JSON Schema: steps of a check that names the problems of a value; above that, the value is only said not to match.
+pub const SCHEMA_PROBLEM_STEPS: u64 = 50_000;
 /// MCP: steps that a `pattern` with lookaround may take on one argument.
 pub const MCP_PATTERN_STEPS: usize = 100_000;
 /// MCP: bytes of one line or one event; a little more than [`TOOL_RAW_RESULT`], for the message around the result.

@@ -43,6 +43,8 @@ messages! {
     NotInEnum = "choice",
     InvalidValue = "misfit",
     MoreProblems = "more",
+    NoMatch = "no_match",
+    TooMuchToCheck = "too_much",
     TimedOut = "late",
     TimedOutBeforeSend = "late_before",
     Unavailable = "away",

@@ -9,7 +9,10 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use futures::future::BoxFuture;
@@ -51,6 +54,8 @@ struct PinState {
     path: Option<PathBuf>,
     /// Its content, or why it cannot be read.
     pins: Mutex<Result<Pins, String>>,
+    /// Increased when tools are pinned anew.
+    revision: AtomicU64,
 }
 
 impl PinFile {
@@ -59,7 +64,7 @@ impl PinFile {
     pub fn open(folder: &Path) -> Self {
         let path = (!folder.as_os_str().is_empty()).then(|| folder.join(FILE));
         let pins = path.as_deref().map_or_else(|| Ok(Pins::default()), read_pins);
-        Self(Arc::new(PinState { path, pins: Mutex::new(pins) }))
+        Self(Arc::new(PinState { path, pins: Mutex::new(pins), revision: AtomicU64::new(0) }))
     }
 
     /// The pin status of the tools of a server: the listed ones in their order, then the removed ones.
@@ -94,6 +99,7 @@ impl PinFile {
             write_pins(path, &pins).map_err(|error| format!("{FILE} cannot be written: {error}"))?;
         }
         *current = Ok(pins);
+        self.0.revision.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
@@ -163,8 +169,10 @@ fn read_pins(path: &Path) -> Result<Pins, String> {
 
 fn write_pins(path: &Path, pins: &Pins) -> io::Result<()> {
     let text = serde_json::to_string_pretty(pins).map_err(io::Error::other)?;
-    // A unique name, because another process may write too.
-    let temporary = path.with_extension(format!("json.{}.new", std::process::id()));
+    // A unique name, because another process, or another project in this one, may write too.
+    static WRITES: AtomicU64 = AtomicU64::new(0);
+    let number = WRITES.fetch_add(1, Ordering::Relaxed);
+    let temporary = path.with_extension(format!("json.{}.{number}.new", std::process::id()));
     fs::write(&temporary, text + "\n")?;
     fs::rename(&temporary, path)
 }
@@ -204,12 +212,32 @@ fn hash_of(info: &ToolInfo, parameters: &Json) -> String {
 pub struct PinnedSource {
     inner: Arc<dyn ToolSource>,
     pins: PinFile,
+    /// The latest catalogue before and after it was filtered, and the revision of the pins: each turn lists the same tools
+    /// again, and hashing their schemas takes time.
+    latest: Mutex<Option<(u64, Vec<Arc<dyn ToolHandler>>, ToolCatalog)>>,
 }
 
 impl PinnedSource {
     /// Filters the tools of `inner` by these pins.
     pub fn new(inner: Arc<dyn ToolSource>, pins: PinFile) -> Self {
-        Self { inner, pins }
+        Self { inner, pins, latest: Mutex::new(None) }
+    }
+
+    fn filter(&self, catalog: ToolCatalog) -> ToolCatalog {
+        let revision = self.pins.0.revision.load(Ordering::SeqCst);
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known_revision, tools, filtered)) = &*latest
+            && *known_revision == revision
+            && filtered.version == catalog.version
+            && tools.len() == catalog.tools.len()
+            && tools.iter().zip(&catalog.tools).all(|(known, tool)| Arc::ptr_eq(known, tool))
+        {
+            return filtered.clone();
+        }
+        let tools = catalog.tools.clone();
+        let filtered = self.pins.filter_catalog(self.name(), catalog);
+        *latest = Some((revision, tools, filtered.clone()));
+        filtered
     }
 }
 
@@ -218,7 +246,7 @@ impl ToolSource for PinnedSource {
         self.inner.name()
     }
     fn list<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
-        Box::pin(async move { Ok(self.pins.filter_catalog(self.name(), self.inner.list(cx).await?)) })
+        Box::pin(async move { Ok(self.filter(self.inner.list(cx).await?)) })
     }
     fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes()

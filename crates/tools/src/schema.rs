@@ -1,17 +1,25 @@
 //! Validation of arguments against a JSON Schema (<https://json-schema.org>). A schema is compiled once per tool, only
 //! local references are allowed, and values are never changed.
+//!
+//! Schemas and values come from servers and models. A check is therefore bounded by the [work](work) that it makes, at
+//! most some tenths of a second and some tens of megabytes, so it may run where it is asked for. Problems are collected
+//! only of values that do not match, and only if that is little work too.
+
+mod work;
 
 use std::fmt;
 
 use jsonschema::{PatternOptions, Validator, error::ValidationErrorKind};
 use serde_json::{Map, Value as Json, json};
 
+use self::work::SchemaGraph;
 use super::messages::{ToolMessage, render_message};
 use segue_base::limits;
 
 /// A compiled schema. Compiling is expensive, checking is cheap: keep it with its tool.
 pub struct ArgumentCheck {
     validator: Validator,
+    graph: SchemaGraph,
 }
 
 impl fmt::Debug for ArgumentCheck {
@@ -29,8 +37,8 @@ pub enum SchemaError {
         /// Its size in bytes.
         bytes: usize,
     },
-    /// It is nested deeper than [`limits::MCP_SCHEMA_DEPTH`].
-    #[error("its schema is nested deeper than {limit} levels", limit = limits::MCP_SCHEMA_DEPTH)]
+    /// It is nested deeper than [`limits::MCP_SCHEMA_DEPTH`], or [`limits::SCHEMA_LEVELS`] with its references expanded.
+    #[error("its schema is nested too deep; at most {limit} levels, and {levels} with references expanded, are allowed", limit = limits::MCP_SCHEMA_DEPTH, levels = limits::SCHEMA_LEVELS)]
     TooDeep,
     /// It does not describe an object.
     #[error("its schema does not describe an object; arguments are always an object")]
@@ -43,12 +51,20 @@ pub enum SchemaError {
         /// The reference.
         reference: String,
     },
-    /// References form a cycle without any other keyword.
-    #[error("its schema has a cycle of references at `{reference}`")]
-    ReferenceCycle {
-        /// The reference.
-        reference: String,
-    },
+    /// A subschema has an identifier, which would be the base of the references in it.
+    #[error(
+        "its schema has an `$id` below its root, which is not supported; remove it and use references like `#/$defs/name`"
+    )]
+    NestedId,
+    /// References form a cycle that applies to the same value without end.
+    #[error("its schema has a cycle of references")]
+    ReferenceCycle,
+    /// It has more than [`limits::SCHEMA_NODES`] nodes with its references expanded.
+    #[error("its schema has more than {limit} nodes when its references are expanded", limit = limits::SCHEMA_NODES)]
+    TooManyNodes,
+    /// Its patterns need more than [`limits::SCHEMA_PATTERNS`] bytes.
+    #[error("its schema has patterns that are too large; limit the repetitions in them")]
+    PatternsTooLarge,
     /// It is not a valid schema.
     #[error("its schema is invalid: {0}")]
     Invalid(String),
@@ -78,28 +94,55 @@ impl ArgumentCheck {
         if bytes > limits::MCP_SCHEMA {
             return Err(SchemaError::TooLarge { bytes });
         }
-        check_structure(schema, schema, 0)?;
-        let patterns = PatternOptions::fancy_regex().backtrack_limit(limits::MCP_PATTERN_STEPS);
+        if depth_exceeds(schema, limits::MCP_SCHEMA_DEPTH) {
+            return Err(SchemaError::TooDeep);
+        }
+        let graph = SchemaGraph::build(schema)?;
+        let patterns = PatternOptions::fancy_regex()
+            .backtrack_limit(limits::MCP_PATTERN_STEPS)
+            .size_limit(limits::SCHEMA_PATTERNS)
+            .dfa_size_limit(limits::SCHEMA_PATTERNS);
         let validator = jsonschema::options()
             .offline()
             .with_pattern_options(patterns)
+            // A text that is itself a pattern would be compiled, whatever its size.
+            .with_format("regex", |_: &str| true)
             .build(schema)
-            .map_err(|error| SchemaError::Invalid(error.to_string()))?;
-        Ok(Self { validator })
+            .map_err(|error| SchemaError::Invalid(shortened(error.to_string())))?;
+        Ok(Self { validator, graph })
     }
 
     /// The problems of `arguments` for the model; empty if they are valid. At most [`limits::TOOL_PROBLEMS`], and the
-    /// number of the others.
+    /// number of the others. A value that cannot be checked within [`limits::SCHEMA_STEPS`] is a problem of its own.
     pub fn problems(&self, arguments: &Json) -> Vec<String> {
+        if !self.graph.is_within(arguments, limits::SCHEMA_STEPS) {
+            return vec![render_message(ToolMessage::TooMuchToCheck, &[])];
+        }
+        if self.validator.is_valid(arguments) {
+            return Vec::new();
+        }
+        // Each problem of a combination holds the problems of its branches, so there may be far more than are shown.
+        if !self.graph.problems_are_within(arguments, limits::SCHEMA_PROBLEM_STEPS) {
+            return vec![render_message(ToolMessage::NoMatch, &[])];
+        }
         let mut errors = self.validator.iter_errors(arguments);
         let mut problems: Vec<String> =
-            errors.by_ref().take(limits::TOOL_PROBLEMS).map(|error| problem_text(&error)).collect();
+            errors.by_ref().take(limits::TOOL_PROBLEMS).map(|error| shortened(problem_text(&error))).collect();
         let more = errors.count();
         if more > 0 {
             problems.push(render_message(ToolMessage::MoreProblems, &[("count", &more)]));
         }
         problems
     }
+}
+
+/// A text of at most [`limits::TOOL_PROBLEM_TEXT`] bytes.
+fn shortened(mut text: String) -> String {
+    if text.len() > limits::TOOL_PROBLEM_TEXT {
+        text.truncate(text.floor_char_boundary(limits::TOOL_PROBLEM_TEXT));
+        text.push('…');
+    }
+    text
 }
 
 fn problem_text(error: &jsonschema::ValidationError<'_>) -> String {
@@ -118,42 +161,22 @@ fn problem_text(error: &jsonschema::ValidationError<'_>) -> String {
         ValidationErrorKind::Enum { options } => {
             render_message(ToolMessage::NotInEnum, &[("at", &location), ("choices", options)])
         }
+        // The place says which value it is; a long one would hide what is wrong with it.
+        _ if error.to_string().len() > limits::TOOL_PROBLEM_TEXT => {
+            render_message(ToolMessage::InvalidValue, &[("at", &location), ("message", &error.masked())])
+        }
         _ => render_message(ToolMessage::InvalidValue, &[("at", &location), ("message", &error)]),
     }
 }
 
-/// Checks the depth of the schema, references to other documents, and cycles of references.
-fn check_structure(root: &Json, part: &Json, depth: usize) -> Result<(), SchemaError> {
-    if depth > limits::MCP_SCHEMA_DEPTH {
-        return Err(SchemaError::TooDeep);
+/// Whether JSON has more than this many levels.
+fn depth_exceeds(json: &Json, levels: usize) -> bool {
+    let Some(below) = levels.checked_sub(1) else { return matches!(json, Json::Array(_) | Json::Object(_)) };
+    match json {
+        Json::Array(items) => items.iter().any(|item| depth_exceeds(item, below)),
+        Json::Object(map) => map.values().any(|value| depth_exceeds(value, below)),
+        _ => false,
     }
-    match part {
-        Json::Array(items) => items.iter().try_for_each(|item| check_structure(root, item, depth + 1)),
-        Json::Object(map) => {
-            for key in ["$ref", "$dynamicRef", "$recursiveRef"] {
-                if let Some(Json::String(reference)) = map.get(key) {
-                    check_reference(root, reference)?;
-                }
-            }
-            map.values().try_for_each(|value| check_structure(root, value, depth + 1))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Follows a chain of references. A cycle without any other keyword would never end.
-fn check_reference(root: &Json, first: &str) -> Result<(), SchemaError> {
-    let mut reference = first;
-    for _ in 0..=limits::MCP_SCHEMA_DEPTH {
-        let Some(pointer) = reference.strip_prefix('#') else {
-            return Err(SchemaError::RemoteReference { reference: first.to_owned() });
-        };
-        match root.pointer(pointer).and_then(|target| target.get("$ref")).and_then(Json::as_str) {
-            Some(next) => reference = next,
-            None => return Ok(()),
-        }
-    }
-    Err(SchemaError::ReferenceCycle { reference: first.to_owned() })
 }
 
 /// The schema for models: unchanged, but always with `type: object` and `properties`.
@@ -216,8 +239,8 @@ mod tests {
         assert!(matches!(error_of(json!({"type": "string"})), SchemaError::NotAnObject));
         assert!(matches!(error_of(json!({"type": "object", "properties": 7})), SchemaError::Invalid(_)));
         let cycle = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}});
-        assert!(matches!(error_of(cycle), SchemaError::ReferenceCycle { .. }));
-        assert!(matches!(error_of(json!({"$ref": "#"})), SchemaError::ReferenceCycle { .. }));
+        assert!(matches!(error_of(cycle), SchemaError::ReferenceCycle));
+        assert!(matches!(error_of(json!({"$ref": "#"})), SchemaError::ReferenceCycle));
         let mut deep = json!({"type": "object"});
         for _ in 0..200 {
             deep = json!({"type": "object", "properties": {"x": deep}});
@@ -225,6 +248,133 @@ mod tests {
         assert!(matches!(error_of(deep), SchemaError::TooDeep));
         let long = json!({"type": "object", "description": "x".repeat(limits::MCP_SCHEMA)});
         assert!(matches!(error_of(long), SchemaError::TooLarge { .. }));
+    }
+
+    /// Schemas `d0` to `d{levels}`, each of which refers twice to the one below through `combine`.
+    fn doubling(levels: usize, combine: impl Fn(Json) -> Json) -> Json {
+        let mut defs = Map::from_iter([("d0".to_owned(), json!({"type": "integer"}))]);
+        for level in 1..=levels {
+            defs.insert(format!("d{level}"), combine(json!({"$ref": format!("#/$defs/d{}", level - 1)})));
+        }
+        json!({"type": "object", "properties": {"v": {"$ref": format!("#/$defs/d{levels}")}}, "$defs": defs})
+    }
+
+    #[test]
+    fn schemas_that_grow_without_bound_with_their_references_expanded_are_rejected() {
+        let combinations: [(&str, fn(Json) -> Json); 9] = [
+            ("anyOf", |below| json!({"anyOf": [below, below]})),
+            ("oneOf", |below| json!({"oneOf": [below, {"not": below}]})),
+            ("items", |below| json!({"prefixItems": [below, below], "items": below})),
+            ("additionalItems", |below| json!({"items": [below], "additionalItems": below, "contains": below})),
+            ("properties", |below| json!({"properties": {"a": below}, "patternProperties": {"^b": below}})),
+            ("names", |below| json!({"propertyNames": below, "additionalProperties": below})),
+            (
+                "dependentSchemas",
+                |below| json!({"dependentSchemas": {"a": below}, "dependencies": {"b": below, "c": ["d"]}}),
+            ),
+            ("if", |below| json!({"if": below, "then": below, "else": below})),
+            // Each level is visited twice: for its result, and for what it evaluated.
+            ("unevaluated", |below| json!({"allOf": [below], "unevaluatedProperties": false})),
+        ];
+        for (name, combine) in combinations {
+            assert!(ArgumentCheck::compile(&doubling(4, combine)).is_ok(), "{name}");
+            for levels in [13, 19] {
+                let error = ArgumentCheck::compile(&doubling(levels, combine)).unwrap_err();
+                assert_eq!(error, SchemaError::TooManyNodes, "{name} {levels}");
+            }
+        }
+        let dynamic =
+            doubling(19, |below| json!({"allOf": [{"$dynamicRef": below["$ref"]}, {"$recursiveRef": below["$ref"]}]}));
+        assert_eq!(ArgumentCheck::compile(&dynamic).unwrap_err(), SchemaError::TooManyNodes);
+        let chain = doubling(100, |below| json!({"allOf": [below]}));
+        assert_eq!(ArgumentCheck::compile(&chain).unwrap_err(), SchemaError::TooDeep);
+        let nested = json!({"properties": {"a": {"$id": "https://example.com/a", "$ref": "#/properties/a"}}});
+        assert_eq!(ArgumentCheck::compile(&nested).unwrap_err(), SchemaError::NestedId);
+    }
+
+    #[test]
+    fn schemas_whose_nodes_all_refer_to_each_other_are_compiled_once() {
+        let all = |kind: &str| {
+            let refs: Vec<Json> = (0..24).map(|n| json!({"$ref": format!("#/$defs/n{n}")})).collect();
+            let names = (0..24).map(|n| (format!("p{n}"), json!({"$ref": format!("#/$defs/n{n}")})));
+            match kind {
+                "properties" => json!({"properties": Map::from_iter(names)}),
+                _ => json!({"properties": {"c": {"anyOf": refs}}}),
+            }
+        };
+        for kind in ["properties", "anyOf"] {
+            let defs = Map::from_iter((0..24).map(|n| (format!("n{n}"), all(kind))));
+            let _ = ArgumentCheck::compile(&json!({"$ref": "#/$defs/n0", "$defs": defs}));
+        }
+    }
+
+    /// An object with this many others inside.
+    fn deep_value(levels: usize, leaf: Json) -> Json {
+        (0..levels).fold(leaf, |inner, _| json!({"c": inner}))
+    }
+
+    #[test]
+    fn values_that_make_too_much_work_are_rejected_and_not_checked() {
+        let too_much = [render_message(ToolMessage::TooMuchToCheck, &[])];
+        let no_match = [render_message(ToolMessage::NoMatch, &[])];
+        // Two ways to the same child: the paths double with each level, but each pair of node and value is checked once.
+        let twice = check(json!({
+            "anyOf": [{"properties": {"c": {"$ref": "#"}}, "required": ["x"]}, {"properties": {"c": {"$ref": "#"}}, "required": ["y"]}]
+        }));
+        assert_eq!(twice.problems(&deep_value(50, json!(1))), no_match);
+        assert_eq!(twice.problems(&deep_value(120, json!({"x": 1}))), no_match);
+        let deep = check(json!({"properties": {"c": {"allOf": [{"allOf": [{"allOf": [{"$ref": "#"}]}]}]}}}));
+        assert_eq!(deep.problems(&deep_value(120, json!(1))), too_much);
+        assert!(deep.problems(&deep_value(100, json!(1))).is_empty());
+
+        let many = Json::from(vec![0; 1_000_000]);
+        let alternatives: Vec<Json> = (1..100).map(|n| json!({"const": n})).collect();
+        let any = check(json!({"properties": {"v": {"items": {"anyOf": alternatives}}}}));
+        assert_eq!(any.problems(&json!({"v": many})), too_much);
+        assert_eq!(any.problems(&json!({"v": [0]})).len(), 1);
+        let unique: Vec<Json> = (0..100).map(|_| json!({"uniqueItems": true})).collect();
+        let unique = check(json!({"properties": {"v": {"allOf": unique}}}));
+        assert_eq!(unique.problems(&json!({"v": many})), too_much);
+        assert_eq!(unique.problems(&json!({"v": [1, 2, 3]})), Vec::<String>::new());
+        // One comparison of a large value is fine, also if it fails.
+        let once = check(json!({"properties": {"v": {"uniqueItems": true, "items": {"type": "integer"}}}}));
+        assert_eq!(once.problems(&json!({"v": many})), no_match);
+        let text = json!({"properties": {"v": {"type": "string"}}});
+        assert!(check(text).problems(&json!({"v": "x".repeat(limits::TOOL_RAW_RESULT)})).is_empty());
+    }
+
+    #[test]
+    fn patterns_are_bounded_by_their_size_and_the_texts_that_they_search() {
+        let property = |pattern: &str| json!({"properties": {"a": {"pattern": pattern}}});
+        let large = SchemaError::PatternsTooLarge;
+        assert_eq!(ArgumentCheck::compile(&property("((a{1000}){1000}){1000}")).unwrap_err(), large);
+        let names = (0..200).map(|n| (format!("^{n}\\p{{L}}{{20}}"), json!(true)));
+        let many = json!({"patternProperties": Map::from_iter(names)});
+        assert_eq!(ArgumentCheck::compile(&many).unwrap_err(), large);
+
+        let too_much = [render_message(ToolMessage::TooMuchToCheck, &[])];
+        let lookaround = check(property("^(?!.*x.*y.*z).*(a+)+$"));
+        assert!(lookaround.problems(&json!({"a": "a".repeat(10_000)})).is_empty());
+        assert_eq!(lookaround.problems(&json!({"a": "a".repeat(1_000_000)})), too_much);
+        let repeated = check(property("(a|b)*a(a|b){400}c"));
+        assert_eq!(repeated.problems(&json!({"a": "ab".repeat(1_000_000)})), too_much);
+        let simple = check(property("^[a-z ]+$"));
+        assert!(simple.problems(&json!({"a": "a b ".repeat(500_000)})).is_empty());
+    }
+
+    #[test]
+    fn problems_are_short_whatever_the_value_and_the_schema_hold() {
+        let long = "x".repeat(100_000);
+        let choices: Vec<String> = (0..500).map(|n| format!("choice number {n}")).collect();
+        let check = check(json!({
+            "properties": {"a": {"type": "integer"}, "b": {"enum": choices}}, "additionalProperties": false
+        }));
+        let mut value = json!({"a": long, "b": 1});
+        value[&long] = json!(1);
+        let problems = check.problems(&value);
+        assert_eq!(problems.len(), 3);
+        assert!(problems.contains(&"`/a`: value is not of type \"integer\"".to_owned()), "{problems:?}");
+        assert!(problems.iter().all(|problem| problem.len() <= limits::TOOL_PROBLEM_TEXT + 3), "{problems:?}");
     }
 
     #[test]

@@ -13,7 +13,9 @@ use std::{
 use async_trait::async_trait;
 use segue_base::{
     child::{self, ChildCommand},
-    environment, limits,
+    environment,
+    json::from_slice_lossy,
+    limits,
 };
 use segue_engine::project::SkillScript;
 use serde_json::{Value as Json, json};
@@ -118,8 +120,8 @@ fn result_of(output: Vec<u8>) -> ToolOutput {
         let message = render_message(ToolMessage::ScriptOutput, &[("limit", &limits::SKILL_SCRIPT_OUTPUT)]);
         return ToolOutput { unusable: Some(message), ..ToolOutput::default() };
     }
-    match serde_json::from_slice(&output) {
-        Ok(value @ (Json::Object(_) | Json::Array(_))) => ToolOutput::structured(value),
+    match from_slice_lossy(&output) {
+        Ok((value @ (Json::Object(_) | Json::Array(_)), _)) => ToolOutput::structured(value),
         _ => ToolOutput::text(String::from_utf8_lossy(&output).trim()),
     }
 }

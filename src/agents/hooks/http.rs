@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use segue_base::json::from_slice_lossy;
 use segue_engine::project::{AgentDef, SlotDef};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json, json};
@@ -196,7 +197,7 @@ impl HookServer {
             Ok(response) => response.map_err(|error| HookError(format!("{hook}: {}", error.reason)))?,
             Err(stopped) => return Err(HookError(format!("{hook}: {stopped}"))),
         };
-        serde_json::from_slice(&bytes).map_err(|error| {
+        from_slice_lossy(&bytes).map(|(answer, _)| answer).map_err(|error| {
             HookError(format!(
                 "{hook}: its response does not follow the protocol (docs/how-to/hooks-in-python.md): {error}"
             ))
@@ -428,7 +429,7 @@ impl ToolHandler for HookTool {
 }
 
 fn answer(bytes: &[u8], effect: EffectClass) -> ToolOutcome {
-    let Ok(answer) = serde_json::from_slice::<ToolResponse>(bytes) else {
+    let Ok((answer, _)) = from_slice_lossy::<ToolResponse>(bytes) else {
         return ToolOutcome::unusable(
             effect,
             "the tool returned no JSON that follows the protocol (docs/how-to/hooks-in-python.md)",

@@ -68,7 +68,8 @@ pub struct AgentInput {
 pub struct ToolBatch {
     /// Those of this response, in the order of the calls.
     pub current: Vec<ToolRecord>,
-    /// Those of the whole run so far, including `current`.
+    /// Those of the whole run so far, including `current`. Of the results of earlier responses the newest 256 KiB are kept; in
+    /// place of each older one is a short text.
     pub cumulative: Vec<ToolRecord>,
 }
 

@@ -25,6 +25,13 @@ fn parse(body: &str) -> Result<ChannelMessage, String> {
 }
 
 #[test]
+fn broken_characters_in_a_message_are_replaced() {
+    let body = [b"\xef\xbb\xbf{\"message\": \"hello \\ud83d ".as_slice(), b"\xff\"}"].concat();
+    let message = parse_message(&body, &HeaderMap::new()).unwrap();
+    assert_eq!(&*message.text, "hello \u{FFFD} \u{FFFD}");
+}
+
+#[test]
 fn all_fields_of_a_request_are_parsed() {
     let body = json!({
         "sender": "u1", "message": "hi", "input_channel": "app", "message_id": "m1", "metadata": {"k": [1]}, "unknown": 1,

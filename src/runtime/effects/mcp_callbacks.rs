@@ -184,7 +184,9 @@ impl ClientRequestHandler for CallbackHandler {
                 (Some((_, value)), _) if matches_schema(value, schema) => {
                     content.insert(field.clone(), as_integer(value, schema));
                 }
-                (slot, Some(default)) if slot.is_none_or(|(_, value)| value.is_null()) => {
+                // Null is no value of a form: the field is left out.
+                (slot, Some(Json::Null)) if !is_required(field) && slot.is_none_or(|(_, value)| value.is_null()) => {}
+                (slot, Some(default)) if !default.is_null() && slot.is_none_or(|(_, value)| value.is_null()) => {
                     content.insert(field.clone(), default.clone());
                 }
                 (Some(_), _) => missing.push(field.clone()),

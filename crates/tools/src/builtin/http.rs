@@ -15,6 +15,7 @@ use reqwest::{
 use segue_base::{
     effect::Arrival,
     http::{BodyError, HttpClients, SsrfGuard, TransportError, read_limited},
+    json::from_slice_lossy,
     limits,
 };
 use segue_engine::project::HttpTarget;
@@ -232,7 +233,7 @@ fn content(bytes: &[u8]) -> (Json, Option<String>) {
     if bytes.is_empty() {
         return (Json::Null, None);
     }
-    if let Ok(json) = serde_json::from_slice(bytes) {
+    if let Ok((json, _)) = from_slice_lossy(bytes) {
         return (json, None);
     }
     match std::str::from_utf8(bytes) {

@@ -14,16 +14,20 @@ use std::{
 use async_trait::async_trait;
 use rmcp::{
     RoleClient, ServiceError,
-    model::{CallToolRequestParams, ClientRequest, MetaObject, RequestMetaObject},
+    model::{
+        CallToolRequestParams, ClientNotification, ClientRequest, CustomNotification, ErrorCode, MetaObject,
+        RequestMetaObject,
+    },
     service::{PeerRequestOptions, RequestHandle},
     transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
 };
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     client_handler::McpClientHandler,
-    elicitation::{self, CallInteraction},
+    elicitation::{self, CallInWork, CallInteraction},
+    http_messages,
     http_transport::is_credentials_error,
     resource_tools::ResourceTool,
     server::{Command, ServerClosed, ServerState},
@@ -134,6 +138,11 @@ impl McpTool {
             }
         };
         tracing::warn!(server = %self.state.name, tool = %self.info.name, ?error, "an MCP tool call failed without a result");
+        // The server could not go on without the values, and says so by an error or not at all.
+        let is_known = matches!(error, CallError::JsonRpcError { .. }) || !effect.in_doubt(error.arrival());
+        if is_known && is_unanswered(&interaction) && error != CallError::Cancelled {
+            return input_required(&interaction, "");
+        }
         error.outcome(effect, waited_time(&cx.cx, started, timeout))
     }
 
@@ -189,6 +198,10 @@ impl McpTool {
             true => ToolOutcome::failed(FailureKind::ToolError, render_message(message, values)),
             false => ToolOutcome::unusable(effect, render_message(message, values)),
         };
+        // Whatever the server makes of a form that was not answered, the call did not get what it asked for.
+        if is_unanswered(interaction) {
+            return input_required(interaction, &said(&raw));
+        }
         let Json::Object(mut raw) = raw else { return invalid(ToolMessage::InvalidResult, &[]) };
         match raw.get("resultType").and_then(Json::as_str) {
             None | Some("complete") => {}
@@ -215,10 +228,6 @@ impl McpTool {
         let structured = raw.remove("structuredContent").filter(|value| !value.is_null());
         let output = ToolOutput { structured, content, meta, unusable: None };
         if is_error {
-            // The tool failed because its elicitation could not be answered.
-            if interaction.as_ref().is_some_and(|interaction| !interaction.missing().is_empty()) {
-                return input_required(interaction, &output.joined_text());
-            }
             return tool_error(&output);
         }
         if let (Some(check), Some(value)) = (&self.output, &output.structured) {
@@ -241,6 +250,17 @@ fn input_required(interaction: &Option<CallInteraction>, message: &str) -> ToolO
     let message =
         render_message(ToolMessage::InputRequired, &[("fields", &missing_fields.join(", ")), ("message", &message)]);
     ToolOutcome::Failed(ToolFailure { missing_fields, ..ToolFailure::new(FailureKind::Refused, message) })
+}
+
+/// Whether the server asked for values that are not known.
+fn is_unanswered(interaction: &Option<CallInteraction>) -> bool {
+    interaction.as_ref().is_some_and(|interaction| !interaction.missing().is_empty())
+}
+
+/// The text of a result.
+fn said(raw: &Json) -> String {
+    let content = raw.get("content").and_then(Json::as_array).cloned().unwrap_or_default();
+    ToolOutput { content, ..ToolOutput::default() }.joined_text()
 }
 
 /// The outcome of a result with `isError`. It is final: the call is not sent again.
@@ -287,9 +307,10 @@ impl CallError {
     }
 
     /// Whether the call may have had its effect. A call that the server rejected arrived but was not performed, so it counts as
-    /// not arrived.
+    /// not arrived. Any other error may have come in the middle of the call, or after its effect.
     fn arrival(&self) -> Arrival {
         match self {
+            Self::JsonRpcError { code, .. } if !is_rejection(*code) => Arrival::Possible,
             Self::ConnectionLost(_) | Self::TimedOut | Self::Cancelled => Arrival::Possible,
             Self::Unavailable(_)
             | Self::NotSent(_)
@@ -343,8 +364,8 @@ impl CallError {
             Some(StreamableHttpError::Client(cause)) if Arrival::from_http_error(cause) == Arrival::Impossible => {
                 Self::NotSent(cause.to_string())
             }
-            Some(StreamableHttpError::HttpStatus(status)) if status.status == 429 => {
-                Self::Unavailable(status.to_string())
+            Some(error) if http_messages::status_of(error).is_some_and(http_messages::is_rejection) => {
+                Self::Unavailable(error.to_string())
             }
             _ => Self::ConnectionLost(error.error.to_string()),
         }
@@ -361,6 +382,15 @@ impl CallError {
     }
 }
 
+/// Whether an error of this code was found before the call was performed: the message is not JSON, not a request, of an unknown
+/// method, or its parameters are invalid (<https://www.jsonrpc.org/specification#error_object>). The last one also says
+/// that there is no such tool
+/// (<https://modelcontextprotocol.io/specification/2025-11-25/server/tools#error-handling>).
+pub(super) fn is_rejection(code: i32) -> bool {
+    [ErrorCode::PARSE_ERROR, ErrorCode::INVALID_REQUEST, ErrorCode::METHOD_NOT_FOUND, ErrorCode::INVALID_PARAMS]
+        .contains(&ErrorCode(code))
+}
+
 /// Performs one call in a session and sends its result to the caller; returns the health of the session.
 pub(super) async fn perform(
     session: &SessionHandle,
@@ -368,11 +398,17 @@ pub(super) async fn perform(
     handler: &McpClientHandler,
 ) -> SessionHealth {
     let CallRequest { tool, resource_tool, arguments, meta, cx, progress, interaction, sent, mut reply } = request;
-    let _registration = interaction.clone().map(|interaction| handler.interactive_calls.register(interaction));
     let resource_request = resource_tool.and_then(|resource_tool| resource_tool.request(&arguments));
     let mut params = CallToolRequestParams::new(tool.to_string()).with_arguments(arguments);
     let (session_health, result) = loop {
-        let single = SingleRequest { session, meta: &meta, cx: &cx, progress: &progress, sent: &sent };
+        let single = SingleRequest {
+            session,
+            meta: &meta,
+            cx: &cx,
+            progress: &progress,
+            interaction: &interaction,
+            sent: &sent,
+        };
         let request = resource_request.clone().unwrap_or_else(|| call_request(params.clone()));
         let (session_health, result) = single.send(request, &mut reply, handler).await;
         let next = match (&result, &interaction) {
@@ -415,6 +451,7 @@ struct SingleRequest<'a> {
     meta: &'a Map<String, Json>,
     cx: &'a CallContext,
     progress: &'a Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    interaction: &'a Option<CallInteraction>,
     sent: &'a AtomicBool,
 }
 
@@ -429,6 +466,7 @@ impl SingleRequest<'_> {
         let (session, cx) = (self.session, self.cx);
         let options = PeerRequestOptions::no_options().with_meta(RequestMetaObject(MetaObject(self.meta.clone())));
         self.sent.store(true, Ordering::SeqCst);
+        let in_work = session.calls.add(self.interaction.clone());
         let mut handle = match session.call(request, options).await {
             Ok(handle) => handle,
             Err(error) => {
@@ -456,15 +494,41 @@ impl SingleRequest<'_> {
         // The caller stopped waiting: its deadline passed, or it was cancelled.
         let is_late = matches!(result, Err(CallError::Cancelled)) && cx.remaining().is_zero();
         let result = if is_late { Err(CallError::TimedOut) } else { result };
-        if let Err(CallError::TimedOut | CallError::Cancelled) = result {
-            send_cancellation(handle).await;
+        match result {
+            Err(CallError::TimedOut | CallError::Cancelled) => {
+                in_work.abandon();
+                self.cancel(handle, in_work).await;
+            }
+            // No response: the server may be working on the call behind a proxy that gave up.
+            Err(CallError::ConnectionLost(_)) => in_work.abandon(),
+            _ => {}
         }
         (result.as_ref().map_or_else(CallError::session_health, |_| SessionHealth::Healthy), result)
     }
-}
 
-/// Sends a cancellation to the server. The MCP library drops the request id, so a late response is ignored.
-async fn send_cancellation(handle: RequestHandle<RoleClient>) {
-    let _ =
-        timeout(limits::MCP_CANCEL, handle.cancel(Some("the caller no longer waits for the result".to_owned()))).await;
+    /// Sends a cancellation to the server. The server may go on with the call nevertheless, so it stays in work.
+    async fn cancel(&self, handle: RequestHandle<RoleClient>, in_work: CallInWork) {
+        let reason = "the caller no longer waits for the result";
+        if self.session.is_http {
+            // Ends the HTTP request too, so that requests that hang do not use up those that may run at once.
+            let _ = timeout(limits::MCP_CANCEL, handle.cancel(Some(reason.to_owned()))).await;
+            return;
+        }
+        // With its own notification the MCP library would forget the request, and a late response would not be noticed.
+        let params = json!({"requestId": handle.id, "reason": reason});
+        let notification = CustomNotification::new("notifications/cancelled", Some(params));
+        let _ = timeout(
+            limits::MCP_CANCEL,
+            handle.peer.send_notification(ClientNotification::CustomNotification(notification)),
+        )
+        .await;
+        let ended = self.session.ended.clone();
+        tokio::spawn(async move {
+            let mut handle = handle;
+            tokio::select! {
+                _ = &mut handle.rx => in_work.answered(),
+                () = ended.cancelled() => {}
+            }
+        });
+    }
 }

@@ -9,14 +9,15 @@ use std::{
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
     model::{
-        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCreateRequestMethod,
-        Implementation, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+        ClientCapabilities, ClientConfig, CustomRequest, CustomResult, ElicitRequestParams, ElicitResult,
+        ElicitationCreateRequestMethod, ErrorCode, Implementation, ProgressNotificationParam, ProgressToken,
+        ProtocolVersion,
     },
     service::{NotificationContext, RequestContext},
 };
 use tokio::sync::watch;
 
-use super::elicitation::{AllowedRequests, InteractiveCalls};
+use super::elicitation::{AllowedRequests, CallsInWork};
 use crate::Progress;
 use segue_base::{clock::Clock, limits};
 
@@ -66,7 +67,7 @@ impl Drop for ProgressGuard {
     }
 }
 
-/// The client handler of the sessions of one server.
+/// The client handler of one session; the sessions of one server share everything but the calls.
 #[derive(Clone)]
 pub(super) struct McpClientHandler {
     /// The server's name.
@@ -74,13 +75,18 @@ pub(super) struct McpClientHandler {
     /// The version of the tool list, increased when the server reports a change.
     pub(super) version: watch::Sender<u64>,
     pub(super) progress: ProgressRegistry,
-    /// The running calls that accept requests of the server.
-    pub(super) interactive_calls: InteractiveCalls,
+    /// The calls of this session that the server may be working on.
+    pub(super) calls: CallsInWork,
     pub(super) allowed: AllowedRequests,
     pub(super) clock: Arc<dyn Clock>,
 }
 
 impl McpClientHandler {
+    /// The handler of a new session.
+    pub(super) fn for_session(&self) -> Self {
+        Self { calls: CallsInWork::default(), ..self.clone() }
+    }
+
     /// Marks the tool list as changed.
     pub(super) fn list_changed(&self) {
         self.version.send_modify(|version| *version += 1);
@@ -118,7 +124,7 @@ impl ClientHandler for McpClientHandler {
             return Err(ErrorData::method_not_found::<ElicitationCreateRequestMethod>());
         }
         let params = serde_json::to_value(request).unwrap_or_default();
-        let result = self.interactive_calls.elicit(&self.server, &params);
+        let result = self.calls.elicit(&self.server, &params);
         serde_json::from_value(result).map_err(|error| ErrorData::internal_error(error.to_string(), None))
     }
 
@@ -132,8 +138,26 @@ impl ClientHandler for McpClientHandler {
             return Err(ErrorData::method_not_found::<rmcp::model::CreateMessageRequestMethod>());
         }
         let params = serde_json::to_value(params).unwrap_or_default();
-        let result = self.interactive_calls.sample(&self.server, params).await?;
+        let result = self.calls.sample(&self.server, params).await?;
         serde_json::from_value(result).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    }
+
+    // Requests of these methods that do not have the form that the library knows, such as a form with an unusual schema.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleClient>,
+    ) -> Result<CustomResult, ErrorData> {
+        let CustomRequest { method, params, .. } = request;
+        match method.as_str() {
+            "elicitation/create" if self.allowed.elicitation => {
+                Ok(CustomResult(self.calls.elicit(&self.server, &params.unwrap_or_default())))
+            }
+            "sampling/createMessage" if self.allowed.sampling => {
+                Ok(CustomResult(self.calls.sample(&self.server, params.unwrap_or_default()).await?))
+            }
+            _ => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None)),
+        }
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

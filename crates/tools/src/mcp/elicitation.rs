@@ -2,8 +2,10 @@
 //! model).
 //!
 //! They are handled only for servers whose entry allows them, and only during a call, by the handler of that call. A
-//! request within a session does not name the call it belongs to, so it is answered only while exactly one call with a
-//! handler runs. In the newest protocol version, which has no sessions, the requests are in the result of the call.
+//! request within a session does not name the call it belongs to, so it is answered only if the server can be working on
+//! one call only: otherwise a form for the call of one user could be filled with the values of another. A call that
+//! timed out or was cancelled still counts until its response arrives, because the server may go on with it. In the
+//! newest protocol version, which has no sessions, the requests are in the result of the call.
 
 use std::{
     collections::HashMap,
@@ -19,7 +21,7 @@ use rmcp::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use crate::{ClientRequestHandler, ElicitationRequest, ElicitationResponse};
+use crate::{ArgumentCheck, ClientRequestHandler, ElicitationRequest, ElicitationResponse};
 use segue_base::{context::CallContext, limits};
 
 /// The handler of requests during one call, and what it could not answer.
@@ -59,8 +61,24 @@ impl CallInteraction {
             return Some(declined);
         };
         let message = params.get("message").and_then(Json::as_str).unwrap_or_default().to_owned();
+        // The handler reads the form, and the check of its answer may be long: the same bounds hold as for other schemas.
+        let check = match ArgumentCheck::compile(schema) {
+            Ok(check) => check,
+            Err(error) => {
+                tracing::warn!(%server, %error, "a form of an MCP server cannot be read, so it is declined");
+                return Some(declined);
+            }
+        };
         match self.handler.elicit(&ElicitationRequest { server: server.clone(), message, schema: schema.clone() }) {
-            ElicitationResponse::Accept(content) => Some(json!({"action": "accept", "content": content})),
+            ElicitationResponse::Accept(content) => {
+                let content = Json::Object(content);
+                let problems = check.problems(&content);
+                if !problems.is_empty() {
+                    tracing::warn!(%server, problems = problems.join(" "), "the values for a form of an MCP server do not match it, so it is declined");
+                    return Some(declined);
+                }
+                Some(json!({"action": "accept", "content": content}))
+            }
             ElicitationResponse::Decline => Some(declined),
             ElicitationResponse::Missing(fields) => {
                 let mut missing = lock(&self.missing);
@@ -84,29 +102,45 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The running calls of one server whose handlers answer requests.
+/// The calls of one session that the server may be working on. A call is added when it is sent, with or without a handler.
 #[derive(Clone, Default)]
-pub(super) struct InteractiveCalls(Arc<Mutex<HashMap<u64, CallInteraction>>>, Arc<AtomicU64>);
+pub(super) struct CallsInWork(Arc<Mutex<HashMap<u64, SentCall>>>, Arc<AtomicU64>);
 
-impl InteractiveCalls {
-    /// Accepts requests for this call until the returned guard is dropped.
-    pub(super) fn register(&self, interaction: CallInteraction) -> InteractionGuard {
+/// A call that was sent.
+#[derive(Clone)]
+enum SentCall {
+    /// Its caller waits for the result; requests of the server may be answered by its handler, if it has one.
+    Awaited(Option<CallInteraction>),
+    /// Nobody waits for it any more, but it was not answered either.
+    Abandoned,
+}
+
+impl CallsInWork {
+    /// Adds a call until the returned guard is dropped.
+    pub(super) fn add(&self, interaction: Option<CallInteraction>) -> CallInWork {
         let number = self.1.fetch_add(1, Ordering::SeqCst);
-        lock(&self.0).insert(number, interaction);
-        InteractionGuard { interactive_calls: self.clone(), number }
+        lock(&self.0).insert(number, SentCall::Awaited(interaction));
+        CallInWork { calls: self.clone(), number }
     }
 
-    /// The call, if exactly one is registered.
+    /// Whether a call that nobody waits for keeps requests from being answered.
+    pub(super) fn has_abandoned(&self) -> bool {
+        lock(&self.0).values().any(|call| matches!(call, SentCall::Abandoned))
+    }
+
+    /// The interaction of the call to which a request of the server must belong; `None` if there is no such call.
     fn the_only_call(&self) -> Option<CallInteraction> {
         let calls = lock(&self.0);
-        let mut all = calls.values();
-        all.next().filter(|_| calls.len() == 1).cloned()
+        match calls.values().next() {
+            Some(SentCall::Awaited(interaction)) if calls.len() == 1 => interaction.clone(),
+            _ => None,
+        }
     }
 
     /// Answers an elicitation request within a session.
     pub(super) fn elicit(&self, server: &Arc<str>, params: &Json) -> Json {
         let Some(interaction) = self.the_only_call().filter(CallInteraction::count_request) else {
-            tracing::warn!(%server, "an elicitation is declined: it cannot be assigned to one call, or the call has too many requests");
+            tracing::warn!(%server, "an elicitation is declined: the server may be working on another call too, or the call has no user or too many requests");
             return json!({"action": "decline"});
         };
         interaction.elicit(server, params).unwrap_or_else(|| json!({"action": "cancel"}))
@@ -118,7 +152,7 @@ impl InteractiveCalls {
     /// The request cannot be assigned to one call, the call has too many requests, or the model has no answer.
     pub(super) async fn sample(&self, server: &Arc<str>, params: Json) -> Result<Json, ErrorData> {
         let Some(interaction) = self.the_only_call().filter(CallInteraction::count_request) else {
-            tracing::warn!(%server, "a sampling request is rejected: it cannot be assigned to one call, or the call has too many requests");
+            tracing::warn!(%server, "a sampling request is rejected: the server may be working on another call too, or the call has no user or too many requests");
             return Err(ErrorData::method_not_found::<CreateMessageRequestMethod>());
         };
         let result = interaction.handler.sample(params, &interaction.cx).await;
@@ -126,15 +160,30 @@ impl InteractiveCalls {
     }
 }
 
-/// Removes the registration of a call when dropped.
-pub(super) struct InteractionGuard {
-    interactive_calls: InteractiveCalls,
+/// A call that the server may be working on. Removed when dropped, unless it was abandoned.
+pub(super) struct CallInWork {
+    calls: CallsInWork,
     number: u64,
 }
 
-impl Drop for InteractionGuard {
+impl CallInWork {
+    /// Nobody waits for the call any more. It stays until [`answered`](Self::answered) or the end of the session.
+    pub(super) fn abandon(&self) {
+        lock(&self.calls.0).insert(self.number, SentCall::Abandoned);
+    }
+
+    /// The server has responded to an abandoned call.
+    pub(super) fn answered(self) {
+        lock(&self.calls.0).remove(&self.number);
+    }
+}
+
+impl Drop for CallInWork {
     fn drop(&mut self) {
-        lock(&self.interactive_calls.0).remove(&self.number);
+        let mut calls = lock(&self.calls.0);
+        if matches!(calls.get(&self.number), Some(SentCall::Awaited(_))) {
+            calls.remove(&self.number);
+        }
     }
 }
 

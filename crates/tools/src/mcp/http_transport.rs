@@ -1,4 +1,5 @@
-//! The HTTP transport of a session: the pooled client with tokens, and with three changes to the MCP library.
+//! The HTTP transport of a session: the pooled client with tokens, with [its own reading of messages](super::http_messages),
+//! and with three changes to the MCP library.
 //!
 //! * A JSON-RPC error without an id cannot be matched to its request, so the caller would wait forever. Some servers
 //!   respond like this to an unknown session, so it counts as an expired session.
@@ -7,12 +8,15 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, HeaderName, HeaderValue};
 use rmcp::{
     model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage},
     transport::{
         StreamableHttpClientTransport,
-        common::client_side_sse::{BoxedSseResponse, ExponentialBackoff},
+        common::{
+            client_side_sse::{BoxedSseResponse, ExponentialBackoff},
+            http_header::{HEADER_LAST_EVENT_ID, HEADER_SESSION_ID},
+        },
         streamable_http_client::{
             AuthRequiredError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
             StreamableHttpPostResponse,
@@ -20,7 +24,10 @@ use rmcp::{
     },
 };
 
-use super::auth::{TokenRefusal, Tokens};
+use super::{
+    auth::{TokenRefusal, Tokens},
+    http_messages,
+};
 use segue_base::{limits, outbound_auth::TokenError, secret::Secret};
 
 type Headers = HashMap<HeaderName, HeaderValue>;
@@ -179,20 +186,16 @@ impl StreamableHttpClient for AuthorizedHttpClient {
         session_id: Option<Arc<str>>,
         auth_header: Option<String>,
         custom_headers: Headers,
-        max_sse_event_size: usize,
+        _: usize,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
         let has_session = session_id.is_some();
         let post = |bearer: Option<String>| {
-            let (uri, session_id, headers) = (uri.clone(), session_id.clone(), custom_headers.clone());
-            let message = message.clone();
-            self.client.post_message_with_max_sse_event_size(
-                uri,
-                message,
-                session_id,
-                bearer,
-                headers,
-                max_sse_event_size,
-            )
+            let mut request = self.client.post(&*uri).header(ACCEPT, "application/json, text/event-stream");
+            if let Some(session_id) = &session_id {
+                request = request.header(HEADER_SESSION_ID, &**session_id);
+            }
+            let request = http_messages::with_headers(request, bearer, custom_headers.clone());
+            http_messages::post(request, &message, has_session)
         };
         let response = self.with_token(auth_header, post).await?;
         if is_session_expired(&message, has_session, &response) {
@@ -240,19 +243,17 @@ impl StreamableHttpClient for AuthorizedHttpClient {
         last_event_id: Option<String>,
         auth_header: Option<String>,
         custom_headers: Headers,
-        max_sse_event_size: usize,
+        _: usize,
     ) -> Result<BoxedSseResponse, HttpError> {
         let get = |bearer| {
-            let (uri, session_id, headers) = (uri.clone(), session_id.clone(), custom_headers.clone());
-            let last_event_id = last_event_id.clone();
-            self.client.get_stream_with_max_sse_event_size(
-                uri,
-                session_id,
-                last_event_id,
-                bearer,
-                headers,
-                max_sse_event_size,
-            )
+            let mut request = self.client.get(&*uri).header(ACCEPT, "text/event-stream, application/json");
+            if let Some(session_id) = &session_id {
+                request = request.header(HEADER_SESSION_ID, &**session_id);
+            }
+            if let Some(last_event_id) = &last_event_id {
+                request = request.header(HEADER_LAST_EVENT_ID, last_event_id);
+            }
+            http_messages::get(http_messages::with_headers(request, bearer, custom_headers.clone()))
         };
         self.with_token(auth_header, get).await
     }

@@ -1,6 +1,8 @@
-//! Limits for the output of a server over pipes, which may contain endless lines, or text between its messages.
+//! Limits for the output of a server over pipes, which may contain endless lines, or text between its messages; and
+//! replacement of broken characters in its lines, which the MCP library would drop with the message around them.
 
 use std::{
+    borrow::Cow,
     io,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -9,15 +11,18 @@ use std::{
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use segue_base::limits;
+use segue_base::{json, limits};
 
-/// A reader that forwards bytes, and fails at a line longer than [`limits::MCP_LINE`] bytes or at more than
+/// A reader that forwards lines, and fails at a line longer than [`limits::MCP_LINE`] bytes or at more than
 /// [`limits::MCP_INVALID_LINES`] lines that are not messages. When it ends for any reason, it cancels its token, so that
 /// running calls end without waiting until the session is closed.
 pub(super) struct LineGuard<R> {
     inner: R,
-    /// Bytes of the current line.
-    line_length: usize,
+    /// The current line, until its end is read.
+    line: Vec<u8>,
+    /// Complete lines, and how much of them was forwarded.
+    ready: Vec<u8>,
+    forwarded: usize,
     /// Whether the line has a non-blank byte.
     has_content: bool,
     /// The number of lines so far that are not messages.
@@ -31,7 +36,9 @@ impl<R> LineGuard<R> {
     pub(super) fn new(inner: R, ended: CancellationToken) -> Self {
         Self {
             inner,
-            line_length: 0,
+            line: Vec::new(),
+            ready: Vec::new(),
+            forwarded: 0,
             has_content: false,
             invalid_lines: 0,
             ended: ended.clone(),
@@ -39,21 +46,20 @@ impl<R> LineGuard<R> {
         }
     }
 
-    /// Counts the bytes and the lines that are not messages.
-    fn count(&mut self, bytes: &[u8]) -> io::Result<()> {
-        for byte in bytes {
-            if *byte == b'\n' {
-                (self.line_length, self.has_content) = (0, false);
-                continue;
-            }
-            self.line_length += 1;
-            if self.line_length > limits::MCP_LINE {
+    /// Adds bytes that were read to the lines, and counts lines that are not messages.
+    fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(part);
+            let is_complete = part.ends_with(b"\n");
+            if self.line.len() > limits::MCP_LINE + usize::from(is_complete) {
                 return Err(io::Error::other("the server wrote a line that is too long"));
             }
-            if !self.has_content && !byte.is_ascii_whitespace() {
+            if !self.has_content
+                && let Some(first) = part.iter().find(|byte| !byte.is_ascii_whitespace())
+            {
                 self.has_content = true;
                 // A message is an object or an array of objects; the first may follow a byte order mark.
-                if !matches!(byte, b'{' | b'[' | 0xEF) {
+                if !matches!(first, b'{' | b'[' | 0xEF) {
                     self.invalid_lines += 1;
                 }
                 if self.invalid_lines > limits::MCP_INVALID_LINES {
@@ -62,26 +68,61 @@ impl<R> LineGuard<R> {
                     ));
                 }
             }
+            if is_complete {
+                self.finish_line();
+            }
         }
         Ok(())
+    }
+
+    /// Forwards the current line.
+    fn finish_line(&mut self) {
+        match json::repair(&self.line) {
+            Cow::Borrowed(line) => self.ready.extend_from_slice(line.as_bytes()),
+            Cow::Owned(line) => {
+                tracing::warn!("a line of an MCP server has invalid text, which is replaced by U+FFFD");
+                self.ready.extend_from_slice(line.as_bytes());
+            }
+        }
+        self.line.clear();
+        self.has_content = false;
+    }
+
+    /// Moves lines that are ready to the reader.
+    fn forward(&mut self, buffer: &mut ReadBuf<'_>) {
+        let rest = self.ready.get(self.forwarded..).unwrap_or_default();
+        let part = rest.get(..rest.len().min(buffer.remaining())).unwrap_or_default();
+        buffer.put_slice(part);
+        self.forwarded += part.len();
+        if self.forwarded == self.ready.len() {
+            // A large line does not hold its memory for the rest of the session.
+            self.ready = Vec::new();
+            self.forwarded = 0;
+        }
     }
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for LineGuard<R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let result = ready!(Pin::new(&mut self.inner).poll_read(cx, buffer)).and_then(|()| {
-            let new_bytes = buffer.filled().get(before..).unwrap_or_default();
-            if new_bytes.is_empty() {
+        let mut bytes = [0; 8 * 1024];
+        while self.ready.is_empty() {
+            let mut read = ReadBuf::new(&mut bytes);
+            let result =
+                ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read)).and_then(|()| self.add(read.filled()));
+            if let Err(error) = result {
                 self.ended.cancel();
+                return Poll::Ready(Err(error));
             }
-            self.count(new_bytes)
-        });
-        if result.is_err() {
-            buffer.set_filled(before);
-            self.ended.cancel();
+            if read.filled().is_empty() {
+                self.ended.cancel();
+                self.finish_line();
+                if self.ready.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+            }
         }
-        Poll::Ready(result)
+        self.forward(buffer);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -105,6 +146,14 @@ mod tests {
         let (result, ended) = read(b"{\"a\": 1}\n\n  [1]\nlog line\n").await;
         assert_eq!(result.unwrap(), 25);
         assert!(ended);
+    }
+
+    #[tokio::test]
+    async fn broken_characters_in_a_line_are_replaced() {
+        let mut lines = LineGuard::new(&b"\xef\xbb\xbf{\"a\": \"\xff \\ud83d\"}\n{}"[..], CancellationToken::new());
+        let mut out = Vec::new();
+        lines.read_to_end(&mut out).await.unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "{\"a\": \"\u{FFFD} \u{FFFD}\"}\n{}");
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ use super::{
     auth::Tokens,
     call::CallRequest,
     client_handler::{McpClientHandler, ProgressRegistry},
-    elicitation::{AllowedRequests, InteractiveCalls},
+    elicitation::{AllowedRequests, CallsInWork},
     session_manager::SessionManager,
 };
 use crate::{EffectClass, Health, SourceError, ToolCatalog, ToolSource};
@@ -185,7 +185,7 @@ impl McpServer {
             server: def.name.as_str().into(),
             version: watch::Sender::new(0),
             progress: ProgressRegistry::default(),
-            interactive_calls: InteractiveCalls::default(),
+            calls: CallsInWork::default(),
             allowed,
             clock: environment.clock.clone(),
         };

@@ -26,6 +26,7 @@ use tokio_util::{
 use super::{
     child::{self, Child, OutputTail},
     client_handler::McpClientHandler,
+    elicitation::CallsInWork,
     http_transport,
     line_guard::LineGuard,
     server::{ServerState, ServerTransport},
@@ -42,6 +43,10 @@ pub(super) struct SessionHandle {
     pub(super) ended: CancellationToken,
     /// The running requests of this session.
     pub(super) requests: TaskTracker,
+    /// The calls that the server may be working on.
+    pub(super) calls: CallsInWork,
+    /// Whether each request has an HTTP request of its own.
+    pub(super) is_http: bool,
 }
 
 /// A session, with everything that must be closed at its end.
@@ -152,7 +157,7 @@ where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    state.handler.clone().serve_with_lifecycle(transport, mode).await.map_err(|error| match &error {
+    state.handler.for_session().serve_with_lifecycle(transport, mode).await.map_err(|error| match &error {
         ClientInitializeError::JsonRpcError(_) | ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
             ConnectError::HandshakeRefused(format!("it rejects the handshake: {error}"))
         }
@@ -218,7 +223,10 @@ impl McpSession {
         child: Option<Child>,
         stderr: OutputTail,
     ) -> Self {
-        let handle = SessionHandle { peer: service.peer().clone(), ended, requests: TaskTracker::new() };
+        let calls = service.service().calls.clone();
+        let is_http = matches!(state.transport, ServerTransport::Http { .. });
+        let handle =
+            SessionHandle { peer: service.peer().clone(), ended, requests: TaskTracker::new(), calls, is_http };
         let cancel = service.cancellation_token();
         let must_subscribe = handle.peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
         let _subscription = must_subscribe.then(|| {

@@ -170,6 +170,7 @@ impl SessionManager {
                 // A young session is kept, because otherwise provoked failures could open sessions without limit.
                 let age = self.state.environment.clock.elapsed().saturating_sub(session.opened_at);
                 if self.failed_requests >= limits::MCP_FAILED_REQUESTS && age >= limits::MCP_STABLE {
+                    tracing::warn!(server = %self.state.name, failed = self.failed_requests, "consecutive requests failed: the MCP session is replaced");
                     self.replace_session()
                 } else {
                     self.ping()
@@ -217,12 +218,21 @@ impl SessionManager {
         self.close_in_background(session);
     }
 
-    /// Drops a session in which several requests in a row failed although the server responds to pings. The server
-    /// itself seems to work, so the next session is opened at once.
+    /// Drops a session that is of no more use although the server itself seems to work. The next one is opened at once.
     fn replace_session(&mut self) {
         let Some(session) = self.session.take() else { return };
-        tracing::warn!(server = %self.state.name, failed = self.failed_requests, "consecutive requests failed: the MCP session is replaced");
         self.close_in_background(session);
+    }
+
+    /// Whether an abandoned call keeps requests of the server from being answered in this session, for as long as it is
+    /// open. Over HTTP another session costs little; a young one is kept, as above.
+    fn is_blocked(&self, session: &McpSession) -> bool {
+        let allowed = self.state.handler.allowed;
+        let age = self.state.environment.clock.elapsed().saturating_sub(session.opened_at);
+        (allowed.elicitation || allowed.sampling)
+            && session.handle.is_http
+            && session.handle.calls.has_abandoned()
+            && age >= limits::MCP_STABLE
     }
 
     /// Closes a session in the background. Over HTTP its running requests may finish; otherwise they fail at once.
@@ -247,6 +257,10 @@ impl SessionManager {
     /// A text for operators: no session can be opened now.
     async fn ensure_session(&mut self) -> Result<SessionHandle, String> {
         match &self.session {
+            Some(session) if session.handle.is_alive() && self.is_blocked(session) => {
+                tracing::info!(server = %self.state.name, "a call was abandoned without a response: the MCP session is replaced");
+                self.replace_session();
+            }
             Some(session) if session.handle.is_alive() => return Ok(session.handle.clone()),
             Some(_) => self.drop_session(),
             None => {}

@@ -7,3 +7,4 @@ mod fake;
 mod faults;
 mod http;
 mod listing;
+mod requests;

@@ -287,10 +287,58 @@ async fn the_outcome_of_a_write_depends_on_the_http_status() {
     assert_eq!(status_and_kind(&status(500, None).await), ("unknown", FailureKind::Unavailable));
     assert_eq!(status_and_kind(&status(503, None).await), ("unknown", FailureKind::Unavailable));
     assert_eq!(status_and_kind(&status(429, None).await), ("failed", FailureKind::Unavailable));
+    for rejected in [400, 403, 404, 405, 413, 415, 426] {
+        assert_eq!(status_and_kind(&status(rejected, None).await).0, "failed", "{rejected}");
+    }
+    for in_doubt in [307, 408, 409, 500, 502, 504] {
+        assert_eq!(status_and_kind(&status(in_doubt, None).await).0, "unknown", "{in_doubt}");
+    }
     let challenge = Some(("www-authenticate", "Bearer realm=\"x\""));
     let unauthorized = status(401, challenge).await;
     assert_eq!(status_and_kind(&unauthorized), ("failed", FailureKind::Unavailable));
     assert!(unauthorized.for_model().contains("credentials"));
+}
+
+#[tokio::test]
+async fn the_outcome_of_a_write_depends_on_the_code_of_an_error_and_its_status() {
+    for (status, code, expected) in
+        [(200, -32602, "failed"), (200, -32000, "unknown"), (400, -32000, "failed"), (500, -32000, "unknown")]
+    {
+        let (server, _) = start_server(
+            |_| {},
+            move |request, _| {
+                let error = json!({"code": code, "message": "no"});
+                respond(status, &json!({"jsonrpc": "2.0", "id": request["id"], "error": error}))
+            },
+        )
+        .await;
+        assert_eq!(status_and_kind(&call(&server, "w").await).0, expected, "{status} {code}");
+    }
+}
+
+#[tokio::test]
+async fn results_with_broken_characters_count() {
+    for content_type in ["application/json", "text/event-stream"] {
+        let (server, _) = start_server(
+            |_| {},
+            move |request, _| {
+                let start = format!(
+                    "{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"cut ",
+                    request["id"]
+                );
+                let mut body = [start.as_bytes(), b"\\ud83d \xff\"}]}}"].concat();
+                body = match content_type {
+                    "application/json" => [b"\xef\xbb\xbf".as_slice(), &body].concat(),
+                    _ => [b"\xef\xbb\xbfdata: ".as_slice(), &body, b"\n\n"].concat(),
+                };
+                let response = Response::builder().status(200).header("content-type", content_type);
+                response.body(Body::from(body)).unwrap()
+            },
+        )
+        .await;
+        let outcome = call(&server, "w").await;
+        assert_eq!(outcome, ToolOutcome::Done(ToolOutput::text("cut \u{FFFD} \u{FFFD}")), "{content_type}");
+    }
 }
 
 #[tokio::test]
