@@ -10,6 +10,7 @@ use segue::{
     missions::{RunControl, RunProblem, RunProblemKind, RunRetention, RunsReport},
     runtime::Assistant,
     store::{self, ConversationProblem, StoreError, UnfinishedTurnSummary},
+    tools::workspace::Workspaces,
 };
 use serde_json::json;
 
@@ -139,9 +140,11 @@ async fn erase(args: Erase) -> CommandResult {
         (Err(StoreError::Corrupt { .. }), _) | (_, Err(StoreError::Corrupt { .. })) => true,
         (loaded, open) => loaded?.version.0 > 0 || !open?.is_empty(),
     };
+    // What an erasure that failed has left.
+    let files = assistant.workspaces().folder().join(Workspaces::conversation_folder(id.as_str()));
     // First the runs: with the conversation, nothing would lead to them after an error.
     let deleted = runs.erase(&id).await?;
-    let exists = exists || deleted > 0;
+    let exists = exists || deleted > 0 || files.exists();
     if exists {
         assistant.erase(&id).await?;
         let runs = if deleted > 0 { format!(", with {deleted} run(s)") } else { String::new() };

@@ -6,7 +6,7 @@ use segue_engine::ids::RunId;
 
 use crate::{
     limits,
-    tools::workspace::{Area, SCRATCHPAD, WorkspaceSettings},
+    tools::workspace::{Area, SCRATCHPAD, WorkspaceSettings, run_folder},
 };
 
 /// Folders in folders that are read.
@@ -35,8 +35,14 @@ pub struct RunFile {
 impl RunFiles {
     /// The files of a run of the project in this folder. `None` if it has none. Links are no files, and what cannot be read is left out.
     pub async fn of(project: &Path, run: &RunId) -> Option<Self> {
+        let folder = WorkspaceSettings::for_project(project).ok()?.folder;
+        Self::below(&folder, run).await
+    }
+
+    /// As [`of`](Self::of), for the folder that contains those of runs: that of [`Workspaces`](crate::tools::workspace::Workspaces).
+    pub async fn below(folder: &Path, run: &RunId) -> Option<Self> {
         // A run whose id is no name of a folder has none.
-        let folder = WorkspaceSettings::for_run(project, run.as_str()).ok()?.folder;
+        let folder = folder.join(run_folder(run.as_str()).ok()?);
         tokio::task::spawn_blocking(move || Self::read(folder)).await.ok()?
     }
 

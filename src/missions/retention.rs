@@ -1,6 +1,7 @@
 //! The deletion of runs past their retention, with the folders of their files.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -9,55 +10,85 @@ use std::{
 use segue_engine::{
     ids::{ConversationId, RunId},
     project::RunsDef,
+    time::Timestamp,
 };
 
 use crate::{
     clock::Clock,
     limits,
-    store::runs::{RunStore, RunStoreError},
-    tools::workspace::WorkspaceSettings,
+    store::{
+        StoreError,
+        runs::{RunFilter, RunStore, RunStoreError},
+    },
+    tools::workspace::{WorkspaceSettings, remove_folder, run_folder},
 };
+
+/// The beginning of the name of a folder that is being removed. No folder of a run or conversation has it.
+const REMOVED: &str = ".removed-";
 
 /// Deletes runs, with the folders of their files. Cheap to clone.
 #[derive(Clone)]
 pub struct RunRetention {
     runs: Arc<dyn RunStore>,
     clock: Arc<dyn Clock>,
-    project: PathBuf,
+    /// The folder that contains those of runs.
+    folder: PathBuf,
     keep: Option<Duration>,
 }
 
 impl RunRetention {
-    /// The retention that a project sets, for the runs of this store. `project` is its folder.
+    /// The retention that a project sets, for the runs of this store. `project` is its folder, which contains the files of runs.
     pub fn new(runs: Arc<dyn RunStore>, clock: Arc<dyn Clock>, project: &Path, settings: &RunsDef) -> Self {
         let keep = match settings.retention_days {
             None => Some(limits::RUN_RETENTION),
             Some(0) => None,
             Some(days) => Some(Duration::from_secs(u64::from(days).saturating_mul(24 * 3600))),
         };
-        Self { runs, clock, project: project.to_owned(), keep }
+        let folder = WorkspaceSettings::for_project(project).map(|settings| settings.folder);
+        Self { runs, clock, folder: folder.unwrap_or_else(|_| project.join(".segue/runs")), keep }
+    }
+
+    /// Sets the folder that contains those of runs, as
+    /// [`AssistantBuilder::workspace_folder`](crate::AssistantBuilder::workspace_folder) does.
+    #[must_use]
+    pub fn workspace_folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = folder.into();
+        self
     }
 
     /// Deletes the runs that ended longer ago than their retention, whatever their end was. Returns how many. Runs that have not ended
-    /// stay, also those that wait for people.
+    /// stay, also those that wait for people. Files that cannot be removed are logged, and the next call tries again.
     ///
     /// # Errors
     /// [`RunStoreError`] if the store fails; the next call continues.
     pub async fn purge(&self) -> Result<usize, RunStoreError> {
         let Some(keep) = self.keep else { return Ok(0) };
-        let gone = self.runs.purge_runs(self.clock.now(), keep).await?;
-        self.remove_folders(&gone).await;
-        Ok(gone.len())
+        let now = self.clock.now();
+        // First the files: without the run, nothing would lead to them after a crash.
+        for name in self.folders().await {
+            if (name.starts_with(REMOVED) || self.is_expired(&name, now, keep).await)
+                && let Err(error) = self.remove_files(&name).await
+            {
+                tracing::warn!("files of a deleted run stay: {error}");
+            }
+        }
+        Ok(self.runs.purge_runs(now, keep).await?.len())
     }
 
     /// Deletes the runs of a conversation, whatever their status. Returns how many.
     ///
     /// # Errors
-    /// As [`purge`](Self::purge).
-    pub async fn erase(&self, conversation: &ConversationId) -> Result<usize, RunStoreError> {
+    /// [`StoreError::Files`] if files cannot be removed: then no run is deleted, and the next call continues. Other errors of the store.
+    pub async fn erase(&self, conversation: &ConversationId) -> Result<usize, StoreError> {
+        let filter = RunFilter { conversation: Some(conversation.clone()), ..RunFilter::default() };
+        // First the files, as in `purge`.
+        let listed = self.runs.runs(filter, limits::RUNS_LISTED).await?;
+        self.remove_files_of(listed.into_iter().map(|run| run.id)).await?;
         let gone = self.runs.erase_runs(conversation).await?;
-        self.remove_folders(&gone).await;
-        Ok(gone.len())
+        // Those that were not listed, and what a run has written until it was deleted.
+        let count = gone.len();
+        self.remove_files_of(gone).await?;
+        Ok(count)
     }
 
     /// Deletes runs past their retention now, and every [`limits::RUN_RETENTION_INTERVAL`] as long as it is polled. Never returns; a
@@ -71,20 +102,49 @@ impl RunRetention {
         }
     }
 
-    async fn remove_folders(&self, runs: &[RunId]) {
+    /// Whether the folder of this name is that of a run that ended longer ago than its retention.
+    async fn is_expired(&self, name: &str, now: Timestamp, keep: Duration) -> bool {
+        // The id of a run that another one has led to has a `/` there.
+        let Ok(Some(run)) = self.runs.summary(&RunId::new(name.replace('.', "/"))).await else { return false };
+        let Some(ended) = run.ended_at.filter(|_| !run.is_job()) else { return false };
+        let keep = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX);
+        ended.as_micros().saturating_add(keep) < now.as_micros()
+    }
+
+    /// The names of all folders of runs and conversations.
+    async fn folders(&self) -> Vec<String> {
+        let folder = self.folder.clone();
+        let read = move || {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+        };
+        tokio::task::spawn_blocking(read).await.unwrap_or_default()
+    }
+
+    async fn remove_files_of(&self, runs: impl IntoIterator<Item = RunId>) -> Result<(), StoreError> {
         for run in runs {
             // A run whose id is no name of a folder has none.
-            let Ok(settings) = WorkspaceSettings::for_run(&self.project, run.as_str()) else { continue };
-            match tokio::fs::remove_dir_all(&settings.folder).await {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::warn!(
-                        "the folder {} of a deleted run could not be removed: {error}",
-                        settings.folder.display()
-                    );
-                }
-                _ => {}
+            if let Ok(name) = run_folder(run.as_str()) {
+                self.remove_files(&name).await.map_err(|error| StoreError::Files(error.to_string()))?;
             }
         }
+        Ok(())
+    }
+
+    /// Removes a folder. It gets another name first, by which [`purge`](Self::purge) finds what a crash or an error leaves.
+    async fn remove_files(&self, name: &str) -> io::Result<()> {
+        let folder = self.folder.join(name);
+        let removed = match name.starts_with(REMOVED) {
+            true => folder.clone(),
+            false => self.folder.join(format!("{REMOVED}{name}")),
+        };
+        let work = move || {
+            // It may be missing, or an earlier one of the name may be left: both are removed below.
+            let _ = std::fs::rename(&folder, &removed);
+            remove_folder(&removed)?;
+            remove_folder(&folder)
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 }
 
@@ -164,9 +224,9 @@ mod tests {
         clock.advance(DAY - Duration::from_secs(1800));
         assert!(futures::poll!(&mut keeping).is_pending());
         assert_eq!(left(&store, folder.path()).await.len(), RunStatus::ALL.len());
-        clock.advance(limits::RUN_RETENTION_INTERVAL);
-        // The folders are removed on another thread.
+        // The folders are read and removed on another thread, so the first call may not wait for the clock yet.
         while left_runs(&store).await > 3 || std::fs::read_dir(folder.path().join(".segue/runs")).unwrap().count() > 3 {
+            clock.advance(limits::RUN_RETENTION_INTERVAL);
             assert!(futures::poll!(&mut keeping).is_pending());
             tokio::task::yield_now().await;
         }
@@ -174,6 +234,39 @@ mod tests {
 
     async fn left_runs(store: &MemoryRunStore) -> usize {
         store.runs(RunFilter::default(), 99).await.unwrap().len()
+    }
+
+    #[tokio::test]
+    async fn files_that_could_not_be_removed_are_removed_by_the_next_call() {
+        let (folder, clock) = (tempfile::tempdir().unwrap(), ManualClock::new());
+        let store = runs(&clock, folder.path()).await;
+        let retention = RunRetention::new(store.clone(), Arc::new(clock.clone()), folder.path(), &RunsDef::default());
+        // What a crash or an error leaves: a folder with its new name, and a part of another one.
+        let all = folder.path().join(".segue/runs");
+        std::fs::rename(all.join("failed"), all.join(".removed-failed")).unwrap();
+        std::fs::create_dir_all(all.join(".removed-completed/left")).unwrap();
+        clock.advance(DAY * 31);
+        assert_eq!(retention.purge().await.unwrap(), 4);
+        assert_eq!(left(&store, folder.path()).await, ["queued", "running", "waiting"]);
+        // The conversation is erased as long as its files stay, so that it can be erased again.
+        std::fs::remove_dir_all(&all).unwrap();
+        std::fs::write(&all, "a file where the folders should be").unwrap();
+        let error = retention.erase(&"c".into()).await.unwrap_err();
+        assert!(error.code() == "S0109" && error.to_string().contains(".segue/runs"), "{error}");
+        assert_eq!(left_runs(&store).await, 3);
+        std::fs::remove_file(&all).unwrap();
+        assert_eq!(retention.erase(&"c".into()).await.unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn files_are_removed_from_the_folder_that_the_program_sets() {
+        let (folder, clock) = (tempfile::tempdir().unwrap(), ManualClock::new());
+        let store = runs(&clock, folder.path()).await;
+        let project = tempfile::tempdir().unwrap();
+        let retention = RunRetention::new(store.clone(), Arc::new(clock), project.path(), &RunsDef::default());
+        let retention = retention.workspace_folder(folder.path().join(".segue/runs"));
+        assert_eq!(retention.erase(&"c".into()).await.unwrap(), RunStatus::ALL.len());
+        assert!(left(&store, folder.path()).await.is_empty());
     }
 
     #[tokio::test]

@@ -7,11 +7,15 @@ use std::{
 
 use segue_engine::{ids::RunId, time::Timestamp};
 
-use super::control::end_of;
-use crate::{clock::Clock, limits, store::runs::RunStore, tools::workspace::SCRATCHPAD};
+use crate::{
+    clock::Clock,
+    limits,
+    store::runs::{RunStatus, RunStore},
+    tools::workspace::{SCRATCHPAD, remove_folder},
+};
 
-/// Removes the scratchpad of each run that has ended and that started longer ago than [`limits::SCRATCHPAD_RETENTION`]. A run that is not in
-/// the store may be that of another store, so its files stay. A failure is logged.
+/// Removes the scratchpad of each completed run that started longer ago than [`limits::SCRATCHPAD_RETENTION`]. Other runs can be resumed: they
+/// keep it until they are deleted. A run that is not in the store may be that of another store, so its files stay. A failure is logged.
 pub(super) async fn sweep(runs: &dyn RunStore, clock: &dyn Clock, folder: &Path) {
     let retention = i64::try_from(limits::SCRATCHPAD_RETENTION.as_micros()).unwrap_or(i64::MAX);
     let latest = Timestamp::from_micros(clock.now().as_micros().saturating_sub(retention));
@@ -19,11 +23,11 @@ pub(super) async fn sweep(runs: &dyn RunStore, clock: &dyn Clock, folder: &Path)
     let found = tokio::task::spawn_blocking(move || scratchpads(&folder)).await.unwrap_or_default();
     for (run, scratchpad) in found {
         let run = RunId::new(run);
-        let Ok(Some(stored)) = runs.run(&run).await else { continue };
-        if stored.summary.started_at > latest || end_of(stored.summary.status).is_none() {
+        let Ok(Some(stored)) = runs.summary(&run).await else { continue };
+        if stored.started_at > latest || stored.status != RunStatus::Completed {
             continue;
         }
-        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(scratchpad)).await;
+        let removed = tokio::task::spawn_blocking(move || remove_folder(&scratchpad)).await;
         if let Err(error) = removed.unwrap_or_else(|error| Err(io::Error::other(error))) {
             tracing::warn!(%error, %run, "the scratchpad of an old run was not removed");
         }
@@ -34,7 +38,7 @@ pub(super) async fn sweep(runs: &dyn RunStore, clock: &dyn Clock, folder: &Path)
 fn scratchpads(runs: &Path) -> Vec<(String, PathBuf)> {
     let Ok(entries) = std::fs::read_dir(runs) else { return Vec::new() };
     let mut found = Vec::new();
-    for entry in entries.filter_map(Result::ok).take(limits::RUNS_LISTED) {
+    for entry in entries.filter_map(Result::ok) {
         let scratchpad = entry.path().join(SCRATCHPAD);
         // A link is not followed.
         let is_folder = std::fs::symlink_metadata(&scratchpad).is_ok_and(|metadata| metadata.is_dir());
@@ -55,15 +59,21 @@ mod tests {
 
     use super::*;
     use crate::{
-        store::runs::{MemoryRunStore, NewRun, RunBatch, RunStatus},
+        store::runs::{MemoryRunStore, NewRun, RunBatch},
         testing::ManualClock,
     };
 
     #[tokio::test]
-    async fn scratchpads_of_ended_runs_are_removed_a_week_after_their_start() {
+    async fn scratchpads_of_completed_runs_are_removed_a_week_after_their_start() {
         let (folder, clock, store) = (tempfile::tempdir().unwrap(), ManualClock::new(), MemoryRunStore::new());
         let scratchpad = |run: &str| folder.path().join(run).join(SCRATCHPAD);
-        for (run, status) in [("old", Some(RunStatus::Completed)), ("waits", None), ("new", Some(RunStatus::Failed))] {
+        let resumable = [("failed", Some(RunStatus::Failed)), ("stopped", Some(RunStatus::Stopped)), ("waits", None)];
+        // More folders of conversations than are listed at once do not hide a run.
+        for number in 0..=limits::RUNS_LISTED {
+            std::fs::create_dir(folder.path().join(format!("c-{number}"))).unwrap();
+        }
+        let runs = [("old", Some(RunStatus::Completed)), ("new", Some(RunStatus::Completed))];
+        for (run, status) in resumable.into_iter().chain(runs) {
             if run == "new" {
                 clock.advance(Duration::from_secs(8 * 24 * 3600));
             }
@@ -76,8 +86,8 @@ mod tests {
         }
         std::fs::create_dir_all(scratchpad("unknown")).unwrap();
         sweep(&store, &clock, folder.path()).await;
-        let left = ["old", "waits", "new", "unknown"].map(|run| scratchpad(run).is_dir());
-        assert_eq!(left, [false, true, true, true]);
+        let left = ["failed", "stopped", "waits", "old", "new", "unknown"].map(|run| scratchpad(run).is_dir());
+        assert_eq!(left, [true, true, true, false, true, true]);
         assert!(folder.path().join("old").is_dir(), "the other files of the run stay");
     }
 }

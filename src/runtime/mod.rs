@@ -398,7 +398,8 @@ impl Assistant {
     /// that already wait. A message that is accepted during this wait fails with [`StoreError::TurnNotOpen`].
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot delete it, or the system its files.
+    /// [`StoreError`] if the store cannot delete it, [`StoreError::Files`] if the system cannot delete its files: then the conversation is
+    /// still stored, and can be erased again.
     pub async fn erase(&self, id: &ConversationId) -> Result<(), StoreError> {
         let mailbox = self.0.mailboxes.get_or_create(id);
         let mut state = mailbox.turn_lock.clone().lock_owned().await;
@@ -406,20 +407,22 @@ impl Assistant {
         let accept_lock = mailbox.accept_lock.lock().await;
         // Also after a failure: the cached conversation must not be used again.
         *state = None;
-        // First the runs: with the conversation, nothing would lead to them after an error.
-        let erased = match self.0.runs.erase(id).await {
-            Ok(_) => self.0.store.erase(id).await,
-            Err(error) => Err(error.into()),
-        };
         if let Some(tasks) = &self.0.runtime.background {
             tasks.forget(id.as_str());
         }
+        let erased = self.erase_stored(id).await;
         mailbox.epoch.fetch_add(1, Ordering::SeqCst);
         self.0.unsaved.forget(id);
         drop(accept_lock);
+        erased
+    }
+
+    /// The conversation is the last: without it, nothing would lead to its files and runs after an error.
+    async fn erase_stored(&self, id: &ConversationId) -> Result<(), StoreError> {
         let files = self.workspaces().remove(&Workspaces::conversation_folder(id.as_str())).await;
-        let files = files.map_err(|error| StoreError::Unavailable(format!("its files were not deleted: {error:?}")));
-        erased.and(files)
+        files.map_err(|error| StoreError::Files(error.detail()))?;
+        self.0.runs.erase(id).await?;
+        self.0.store.erase(id).await
     }
 
     /// Ends an open turn with an error message and does not run it again. The message stays in the outbox. A turn that is already

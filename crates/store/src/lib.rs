@@ -304,6 +304,9 @@ pub enum StoreError {
     /// The store does not answer. Whether a write happened is unknown.
     #[error("the store does not answer: {0}")]
     Unavailable(String),
+    /// The files that belong to a conversation or its runs could not be deleted. The conversation is still stored.
+    #[error("files could not be deleted: {0}")]
+    Files(String),
     /// The store was written by a newer version.
     #[error(
         "the store has schema version {found}, but this program supports versions up to {known}: use a newer program"
@@ -388,6 +391,7 @@ impl StoreError {
             Self::Unsupported { .. } => "S0106",
             Self::InUse { .. } => "S0107",
             Self::StepAlreadyStarted { .. } => "S0108",
+            Self::Files(_) => "S0109",
             Self::RequestChanged { .. } => "S0201",
             Self::NotRecorded { .. } => "S0202",
         }

@@ -365,7 +365,8 @@ impl AssistantBuilder {
         };
         let runs = self.runs.unwrap_or_else(|| Arc::new(MemoryRunStore::new()));
         let settings = &runtime.project.endpoints.runs;
-        let retention = RunRetention::new(runs.clone(), self.clock.clone(), &self.root, settings);
+        let retention = RunRetention::new(runs.clone(), self.clock.clone(), &self.root, settings)
+            .workspace_folder(runtime.workspaces.folder());
         let background = Arc::new(BackgroundTasks {
             runs: runs.clone(),
             clock: self.clock.clone(),

@@ -169,6 +169,33 @@ async fn only_outputs_are_presented_and_the_channel_learns_about_them() {
 }
 
 #[tokio::test]
+async fn a_conversation_whose_files_cannot_be_removed_is_still_there_and_can_be_erased_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Arc::new(ScriptedLlm::strict(vec![
+        start(),
+        tool_calls("", &[write("notes.md", "private")]),
+        ChatResponse::text("Noted. Anything else?"),
+    ]));
+    let files = folder.path().join("files");
+    let assistant = in_memory("workspace: files\n", &files, &model);
+    say(&assistant, "u", "note it").await;
+    let written = assistant.workspaces().of_conversation("u").folder().to_path_buf();
+    assert!(written.join("workspace/notes.md").is_file());
+    // The folder of all files is exchanged for a file meanwhile, so the system cannot remove anything in it.
+    let kept = folder.path().join("kept");
+    std::fs::rename(&files, &kept).unwrap();
+    std::fs::write(&files, "").unwrap();
+    let error = assistant.erase(&"u".into()).await.unwrap_err();
+    assert!(error.code() == "S0109" && error.to_string().contains(&*written.to_string_lossy()), "{error}");
+    assert!(assistant.store().load(&"u".into()).await.unwrap().version.0 > 0);
+    std::fs::remove_file(&files).unwrap();
+    std::fs::rename(&kept, &files).unwrap();
+    assistant.erase(&"u".into()).await.unwrap();
+    assert_eq!(assistant.store().load(&"u".into()).await.unwrap().version.0, 0);
+    assert!(!written.exists());
+}
+
+#[tokio::test]
 async fn a_sub_agent_reads_for_itself_before_it_writes_and_does_not_talk_with_the_user() {
     let folder = tempfile::tempdir().unwrap();
     let task = json!({"description": "edit", "prompt": "Change a.txt", "subagent_type": "general-purpose"});
@@ -196,7 +223,7 @@ async fn a_sub_agent_reads_for_itself_before_it_writes_and_does_not_talk_with_th
     let child: Vec<String> = model.requests()[7].messages.iter().map(|message| message.text().to_owned()).collect();
     assert!(child.iter().any(|text| text.contains("you have not read it")), "{child:?}");
     let results = results(&model);
-    assert!(results.last().unwrap().contains("was written since"), "{results:?}");
+    assert!(results.last().unwrap().contains("was written by somebody else since"), "{results:?}");
     let path = VirtualPath::parse("a.txt").unwrap();
     assert_eq!(assistant.workspaces().of_conversation("u").read(&path).await.unwrap(), b"second");
 }

@@ -252,7 +252,7 @@ pub(crate) static DATASET: MapSchema = MapSchema::new("dataset", FILE, Refused).
 /// `storage`.
 pub(crate) static STORAGE: MapSchema = MapSchema::new("`storage` section", FILE, Refused).keys(&[
     key("memory", Text, "The description of the folder `memory`, which lasts from run to run. Default: there is none."),
-    key("scratchpad", Bool, "Whether each run has a folder `scratchpad`. It is removed 7 days after the start of the run.")
+    key("scratchpad", Bool, "Whether each run has a folder `scratchpad`. That of a completed run is removed 7 days after its start.")
         .default("false"),
     key(
         "shared",
