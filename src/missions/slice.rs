@@ -310,13 +310,10 @@ async fn work(
     };
     let result = Slice { unit: &unit, checkpoint, cancel }.run(&input.objective).await;
     match result {
-        Some(stored) => ignore_fenced(stored),
+        Some(Err(error)) => give_back(parts, &key, epoch, error).await,
+        Some(Ok(())) => Ok(()),
         None => match journal.halt() {
-            Some(Halt::Store(error)) => {
-                // Another process, or this one later, need not wait for the lease.
-                let _ = parts.runs.release(&key, epoch, parts.clock.now()).await;
-                ignore_fenced(Err(error))
-            }
+            Some(Halt::Store(error)) => give_back(parts, &key, epoch, error).await,
             Some(Halt::Unreadable(reason)) => {
                 Err(MissionError::Unreadable { run: key.run.clone(), reason: reason.to_string() })
             }
@@ -374,6 +371,12 @@ async fn fail_unreadable(
     let stored = parts.runs.append(batch).await.map(drop);
     view.changed.notify_one();
     ignore_fenced(stored)
+}
+
+/// Releases a unit after a failure of the store, so that nobody, this process included, waits for its lease.
+async fn give_back(parts: &MissionParts, key: &UnitKey, epoch: u64, error: RunStoreError) -> Result<(), MissionError> {
+    let _ = parts.runs.release(key, epoch, parts.clock.now()).await;
+    ignore_fenced(Err(error))
 }
 
 /// Another owner has the unit, or its run has ended: there is nothing left to do.

@@ -221,12 +221,10 @@ fn a_run_whose_process_was_killed_is_shown_as_interrupted_and_resumed_at_once() 
 fn a_run_that_is_cancelled_is_never_resumed_whatever_it_was_before() {
     let folder = tempfile::tempdir().unwrap();
     write_waiting_project(folder.path());
-    let run = |crash: &str| {
-        let arguments = ["run", "m", "--store", "sqlite:runs.db", "--input", "topic=x"];
-        let ended = segue(folder.path(), &arguments, &[("SEGUE_FAILPOINT", crash)]);
-        serde_json::from_str::<Json>(ended.lines()[0]).unwrap()["run"].as_str().unwrap().to_owned()
-    };
-    let killed = run("run_claimed@1");
+    let arguments = ["run", "m", "--store", "sqlite:runs.db", "--input", "topic=x"];
+    segue(folder.path(), &arguments, &[("SEGUE_FAILPOINT", "run_claimed@1")]);
+    let listed = with_store(folder.path(), &["list"]);
+    let killed = serde_json::from_str::<Json>(listed.lines()[0]).unwrap()["id"].as_str().unwrap().to_owned();
     let mut driver = Driver::start(folder.path(), &["run", "m", "--input", "topic=x"]);
     let stopped = driver.read_until("mission_started")["run"].as_str().unwrap().to_owned();
     driver.read_until("task_started");
