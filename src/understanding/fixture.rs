@@ -37,6 +37,7 @@ pub(super) fn collect(slot: &str, description: &str) -> Collect {
         rejections: Vec::new(),
         force_slot_filling: false,
         silence: Vec::new(),
+        decides: false,
     }
 }
 
@@ -117,6 +118,7 @@ fn slot(name: &str, kind: SlotType) -> SlotDef {
         mappings: Vec::new(),
         fill: Default::default(),
         validation: None,
+        write_once: false,
         shared: false,
         builtin: false,
         place: SourceLocation::default(),
