@@ -405,6 +405,8 @@ pub(super) fn arguments(call: &ToolCall) -> mission_tools::Arguments<'_> {
             mission_tools::Arguments::Malformed("")
         }
         crate::llm::ToolArguments::Malformed { error, .. } => mission_tools::Arguments::Malformed(error),
+        // The loop never hands such a call on.
+        crate::llm::ToolArguments::Dropped { .. } => mission_tools::Arguments::Malformed("they were not kept"),
     }
 }
 

@@ -198,6 +198,7 @@ impl UnitJournal {
         let input = match &call.arguments {
             ToolArguments::Json(arguments) => arguments.as_ref().clone(),
             ToolArguments::Malformed { text, .. } => Json::from(&**text),
+            ToolArguments::Dropped { .. } => Json::from(""),
         };
         if self.recorded_outcome::<bool>(&key).is_some() {
             return;
