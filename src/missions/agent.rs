@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::{
+    budgets::AfterResponse,
     checkpoint::{AgentSession, SessionStart},
     compaction::compaction_rules,
     delegation,
@@ -40,7 +41,7 @@ use crate::{
     limits,
     llm::{ChatMessage, ChatRequest, Llm, Purpose, ToolCall},
     react::{
-        BareText, BatchSummary, CODE_ITERATION_LIMIT, CallFate, CompactionReport, ControlEffect, ControlResult,
+        BareText, BatchSummary, CODE_ITERATION_LIMIT, CallFate, Cap, CompactionReport, ControlEffect, ControlResult,
         GuardDecision, KeptFacts, LoopHost, LoopProfile, LoopServices, LoopState, Messages, ModelTurn, RESULT_TOOLS,
         ReactLoop, ResultStore, ToolNarrowing, stream_answer,
     },
@@ -176,6 +177,11 @@ pub(super) fn run<'a>(
             let before = run.state.clone();
             if let Some(end) = run.advance(cx).await {
                 break (before, Some(end));
+            }
+            match unit.after_response(run.state.model_calls, cx).await? {
+                AfterResponse::GoOn => {}
+                AfterResponse::Finish => run.close(Cap::Tokens),
+                AfterResponse::Stop => break (before, None),
             }
             if unit.limit.is_spent() {
                 break (before, None);

@@ -26,6 +26,7 @@
 //! stored in one transaction with the outcome of the step that caused them.
 
 mod agent;
+mod budgets;
 mod calls;
 mod checkpoint;
 pub mod codes;
