@@ -51,7 +51,7 @@ impl Profile {
                 max_model_calls: definition
                     .max_iterations
                     .unwrap_or(limits::AGENT_ITERATIONS)
-                    .min(limits::LOOP_MODEL_CALLS),
+                    .min(segue_engine::limits::AGENT_MODEL_CALLS),
                 max_failed_answers: limits::AGENT_FAILURES,
                 fails_on_tool_error: definition.on_tool_error == OnToolError::Fail,
                 tool_timeout: definition.tool_timeout,

@@ -78,6 +78,8 @@ pub(super) fn set_slot(
         ToolArguments::Malformed { error, .. } => {
             return refused(format!("the arguments are not valid JSON ({error})"));
         }
+        // The loop never hands such a call on.
+        ToolArguments::Dropped { .. } => return refused("the arguments are missing".to_owned()),
     };
     let Some(definition) = slots.definition(name) else { return refused("there is no such value".into()) };
     let value = match coerce(&definition.kind, &written) {

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::{
+    budgets::AfterResponse,
     checkpoint::{AgentSession, SessionStart},
     compaction::compaction_rules,
     delegation,
@@ -44,7 +45,7 @@ use crate::{
     limits,
     llm::{ChatMessage, ChatRequest, Llm, Purpose, ToolCall},
     react::{
-        BareText, BatchSummary, CODE_ITERATION_LIMIT, CallFate, CompactionReport, ControlEffect, ControlResult,
+        BareText, BatchSummary, CODE_ITERATION_LIMIT, CallFate, Cap, CompactionReport, ControlEffect, ControlResult,
         GuardDecision, KeptFacts, LoopHost, LoopProfile, LoopServices, LoopState, Messages, ModelTurn, RESULT_TOOLS,
         ReactLoop, ResultStore, ToolNarrowing, stream_answer,
     },
@@ -192,6 +193,11 @@ pub(super) fn run<'a>(
             let before = run.state.clone();
             if let Some(end) = run.advance(cx).await {
                 break (before, Some(end));
+            }
+            match unit.after_response(run.state.model_calls, cx).await? {
+                AfterResponse::GoOn => {}
+                AfterResponse::Finish => run.close(Cap::Tokens),
+                AfterResponse::Stop => break (before, None),
             }
             if unit.limit.is_spent() {
                 break (before, None);
@@ -457,6 +463,8 @@ pub(super) fn arguments(call: &ToolCall) -> mission_tools::Arguments<'_> {
             mission_tools::Arguments::Malformed("")
         }
         crate::llm::ToolArguments::Malformed { error, .. } => mission_tools::Arguments::Malformed(error),
+        // The loop never hands such a call on.
+        crate::llm::ToolArguments::Dropped { .. } => mission_tools::Arguments::Malformed("they were not kept"),
     }
 }
 

@@ -18,6 +18,7 @@ use segue_engine::{
 
 use super::{
     agent::{self, call_model, spec},
+    budgets::AfterResponse,
     checkpoint::{AgentSession, SessionStart, UnitCheckpoint},
     commander::CommanderHost,
     journal::CLONE_PART,
@@ -29,8 +30,8 @@ use crate::{
     journal::JournaledModel,
     llm::{ChatMessage, ChatRequest, Llm, Purpose, ToolCall, ToolList},
     react::{
-        BareText, BatchSummary, CallFate, ControlEffect, ControlResult, LoopHost, LoopProfile, LoopServices, LoopState,
-        Messages, ModelTurn, ReactLoop,
+        BareText, BatchSummary, CallFate, Cap, ControlEffect, ControlResult, LoopHost, LoopProfile, LoopServices,
+        LoopState, Messages, ModelTurn, ReactLoop,
     },
     store::runs::UnitKey,
     tools::{ToolCallContext, tool_set::ToolSet},
@@ -201,7 +202,18 @@ impl UnitRun {
             host: &mut host,
             state,
         };
-        let end = react.run(&cx.step(CLONE_PART)).await;
+        let cx = cx.step(CLONE_PART);
+        let end = loop {
+            if let Some(end) = react.advance(&cx).await {
+                break end;
+            }
+            match self.after_response(react.state.model_calls, &cx).await? {
+                AfterResponse::GoOn => {}
+                AfterResponse::Finish => react.close(Cap::Tokens),
+                // A copy cannot wait: the commander reads this when it goes on.
+                AfterResponse::Stop => return Some((Err("the budget is used up".to_owned()), Vec::new())),
+            }
+        };
         let mut added = react.state.messages.split_off(before);
         if host.has_stopped || cx.cancel.is_cancelled() || self.journal.halt().is_some() {
             return None;

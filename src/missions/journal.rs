@@ -206,6 +206,7 @@ impl UnitJournal {
         let input = match &call.arguments {
             ToolArguments::Json(arguments) => arguments.as_ref().clone(),
             ToolArguments::Malformed { text, .. } => Json::from(&**text),
+            ToolArguments::Dropped { .. } => Json::from(""),
         };
         if self.recorded_outcome::<bool>(&key).is_some() {
             return;
@@ -230,7 +231,7 @@ impl UnitJournal {
         }
     }
 
-    /// Stores the warnings and breaches of budgets that follow from the usage so far. Returns whether the run fails by one.
+    /// Stores the warnings and breaches of budgets that follow from the usage so far. Returns whether the run fails by one, now or before.
     pub(super) async fn check_budgets(&self, def: &MissionDef) -> Option<bool> {
         if def.budget.is_none() && def.tasks.get(&self.id.task).is_none_or(|task| task.budget.is_none()) {
             return Some(false);
@@ -240,7 +241,7 @@ impl UnitJournal {
             let state = self.view.latest().await.map_err(|error| self.unreadable(&error)).ok()?;
             let events = budget::check(def, &state, &self.id);
             if events.is_empty() {
-                return Some(false);
+                return Some(state.fails_by_budget());
             }
             let fails = |event: &NewEvent| {
                 matches!(event.kind, RunEventKind::MissionIssue { severity: IssueSeverity::Fatal, .. })

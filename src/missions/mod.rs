@@ -26,6 +26,7 @@
 //! stored in one transaction with the outcome of the step that caused them.
 
 mod agent;
+mod budgets;
 mod call_rules;
 mod calls;
 mod checkpoint;

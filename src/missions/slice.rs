@@ -429,12 +429,10 @@ impl Slice<'_> {
         let files = journaled(unit, &self.checkpoint.commander.start.tools, &files);
         let results = unit.results(self.checkpoint.commander.state.results.clone(), &commander.context);
         let tools = with_result_tools(files, &results);
-        if budget::asks(&unit.def, &unit.id.task) {
-            let fails = unit.journal.check_budgets(&unit.def).await?;
-            if let Some(transition) = unit.waits_for_budget(fails).await? {
-                // Within a response of the commander: the checkpoint stays.
-                return Some(unit.journal.commit(|batch| batch.transition = transition).await);
-            }
+        let fails = unit.journal.check_budgets(&unit.def).await?;
+        if let Some(transition) = unit.waits_for_budget(fails).await? {
+            // Within a response of the commander: the checkpoint stays.
+            return Some(unit.journal.commit(|batch| batch.transition = transition).await);
         }
         loop {
             let is_last = self.is_last_turn(&cx).await?;

@@ -10,8 +10,11 @@ use minijinja::{context, value::Serde};
 use segue_engine::text::{ELLIPSIS, TextLimit, single_line, truncate};
 use serde::{Deserialize, Serialize};
 
-use super::state::LoopState;
+use super::{interception::ResultStore, state::LoopState};
 use crate::{limits, llm::ChatMessage, prompts::PromptSet};
+
+/// Bytes of a shortened result for the mark that says so.
+const MARK_BYTES: usize = 80;
 
 /// When a history is compacted, and what stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +175,43 @@ fn is_boundary(messages: &[Arc<ChatMessage>], cut: usize) -> bool {
         _ => None,
     });
     calls.flatten().all(|call| results(before, &call.id) > 0 || results(after, &call.id) == 0)
+}
+
+/// Shortens the tool results of the history after a request that is too long for the model: each to a quarter of the longest at most. With
+/// a store, a result becomes a preview with an id; otherwise its middle is left out. `false` if all are short already.
+pub(super) async fn shorten_results(state: &mut LoopState, store: Option<&ResultStore>, prompts: &PromptSet) -> bool {
+    let lengths = state.messages.iter().filter(|message| matches!(***message, ChatMessage::Tool { .. }));
+    let longest = lengths.map(|message| message.text().len()).max().unwrap_or_default();
+    let most = (longest / 4).max(limits::RESULT_SHORTENED);
+    for message in &mut state.messages {
+        let ChatMessage::Tool { call_id, name, text } = &**message else { continue };
+        if text.len() <= most {
+            continue;
+        }
+        let preview = match store {
+            Some(store) => store.shortened(name, text, most).await,
+            None => None,
+        };
+        let shorter = preview.filter(|preview| preview.len() <= text.len() / 2);
+        let text = shorter.unwrap_or_else(|| without_middle(text, most, prompts)).into();
+        *message = Arc::new(ChatMessage::Tool { call_id: call_id.clone(), name: name.clone(), text });
+    }
+    if let Some(store) = store {
+        state.results = store.index();
+    }
+    longest > most
+}
+
+/// The beginning and the end of a text: `most` bytes with the mark between them. The end of a preview has the id of the result.
+fn without_middle(text: &str, most: usize, prompts: &PromptSet) -> String {
+    let room = most.saturating_sub(MARK_BYTES);
+    let (head, tail) = (text.floor_char_boundary(room / 2), text.ceil_char_boundary(text.len() - room / 2));
+    let (head, tail) = (text.get(..head).unwrap_or_default(), text.get(tail..).unwrap_or_default());
+    let (shown, total) = (head.len() + tail.len(), text.len());
+    let variables = context! { text => "shortened", head, tail, shown, total };
+    // A replaced prompt file that cannot be rendered, or is too long, must not keep the request too long.
+    let rendered = prompts.render(&prompts.loop_results, variables).ok().filter(|rendered| rendered.len() <= most);
+    rendered.unwrap_or_else(|| head.to_owned())
 }
 
 impl Summary {

@@ -69,15 +69,6 @@ pub(crate) enum Warning {
         /// The tools.
         tools: Vec<String>,
     },
-    /// One tool again and again.
-    RepeatedTool {
-        /// How often.
-        times: usize,
-        /// How often it is refused.
-        most: usize,
-        /// The tool.
-        tool: String,
-    },
     /// A share of the budget is spent.
     Budget {
         /// The share in percent.
@@ -227,9 +218,6 @@ impl Warning {
             Self::RepeatedCalls { times, most, tools } => {
                 context! { text => "repeated_calls", times, most, tools, calls => tools.len() }
             }
-            Self::RepeatedTool { times, most, tool } => {
-                context! { text => "repeated_tool", times, most, tools => vec![tool.clone()] }
-            }
             Self::Budget { percent } => context! { text => "budget", percent },
         };
         prompts.render(&prompts.loop_guards, variables).unwrap_or_default().trim().to_owned()
@@ -261,29 +249,23 @@ pub(crate) struct RepeatLimits {
     pub(crate) warn_calls: usize,
     /// Responses with the same calls among them: the calls are refused.
     pub(crate) stop_calls: usize,
-    /// Calls of one tool in a row, without a call of another tool between them: the model is warned.
-    pub(crate) warn_tool: usize,
-    /// Calls of one tool in a row: the calls are refused.
-    pub(crate) stop_tool: usize,
 }
 
 impl Default for RepeatLimits {
     fn default() -> Self {
-        Self { window: limits::REPEAT_WINDOW, warn_calls: 3, stop_calls: 5, warn_tool: 30, stop_tool: 50 }
+        Self { window: limits::REPEAT_WINDOW, warn_calls: 3, stop_calls: 5 }
     }
 }
 
 impl RepeatLimits {
-    /// Limits of agents in a conversation, which may ask again at the user's request and read much in one response. They stop a run
-    /// that uses up all its model calls with the same calls.
+    /// Limits of agents in a conversation, which may ask again at the user's request.
     pub(crate) fn of_dialogues() -> Self {
-        let most = usize::try_from(limits::LOOP_MODEL_CALLS).unwrap_or(usize::MAX);
-        Self { warn_calls: most * 2 / 3, stop_calls: most, warn_tool: 120, stop_tool: 200, ..Self::default() }
+        Self { warn_calls: 8, stop_calls: 12, ..Self::default() }
     }
 }
 
-/// Stops runs that make the same calls again and again. The order of the calls in a response, and of the keys in their arguments, makes
-/// no difference.
+/// Stops runs that make the same calls with equal arguments again and again. The order of the calls in a response, and of the keys in
+/// their arguments, makes no difference. Calls of one tool with different arguments are work, not a repetition.
 #[derive(Debug)]
 pub(crate) struct RepeatGuard {
     limits: RepeatLimits,
@@ -295,10 +277,6 @@ pub(crate) struct RepeatGuard {
 struct Repeats {
     /// The hashes of the calls of the latest responses, oldest first.
     responses: VecDeque<String>,
-    /// The tool of the latest call.
-    tool: Arc<str>,
-    /// Its calls in a row.
-    in_a_row: usize,
 }
 
 impl RepeatGuard {
@@ -324,26 +302,6 @@ impl RepeatGuard {
         let tools = calls.iter().map(|call| call.name.to_string()).collect();
         GuardSignal::Warn(Warning::RepeatedCalls { times, most: stop_calls, tools })
     }
-
-    fn same_tool(&mut self, calls: &[ToolCall]) -> GuardSignal {
-        let RepeatLimits { warn_tool, stop_tool, .. } = self.limits;
-        let mut signal = GuardSignal::Continue;
-        for call in calls {
-            if self.state.tool != call.name {
-                self.state.tool = call.name.clone();
-                self.state.in_a_row = 0;
-            }
-            self.state.in_a_row += 1;
-            if self.state.in_a_row >= stop_tool {
-                return STOP;
-            }
-            if self.state.in_a_row == warn_tool {
-                let tool = call.name.to_string();
-                signal = GuardSignal::Warn(Warning::RepeatedTool { times: warn_tool, most: stop_tool, tool });
-            }
-        }
-        signal
-    }
 }
 
 const STOP: GuardSignal = GuardSignal::Stop(Cap::Loop);
@@ -356,11 +314,7 @@ impl ToolGuard for RepeatGuard {
         if calls.is_empty() {
             return GuardSignal::Continue;
         }
-        match (self.same_calls(calls), self.same_tool(calls)) {
-            (GuardSignal::Stop(stop), _) | (_, GuardSignal::Stop(stop)) => GuardSignal::Stop(stop),
-            (GuardSignal::Continue, other) => other,
-            (warning, _) => warning,
-        }
+        self.same_calls(calls)
     }
     fn moved_on(&mut self) {
         self.state = Repeats::default();

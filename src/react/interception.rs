@@ -28,6 +28,8 @@ const PREVIEW_ITEMS: usize = 5;
 const PREVIEW_PART: usize = 32;
 const PREVIEW_MIN: usize = 500;
 const PREVIEW_MAX: usize = 8_000;
+/// Bytes of a text from which on it is read on a thread that may block.
+const COMPUTED_AT_ONCE: usize = 64 * 1024;
 /// Fields that a preview of an array describes.
 const PREVIEW_FIELDS: usize = 30;
 
@@ -197,7 +199,9 @@ impl ResultStore {
     /// # Errors
     /// No such result, or it is not an array.
     pub(crate) async fn items(&self, id: &str) -> Result<Vec<Json>, ResultError> {
-        match self.load(id).await?.json() {
+        let loaded = self.load(id).await?;
+        let json = computed(loaded.text.len(), move || loaded.json()).await.flatten();
+        match json {
             Some(Json::Array(items)) => Ok(items),
             other => Err(ResultError::Type {
                 id: id.to_owned(),
@@ -224,33 +228,33 @@ impl ResultStore {
 
     /// What the model gets of a result: the text itself, or a preview of a stored result.
     pub(crate) async fn intercept(&self, tool: &str, text: String) -> String {
-        let Some(shape) = self.shape(&text) else { return text };
-        let (kind, count) = match &shape {
-            Shape::Array(items) => (ResultKind::Array, items.len()),
-            Shape::Object(map) => (ResultKind::Object, map.len()),
-            Shape::ShortArray(count) => (ResultKind::Array, *count),
-            Shape::Text => (ResultKind::Text, text.lines().count()),
-        };
-        let blob: Arc<str> = content_hash(&text).into();
-        let text: Arc<str> = text.into();
-        let stored = self.blobs.put(&blob, text.clone()).await.is_ok();
-        let id = stored.then(|| self.add(tool, kind, text.len(), count, blob));
-        self.preview(&shape, kind, &text, count, id)
+        let threshold = self.threshold.bytes();
+        let is_long = text.len() >= threshold;
+        if !is_long && text.len() < limits::RESULT_ARRAY_BYTES {
+            return text;
+        }
+        self.store(tool, text, is_long, self.threshold.preview_bytes(), PREVIEW_MAX).await
     }
 
-    /// What the preview of a result is made of; `None` for a result that the model gets whole.
-    fn shape(&self, text: &str) -> Option<Shape> {
-        let is_long = text.len() >= self.threshold.bytes();
-        if !is_long && text.len() < limits::RESULT_ARRAY_BYTES {
+    /// Stores a result that the model would get whole, and returns a preview of about `most` bytes. A text that shows the id of a stored
+    /// result is a preview already and is not stored again.
+    pub(super) async fn shortened(&self, tool: &str, text: &str, most: usize) -> Option<String> {
+        if self.lock().results.iter().any(|result| text.contains(&*result.id)) {
             return None;
         }
-        let shape = match parsed(text) {
-            Some(Json::Array(items)) if items.len() >= limits::RESULT_ARRAY_ITEMS => return Some(Shape::Array(items)),
-            Some(Json::Array(items)) => Shape::ShortArray(items.len()),
-            Some(Json::Object(map)) => Shape::Object(map),
-            _ => Shape::Text,
-        };
-        is_long.then_some(shape)
+        let most = most.min(self.threshold.preview_bytes());
+        Some(self.store(tool, text.to_owned(), true, most, most).await)
+    }
+
+    /// `is_long`: any result is stored; otherwise arrays of many items only.
+    async fn store(&self, tool: &str, text: String, is_long: bool, limit: usize, items_limit: usize) -> String {
+        let text: Arc<str> = text.into();
+        let whole = text.clone();
+        let described = computed(text.len(), move || Described::of(&text, is_long, limit, items_limit)).await;
+        let Some(described) = described.flatten() else { return whole.to_string() };
+        let stored = self.blobs.put(&described.blob, whole.clone()).await.is_ok();
+        let id = stored.then(|| self.add(tool, described.kind, whole.len(), described.count, described.blob.clone()));
+        self.preview(described, id)
     }
 
     fn add(&self, tool: &str, kind: ResultKind, bytes: usize, count: usize, blob: Arc<str>) -> Arc<str> {
@@ -265,38 +269,12 @@ impl ResultStore {
         id
     }
 
-    fn preview(&self, shape: &Shape, kind: ResultKind, text: &str, count: usize, id: Option<Arc<str>>) -> String {
-        let limit = self.threshold.preview_bytes();
-        let mut lines = vec![("type", kind.as_str().to_owned())];
+    fn preview(&self, described: Described, id: Option<Arc<str>>) -> String {
+        let mut lines = vec![("type", described.kind.as_str().to_owned())];
         lines.extend(id.map(|id| ("id", id.to_string())));
         lines.push(("partial", "true".to_owned()));
-        let preview = match shape {
-            Shape::Array(items) => {
-                let (shown, preview) = first_items(items);
-                lines.push(("total_items", count.to_string()));
-                lines.push(("shown_items", shown.to_string()));
-                lines.extend(fields(items).map(|fields| ("fields", fields)));
-                preview
-            }
-            Shape::Object(map) => {
-                let (shown, preview) = keys_with_sizes(map, limit);
-                lines.push(("total_bytes", text.len().to_string()));
-                lines.push(("total_keys", count.to_string()));
-                if shown < count {
-                    lines.push(("shown_keys", shown.to_string()));
-                }
-                preview
-            }
-            Shape::ShortArray(_) | Shape::Text => {
-                let preview = text.get(..text.floor_char_boundary(limit)).unwrap_or_default().to_owned();
-                if matches!(shape, Shape::ShortArray(_)) {
-                    lines.push(("total_items", count.to_string()));
-                }
-                lines.push(("total_bytes", text.len().to_string()));
-                lines.push(("shown_bytes", preview.len().to_string()));
-                preview
-            }
-        };
+        lines.extend(described.lines);
+        let preview = described.preview;
         let shown: Vec<_> = lines.iter().map(|(name, value)| context! { name => *name, value }).collect();
         let variables = context! { text => "preview", preview => &preview, lines => shown };
         self.prompts.render(&self.prompts.loop_results, variables).map_or(preview, |text| text.trim_end().to_owned())
@@ -320,12 +298,60 @@ impl LoadedResult {
     }
 }
 
-enum Shape {
-    Array(Vec<Json>),
-    /// An array with few but long items.
-    ShortArray(usize),
-    Object(Map<String, Json>),
-    Text,
+/// What a preview is made of.
+struct Described {
+    kind: ResultKind,
+    count: usize,
+    blob: Arc<str>,
+    lines: Vec<(&'static str, String)>,
+    preview: String,
+}
+
+impl Described {
+    /// The description of a text; `None` for a result that the model gets whole. `limit`: the bytes of the preview, `items_limit` those
+    /// of the items of an array.
+    fn of(text: &str, is_long: bool, limit: usize, items_limit: usize) -> Option<Self> {
+        let (kind, count, lines, preview) = match parsed(text) {
+            Some(Json::Array(items)) if items.len() >= limits::RESULT_ARRAY_ITEMS => {
+                let (shown, preview) = first_items(&items, items_limit);
+                let mut lines = vec![("total_items", items.len().to_string()), ("shown_items", shown.to_string())];
+                lines.extend(fields(&items).map(|fields| ("fields", fields)));
+                (ResultKind::Array, items.len(), lines, preview)
+            }
+            _ if !is_long => return None,
+            Some(Json::Object(map)) => {
+                let (shown, preview) = keys_with_sizes(&map, limit);
+                let mut lines = vec![("total_bytes", text.len().to_string()), ("total_keys", map.len().to_string())];
+                if shown < map.len() {
+                    lines.push(("shown_keys", shown.to_string()));
+                }
+                (ResultKind::Object, map.len(), lines, preview)
+            }
+            other => {
+                let preview = text.get(..text.floor_char_boundary(limit)).unwrap_or_default().to_owned();
+                let mut lines =
+                    vec![("total_bytes", text.len().to_string()), ("shown_bytes", preview.len().to_string())];
+                match other {
+                    // An array with few but long items.
+                    Some(Json::Array(items)) => {
+                        lines.insert(0, ("total_items", items.len().to_string()));
+                        (ResultKind::Array, items.len(), lines, preview)
+                    }
+                    _ => (ResultKind::Text, text.lines().count(), lines, preview),
+                }
+            }
+        };
+        Some(Self { kind, count, blob: content_hash(text).into(), lines, preview })
+    }
+}
+
+/// Runs work over a text of `bytes`: long work on a thread that may block, so that other conversations and missions go on. `None`: the
+/// process ends, or the work panicked.
+pub(super) async fn computed<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    if bytes < COMPUTED_AT_ONCE {
+        return Some(work());
+    }
+    tokio::task::spawn_blocking(work).await.ok()
 }
 
 /// The text as JSON, if it is an array or an object.
@@ -342,18 +368,18 @@ fn content_hash(text: &str) -> String {
 }
 
 /// The first items, as far as they fit, and how many; of the first item at least its beginning.
-fn first_items(items: &[Json]) -> (usize, String) {
+fn first_items(items: &[Json], limit: usize) -> (usize, String) {
     let pretty = |count: usize| {
         serde_json::to_string_pretty(items.get(..count.min(items.len())).unwrap_or_default()).unwrap_or_default()
     };
     for count in (1..=PREVIEW_ITEMS).rev() {
         let text = pretty(count);
-        if text.len() <= PREVIEW_MAX {
+        if text.len() <= limit {
             return (count, text);
         }
     }
     let text = pretty(1);
-    (0, text.get(..text.floor_char_boundary(PREVIEW_MAX)).unwrap_or_default().to_owned())
+    (0, text.get(..text.floor_char_boundary(limit)).unwrap_or_default().to_owned())
 }
 
 /// The fields of the first items with their types; `None` if they are not objects.

@@ -58,7 +58,7 @@ pub(crate) use self::{
 };
 use crate::{
     context::CallContext,
-    llm::{ChatMessage, ChatRequest, ChatResponse, ToolCall, ToolList},
+    llm::{ChatMessage, ChatRequest, ChatResponse, LlmErrorKind, ToolCall, ToolList},
     prompts::PromptSet,
     tools::tool_set::ToolSet,
 };
@@ -153,6 +153,12 @@ impl ReactLoop<'_> {
             self.services.guards.response_received(&answer.usage);
         }
         let turn = self.host.review_answer(turn, &mut self.state, &call_cx).await?;
+        if let ModelTurn::Failed(error, _) = &turn
+            && error.kind == LlmErrorKind::ContextLengthExceeded
+            && compaction::shorten_results(&mut self.state, self.services.results.as_deref(), self.prompts).await
+        {
+            return None;
+        }
         match self.state.decide(turn, self.profile, self.host.is_done()) {
             // Boxed, so that a response without calls does not carry the large future.
             Decision::CallTools(answer, streamed) => {
@@ -177,6 +183,13 @@ impl ReactLoop<'_> {
                 self.state.messages.push(ChatMessage::user(text));
                 None
             }
+        }
+    }
+
+    /// Ends the run early, unless it is ending already: the model is called once more, without tools, for its answer.
+    pub(crate) fn close(&mut self, cap: Cap) {
+        if self.state.capped.is_none() && !self.state.closing {
+            self.cap(cap);
         }
     }
 
@@ -307,8 +320,9 @@ impl ReactLoop<'_> {
         Ok(self.state.after_calls(summary, self.profile, self.host.is_done(), has_text))
     }
 
+    /// Whether a call may be one of a tool that the model was offered; one that can never run is not.
     fn is_offered(&self, call: &ToolCall) -> bool {
-        self.offered.iter().any(|tool| tool.name == call.name)
+        call.arguments.drop_reason().is_none() && self.offered.iter().any(|tool| tool.name == call.name)
     }
 
     fn push_system<E>(&mut self, text: Result<String, E>) {

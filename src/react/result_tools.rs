@@ -3,7 +3,10 @@
 //! Numbers out of range are clamped, texts are cut between characters, and one page is never longer than the length from which on
 //! results are stored. Errors are JSON with a code and a hint for the model.
 
-use std::sync::Arc;
+use std::{
+    ops::{ControlFlow, Range},
+    sync::Arc,
+};
 
 use minijinja::{context, value::Serde};
 use regex::{Regex, RegexBuilder};
@@ -11,7 +14,7 @@ use segue_engine::text::{ELLIPSIS, TextLimit, truncate};
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::interception::{ResultKind, ResultStore};
+use super::interception::{LoadedResult, ResultKind, ResultStore, computed};
 use crate::{
     prompts::PromptSet,
     tools::{EffectClass, Tool, ToolInfo, ToolOutcome, ToolOutput},
@@ -28,6 +31,11 @@ const MATCHES: u64 = 20;
 const PATTERN_MAX: usize = 200;
 /// The compiled size of a search pattern.
 const PATTERN_BYTES: usize = 1 << 20;
+/// Bytes of the parts of a text that are searched one by one, at the ends of lines where there are any: a match is within one part. A
+/// pattern takes time in proportion to the part for each match.
+const PART_BYTES: usize = 32 * 1024;
+/// How often one search tries a pattern; matches beyond it are not counted.
+const TRIES_MAX: usize = 5_000;
 /// Bytes of text before and after a match.
 const AROUND_MATCH: usize = 80;
 /// Bytes of a page for everything but its values.
@@ -230,163 +238,258 @@ pub(super) fn tools(store: &Arc<ResultStore>, infos: &[ToolInfo]) -> Vec<Tool> {
     infos.iter().map(tool).collect()
 }
 
-/// What a tool answers.
+/// What a tool answers. A long result is read on a thread that may block.
 pub(super) async fn answer(store: &ResultStore, tool: &str, arguments: &Json) -> Json {
-    let text = |name: &str| arguments.get(name).and_then(Json::as_str).unwrap_or_default();
-    let number = |name: &str| arguments.get(name).and_then(Json::as_f64).map(|number| number.max(0.0) as u64);
-    let (id, path) = (text("id"), text("path"));
-    let found = match tool {
-        RESULT_ITEMS => items(store, id, path, number("offset").unwrap_or(0), number("count").unwrap_or(1)).await,
-        RESULT_GET => get(store, id, path).await,
-        RESULT_KEYS => keys(store, id, path).await,
-        RESULT_CHUNK => chunk(store, id, number("offset").unwrap_or(0), number("length").unwrap_or(CHUNK_MAX)).await,
-        RESULT_SEARCH => search(store, id, text("pattern"), number("limit").unwrap_or(MATCHES)).await,
-        _ => info(store, id).await,
+    let loaded = match store.load(text_of(arguments, "id")).await {
+        Ok(loaded) => loaded,
+        Err(error) => return error.to_json(&store.prompts),
     };
-    found.unwrap_or_else(|error| error.to_json(&store.prompts))
+    let (tool, arguments, page) = (tool.to_owned(), arguments.clone(), store.page_bytes());
+    let (bytes, id) = (loaded.text.len(), loaded.result.id.to_string());
+    let reader = Reader { loaded, room: page.saturating_sub(PAGE_FRAME) };
+    match computed(bytes, move || reader.answer(&tool, &arguments)).await {
+        Some(found) => found.unwrap_or_else(|error| error.to_json(&store.prompts)),
+        None => ResultError::Lost { id }.to_json(&store.prompts),
+    }
 }
 
-async fn info(store: &ResultStore, id: &str) -> Result<Json, ResultError> {
-    let loaded = store.load(id).await?;
-    let result = &loaded.result;
-    let count = match result.kind {
-        ResultKind::Array => "items",
-        ResultKind::Object => "keys",
-        ResultKind::Text => "lines",
-    };
-    Ok(
-        json!({"status": "ok", "id": &*result.id, "type": result.kind.as_str(), "bytes": result.bytes, count: result.count}),
-    )
+fn text_of<'a>(arguments: &'a Json, name: &str) -> &'a str {
+    arguments.get(name).and_then(Json::as_str).unwrap_or_default()
 }
 
-async fn items(store: &ResultStore, id: &str, path: &str, offset: u64, count: u64) -> Result<Json, ResultError> {
-    let root = root(store, id, "array").await?;
-    let Json::Array(all) = value_at(id, &root, path)? else {
-        let found = type_of(value_at(id, &root, path)?);
-        return Err(ResultError::Type { id: id.into(), path: path.into(), found, wanted: "array" });
-    };
-    let offset = index(offset).min(all.len());
-    let wanted = all.iter().skip(offset).take(index(count.clamp(1, ITEMS_MAX)));
-    let (mut page, mut room) = (Vec::new(), room(store));
-    for item in wanted {
-        let length = item.to_string().len() + 1;
-        if length > room {
-            if page.is_empty() {
-                let at = offset.to_string();
-                let path = if path.is_empty() { at.clone() } else { format!("{path}.{at}") };
-                return Err(ResultError::ItemTooLong { path: shown(&path), part: at, total: length - 1 });
+/// Reads a stored result.
+struct Reader {
+    loaded: LoadedResult,
+    /// Bytes of a page for its values.
+    room: usize,
+}
+
+impl Reader {
+    fn answer(&self, tool: &str, arguments: &Json) -> Result<Json, ResultError> {
+        let number = |name: &str| arguments.get(name).and_then(Json::as_f64).map(|number| number.max(0.0) as u64);
+        let path = text_of(arguments, "path");
+        match tool {
+            RESULT_ITEMS => self.items(path, number("offset").unwrap_or(0), number("count").unwrap_or(1)),
+            RESULT_GET => self.get(path),
+            RESULT_KEYS => self.keys(path),
+            RESULT_CHUNK => Ok(self.chunk(number("offset").unwrap_or(0), number("length").unwrap_or(CHUNK_MAX))),
+            RESULT_SEARCH => self.search(text_of(arguments, "pattern"), number("limit").unwrap_or(MATCHES)),
+            _ => Ok(self.info()),
+        }
+    }
+
+    fn id(&self) -> &str {
+        &self.loaded.result.id
+    }
+
+    /// The whole result as JSON.
+    fn root(&self, wanted: &'static str) -> Result<Json, ResultError> {
+        let error = || ResultError::Type { id: self.id().into(), path: String::new(), found: "text", wanted };
+        self.loaded.json().ok_or_else(error)
+    }
+
+    fn info(&self) -> Json {
+        let result = &self.loaded.result;
+        let count = match result.kind {
+            ResultKind::Array => "items",
+            ResultKind::Object => "keys",
+            ResultKind::Text => "lines",
+        };
+        json!({"status": "ok", "id": &*result.id, "type": result.kind.as_str(), "bytes": result.bytes, count: result.count})
+    }
+
+    fn items(&self, path: &str, offset: u64, count: u64) -> Result<Json, ResultError> {
+        let root = self.root("array")?;
+        let Json::Array(all) = value_at(self.id(), &root, path)? else {
+            let found = type_of(value_at(self.id(), &root, path)?);
+            return Err(ResultError::Type { id: self.id().into(), path: path.into(), found, wanted: "array" });
+        };
+        let offset = index(offset).min(all.len());
+        let wanted = all.iter().skip(offset).take(index(count.clamp(1, ITEMS_MAX)));
+        let (mut page, mut room) = (Vec::new(), self.room);
+        for item in wanted {
+            let length = item.to_string().len() + 1;
+            if length > room {
+                if page.is_empty() {
+                    let at = offset.to_string();
+                    let path = if path.is_empty() { at.clone() } else { format!("{path}.{at}") };
+                    return Err(ResultError::ItemTooLong { path: shown(&path), part: at, total: length - 1 });
+                }
+                break;
             }
-            break;
+            room -= length;
+            page.push(item);
         }
-        room -= length;
-        page.push(item);
+        let next = offset + page.len();
+        let mut answer = json!({"status": "ok", "items": page, "offset": offset, "total_items": all.len()});
+        add_next(&mut answer, next, all.len());
+        Ok(answer)
     }
-    let next = offset + page.len();
-    let mut answer = json!({"status": "ok", "items": page, "offset": offset, "total_items": all.len()});
-    add_next(&mut answer, next, all.len());
-    Ok(answer)
+
+    fn get(&self, path: &str) -> Result<Json, ResultError> {
+        let root = self.root("object or array")?;
+        let value = value_at(self.id(), &root, path)?;
+        let (kind, length) = (type_of(value), value.to_string().len());
+        if length <= self.room {
+            return Ok(json!({"status": "ok", "type": kind, "value": value}));
+        }
+        let mut answer = json!({"status": "ok", "type": kind, "partial": true, "total_bytes": length});
+        match value {
+            Json::Object(map) => add_keys(&mut answer, map, self.room),
+            Json::Array(all) => {
+                let mut left = self.room;
+                let fits = |item: &&Json| {
+                    let length = item.to_string().len() + 1;
+                    let fits = length <= left;
+                    left = left.saturating_sub(length);
+                    fits
+                };
+                let shown: Vec<&Json> = all.iter().take_while(fits).collect();
+                add(&mut answer, "total_items", all.len());
+                add(&mut answer, "shown_items", shown.len());
+                add(&mut answer, "items", json!(shown));
+            }
+            other => {
+                let text = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+                add(&mut answer, "value", fitting(&text, usize::MAX, self.room));
+            }
+        }
+        Ok(answer)
+    }
+
+    fn keys(&self, path: &str) -> Result<Json, ResultError> {
+        let root = self.root("object")?;
+        match value_at(self.id(), &root, path)? {
+            Json::Object(map) => {
+                let mut answer = json!({"status": "ok"});
+                add_keys(&mut answer, map, self.room);
+                Ok(answer)
+            }
+            other => Err(ResultError::Type {
+                id: self.id().into(),
+                path: path.into(),
+                found: type_of(other),
+                wanted: "object",
+            }),
+        }
+    }
+
+    fn chunk(&self, offset: u64, length: u64) -> Json {
+        let text = &*self.loaded.text;
+        let start = text.floor_char_boundary(index(offset));
+        let chunk = fitting(text.get(start..).unwrap_or_default(), index(length.clamp(1, CHUNK_MAX)), self.room);
+        let mut answer = json!({"status": "ok", "text": chunk, "offset": start, "total_bytes": text.len()});
+        add_next(&mut answer, start + chunk.len(), text.len());
+        answer
+    }
+
+    fn search(&self, pattern: &str, limit: u64) -> Result<Json, ResultError> {
+        let regex = RegexBuilder::new(pattern).case_insensitive(true).size_limit(PATTERN_BYTES).build();
+        let regex = regex.map_err(|error| {
+            let text = error.to_string();
+            ResultError::Pattern { part: shown(text.lines().last().unwrap_or_default().trim_start_matches("error: ")) }
+        })?;
+        let limit = index(limit.clamp(1, MATCHES_MAX));
+        let mut search = Search { regex, tries: 0, total: 0, matches: Vec::new(), limit, room: self.room };
+        match self.loaded.json() {
+            Some(Json::Array(items)) => {
+                for (at, item) in items.iter().enumerate() {
+                    let text = item.to_string();
+                    let found =
+                        search.each(&text, |text, found| (json!({"item": at, "text": around(text, found)}), false));
+                    if found.is_break() {
+                        break;
+                    }
+                }
+            }
+            _ => {
+                let text = &*self.loaded.text;
+                let _ = search
+                    .each(text, |text, found| (json!({"offset": found.start, "text": around(text, found)}), true));
+            }
+        }
+        let mut answer = json!({"status": "ok", "matches": search.matches, "total_matches": search.total});
+        if search.tries >= TRIES_MAX {
+            add(&mut answer, "searched_all", false);
+        }
+        Ok(answer)
+    }
 }
 
-async fn get(store: &ResultStore, id: &str, path: &str) -> Result<Json, ResultError> {
-    let root = root(store, id, "object or array").await?;
-    let value = value_at(id, &root, path)?;
-    let (kind, length) = (type_of(value), value.to_string().len());
-    if length <= room(store) {
-        return Ok(json!({"status": "ok", "type": kind, "value": value}));
-    }
-    let mut answer = json!({"status": "ok", "type": kind, "partial": true, "total_bytes": length});
-    match value {
-        Json::Object(map) => add_keys(&mut answer, map, room(store)),
-        Json::Array(all) => {
-            let mut left = room(store);
-            let fits = |item: &&Json| {
-                let length = item.to_string().len() + 1;
-                let fits = length <= left;
-                left = left.saturating_sub(length);
-                fits
-            };
-            let shown: Vec<&Json> = all.iter().take_while(fits).collect();
-            add(&mut answer, "total_items", all.len());
-            add(&mut answer, "shown_items", shown.len());
-            add(&mut answer, "items", json!(shown));
-        }
-        other => {
-            let text = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
-            add(&mut answer, "value", fitting(&text, usize::MAX, room(store)));
-        }
-    }
-    Ok(answer)
+/// A search in progress. Its work is bounded: a pattern is tried [`TRIES_MAX`] times at most, each time on a part of at most
+/// [`PART_BYTES`].
+struct Search {
+    regex: Regex,
+    tries: usize,
+    /// Matches so far.
+    total: usize,
+    /// The first matches that fit on a page.
+    matches: Vec<Json>,
+    limit: usize,
+    /// Bytes that are left on the page; 0 after a match that did not fit.
+    room: usize,
 }
 
-async fn keys(store: &ResultStore, id: &str, path: &str) -> Result<Json, ResultError> {
-    let root = root(store, id, "object").await?;
-    match value_at(id, &root, path)? {
-        Json::Object(map) => {
-            let mut answer = json!({"status": "ok"});
-            add_keys(&mut answer, map, room(store));
-            Ok(answer)
+impl Search {
+    /// Reports the matches of a text; `place` also says whether to look for the next one. Breaks when no more may be tried.
+    fn each<'t>(&mut self, text: &'t str, place: impl Fn(&'t str, Range<usize>) -> (Json, bool)) -> ControlFlow<()> {
+        let mut start = 0;
+        while start < text.len() {
+            let end = part_end(text, start);
+            let part = text.get(start..end).unwrap_or_default();
+            let mut at = 0;
+            while at < part.len() {
+                let Some(found) = self.regex.find_at(part, at) else { break };
+                self.tries += 1;
+                if self.tries >= TRIES_MAX {
+                    return ControlFlow::Break(());
+                }
+                if found.is_empty() {
+                    at = part.ceil_char_boundary(found.end() + 1);
+                    continue;
+                }
+                at = found.end();
+                self.total += 1;
+                let (found, goes_on) = place(text, start + found.start()..start + found.end());
+                self.add(found);
+                if !goes_on {
+                    return ControlFlow::Continue(());
+                }
+            }
+            start = end;
         }
-        other => Err(ResultError::Type { id: id.into(), path: path.into(), found: type_of(other), wanted: "object" }),
+        ControlFlow::Continue(())
+    }
+
+    fn add(&mut self, found: Json) {
+        if self.matches.len() == self.limit {
+            return;
+        }
+        let length = found.to_string().len() + 1;
+        if length > self.room {
+            self.room = 0;
+            return;
+        }
+        self.room -= length;
+        self.matches.push(found);
     }
 }
 
-async fn chunk(store: &ResultStore, id: &str, offset: u64, length: u64) -> Result<Json, ResultError> {
-    let loaded = store.load(id).await?;
-    let text = &*loaded.text;
-    let start = text.floor_char_boundary(index(offset));
-    let chunk = fitting(text.get(start..).unwrap_or_default(), index(length.clamp(1, CHUNK_MAX)), room(store));
-    let mut answer = json!({"status": "ok", "text": chunk, "offset": start, "total_bytes": text.len()});
-    add_next(&mut answer, start + chunk.len(), text.len());
-    Ok(answer)
-}
-
-async fn search(store: &ResultStore, id: &str, pattern: &str, limit: u64) -> Result<Json, ResultError> {
-    let loaded = store.load(id).await?;
-    let regex = RegexBuilder::new(pattern).case_insensitive(true).size_limit(PATTERN_BYTES).build();
-    let regex = regex.map_err(|error| {
-        let text = error.to_string();
-        ResultError::Pattern { part: shown(text.lines().last().unwrap_or_default().trim_start_matches("error: ")) }
-    })?;
-    let places: Vec<Json> = match loaded.json() {
-        Some(Json::Array(items)) => {
-            let place = |(at, item): (usize, &Json)| {
-                let text = item.to_string();
-                first_match(&regex, &text).map(|found| json!({"item": at, "text": around(&text, found)}))
-            };
-            items.iter().enumerate().filter_map(place).collect()
-        }
-        _ => {
-            let found = regex.find_iter(&loaded.text).filter(|found| !found.is_empty());
-            found.map(|found| json!({"offset": found.start(), "text": around(&loaded.text, found.range())})).collect()
-        }
-    };
-    let (mut matches, mut room) = (Vec::new(), room(store));
-    for place in places.iter().take(index(limit.clamp(1, MATCHES_MAX))) {
-        let length = place.to_string().len() + 1;
-        if length > room {
-            break;
-        }
-        room -= length;
-        matches.push(place);
+/// The end of the part that begins at `start`: after a line if there is one within [`PART_BYTES`].
+fn part_end(text: &str, start: usize) -> usize {
+    let end = text.floor_char_boundary(start.saturating_add(PART_BYTES));
+    if end >= text.len() {
+        return text.len();
     }
-    Ok(json!({"status": "ok", "matches": matches, "total_matches": places.len()}))
-}
-
-fn first_match(regex: &Regex, text: &str) -> Option<std::ops::Range<usize>> {
-    regex.find_iter(text).find(|found| !found.is_empty()).map(|found| found.range())
+    let part = text.get(start..end).unwrap_or_default();
+    part.rfind('\n').map_or(end, |line| start + line + 1)
 }
 
 /// A match with some text before and after it.
-fn around(text: &str, found: std::ops::Range<usize>) -> &str {
+fn around(text: &str, found: Range<usize>) -> &str {
     let start = text.floor_char_boundary(found.start.saturating_sub(AROUND_MATCH));
     let end = text.floor_char_boundary(found.end.min(found.start + AROUND_MATCH).saturating_add(AROUND_MATCH));
     text.get(start..end).unwrap_or_default()
-}
-
-/// The whole result as JSON.
-async fn root(store: &ResultStore, id: &str, wanted: &'static str) -> Result<Json, ResultError> {
-    let loaded = store.load(id).await?;
-    loaded.json().ok_or_else(|| ResultError::Type { id: id.into(), path: String::new(), found: "text", wanted })
 }
 
 /// The value at a path. An empty path is the whole value.
@@ -485,11 +588,6 @@ fn add(answer: &mut Json, name: &str, value: impl Into<Json>) {
     if let Some(answer) = answer.as_object_mut() {
         answer.insert(name.to_owned(), value.into());
     }
-}
-
-/// Bytes of a page for its values.
-fn room(store: &ResultStore) -> usize {
-    store.page_bytes().saturating_sub(PAGE_FRAME)
 }
 
 fn index(number: u64) -> usize {

@@ -12,7 +12,7 @@ use crate::{
     conversation::DiscardReplies,
     limits,
     llm::{
-        FinishReason, Purpose, Usage,
+        DropReason, FinishReason, Purpose, ToolArguments, Usage,
         scripted::{ScriptedCall, ScriptedLlm, StrictLlm},
     },
     react::healer::tests::{PROMPTS, call},
@@ -282,6 +282,89 @@ async fn a_long_result_becomes_a_preview_that_the_result_tools_read() {
     assert!(request.last().unwrap().1.contains("next_offset") && !request.last().unwrap().1.contains("partial: true"));
     assert_eq!(run.state.results, store.index());
     assert_eq!(run.state.results.count, 1, "results of the tools of the store are not stored again");
+}
+
+/// A call that can never run.
+fn dropped(id: &str, name: &str, reason: DropReason) -> ToolCall {
+    ToolCall { id: id.into(), name: name.into(), arguments: ToolArguments::Dropped { reason } }
+}
+
+#[tokio::test]
+async fn calls_that_cannot_run_have_an_error_as_their_result_and_the_others_run() {
+    let all = |reason| vec![dropped("1", "find", reason), dropped("2", "done", reason)];
+    let mixed = vec![
+        call("a", "find", json!({})),
+        dropped("b", "unnamed", DropReason::NoName),
+        dropped("c", "done", DropReason::TooLong),
+        dropped("d", "find", DropReason::TooMany),
+        dropped("e", "custom", DropReason::OtherType),
+    ];
+    let mut responses = vec![ChatResponse::calls(mixed).into()];
+    responses.extend([DropReason::TooMany, DropReason::TooLong].map(|reason| ChatResponse::calls(all(reason)).into()));
+    responses.push("ok".into());
+    let mut run = Run::new(BareText::Final, responses);
+    assert_eq!(run.run(LoopServices::default()).await.status, AgentStatus::Finished);
+    let request = run.request(1);
+    let results: Vec<&str> = request[2..].iter().map(|(_, text)| &**text).collect();
+    assert!(results[0].starts_with("[{"), "{results:?}");
+    for (result, part) in results[1..].iter().zip(["has no name", "at most 256 KiB", "at most 16 calls", "`function`"])
+    {
+        assert!(result.starts_with("error: not_run: ") && result.contains(part), "{part}: {result}");
+    }
+    assert_eq!(healer::tests::problem(&run.state.messages), None);
+    // Only repeated mistakes end the run.
+    let mut run =
+        Run::new(BareText::Final, (0..4).map(|_| ChatResponse::calls(all(DropReason::TooMany)).into()).collect());
+    let AgentStatus::Failed { code, .. } = run.run(LoopServices::default()).await.status else { panic!("it goes on") };
+    assert_eq!(&*code, CODE_TOOL_FAILURES);
+}
+
+#[tokio::test]
+async fn the_newest_results_are_shortened_until_the_request_fits() {
+    for store in [None, Some(interception::tests::store(limits::RESULT_TOKENS))] {
+        let long = Tool::from_fn(ToolInfo::new("read", "Reads").effect(EffectClass::Read), |arguments, _| async move {
+            ToolOutcome::Done(ToolOutput::text(format!("{arguments}{}the end", "x".repeat(40_000))))
+        });
+        let reads: Vec<(&str, Json)> = (0..5).map(|at| ("read", json!({"at": at}))).collect();
+        let too_long = || ScriptedCall::from(LlmErrorKind::ContextLengthExceeded);
+        let responses = vec![calls(0, 10, &reads), too_long(), too_long(), "All read.".into()];
+        let mut run = Run::with_tools(BareText::Final, responses, vec![long]);
+        let services = LoopServices { results: store.clone(), ..LoopServices::default() };
+        assert_eq!(run.run(services).await.status, AgentStatus::Finished);
+        let lengths = |at: usize| run.request(at)[2..].iter().map(|(_, text)| text.len()).collect::<Vec<_>>();
+        assert_eq!((lengths(1).len(), lengths(1)[0] > 40_000), (5, true));
+        assert!(lengths(2).iter().all(|length| *length <= 10_100), "{:?}", lengths(2));
+        assert!(lengths(3).iter().all(|length| *length <= 2_600), "{:?}", lengths(3));
+        let shown = run.request(3)[2].1.clone();
+        match store {
+            None => assert!(shown.contains("bytes are shown]") && shown.ends_with("the end"), "{shown}"),
+            Some(_) => assert!(shown.contains("_result_read_1"), "the id stays: {shown}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn results_that_cannot_be_shortened_end_the_run() {
+    let mut responses = vec![calls(0, 10, &[("find", json!({}))])];
+    // 3,700 bytes, then 925, then the shortest.
+    responses.extend((0..4).map(|_| LlmErrorKind::ContextLengthExceeded.into()));
+    let mut run = Run::new(BareText::Final, responses);
+    let AgentStatus::Failed { code, .. } = run.run(LoopServices::default()).await.status else { panic!("it goes on") };
+    assert_eq!(&*code, CODE_MODEL_FAILED);
+}
+
+#[tokio::test]
+async fn a_long_error_of_a_tool_is_stored_and_marked_as_an_error() {
+    let broken = Tool::from_fn(ToolInfo::new("broken", "Fails").effect(EffectClass::Read), |_, _| async move {
+        ToolOutcome::failed(crate::tools::FailureKind::ToolError, format!("{}the cause", "x".repeat(100_000)))
+    });
+    let store = interception::tests::store(limits::RESULT_TOKENS);
+    let responses = vec![calls(0, 10, &[("broken", json!({}))]), "ok".into()];
+    let mut run = Run::with_tools(BareText::Final, responses, vec![broken]);
+    run.run(LoopServices { results: Some(store.clone()), ..LoopServices::default() }).await;
+    let shown = run.request(1).last().unwrap().1.clone();
+    assert!(shown.starts_with("error: ") && shown.contains("id: _result_broken_1"), "{shown}");
+    assert!(store.load("_result_broken_1").await.unwrap().text.ends_with("the cause"));
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     context::CallContext,
     limits,
-    llm::{ChatMessage, ToolArguments, ToolCall, ToolList},
+    llm::{ChatMessage, DropReason, ToolArguments, ToolCall, ToolList},
     prompts::PromptSet,
     tools::{EffectClass, FailureKind, ToolOutcome, invoke::CheckedCall, tool_set::ToolSet},
 };
@@ -204,7 +204,8 @@ impl ReactLoop<'_> {
 
     /// Whether a call is one of a tool for skills.
     fn is_for_skills(&self, call: &ToolCall) -> bool {
-        self.services.skills.as_ref().is_some_and(|skills| skills.is_own(&call.name))
+        call.arguments.drop_reason().is_none()
+            && self.services.skills.as_ref().is_some_and(|skills| skills.is_own(&call.name))
     }
 
     /// Refuses all calls of a response.
@@ -221,7 +222,15 @@ impl ReactLoop<'_> {
     /// The result of a call as text for the model. With a store, a long result becomes a preview; the results of its own tools do not.
     async fn text_of_outcome(&mut self, call: &ToolCall, outcome: &ToolOutcome) -> String {
         let replaced = self.host.result_text(call, outcome);
-        let store = self.services.results.as_ref().filter(|_| matches!(outcome, ToolOutcome::Done(_)));
+        // The text of a failure begins with `error:`, in a preview too. A call that reached no tool has a text of the loop.
+        let is_stored = match outcome {
+            ToolOutcome::Done(_) | ToolOutcome::Unknown(_) => true,
+            ToolOutcome::Failed(failure) => {
+                !matches!(failure.kind, FailureKind::UnknownTool | FailureKind::BadArguments)
+            }
+            ToolOutcome::Pending(_) => false,
+        };
+        let store = self.services.results.as_ref().filter(|_| is_stored);
         let Some(store) = store else {
             return replaced.unwrap_or_else(|| text_for_model(call, outcome, &self.offered_now(), self.prompts));
         };
@@ -267,9 +276,10 @@ impl ReactLoop<'_> {
     }
 }
 
-/// The effect class of a call; `read` if no tool takes it.
+/// The effect class of a call; `read` if no tool takes it, or it can never run.
 fn class_of(call: &ToolCall, tools: &ToolSet) -> EffectClass {
-    tools.get(&call.name).map_or(EffectClass::Read, |entry| entry.info.effect)
+    let tool = tools.get(&call.name).filter(|_| call.arguments.drop_reason().is_none());
+    tool.map_or(EffectClass::Read, |entry| entry.info.effect)
 }
 
 /// Finds the tool of an ordinary call and checks the arguments.
@@ -277,10 +287,15 @@ fn class_of(call: &ToolCall, tools: &ToolSet) -> EffectClass {
 fn checked(call: &ToolCall, tools: &ToolSet) -> Result<CheckedCall, ToolOutcome> {
     match &call.arguments {
         ToolArguments::Json(arguments) => CheckedCall::find(tools, &call.name, arguments.as_ref().clone()),
-        ToolArguments::Malformed { .. } if tools.get(&call.name).is_none() => {
+        ToolArguments::Malformed { .. }
+        | ToolArguments::Dropped { reason: DropReason::NoName | DropReason::OtherType }
+            if tools.get(&call.name).is_none() =>
+        {
             Err(ToolOutcome::failed(FailureKind::UnknownTool, ""))
         }
-        ToolArguments::Malformed { .. } => Err(ToolOutcome::failed(FailureKind::BadArguments, "")),
+        ToolArguments::Malformed { .. } | ToolArguments::Dropped { .. } => {
+            Err(ToolOutcome::failed(FailureKind::BadArguments, ""))
+        }
     }
 }
 
@@ -290,6 +305,7 @@ fn text_for_model(call: &ToolCall, outcome: &ToolOutcome, offered: &ToolList, pr
         (_, ToolArguments::Malformed { error, .. }) => {
             result_text(prompts, "arguments_not_json", context! { outcome => "arguments_not_json", reason => &**error })
         }
+        (_, ToolArguments::Dropped { reason }) => dropped(*reason, prompts),
         (ToolOutcome::Failed(failure), _) if failure.kind == FailureKind::UnknownTool => unknown_tool(offered, prompts),
         _ => outcome.for_model(),
     }
@@ -300,6 +316,18 @@ pub(crate) fn result_text(prompts: &PromptSet, outcome: &str, variables: minijin
     prompts
         .render(&prompts.agent_tool_results, variables)
         .map_or_else(|_| format!("error: {outcome}"), |t| t.trim().to_owned())
+}
+
+/// The result of a call that could never run.
+fn dropped(reason: DropReason, prompts: &PromptSet) -> String {
+    let outcome = match reason {
+        DropReason::NoName => "call_without_name",
+        DropReason::OtherType => "call_of_other_type",
+        DropReason::TooLong => "call_too_long",
+        DropReason::TooMany => "too_many_calls",
+    };
+    let (calls, kib) = (limits::MODEL_CALLS, limits::MODEL_ARGUMENTS / 1024);
+    result_text(prompts, outcome, context! { outcome, calls, kib })
 }
 
 fn unknown_tool(offered: &ToolList, prompts: &PromptSet) -> String {

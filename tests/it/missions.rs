@@ -518,6 +518,49 @@ async fn a_used_up_budget_leaves_one_turn_to_end_the_task() {
     }
 }
 
+/// A budget is compared after each response of an agent: one response goes beyond it, and the warning comes once.
+#[tokio::test]
+async fn a_used_up_budget_stops_an_agent_that_works() {
+    for (on_breach, end, responses) in
+        [("fail", RunEnd::Failed, 4), ("finish_turn", RunEnd::Completed, 6), ("fail, warn_at: 0.5", RunEnd::Failed, 4)]
+    {
+        for of_task in [true, false] {
+            let budget = format!("budget: {{tokens: 3500, on_breach: {on_breach}}}");
+            let (of_run, of_task) =
+                if of_task { (String::new(), format!(", {budget}")) } else { (format!("  {budget}\n"), String::new()) };
+            let mission = format!(
+                "{HEAD}{of_run}  datasets: {{rows: {{items: [{{n: 1}}, {{n: 2}}]}}}}\n  tasks: {{paint: {{objective: Paint.{of_task}}}}}\n"
+            );
+            let made = AtomicUsize::new(0);
+            let finished = finish(&mission, json!({}), move |request| {
+                let has_tools = !request.tools.is_empty();
+                let is_last = !request.tools.iter().any(|tool| &*tool.name == "call_agent");
+                let seed = made.fetch_add(1, Ordering::SeqCst);
+                let answer = match (is_agent(request), has_tools, is_last) {
+                    (true, true, _) => calls(&[("dataset_sample", json!({"name": "rows", "count": 1, "seed": seed}))]),
+                    (true, false, _) => says("<ANSWER>so far</ANSWER>"),
+                    (false, _, false) => calls(&[("call_agent", json!({"name": "helper", "task": "work"}))]),
+                    (false, _, true) => calls(&[("task_complete", json!({}))]),
+                };
+                let usage = segue::llm::Usage { input: 800, output: 200, ..Default::default() };
+                ChatResponse { usage, ..answer }
+            })
+            .await;
+            assert_eq!(finished.end, end, "{on_breach}: {:?}", finished.events);
+            assert_eq!(finished.requests.lock().unwrap().len(), responses, "{on_breach}");
+            let issues: Vec<&str> = finished
+                .events
+                .iter()
+                .filter_map(|event| match &event.event.kind {
+                    RunEventKind::MissionIssue { category, .. } => Some(&**category),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(issues, ["budget_warning", "budget_exceeded"], "{on_breach}");
+        }
+    }
+}
+
 // ---- the program ----
 
 const SCRIPT: &str = r#"

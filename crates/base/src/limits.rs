@@ -20,11 +20,17 @@ pub const MODEL_TOTAL: Duration = Duration::from_secs(45);
 pub const MODEL_ANSWER: usize = 64 * 1024;
 /// Model: bytes of one SSE line.
 pub const MODEL_LINE: usize = 1024 * 1024;
-/// Model: bytes of the arguments of one tool call.
-pub const MODEL_ARGUMENTS: usize = 64 * 1024;
-/// Model: tool calls in one response.
+/// Model: bytes of the arguments of one tool call; of a longer call none are kept, and it is not run. As JSON, a text of
+/// [`WORKSPACE_WRITE`] bytes takes up to three times its length, unless it consists of control characters.
+pub const MODEL_ARGUMENTS: usize = 256 * 1024;
+/// Model: bytes of the arguments of all tool calls of one response together; further calls are not run.
+pub const MODEL_ARGUMENTS_TOTAL: usize = 4 * 1024 * 1024;
+/// Model: tool calls of one response that are run, the first ones; the model is told of each other one that it was not run.
 pub const MODEL_CALLS: usize = 16;
-/// Model: content blocks in one response, where the API has them: text, tool calls and reasoning.
+/// Model: tool calls of one response that are kept, those that are not run included; further ones are ignored.
+pub const MODEL_CALLS_KEPT: usize = 64;
+/// Model: content blocks of one response, where the API has them, that may still be continued: text, tool calls and reasoning. A
+/// block that begins after them closes the oldest.
 pub const MODEL_BLOCKS: usize = 256;
 /// Model: bytes of reasoning in one response that are stored, to be sent back with the results of its tool calls.
 pub const MODEL_REASONING: usize = 256 * 1024;
@@ -76,8 +82,6 @@ pub const TURN_ATTEMPTS: u32 = 3;
 pub const TURNS_UNSAVED: usize = 1_024;
 /// Turn: model calls.
 pub const TURN_MODEL_CALLS: u32 = 40;
-/// Agent loop: model calls.
-pub const LOOP_MODEL_CALLS: u32 = 12;
 /// Agent loop: bytes of a tool result from which on the model gets a preview and an id instead, for each token of `tool_response`.
 pub const RESULT_BYTES_PER_TOKEN: usize = 4;
 /// Agent loop: `tool_response` where nothing is configured, in tokens.
@@ -90,6 +94,8 @@ pub const RESULT_TOKENS_MAX: u32 = 64_000;
 pub const RESULT_ARRAY_ITEMS: usize = 20;
 /// Agent loop: bytes below which an array is shown whole, however many items it has.
 pub const RESULT_ARRAY_BYTES: usize = 2 * 1024;
+/// Agent loop: bytes to which tool results are shortened at most, when the request is too long for the model.
+pub const RESULT_SHORTENED: usize = 500;
 /// Agent loop: stored results of one session; the oldest are forgotten beyond it.
 pub const RESULT_IDS: usize = 1_000;
 /// Agent loop: texts of earlier responses, and of earlier messages, that the summary of a history keeps, each.

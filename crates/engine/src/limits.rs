@@ -63,6 +63,9 @@ pub const PICTURE_LINE: usize = 38;
 /// Lines of one text in a flow diagram.
 pub const PICTURE_LINES: usize = 3;
 
+/// Agent: model calls of one run in a conversation that `max_iterations` may allow: those of a turn.
+pub const AGENT_MODEL_CALLS: u32 = 40;
+
 /// Confirmation: characters of one argument that the user is shown in full; of a longer one both ends are shown.
 pub const CONFIRM_VALUE: usize = 400;
 

@@ -1,7 +1,8 @@
 //! Shortens a request that exceeds a model's context window (`docs/reference/failure-handling.md`).
 //!
 //! System messages, tools and the newest user message stay unchanged. First the older half of the conversation before that
-//! message is removed, with tool calls and their results together. Without such a conversation, earlier tool results are cut.
+//! message is removed, with tool calls and their results together. Without such a conversation, or if that is not enough, earlier tool
+//! results are cut. The newest tool results stay: the loop of the agent, which knows where they are stored, shortens them.
 
 use std::sync::Arc;
 
@@ -14,9 +15,14 @@ const TOOL_RESULT_BYTES: usize = 1_000;
 /// Marks where a result was cut.
 const ELLIPSIS: &str = "…";
 
-/// The same request with less content; `None` when nothing can be removed.
-pub(super) fn shorten(request: &ChatRequest) -> Option<ChatRequest> {
-    let messages = without_older_half(&request.messages).or_else(|| with_cut_tool_results(&request.messages))?;
+/// The same request with less content; `None` when nothing can be removed. `again`: it was shortened before, which was not enough.
+pub(super) fn shorten(request: &ChatRequest, again: bool) -> Option<ChatRequest> {
+    let newer = without_older_half(&request.messages);
+    let messages = match newer {
+        Some(newer) if !again => newer,
+        Some(newer) => with_cut_tool_results(&newer).unwrap_or(newer),
+        None => with_cut_tool_results(&request.messages)?,
+    };
     Some(ChatRequest { messages, ..request.clone() })
 }
 
@@ -70,7 +76,7 @@ mod tests {
     }
 
     fn texts(messages: Vec<Arc<ChatMessage>>) -> Option<Vec<String>> {
-        let shorter = shorten(&ChatRequest::new(Purpose::AGENT, messages))?;
+        let shorter = shorten(&ChatRequest::new(Purpose::AGENT, messages), false)?;
         Some(shorter.messages.iter().map(|message| message.text().to_owned()).collect())
     }
 

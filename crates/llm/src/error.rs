@@ -112,13 +112,14 @@ pub enum InvalidResponse {
     /// The text is longer than [`segue_base::limits::MODEL_ANSWER`].
     #[error("the text is too long")]
     TextTooLong,
-    /// The arguments of a tool call are longer than [`segue_base::limits::MODEL_ARGUMENTS`].
+    /// The arguments of a tool call are too long. Only stored responses of earlier versions have it: see
+    /// [`DropReason`](crate::message::DropReason).
     #[error("the arguments of a tool call are too long")]
     ArgumentsTooLong,
-    /// More tool calls than [`segue_base::limits::MODEL_CALLS`].
+    /// Too many tool calls. Only stored responses of earlier versions have it.
     #[error("too many tool calls")]
     TooManyCalls,
-    /// A tool call has no name.
+    /// A tool call has no name. Only stored responses of earlier versions have it.
     #[serde(rename = "nameless_call")]
     #[error("a tool call has no name")]
     MissingToolName,
@@ -147,10 +148,7 @@ impl LlmError {
             K::InvalidResponse(response) => {
                 matches!(
                     response,
-                    InvalidResponse::UnexpectedFormat
-                        | InvalidResponse::NotJson
-                        | InvalidResponse::NoChoices
-                        | InvalidResponse::MissingToolName
+                    InvalidResponse::UnexpectedFormat | InvalidResponse::NotJson | InvalidResponse::NoChoices
                 )
             }
             // A timeout: another model is more likely to answer than the same one (`docs/reference/failure-handling.md`).

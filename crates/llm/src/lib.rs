@@ -57,7 +57,7 @@ use serde_json::{Map, Value};
 
 pub use embeddings::{Embedder, Embedding};
 pub use error::{InvalidResponse, LlmError, LlmErrorKind};
-pub use message::{ChatMessage, ChatResponse, FinishReason, RoutingInfo, ToolArguments, ToolCall, Usage};
+pub use message::{ChatMessage, ChatResponse, DropReason, FinishReason, RoutingInfo, ToolArguments, ToolCall, Usage};
 pub use profile::{ModelProfile, ReasoningEffort};
 pub use request::{ChatRequest, Purpose, ToolChoice, ToolList, ToolSpec};
 pub use request_hash::RequestHash;

@@ -110,7 +110,30 @@ pub enum ToolArguments {
         /// The parser's message, for the model: `expected … at line 1 column 9`.
         error: Arc<str>,
     },
+    /// The arguments were not kept: the call must not run, and the model should be told why.
+    Dropped {
+        /// Why.
+        reason: DropReason,
+    },
 }
+
+/// Why a call of a response can never run, whatever its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropReason {
+    /// It has no name; [`UNNAMED_CALL`] takes its place.
+    NoName,
+    /// It is not the call of a function.
+    OtherType,
+    /// Its arguments are longer than [`segue_base::limits::MODEL_ARGUMENTS`], or those of the response longer than
+    /// [`segue_base::limits::MODEL_ARGUMENTS_TOTAL`].
+    TooLong,
+    /// [`segue_base::limits::MODEL_CALLS`] calls that can run come before it.
+    TooMany,
+}
+
+/// The name of a call without one: APIs require a name in the call that the model's next request repeats.
+pub const UNNAMED_CALL: &str = "unnamed";
 
 impl ToolArguments {
     /// Arguments of a JSON value.
@@ -121,17 +144,25 @@ impl ToolArguments {
     pub fn as_json(&self) -> Option<&Value> {
         match self {
             Self::Json(value) => Some(value),
-            Self::Malformed { .. } => None,
+            Self::Malformed { .. } | Self::Dropped { .. } => None,
+        }
+    }
+    /// Why the call can never run, if it cannot.
+    pub fn drop_reason(&self) -> Option<DropReason> {
+        match self {
+            Self::Dropped { reason } => Some(*reason),
+            Self::Json(_) | Self::Malformed { .. } => None,
         }
     }
 }
 
-/// The arguments as text: compact JSON, or what the model wrote.
+/// The arguments as text: compact JSON, or what the model wrote; empty if they were not kept.
 impl fmt::Display for ToolArguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Json(value) => write!(f, "{value}"),
             Self::Malformed { text, .. } => f.write_str(text),
+            Self::Dropped { .. } => Ok(()),
         }
     }
 }

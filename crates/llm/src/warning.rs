@@ -21,6 +21,9 @@ pub enum ResponseWarning {
     /// Invalid UTF-8, or half of a surrogate pair, was replaced by U+FFFD.
     #[serde(rename = "repaired")]
     InvalidUnicodeReplaced,
+    /// Tool calls beyond [`segue_base::limits::MODEL_CALLS_KEPT`] were ignored.
+    #[serde(rename = "calls_ignored")]
+    CallsIgnored,
     /// The provider answers with another model than before, under the same configured name.
     #[serde(rename = "other_model")]
     ModelChanged {
@@ -40,6 +43,7 @@ impl fmt::Display for ResponseWarning {
         match self {
             Self::DataAfterEnd => f.write_str("data after the end of the response was ignored"),
             Self::InvalidUnicodeReplaced => f.write_str("invalid Unicode in the response was replaced"),
+            Self::CallsIgnored => f.write_str("the response has far too many tool calls; the last ones were ignored"),
             Self::ModelChanged { before } => write!(f, "the answering model changed; it was `{before}` before"),
             Self::Deprecated { notice } => write!(f, "the provider announces a deprecation: {notice}"),
         }

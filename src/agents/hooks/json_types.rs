@@ -30,6 +30,7 @@ fn call(call: &ToolCall) -> Json {
     let arguments = match &call.arguments {
         ToolArguments::Json(value) => (**value).clone(),
         ToolArguments::Malformed { text, .. } => Json::from(&**text),
+        ToolArguments::Dropped { .. } => Json::from(""),
     };
     json!({"id": &*call.id, "name": &*call.name, "arguments": arguments})
 }

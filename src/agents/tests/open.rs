@@ -130,10 +130,12 @@ async fn endless_calls_fail_at_the_iteration_limit() {
 
 #[tokio::test]
 async fn configured_iterations_cannot_exceed_the_loop_limit() {
-    let calls_without_end = (0..limits::LOOP_MODEL_CALLS).map(|_| calls("", &[("find", json!({}))])).collect();
+    let most = segue_engine::limits::AGENT_MODEL_CALLS;
+    assert_eq!(most, limits::TURN_MODEL_CALLS);
+    let calls_without_end = (0..most).map(|at| calls("", &[("find", json!({"at": at}))])).collect();
     let mut harness = Harness::new("search", "configuration:\n  max_iterations: 99\n", "hi", calls_without_end);
     assert_eq!(code(&harness.run().await), react::CODE_ITERATION_LIMIT);
-    assert_eq!(harness.model.requests().len(), limits::LOOP_MODEL_CALLS as usize);
+    assert_eq!(harness.model.requests().len(), most as usize);
 }
 
 #[tokio::test]

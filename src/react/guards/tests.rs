@@ -71,14 +71,11 @@ fn calls_outside_the_window_are_forgotten() {
 }
 
 #[test]
-fn one_tool_in_a_row_warns_at_thirty_and_stops_at_fifty() {
+fn any_number_of_different_calls_of_one_tool_is_work() {
     let ports = |at: usize| vec![find(&format!("port {at}"))];
-    assert_eq!(observed(&mut guard(), (0..51).map(ports)), (vec![30], vec![50, 51]));
-    let alternating =
-        |at: usize| vec![if at.is_multiple_of(2) { find(&at.to_string()) } else { call("p", "pay", json!(at)) }];
-    assert_eq!(observed(&mut guard(), (0..120).map(alternating)), (vec![], vec![]), "another tool between them");
-    let three = |at: usize| (0..3).map(|part| find(&format!("{at} {part}"))).collect();
-    assert_eq!(observed(&mut guard(), (0..17).map(three)), (vec![10], vec![17]), "calls count, not responses");
+    assert_eq!(observed(&mut guard(), (0..500).map(ports)), (vec![], vec![]));
+    let twelve = |at: usize| (0..12).map(|part| find(&format!("{at} {part}"))).collect();
+    assert_eq!(observed(&mut guard(), (0..50).map(twelve)), (vec![], vec![]));
 }
 
 #[test]
@@ -177,13 +174,11 @@ fn guards_are_asked_in_order_and_keep_their_states_by_name() {
 fn every_warning_and_stop_has_a_text() {
     let warnings = [
         Warning::RepeatedCalls { times: 3, most: 5, tools: vec!["find".into(), "pay".into()] },
-        Warning::RepeatedTool { times: 30, most: 50, tool: "find".into() },
         Warning::Budget { percent: 80 },
     ];
     let texts = warnings.map(|warning| warning.text(&PROMPTS));
     assert!(texts[0].starts_with("You have made the same calls 3 times (find, pay)."), "{}", texts[0]);
-    assert!(texts[1].starts_with("You have called `find` 30 times in a row."), "{}", texts[1]);
-    assert!(texts[2].starts_with("80 % of the budget"), "{}", texts[2]);
+    assert!(texts[1].starts_with("80 % of the budget"), "{}", texts[1]);
     for cap in [Cap::Tokens, Cap::Turns, Cap::Loop] {
         assert!(cap.refusal(&PROMPTS).starts_with("error: refused: ") && !cap.answer_request(&PROMPTS).is_empty());
         assert_eq!(serde_json::to_value(cap).unwrap(), cap.label());

@@ -89,6 +89,26 @@ async fn chunks_give_the_whole_text() {
 }
 
 #[tokio::test]
+async fn a_search_with_very_many_matches_counts_to_a_limit_and_builds_few() {
+    let store = store(limits::RESULT_TOKENS);
+    store.intercept("log", format!("{}\n", "needle in hay ".repeat(20)).repeat(14_000)).await;
+    store.intercept("list", json!(vec!["x".repeat(100); 40_000]).to_string()).await;
+    for (id, pattern, complete) in [
+        ("_result_log_1", ".", false),
+        ("_result_log_1", "z*", false),
+        ("_result_log_1", "[a-z ]*Z|n", false),
+        ("_result_log_1", "haystack", true),
+        ("_result_list_2", "x", false),
+        ("_result_list_2", "(?:.*Z)?", false),
+    ] {
+        let answer = answer(&store, "result_search", &json!({"id": id, "pattern": pattern, "limit": 7})).await;
+        assert_eq!(answer.get("searched_all").is_none(), complete, "{pattern}: {answer}");
+        let total = answer["total_matches"].as_u64().unwrap();
+        assert!(total < 5_000 && answer["matches"].as_array().unwrap().len() as u64 == total.min(7), "{pattern}");
+    }
+}
+
+#[tokio::test]
 async fn content_that_is_not_stored_any_more_is_unknown() {
     let first = stored().await;
     let prompts = Arc::new(PromptSet::new(|_| None).unwrap());

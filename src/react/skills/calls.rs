@@ -38,6 +38,8 @@ impl SkillSession {
     pub(crate) fn call(&mut self, call: &ToolCall, prompts: &PromptSet) -> (String, bool) {
         let done = match &call.arguments {
             ToolArguments::Malformed { error, .. } => Err(context! { outcome => "arguments", problem => &**error }),
+            // The loop never hands such a call on.
+            ToolArguments::Dropped { .. } => Err(context! { outcome => "arguments", problem => "missing" }),
             ToolArguments::Json(arguments) => match &*call.name {
                 LOAD_SKILL => parse(arguments).and_then(|arguments| self.load(arguments, prompts)),
                 DESCRIBE_SKILL => parse(arguments).map(|arguments| self.describe(arguments)),

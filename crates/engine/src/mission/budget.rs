@@ -143,6 +143,11 @@ impl BudgetIssue {
 }
 
 impl RunState {
+    /// Whether the run fails because a budget is used up.
+    pub fn fails_by_budget(&self) -> bool {
+        self.budget_issues.iter().any(BudgetIssue::is_final)
+    }
+
     /// The open question whether a used-up budget is raised, of this task or of the run. The units that it concerns wait for the answer.
     pub fn budget_question(&self, task: &str) -> Option<&Arc<str>> {
         let concerns = |issue: &&BudgetIssue| issue.task.as_deref().is_none_or(|name| name == task);

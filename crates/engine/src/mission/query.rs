@@ -1,6 +1,11 @@
 //! Queries over the outputs of completed tasks: filters, order, pages, aggregates.
 
-use std::{cmp::Ordering, collections::HashMap, fmt::Write as _, sync::Arc};
+use std::{
+    cmp::Ordering,
+    collections::{HashMap, HashSet},
+    fmt::Write as _,
+    sync::Arc,
+};
 
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
@@ -10,6 +15,10 @@ use crate::project::{field_values::equal, missions::TaskDef};
 
 /// Items of a page if the query sets no limit.
 const PAGE: usize = 20;
+/// Comparisons of items with values at most, for all filters of a query.
+const MOST_COMPARISONS: usize = 2_000_000;
+/// Bytes of a value that count as one comparison.
+const COMPARED_BYTES: usize = 64;
 /// Items of a page at most.
 pub const MOST_ITEMS: usize = 200;
 
@@ -142,6 +151,8 @@ pub enum QueryError {
     NotIterated,
     /// The aggregate needs this argument.
     ArgumentMissing(&'static str),
+    /// The filters or ids ask for more comparisons than one query may make.
+    TooLarge,
 }
 
 struct Row<'a> {
@@ -198,6 +209,9 @@ pub fn run(name: &str, def: &TaskDef, state: &TaskState, query: &Query) -> Resul
             Row { index: *index, item_id: &item.item_id, status: item.status, output }
         })
         .collect();
+    if rows.len().saturating_mul(query.cost()) > MOST_COMPARISONS || query.item_ids.len() > MOST_COMPARISONS {
+        return Err(QueryError::TooLarge);
+    }
     let mut result = match (&query.aggregate, query.item_ids.is_empty()) {
         (Some(aggregate), _) => {
             let matching: Vec<&Row<'_>> = rows.iter().filter(|row| matches(row, &query.filters)).collect();
@@ -215,12 +229,33 @@ pub fn run(name: &str, def: &TaskDef, state: &TaskState, query: &Query) -> Resul
     Ok(in_format(query.format, result))
 }
 
+impl Query {
+    /// How many comparisons the filters need for one item.
+    fn cost(&self) -> usize {
+        let of = |value: &Json| match value {
+            Json::Array(values) => values.iter().map(|value| 1 + size_of_value(value) / COMPARED_BYTES).sum(),
+            value => 1 + size_of_value(value) / COMPARED_BYTES,
+        };
+        self.filters.iter().map(|filter| of(&filter.value)).sum()
+    }
+}
+
+/// The length of a value, roughly.
+fn size_of_value(value: &Json) -> usize {
+    match value {
+        Json::String(text) => text.len(),
+        Json::Array(_) | Json::Object(_) => value.to_string().len(),
+        _ => 0,
+    }
+}
+
 fn by_ids(name: &str, rows: &[Row<'_>], ids: &[Arc<str>]) -> Json {
-    let found: Vec<Json> =
-        rows.iter().filter(|row| ids.contains(row.item_id)).take(MOST_ITEMS).map(Row::json).collect();
-    let is_missing = |id: &&Arc<str>| !rows.iter().any(|row| row.item_id == *id);
-    let missing: Vec<&str> = ids.iter().filter(is_missing).map(|id| &**id).collect();
-    let total = rows.iter().filter(|row| ids.contains(row.item_id)).count();
+    let wanted: HashSet<&Arc<str>> = ids.iter().collect();
+    let known: HashSet<&Arc<str>> = rows.iter().map(|row| row.item_id).collect();
+    let found = || rows.iter().filter(|row| wanted.contains(row.item_id));
+    let total = found().count();
+    let found: Vec<Json> = found().take(MOST_ITEMS).map(Row::json).collect();
+    let missing: Vec<&str> = ids.iter().filter(|id| !known.contains(id)).map(|id| &**id).collect();
     let mut result = json!({"task": name, "total": total, "returned": found.len(), "offset": 0, "items": found});
     if let Some(object) = result.as_object_mut().filter(|_| !missing.is_empty()) {
         object.insert("missing".into(), json!(missing));
@@ -400,7 +435,7 @@ fn identity(value: &Json) -> String {
 }
 
 fn distinct(rows: &[&Row<'_>], field: &str) -> Vec<Json> {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     let values = rows.iter().filter_map(|row| row.field(field));
     values.filter(|value| seen.insert(identity(value))).take(MOST_ITEMS).collect()
 }

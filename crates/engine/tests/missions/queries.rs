@@ -125,6 +125,17 @@ fn pages_report_the_total_before_them() {
 }
 
 #[test]
+fn a_query_that_needs_too_many_comparisons_is_rejected() {
+    let mut run = run();
+    let many: Vec<u32> = (0..400_000).collect();
+    let long = "x".repeat(30_000_000);
+    for value in [json!(many), json!(long)] {
+        let arguments = json!({"task": "read", "filters": [{"field": "temp", "op": "in", "value": value}]});
+        assert_eq!(run.refused("use", "query_task_output", arguments), "query.too_large");
+    }
+}
+
+#[test]
 fn every_aggregate_skips_what_has_no_number() {
     let mut run = run();
     let cases = [

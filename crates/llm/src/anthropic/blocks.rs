@@ -143,6 +143,7 @@ impl Serialize for ContentBlock<'_> {
                 match call.arguments.as_json().filter(|value| value.is_object()) {
                     Some(value) => map.serialize_entry("input", value)?,
                     // The API accepts only objects; malformed arguments are wrapped in one.
+                    None if call.arguments.drop_reason().is_some() => map.serialize_entry("input", &json!({}))?,
                     None => map.serialize_entry("input", &json!({"malformed": call.arguments.to_string()}))?,
                 }
             }

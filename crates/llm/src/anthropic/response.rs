@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::thinking::ThinkingCollector;
 use crate::{
-    error::{InvalidResponse, LlmError},
+    error::LlmError,
     message::{ChatResponse, FinishReason, Usage},
     transport::{
         assembler::{Assembler, ToolCallDelta},
@@ -30,7 +30,7 @@ pub(crate) fn decoder(model: Arc<str>, message_count: usize, request_bytes: usiz
 
 /// The state of a response, in addition to the assembler's.
 pub(crate) struct MessageState {
-    /// Index and kind of the blocks that began; at most [`limits::MODEL_BLOCKS`].
+    /// Index and kind of the latest blocks that began; at most [`limits::MODEL_BLOCKS`].
     blocks: Vec<(u64, BlockKind)>,
     thinking: ThinkingCollector,
     usage: Counts,
@@ -188,7 +188,7 @@ impl MessageState {
         let index = index.unwrap_or_else(|| self.blocks.last().map_or(0, |(last, _)| last + 1));
         self.blocks.retain(|(number, _)| *number != index);
         if self.blocks.len() == limits::MODEL_BLOCKS {
-            return Err(InvalidResponse::TooManyCalls.into());
+            self.blocks.remove(0);
         }
         self.blocks.push((index, kind));
         match kind {
@@ -198,7 +198,15 @@ impl MessageState {
                 let input = block.input.filter(|input| input.as_object().is_none_or(|input| !input.is_empty()));
                 let arguments = input.map_or_else(String::new, |input| input.to_string());
                 let (id, name) = (block.id.unwrap_or_default(), block.name.unwrap_or_default());
-                self.call(ToolCallDelta { index: Some(index), id: &id, name: &name, arguments: &arguments }, to)
+                let delta = ToolCallDelta {
+                    index: Some(index),
+                    id: &id,
+                    name: &name,
+                    arguments: &arguments,
+                    ..ToolCallDelta::default()
+                };
+                self.call(delta, to);
+                Ok(())
             }
             BlockKind::Reasoning => {
                 if !to.is_finished() {
@@ -228,7 +236,7 @@ impl MessageState {
             Some(BlockKind::Call) | None => {
                 if let Some(arguments) = delta.partial_json {
                     let delta = ToolCallDelta { index: Some(index), arguments: &arguments, ..ToolCallDelta::default() };
-                    self.call(delta, to)?;
+                    self.call(delta, to);
                 }
                 self.text(delta.text, to)
             }
@@ -242,11 +250,10 @@ impl MessageState {
         Ok(())
     }
 
-    fn call(&mut self, delta: ToolCallDelta<'_>, to: &mut Assembler) -> Result<(), LlmError> {
-        if to.call(delta)? {
+    fn call(&mut self, delta: ToolCallDelta<'_>, to: &mut Assembler) {
+        if to.call(delta) {
             self.thinking.call_started();
         }
-        Ok(())
     }
 }
 

@@ -6,10 +6,7 @@ use segue_base::manual_clock::ManualClock;
 use serde_json::json;
 
 use super::*;
-use crate::{
-    ChatMessage, Delta, InvalidResponse, Purpose, ReasoningEffort, test_server::serve_responses,
-    transport::ResponseDecoder,
-};
+use crate::{ChatMessage, Delta, Purpose, ReasoningEffort, test_server::serve_responses, transport::ResponseDecoder};
 
 fn entry(base: Option<&str>) -> ModelConfig {
     ModelConfig {
@@ -113,11 +110,19 @@ fn decode(events: &str) -> (usize, Result<super::super::ChatResponse, LlmError>)
 }
 
 #[test]
-fn too_many_blocks_fail() {
-    let start =
-        |index| event(&json!({"type": "content_block_start", "index": index, "content_block": {"type": "new"}}));
-    let many: String = (0..=limits::MODEL_BLOCKS).map(start).collect();
-    assert_eq!(decode(&many).1.unwrap_err(), InvalidResponse::TooManyCalls.into());
+fn many_blocks_do_not_spoil_a_call_after_them() {
+    let start = |index, block: &serde_json::Value| {
+        event(&json!({"type": "content_block_start", "index": index, "content_block": block}))
+    };
+    let mut events: String = (0..=limits::MODEL_BLOCKS).map(|index| start(index, &json!({"type": "new"}))).collect();
+    let at = limits::MODEL_BLOCKS + 1;
+    events += &start(at, &json!({"type": "tool_use", "id": "a", "name": "f", "input": {}}));
+    let delta = json!({"type": "input_json_delta", "partial_json": "{\"x\":1}"});
+    events += &event(&json!({"type": "content_block_delta", "index": at, "delta": delta}));
+    events += &event(&json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}));
+    events += &event(&json!({"type": "message_stop"}));
+    let answer = decode(&events).1.unwrap();
+    assert_eq!(answer.tool_calls[0].arguments.to_string(), "{\"x\":1}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     ModelConfig,
-    message::{ChatMessage, NO_USER_MESSAGE, ToolCall},
+    message::{ChatMessage, NO_USER_MESSAGE, ToolArguments, ToolCall},
     price::LOCAL_KEYS,
     profile::{ModelProfile, ReasoningEffort, TokenLimitParam},
     request::{ChatRequest, ToolChoice, ToolSpec},
@@ -249,9 +249,10 @@ fn api_call(call: &ToolCall, short_ids: bool) -> Call<'_> {
 
 /// The arguments as JSON. Servers parse the arguments in the history, so malformed ones are wrapped in an object.
 fn arguments(call: &ToolCall) -> String {
-    match call.arguments.as_json() {
-        Some(value) => value.to_string(),
-        None => json!({"malformed": call.arguments.to_string()}).to_string(),
+    match &call.arguments {
+        ToolArguments::Json(value) => value.to_string(),
+        ToolArguments::Malformed { text, .. } => json!({"malformed": text}).to_string(),
+        ToolArguments::Dropped { .. } => "{}".to_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 //! listed in `tests/responses/openai/`. Source: <https://platform.openai.com/docs/api-reference/chat-streaming>.
 
 use serde::{Deserialize, de::IgnoredAny};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     error::{LlmError, LlmErrorKind},
@@ -53,7 +53,12 @@ struct MessageDelta {
 struct Call {
     index: Option<u64>,
     id: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
     function: Option<Function>,
+    /// A call of another type has its name in an object of that name.
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -134,14 +139,25 @@ fn add_delta(delta: MessageDelta, to: &mut Assembler) -> Result<(), LlmError> {
     to.text(&delta.content.unwrap_or_default())?;
     to.refusal(&delta.refusal.unwrap_or_default())?;
     for call in delta.tool_calls.unwrap_or_default() {
+        let other_type = call.kind.filter(|kind| call.function.is_none() && !matches!(kind.as_str(), "" | "function"));
+        let other_name = other_type.as_ref().map(|kind| {
+            let name = call.others.get(kind).and_then(|call| call.get("name")).and_then(Value::as_str);
+            name.unwrap_or(kind).to_owned()
+        });
         let (name, arguments) = call.function.map_or((None, None), |function| (function.name, function.arguments));
         let arguments = match arguments {
             None => String::new(),
             Some(Value::String(text)) => text,
             Some(object) => object.to_string(),
         };
-        let (id, name) = (call.id.unwrap_or_default(), name.unwrap_or_default());
-        to.call(ToolCallDelta { index: call.index, id: &id, name: &name, arguments: &arguments })?;
+        let (id, name) = (call.id.unwrap_or_default(), name.or(other_name).unwrap_or_default());
+        to.call(ToolCallDelta {
+            index: call.index,
+            id: &id,
+            name: &name,
+            arguments: &arguments,
+            is_other_type: other_type.is_some(),
+        });
     }
     Ok(())
 }

@@ -107,7 +107,7 @@ impl Llm for Router {
             attempts: 0,
             failed_at: None,
             last_error: None,
-            is_shortened: false,
+            shortened: 0,
             has_waited: false,
             exhausted: false,
             has_streamed_text: false,
@@ -145,8 +145,8 @@ struct RoutedCall {
     failed_at: Option<Duration>,
     /// The error of the latest attempt.
     last_error: Option<LlmError>,
-    /// Whether parts of the conversation were left out of the request.
-    is_shortened: bool,
+    /// How often parts of the conversation were left out of the request.
+    shortened: u32,
     /// Whether it has already waited for a rate-limited member.
     has_waited: bool,
     /// Whether no other member may be called, so that nothing more can be tried.
@@ -155,6 +155,9 @@ struct RoutedCall {
     has_streamed_text: bool,
     ended: bool,
 }
+
+/// How often one request is shortened.
+const MOST_SHORTENINGS: u32 = 2;
 
 impl RoutedCall {
     /// Makes attempts until a model begins to answer or no attempt is left.
@@ -273,7 +276,7 @@ impl RoutedCall {
             return answer;
         };
         let prices = member.limits.prices.filter(|_| answer.usage.cost.is_none());
-        let adds_routing = answer.routing.is_none() && (self.group.members.len() > 1 || self.is_shortened);
+        let adds_routing = answer.routing.is_none() && (self.group.members.len() > 1 || self.shortened > 0);
         if prices.is_none() && !adds_routing {
             return answer;
         }
@@ -284,7 +287,7 @@ impl RoutedCall {
         if adds_routing {
             let model = member.model.profile().model.as_str().into();
             let attempts = self.attempts;
-            let info = RoutingInfo { member: at, model, attempts, shortened: self.is_shortened };
+            let info = RoutingInfo { member: at, model, attempts, shortened: self.shortened > 0 };
             answer.routing = Some(Arc::new(info));
         }
         Arc::new(answer)
@@ -305,9 +308,10 @@ impl RoutedCall {
         }
         if error.kind == LlmErrorKind::ContextLengthExceeded
             && self.group.policy.shortens_requests
-            && !std::mem::replace(&mut self.is_shortened, true)
-            && let Some(shorter) = context_window::shorten(&self.request)
+            && self.shortened < MOST_SHORTENINGS
+            && let Some(shorter) = context_window::shorten(&self.request, self.shortened > 0)
         {
+            self.shortened += 1;
             tracing::warn!(
                 model,
                 "a request exceeds the model's context window; retrying with less of the conversation"

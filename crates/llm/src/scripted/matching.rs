@@ -176,7 +176,9 @@ impl RuleCondition {
             return None;
         }
         if let Some(tool) = &self.last_tool {
-            found.tool_result = Some(tool.find(facts)?);
+            let (at, captures) = tool.find(facts)?;
+            found.tool_result = Some(at);
+            found.captures = captures;
         }
         // Cheap conditions come first.
         for (path, expected) in &self.state {
@@ -229,15 +231,14 @@ fn any_of(patterns: &[Pattern], text: &str) -> Option<Option<Captures>> {
 }
 
 impl ToolCondition {
-    /// The index of the newest unanswered tool result that matches.
-    fn find(&self, facts: &RequestFacts<'_>) -> Option<usize> {
-        facts.new_results.iter().rposition(|result| {
-            (self.names.is_empty() || self.names.iter().any(|name| name == result.name))
-                && any_of(&self.matches, result.text).is_some()
-                && {
-                    let json = result.json();
-                    self.has.iter().all(|(path, expected)| expected.holds(at(&json, path), &mut Captures::default()))
-                }
+    /// The index of the newest unanswered tool result that matches, and the captures.
+    fn find(&self, facts: &RequestFacts<'_>) -> Option<(usize, Captures)> {
+        facts.new_results.iter().enumerate().rev().find_map(|(position, result)| {
+            let is_named = self.names.is_empty() || self.names.iter().any(|name| name == result.name);
+            let mut captures = is_named.then(|| any_of(&self.matches, result.text))??.unwrap_or_default();
+            let json = result.json();
+            let has_all = self.has.iter().all(|(path, expected)| expected.holds(at(&json, path), &mut captures));
+            has_all.then_some((position, captures))
         })
     }
 }

@@ -273,6 +273,22 @@ fn a_pattern_for_the_users_words_that_matches_nothing_is_noticed() {
 }
 
 #[tokio::test]
+async fn named_groups_of_the_patterns_of_tool_results_become_variables() {
+    let script = r#"
+rules:
+  - when: { last_tool: { name: find, matches: 'employees (?P<n>\d+)', has: { city: '(?P<city>O.*)' } } }
+    say: '{{ n }} in {{ city }}'
+"#;
+    let model = ScriptedLlm::from_text("script.yml", script, 7).unwrap();
+    let call =
+        crate::ToolCall { id: "c".into(), name: "find".into(), arguments: crate::ToolArguments::json(json!({})) };
+    let called = crate::ChatResponse::calls(vec![call.clone()]).to_message();
+    let result = ChatMessage::tool(&call, json!({"text": "employees 12", "city": "Oslo"}).to_string());
+    let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("find"), called, result]);
+    assert_eq!(&*chat(&model, request).await.unwrap().text, "12 in Oslo");
+}
+
+#[tokio::test]
 async fn white_space_at_the_ends_of_the_users_text_and_of_captures_does_not_matter() {
     let script = r#"
 rules:

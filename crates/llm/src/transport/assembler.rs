@@ -2,6 +2,9 @@
 //!
 //! Tool calls exist only after the model's finish reason. Arguments that are not JSON are marked as malformed, so that the model
 //! can get the error. Of calls that the length limit or a content filter ended, only the names remain.
+//!
+//! One call that cannot run does not spoil the response: it stays in its place without arguments and with the reason
+//! ([`DropReason`]), so that the others run and the model is told.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -10,7 +13,7 @@ use serde::de::IgnoredAny;
 
 use crate::{
     error::{InvalidResponse, LlmError, LlmErrorKind},
-    message::{ChatResponse, FinishReason, ToolArguments, ToolCall, Usage},
+    message::{ChatResponse, DropReason, FinishReason, ToolArguments, ToolCall, UNNAMED_CALL, Usage},
     stream::Delta,
     warning::ResponseWarning,
 };
@@ -26,6 +29,8 @@ pub(crate) struct ToolCallDelta<'a> {
     pub(crate) name: &'a str,
     /// More of the arguments.
     pub(crate) arguments: &'a str,
+    /// Whether it is not the call of a function.
+    pub(crate) is_other_type: bool,
 }
 
 /// Collects one response, and queues its deltas.
@@ -34,6 +39,8 @@ pub(crate) struct Assembler {
     text: String,
     refusal: String,
     calls: Vec<PartialToolCall>,
+    /// Bytes of the arguments of all calls.
+    argument_bytes: usize,
     finish: Option<FinishReason>,
     usage: Option<Usage>,
     model: Arc<str>,
@@ -54,6 +61,15 @@ struct PartialToolCall {
     id: String,
     name: String,
     arguments: String,
+    /// Why it can never run, as far as its deltas say.
+    drop_reason: Option<DropReason>,
+}
+
+impl PartialToolCall {
+    /// Whether nothing but an id or data of the provider came.
+    fn is_none(&self) -> bool {
+        self.name.is_empty() && self.arguments.trim().is_empty() && self.drop_reason.is_none()
+    }
 }
 
 /// Reported token counts above this are errors of the server and are ignored.
@@ -90,21 +106,42 @@ impl Assembler {
     }
 
     /// Adds an increment of a tool call. Returns `true` when this is the first with the tool's name.
-    pub(crate) fn call(&mut self, delta: ToolCallDelta<'_>) -> Result<bool, InvalidResponse> {
-        if self.is_after_finish() {
-            return Ok(false);
+    pub(crate) fn call(&mut self, delta: ToolCallDelta<'_>) -> bool {
+        let is_empty = delta.id.is_empty() && delta.name.is_empty() && delta.arguments.is_empty();
+        // Some providers send data of their own, such as signatures, in increments that are otherwise empty.
+        if self.is_after_finish() || is_empty && !delta.is_other_type {
+            return false;
         }
+        let is_unmarked = delta.index.is_none() && delta.id.is_empty() && delta.name.is_empty();
         let at = match self.position(delta) {
+            // It continues a call that was ignored.
+            Some(_) if is_unmarked && self.warnings.contains(&ResponseWarning::CallsIgnored) => return false,
             Some(at) => at,
-            None if self.calls.len() == limits::MODEL_CALLS => return Err(InvalidResponse::TooManyCalls),
+            None if self.calls.len() == limits::MODEL_CALLS_KEPT => {
+                self.warn(ResponseWarning::CallsIgnored);
+                return false;
+            }
             None => {
                 self.calls.push(PartialToolCall { index: delta.index, ..PartialToolCall::default() });
                 self.calls.len() - 1
             }
         };
-        let Some(call) = self.calls.get_mut(at) else { return Ok(false) };
-        if call.arguments.len() + delta.arguments.len() > limits::MODEL_ARGUMENTS {
-            return Err(InvalidResponse::ArgumentsTooLong);
+        let Some(call) = self.calls.get_mut(at) else { return false };
+        if delta.is_other_type {
+            call.drop_reason = Some(DropReason::OtherType);
+        }
+        let added = delta.arguments.len();
+        if call.arguments.len() + added > limits::MODEL_ARGUMENTS
+            || self.argument_bytes + added > limits::MODEL_ARGUMENTS_TOTAL
+        {
+            call.drop_reason.get_or_insert(DropReason::TooLong);
+        }
+        // The arguments of a call that never runs are not kept.
+        if call.drop_reason.is_some() {
+            self.argument_bytes -= std::mem::take(&mut call.arguments).len();
+        } else {
+            call.arguments.push_str(delta.arguments);
+            self.argument_bytes += added;
         }
         // Ids and names come as a whole; the first one counts, later ones are repetitions.
         if call.id.is_empty() {
@@ -114,11 +151,10 @@ impl Assembler {
         if named {
             call.name.push_str(delta.name);
         }
-        call.arguments.push_str(delta.arguments);
         if named {
             self.deltas.push_back(Delta::ToolCallStarted { index: at, name: delta.name.into() });
         }
-        Ok(named)
+        named
     }
 
     /// The next delta, except `Done`.
@@ -204,15 +240,17 @@ impl Assembler {
     /// The complete response.
     ///
     /// # Errors
-    /// [`LlmErrorKind::Truncated`] without a finish reason; [`InvalidResponse::MissingToolName`].
-    pub(crate) fn finish_response(self) -> Result<ChatResponse, LlmError> {
+    /// [`LlmErrorKind::Truncated`] without a finish reason.
+    pub(crate) fn finish_response(mut self) -> Result<ChatResponse, LlmError> {
         let Some(mut finish) = self.finish else { return Err(LlmErrorKind::Truncated.into()) };
         let usage = self.usage.unwrap_or_else(|| self.estimate());
+        self.calls.retain(|call| !call.is_none());
         let (mut tool_calls, mut truncated_calls) = (Vec::new(), Vec::new());
         if matches!(finish, FinishReason::Length | FinishReason::ContentFilter) {
-            truncated_calls = self.calls.iter().map(|call| Arc::from(call.name.as_str())).collect();
+            let name = |call: &PartialToolCall| Arc::from(if call.name.is_empty() { UNNAMED_CALL } else { &call.name });
+            truncated_calls = self.calls.iter().map(name).collect();
         } else {
-            tool_calls = complete_calls(self.calls, self.message_count)?;
+            tool_calls = complete_calls(self.calls, self.message_count);
             finish = if tool_calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
         }
         Ok(ChatResponse {
@@ -255,13 +293,18 @@ fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-fn complete_calls(partials: Vec<PartialToolCall>, message_count: usize) -> Result<Vec<ToolCall>, LlmError> {
+fn complete_calls(partials: Vec<PartialToolCall>, message_count: usize) -> Vec<ToolCall> {
     let mut calls: Vec<ToolCall> = Vec::with_capacity(partials.len());
-    for (position, partial) in partials.into_iter().enumerate() {
-        if partial.name.is_empty() {
-            return Err(InvalidResponse::MissingToolName.into());
+    let mut runnable = 0;
+    for (position, mut partial) in partials.into_iter().enumerate() {
+        let is_unnamed = partial.name.is_empty();
+        if is_unnamed {
+            partial.name.push_str(UNNAMED_CALL);
         }
-        let arguments = parse_arguments(&partial.arguments);
+        let arguments = match partial.drop_reason.or(is_unnamed.then_some(DropReason::NoName)) {
+            Some(reason) => ToolArguments::Dropped { reason },
+            None => parse_arguments(&partial.arguments),
+        };
         let taken = |calls: &[ToolCall], id: &str| calls.iter().any(|call| *call.id == *id);
         if !partial.id.is_empty() {
             // A call that is sent twice counts once.
@@ -278,9 +321,17 @@ fn complete_calls(partials: Vec<PartialToolCall>, message_count: usize) -> Resul
                 id.push('_');
             }
         }
+        let arguments = match arguments {
+            ToolArguments::Dropped { reason } => ToolArguments::Dropped { reason },
+            _ if runnable == limits::MODEL_CALLS => ToolArguments::Dropped { reason: DropReason::TooMany },
+            arguments => {
+                runnable += 1;
+                arguments
+            }
+        };
         calls.push(ToolCall { id: id.into(), name: partial.name.into(), arguments });
     }
-    Ok(calls)
+    calls
 }
 
 fn parse_arguments(text: &str) -> ToolArguments {

@@ -308,7 +308,7 @@ pub(super) fn bad_arguments(problem: &str) -> ToolOutcome {
     )
 }
 
-// The schemas require `description`, which is for logs and displays; the tools themselves do not use it.
+// `description` is for logs and displays; the tools themselves do not use it. The schemas require it where a call acts or reads.
 
 #[derive(Deserialize)]
 struct ListArguments {

@@ -516,6 +516,10 @@ fn query_output(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result<T
             let hint = "Call the tool without `aggregate` to read the whole output.";
             Err(ToolError::new("query.not_iterated", message, hint))
         }
+        Err(QueryError::TooLarge) => {
+            let message = "The filters have too many or too long values for this many items.";
+            Err(ToolError::new("query.too_large", message, "Use fewer or shorter values, or several queries."))
+        }
         Err(QueryError::ArgumentMissing(argument)) => {
             let message = format!("The aggregate needs `{argument}`.");
             Err(ToolError::new("args.invalid", message, "Add it and call again."))

@@ -15,7 +15,10 @@ use super::{
     agent_rules, builtin_tools, delegation, first_place, remote,
     skills::{self, SkillLibrary},
 };
-use crate::ids::{AgentName, ServerName, ToolName};
+use crate::{
+    ids::{AgentName, ServerName, ToolName},
+    limits::AGENT_MODEL_CALLS,
+};
 
 /// The default of `max_retries`.
 const MAX_RETRIES: u32 = 3;
@@ -87,6 +90,18 @@ fn agent(
             );
         }
     }
+    let max_iterations = configuration.whole("max_iterations").map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+    if let Some(written) = max_iterations.filter(|written| *written > AGENT_MODEL_CALLS) {
+        let most = AGENT_MODEL_CALLS;
+        let message =
+            format!("in a conversation `max_iterations` is {most} at most; {most} is used there instead of {written}");
+        context.warning(
+            "F0810",
+            configuration.at("max_iterations"),
+            message,
+            format!("Write `max_iterations: {most}`."),
+        );
+    }
     Some(AgentDef {
         name: AgentName::new(identity.shared("name")?),
         description: identity.shared("description").unwrap_or_default(),
@@ -106,7 +121,7 @@ fn agent(
         } else {
             OnToolError::FeedBack
         },
-        max_iterations: configuration.whole("max_iterations").and_then(|n| u32::try_from(n).ok()),
+        max_iterations,
         connections,
         rules: agent_rules::rules(context, &configuration),
         auth: configuration.node("auth").and_then(|node| context.auth(node)).unwrap_or_default(),

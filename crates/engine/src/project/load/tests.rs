@@ -240,6 +240,17 @@ fn zero_model_calls_of_an_agent_are_an_error() {
 }
 
 #[test]
+fn more_model_calls_of_an_agent_than_a_conversation_has_are_reported() {
+    for (written, is_reported) in [(20, false), (40, false), (41, true), (5_000_000_000_u64, true)] {
+        let agent =
+            format!("agent: {{name: helper, description: helps}}\nconfiguration: {{max_iterations: {written}}}\n");
+        let loaded = load(&[("config.yml", ""), ("sub_agents/h/config.yml", &agent)]);
+        let found = loaded.findings.iter().any(|found| found.message.contains("`max_iterations` is 40 at most"));
+        assert_eq!(found, is_reported, "{written}: {:#?}", loaded.findings);
+    }
+}
+
+#[test]
 fn an_action_endpoint_is_read_with_all_its_keys() {
     let text = "action_endpoint:\n  url: http://localhost:5055/webhook\n  actions_module: a.b\n  token: '${KEY}'\n  token_name: t\n  basic_auth: {username: u, password: '${KEY}'}\n  headers: {X-A: b}\n  params: {p: q}\n  cafile: ca.pem\n  enable_selective_domain: true\n  tracker_events: 25\n  timeout: 2.5\n  compress: true\n  effects: {action_look: read}\n";
     let domain = "actions: [action_look]\n";

@@ -64,7 +64,7 @@ pub(crate) static CONFIGURATION: MapSchema = MapSchema::new("`configuration` sec
     key("timezone", Text, "The IANA time zone of that date.").default("UTC"),
     key("enable_filler_messages", Bool, "Whether text that the model writes together with tool calls is sent before the tools return.").default("true"),
     key("tool_timeout", Seconds, "The time limit of a tool call in seconds.").default("10"),
-    key("max_iterations", PositiveInteger, "The maximum number of model calls in a run."),
+    key("max_iterations", PositiveInteger, "The maximum number of model calls in a run. Default: `10` in a conversation, where `40` is the most, and `40` in a mission."),
     key(
         "on_tool_error",
         OneOf(&["feed_back", "fail"]),
