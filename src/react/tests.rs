@@ -346,8 +346,8 @@ async fn the_newest_results_are_shortened_until_the_request_fits() {
 #[tokio::test]
 async fn results_that_cannot_be_shortened_end_the_run() {
     let mut responses = vec![calls(0, 10, &[("find", json!({}))])];
-    // 3,700 bytes, then 925, then the shortest.
-    responses.extend((0..4).map(|_| LlmErrorKind::ContextLengthExceeded.into()));
+    // 3,900 bytes, then 975, then the shortest.
+    responses.extend((0..3).map(|_| LlmErrorKind::ContextLengthExceeded.into()));
     let mut run = Run::new(BareText::Final, responses);
     let AgentStatus::Failed { code, .. } = run.run(LoopServices::default()).await.status else { panic!("it goes on") };
     assert_eq!(&*code, CODE_MODEL_FAILED);
@@ -363,7 +363,7 @@ async fn a_long_error_of_a_tool_is_stored_and_marked_as_an_error() {
     let mut run = Run::with_tools(BareText::Final, responses, vec![broken]);
     run.run(LoopServices { results: Some(store.clone()), ..LoopServices::default() }).await;
     let shown = run.request(1).last().unwrap().1.clone();
-    assert!(shown.starts_with("error: ") && shown.contains("id: _result_broken_1"), "{shown}");
+    assert!(shown.starts_with("error[tool_error]: x") && shown.contains("id: _result_broken_1"), "{shown}");
     assert!(store.load("_result_broken_1").await.unwrap().text.ends_with("the cause"));
 }
 

@@ -222,7 +222,7 @@ impl ReactLoop<'_> {
     /// The result of a call as text for the model. With a store, a long result becomes a preview; the results of its own tools do not.
     async fn text_of_outcome(&mut self, call: &ToolCall, outcome: &ToolOutcome) -> String {
         let replaced = self.host.result_text(call, outcome);
-        // The text of a failure begins with `error:`, in a preview too. A call that reached no tool has a text of the loop.
+        // The text of a failure begins with `error[…]:`, in a preview too. A call that reached no tool has a text of the loop.
         let is_stored = match outcome {
             ToolOutcome::Done(_) | ToolOutcome::Unknown(_) => true,
             ToolOutcome::Failed(failure) => {

@@ -111,35 +111,42 @@ impl Folder {
 }
 
 /// The documents below `root`: each canonical path once, with its size and modification time. Of more than the limit, the first by name and
-/// one more, so that [`Folder::read`] can report that there are more. Each folder is visited once, however many links lead to it.
+/// one more, so that [`Folder::read`] can report that there are more. Folders are visited level by level, each once by its canonical path,
+/// however many links lead to it.
 fn documents(root: &Path) -> io::Result<Vec<(PathBuf, u64, u128)>> {
-    let real = |entry: &DirEntry| entry.path().canonicalize().ok().filter(|path| path.starts_with(root));
-    let mut visited = HashSet::new();
-    let is_wanted = |entry: &DirEntry| {
-        let is_named = entry.depth() == 0 || !entry.file_name().to_string_lossy().starts_with('.');
-        match real(entry).filter(|_| is_named) {
-            Some(path) => !entry.file_type().is_dir() || visited.insert(path),
-            None => false,
-        }
-    };
-    let walk = WalkDir::new(root).follow_links(true).max_depth(limits::KNOWLEDGE_DEPTH + 1).sort_by_file_name();
+    let mut visited = HashSet::from([root.to_path_buf()]);
     let mut found = BTreeMap::new();
-    for entry in walk.into_iter().filter_entry(is_wanted) {
-        let entry = match entry {
-            Ok(entry) => entry,
-            // A link to a parent folder, or to a path that does not exist.
-            Err(error) if error.loop_ancestor().is_some() => continue,
-            Err(error) if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::NotFound) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        let (Some(path), Ok(facts)) = (real(&entry), entry.metadata()) else { continue };
-        if facts.is_file() && is_document(&path) {
-            let changed = facts.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-            found.insert(path, (facts.len(), changed.map_or(0, |at| at.as_nanos())));
+    let mut level = vec![root.to_path_buf()];
+    for _ in 0..=limits::KNOWLEDGE_DEPTH {
+        let mut next = Vec::new();
+        for folder in level {
+            let entries = match fs::read_dir(&folder) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            for entry in entries {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().starts_with('.') {
+                    continue;
+                }
+                // A link to a path that does not exist, or out of the folder, leads to nothing.
+                let Ok(path) = entry.path().canonicalize() else { continue };
+                let Some(facts) = fs::metadata(&path).ok().filter(|_| path.starts_with(root)) else { continue };
+                if facts.is_dir() {
+                    if visited.insert(path.clone()) {
+                        next.push(path);
+                    }
+                } else if facts.is_file() && is_document(&path) {
+                    let changed = facts.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+                    found.insert(path, (facts.len(), changed.map_or(0, |at| at.as_nanos())));
+                    if found.len() > limits::KNOWLEDGE_FILES + 1 {
+                        found.pop_last();
+                    }
+                }
+            }
         }
-        if found.len() > limits::KNOWLEDGE_FILES + 1 {
-            found.pop_last();
-        }
+        level = next;
     }
     Ok(found.into_iter().map(|(path, (length, changed))| (path, length, changed)).collect())
 }

@@ -250,12 +250,14 @@ async fn context_overflow_is_retried_with_less_history() {
         K::ContextLengthExceeded.into(),
         "Hello.".into(),
         "continue agent".into(),
+        // Without the start of the history, then with a shortened result.
+        K::ContextLengthExceeded.into(),
         K::ContextLengthExceeded.into(),
         K::ContextLengthExceeded.into(),
     ]]);
     assert_turn(&scenario.say("please ask the clerk").await, &["Which one?"], &[], &[2]);
     assert_turn(&scenario.say("the second").await, &["Hello."], &[], &[5]);
-    assert_turn(&scenario.say("the third").await, ERROR_RESPONSE, &["A0503"], &[8]);
+    assert_turn(&scenario.say("the third").await, ERROR_RESPONSE, &["A0503"], &[9]);
     scenario.verify().await;
     assert_turn(&understanding(vec![vec![K::ContextLengthExceeded.into()]]).await, ERROR_RESPONSE, &["U0501"], &[1]);
 }

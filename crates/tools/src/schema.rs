@@ -265,7 +265,7 @@ mod tests {
             ("anyOf", |below| json!({"anyOf": [below, below]})),
             ("oneOf", |below| json!({"oneOf": [below, {"not": below}]})),
             ("items", |below| json!({"prefixItems": [below, below], "items": below})),
-            ("additionalItems", |below| json!({"items": [below], "additionalItems": below, "contains": below})),
+            ("contains", |below| json!({"prefixItems": [below], "additionalItems": below, "contains": below})),
             ("properties", |below| json!({"properties": {"a": below}, "patternProperties": {"^b": below}})),
             ("names", |below| json!({"propertyNames": below, "additionalProperties": below})),
             (

@@ -131,10 +131,10 @@ fn history(events: &[Json]) -> BTreeMap<String, usize> {
     history
 }
 
-/// The last event that was stored before the clock of the next process, which is minutes ahead.
+/// The last event that was stored before the clock of the last process, which is minutes ahead. An answer to a question can be late too.
 fn last_before_the_crash(events: &[Json]) -> String {
     let at = |event: &Json| serde_json::from_value::<Timestamp>(event["at"].clone()).unwrap().as_micros();
-    let jump = events.windows(2).position(|pair| at(&pair[1]) - at(&pair[0]) > 60_000_000);
+    let jump = events.windows(2).rposition(|pair| at(&pair[1]) - at(&pair[0]) > 60_000_000);
     let last = &events[jump.unwrap_or(events.len() - 1)];
     format!("{} {}", last["task"].as_str().unwrap_or("run"), last["event"].as_str().unwrap())
 }

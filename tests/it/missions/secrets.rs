@@ -41,7 +41,7 @@ rules:
   - when: {purpose: agent, last_tool: {name: task}}
     say: '<ANSWER>{{ tool_text }}</ANSWER>'
   - when: {purpose: agent, last_tool: {name: order}}
-    calls: [{name: task, arguments: {description: again, prompt: Order with `${secrets.key}`., subagent_type: general-purpose}}]
+    calls: [{name: task, arguments: {description: again, prompt: 'Order with ${secrets.key}.', subagent_type: general-purpose}}]
   - when: {purpose: agent, last_tool: {name: file_create}}
     calls: [{name: order, arguments: {what: 'one for ${secrets.key} after {{ tool_text }}'}}]
   - when: {purpose: agent}

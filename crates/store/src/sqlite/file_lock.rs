@@ -88,6 +88,12 @@ impl WatchedFiles {
     }
 }
 
+/// The store is closed: removes the mark of this process, which may go on for long. A mark that stays means nothing once the process has ended.
+pub(super) fn clear_mark(connection: &Connection) {
+    let own = format!("% {}", process::name());
+    let _ = connection.execute("DELETE FROM progress WHERE name = 'writer' AND CAST(value AS TEXT) LIKE ?1", [own]);
+}
+
 /// Names this process as the writer of a database: the lock is beside the file and can be removed, and a file can have several names.
 /// The mark names the file, so that it means nothing in a copy, and a process that has ended is none.
 pub(super) fn mark_writer(connection: &Connection, database: &Path) -> Result<(), StoreError> {

@@ -95,7 +95,8 @@ impl SqliteStore {
 
     fn open_locked(path: &Path, full: bool, file_lock: Option<FileLock>) -> Result<Self, StoreError> {
         let connection = schema::open_writer(path, full)?;
-        if file_lock.is_some() {
+        let is_owner = file_lock.is_some();
+        if is_owner {
             file_lock::mark_writer(&connection, path)?;
         }
         let (requests, mut waiting) = mpsc::channel(limits::STORE_QUEUE);
@@ -106,6 +107,9 @@ impl SqliteStore {
             while catch_unwind(AssertUnwindSafe(|| writer::run(&connection, &file, &mut waiting))).is_err() {
                 tracing::error!(code = "S0103", "the writer thread of the store panicked and is restarted");
             }
+            if is_owner {
+                file_lock::clear_mark(&connection);
+            }
             retention::truncate_wal(&connection);
         };
         let writer = std::thread::Builder::new()
@@ -113,7 +117,7 @@ impl SqliteStore {
             .spawn(writing)
             .map_err(|e| StoreError::Unavailable(format!("the writer cannot start: {e}")))?;
         let readers = ReaderPool::new(path)?;
-        if file_lock.is_some() {
+        if is_owner {
             for file in [path.to_owned(), file_lock::sibling_path(path, "-wal"), file_lock::sibling_path(path, "-shm")]
             {
                 file_lock::restrict_permissions(&file);
