@@ -43,7 +43,7 @@ pub(super) fn clean(
             "an intent message set the slot, and the model may not correct it (allow_nlu_correction)",
         );
     }
-    let is_asked = owner.is_none() && ctx.asked_slot.as_ref() == Some(name);
+    let is_asked = ctx.asked_slot.as_ref() == Some(name);
     let eligible = turn.conversation().slots.has_been_set(name.as_str()) && !turn.slot(name.as_str()).is_null();
     let corrects = eligible && owner.is_none() && !is_asked && ctx.collects(turn.project, &ctx.active, name, false);
     if by == FilledBy::Llm && !is_asked {
