@@ -228,7 +228,7 @@ mod tests {
         let tools = tools.map(|tools| tools.iter().map(|tool| Arc::from(*tool)).collect());
         let value = Secret::new("s3cret");
         Secrets(Arc::new(Parts {
-            masks: Masks::of_secrets(&[value.clone()]),
+            masks: Masks::of_secrets(std::slice::from_ref(&value)),
             secrets: vec![ProtectedInput { name: "key".into(), value, tools }],
             // Also a server with the source of tools of this program, and one with the name of an HTTP tool.
             servers: ["shop", "crm", "workspace", "skill", "http_get"].map(ServerName::from).into_iter().collect(),

@@ -291,7 +291,9 @@ fn dropped(id: &str, name: &str, reason: DropReason) -> ToolCall {
 
 #[tokio::test]
 async fn calls_that_cannot_run_have_an_error_as_their_result_and_the_others_run() {
-    let all = |reason| vec![dropped("1", "find", reason), dropped("2", "done", reason)];
+    let all = |reason| {
+        vec![dropped(&format!("{reason:?} 1"), "find", reason), dropped(&format!("{reason:?} 2"), "done", reason)]
+    };
     let mixed = vec![
         call("a", "find", json!({})),
         dropped("b", "unnamed", DropReason::NoName),

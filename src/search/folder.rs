@@ -8,7 +8,6 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
-use walkdir::{DirEntry, WalkDir};
 
 use super::splitter::{self, Passage};
 use crate::limits;

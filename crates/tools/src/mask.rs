@@ -245,7 +245,10 @@ mod tests {
             output.meta.insert("m".to_owned(), json!([word]));
             let ToolOutcome::Done(output) = masks.mask_outcome(ToolOutcome::Done(output)) else { panic!("{word}") };
             assert_eq!(output.structured, Some(json!({"a": "<[secret]>"})));
-            assert_eq!(output.content.first().unwrap().as_object().unwrap().values().last(), Some(&json!("[secret]")));
+            assert_eq!(
+                output.content.first().unwrap().as_object().unwrap().values().next_back(),
+                Some(&json!("[secret]"))
+            );
             assert_eq!((output.unusable.as_deref(), &output.meta["m"]), (Some("[secret]"), &json!(["[secret]"])));
             let mut failure = ToolFailure::new(FailureKind::ToolError, format!("a {word}"));
             failure.detail = Some(word.to_owned());

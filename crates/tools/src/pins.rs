@@ -214,7 +214,14 @@ pub struct PinnedSource {
     pins: PinFile,
     /// The latest catalogue before and after it was filtered, and the revision of the pins: each turn lists the same tools
     /// again, and hashing their schemas takes time.
-    latest: Mutex<Option<(u64, Vec<Arc<dyn ToolHandler>>, ToolCatalog)>>,
+    latest: Mutex<Option<Filtered>>,
+}
+
+/// A catalogue that was filtered.
+struct Filtered {
+    revision: u64,
+    before: Vec<Arc<dyn ToolHandler>>,
+    after: ToolCatalog,
 }
 
 impl PinnedSource {
@@ -226,18 +233,18 @@ impl PinnedSource {
     fn filter(&self, catalog: ToolCatalog) -> ToolCatalog {
         let revision = self.pins.0.revision.load(Ordering::SeqCst);
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known_revision, tools, filtered)) = &*latest
-            && *known_revision == revision
-            && filtered.version == catalog.version
-            && tools.len() == catalog.tools.len()
-            && tools.iter().zip(&catalog.tools).all(|(known, tool)| Arc::ptr_eq(known, tool))
+        if let Some(known) = &*latest
+            && known.revision == revision
+            && known.after.version == catalog.version
+            && known.before.len() == catalog.tools.len()
+            && known.before.iter().zip(&catalog.tools).all(|(known, tool)| Arc::ptr_eq(known, tool))
         {
-            return filtered.clone();
+            return known.after.clone();
         }
-        let tools = catalog.tools.clone();
-        let filtered = self.pins.filter_catalog(self.name(), catalog);
-        *latest = Some((revision, tools, filtered.clone()));
-        filtered
+        let before = catalog.tools.clone();
+        let after = self.pins.filter_catalog(self.name(), catalog);
+        *latest = Some(Filtered { revision, before, after: after.clone() });
+        after
     }
 }
 

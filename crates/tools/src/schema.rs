@@ -261,7 +261,8 @@ mod tests {
 
     #[test]
     fn schemas_that_grow_without_bound_with_their_references_expanded_are_rejected() {
-        let combinations: [(&str, fn(Json) -> Json); 9] = [
+        type Combine = fn(Json) -> Json;
+        let combinations: [(&str, Combine); 9] = [
             ("anyOf", |below| json!({"anyOf": [below, below]})),
             ("oneOf", |below| json!({"oneOf": [below, {"not": below}]})),
             ("items", |below| json!({"prefixItems": [below, below], "items": below})),

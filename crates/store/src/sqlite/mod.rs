@@ -23,7 +23,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -146,7 +146,7 @@ impl SqliteStore {
 
     /// Creates a file, or migrates it to the newest version. Waits for another process that does the same.
     fn create_or_migrate(path: &Path, full: bool) -> Result<(), StoreError> {
-        let began = Instant::now();
+        let mut polls = limits::STORE_CREATION.as_millis() / CREATION_POLL.as_millis();
         loop {
             if path.is_file() && schema::is_current(&schema::open_reader(path)?, path)? {
                 return Ok(());
@@ -154,7 +154,8 @@ impl SqliteStore {
             match Self::open(path, full) {
                 Ok(_) => return Ok(()),
                 // Blocks as every wait for the file does.
-                Err(StoreError::InUse { .. }) if began.elapsed() < limits::STORE_CREATION => {
+                Err(StoreError::InUse { .. }) if polls > 0 => {
+                    polls -= 1;
                     std::thread::sleep(CREATION_POLL);
                 }
                 Err(error) => return Err(error),

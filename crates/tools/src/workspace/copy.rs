@@ -29,10 +29,10 @@ pub(super) fn copy_run(from: &Path, to: &Path, max_bytes: u64) -> Result<Usage, 
         Err(error) => return Err(FileError::system(&error)),
     };
     let copied = copy_all(&source, to, max_bytes);
-    if copied.is_err() {
-        if let Err(error) = remove_folder(to) {
-            tracing::warn!(%error, "files that were copied in part stay");
-        }
+    if copied.is_err()
+        && let Err(error) = remove_folder(to)
+    {
+        tracing::warn!(%error, "files that were copied in part stay");
     }
     copied
 }
@@ -90,12 +90,14 @@ fn copy(from: &Dir, to: &Dir, depth: usize, usage: &mut Usage, max_bytes: u64) -
 }
 
 /// Those of the owner alone.
+#[cfg(unix)]
 fn private(permissions: Permissions) -> Permissions {
-    #[cfg(unix)]
-    {
-        use cap_std::fs::PermissionsExt;
-        return Permissions::from_mode(permissions.mode() & 0o700);
-    }
-    #[cfg(not(unix))]
+    use cap_std::fs::PermissionsExt;
+    Permissions::from_mode(permissions.mode() & 0o700)
+}
+
+/// Elsewhere they stay.
+#[cfg(not(unix))]
+fn private(permissions: Permissions) -> Permissions {
     permissions
 }

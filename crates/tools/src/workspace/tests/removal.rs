@@ -30,7 +30,7 @@ async fn folders_of_any_depth_are_removed_and_links_are_not_followed() {
 
         symlink(&kept, fixture.on_host("workspace/link")).unwrap();
         symlink(&kept, fixture.folder.path().join("link")).unwrap();
-        std::fs::set_permissions(fixture.on_host("workspace/a"), std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(fixture.on_host("workspace/a"), std::fs::Permissions::from_mode(0o000)).unwrap();
         remove_folder(&fixture.folder.path().join("link")).unwrap();
     }
     nest(&fixture.on_host("workspace"), 1_000);
