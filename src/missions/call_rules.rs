@@ -1,4 +1,4 @@
-//! What a run allows in calls of tools, whoever makes them: commanders, agents, and the sub-agents that agents start.
+//! What a run allows in calls of tools: those of commanders, of agents, and of the sub-agents that agents start.
 //!
 //! The rules of an agent's own file (`max_calls`, confirmations) come after these; see [`AgentHost`](super::agent).
 

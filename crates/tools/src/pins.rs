@@ -54,7 +54,7 @@ struct PinState {
     path: Option<PathBuf>,
     /// Its content, or why it cannot be read.
     pins: Mutex<Result<Pins, String>>,
-    /// Increased when tools are pinned anew.
+    /// Increased when tools are pinned again.
     revision: AtomicU64,
 }
 

@@ -37,7 +37,7 @@ rules:
   - when: {purpose: delegate, last_tool: {name: write_file}}
     calls: [{name: order, arguments: {what: 'two for ${secrets.key} after {{ tool_text }}'}}]
   - when: {purpose: delegate}
-    calls: [{name: write_file, arguments: {path: b.txt, content: '${secrets.key}'}}]
+    calls: [{name: write_file, arguments: {description: writes, path: b.txt, content: '${secrets.key}'}}]
   - when: {purpose: agent, last_tool: {name: task}}
     say: '<ANSWER>{{ tool_text }}</ANSWER>'
   - when: {purpose: agent, last_tool: {name: order}}
