@@ -101,8 +101,8 @@ async fn an_agent_that_fails_after_a_write_tells_the_user_and_its_next_run() {
         booking.clock.advance(Duration::from_secs(1));
         booking.say("book Ada").await;
         let requests = booking.model.requests();
-        let told = requests.iter().rev().flat_map(|request| &request.messages).map(|message| message.text());
-        let told = told.filter(|text| text.starts_with("An earlier run of this task ended")).next().unwrap();
+        let mut texts = requests.iter().rev().flat_map(|request| &request.messages).map(|message| message.text());
+        let told = texts.find(|text| text.starts_with("An earlier run of this task ended")).unwrap();
         assert!(told.contains("- `book` with {\"boat\": \"Ada\"}. Result: {\"reference\":\"NW-1\"}"), "{told}");
         assert_eq!(booking.booked.load(Ordering::SeqCst), 1);
     }
