@@ -1,7 +1,7 @@
 //! Validation of arguments against a JSON Schema (<https://json-schema.org>). A schema is compiled once per tool, only
 //! local references are allowed, and values are never changed.
 //!
-//! Schemas and values come from servers and models. A check is therefore bounded by the [work](work) that it makes, at
+//! Schemas and values come from servers and models. A check is therefore bounded by the work that it makes, at
 //! most some tenths of a second and some tens of megabytes, so it may run where it is asked for. Problems are collected
 //! only of values that do not match, and only if that is little work too.
 
