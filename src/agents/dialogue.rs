@@ -254,17 +254,15 @@ impl LoopHost for DialogueHost<'_> {
         }
         let has_hooks = self.request.hooks.is_some();
         let effect = self.request.tools.get(&call.name).map(|entry| entry.info.effect);
-        let text_for_hooks = || if has_hooks { Json::from(text) } else { Json::Null };
-        let (status, result) = match &mut outcome {
+        let result = match &mut outcome {
             ToolOutcome::Done(output) => {
                 let result = output.structured.take().unwrap_or_else(|| Json::from(text));
                 let wanted = if has_hooks { result.clone() } else { Json::Null };
                 self.recorder.record_result(&call.name, result);
-                ("done", wanted)
+                wanted
             }
-            ToolOutcome::Failed(_) => ("failed", text_for_hooks()),
-            ToolOutcome::Unknown(_) => ("unknown", text_for_hooks()),
-            ToolOutcome::Pending(_) => ("pending", text_for_hooks()),
+            _ if has_hooks => Json::from(text),
+            _ => Json::Null,
         };
         match (&outcome, effect) {
             // Only what its steps changed supports a claim.
@@ -290,7 +288,7 @@ impl LoopHost for DialogueHost<'_> {
                 call_id: call.id.clone(),
                 tool: call.name.clone(),
                 arguments: call.arguments.as_json().cloned().unwrap_or(Json::Null),
-                status: status.into(),
+                status: outcome.status().into(),
                 result,
             });
         }

@@ -56,7 +56,7 @@ impl<'a> ToolPolicy<'a> {
         if let Some(rejection) = self.rejection(&call.name, |condition| slots.is_true(condition)) {
             return GuardDecision::Refuse(rejection.text(prompts));
         }
-        let changes = changes(effect);
+        let changes = effect.changes().is_some();
         let asks = !confirmed && self.must_confirm(&call.name, effect);
         // An earlier call waits, and effects must happen in the order in which the model wrote the calls.
         if !asks && changes && !self.unconfirmed.is_empty() {
@@ -83,7 +83,7 @@ impl<'a> ToolPolicy<'a> {
     }
     /// Whether a person must confirm a call. The steps of a composite call are decided one by one.
     pub(crate) fn must_confirm(&self, tool: &str, effect: EffectClass) -> bool {
-        self.rules.must_confirm(tool, changes(effect))
+        self.rules.must_confirm(tool, effect.changes().is_some())
     }
     /// Counts a call that will be sent.
     pub(crate) fn count(&mut self, tool: &Arc<str>) {
@@ -146,11 +146,6 @@ impl Rejection {
             },
         )
     }
-}
-
-/// Whether effects of this class change something.
-fn changes(effect: EffectClass) -> bool {
-    !matches!(effect, EffectClass::Read | EffectClass::Composite)
 }
 
 /// The text for the model about calls that reached no tool.

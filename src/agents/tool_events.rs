@@ -56,15 +56,9 @@ pub(super) fn tool_ended(
     text: &str,
     origins: BTreeMap<String, String>,
 ) -> EventKind {
-    let status = match outcome {
-        ToolOutcome::Done(_) => "done",
-        ToolOutcome::Failed(_) => "failed",
-        ToolOutcome::Unknown(_) => "unknown",
-        ToolOutcome::Pending(_) => "pending",
-    };
     let info = request.tools.get(&call.name).map(|entry| &entry.info);
     let class = info.map(|info| info.effect);
-    let mut event = tool_executed(call, request, status, text, origins);
+    let mut event = tool_executed(call, request, outcome.status(), text, origins);
     if let EventKind::ToolExecuted { effect, writes, .. } = &mut event {
         *effect = info.and_then(|info| info.changes(info.effect)).map(Into::into);
         *writes = delegation::writes_of(outcome);

@@ -40,11 +40,11 @@ impl CallRules {
         if class != EffectClass::Write || self.done_before.is_empty() {
             return None;
         }
-        let (write, state) = self.done_before.find(request_hash(tool, arguments))?;
-        let result = write.result.as_deref().unwrap_or_default();
-        Some(match state {
-            WriteState::Done => self.text(context! { envelope => "done_before", text => result }),
-            WriteState::InDoubt => self.text(context! { envelope => "maybe_done_before", text => "" }),
+        Some(match self.done_before.find(request_hash(tool, arguments))? {
+            (WriteState::Done, result) => {
+                self.text(context! { envelope => "done_before", text => result.unwrap_or_default() })
+            }
+            (WriteState::InDoubt, _) => self.text(context! { envelope => "maybe_done_before", text => "" }),
         })
     }
 

@@ -162,7 +162,8 @@ impl RunControl {
         Ok(questions.into_iter().find(|question| question.answered_by.as_deref() == Some(event_id)))
     }
 
-    /// Answers a question, which is named by its id, the beginning or the end of it, or its [number](question_number). The same `event_id` has the same result however often it is repeated. Returns the answer as the model reads it.
+    /// Answers a question, which is named by its id, the beginning or the end of it, or its [number](question_number). The same `event_id`
+    /// has the same result however often it is repeated. Returns the answer as the model reads it.
     ///
     /// # Errors
     /// [`MissionError::Question`]: the question is unknown or closed, or the text is no answer to it.

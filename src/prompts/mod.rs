@@ -172,7 +172,7 @@ impl PromptSet {
             attempt => role == WritesOf::Attempt,
             done => from_json(&serde_json::json!(writes.done)),
             in_doubt => from_json(&serde_json::json!(writes.in_doubt)),
-            omitted => writes.omitted,
+            omitted => writes.omitted.len(),
         };
         self.render(&self.writes, context).ok().map(|text| text.trim().to_owned())
     }

@@ -64,8 +64,8 @@ fn unlisted_reason(excluded: &[(String, String)], step: &FlowToolCall) -> String
     }
 }
 
-/// Converts an outcome of a tool with this effect class into the result for output mappings. A task that continues elsewhere is an unknown outcome, because a flow
-/// cannot wait for it.
+/// Converts an outcome of a tool with this effect class into the result for output mappings. A task that continues elsewhere is an
+/// unknown outcome, because a flow cannot wait for it.
 pub fn tool_result(outcome: ToolOutcome, effect: EffectClass) -> ToolResult {
     let reason = |failure: super::ToolFailure| {
         let parts = [failure.kind.as_str(), &failure.message].into_iter();

@@ -255,6 +255,18 @@ pub enum ToolOutcome {
     Pending(TaskRef),
 }
 
+impl ToolOutcome {
+    /// How the call ended, as events and hooks name it: `done`, `failed`, `unknown` or `pending`.
+    pub fn status(&self) -> &'static str {
+        match self {
+            Self::Done(_) => "done",
+            Self::Failed(_) => "failed",
+            Self::Unknown(_) => "unknown",
+            Self::Pending(_) => "pending",
+        }
+    }
+}
+
 /// The result of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolOutput {

@@ -159,13 +159,17 @@ mod tests {
     use super::*;
     use crate::fixture::context;
 
+    /// The tool `s_run`, without variables.
+    fn script(path: &str, timeout: Duration) -> SkillScript {
+        SkillScript { tool: "s_run".into(), skill: "s".into(), path: path.into(), environment: Vec::new(), timeout }
+    }
+
     /// Runs a shell script with this text.
     async fn run(text: &str, environment: &[(&str, &str)], timeout: Duration) -> ToolOutcome {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("run.sh"), text).unwrap();
         let environment = environment.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let script =
-            SkillScript { tool: "s_run".into(), skill: "s".into(), path: "run.sh".into(), environment, timeout };
+        let script = SkillScript { environment, ..script("run.sh", timeout) };
         ScriptTool::new(&script, folder.path()).call(json!({"a": 1}), &context()).await
     }
 
@@ -190,13 +194,7 @@ mod tests {
             panic!("it succeeds")
         };
         assert_eq!((failure.kind, failure.message.contains("no money")), (FailureKind::ToolError, true), "{failure:?}");
-        let script = SkillScript {
-            tool: "s_none".into(),
-            skill: "s".into(),
-            path: "none.sh".into(),
-            environment: Vec::new(),
-            timeout: LONG,
-        };
+        let script = script("none.sh", LONG);
         let missing = ScriptTool::new(&script, Path::new("/no/such/folder")).call(json!({}), &context()).await;
         let ToolOutcome::Failed(failure) = missing else { panic!("{missing:?}") };
         assert_eq!(failure.kind, FailureKind::Unavailable);
@@ -207,13 +205,7 @@ mod tests {
     async fn cancelled_script_is_killed_and_its_outcome_is_unknown() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("run.sh"), "sleep 3600").unwrap();
-        let script = SkillScript {
-            tool: "s_run".into(),
-            skill: "s".into(),
-            path: "run.sh".into(),
-            environment: Vec::new(),
-            timeout: LONG,
-        };
+        let script = script("run.sh", LONG);
         let context = context();
         context.cx.cancel.cancel();
         let outcome = ScriptTool::new(&script, folder.path()).call(json!({}), &context).await;
@@ -240,13 +232,7 @@ mod tests {
         // The clock stands still, so the call does not end by its time limit.
         let context = ToolCallContext { cx: segue_base::manual_clock::ManualClock::new().context(LONG), ..context() };
         std::fs::write(folder.path().join("run.sh"), leave).unwrap();
-        let script = SkillScript {
-            tool: "s_run".into(),
-            skill: "s".into(),
-            path: "run.sh".into(),
-            environment: Vec::new(),
-            timeout: LONG,
-        };
+        let script = script("run.sh", LONG);
         let outcome = ScriptTool::new(&script, folder.path()).call(json!({}), &context).await;
         tokio::task::spawn_blocking(move || std::fs::write(pipe, "go\n")).await.unwrap().unwrap();
         let ToolOutcome::Done(output) = outcome else { panic!("{outcome:?}") };

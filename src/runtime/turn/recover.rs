@@ -297,12 +297,7 @@ fn tool_event(record: &JournalRecord) -> EventKind {
     let recorded: Option<RecordedToolCall> = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let effect = recorded.as_ref().and_then(|recorded| recorded.effect?.changes());
     let outcome = recorded.map(|recorded| recorded.outcome);
-    let status = match &outcome {
-        Some(ToolOutcome::Done(_)) => "done",
-        Some(ToolOutcome::Failed(_)) => "failed",
-        Some(ToolOutcome::Pending(_)) => "pending",
-        Some(ToolOutcome::Unknown(_)) | None => "unknown",
-    };
+    let status = outcome.as_ref().map_or("unknown", ToolOutcome::status);
     let name: Arc<str> = record.request.split(':').next().unwrap_or_default().into();
     EventKind::ToolExecuted {
         server: None,

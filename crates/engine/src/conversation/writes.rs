@@ -3,7 +3,7 @@
 //! Every piece of work that ends (a tool, an agent, a sub-agent, a unit of a mission, a run) reports it, whether it succeeded or
 //! not: the user, the next run of an agent and the next attempt of an item read it, so that nothing is done twice.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -13,7 +13,7 @@ use crate::{
     text::{ELLIPSIS, TextLimit, truncate},
 };
 
-/// Calls of each kind that a report names; more are only counted.
+/// Calls of each kind that a report names; of more, only the hashes of the requests are kept.
 const NAMED_WRITES: usize = 50;
 /// Bytes of the arguments that a report repeats; longer ones are cut.
 const ARGUMENT_BYTES: usize = 1_000;
@@ -74,19 +74,9 @@ impl Write {
 
 /// A hash of a call: that of [`Write::request`]. The order of keys does not matter.
 pub fn request_hash(tool: &str, arguments: &Json) -> u32 {
-    StableHash::new().text(tool).json(&sorted(arguments)).value()
-}
-
-/// The value with the keys of all objects in alphabetical order.
-fn sorted(value: &Json) -> Json {
-    match value {
-        Json::Array(values) => values.iter().map(sorted).collect(),
-        Json::Object(fields) => {
-            let fields: BTreeMap<&String, Json> = fields.iter().map(|(key, value)| (key, sorted(value))).collect();
-            Json::Object(fields.into_iter().map(|(key, value)| (key.clone(), value)).collect())
-        }
-        other => other.clone(),
-    }
+    let mut arguments = arguments.clone();
+    arguments.sort_all_objects();
+    StableHash::new().text(tool).json(&arguments).value()
 }
 
 /// How a call ended that changes something.
@@ -108,9 +98,9 @@ pub struct Writes {
     /// Those that may have been carried out, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<Write>,
-    /// How many more there are of both kinds.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub omitted: u32,
+    /// The [`Write::request`] of each further call of both kinds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub omitted: Vec<u32>,
 }
 
 impl Writes {
@@ -120,7 +110,7 @@ impl Writes {
     }
     /// Whether a repetition of the work could change something twice.
     pub fn forbid_repetition(&self) -> bool {
-        self.omitted > 0 || self.done.iter().chain(&self.in_doubt).any(|write| !write.repeatable)
+        !self.omitted.is_empty() || self.done.iter().chain(&self.in_doubt).any(|write| !write.repeatable)
     }
     /// Adds a call.
     pub fn add(&mut self, write: Write, state: WriteState) {
@@ -130,24 +120,28 @@ impl Writes {
         };
         match calls.len() < NAMED_WRITES {
             true => calls.push(write),
-            false => self.omitted = self.omitted.saturating_add(1),
+            false => self.omitted.push(write.request),
         }
     }
-    /// The call with this [`Write::request`] that is not repeatable, and whether it was carried out or may have been.
-    pub fn find(&self, request: u32) -> Option<(&Write, WriteState)> {
+    /// Whether a call with this [`Write::request`] that is not repeatable was carried out, and its result if it is known. A call that is not
+    /// named counts as one that may have been.
+    pub fn find(&self, request: u32) -> Option<(WriteState, Option<&str>)> {
         let is_it = |write: &&Write| write.request == request && !write.repeatable;
-        let done = self.done.iter().find(is_it).map(|write| (write, WriteState::Done));
-        done.or_else(|| self.in_doubt.iter().find(is_it).map(|write| (write, WriteState::InDoubt)))
+        if let Some(write) = self.done.iter().find(is_it) {
+            return Some((WriteState::Done, write.result.as_deref()));
+        }
+        let in_doubt = self.in_doubt.iter().any(|write| is_it(&write)) || self.omitted.contains(&request);
+        in_doubt.then_some((WriteState::InDoubt, None))
     }
     /// Those that match.
     #[must_use]
     pub fn only(&self, matches: impl Fn(&Write) -> bool) -> Self {
         let of = |writes: &[Write]| writes.iter().filter(|write| matches(write)).cloned().collect();
-        Self { done: of(&self.done), in_doubt: of(&self.in_doubt), omitted: self.omitted }
+        Self { done: of(&self.done), in_doubt: of(&self.in_doubt), omitted: self.omitted.clone() }
     }
     /// Adds the calls of another piece of work.
     pub fn merge(&mut self, other: &Self) {
-        self.omitted = self.omitted.saturating_add(other.omitted);
+        self.omitted.extend(&other.omitted);
         other.done.iter().for_each(|write| self.add(write.clone(), WriteState::Done));
         other.in_doubt.iter().for_each(|write| self.add(write.clone(), WriteState::InDoubt));
     }
@@ -192,19 +186,24 @@ mod tests {
     }
 
     #[test]
-    fn more_calls_than_a_report_names_are_counted_and_forbid_a_repetition() {
+    fn more_calls_than_a_report_names_are_recognised_and_forbid_a_repetition() {
         let mut writes = Writes::default();
         assert!(writes.is_empty() && !writes.forbid_repetition());
         for _ in 0..NAMED_WRITES + 3 {
             writes.add(Write::new("put", &Json::Null).with_effect("idempotent"), WriteState::Done);
         }
-        assert_eq!((writes.done.len(), writes.omitted), (NAMED_WRITES, 3));
+        assert_eq!((writes.done.len(), writes.omitted.len()), (NAMED_WRITES, 3));
         assert!(writes.forbid_repetition(), "what is not named may be a write");
         let stored = serde_json::to_value(&writes).unwrap();
         assert_eq!(serde_json::from_value::<Writes>(stored).unwrap(), writes);
         let mut sum = Writes::default();
         sum.add(Write::new("send_mail", &Json::Null), WriteState::InDoubt);
         sum.merge(&writes);
+        let last = Write::new("pay", &json!({"amount": 51})).with_result("paid");
+        assert_eq!(sum.find(last.request), None);
+        sum.add(last.clone(), WriteState::Done);
+        assert_eq!(sum.find(last.request), Some((WriteState::InDoubt, None)), "it is one of those that are not named");
+        assert_eq!(sum.find(request_hash("send_mail", &Json::Null)), Some((WriteState::InDoubt, None)));
         assert_eq!((sum.done_names(), sum.in_doubt_names()), (vec!["put".into()], vec!["send mail".to_owned()]));
     }
 }

@@ -1,11 +1,9 @@
 //! Values that a message gives for a flow which does not run first: each value belongs to the flow that it was said for.
 //! They are kept with the flow and set when it begins or resumes, so that no flow before it uses them.
 
-use super::{
-    advance_context::AdvanceContext, chains, commands, slot_dependencies::is_about_to_resume, slots::same_value,
-};
+use super::{advance_context::AdvanceContext, chains, commands, slot_dependencies::resuming_base, slots::same_value};
 use crate::{
-    conversation::{Command, KeptValue, Position},
+    conversation::{Command, KeptValue},
     ids::{FlowId, SlotName},
 };
 
@@ -25,13 +23,7 @@ pub(super) fn keep(turn: &mut AdvanceContext<'_>, flow: &FlowId, value: KeptValu
 
 /// The chain on top begins or resumes: sets the values that are kept for it. Returns whether there were any.
 pub(super) fn set(turn: &mut AdvanceContext<'_>) -> bool {
-    let Some(base) = chains::top_base(&turn.stack) else { return false };
-    let chain = chains::chain(&turn.stack, base);
-    if turn.stack.get(base).is_none_or(|frame| frame.kept_values.is_empty() || frame.at == Position::End)
-        || !is_about_to_resume(turn, chain)
-    {
-        return false;
-    }
+    let Some(base) = resuming_base(turn, |frame| !frame.kept_values.is_empty()) else { return false };
     let values = turn.stack.get_mut(base).map(|frame| std::mem::take(&mut frame.kept_values)).unwrap_or_default();
     let mut names: Vec<SlotName> = Vec::new();
     for KeptValue { slot, value, filled_by } in values {

@@ -315,13 +315,7 @@ pub(super) fn update_snapshot(turn: &mut AdvanceContext<'_>, base: usize, slot: 
 /// The chain on top resumes after an interruption: if a slot that its steps have used has changed, it goes back as
 /// after a correction. Returns whether it did.
 pub(super) fn go_back_if_changed(turn: &mut AdvanceContext<'_>) -> bool {
-    let Some(base) = chains::top_base(&turn.stack) else { return false };
-    let chain = chains::chain(&turn.stack, base);
-    if turn.stack.get(base).is_none_or(|frame| frame.used_slot_hashes.is_empty() || frame.at == Position::End)
-        || !is_about_to_resume(turn, chain)
-    {
-        return false;
-    }
+    let Some(base) = resuming_base(turn, |frame| !frame.used_slot_hashes.is_empty()) else { return false };
     let aside = turn.stack.get_mut(base).map(|frame| std::mem::take(&mut frame.used_slot_hashes)).unwrap_or_default();
     let differs =
         |(slot, was): (SlotName, u32)| (completed_steps::value_hash(turn.slot(slot.as_str())) != was).then_some(slot);
@@ -341,8 +335,16 @@ pub(super) fn go_back_if_changed(turn: &mut AdvanceContext<'_>) -> bool {
     true
 }
 
+/// The base of the chain on top if that is about to resume, has not ended, and its base is `wanted`.
+pub(super) fn resuming_base(turn: &AdvanceContext<'_>, wanted: impl Fn(&Frame) -> bool) -> Option<usize> {
+    let base = chains::top_base(&turn.stack)?;
+    let frame = turn.stack.get(base)?;
+    let goes_on = frame.at != Position::End && wanted(frame);
+    (goes_on && is_about_to_resume(turn, chains::chain(&turn.stack, base))).then_some(base)
+}
+
 /// Whether the chain itself is about to resume, and no pattern above it runs first.
-pub(super) fn is_about_to_resume(turn: &AdvanceContext<'_>, chain: Range<usize>) -> bool {
+fn is_about_to_resume(turn: &AdvanceContext<'_>, chain: Range<usize>) -> bool {
     turn.stack.get(chain).unwrap_or_default().iter().all(|frame| match &frame.kind {
         FrameKind::Flow { .. } | FrameKind::Agent(_) => true,
         FrameKind::Pattern { context } => {

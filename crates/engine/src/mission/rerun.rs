@@ -6,10 +6,10 @@ use indexmap::IndexMap;
 
 use super::{
     event::{NewEvent, RunEvent, RunEventKind},
-    state::{RunState, TaskState, TaskStatus},
+    state::{RunState, TaskState, TaskStatus, add_call},
 };
 use crate::{
-    conversation::{Write, WriteState, Writes},
+    conversation::{WriteState, Writes},
     project::missions::MissionDef,
     usage::ModelUsage,
 };
@@ -139,22 +139,9 @@ pub fn repeated_writes(def: &MissionDef, events: &[RunEvent], from: Option<&Reru
         if task.as_ref().is_some_and(|task| is_taken(task, *iteration)) {
             continue;
         }
-        match kind {
-            RunEventKind::ToolCalled { call, tool, input, effect: Some(effect), .. } => {
-                open.insert(call.clone(), Write::new(tool.clone(), input).with_effect(effect));
-            }
-            RunEventKind::ToolCompleted { call, failed, unknown, .. } => {
-                let Some(write) = open.shift_remove(call) else { continue };
-                match (failed, unknown) {
-                    (_, true) => writes.add(write, WriteState::InDoubt),
-                    (false, false) => writes.add(write, WriteState::Done),
-                    (true, false) => {}
-                }
-            }
-            _ => {}
-        }
+        add_call(&mut open, &mut writes, kind);
     }
-    open.into_values().for_each(|write: Write| writes.add(write, WriteState::InDoubt));
+    open.into_values().for_each(|write| writes.add(write, WriteState::InDoubt));
     writes
 }
 

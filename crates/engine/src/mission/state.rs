@@ -960,15 +960,22 @@ fn apply_to_session(unit: &mut UnitState, kind: &RunEventKind) {
                 _ => {}
             }
         }
+        kind => add_call(&mut unit.open_writes, &mut unit.writes, kind),
+    }
+}
+
+/// Adds what the event of a call says: that a call which changes something has begun, or how one of those in `open` has ended.
+pub(super) fn add_call(open: &mut IndexMap<Arc<str>, Write>, writes: &mut Writes, kind: &RunEventKind) {
+    match kind {
         RunEventKind::ToolCalled { entity, call, tool, input, effect: Some(effect) } => {
             let write = Write { by: Some(entity.clone()), ..Write::new(tool.clone(), input).with_effect(effect) };
-            unit.open_writes.insert(call.clone(), write);
+            open.insert(call.clone(), write);
         }
         RunEventKind::ToolCompleted { call, failed, unknown, result, .. } => {
-            let Some(write) = unit.open_writes.shift_remove(call) else { return };
+            let Some(write) = open.shift_remove(call) else { return };
             match (failed, unknown) {
-                (_, true) => unit.writes.add(write, WriteState::InDoubt),
-                (false, false) => unit.writes.add(write.with_result(result), WriteState::Done),
+                (_, true) => writes.add(write, WriteState::InDoubt),
+                (false, false) => writes.add(write.with_result(result), WriteState::Done),
                 (true, false) => {}
             }
         }

@@ -40,6 +40,9 @@ pub(super) struct AuthorizedHttpClient {
     tokens: Option<Arc<Tokens>>,
 }
 
+/// Headers of the protocol, in lower case. A second value would make requests ambiguous.
+const OWN_HEADERS: [&str; 3] = ["accept", "mcp-session-id", "last-event-id"];
+
 /// The transport to `url`, with these headers on every request.
 ///
 /// # Errors
@@ -53,6 +56,9 @@ pub(super) fn transport(
     let mut header_map = Headers::new();
     for (name, value) in headers {
         let header = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{name}` is not a valid header name"))?;
+        if OWN_HEADERS.contains(&header.as_str()) {
+            return Err(format!("the header `{name}` cannot be set: the protocol sets it; remove it"));
+        }
         let mut value = HeaderValue::try_from(value.expose())
             .map_err(|_| format!("the value of the header `{name}` contains characters that cannot be sent"))?;
         value.set_sensitive(true);

@@ -66,10 +66,11 @@ pub fn finished(
 ) -> ToolAnswer {
     let question = (outcome == AgentOutcome::Asked).then(|| text.into());
     let event = RunEventKind::AgentCompleted { agent: agent.clone(), outcome, question };
-    let error = |code, message: String, hint: &str| match changes {
-        Some(changes) => ToolError::new(code, message, CHANGED_HINT).with("changes", json!(changes)).json(None),
-        None => ToolError::new(code, message, hint).json(None),
+    let problem = |code, message: String, hint: &str| match changes {
+        Some(changes) => ToolError::new(code, message, CHANGED_HINT).with("changes", json!(changes)),
+        None => ToolError::new(code, message, hint),
     };
+    let error = |code, message, hint| problem(code, message, hint).json(None);
     let result = match outcome {
         AgentOutcome::Answered | AgentOutcome::Asked => {
             let changes = changes.map(|changes| format!("\n\n{changes}")).unwrap_or_default();
@@ -85,19 +86,13 @@ pub fn finished(
             format!("The agent `{agent}` failed: {text}"),
             "Find the cause, then try it in another way or report the failure.",
         ),
-        AgentOutcome::Capped => {
-            let message = format!("The agent `{agent}` reached its limit before it had finished.");
-            let hint = match changes {
-                Some(_) => CHANGED_HINT,
-                None => "Use the partial text, or give it a smaller assignment.",
-            };
-            let capped = ToolError::new("agent.capped", message, hint).with("partial", json!(text));
-            match changes {
-                Some(changes) => capped.with("changes", json!(changes)),
-                None => capped,
-            }
-            .json(None)
-        }
+        AgentOutcome::Capped => problem(
+            "agent.capped",
+            format!("The agent `{agent}` reached its limit before it had finished."),
+            "Use the partial text, or give it a smaller assignment.",
+        )
+        .with("partial", json!(text))
+        .json(None),
         AgentOutcome::Cancelled => {
             error("agent.cancelled", format!("The agent `{agent}` was cancelled."), "Go on without its result.")
         }

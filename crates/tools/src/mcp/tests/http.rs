@@ -189,6 +189,17 @@ async fn configured_headers_are_sent_with_every_request() {
 }
 
 #[tokio::test]
+async fn headers_of_the_protocol_cannot_be_configured() {
+    for name in ["Accept", "MCP-Session-Id", "Last-Event-ID"] {
+        let change = |def: &mut McpServerDef| def.headers = vec![(name.into(), "x".into())];
+        let (server, fake) = start_server(change, |request, _| ok(request)).await;
+        let error = server.list(&system_context().cx).await.unwrap_err();
+        assert!(format!("{error:?}").contains(&format!("the header `{name}` cannot be set")), "{error:?}");
+        assert!(fake.request_headers.lock().unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
 async fn tokens_are_cached_and_replaced_after_a_401() {
     let oauth = |def: &mut McpServerDef| {
         let McpTransport::Http { url } = &def.transport else { panic!("it is over HTTP") };
