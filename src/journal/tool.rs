@@ -89,7 +89,7 @@ impl JournaledTool {
 
     /// The outcome of a `write` whose intent has no outcome: it is never repeated, and the model gets the outcome "unknown".
     async fn unknown(&self, cx: &ToolCallContext) -> ToolOutcome {
-        let message = format!("{} may have run before an interruption; its outcome is not known", self.spec.name);
+        let message = format!("The program stopped while `{}` was running.", self.spec.name);
         let outcome = ToolOutcome::Unknown(ToolFailure::new(FailureKind::Unavailable, message));
         let _ = self.journal.record_outcome(&cx.cx.key, &outcome).await;
         outcome
