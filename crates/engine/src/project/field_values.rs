@@ -1,8 +1,11 @@
 //! Values of inputs, outputs and dataset items: the JSON Schema that models see, the check of values against it, and reading values from
 //! text.
 //!
-//! The supported keywords are `type`, `enum`, `const`, `pattern`, `minimum`, `maximum`, `minLength`, `maxLength`, `minItems`, `maxItems`,
-//! `items`, `properties`, `required` and `additionalProperties`. Others are not checked.
+//! The keywords are those that declared fields and the tools of missions can have: `type`, `enum`, `const`, `pattern`, `minimum`,
+//! `maximum`, `minLength`, `maxLength`, `minItems`, `maxItems`, `items`, `properties`, `required` and `additionalProperties`. Schemas from
+//! outside, with any keyword, are checked by `segue_tools::ArgumentCheck`. For these few keywords the crate `jsonschema` is a test only, with
+//! which this check must agree: it would compile a new schema, and check that against the schema of schemas, for each call of a tool. It
+//! also has no word for a null that means "missing", or for patterns as Python reads them.
 
 use std::sync::Arc;
 
@@ -342,9 +345,77 @@ impl FieldDef {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use proptest::{
+        collection::{btree_map, btree_set, vec},
+        prelude::*,
+        sample::select,
+    };
     use serde_json::json;
 
     use super::*;
+
+    /// Values with few different parts, so that many of them fit. A null in an object means "missing", which JSON Schema has no word for.
+    fn values() -> impl Strategy<Value = Json> {
+        let plain = prop_oneof![
+            any::<bool>().prop_map(Json::from),
+            (-2..4_i64).prop_map(Json::from),
+            (-4..8_i32).prop_map(|half| Json::from(f64::from(half) / 2.0)),
+            "[ab1]{0,3}".prop_map(Json::from),
+        ];
+        plain.prop_recursive(3, 24, 3, |inner| {
+            let element = prop_oneof![4 => inner.clone(), 1 => Just(Json::Null)];
+            prop_oneof![
+                vec(element, 0..4).prop_map(Json::from),
+                btree_map("[abc]", inner, 0..4).prop_map(|fields| Json::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Schemas of the keywords that are checked.
+    fn schemas() -> impl Strategy<Value = Json> {
+        let kind = || select(vec!["null", "boolean", "number", "integer", "string", "array", "object"]);
+        let of_type = prop_oneof![
+            kind().prop_map(|kind| json!({"type": kind})),
+            btree_set(kind(), 1..3).prop_map(|kinds| json!({"type": kinds}))
+        ];
+        let bounds = (select(vec!["minimum", "maximum"]), -2..4_i64).prop_map(|(key, bound)| json!({key: bound}));
+        let sizes = (select(vec!["minLength", "maxLength", "minItems", "maxItems"]), 0..4_u32)
+            .prop_map(|(key, size)| json!({key: size}));
+        let exact = prop_oneof![
+            vec(values(), 1..4).prop_map(|values| json!({"enum": values})),
+            values().prop_map(|value| json!({"const": value})),
+            select(vec!["a", "^b", "[0-9]$", "^a+$"]).prop_map(|pattern| json!({"pattern": pattern})),
+        ];
+        let plain = prop_oneof![of_type.clone(), of_type, bounds, sizes, exact, any::<bool>().prop_map(Json::from)];
+        plain.prop_recursive(3, 24, 4, |inner| {
+            let of_fields = btree_map("[abc]", inner.clone(), 0..3);
+            let others = prop_oneof![
+                Just(None),
+                any::<bool>().prop_map(|others| Some(json!(others))),
+                inner.clone().prop_map(Some)
+            ];
+            let object = (of_fields, btree_set("[abc]", 0..2), others).prop_map(|(properties, required, others)| {
+                let mut schema = json!({"properties": properties, "required": required});
+                others.into_iter().for_each(|others| schema["additionalProperties"] = others);
+                schema
+            });
+            prop_oneof![inner.prop_map(|items| json!({"items": items})), object]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+        #[test]
+        fn agrees_with_a_validator_of_json_schema(first in schemas(), second in schemas(), value in values()) {
+            let mut schema = first;
+            if let (Some(schema), Json::Object(second)) = (schema.as_object_mut(), second) {
+                schema.extend(second);
+            }
+            let validator = jsonschema::draft202012::new(&schema).unwrap();
+            prop_assert_eq!(check(&schema, &value).is_empty(), validator.is_valid(&value), "{} {}", schema, value);
+        }
+    }
 
     #[test]
     fn text_is_read_by_the_type_of_the_field() {

@@ -112,7 +112,10 @@ enum SentCall {
     /// Its caller waits for the result; requests of the server may be answered by its handler, if it has one.
     Awaited(Option<CallInteraction>),
     /// Nobody waits for it any more, but it was not answered either.
-    Abandoned,
+    Abandoned {
+        /// Whether it waited for a form, which was cancelled for want of values: the server has nothing left to do for it.
+        is_cancelled: bool,
+    },
 }
 
 impl CallsInWork {
@@ -125,7 +128,13 @@ impl CallsInWork {
 
     /// Whether a call that nobody waits for keeps requests from being answered.
     pub(super) fn has_abandoned(&self) -> bool {
-        lock(&self.0).values().any(|call| matches!(call, SentCall::Abandoned))
+        lock(&self.0).values().any(|call| matches!(call, SentCall::Abandoned { .. }))
+    }
+
+    /// Whether the server has only calls whose forms were cancelled, and none that it may be working on.
+    pub(super) fn has_only_cancelled(&self) -> bool {
+        let calls = lock(&self.0);
+        !calls.is_empty() && calls.values().all(|call| matches!(call, SentCall::Abandoned { is_cancelled: true }))
     }
 
     /// The interaction of the call to which a request of the server must belong; `None` if there is no such call.
@@ -169,7 +178,12 @@ pub(super) struct CallInWork {
 impl CallInWork {
     /// Nobody waits for the call any more. It stays until [`answered`](Self::answered) or the end of the session.
     pub(super) fn abandon(&self) {
-        lock(&self.calls.0).insert(self.number, SentCall::Abandoned);
+        let mut calls = lock(&self.calls.0);
+        let is_cancelled = match calls.get(&self.number) {
+            Some(SentCall::Awaited(Some(interaction))) => !interaction.missing().is_empty(),
+            _ => false,
+        };
+        calls.insert(self.number, SentCall::Abandoned { is_cancelled });
     }
 
     /// The server has responded to an abandoned call.

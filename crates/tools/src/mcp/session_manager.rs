@@ -225,14 +225,17 @@ impl SessionManager {
     }
 
     /// Whether an abandoned call keeps requests of the server from being answered in this session, for as long as it is
-    /// open. Over HTTP another session costs little; a young one is kept, as above.
+    /// open. Over HTTP another session costs little; a young one is kept, as above. The end of a process also ends the work of
+    /// its calls, so a process is replaced only if all its calls waited for forms that were cancelled.
     fn is_blocked(&self, session: &McpSession) -> bool {
         let allowed = self.state.handler.allowed;
         let age = self.state.environment.clock.elapsed().saturating_sub(session.opened_at);
-        (allowed.elicitation || allowed.sampling)
-            && session.handle.is_http
-            && session.handle.calls.has_abandoned()
-            && age >= limits::MCP_STABLE
+        let calls = &session.handle.calls;
+        let is_replaceable = match session.handle.is_http {
+            true => calls.has_abandoned() && age >= limits::MCP_STABLE,
+            false => calls.has_only_cancelled(),
+        };
+        (allowed.elicitation || allowed.sampling) && is_replaceable
     }
 
     /// Closes a session in the background. Over HTTP its running requests may finish; otherwise they fail at once.

@@ -176,6 +176,36 @@ async fn a_form_without_its_values_asks_the_user_whatever_the_server_makes_of_it
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_process_that_is_silent_after_a_cancelled_form_is_replaced_unless_it_may_be_working() {
+    // It asks for the account in each call of `w`, and never responds to calls.
+    let asks = |message: &Json, out: &FakeConnection| {
+        if message["method"] == "tools/call" && message["params"]["name"] == "w" {
+            out.send(&form(&account()));
+        }
+    };
+    let (server, log) = server_with_forms(asks);
+    let write = tool(&server, "w", &context()).await;
+    let within = |user: User| {
+        let cx = of(user);
+        ToolCallContext { cx: cx.cx.with_timeout(Duration::from_secs(5)), ..cx }
+    };
+    write.call(json!({}), &within(User(None))).await;
+    write.call(json!({}), &within(User(Some("a")))).await;
+    assert_eq!((answers(&log), log.sessions()), (vec![json!({"action": "cancel"}), accepted("a")], 2));
+    // The second call got its values, so the server may be working on it.
+    write.call(json!({}), &within(User(Some("b")))).await;
+    assert_eq!((answers(&log)[2].clone(), log.sessions()), (declined(), 2));
+
+    // So may it on a call that asked for nothing.
+    let (server, log) = server_with_forms(asks);
+    let (write, read) = (tool(&server, "w", &context()).await, tool(&server, "r", &context()).await);
+    read.call(json!({}), &within(User(Some("a")))).await;
+    write.call(json!({}), &within(User(None))).await;
+    write.call(json!({}), &within(User(Some("b")))).await;
+    assert_eq!((answers(&log), log.sessions()), (vec![declined(), declined()], 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_form_of_any_shape_is_answered_or_declined() {
     let odd = [
         (
