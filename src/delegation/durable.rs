@@ -13,7 +13,7 @@ use futures::{FutureExt, future::BoxFuture};
 use minijinja::context;
 use segue_engine::{
     ids::{ConversationId, RunId},
-    project::AgentSkills,
+    project::{AgentSkills, BudgetLimits},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
@@ -42,7 +42,7 @@ use crate::{
     limits,
     llm::Llm,
     prompts::PromptSet,
-    react::{Budget, BudgetReserve, ToolNarrowing},
+    react::{Budget, ToolNarrowing},
     store::{
         JournalRecord,
         runs::{
@@ -107,7 +107,7 @@ pub(super) struct StoredOrder {
     pub(super) tools: Vec<ListedTool>,
     /// What it may use, if the budget of the agent is limited.
     #[serde(default)]
-    pub(super) reserve: BudgetReserve,
+    pub(super) reserve: BudgetLimits,
     pub(super) metadata: Map<String, Json>,
     /// `_meta` for MCP calls by server name, without constants of the project.
     pub(super) mcp_meta: Map<String, Json>,
@@ -413,7 +413,7 @@ impl BackgroundTasks {
             journal: effects,
             count_replayed: Arc::new(|_| {}),
             background: None,
-            budget: Budget::new(order.reserve.limits()),
+            budget: Budget::new(order.reserve),
             counts: Arc::new(RunCounts::new(&parts.settings, 0)),
             lost: LostWrites::default(),
             // Its delegates would have to be stored too.

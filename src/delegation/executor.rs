@@ -35,7 +35,7 @@ use super::{
     parent::{DelegationParent, RunCounts},
     report::{StopReason, TaskReport, TaskStatus, words},
     task::{ToolTexts, with_delegation},
-    types::{budget_of, instructions, skills_of, tools_of},
+    types::{instructions, skills_of, tools_of},
     writes::{LostWrites, WriteTracker},
 };
 use crate::{
@@ -375,7 +375,7 @@ async fn perform(
         Ok(places) => places,
         Err(report) => return *report,
     };
-    let budget = budget_of(&order.kind, &parent.budget);
+    let budget = parent.budget.slice(order.kind.token_budget);
     if BudgetCheck::recorded(&parent.budget, parent, &cx).await.is_spent {
         let mut report = handle.failed(CODE_BUDGET, context! { outcome => "budget" });
         report.stop_reason = Some(StopReason::TokenCapped);
@@ -561,8 +561,7 @@ fn ended(end: LoopEnd, mut host: DelegateHost<'_>, handle: &TaskHandle, limit: D
         Some(HostFailure::Empty) => return failed(CODE_NO_RESULT, context! { outcome => "empty" }),
         Some(HostFailure::Budget) => {
             let used = host.budget.spent();
-            let own = host.kind.token_budget.map(|budget| budget.max_tokens);
-            let own = own.filter(|tokens| used.input.saturating_add(used.output) >= *tokens);
+            let own = host.kind.token_budget.tokens.filter(|tokens| used.input.saturating_add(used.output) >= *tokens);
             return match own {
                 Some(tokens) => failed(CODE_BUDGET, context! { outcome => "max_tokens", tokens }),
                 None => failed(CODE_BUDGET, context! { outcome => "budget" }),

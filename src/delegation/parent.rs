@@ -141,8 +141,8 @@ impl LeadPrompt {
             max_total => settings.max_total,
             per_conversation => settings.per_conversation,
             background => settings.background,
-            budget_tokens => settings.budget.and_then(|budget| budget.tokens),
-            budget_cost => settings.budget.and_then(|budget| budget.cost),
+            budget_tokens => settings.budget.tokens,
+            budget_cost => settings.budget.cost,
             enable_filler_messages => has_fillers,
         };
         let policy = prompts.render(&prompts.agent_delegation, variables).map_err(|error| error.to_string())?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use minijinja::context;
 use segue_engine::{
     conversation::{ModelUsage, Writes},
+    project::BudgetLimits,
     template::from_json,
     text::{ELLIPSIS, TextLimit, strip_hidden, truncate},
 };
@@ -16,7 +17,7 @@ use super::{criteria::CheckedCriterion, events::TokenCounts};
 use crate::{
     limits,
     prompts::{PromptSet, WritesOf},
-    react::{BudgetReserve, Cap},
+    react::Cap,
     tools::{FailureKind, ToolFailure, ToolOutcome, ToolOutput},
 };
 
@@ -291,7 +292,7 @@ pub(super) fn usage_of(outcome: &ToolOutcome) -> ModelUsage {
 }
 
 /// What a delegate in the background may use of the budget of its parent, from the metadata of its outcome.
-pub(super) fn reserve_of(outcome: &ToolOutcome) -> BudgetReserve {
+pub(super) fn reserve_of(outcome: &ToolOutcome) -> BudgetLimits {
     let reserve = metadata_of(outcome).and_then(|meta| meta.get(key::RESERVE));
     reserve.and_then(|reserve| serde_json::from_value(reserve.clone()).ok()).unwrap_or_default()
 }

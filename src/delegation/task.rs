@@ -132,7 +132,7 @@ impl CallWrapper for TaskCounter {
         if is_recorded {
             let used = usage_of(&outcome);
             self.parent.budget.spend(&used.usage);
-            self.parent.budget.spend(&reserve_of(&outcome).usage());
+            self.parent.budget.set_aside(reserve_of(&outcome));
             (self.parent.count_replayed)(used);
         }
         self.seal(&outcome, cx).await;

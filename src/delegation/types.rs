@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use minijinja::{Value, context};
 use segue_engine::{
     project::{
-        AgentSkills, DelegationBudget, DelegationDef, Preset, SubagentType, SubagentsDef,
+        AgentSkills, BudgetLimits, DelegationDef, Preset, SubagentType, SubagentsDef,
         field_values::{Extra, object_schema},
     },
     text::{ELLIPSIS, TextLimit, single_line, strip_hidden, truncate},
@@ -18,13 +18,7 @@ use segue_engine::{
 use serde_json::Value as Json;
 
 use super::parent::DelegationParent;
-use crate::{
-    limits,
-    llm::Llm,
-    prompts::PromptSet,
-    react::{Budget, BudgetLimits},
-    tools::tool_set::ToolSet,
-};
+use crate::{limits, llm::Llm, prompts::PromptSet, tools::tool_set::ToolSet};
 
 /// The name of the tool that starts a delegate.
 pub(crate) const TASK: &str = "task";
@@ -55,7 +49,7 @@ pub struct DelegationSettings {
     /// Whether delegates may run in the background.
     pub background: bool,
     /// What the agent and its delegates may use together in one run; `None`: no limit.
-    pub budget: Option<DelegationBudget>,
+    pub budget: BudgetLimits,
 }
 
 /// What one agent may delegate, with opened models.
@@ -76,7 +70,7 @@ impl Default for DelegationSettings {
             per_conversation: None,
             depth: 1,
             background: false,
-            budget: None,
+            budget: BudgetLimits::default(),
         }
     }
 }
@@ -93,16 +87,6 @@ impl DelegationSettings {
             background: delegation.background,
             budget: delegation.budget,
         }
-    }
-
-    /// The limits of the budget of one run of the agent: its delegates spend from it too.
-    pub(crate) fn budget_limits(&self) -> BudgetLimits {
-        let limits = self.budget.map(|budget| BudgetLimits {
-            tokens: budget.tokens,
-            cost: budget.cost,
-            warn_at: Some(budget.warn_at),
-        });
-        limits.unwrap_or_default()
     }
 
     /// The longest time of a delegate.
@@ -174,16 +158,6 @@ pub(super) fn inherited(kind: &SubagentType, tools: ToolSet) -> ToolSet {
 /// The names of the tools that only delegates have.
 pub(crate) fn delegates_only(tools: &ToolSet) -> BTreeSet<Arc<str>> {
     tools.infos().filter(|info| &*info.source == DELEGATES_ONLY).map(|info| info.name.clone()).collect()
-}
-
-/// The budget of a delegate of this type: a slice of that of its parent.
-pub(super) fn budget_of(kind: &SubagentType, parent: &Arc<Budget>) -> Arc<Budget> {
-    let limits = kind.token_budget.map(|budget| BudgetLimits {
-        tokens: Some(budget.max_tokens),
-        cost: None,
-        warn_at: Some(budget.warn_threshold),
-    });
-    parent.slice(limits.unwrap_or_default())
 }
 
 /// The schema of the result of a type; `None` if its result is a text.

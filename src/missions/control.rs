@@ -191,20 +191,17 @@ impl RunControl {
         );
         let reply = QuestionReply {
             question: QuestionKey::new(run.clone(), question),
-            generation: None,
             text: answer.clone(),
             event_id: event_id.into(),
             events: vec![event_text(&event)],
             at: self.clock.now(),
         };
         match self.runs.answer(reply).await? {
-            ReplyOutcome::Answered | ReplyOutcome::Refined { .. } => Ok(answer),
+            ReplyOutcome::Answered => Ok(answer),
             ReplyOutcome::Already { answer, .. } => {
                 Err(MissionError::Question(format!("the question was answered before, with: {answer}")))
             }
-            ReplyOutcome::Outdated { .. } | ReplyOutcome::Closed => {
-                Err(MissionError::Question("the question is closed".into()))
-            }
+            ReplyOutcome::Closed => Err(MissionError::Question("the question is closed".into())),
         }
     }
 

@@ -9,10 +9,9 @@ use segue_engine::{
         budget::{self, BudgetKind},
         state::RunState,
     },
-    project::missions::BudgetDef,
+    project::BudgetLimits,
     usage::Usage,
 };
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::{parts::MissionAgent, slice::UnitRun};
@@ -24,7 +23,7 @@ use crate::{
         with_delegation,
     },
     llm::Llm,
-    react::{Budget, BudgetLimits, ToolNarrowing},
+    react::{Budget, ToolNarrowing},
     tools::{ToolHandler, WrappedTool, tool_set::ToolSet},
 };
 
@@ -35,44 +34,34 @@ pub(super) struct Delegation<'a> {
     pub(super) budget: Arc<Budget>,
 }
 
-/// What is left of the budgets of a task and its run.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-struct Left {
-    tokens: Option<u64>,
-    cost: Option<f64>,
-}
-
 /// Opens the delegation of an agent; the inner `None` if it may start no sub-agents. The outer `None`: the unit has stopped.
 pub(super) async fn open<'a>(unit: &'a UnitRun, name: &AgentName, cx: &CallContext) -> Option<Option<Delegation<'a>>> {
     let Some(own) = unit.parts.delegation.get(name.as_str()) else { return Some(None) };
     // Recorded, because other units spend from the same budgets.
     let left = unit.journal.once(&cx.step("budget").key, left(unit)).await?;
-    let run = Budget::new(BudgetLimits { tokens: left.tokens, cost: left.cost, warn_at: None });
-    Some(Some(Delegation { own, budget: run.slice(own.settings.budget_limits()) }))
+    let run = Budget::new(left);
+    Some(Some(Delegation { own, budget: run.slice(own.settings.budget) }))
 }
 
-async fn left(unit: &UnitRun) -> Option<Left> {
+/// What is left of the budgets of a task and its run.
+async fn left(unit: &UnitRun) -> Option<BudgetLimits> {
     let state = unit.view.latest().await.ok()?;
     let of_task = unit.def.tasks.get(&unit.id.task).and_then(|task| task.budget);
     let used_by_task = state.tasks.get(&unit.id.task).map(|task| task.usage.usage).unwrap_or_default();
     let budgets = [(None, unit.def.budget, state.usage.usage), (Some(&*unit.id.task), of_task, used_by_task)];
-    let budgets = budgets.iter().filter_map(|(task, budget, used)| Some((*task, budget.as_ref()?, used)));
-    Some(budgets.fold(Left::default(), |left, of| left.narrowed(&state, of)))
+    let left =
+        budgets.iter().filter_map(|(task, budget, used)| Some(left_of(&state, *task, budget.as_ref()?.limits, used)));
+    Some(left.fold(BudgetLimits::default(), BudgetLimits::narrowed))
 }
 
-impl Left {
-    fn narrowed(self, state: &RunState, (task, budget, used): (Option<&str>, &BudgetDef, &Usage)) -> Self {
-        let limit = |kind, declared| budget::limit_of(state, task, kind, declared);
-        let tokens = budget.tokens.map(|tokens| {
-            let limit = limit(BudgetKind::Tokens, tokens as f64) as u64;
-            limit.saturating_sub(used.input.saturating_add(used.output))
-        });
-        let cost = budget.cost.map(|cost| (limit(BudgetKind::Cost, cost) - used.cost.unwrap_or_default()).max(0.0));
-        Self {
-            tokens: self.tokens.into_iter().chain(tokens).min(),
-            cost: self.cost.into_iter().chain(cost).reduce(f64::min),
-        }
-    }
+fn left_of(state: &RunState, task: Option<&str>, limits: BudgetLimits, used: &Usage) -> BudgetLimits {
+    let limit = |kind, declared| budget::limit_of(state, task, kind, declared);
+    let tokens = limits.tokens.map(|tokens| {
+        let limit = limit(BudgetKind::Tokens, tokens as f64) as u64;
+        limit.saturating_sub(used.input.saturating_add(used.output))
+    });
+    let cost = limits.cost.map(|cost| (limit(BudgetKind::Cost, cost) - used.cost.unwrap_or_default()).max(0.0));
+    BudgetLimits { tokens, cost, warn_at: None }
 }
 
 /// Names that no other tool of the agent may have.

@@ -2,41 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
+use segue_engine::project::BudgetLimits;
 
 use crate::llm::Usage;
-
-/// The limits of a budget; without any, it only counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct BudgetLimits {
-    /// Input and output tokens; input includes cached tokens.
-    pub(crate) tokens: Option<u64>,
-    /// Cost, in the currency of the project's prices. Responses of models without a price cost nothing.
-    pub(crate) cost: Option<f64>,
-    /// The share at which those who spend from it are asked to finish; never if absent.
-    pub(crate) warn_at: Option<f64>,
-}
-
-/// A part of a budget that is set aside for work that outlives the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct BudgetReserve {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cost: Option<f64>,
-}
-
-impl BudgetReserve {
-    /// The limits of the work.
-    pub(crate) fn limits(self) -> BudgetLimits {
-        BudgetLimits { tokens: self.tokens, cost: self.cost, warn_at: None }
-    }
-    /// What it takes from the budget.
-    pub(crate) fn usage(self) -> Usage {
-        Usage { input: self.tokens.unwrap_or_default(), cost: self.cost, ..Usage::default() }
-    }
-}
 
 /// A counter with limits, shared by all loops that spend from it.
 #[derive(Debug)]
@@ -80,8 +48,7 @@ impl Budget {
     }
     /// Whether it or a parent has a limit.
     pub(crate) fn is_limited(&self) -> bool {
-        let own = self.limits.tokens.is_some() || self.limits.cost.is_some();
-        own || self.parent.as_ref().is_some_and(|parent| parent.is_limited())
+        self.limits.is_limited() || self.parent.as_ref().is_some_and(|parent| parent.is_limited())
     }
     /// The tokens that are left here and in all parents; `None` without a limit of tokens.
     pub(crate) fn tokens_left(&self) -> Option<u64> {
@@ -89,14 +56,20 @@ impl Budget {
         let parent = self.parent.as_ref().and_then(|parent| parent.tokens_left());
         own.into_iter().chain(parent).min()
     }
-    /// Sets half of what is left aside: it counts as spent. Without a limit nothing is set aside.
-    pub(crate) fn reserve_half(&self) -> BudgetReserve {
-        let reserve = BudgetReserve {
+    /// Sets half of what is left aside, for work that outlives the run. Returns the limits of that work; without a limit, nothing is
+    /// set aside.
+    pub(crate) fn reserve_half(&self) -> BudgetLimits {
+        let reserve = BudgetLimits {
             tokens: self.tokens_left().map(|left| left / 2),
             cost: self.cost_left().map(|left| left / 2.0),
+            warn_at: None,
         };
-        self.spend(&reserve.usage());
+        self.set_aside(reserve);
         reserve
+    }
+    /// Sets a part of the budget aside: it counts as spent.
+    pub(crate) fn set_aside(&self, reserve: BudgetLimits) {
+        self.spend(&Usage { input: reserve.tokens.unwrap_or_default(), cost: reserve.cost, ..Usage::default() });
     }
     fn cost_left(&self) -> Option<f64> {
         let spent = self.spent().cost.unwrap_or_default();
@@ -141,7 +114,7 @@ mod tests {
     }
 
     fn tokens(limit: u64) -> BudgetLimits {
-        BudgetLimits { tokens: Some(limit), ..BudgetLimits::default() }
+        BudgetLimits::of_tokens(limit)
     }
 
     #[test]
@@ -170,9 +143,9 @@ mod tests {
         let run = Budget::new(BudgetLimits { cost: Some(3.0), ..tokens(1_000) });
         run.spend(&usage(200, 0, Some(1.0)));
         let reserve = run.slice(tokens(500)).reserve_half();
-        assert_eq!((reserve.limits().tokens, reserve.limits().cost), (Some(250), Some(1.0)));
+        assert_eq!((reserve.tokens, reserve.cost), (Some(250), Some(1.0)));
         assert_eq!((run.tokens_left(), run.cost_left()), (Some(550), Some(1.0)));
-        assert_eq!(Budget::new(BudgetLimits::default()).reserve_half(), BudgetReserve::default());
+        assert_eq!(Budget::new(BudgetLimits::default()).reserve_half(), BudgetLimits::default());
         let open = Budget::new(BudgetLimits { warn_at: Some(0.0), ..BudgetLimits::default() });
         assert_eq!((open.tokens_left(), open.is_near(), open.is_limited()), (None, false, false));
     }

@@ -50,7 +50,7 @@ pub(crate) use self::{
     tool_calls::{BatchSummary, CallOrigin, CallResult, result_text},
 };
 pub(crate) use self::{
-    budget::{Budget, BudgetLimits, BudgetReserve},
+    budget::Budget,
     compaction::{CompactionReport, CompactionRules, KeptFacts},
     healer::CallFate,
     interception::{Blobs, ResultIndex, ResultStore, Threshold},

@@ -4,7 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use segue_engine::conversation::{AgentStatus, BotKind};
+use segue_engine::{
+    conversation::{AgentStatus, BotKind},
+    project::BudgetLimits,
+};
 use serde_json::{Value as Json, json};
 
 use super::*;
@@ -212,7 +215,7 @@ async fn repeats_are_counted_over_a_stored_state() {
 }
 
 fn with_budget(tokens: u64) -> LoopServices {
-    let limits = BudgetLimits { tokens: Some(tokens), warn_at: Some(0.5), ..BudgetLimits::default() };
+    let limits = BudgetLimits { warn_at: Some(0.5), ..BudgetLimits::of_tokens(tokens) };
     let guards = Guards::default().with(BudgetGuard::new(Budget::new(limits)));
     LoopServices { guards, ..LoopServices::default() }
 }

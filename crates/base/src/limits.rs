@@ -573,8 +573,6 @@ pub const RUN_BATCH: usize = 10_000;
 pub const RUN_UNITS: usize = 10_000;
 /// Run store: messages to one run.
 pub const RUN_MESSAGES: usize = 1_000;
-/// Run store: replies to one question: those after which it was asked again in other words, and the answer.
-pub const RUN_QUESTION_REPLIES: usize = 64;
 /// Run store: units that one call claims.
 pub const RUN_CLAIMS: usize = 100;
 /// Mission: one attempt of a model call.

@@ -101,7 +101,6 @@ forwarding_store! {
     questions(filter: QuestionFilter, limit: usize) -> Vec<StoredQuestion>;
     question(question: &'a QuestionKey) -> Option<StoredQuestion>;
     answer(reply: QuestionReply) -> ReplyOutcome;
-    refine(reply: QuestionReply) -> ReplyOutcome;
     signal(run: &'a RunId, signal: Signal, at: Timestamp) -> SignalOutcome;
     next_wake() -> Option<Timestamp>;
     counts(now: Timestamp) -> RunCounts;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
-use segue_engine::project::{AdmissionDef, DelegationBudget, TokenBudget};
+use segue_engine::project::{AdmissionDef, BudgetLimits};
 use serde_json::{Value as Json, json};
 
 use super::harness::{World, call, meta_of, say, task, text_of};
@@ -15,8 +15,8 @@ use crate::{
 
 type Response = Result<ChatResponse, LlmErrorKind>;
 
-fn tokens(limit: u64) -> Option<DelegationBudget> {
-    Some(DelegationBudget { tokens: Some(limit), cost: None, warn_at: 0.8 })
+fn tokens(limit: u64) -> BudgetLimits {
+    BudgetLimits { warn_at: Some(0.8), ..BudgetLimits::of_tokens(limit) }
 }
 
 fn using(tokens: u64, response: Response) -> Response {
@@ -50,7 +50,7 @@ async fn money_is_a_limit_too_and_a_spent_budget_without_a_result_is_a_failure()
     };
     let looks = || paid(call("", &[("find", json!({}))]));
     let mut world = World::new([("delegate: a", vec![looks(), looks(), looks()])]).await;
-    world.settings.budget = Some(DelegationBudget { tokens: None, cost: Some(1.0), warn_at: 0.5 });
+    world.settings.budget = BudgetLimits { tokens: None, cost: Some(1.0), warn_at: Some(0.5) };
     let outcome = world.parent("c").await.task("t", task("a")).await;
     assert!(text_of(&outcome).starts_with("Task failed (capped: token budget). Error: The budget of this turn"));
     let second = &world.model.requests("delegate: a")[1];
@@ -138,7 +138,7 @@ proptest! {
             let mut world = World::new([]).await;
             (world.settings.budget, world.settings.max_concurrent) = (tokens(limit), at_once);
             (world.settings.max_total, world.settings.depth) = (50, 2);
-            world.kind().token_budget = own.map(|max_tokens| TokenBudget { max_tokens, warn_threshold: 0.7 });
+            world.kind().token_budget = own.map(BudgetLimits::of_tokens).unwrap_or_default();
             let admission = AdmissionDef { max_running: 16, max_queued: 64, queue_timeout: Duration::from_secs(600) };
             world.delegations = Arc::new(Delegations::new(admission, world.events.clone()));
             for (at, child) in children.iter().enumerate() {

@@ -246,7 +246,7 @@ impl World {
                 }
             }),
             background: None,
-            budget: Budget::new(self.settings.budget_limits()),
+            budget: Budget::new(self.settings.budget),
             counts: Arc::new(RunCounts::new(&self.settings, 0)),
             lost: Default::default(),
             depth: self.settings.depth,

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, poll};
-use segue_engine::project::TokenBudget;
+use segue_engine::project::BudgetLimits;
 use serde_json::json;
 
 use super::harness::{World, call, meta_of, say, task, text_of};
@@ -70,7 +70,7 @@ async fn turn_limit_without_any_text_is_a_failure() {
 async fn a_spent_token_budget_drops_further_calls_and_ends_with_the_text() {
     let looks = |text| call(text, &[("find", json!({}))]);
     let mut world = World::new([("delegate: a", vec![looks("One."), looks("")])]).await;
-    world.kind().token_budget = Some(TokenBudget { max_tokens: 30, warn_threshold: 0.5 });
+    world.kind().token_budget = BudgetLimits { warn_at: Some(0.5), ..BudgetLimits::of_tokens(30) };
     let outcome = world.parent("c").await.task("t", task("a")).await;
     assert_eq!(text_of(&outcome), "Task Succeeded (capped: token budget). Result: One.");
     assert_eq!(*world.called.lock().unwrap(), ["find"], "the call beyond the budget did not run");

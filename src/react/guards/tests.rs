@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use segue_engine::project::BudgetLimits;
 use serde_json::{Value as Json, json};
 
 use super::{BudgetGuard, Cap, GuardSignal, Guards, RepeatGuard, RepeatLimits, ToolGuard, Warning, hash_of_calls};
 use crate::{
     llm::{ToolCall, Usage},
     react::{
-        Budget, BudgetLimits, GuardDecision,
+        Budget, GuardDecision,
         healer::tests::{PROMPTS, call},
     },
     tools::EffectClass,
@@ -92,7 +93,7 @@ fn a_stored_guard_continues_its_count() {
 }
 
 fn tokens(limit: u64, warn_at: f64) -> BudgetLimits {
-    BudgetLimits { tokens: Some(limit), warn_at: Some(warn_at), ..BudgetLimits::default() }
+    BudgetLimits { warn_at: Some(warn_at), ..BudgetLimits::of_tokens(limit) }
 }
 
 fn used(input: u64) -> Usage {

@@ -55,7 +55,7 @@ pub(super) async fn enable<'a>(
             ),
         })
     });
-    let (usage, budget) = (record.usage.clone(), Budget::new(settings.budget_limits()));
+    let (usage, budget) = (record.usage.clone(), Budget::new(settings.budget));
     let lost = LostWrites::default();
     let parent = DelegationParent {
         delegations: runtime.delegations.clone(),

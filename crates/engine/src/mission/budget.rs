@@ -117,7 +117,7 @@ impl BudgetIssue {
             timeout_seconds,
             ..PersonQuestion::default()
         };
-        let kind = RunEventKind::HumanInputRequested { question_id: self.question.clone()?, question, generation: 0 };
+        let kind = RunEventKind::HumanInputRequested { question_id: self.question.clone()?, question };
         Some(NewEvent::of_unit(unit, kind))
     }
 
@@ -204,7 +204,7 @@ pub fn check(def: &MissionDef, state: &RunState, unit: &UnitId) -> Vec<NewEvent>
             };
             let is_breach = used >= limit;
             let is_known = issues().any(|issue| issue.is_breach == is_breach && issue.limit == limit);
-            if is_known || (!is_breach && used < limit * budget.warn_at) {
+            if is_known || !is_breach && budget.limits.warn_at.is_none_or(|share| used < limit * share) {
                 continue;
             }
             let mut issue = new(limit, is_breach);
@@ -251,10 +251,10 @@ fn question_prefix(state: &RunState, task: Option<&Arc<str>>, kind: BudgetKind) 
 
 fn amounts(budget: &BudgetDef, used: &Usage) -> Vec<(BudgetKind, f64, f64)> {
     let mut amounts = Vec::new();
-    if let Some(limit) = budget.tokens {
+    if let Some(limit) = budget.limits.tokens {
         amounts.push((BudgetKind::Tokens, used.input.saturating_add(used.output) as f64, limit as f64));
     }
-    if let Some(limit) = budget.cost {
+    if let Some(limit) = budget.limits.cost {
         amounts.push((BudgetKind::Cost, used.cost.unwrap_or(0.0), limit));
     }
     amounts

@@ -431,16 +431,13 @@ pub enum RunEventKind {
         answer: CommanderAnswer,
     },
     // ---- people ----
-    /// A question to a person was asked, or asked again in other words.
+    /// A question to a person was asked.
     HumanInputRequested {
         /// The id of the question: derived from the run, the unit and the call.
         question_id: Arc<str>,
         /// The question.
         #[serde(flatten)]
         question: PersonQuestion,
-        /// How often it was asked in other words because an answer was not one yet.
-        #[serde(default, skip_serializing_if = "is_zero")]
-        generation: u32,
     },
     /// A question was answered or closed.
     HumanInputResolved {

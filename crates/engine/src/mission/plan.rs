@@ -92,8 +92,8 @@ pub fn plan(
     let calls: Option<Vec<u64>> = tasks.iter().map(|task| task.commander_calls).collect();
     Ok(Plan {
         commander_calls: calls.map(|calls| calls.into_iter().fold(0, u64::saturating_add)),
-        tokens: def.budget.and_then(|budget: BudgetDef| budget.tokens),
-        cost: def.budget.and_then(|budget| budget.cost),
+        tokens: def.budget.and_then(|budget: BudgetDef| budget.limits.tokens),
+        cost: def.budget.and_then(|budget| budget.limits.cost),
         tasks,
     })
 }
@@ -125,8 +125,8 @@ fn planned(def: &MissionDef, task: &TaskDef, state: Option<&RunState>) -> Result
         rounds,
         sessions,
         commander_calls: sessions.map(|sessions| sessions.saturating_mul(u64::from(def.commander.max_turns))),
-        tokens: task.budget.and_then(|budget| budget.tokens),
-        cost: task.budget.and_then(|budget| budget.cost),
+        tokens: task.budget.and_then(|budget| budget.limits.tokens),
+        cost: task.budget.and_then(|budget| budget.limits.cost),
         optional: mission_graph::activator(def, &task.name).is_some(),
     })
 }

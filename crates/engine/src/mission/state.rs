@@ -313,9 +313,6 @@ pub struct HumanInput {
     /// The question.
     #[serde(flatten)]
     pub question: PersonQuestion,
-    /// How often it was asked in other words.
-    #[serde(default)]
-    pub generation: u32,
     /// Whether it is open.
     pub open: bool,
     /// The answer; absent while the question is open, and if it was closed without one.
@@ -618,11 +615,10 @@ impl RunState {
             RunEventKind::CommanderQuestionAnswered { question_id, answer } => {
                 self.answer_commander(question_id, answer);
             }
-            RunEventKind::HumanInputRequested { question_id, question, generation } => {
+            RunEventKind::HumanInputRequested { question_id, question } => {
                 let input = HumanInput {
                     unit,
                     question: question.clone(),
-                    generation: *generation,
                     open: true,
                     answer: None,
                     timed_out: false,

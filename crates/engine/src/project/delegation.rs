@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
-use super::missions::FieldDef;
+use super::{budget::BudgetLimits, missions::FieldDef};
 use crate::finding::SourceLocation;
 
 /// `delegation` of an agent, if it is enabled.
@@ -23,21 +23,10 @@ pub struct DelegationDef {
     pub depth: u32,
     /// Whether sub-agents may run while the conversation goes on.
     pub background: bool,
-    /// What the agent and its sub-agents may use together in one turn; `None`: no limit.
-    pub budget: Option<DelegationBudget>,
+    /// What the agent and its sub-agents may use together in one turn.
+    pub budget: BudgetLimits,
     /// The location of `types`, or of the section.
     pub place: SourceLocation,
-}
-
-/// What an agent and its sub-agents may use together. At least one of the two limits is set.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DelegationBudget {
-    /// Input and output tokens.
-    pub tokens: Option<u64>,
-    /// Cost, in the currency of the project's prices.
-    pub cost: Option<f64>,
-    /// The share at which all are asked to finish, above 0 and at most 1.
-    pub warn_at: f64,
 }
 
 /// The tools of an agent for the folder of its conversation or run.
@@ -136,8 +125,8 @@ pub struct SubagentType {
     pub max_turns: u32,
     /// The time limit. Waiting for a free place does not count.
     pub timeout: Duration,
-    /// The token budget, if it has one.
-    pub token_budget: Option<TokenBudget>,
+    /// The budget of one sub-agent; it limits tokens only.
+    pub token_budget: BudgetLimits,
     /// The fields of its result; empty: its result is a text.
     pub output: IndexMap<Arc<str>, FieldDef>,
     /// Its location in the project files; the default for a built-in type.
@@ -223,15 +212,6 @@ impl fmt::Debug for DelegateModel {
     }
 }
 
-/// The token budget of a sub-agent.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TokenBudget {
-    /// Input and output tokens.
-    pub max_tokens: u64,
-    /// The share at which the sub-agent is asked to finish.
-    pub warn_threshold: f64,
-}
-
 /// How many sub-agents run at the same time, over all conversations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionDef {
@@ -276,6 +256,8 @@ impl SubagentsDef {
 impl SubagentType {
     /// The default time limit.
     pub const TIMEOUT: Duration = Duration::from_secs(900);
+    /// The default budget.
+    pub const TOKEN_BUDGET: BudgetLimits = BudgetLimits { tokens: Some(1_000_000), cost: None, warn_at: Some(0.7) };
     /// The default number of model calls of a type without a preset.
     pub const MAX_TURNS: u32 = 50;
 
@@ -292,15 +274,9 @@ impl SubagentType {
             model: DelegateModel::Inherit,
             max_turns: preset.max_turns(),
             timeout: Self::TIMEOUT,
-            token_budget: Some(TokenBudget::default()),
+            token_budget: Self::TOKEN_BUDGET,
             output: IndexMap::new(),
             place: SourceLocation::default(),
         }
-    }
-}
-
-impl Default for TokenBudget {
-    fn default() -> Self {
-        Self { max_tokens: 1_000_000, warn_threshold: 0.7 }
     }
 }

@@ -6,8 +6,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::AgentSkills;
-use super::{BuiltinTools, WorkspaceAccess};
+use super::{AgentSkills, BudgetLimits, BuiltinTools, WorkspaceAccess};
 use crate::{
     finding::SourceLocation,
     ids::AgentName,
@@ -282,15 +281,11 @@ pub struct PacketDef {
     pub place: SourceLocation,
 }
 
-/// A budget. At least one of the two is set.
+/// The budget of a mission or of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetDef {
-    /// Input and output tokens.
-    pub tokens: Option<u64>,
-    /// Cost, in the currency of the project's prices.
-    pub cost: Option<f64>,
-    /// The share at which a warning is recorded, above 0 and at most 1.
-    pub warn_at: f64,
+    /// Its limits, at least one, and the share at which a warning is recorded.
+    pub limits: BudgetLimits,
     /// What happens when it is used up.
     pub on_breach: OnBreach,
 }

@@ -8,6 +8,7 @@ mod agent_rules;
 mod agents;
 mod analysis;
 mod auth;
+mod budget;
 pub(crate) mod builtin;
 mod builtin_tools;
 mod channels;
@@ -46,6 +47,7 @@ pub use self::{
         AgentConnection, AgentDef, CardSource, HealthCheck, MessageReplyMeaning, OnToolError, Protocol, RemoteDef,
     },
     auth::{AuthDef, OAuthDef, OAuthGrant},
+    budget::BudgetLimits,
     builtin::LANGUAGE,
     builtin_tools::{BuiltinTools, HTTP_TOOLS, HttpTarget},
     channels::{
@@ -53,10 +55,7 @@ pub use self::{
         RestSettings,
     },
     config::{CalmVersion, CommandAlias, Compat, Config, GeneratorConfig},
-    delegation::{
-        AdmissionDef, DelegateModel, DelegationBudget, DelegationDef, Preset, SubagentType, SubagentsDef, TokenBudget,
-        WorkspaceAccess,
-    },
+    delegation::{AdmissionDef, DelegateModel, DelegationDef, Preset, SubagentType, SubagentsDef, WorkspaceAccess},
     domain::{
         ActionDef, Domain, FillPolicy, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType,
         Validation, Variation,

@@ -6,10 +6,13 @@ use indexmap::IndexMap;
 use segue_engine::{
     finding::SourceLocation,
     ids::AgentName,
-    project::missions::{
-        BudgetDef, CommanderDef, ConcurrencyDef, DatasetDef, FieldDef, HandOver, InputDef, IteratorDef, MissionDef,
-        NextTasks, OnBreach, OnExhausted, OnIterationError, QuestionsDef, RepeatDef, RouteDef, RouteTarget, StorageDef,
-        TaskDef, ValueKind,
+    project::{
+        BudgetLimits,
+        missions::{
+            BudgetDef, CommanderDef, ConcurrencyDef, DatasetDef, FieldDef, HandOver, InputDef, IteratorDef, MissionDef,
+            NextTasks, OnBreach, OnExhausted, OnIterationError, QuestionsDef, RepeatDef, RouteDef, RouteTarget,
+            StorageDef, TaskDef, ValueKind,
+        },
     },
     template::{Expression, TemplateEngine, TemplateSource, UndefinedMode},
 };
@@ -189,9 +192,11 @@ fn field(json: &Json) -> FieldDef {
 fn budget(json: &Json) -> Option<BudgetDef> {
     json.as_object()?;
     Some(BudgetDef {
-        tokens: json["tokens"].as_u64(),
-        cost: json["cost"].as_f64(),
-        warn_at: json["warn_at"].as_f64().unwrap_or(0.8),
+        limits: BudgetLimits {
+            tokens: json["tokens"].as_u64(),
+            cost: json["cost"].as_f64(),
+            warn_at: json["warn_at"].as_f64().or(Some(0.8)),
+        },
         on_breach: match json["on_breach"].as_str() {
             Some("finish_turn") => OnBreach::FinishTurn,
             Some("ask") => OnBreach::Ask,

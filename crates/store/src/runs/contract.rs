@@ -44,7 +44,6 @@ pub async fn check(make: impl Fn() -> Arc<dyn RunStore>) {
     stored_results_are_replaced(&*make()).await;
     an_answer_wakes_the_unit_once(&*make()).await;
     an_answer_before_the_unit_waits_is_not_lost(&*make()).await;
-    a_refined_question_refuses_answers_to_earlier_words(&*make()).await;
     questions_close_with_their_run(&*make()).await;
     signals_reach_units_in_every_status(&*make()).await;
     messages_are_read_until_acknowledged(&*make()).await;
@@ -615,7 +614,6 @@ async fn ask(store: &dyn RunStore, unit: &ClaimedUnit, id: &str, now: i64) {
 pub fn reply(run: &str, id: &str, text: &str, event_id: &str, now: i64) -> QuestionReply {
     QuestionReply {
         question: QuestionKey::new(run, id),
-        generation: None,
         text: text.into(),
         event_id: event_id.into(),
         events: vec![format!("reply {event_id}").into()],
@@ -629,7 +627,7 @@ async fn an_answer_wakes_the_unit_once(store: &dyn RunStore) {
     ask(store, &a, "q", 3).await;
     assert_eq!(names(&claim(store, "o", 9_999, 9).await), [""; 0], "it waits");
     let question = store.question(&QuestionKey::new("r", "q")).await.unwrap().unwrap();
-    assert_eq!((&*question.unit, &*question.question, question.generation), ("a", "q?", 1));
+    assert_eq!((&*question.unit, &*question.question), ("a", "q?"));
     assert_eq!((question.status, question.asked_at, question.answer), (QuestionStatus::Open, at(3), None));
     let unknown = store.answer(reply("r", "z", "!", "e1", 4)).await;
     assert!(matches!(unknown, Err(RunStoreError::UnknownQuestion { .. })), "{unknown:?}");
@@ -649,11 +647,17 @@ async fn an_answer_wakes_the_unit_once(store: &dyn RunStore) {
     assert_eq!(store.answer(reply("r", "q", "other", "e1", 7)).await.unwrap(), ReplyOutcome::Answered);
     let already = ReplyOutcome::Already { answer: "yes".into(), event_id: "e1".into() };
     assert_eq!(store.answer(reply("r", "q", "no", "e2", 7)).await.unwrap(), already);
-    assert_eq!(store.refine(reply("r", "q", "no", "e2", 7)).await.unwrap(), already);
     assert_eq!(names(&claim(store, "o", 9_999, 9).await), [""; 0]);
     assert_eq!(event_texts(store, "r").await[1..], ["reply e1"]);
     assert_eq!(store.questions(QuestionFilter { open: true, run: None }, 9).await.unwrap(), []);
     assert_eq!(store.questions(QuestionFilter::default(), 9).await.unwrap().len(), 1);
+    // Events without an id are never the same.
+    store.append_run(RunBatch { wake_units: vec!["a".into()], ..RunBatch::new("r".into(), at(8)) }).await.unwrap();
+    let a = claim_one(store, 9).await;
+    ask(store, &a, "n", 9).await;
+    assert_eq!(store.answer(reply("r", "n", "yes", "", 10)).await.unwrap(), ReplyOutcome::Answered);
+    let already = ReplyOutcome::Already { answer: "yes".into(), event_id: "".into() };
+    assert_eq!(store.answer(reply("r", "n", "yes", "", 10)).await.unwrap(), already);
 }
 
 async fn an_answer_before_the_unit_waits_is_not_lost(store: &dyn RunStore) {
@@ -688,36 +692,6 @@ async fn an_answer_before_the_unit_waits_is_not_lost(store: &dyn RunStore) {
     assert_eq!(order.iter().map(|question| question.key.id.as_str()).collect::<Vec<_>>(), ["q", "q2", "q3"]);
 }
 
-async fn a_refined_question_refuses_answers_to_earlier_words(store: &dyn RunStore) {
-    store.start_run(new_run("r", &["a"])).await.unwrap();
-    let a = claim_one(store, 2).await;
-    ask(store, &a, "q", 3).await;
-    let refined = ReplyOutcome::Refined { generation: 2 };
-    assert_eq!(store.refine(reply("r", "q", "which one?", "e1", 4)).await.unwrap(), refined);
-    assert_eq!(store.refine(reply("r", "q", "other", "e1", 5)).await.unwrap(), refined, "the same event");
-    assert_eq!(store.answer(reply("r", "q", "other", "e1", 5)).await.unwrap(), refined, "it was no answer");
-    let question = store.question(&QuestionKey::new("r", "q")).await.unwrap().unwrap();
-    assert_eq!((&*question.question, question.generation, question.status), ("which one?", 2, QuestionStatus::Open));
-    assert_eq!((question.asked_at, question.updated_at), (at(3), at(4)));
-    assert_eq!(names(&claim(store, "o", 6, 9).await), [""; 0], "it goes on waiting");
-    let outdated = QuestionReply { generation: Some(1), ..reply("r", "q", "old", "e2", 6) };
-    assert_eq!(store.answer(outdated.clone()).await.unwrap(), ReplyOutcome::Outdated { generation: 2 });
-    assert_eq!(store.refine(outdated).await.unwrap(), ReplyOutcome::Outdated { generation: 2 });
-    let current = QuestionReply { generation: Some(2), ..reply("r", "q", "new", "e3", 7) };
-    assert_eq!(store.answer(current).await.unwrap(), ReplyOutcome::Answered);
-    assert_eq!(event_texts(store, "r").await[1..], ["reply e1", "reply e3"]);
-    let a = claim_one(store, 8).await;
-    // Events without an id are never the same.
-    ask(store, &a, "n", 9).await;
-    assert_eq!(store.refine(reply("r", "n", "?", "", 10)).await.unwrap(), ReplyOutcome::Refined { generation: 2 });
-    assert_eq!(store.refine(reply("r", "n", "?", "", 10)).await.unwrap(), ReplyOutcome::Refined { generation: 3 });
-    for n in 2..limits::RUN_QUESTION_REPLIES - 1 {
-        store.refine(reply("r", "n", "?", &format!("e{n}"), 10)).await.unwrap();
-    }
-    assert_eq!(store.refine(reply("r", "n", "?", "more", 10)).await.unwrap_err().code(), "S0208");
-    assert_eq!(store.answer(reply("r", "n", "yes", "last", 11)).await.unwrap(), ReplyOutcome::Answered);
-}
-
 async fn questions_close_with_their_run(store: &dyn RunStore) {
     store.start_run(new_run("r", &["a", "b"])).await.unwrap();
     let mut claimed = claim(store, "o", 2, 2).await;
@@ -744,7 +718,6 @@ async fn questions_close_with_their_run(store: &dyn RunStore) {
     assert_eq!(open().await, [""; 0]);
     assert_eq!(store.question(&QuestionKey::new("r", "q")).await.unwrap().unwrap().status, QuestionStatus::Closed);
     assert_eq!(store.answer(reply("r", "q", "late", "e2", 8)).await.unwrap(), ReplyOutcome::Closed);
-    assert_eq!(store.refine(reply("r", "q", "late", "e2", 8)).await.unwrap(), ReplyOutcome::Closed);
     assert_eq!(event_texts(store, "r").await.len(), 1);
     // It is open again when the run goes on, for the same event too.
     store.append_run(RunBatch { resume: true, ..RunBatch::new(run, at(9)) }).await.unwrap();

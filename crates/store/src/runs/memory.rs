@@ -18,11 +18,11 @@ use segue_engine::{
 
 use super::{
     Admission, ClaimRequest, ClaimedUnit, Due, LimitReached, LimitScope, NewRun, NewUnit, Overflow, QuestionBody,
-    QuestionFilter, QuestionKey, QuestionReply, ReplyKind, ReplyOutcome, RunBatch, RunCounts, RunFilter, RunHead,
-    RunLimits, RunMessage, RunStatus, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals,
-    StartOutcome, StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitHead, UnitKey,
-    UnitStatus, check_batch, check_message_count, check_reply, check_run, check_run_batch, check_signal,
-    check_unit_count, lease_end,
+    QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome, RunBatch, RunCounts, RunFilter, RunHead, RunLimits,
+    RunMessage, RunStatus, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals, StartOutcome,
+    StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitHead, UnitKey, UnitStatus,
+    check_batch, check_message_count, check_reply, check_run, check_run_batch, check_signal, check_unit_count,
+    lease_end,
 };
 use crate::{JournalRecord, merge_journal};
 
@@ -297,21 +297,19 @@ impl State {
         Ok(())
     }
 
-    fn reply(&mut self, kind: ReplyKind, reply: QuestionReply) -> RunResult<ReplyOutcome> {
+    fn reply(&mut self, reply: QuestionReply) -> RunResult<ReplyOutcome> {
         check_reply(&reply)?;
         let QuestionKey { run: id, id: question } = &reply.question;
         let unknown = || RunStoreError::UnknownQuestion { run: id.clone(), question: question.clone() };
         let run = self.run_mut(id).ok_or_else(unknown)?;
         let status = run.head.status;
         let found = run.questions.iter_mut().find(|found| found.id == *question).ok_or_else(unknown)?;
-        let (outcome, changed) = found.body.reply(kind, &reply, status)?;
+        let (outcome, changed) = found.body.reply(&reply, status);
         if changed {
             let unit = found.body.unit.clone();
             run.add_events(None, reply.events, reply.at);
             run.head.updated_at = reply.at;
-            if kind == ReplyKind::Answer
-                && let Some(unit) = run.unit_mut(&unit)
-            {
+            if let Some(unit) = run.unit_mut(&unit) {
                 unit.head.wake(false, reply.at);
             }
         }
@@ -650,10 +648,7 @@ impl RunStore for MemoryRunStore {
         now(Ok(run.and_then(found)))
     }
     fn answer(&self, reply: QuestionReply) -> BoxFuture<'_, RunResult<ReplyOutcome>> {
-        now(self.lock().reply(ReplyKind::Answer, reply))
-    }
-    fn refine(&self, reply: QuestionReply) -> BoxFuture<'_, RunResult<ReplyOutcome>> {
-        now(self.lock().reply(ReplyKind::Refinement, reply))
+        now(self.lock().reply(reply))
     }
     fn signal<'a>(&'a self, run: &'a RunId, signal: Signal, at: Timestamp) -> BoxFuture<'a, RunResult<SignalOutcome>> {
         now(self.lock().signal(run, signal, at))

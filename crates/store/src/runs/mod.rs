@@ -38,7 +38,7 @@ pub(crate) use self::{
     limit::{
         check_batch, check_message_count, check_reply, check_run, check_run_batch, check_signal, check_unit_count,
     },
-    question::{QuestionBody, ReplyKind},
+    question::QuestionBody,
 };
 pub use crate::forwarding::ForwardingRunStore;
 
@@ -173,13 +173,6 @@ pub trait RunStore: Send + Sync {
     /// # Errors
     /// [`RunStoreError::UnknownQuestion`], [`RunStoreError::TooLarge`], [`RunStoreError::Corrupt`].
     fn answer(&self, reply: QuestionReply) -> BoxFuture<'_, Result<ReplyOutcome, RunStoreError>>;
-    /// Asks a question again in other words after a reply that was no answer: raises its generation. The unit goes on waiting. Repeated
-    /// events are handled as by [`answer`](Self::answer).
-    ///
-    /// # Errors
-    /// As [`answer`](Self::answer); [`RunStoreError::TooLarge`] also after
-    /// [`limits::RUN_QUESTION_REPLIES`](segue_base::limits::RUN_QUESTION_REPLIES) replies.
-    fn refine(&self, reply: QuestionReply) -> BoxFuture<'_, Result<ReplyOutcome, RunStoreError>>;
     /// Sends something to a run and wakes the units that it is for. They get it with the next claim or renewal. A unit that is claimed is
     /// ready at once when it would wait, also if it has read the signal already.
     ///

@@ -599,9 +599,7 @@ pub struct StoredQuestion {
     pub key: QuestionKey,
     /// The unit that asks.
     pub unit: Arc<str>,
-    /// How often it was asked: 1, and one more for each reply that was no answer.
-    pub generation: u32,
-    /// The question, in its latest words.
+    /// The question.
     pub question: Arc<str>,
     /// Its status. Closed for every unanswered question of a run that has ended; it is open again when the run is resumed.
     pub status: QuestionStatus,
@@ -624,14 +622,12 @@ pub struct QuestionFilter {
     pub open: bool,
 }
 
-/// An answer to a question, or a reply after which the question is asked again.
+/// An answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionReply {
     /// The question.
     pub question: QuestionKey,
-    /// The generation that was replied to; a reply to an earlier one is refused. `None` means the latest.
-    pub generation: Option<u32>,
-    /// The answer, or the new words of the question.
+    /// The answer.
     pub text: Arc<str>,
     /// The id of the event that brought the reply. A repeated event has the same result and changes nothing.
     pub event_id: Arc<str>,
@@ -646,22 +642,12 @@ pub struct QuestionReply {
 pub enum ReplyOutcome {
     /// The question is answered by this event.
     Answered,
-    /// This event has raised the generation of the question.
-    Refined {
-        /// The generation after it.
-        generation: u32,
-    },
     /// Another event had answered it before.
     Already {
         /// The answer.
         answer: Arc<str>,
         /// The event.
         event_id: Arc<str>,
-    },
-    /// The reply is to an earlier generation.
-    Outdated {
-        /// The latest generation.
-        generation: u32,
     },
     /// The question needs no answer any more, or its run has ended.
     Closed,

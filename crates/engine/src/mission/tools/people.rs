@@ -131,7 +131,7 @@ pub fn timed_out(unit: &UnitView<'_>, question_id: &Arc<str>) -> Vec<NewEvent> {
 }
 
 fn requested(question_id: &Arc<str>, question: PersonQuestion, cx: &ToolContext<'_>) -> NewEvent {
-    cx.event(RunEventKind::HumanInputRequested { question_id: question_id.clone(), question, generation: 0 })
+    cx.event(RunEventKind::HumanInputRequested { question_id: question_id.clone(), question })
 }
 
 /// The questions of a blocked task: their ids and events.
@@ -150,14 +150,6 @@ pub(super) fn questions(questions: &[&str], cx: &ToolContext<'_>) -> (Vec<Arc<st
         ids.push(id);
     }
     (ids, events)
-}
-
-/// The event of a question that is asked again in other words, because what came back was no answer yet. It stays the same question; `None`
-/// if it is closed.
-pub fn refined(question_id: &Arc<str>, input: &HumanInput, question: PersonQuestion) -> Option<NewEvent> {
-    let generation = input.generation.saturating_add(1);
-    let kind = RunEventKind::HumanInputRequested { question_id: question_id.clone(), question, generation };
-    input.open.then(|| NewEvent::of_unit(&input.unit, kind))
 }
 
 /// Checks the answer of a person, and returns it in the form in which the model reads it: one of the choices, for several choices a JSON

@@ -116,7 +116,7 @@ fn unreadable_file(project: &Project, mission: &MissionDef, findings: &mut Findi
 
 /// A budget of money with models that have no price: their calls cost nothing, so it never ends anything.
 fn uncounted_cost(project: &Project, mission: &MissionDef, findings: &mut Findings) {
-    let has_cost = |budget: Option<BudgetDef>| budget.is_some_and(|budget| budget.cost.is_some());
+    let has_cost = |budget: Option<BudgetDef>| budget.is_some_and(|budget| budget.limits.cost.is_some());
     let of_task = mission.tasks.values().find(|task| has_cost(task.budget)).map(|task| &task.place);
     let of_run = has_cost(mission.budget).then_some(&mission.place);
     let Some(place) = of_run.or(of_task) else { return };

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     super::{
-        AdmissionDef, DelegateModel, DelegationBudget, DelegationDef, Endpoints, Preset, SubagentType, SubagentsDef,
-        TokenBudget, WorkspaceAccess,
+        AdmissionDef, BudgetLimits, DelegateModel, DelegationDef, Endpoints, Preset, SubagentType, SubagentsDef,
+        WorkspaceAccess,
         load_context::{LoadContext, MapFields},
         references::ReferenceKind,
         schema::{
@@ -15,7 +15,7 @@ use super::{
         yaml::{Entry, Node},
     },
     fields,
-    missions::{BudgetLimits, budget_limits, clamped},
+    missions::{budget_limits, clamped},
 };
 use crate::{
     finding::did_you_mean,
@@ -34,8 +34,7 @@ const INHERIT: &str = "inherit";
 struct Limits {
     max_turns: Option<u32>,
     timeout: Option<Duration>,
-    /// `Some(None)`: no budget.
-    token_budget: Option<Option<TokenBudget>>,
+    token_budget: Option<BudgetLimits>,
 }
 
 impl Limits {
@@ -106,16 +105,16 @@ fn admission(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> Option<Ad
     })
 }
 
-fn token_budget(context: &mut LoadContext<'_>, node: &Node) -> Option<TokenBudget> {
-    let fields = context.fields(node, &TOKEN_BUDGET)?;
-    let default = TokenBudget::default();
-    let warn_threshold = fields.number("warn_threshold").unwrap_or(default.warn_threshold);
-    if !(warn_threshold > 0.0 && warn_threshold <= 1.0) {
+fn token_budget(context: &mut LoadContext<'_>, node: &Node) -> BudgetLimits {
+    let Some(fields) = context.fields(node, &TOKEN_BUDGET) else { return BudgetLimits::default() };
+    let default = SubagentType::TOKEN_BUDGET;
+    let warn_at = fields.number("warn_threshold").or(default.warn_at);
+    if !warn_at.is_some_and(|warn_at| warn_at > 0.0 && warn_at <= 1.0) {
         let message = "`warn_threshold` is a share of the budget, above 0 and at most 1";
         context.error("F0811", fields.at("warn_threshold"), message, "Write for example `warn_threshold: 0.7`.");
     }
-    let max_tokens = fields.whole("max_tokens").unwrap_or(default.max_tokens);
-    fields.flag("enabled").then_some(TokenBudget { max_tokens, warn_threshold })
+    let limits = BudgetLimits { tokens: fields.whole("max_tokens").or(default.tokens), cost: None, warn_at };
+    if fields.flag("enabled") { limits } else { BudgetLimits::default() }
 }
 
 fn subagent_type(
@@ -297,10 +296,9 @@ pub(super) fn agent(
     fields.flag("enabled").then_some(def)
 }
 
-fn budget(context: &mut LoadContext<'_>, owner: &MapFields<'_>) -> Option<DelegationBudget> {
-    let fields = context.fields(owner.node("budget")?, &DELEGATION_BUDGET)?;
-    let BudgetLimits { tokens, cost, warn_at } = budget_limits(context, owner, &fields);
-    Some(DelegationBudget { tokens, cost, warn_at })
+fn budget(context: &mut LoadContext<'_>, owner: &MapFields<'_>) -> BudgetLimits {
+    let fields = owner.node("budget").and_then(|node| context.fields(node, &DELEGATION_BUDGET));
+    fields.map_or_else(BudgetLimits::default, |fields| budget_limits(context, owner, &fields))
 }
 
 /// Reads `workspace` of an agent.

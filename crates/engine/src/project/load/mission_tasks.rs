@@ -111,8 +111,8 @@ fn task(
     };
     let budget = budget(context, fields);
     if let (Some(own), Some(all)) = (&budget, &mission.budget) {
-        let is_above = own.tokens.zip(all.tokens).is_some_and(|(own, all)| own > all)
-            || own.cost.zip(all.cost).is_some_and(|(own, all)| own > all);
+        let is_above = own.limits.tokens.zip(all.limits.tokens).is_some_and(|(own, all)| own > all)
+            || own.limits.cost.zip(all.limits.cost).is_some_and(|(own, all)| own > all);
         if is_above {
             let message = format!("the budget of the task `{name}` is larger than that of the mission");
             let help = "The run ends when the budget of the mission is used up; lower this one.";

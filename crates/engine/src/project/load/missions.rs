@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 
 use super::{
     super::{
-        AgentDef, Endpoints,
+        AgentDef, BudgetLimits, Endpoints,
         check::mission as check,
         load_context::{LoadContext, MapFields},
         missions::{
@@ -360,20 +360,13 @@ fn dataset_item(context: &mut LoadContext<'_>, node: &Node, dataset: &DatasetDef
 pub(super) fn budget(context: &mut LoadContext<'_>, owner: &MapFields<'_>) -> Option<BudgetDef> {
     let node = owner.node("budget")?;
     let fields = context.fields(node, &BUDGET)?;
-    let BudgetLimits { tokens, cost, warn_at } = budget_limits(context, owner, &fields);
+    let limits = budget_limits(context, owner, &fields);
     let on_breach = match fields.text("on_breach") {
         Some("finish_turn") => OnBreach::FinishTurn,
         Some("ask") => OnBreach::Ask,
         _ => OnBreach::Fail,
     };
-    Some(BudgetDef { tokens, cost, warn_at, on_breach })
-}
-
-/// The limits of a `budget` section.
-pub(super) struct BudgetLimits {
-    pub(super) tokens: Option<u64>,
-    pub(super) cost: Option<f64>,
-    pub(super) warn_at: f64,
+    Some(BudgetDef { limits, on_breach })
 }
 
 /// Reads the limits of the section `budget` of `owner`, whose keys are `fields`.
@@ -398,7 +391,7 @@ pub(super) fn budget_limits(
         let message = "`warn_at` is a share of the budget, above 0 and at most 1";
         context.error("F0811", fields.at("warn_at"), message, "Write for example `warn_at: 0.8`.");
     }
-    BudgetLimits { tokens, cost, warn_at }
+    BudgetLimits { tokens, cost, warn_at: Some(warn_at) }
 }
 
 fn concurrency(

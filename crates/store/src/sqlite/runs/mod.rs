@@ -22,10 +22,10 @@ use super::{
     wrong_result_kind,
 };
 use crate::runs::{
-    Admission, ClaimRequest, ClaimedUnit, NewRun, QuestionFilter, QuestionKey, QuestionReply, ReplyKind, ReplyOutcome,
-    RunBatch, RunCounts, RunFilter, RunLimits, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals,
-    StartOutcome, StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitKey, check_batch,
-    check_reply, check_run, check_run_batch, check_signal, lease_end,
+    Admission, ClaimRequest, ClaimedUnit, NewRun, QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome, RunBatch,
+    RunCounts, RunFilter, RunLimits, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals, StartOutcome,
+    StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitKey, check_batch, check_reply,
+    check_run, check_run_batch, check_signal, lease_end,
 };
 
 type RunStoreResult<T> = Result<T, RunStoreError>;
@@ -85,9 +85,9 @@ impl SqliteStore {
         }
     }
 
-    async fn reply(&self, kind: ReplyKind, reply: QuestionReply) -> RunStoreResult<ReplyOutcome> {
+    async fn reply(&self, reply: QuestionReply) -> RunStoreResult<ReplyOutcome> {
         check_reply(&reply)?;
-        match self.write_run(RunOperation::Reply { kind, reply }).await? {
+        match self.write_run(RunOperation::Reply { reply }).await? {
             RunResult::Replied(outcome) => Ok(outcome),
             _ => Err(wrong_result_kind().into()),
         }
@@ -212,10 +212,7 @@ impl RunStore for SqliteStore {
         Box::pin(self.read_run(move |connection| read::question(connection, &question)))
     }
     fn answer(&self, reply: QuestionReply) -> BoxFuture<'_, RunStoreResult<ReplyOutcome>> {
-        Box::pin(self.reply(ReplyKind::Answer, reply))
-    }
-    fn refine(&self, reply: QuestionReply) -> BoxFuture<'_, RunStoreResult<ReplyOutcome>> {
-        Box::pin(self.reply(ReplyKind::Refinement, reply))
+        Box::pin(self.reply(reply))
     }
     fn signal<'a>(
         &'a self,

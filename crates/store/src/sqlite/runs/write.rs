@@ -16,8 +16,8 @@ use super::rows::{self, RowError, RowResult, micros, of_run};
 use crate::{
     runs::{
         Admission, ClaimRequest, LimitReached, LimitScope, NewRun, NewUnit, Overflow, QuestionBody, QuestionReply,
-        ReplyKind, ReplyOutcome, RunBatch, RunHead, RunLimits, RunMessage, RunStatus, RunStoreError, RunSummary,
-        Signal, SignalOutcome, Signals, StartOutcome, StoredRun, StoredRunEvent, UnitBatch, UnitHead, UnitKey,
+        ReplyOutcome, RunBatch, RunHead, RunLimits, RunMessage, RunStatus, RunStoreError, RunSummary, Signal,
+        SignalOutcome, Signals, StartOutcome, StoredRun, StoredRunEvent, UnitBatch, UnitHead, UnitKey,
         check_message_count, check_unit_count, lease_end, longest_lease,
     },
     sqlite::SqlU64,
@@ -53,7 +53,6 @@ pub(in crate::sqlite) enum RunOperation {
         at: Timestamp,
     },
     Reply {
-        kind: ReplyKind,
         reply: QuestionReply,
     },
     Signal {
@@ -122,7 +121,7 @@ fn perform_unguarded(connection: &Connection, work: &RunOperation) -> RowResult<
             held.put(connection)?;
             RunResult::Released
         }
-        RunOperation::Reply { kind, reply } => RunResult::Replied(self::reply(connection, *kind, reply)?),
+        RunOperation::Reply { reply } => RunResult::Replied(self::reply(connection, reply)?),
         RunOperation::Signal { run, signal, at } => RunResult::Signalled(self::signal(connection, run, signal, *at)?),
         RunOperation::Purge { before } => {
             let (runs, more) = purge(connection, *before)?;
@@ -619,19 +618,17 @@ fn append_run(connection: &Connection, batch: &RunBatch) -> RowResult<u64> {
     changes.apply(connection, id, run)
 }
 
-fn reply(connection: &Connection, kind: ReplyKind, reply: &QuestionReply) -> RowResult<ReplyOutcome> {
+fn reply(connection: &Connection, reply: &QuestionReply) -> RowResult<ReplyOutcome> {
     let (id, question) = (&reply.question.run, &reply.question.id);
     let unknown = || RunStoreError::UnknownQuestion { run: id.clone(), question: question.clone() };
     let mut run = rows::run_head(connection, id)?.ok_or_else(unknown)?;
     let (number, mut body) = rows::question(connection, id, run.0, question)?.ok_or_else(unknown)?;
-    let (outcome, changed) = body.reply(kind, reply, run.1.status)?;
+    let (outcome, changed) = body.reply(reply, run.1.status);
     if changed {
         put_question(connection, id, number, question.as_str(), &body)?;
         add_events(connection, id, &mut run, None, &reply.events, reply.at)?;
         put_run(connection, &run)?;
-        if kind == ReplyKind::Answer
-            && let Some((unit, mut head)) = rows::unit_head(connection, id, run.0, &body.unit)?
-        {
+        if let Some((unit, mut head)) = rows::unit_head(connection, id, run.0, &body.unit)? {
             head.wake(false, reply.at);
             put_unit(connection, unit, &head, &run.1)?;
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::super::{
-    DelegateModel, DelegationBudget, LoadResult, Preset, Project, SandboxProgram, WorkspaceAccess,
+    BudgetLimits, DelegateModel, LoadResult, Preset, Project, SandboxProgram, WorkspaceAccess,
     load::tests::{load, marked, places},
     missions::ValueKind,
 };
@@ -75,13 +75,13 @@ fn types_are_read_with_their_defaults() {
     assert_eq!(types.keys().map(|name| &**name).collect::<Vec<_>>(), ["general-purpose", "bash", "analysis", "quick"]);
     let analysis = &types["analysis"];
     assert_eq!((analysis.max_turns, analysis.timeout.as_secs(), analysis.preset), (40, 600, None));
-    assert_eq!(analysis.token_budget.unwrap().max_tokens, 5000);
+    assert_eq!(analysis.token_budget.tokens, Some(5000));
     assert_eq!(analysis.system_prompt.as_deref(), Some("Costs are in ${CURRENCY}."));
     assert_eq!((&analysis.tools, analysis.skills.as_ref().map(Vec::len)), (&None, Some(0)));
     assert_eq!(analysis.model, DelegateModel::Group("small".into()));
     assert_eq!(analysis.output["table"].kind, ValueKind::List);
     assert!(*analysis.disallowed_tools[0] == *"task");
-    assert_eq!((types["quick"].max_turns, types["quick"].token_budget), (5, None));
+    assert_eq!((types["quick"].max_turns, types["quick"].token_budget), (5, BudgetLimits::default()));
     assert_eq!(types["bash"].max_turns, 40);
     let admission = project.subagents.admission;
     assert_eq!((admission.max_running, admission.max_queued, admission.queue_timeout.as_secs()), (5, 9, 30));
@@ -132,15 +132,12 @@ fn the_format_of_deerflow_is_read() {
     );
     let subagents = &project.subagents;
     let general = &subagents.types["general-purpose"];
-    assert_eq!(
-        (general.timeout.as_secs(), general.max_turns, general.token_budget.unwrap().max_tokens),
-        (2700, 250, 7)
-    );
+    assert_eq!((general.timeout.as_secs(), general.max_turns, general.token_budget.tokens), (2700, 250, Some(7)));
     assert_eq!((&general.model, general.skills.as_ref().unwrap().len()), (&DelegateModel::Group("small".into()), 1));
     assert_eq!((subagents.types["bash"].timeout.as_secs(), subagents.types["bash"].max_turns), (1800, 30));
     let analysis = &subagents.types["analysis"];
     assert_eq!((analysis.timeout.as_secs(), analysis.max_turns), (900, 7), "global limits are for built-in types");
-    assert_eq!((analysis.token_budget.unwrap().max_tokens, subagents.max_total), (2_000_000, 9));
+    assert_eq!((analysis.token_budget.tokens, subagents.max_total), (Some(2_000_000), 9));
     assert_eq!((&analysis.model, &analysis.skills), (&DelegateModel::Inherit, &None));
 }
 
@@ -154,8 +151,8 @@ fn the_delegation_of_an_agent_is_read() {
     let delegation = desk.delegation.as_ref().unwrap();
     assert_eq!((delegation.max_concurrent, delegation.max_total, delegation.depth), (2, 9, 2));
     assert!(delegation.background && delegation.per_conversation.is_none());
-    let budget = DelegationBudget { tokens: Some(9_000), cost: Some(1.5), warn_at: 0.8 };
-    assert_eq!(delegation.budget, Some(budget));
+    let budget = BudgetLimits { tokens: Some(9_000), cost: Some(1.5), warn_at: Some(0.8) };
+    assert_eq!(delegation.budget, budget);
     assert_eq!(project.subagents.allowed(delegation).map(|kind| &*kind.name).collect::<Vec<_>>(), ["bash"]);
     assert_eq!(desk.workspace.tools(), WorkspaceAccess::TOOLS);
     let off = format!("{AGENT}workspace: files\ndelegation: {{enabled: false}}\n");

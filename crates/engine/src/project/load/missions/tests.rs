@@ -189,7 +189,10 @@ fn the_complete_example_is_read_with_all_its_values() {
     assert!(mission.storage.shared.contains_key("reference"));
     assert_eq!(&*mission.storage.packets["playbooks"].path, "packets/playbooks");
     let budget = mission.budget.unwrap();
-    assert_eq!((budget.tokens, budget.cost, budget.on_breach), (Some(400_000), Some(3.0), OnBreach::Fail));
+    assert_eq!(
+        (budget.limits.tokens, budget.limits.cost, budget.on_breach),
+        (Some(400_000), Some(3.0), OnBreach::Fail)
+    );
     assert_eq!((mission.concurrency.max_parallel, mission.concurrency.max_tasks), (3, 8));
     assert_eq!(mission.tasks.keys().map(|name| &**name).collect::<Vec<_>>(), ["gather", "read", "judge", "write"]);
     let read = &mission.tasks["read"];
@@ -202,7 +205,7 @@ fn the_complete_example_is_read_with_all_its_values() {
     assert_eq!(routes[0].target, RouteTarget::Task("write".into()));
     assert_eq!(routes[1].target, RouteTarget::Mission("deep_research".into(), None));
     assert_eq!(routes[1].when.as_deref(), Some("important gaps remain"));
-    assert_eq!(mission.tasks["write"].budget.unwrap().tokens, Some(60_000));
+    assert_eq!(mission.tasks["write"].budget.unwrap().limits.tokens, Some(60_000));
     assert_eq!((mission.place.line, mission.tasks["judge"].place.line), (2, 40));
 }
 

@@ -15,7 +15,7 @@ enum Operation {
     AppendRun { run: u8, resume: bool, after: Option<u64>, parts: Parts },
     Renew { held: usize, lease: i64 },
     Release { held: usize },
-    Reply { run: u8, question: u8, refine: bool, generation: Option<u32>, event: u8 },
+    Reply { run: u8, question: u8, event: u8 },
     Stop { run: u8, request: StopRequest },
     Message { run: u8, id: u8, unit: Option<u8> },
     Purge { older_than: u64 },
@@ -83,9 +83,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(run, resume, after, parts)| Operation::AppendRun { run, resume, after, parts }),
         1 => (0..6usize, 0..90i64).prop_map(|(held, lease)| Operation::Renew { held, lease }),
         1 => (0..6usize).prop_map(|held| Operation::Release { held }),
-        4 => (run.clone(), 0..3u8, any::<bool>(), proptest::option::weighted(0.3, 1..4u32), 0..5u8).prop_map(
-            |(run, question, refine, generation, event)| Operation::Reply { run, question, refine, generation, event }
-        ),
+        4 => (run.clone(), 0..3u8, 0..5u8).prop_map(|(run, question, event)| Operation::Reply { run, question, event }),
         1 => (run.clone(), any::<bool>()).prop_map(|(run, cancel)| Operation::Stop {
             run,
             request: if cancel { StopRequest::Cancel } else { StopRequest::Stop },
@@ -211,12 +209,10 @@ async fn perform(store: &dyn RunStore, operation: Operation, held: &mut Vec<Clai
             Some(unit) => format!("{:?}", store.release(&unit.key, unit.epoch, at).await),
             None => String::new(),
         },
-        Operation::Reply { run, question, refine, generation, event } => {
+        Operation::Reply { run, question, event } => {
             let event = if event == 0 { String::new() } else { format!("e{event}") };
             let reply = reply(run_id(run).as_str(), &format!("q{question}"), &format!("{at:?}"), &event, now);
-            let reply = QuestionReply { generation, ..reply };
-            let outcome = if refine { store.refine(reply).await } else { store.answer(reply).await };
-            format!("{outcome:?}")
+            format!("{:?}", store.answer(reply).await)
         }
         Operation::Stop { run, request } => {
             let signal = if request == StopRequest::Cancel { Signal::Cancel } else { Signal::Stop };
