@@ -18,6 +18,7 @@ use crate::{
     conversation::ReplySink,
     llm::{ChatMessage, ToolList, ToolSpec},
     prompts::PromptSet,
+    react::tool_spec,
 };
 
 /// Applies the hooks of a run to tools, prompt and messages.
@@ -40,12 +41,7 @@ impl HookDecorator<'_, '_> {
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
     ) -> Result<ToolList, HookError> {
-        let own = self.request.tools.infos().map(|spec| ToolSpec {
-            name: spec.name.clone(),
-            description: spec.description.clone(),
-            parameters: spec.parameters.clone(),
-            strict: spec.strict,
-        });
+        let own = self.request.tools.infos().map(tool_spec);
         let built_in = completion::built_in_tools(profile, slots, prompts);
         match self.hooks {
             None => Ok(own.chain(built_in).collect()),

@@ -130,18 +130,11 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     for error in errors {
         tracing::warn!(code = error.code, "{error}");
     }
-    if args.strict {
-        assistant.connect().await;
-        let servers =
-            assistant.tool_source_status().into_iter().map(|(name, health)| (format!("MCP server {name}"), health));
-        let agents =
-            assistant.remote_agent_status().into_iter().map(|(name, health)| (format!("remote agent {name}"), health));
-        let actions = assistant.action_server_status().map(|health| ("action server".to_owned(), health));
-        let failure = |(service, health): (String, Health)| health.reason().map(|reason| (service, reason));
-        if let Some((service, reason)) = servers.chain(agents).chain(actions).find_map(failure) {
-            output::status(&format!("the {service} does not answer: {reason}"));
-            return Ok(EXIT_ERROR);
-        }
+    if args.strict
+        && let Some((service, reason)) = first_failure(&assistant).await
+    {
+        output::status(&format!("the {service} does not answer: {reason}"));
+        return Ok(EXIT_ERROR);
     }
     let address = listener.local_addr()?;
     let names: Vec<_> = channels.iter().map(|channel| channel.name().to_owned()).collect();
@@ -167,6 +160,18 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     }
     tracing::info!("stopped");
     Ok(0)
+}
+
+/// Connects to all services; returns one that does not answer, with the reason.
+async fn first_failure(assistant: &Assistant) -> Option<(String, String)> {
+    assistant.connect().await;
+    let servers =
+        assistant.tool_source_status().into_iter().map(|(name, health)| (format!("MCP server {name}"), health));
+    let agents =
+        assistant.remote_agent_status().into_iter().map(|(name, health)| (format!("remote agent {name}"), health));
+    let actions = assistant.action_server_status().map(|health| ("action server".to_owned(), health));
+    let failure = |(service, health): (String, Health)| health.reason().map(|reason| (service, reason));
+    servers.chain(agents).chain(actions).find_map(failure)
 }
 
 /// The opened channels, and the errors of those that could not be opened.

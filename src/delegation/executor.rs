@@ -43,7 +43,7 @@ use crate::{
     context::{CallContext, WaitError},
     journal::EffectJournal,
     limits,
-    llm::{ChatMessage, ToolSpec},
+    llm::ChatMessage,
     prompts::PromptSet,
     react::{
         self, BroughtTools, Budget, CODE_DEADLINE, CODE_ITERATION_LIMIT, LoopEnd, LoopServices, LoopState, ReactLoop,
@@ -411,12 +411,7 @@ async fn perform(
             return handle.report(TaskStatus::Failed, Some(Problem { detail: Some(reason), ..problem }));
         }
     };
-    let own = tools.infos().map(|spec| ToolSpec {
-        name: spec.name.clone(),
-        description: spec.description.clone(),
-        parameters: spec.parameters.clone(),
-        strict: spec.strict,
-    });
+    let own = tools.infos().map(react::tool_spec);
     let submit =
         schema.as_ref().map(|schema| schema.tool(&ToolTexts::of(prompts, "", false).description("submit_result")));
     let offered = own.chain(submit).collect();

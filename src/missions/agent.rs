@@ -47,7 +47,7 @@ use crate::{
     react::{
         BareText, BatchSummary, CODE_ITERATION_LIMIT, CallFate, Cap, CompactionReport, ControlEffect, ControlResult,
         GuardDecision, KeptFacts, LoopHost, LoopProfile, LoopServices, LoopState, Messages, ModelTurn, RESULT_TOOLS,
-        ReactLoop, ResultStore, ToolNarrowing, stream_answer,
+        ReactLoop, ResultStore, ToolNarrowing, stream_answer, tool_spec,
     },
     tools::{
         ToolCallContext, ToolCaller, ToolHandler, ToolInfo, ToolOutcome, invoke,
@@ -132,7 +132,7 @@ pub(super) fn run<'a>(
             Err(reason) => return Some(failed(reason)),
         };
         let control = session.start.control.iter();
-        let offered = control.cloned().chain(tools.infos().map(spec)).collect();
+        let offered = control.cloned().chain(tools.infos().map(tool_spec)).collect();
         let profile = LoopProfile {
             purpose: Purpose::AGENT,
             bare_text: BareText::Final,
@@ -238,16 +238,6 @@ pub(super) fn run<'a>(
 pub(super) fn answer(text: &str) -> &str {
     let inner = text.rsplit_once("<ANSWER>").map(|(_, rest)| rest.split("</ANSWER>").next().unwrap_or(rest));
     inner.unwrap_or(text).trim()
-}
-
-/// A tool as a model sees it.
-pub(super) fn spec(info: &ToolInfo) -> crate::llm::ToolSpec {
-    crate::llm::ToolSpec {
-        name: info.name.clone(),
-        description: info.description.clone(),
-        parameters: info.parameters.clone(),
-        strict: info.strict,
-    }
 }
 
 /// The tools that can be called now.

@@ -17,7 +17,7 @@ use segue_engine::{
 };
 
 use super::{
-    agent::{self, call_model, spec},
+    agent::{self, call_model},
     budgets::AfterResponse,
     checkpoint::{AgentSession, SessionStart, UnitCheckpoint},
     commander::CommanderHost,
@@ -31,7 +31,7 @@ use crate::{
     llm::{ChatMessage, ChatRequest, Llm, Purpose, ToolCall, ToolList},
     react::{
         BareText, BatchSummary, CallFate, Cap, ControlEffect, ControlResult, LoopHost, LoopProfile, LoopServices,
-        LoopState, Messages, ModelTurn, ReactLoop,
+        LoopState, Messages, ModelTurn, ReactLoop, tool_spec,
     },
     store::runs::UnitKey,
     tools::{ToolCallContext, tool_set::ToolSet},
@@ -190,7 +190,7 @@ impl UnitRun {
             tool_timeout: None,
             text_beside_calls: BotKind::Intermediate,
         };
-        let offered: ToolList = tools.infos().map(spec).chain(ask).collect();
+        let offered: ToolList = tools.infos().map(tool_spec).chain(ask).collect();
         let model = self.journaled(model);
         let mut host = CopyHost { unit: self, model, start: &start, agents, has_stopped: false };
         let mut react = ReactLoop {

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    agent::{journaled, spec},
+    agent::journaled,
     call_rules::CallRules,
     calls::{self, OpenCall},
     checkpoint::UnitCheckpoint,
@@ -49,7 +49,7 @@ use crate::{
     limits,
     llm::{ChatMessage, Llm, Purpose, ToolList, ToolSpec},
     prompts::WritesOf,
-    react::{BareText, LoopEnd, LoopProfile, LoopServices, LoopState, ReactLoop},
+    react::{BareText, LoopEnd, LoopProfile, LoopServices, LoopState, ReactLoop, tool_spec},
     store::{
         JournalRecord,
         runs::{ClaimedUnit, QuestionKey, RunStore, RunStoreError, UnitBatch, UnitContent, UnitKey, UnitTransition},
@@ -588,7 +588,7 @@ impl Slice<'_> {
 fn offered(control: &[ToolSpec], ordinary: &ToolSet, is_last: bool) -> ToolList {
     let ends = [MissionTool::TaskComplete, MissionTool::SubmitOutput, MissionTool::CompleteSubtask];
     let is_kept = |tool: &&ToolSpec| !is_last || ends.iter().any(|end| *end.name() == *tool.name);
-    let ordinary = ordinary.infos().filter(|_| !is_last).map(spec);
+    let ordinary = ordinary.infos().filter(|_| !is_last).map(tool_spec);
     control.iter().filter(is_kept).cloned().chain(ordinary).collect()
 }
 

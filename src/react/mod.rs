@@ -58,10 +58,20 @@ pub(crate) use self::{
 };
 use crate::{
     context::CallContext,
-    llm::{ChatMessage, ChatRequest, ChatResponse, LlmErrorKind, ToolCall, ToolList},
+    llm::{ChatMessage, ChatRequest, ChatResponse, LlmErrorKind, ToolCall, ToolList, ToolSpec},
     prompts::PromptSet,
-    tools::tool_set::ToolSet,
+    tools::{ToolInfo, tool_set::ToolSet},
 };
+
+/// A tool as a model sees it.
+pub(crate) fn tool_spec(info: &ToolInfo) -> ToolSpec {
+    ToolSpec {
+        name: info.name.clone(),
+        description: info.description.clone(),
+        parameters: info.parameters.clone(),
+        strict: info.strict,
+    }
+}
 
 /// The loop of one run.
 pub(crate) struct ReactLoop<'a> {

@@ -247,19 +247,7 @@ impl Conversation {
             }
             EventKind::Rewind => self.rewind(),
             EventKind::Undo => self.undo_action(),
-            EventKind::SessionStarted => {
-                self.session = Session { started: true, started_at: event.at, ..Session::default() };
-                self.stack = Stack::default();
-                self.pending = None;
-                self.history.clear();
-                self.recent_replies = RecentReplies::default();
-                self.agents.clear();
-                self.started_flows.clear();
-                self.flow_fingerprints.clear();
-                self.followup = None;
-                self.active_loop = None;
-                self.undo = UndoLog::default();
-            }
+            EventKind::SessionStarted => self.start_session(event.at),
             EventKind::SessionEnded { .. } => self.session.ended = true,
             EventKind::Restart => {
                 let (id, events, turns, frame) = (self.id.clone(), self.events, self.turns, self.next_frame);
@@ -302,12 +290,54 @@ impl Conversation {
                     _ => self.undo.log_action(),
                 }
             }
-            EventKind::ToolExecuted { agent_id: None, .. } => self.turn.effects += 1,
-            EventKind::ToolExecuted { agent_id: Some(agent_id), .. } => {
-                if let Some(writes) = event.kind.writes() {
-                    self.agents.entry(agent_id.clone()).or_default().writes.merge(&writes);
+            EventKind::Reminder { .. } | EventKind::CancelReminder { .. } => self.apply_reminder(&event.kind),
+            EventKind::External { trigger } => {
+                self.turn = TurnState::default();
+                self.undo = UndoLog::default();
+                self.session.last_user_at = event.at;
+                if let Some(name) = &trigger.reminder {
+                    self.reminders.retain(|one| one.name != *name);
                 }
             }
+            EventKind::Understood { .. } => self.turn.understood = true,
+            EventKind::ToolExecuted { .. }
+            | EventKind::AgentStarted { .. }
+            | EventKind::AgentCompleted { .. }
+            | EventKind::AgentCancelled { .. }
+            | EventKind::AgentExchanges { .. } => self.apply_agent(&event.kind),
+            EventKind::ReplyInterrupted { .. } => {
+                self.history.interrupted();
+                self.undo.log_history(1);
+            }
+            EventKind::ModelsUsed(used) => self.models += *used,
+            EventKind::FlowCompleted { .. }
+            | EventKind::FlowCancelled { .. }
+            | EventKind::FlowInterrupted { .. }
+            | EventKind::FlowResumed { .. }
+            | EventKind::AgentInterrupted { .. }
+            | EventKind::AgentResumed { .. }
+            | EventKind::RoutingSessionEnded
+            | EventKind::Unknown(_) => {}
+        }
+    }
+
+    fn start_session(&mut self, at: Timestamp) {
+        self.session = Session { started: true, started_at: at, ..Session::default() };
+        self.stack = Stack::default();
+        self.pending = None;
+        self.history.clear();
+        self.recent_replies = RecentReplies::default();
+        self.agents.clear();
+        self.started_flows.clear();
+        self.flow_fingerprints.clear();
+        self.followup = None;
+        self.active_loop = None;
+        self.undo = UndoLog::default();
+    }
+
+    /// The events of reminders.
+    fn apply_reminder(&mut self, kind: &EventKind) {
+        match kind {
             EventKind::Reminder { name, intent, entities, date_time, kill_on_user_msg } => {
                 if let (Some(name), Some(due)) = (name, Timestamp::from_rfc3339(date_time)) {
                     self.reminders.add(Reminder {
@@ -325,15 +355,19 @@ impl Conversation {
                     || intent.as_ref().is_some_and(|intent| *intent != one.intent)
                     || !entities.is_null() && *entities != one.entities
             }),
-            EventKind::External { trigger } => {
-                self.turn = TurnState::default();
-                self.undo = UndoLog::default();
-                self.session.last_user_at = event.at;
-                if let Some(name) = &trigger.reminder {
-                    self.reminders.retain(|one| one.name != *name);
+            _ => {}
+        }
+    }
+
+    /// What agents and their tools did.
+    fn apply_agent(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::ToolExecuted { agent_id: None, .. } => self.turn.effects += 1,
+            EventKind::ToolExecuted { agent_id: Some(agent_id), .. } => {
+                if let Some(writes) = kind.writes() {
+                    self.agents.entry(agent_id.clone()).or_default().writes.merge(&writes);
                 }
             }
-            EventKind::Understood { .. } => self.turn.understood = true,
             EventKind::AgentStarted { flow_id, agent_id, .. } => {
                 self.turn.effects += 1;
                 let record = self.agents.entry(agent_id.clone()).or_default();
@@ -360,23 +394,11 @@ impl Conversation {
                 let writes = std::mem::take(&mut record.writes);
                 record.unfinished.merge(&writes);
             }
-            EventKind::ReplyInterrupted { .. } => {
-                self.history.interrupted();
-                self.undo.log_history(1);
-            }
-            EventKind::ModelsUsed(used) => self.models += *used,
             EventKind::AgentExchanges { agent_id, exchanges } => {
                 self.history.exchanges(agent_id, exchanges);
                 self.undo.log_history(1);
             }
-            EventKind::FlowCompleted { .. }
-            | EventKind::FlowCancelled { .. }
-            | EventKind::FlowInterrupted { .. }
-            | EventKind::FlowResumed { .. }
-            | EventKind::AgentInterrupted { .. }
-            | EventKind::AgentResumed { .. }
-            | EventKind::RoutingSessionEnded
-            | EventKind::Unknown(_) => {}
+            _ => {}
         }
     }
 
