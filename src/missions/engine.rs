@@ -350,7 +350,7 @@ impl RunEngine {
         let end = loop {
             let error = match drive.run(stop, on_event).await {
                 Err(error) if is_unreadable(&error) => {
-                    // Whoever continues it would meet the same.
+                    // It would be so again whenever the run is continued.
                     let failed = drive.fail(CODE_UNREADABLE, &error.to_string(), None).await;
                     break failed.and(Err(error));
                 }

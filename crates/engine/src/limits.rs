@@ -100,7 +100,7 @@ pub const MISSION_ROUND_CHARS: usize = 4_000;
 pub const MISSION_RETRIES: u32 = 20;
 /// Mission: seconds that a question of a model to a person waits at most. What the mission declares for its questions comes first.
 pub const MISSION_QUESTION_SECONDS: u64 = 366 * 24 * 3600;
-/// Run store: units of one run, each with a session of its own. A run that may need more is not started.
+/// Run store: units of one run, each with a session of its own. A run that needs more even if nothing fails is not started.
 pub const RUN_UNITS: usize = 10_000;
 /// Run store: bytes of one text: inputs, an event, a checkpoint, the outcome of a step, a stored result, a question, an answer or a
 /// message.

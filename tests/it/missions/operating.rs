@@ -819,7 +819,7 @@ fn doctor_lists_the_runs_to_look_at_and_says_what_to_do() {
     let json: Json = serde_json::from_str(&doctor(&["--format", "json"]).out).unwrap();
     assert_eq!(json["runs"]["by_status"]["waiting"], 2);
     assert_eq!(json["runs"]["problems"].as_array().unwrap().len(), 3);
-    // Whoever works on it finds that nobody can, and ends it.
+    // A process that is to continue it finds that nobody can, and ends it.
     let resumed = with_store(folder.path(), &["resume", &damaged]);
     assert!(resumed.code == 3 && resumed.err.contains("[S0102]"), "{}", resumed.err);
     let listed = with_store(folder.path(), &["list", "--run", &damaged]);
