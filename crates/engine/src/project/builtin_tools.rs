@@ -2,8 +2,6 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::mission::tools::MissionTool;
-
 /// The tools for HTTP requests.
 pub const HTTP_TOOLS: [&str; 5] = ["http_get", "http_post", "http_put", "http_patch", "http_delete"];
 
@@ -38,6 +36,27 @@ const OWN_TOOLS: [&str; 22] = [
     "file_grep",
 ];
 
+/// The tools of commanders, and those that agents of missions have beside their own.
+pub const MISSION_TOOLS: [&str; 17] = [
+    "set_subtasks",
+    "get_subtasks",
+    "complete_subtask",
+    "task_complete",
+    "submit_output",
+    "call_agent",
+    "ask_agent",
+    "query_task_output",
+    "ask_commander",
+    "list_commander_questions",
+    "get_commander_answer",
+    "dataset_next",
+    "set_dataset",
+    "dataset_sample",
+    "dataset_count",
+    "result_to_dataset",
+    "ask",
+];
+
 /// What to do about a tool that is named where tools of servers are listed, if it comes from no server: a sentence.
 pub(crate) fn supplied_by_the_runtime(name: &str) -> Option<String> {
     let remove = format!("The runtime supplies `{name}`: remove the entry");
@@ -47,7 +66,7 @@ pub(crate) fn supplied_by_the_runtime(name: &str) -> Option<String> {
     if HTTP_TOOLS.contains(&name) || ["sleep", "current_time"].contains(&name) {
         return Some(format!("{remove}. `builtin_tools` of the agent decides whether it has the tool."));
     }
-    (OWN_TOOLS.contains(&name) || MissionTool::from_name(name).is_some()).then(|| format!("{remove}."))
+    (OWN_TOOLS.contains(&name) || MISSION_TOOLS.contains(&name)).then(|| format!("{remove}."))
 }
 
 /// The built-in tools of an agent.
@@ -202,7 +221,7 @@ mod tests {
     #[test]
     fn each_tool_of_the_runtime_is_known_as_one() {
         let named = WORKSPACE_TOOLS.into_iter().chain(OWN_TOOLS).chain(HTTP_TOOLS).chain(["sleep", "current_time"]);
-        for name in named.chain(MissionTool::ALL.map(MissionTool::name)) {
+        for name in named.chain(MISSION_TOOLS) {
             assert!(supplied_by_the_runtime(name).unwrap().contains("remove the entry"), "{name}");
         }
         assert_eq!(supplied_by_the_runtime("shop"), None);

@@ -7,12 +7,10 @@ use std::{
 
 use super::super::{
     mission_graph::{self, GraphProblem},
+    mission_sizes,
     missions::{MissionDef, TaskDef},
 };
-use crate::{
-    finding::{Findings, SourceLocation, did_you_mean},
-    mission::sizes,
-};
+use crate::finding::{Findings, SourceLocation, did_you_mean};
 
 /// The locations of names of tasks in other tasks.
 #[derive(Debug, Default)]
@@ -128,10 +126,10 @@ fn too_large(mission: &MissionDef, findings: &mut Findings) {
         dataset.and_then(|dataset| u64::try_from(dataset.items.as_ref()?.len()).ok())
     };
     let place = |task: &str| mission.tasks.get(task).map_or(&mission.place, |task| &task.place);
-    if let Err(found) = sizes::check(mission, None, declared) {
+    if let Err(found) = mission_sizes::check(mission, None, declared) {
         let help = "Use fewer items, or let one commander work through all items, without `parallel`.";
         findings.error("F0860", place(&found.task), found.problem, help);
-    } else if let Some(found) = sizes::may_exceed(mission, None, declared) {
+    } else if let Some(found) = mission_sizes::may_exceed(mission, None, declared) {
         let help = "Use fewer items, `max_retries` or rounds if attempts may fail often.";
         findings.warning("F0861", place(&found.task), found.problem, help);
     }
