@@ -16,6 +16,7 @@ use segue::{
     project::Project,
     store::{self, StoreLocation, runs::RunStoreError},
 };
+use segue_engine::conversation::Writes;
 
 use super::{
     CommandResult, EXIT_USAGE,
@@ -185,6 +186,7 @@ pub(super) async fn mission(args: Args) -> CommandResult {
         Err(error) => match error.downcast_ref::<MissionError>() {
             Some(
                 known @ (MissionError::UnknownMission(_)
+                | MissionError::WithoutMission(..)
                 | MissionError::Inputs(_)
                 | MissionError::UnknownRun(_)
                 | MissionError::AmbiguousRun(..)
@@ -226,6 +228,12 @@ fn open(project: &ProjectArgs, url: Option<&str>, existing: bool) -> anyhow::Res
     let project = opened.project.clone();
     let engine = opened.builder.build_missions(runs).map_err(describe_build_error)?;
     Ok(Some(OpenEngine { engine, project, folder, location, retention }))
+}
+
+/// What calls have changed, as people read it: the tools, those in doubt with a word for it.
+fn names_of(writes: &Writes) -> String {
+    let in_doubt = writes.in_doubt_names().into_iter().map(|name| format!("{name} (perhaps)"));
+    writes.done_names().into_iter().chain(in_doubt).collect::<Vec<_>>().join(", ")
 }
 
 /// The runs of an existing store, without models. `to_write`: answers and signals are stored.

@@ -103,7 +103,10 @@ pub(super) fn run<'a>(
             return remote::run(unit, name, remote, &mut session.remote, input, cx).await.map(Progress::Ended);
         }
         let Some(model) = agent.model.clone() else { return Some(failed("it has no model")) };
-        let delegation = delegation::open(unit, name, cx).await?;
+        let delegation = match unit.parts.delegation.get(name.as_str()) {
+            Some(own) => Some(delegation::open(unit, own, cx).await?),
+            None => None,
+        };
         let live = live_tools(unit, name, &agent, cx).await;
         if session.start.messages.is_empty() {
             let start = unit.journal.once(&cx.step("start").key, start(unit, name, &agent, &live)).await?;

@@ -4,7 +4,7 @@ use super::parts::MissionError;
 
 /// Why runs, tasks and items fail: the code in their events, and the code of the page about it. Tasks and items also fail with codes of
 /// agents, such as `A0525`.
-pub const FAILURES: [(&str, &str); 13] = [
+pub const FAILURES: [(&str, &str); 17] = [
     ("iteration.failed", "N0201"),
     ("task.objective", "N0202"),
     ("task.reported", "N0203"),
@@ -18,6 +18,10 @@ pub const FAILURES: [(&str, &str); 13] = [
     ("repeat.exhausted", "N0211"),
     ("repeat.condition", "N0212"),
     ("iteration.not_retried", "N0213"),
+    ("run.too_large", "N0214"),
+    ("follow_up.failed", "N0215"),
+    ("unit.panicked", "N0216"),
+    ("run.unreadable", "N0103"),
 ];
 
 /// The code of the page about a failure.
@@ -29,7 +33,7 @@ impl MissionError {
     /// The error code.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::UnknownMission(_) => "N0101",
+            Self::UnknownMission(_) | Self::WithoutMission(..) => "N0101",
             Self::Inputs(_) => "N0102",
             Self::UnknownRun(_) => "S0204",
             Self::Unreadable { .. } => "N0103",

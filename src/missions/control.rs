@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use segue_base::process;
 use segue_engine::{
+    conversation::Writes,
     ids::RunId,
     mission::{
         event::{NewEvent, RunEvent, RunEventKind},
-        state::RunState,
+        state::{self, RunState},
         tools::people,
     },
     time::Timestamp,
@@ -122,7 +123,11 @@ impl RunControl {
         stored.ok_or_else(|| MissionError::UnknownRun(run.clone()))
     }
 
-    pub(super) async fn summary(&self, run: &RunId) -> Result<RunSummary, MissionError> {
+    /// A run in short. Its events are not read, so that a damaged run has one too.
+    ///
+    /// # Errors
+    /// [`MissionError::UnknownRun`], [`MissionError::Store`].
+    pub async fn summary(&self, run: &RunId) -> Result<RunSummary, MissionError> {
         let summary = self.runs.summary(run).await?.filter(|summary| !summary.is_job());
         summary.ok_or_else(|| MissionError::UnknownRun(run.clone()))
     }
@@ -142,6 +147,21 @@ impl RunControl {
     pub async fn events(&self, run: &RunId, after: u64) -> Result<Vec<RunEvent>, MissionError> {
         let stored = self.runs.events(run, after, limits::RUN_EVENTS_READ).await?;
         stored.iter().map(|event| read_event(run, event)).collect()
+    }
+
+    /// The calls of a run that changed something, and those of which nobody knows.
+    ///
+    /// # Errors
+    /// As [`events`](Self::events).
+    pub async fn writes(&self, run: &RunId) -> Result<Writes, MissionError> {
+        Ok(state::writes(&self.all_events(run).await?))
+    }
+
+    pub(super) async fn all_events(&self, run: &RunId) -> Result<Vec<RunEvent>, MissionError> {
+        let mut events = Vec::new();
+        let mut keep = |event: &RunEvent| events.push(event.clone());
+        self.show(run, 0, &mut keep).await?;
+        Ok(events)
     }
 
     /// The open questions, of one run or of all.

@@ -34,13 +34,12 @@ pub(super) struct Delegation<'a> {
     pub(super) budget: Arc<Budget>,
 }
 
-/// Opens the delegation of an agent; the inner `None` if it may start no sub-agents. The outer `None`: the unit has stopped.
-pub(super) async fn open<'a>(unit: &'a UnitRun, name: &AgentName, cx: &CallContext) -> Option<Option<Delegation<'a>>> {
-    let Some(own) = unit.parts.delegation.get(name.as_str()) else { return Some(None) };
+/// Opens the delegation of an agent. `None`: the unit has stopped.
+pub(super) async fn open<'a>(unit: &'a UnitRun, own: &'a AgentDelegation, cx: &CallContext) -> Option<Delegation<'a>> {
     // Recorded, because other units spend from the same budgets.
     let left = unit.journal.once(&cx.step("budget").key, left(unit)).await?;
     let run = Budget::new(left);
-    Some(Some(Delegation { own, budget: run.slice(own.settings.budget) }))
+    Some(Delegation { own, budget: run.slice(own.settings.budget) })
 }
 
 /// What is left of the budgets of a task and its run.

@@ -6,13 +6,15 @@ use segue_engine::{
     conversation::Writes,
     ids::RunId,
     mission::{
-        event::{NewEvent, PreviousRun, RunEvent, RunEventKind},
-        inputs::{self, InputProblem, NewRunOptions},
+        event::{NewEvent, RunEvent, RunEventKind},
+        inputs::{self, InputProblem, NewRunOptions, RunStart},
         rerun::{self, RerunFrom, TakenOver},
         scheduler::{self, Action, Decision},
+        sizes,
         state::{FollowUp, RunState, RunStatus as StateStatus},
     },
     project::missions::{MissionDef, OnOverflow},
+    time::Timestamp,
 };
 use serde_json::{Map, Value as Json};
 use tokio::task::JoinSet;
@@ -30,10 +32,14 @@ use crate::{
     journal::{LEASE, RENEWAL, StorePatience, ended_owners},
     store::runs::{
         Admission, ClaimRequest, NewRun, NewUnit, Overflow, RunBatch, RunFilter, RunLimits, RunStatus, RunStoreError,
-        Signal, SignalOutcome, StartOutcome, StopRequest, UnitStatus,
+        RunSummary, Signal, SignalOutcome, StartOutcome, StopRequest, UnitStatus,
     },
 };
 
+/// The code of a run whose tasks are completed, and after which another mission was to run that cannot be started.
+const CODE_FOLLOW_UP: &str = "follow_up.failed";
+/// The code of a run of which something is stored that cannot be read.
+const CODE_UNREADABLE: &str = "run.unreadable";
 /// Units of one run that work at the same time.
 const MOST_UNITS: usize = 64;
 /// How long units are waited for when the store fails for good.
@@ -158,12 +164,9 @@ impl RunEngine {
         }
         let (given, files) = read.map_err(MissionError::Inputs)?;
         let has_files = !files.is_empty();
-        let mut started =
-            inputs::mission_started(&def, &id.as_str().into(), &given, options).map_err(MissionError::Inputs)?;
-        if let RunEventKind::MissionStarted { datasets, .. } = &mut started.kind {
-            datasets.extend(taken.datasets);
-        }
-        let key = inputs::concurrency_key(&def, &started).map_err(MissionError::Inputs)?;
+        let options = NewRunOptions { datasets: taken.datasets, ..options };
+        let RunStart { event: started, key } =
+            inputs::start(&def, &id.as_str().into(), &given, options).map_err(MissionError::Inputs)?;
         let run = NewRun {
             inputs: Json::Object(given).to_string().into(),
             idempotency_key,
@@ -238,7 +241,7 @@ impl RunEngine {
     /// asked to stop and whose process has ended without stopping it is stopped first.
     ///
     /// # Errors
-    /// [`MissionError::Store`] for a run that has not ended, that is completed, or that was cancelled.
+    /// [`MissionError::Store`] for a run that has not ended, that is completed, or that was cancelled; [`MissionError::WithoutMission`].
     pub async fn resume(&self, run: &RunId) -> Result<(), MissionError> {
         if let Some(request) = self.control.summary(run).await?.stop
             && !self.control.is_worked_on(run).await?
@@ -246,6 +249,8 @@ impl RunEngine {
             self.control.end_stopped(run, request).await?;
         }
         let report = self.status(run).await?;
+        // Before it counts as resumed: without its mission nothing could work on it.
+        let def = self.mission_of(&report.stored.summary)?;
         let open = report.state.open_units();
         let batch = RunBatch {
             resume: true,
@@ -257,10 +262,14 @@ impl RunEngine {
             ..RunBatch::new(run.clone(), self.parts.clock.now())
         };
         self.parts.runs.append_run(batch).await?;
-        if let Ok(def) = self.parts.mission(&report.stored.summary.mission) {
-            self.parts.runs.admit(run, limits_of(&def), self.parts.clock.now()).await?;
-        }
+        self.parts.runs.admit(run, limits_of(&def), self.parts.clock.now()).await?;
         Ok(())
+    }
+
+    /// The mission of a run that is to go on.
+    fn mission_of(&self, run: &RunSummary) -> Result<Arc<MissionDef>, MissionError> {
+        let missing = |_| MissionError::WithoutMission(run.id.clone(), run.mission.clone());
+        self.parts.mission(&run.mission).map_err(missing)
     }
 
     /// Starts a new run with the mission and the inputs of another: from the beginning, or from a task. Then the new run takes over what is
@@ -279,7 +288,7 @@ impl RunEngine {
             None => TakenOver::default(),
             Some(from) => {
                 let def = self.parts.mission(&mission)?;
-                let events = self.all_events(run).await?;
+                let events = self.control.all_events(run).await?;
                 options.entry = RunState::from_events(&events).entry;
                 rerun::taken_over(&def, &events, from).map_err(MissionError::Rerun)?
             }
@@ -305,20 +314,7 @@ impl RunEngine {
     /// [`MissionError`] of the store or of unreadable data.
     pub async fn repeated_writes(&self, run: &RunId, from: Option<&RerunFrom>) -> Result<Writes, MissionError> {
         let def = self.parts.mission(&self.control.summary(run).await?.mission)?;
-        Ok(rerun::repeated_writes(&def, &self.all_events(run).await?, from))
-    }
-
-    async fn all_events(&self, run: &RunId) -> Result<Vec<RunEvent>, MissionError> {
-        let mut events = Vec::new();
-        loop {
-            let after = events.last().map_or(0, |event: &RunEvent| event.sequence);
-            let more = self.control().events(run, after).await?;
-            let is_last = more.len() < crate::limits::RUN_EVENTS_READ;
-            events.extend(more);
-            if is_last {
-                return Ok(events);
-            }
-        }
+        Ok(rerun::repeated_writes(&def, &self.control.all_events(run).await?, from))
     }
 
     /// Works on a run until it ends or waits for people. `on_event` gets every event from the first on, in order. `stop` is read between
@@ -328,14 +324,15 @@ impl RunEngine {
     /// are over.
     ///
     /// # Errors
-    /// [`MissionError`] of the store or of unreadable data; the run can be driven again.
+    /// [`MissionError::WithoutMission`]: the run stays as it is, until the project has its mission again. [`MissionError::Unreadable`]: the
+    /// run has failed by it. Other errors of the store: the run can be driven again.
     pub async fn drive(
         &self,
         run: &RunId,
         stop: &CancellationToken,
         on_event: &mut (dyn FnMut(&RunEvent) + Send),
     ) -> Result<RunEnd, MissionError> {
-        let def = self.parts.mission(&self.control.summary(run).await?.mission)?;
+        let def = self.mission_of(&self.control.summary(run).await?)?;
         scratchpads::sweep(&*self.parts.runs, &*self.parts.clock, self.parts.workspaces.folder()).await;
         let mut drive = Drive {
             engine: self,
@@ -352,6 +349,11 @@ impl RunEngine {
         };
         let end = loop {
             let error = match drive.run(stop, on_event).await {
+                Err(error) if is_unreadable(&error) => {
+                    // It would be so again whenever the run is continued.
+                    let failed = drive.fail(CODE_UNREADABLE, &error.to_string(), None).await;
+                    break failed.and(Err(error));
+                }
                 Err(MissionError::Store(error)) => error,
                 end => break end,
             };
@@ -434,16 +436,24 @@ impl Drive<'_> {
             }
             let mut pause = POLL;
             let is_queued = summary.status == RunStatus::Queued;
+            if summary.stop.is_none() && !is_queued {
+                // An item that waits for its time starts then, and not when the run is read next.
+                pause = self.next_start().await?.map_or(pause, |wait| pause.min(wait));
+            }
             if self.units.is_empty() && summary.stop.is_none() && !is_queued {
                 if self.engine.control.summary(self.run).await?.status.is_ended() {
                     continue;
                 }
-                match self.next_wake().await? {
-                    Some(wait) => pause = pause.min(wait),
-                    None => {
+                match self.next_work().await? {
+                    NextWork::After(wait) => pause = pause.min(wait),
+                    NextWork::Answer => {
                         self.set_status(RunStatus::Waiting).await?;
                         self.show(on_event).await?;
                         return Ok(RunEnd::Waiting);
+                    }
+                    NextWork::Never { after } => {
+                        self.fail_stuck(after).await?;
+                        continue;
                     }
                 }
             }
@@ -502,13 +512,18 @@ impl Drive<'_> {
             batch.after = Some(state.sequence);
             let mut events = Vec::new();
             for Decision { action, events: caused } in decisions {
+                // The runs that follow are started with the end of this one, below.
+                if matches!(action, Action::Launch { .. }) {
+                    batch.status = Some(RunStatus::Completed);
+                    continue;
+                }
                 events.extend(caused);
                 match action {
-                    Action::Record => {}
-                    Action::Start { unit, objective, wake_at } => {
+                    Action::Record | Action::Launch { .. } => {}
+                    Action::Start { unit, objective } => {
                         let name = unit.to_string();
                         let input = serde_json::to_string(&UnitInput { unit, objective }).unwrap_or_default();
-                        batch.new_units.push(NewUnit { wake_at, ..NewUnit::new(name, input) });
+                        batch.new_units.push(NewUnit::new(name, input));
                     }
                     Action::Cancel { unit } => {
                         let name: Arc<str> = unit.to_string().into();
@@ -518,7 +533,6 @@ impl Drive<'_> {
                         events.extend(scheduler::cancelled(&state, &unit));
                         batch.cancel_units.push(name);
                     }
-                    Action::Launch { follow_up } => self.launch(&state, &follow_up).await?,
                     Action::Finish { status } => {
                         batch.status = Some(match status {
                             StateStatus::Completed => RunStatus::Completed,
@@ -537,9 +551,18 @@ impl Drive<'_> {
                 for Decision { action, events: caused } in
                     scheduler::next(&self.def, &after, &parts.project.templates, now)
                 {
-                    if let Action::Launch { follow_up } = action {
-                        self.launch(&after, &follow_up).await?;
-                        events.extend(caused);
+                    let Action::Launch { follow_up } = action else { continue };
+                    match self.launch(&after, &follow_up).await {
+                        Ok(()) => events.extend(caused),
+                        Err(error) if may_pass(&error) => return Err(error),
+                        Err(error) => {
+                            let mission = &follow_up.mission;
+                            let error = format!("the mission `{mission}` that follows cannot be started: {error}");
+                            events.retain(|event| !matches!(event.kind, RunEventKind::MissionCompleted {}));
+                            events.push(failed(CODE_FOLLOW_UP, error));
+                            batch.status = Some(RunStatus::Failed);
+                            break;
+                        }
                     }
                 }
             }
@@ -547,21 +570,57 @@ impl Drive<'_> {
             match parts.runs.append_run(batch).await {
                 Ok(_) | Err(RunStoreError::Conflict { .. }) => {}
                 Err(RunStoreError::WrongStatus { .. }) => return Ok(()),
+                Err(error @ RunStoreError::TooLarge { .. }) => {
+                    return self.fail(sizes::CODE_TOO_LARGE, &error.to_string(), None).await;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    async fn launch(&self, state: &RunState, follow_up: &FollowUp) -> Result<(), MissionError> {
-        let options = NewRunOptions {
-            entry: follow_up.entry.clone(),
-            previous: Some(PreviousRun { run: state.run.clone(), task: follow_up.task.clone() }),
-            chain: state.chain.saturating_add(1),
-            chain_id: Some(state.chain_id.clone()),
-            hand_over: follow_up.hand_over,
-            rerun_of: None,
-            dry_run: state.dry_run,
+    /// Ends the run with all that is open in it, because it cannot go on, now or later. `after`: only if this is still its last event.
+    async fn fail(&self, code: &str, error: &str, after: Option<u64>) -> Result<(), MissionError> {
+        self.stopping.cancel();
+        // What cannot be read has no ends.
+        let mut events = match self.view.latest().await {
+            Ok(state) => scheduler::all_cancelled(&state),
+            Err(_) => Vec::new(),
         };
+        events.push(failed(code, error.to_owned()));
+        let batch = RunBatch {
+            after,
+            status: Some(RunStatus::Failed),
+            events: events.iter().map(event_text).collect(),
+            ..RunBatch::new(self.run.clone(), self.engine.parts.clock.now())
+        };
+        self.change(batch).await
+    }
+
+    /// Fails a task that is open although nothing works on it, or ever will: the mission no longer has it as it was started. Then the run
+    /// ends as after any failure. `after`: only if this is still the last event.
+    async fn fail_stuck(&self, after: u64) -> Result<(), MissionError> {
+        let error =
+            format!("nothing works on it: the mission `{}` was changed after the run was started", self.def.name);
+        let open = self
+            .view
+            .latest()
+            .await?
+            .tasks
+            .iter()
+            .find(|(_, task)| task.status.is_open())
+            .map(|(name, _)| name.clone());
+        let Some(open) = open else { return self.fail(scheduler::CODE_STUCK, &error, Some(after)).await };
+        let kind = RunEventKind::TaskFailed { code: scheduler::CODE_STUCK.into(), error: error.into() };
+        let batch = RunBatch {
+            after: Some(after),
+            events: vec![event_text(&NewEvent::of_task(&open, kind))],
+            ..RunBatch::new(self.run.clone(), self.engine.parts.clock.now())
+        };
+        self.change(batch).await
+    }
+
+    async fn launch(&self, state: &RunState, follow_up: &FollowUp) -> Result<(), MissionError> {
+        let options = state.next_run(follow_up.task.clone(), follow_up.entry.clone(), follow_up.hand_over);
         let id = RunId::new(follow_up.run.clone());
         // This run has not ended and may count for the limits of the next one, which therefore waits instead of being lost.
         let FollowUp { mission, inputs, .. } = follow_up;
@@ -601,15 +660,28 @@ impl Drive<'_> {
         Ok(is_any)
     }
 
-    /// How long it takes until a unit can be claimed; `None` if only an answer or a signal can make one ready.
-    async fn next_wake(&self) -> Result<Option<Duration>, MissionError> {
+    /// How long it takes until the scheduler starts an item that waits for its time.
+    async fn next_start(&self) -> Result<Option<Duration>, MissionError> {
         let parts = &self.engine.parts;
-        let is_waiting = self.view.latest().await?.is_waiting();
+        let (state, now) = (self.view.latest().await?, parts.clock.now());
+        let at = scheduler::next_wake(&self.def, &state, &parts.project.templates, now);
+        Ok(at.map(|at| until(now, at)))
+    }
+
+    /// When a unit can be claimed or started.
+    async fn next_work(&self) -> Result<NextWork, MissionError> {
+        let parts = &self.engine.parts;
+        let next_start = self.next_start().await?;
+        let (after, is_waiting, asks) = {
+            let state = self.view.latest().await?;
+            let asks = state.human_inputs.values().any(|input| input.open);
+            (state.sequence, next_start.is_none() && state.is_waiting(), asks)
+        };
         let now = parts.clock.now();
         let units = parts.runs.units(self.run).await?;
         // A unit that waits for a person may have agents that work meanwhile, in another process.
         if is_waiting && !units.iter().any(|unit| matches!(unit.status, UnitStatus::Claimed | UnitStatus::Ready)) {
-            return Ok(None);
+            return Ok(NextWork::Answer);
         }
         let wakes = units.iter().filter_map(|unit| match unit.status {
             UnitStatus::Ready => Some(unit.wake_at.unwrap_or(now)),
@@ -617,10 +689,11 @@ impl Drive<'_> {
             UnitStatus::Waiting => unit.wake_at,
             UnitStatus::Completed | UnitStatus::Failed | UnitStatus::Cancelled => None,
         });
-        let wait = |at: segue_engine::time::Timestamp| {
-            Duration::from_micros(u64::try_from(at.as_micros().saturating_sub(now.as_micros())).unwrap_or(0))
-        };
-        Ok(wakes.min().map(wait))
+        Ok(match (wakes.map(|at| until(now, at)).chain(next_start).min(), asks) {
+            (Some(wait), _) => NextWork::After(wait),
+            (None, true) => NextWork::Answer,
+            (None, false) => NextWork::Never { after },
+        })
     }
 
     /// Stores a status of a run that goes on.
@@ -640,10 +713,10 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Changes a run that may have ended in the meantime.
+    /// Changes a run that may have ended, or that another process may have changed, in the meantime.
     async fn change(&self, batch: RunBatch) -> Result<(), MissionError> {
         match self.engine.parts.runs.append_run(batch).await {
-            Ok(_) | Err(RunStoreError::WrongStatus { .. }) => Ok(()),
+            Ok(_) | Err(RunStoreError::WrongStatus { .. } | RunStoreError::Conflict { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -657,6 +730,36 @@ impl Drive<'_> {
             () = clock.sleep(clock.deadline(GIVE_UP)) => {}
         }
     }
+}
+
+/// When a run goes on.
+enum NextWork {
+    /// After this time a unit can be claimed or started.
+    After(Duration),
+    /// When a person has answered.
+    Answer,
+    /// Nothing works on what is open after this event, and nothing ever will.
+    Never { after: u64 },
+}
+
+/// How long it takes until a time.
+fn until(now: Timestamp, at: Timestamp) -> Duration {
+    Duration::from_micros(u64::try_from(at.as_micros().saturating_sub(now.as_micros())).unwrap_or(0))
+}
+
+/// The end of a run that cannot go on.
+fn failed(code: &str, error: String) -> NewEvent {
+    NewEvent::of_run(RunEventKind::MissionFailed { code: code.into(), error: error.into() })
+}
+
+/// Whether a start may succeed later, because only the store failed.
+fn may_pass(error: &MissionError) -> bool {
+    matches!(error, MissionError::Store(error) if !matches!(error, RunStoreError::TooLarge { .. }))
+}
+
+/// Whether what is stored of the run cannot be understood, now or later.
+fn is_unreadable(error: &MissionError) -> bool {
+    matches!(error, MissionError::Unreadable { .. } | MissionError::Store(RunStoreError::Corrupt { .. }))
 }
 
 /// How many runs the mission allows at the same time.

@@ -32,6 +32,11 @@ pub enum MissionError {
     /// The project has no such mission.
     #[error("the project has no mission `{0}`; `segue mission check` lists its missions")]
     UnknownMission(Arc<str>),
+    /// The project has the mission of a run no longer. The run goes on when it is there again.
+    #[error(
+        "run {0} cannot go on: the project has no mission `{1}`; put its file back and continue the run with `segue mission resume {0}`, or end it with `segue mission cancel {0}`"
+    )]
+    WithoutMission(RunId, Arc<str>),
     /// The inputs are not valid.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Inputs(Vec<InputProblem>),

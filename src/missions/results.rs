@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use segue_engine::{
     ids::RunId,
+    limits::RUN_TEXT,
     mission::tools::{MissionTool, ResultLookup, ResultProblem},
     project::missions::ContextLimits,
 };
@@ -13,7 +14,6 @@ use serde_json::Value as Json;
 
 use super::{journal::UnitJournal, slice::UnitRun};
 use crate::{
-    limits,
     llm::ToolCall,
     react::{Blobs, ResultIndex, ResultStore, Threshold},
     store::runs::{RunBlob, RunStore},
@@ -32,8 +32,8 @@ struct UnitBlobs {
 #[async_trait]
 impl Blobs for UnitBlobs {
     async fn put(&self, id: &str, text: Arc<str>) -> Result<(), String> {
-        if text.len() > limits::RUN_TEXT {
-            return Err(format!("the result has {} bytes, more than {}", text.len(), limits::RUN_TEXT));
+        if text.len() > RUN_TEXT {
+            return Err(format!("the result has {} bytes, more than {}", text.len(), RUN_TEXT));
         }
         let blob = RunBlob { id: id.into(), text };
         // A step that runs again stores the same content under the same id.

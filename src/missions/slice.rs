@@ -1,7 +1,9 @@
 //! One slice of a unit: it is claimed, worked on until it ends, waits or has used its share, and its checkpoint is stored.
 
 use std::{
+    any::Any,
     collections::HashMap,
+    panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -9,10 +11,12 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use minijinja::{Value, context};
 use segue_engine::{
     conversation::{AgentStatus, BotKind, Writes},
     ids::RunId,
+    limits::RUN_TEXT,
     mission::{
         budget,
         event::{NewEvent, RunEventKind},
@@ -46,7 +50,6 @@ use crate::{
     clock::Clock,
     context::{CallContext, StepKey},
     journal::{EffectJournal, Halt, TurnClock, hold, later},
-    limits,
     llm::{ChatMessage, Llm, Purpose, ToolList, ToolSpec},
     prompts::WritesOf,
     react::{BareText, LoopEnd, LoopProfile, LoopServices, LoopState, ReactLoop, tool_spec},
@@ -69,6 +72,8 @@ const SLICE_DEADLINE: Duration = Duration::from_secs(3600);
 const CODE_UNREADABLE: &str = "unit.unreadable";
 /// The sessions of a unit are too large to be stored.
 const CODE_TOO_LARGE: &str = "unit.too_large";
+/// The work on a unit met a defect of the program, or of code that is registered with it.
+const CODE_PANICKED: &str = "unit.panicked";
 
 /// The limits of a slice. Loops of agents and of the commander count towards the same.
 pub(super) struct SliceLimit {
@@ -188,11 +193,11 @@ impl UnitRun {
     pub(super) fn source(&self) -> Option<SourceRun<'_>> {
         self.source.as_ref().map(|(def, state)| SourceRun { def, state })
     }
-    /// How the unit waits because a budget is used up: until a person has raised it, or, if the run fails by it, until the unit is
-    /// cancelled. `None` within: it goes on.
-    async fn waits_for_budget(&self, mut fails: bool) -> Option<Option<UnitTransition>> {
+    /// Whether the unit waits because a budget is used up: until a person has raised it, or, if the run fails by it, until the unit is
+    /// cancelled. `None`: the unit has halted.
+    async fn waits_for_budget(&self, mut fails: bool) -> Option<BudgetWait> {
         if !fails && !budget::asks(&self.def, &self.id.task) {
-            return Some(None);
+            return Some(BudgetWait::No);
         }
         // The run has no end before that of a task that always runs.
         let is_cancelled = self.def.tasks.get(&self.id.task).is_none_or(|task| !task.always);
@@ -212,14 +217,25 @@ impl UnitRun {
                 let next = later(self.parts.clock.now(), Duration::from_micros(ANSWER_POLL.unsigned_abs()));
                 let end = self.deadlines.get(&state, question);
                 let wake_at = Some(end.map_or(next, |end| end.min(next)));
-                return Some(Some(UnitTransition::Waiting { wake_at }));
+                return Some(BudgetWait::Until(UnitTransition::Waiting { wake_at }));
             }
         }
-        Some((fails && is_cancelled).then_some(UnitTransition::Waiting { wake_at: None }))
+        Some(match fails && is_cancelled {
+            true => BudgetWait::Until(UnitTransition::Waiting { wake_at: None }),
+            false => BudgetWait::No,
+        })
     }
     pub(super) fn model(&self) -> Option<Arc<dyn Llm>> {
         self.parts.commander_models.get(&self.def.name).cloned()
     }
+}
+
+/// Whether a unit waits because a budget is used up.
+enum BudgetWait {
+    /// It goes on.
+    No,
+    /// It ends its slice like this.
+    Until(UnitTransition),
 }
 
 /// How a unit that works is ended from outside.
@@ -248,10 +264,22 @@ pub(super) async fn run(
     end: UnitStop,
 ) -> Result<(), MissionError> {
     let (key, epoch) = (claimed.key.clone(), claimed.epoch);
-    let work = work(&parts, def, view, claimed, end.clone());
+    let work = AssertUnwindSafe(work(&parts, def, view.clone(), claimed, end.clone())).catch_unwind();
     // It is to stop, or another owner has it.
     let stopped = |_| end.stop.cancel();
-    hold(&*parts.runs, &key, epoch, &*parts.clock, stopped, work).await
+    match hold(&*parts.runs, &key, epoch, &*parts.clock, stopped, work).await {
+        Ok(done) => done,
+        Err(panic) => {
+            let reason = format!("the work on it panicked: {}", panic_text(&*panic));
+            fail_unit(&parts, &view, key, epoch, (CODE_PANICKED, &reason)).await
+        }
+    }
+}
+
+/// What code says that panics.
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let owned = || panic.downcast_ref::<String>().map(String::as_str);
+    panic.downcast_ref::<&str>().copied().or_else(owned).unwrap_or("it gave no reason")
 }
 
 /// A seed that is the same when a call runs again.
@@ -269,7 +297,10 @@ async fn work(
     let ClaimedUnit { key, epoch, content, .. } = claimed;
     let stored = match read(content) {
         Ok(stored) => stored,
-        Err(reason) => return fail_unreadable(parts, &view, key, epoch, &reason).await,
+        Err(reason) => {
+            let reason = format!("its stored data cannot be read: {reason}");
+            return fail_unit(parts, &view, key, epoch, (CODE_UNREADABLE, &reason)).await;
+        }
     };
     let StoredWork { input, mut checkpoint, records } = stored;
     // What is stored since the checkpoint is newer.
@@ -308,12 +339,21 @@ async fn work(
         deadlines: Deadlines::default(),
         limit: SliceLimit::new(parts.clock.clone()),
     };
-    let result = Slice { unit: &unit, checkpoint, cancel }.run(&input.objective).await;
-    match result {
-        Some(Err(error)) => give_back(parts, &key, epoch, error).await,
+    let stopped_by = |error: RunStoreError| async {
+        match error {
+            // It would be so again whenever the unit is continued.
+            RunStoreError::TooLarge { .. } => {
+                fail_unit(parts, &unit.view, key.clone(), epoch, (CODE_TOO_LARGE, &error.to_string())).await
+            }
+            error => give_back(parts, &key, epoch, error).await,
+        }
+    };
+    let ended = Slice { unit: &unit, checkpoint, cancel }.run(&input.objective).await;
+    match ended {
         Some(Ok(())) => Ok(()),
+        Some(Err(error)) => stopped_by(error).await,
         None => match journal.halt() {
-            Some(Halt::Store(error)) => give_back(parts, &key, epoch, error).await,
+            Some(Halt::Store(error)) => stopped_by(error).await,
             Some(Halt::Unreadable(reason)) => {
                 Err(MissionError::Unreadable { run: key.run.clone(), reason: reason.to_string() })
             }
@@ -348,26 +388,28 @@ fn read(content: Result<UnitContent, RunStoreError>) -> Result<StoredWork, Strin
     Ok(StoredWork { input, checkpoint, records: content.records })
 }
 
-/// Ends a claimed unit whose stored data cannot be read: it fails, and the rest of the run decides what follows from that.
-async fn fail_unreadable(
+/// Ends a claimed unit that nobody could continue: it fails, and the rest of the run decides what follows from that.
+async fn fail_unit(
     parts: &Arc<MissionParts>,
     view: &Arc<RunView>,
     key: UnitKey,
     epoch: u64,
-    reason: &str,
+    (code, reason): (&str, &str),
 ) -> Result<(), MissionError> {
-    tracing::error!("the stored data of {key} cannot be read: {reason}");
-    let found = view.latest().await?.open_units().into_iter().find(|unit| unit.to_string() == *key.unit);
-    let mut batch = UnitBatch::new(key, epoch, parts.clock.now());
-    batch.transition = match found {
-        Some(unit) => {
-            let reason = format!("its stored data cannot be read: {reason}");
-            batch.events.push(event_text(&scheduler::failed(&unit, CODE_UNREADABLE, &reason)));
-            UnitTransition::Failed
-        }
-        // The run has replaced it.
-        None => UnitTransition::Cancelled,
-    };
+    tracing::error!("{key} cannot be continued: {reason}");
+    let mut batch = UnitBatch::new(key.clone(), epoch, parts.clock.now());
+    {
+        let state = view.latest().await?;
+        batch.transition = match state.open_units().into_iter().find(|unit| unit.to_string() == *key.unit) {
+            Some(unit) => {
+                batch.events.extend(scheduler::agents_cancelled(&state, &unit).iter().map(event_text));
+                batch.events.push(event_text(&scheduler::failed(&unit, code, reason)));
+                UnitTransition::Failed
+            }
+            // The run has replaced it.
+            None => UnitTransition::Cancelled,
+        };
+    }
     let stored = parts.runs.append(batch).await.map(drop);
     view.changed.notify_one();
     ignore_fenced(stored)
@@ -430,7 +472,7 @@ impl Slice<'_> {
         let results = unit.results(self.checkpoint.commander.state.results.clone(), &commander.context);
         let tools = with_result_tools(files, &results);
         let fails = unit.journal.check_budgets(&unit.def).await?;
-        if let Some(transition) = unit.waits_for_budget(fails).await? {
+        if let BudgetWait::Until(transition) = unit.waits_for_budget(fails).await? {
             // Within a response of the commander: the checkpoint stays.
             return Some(unit.journal.commit(|batch| batch.transition = transition).await);
         }
@@ -522,7 +564,7 @@ impl Slice<'_> {
                 }
                 (None, None) => {}
             }
-            if let Some(transition) = unit.waits_for_budget(fails).await? {
+            if let BudgetWait::Until(transition) = unit.waits_for_budget(fails).await? {
                 return Some(self.store(transition).await);
             }
             if unit.limit.is_spent() {
@@ -549,12 +591,12 @@ impl Slice<'_> {
 
     async fn store(&self, transition: UnitTransition) -> Result<(), RunStoreError> {
         let text = self.text();
-        if text.len() > limits::RUN_TEXT && transition != (UnitTransition::Ready { wake_at: None }) {
+        if text.len() > RUN_TEXT && transition != (UnitTransition::Ready { wake_at: None }) {
             // Its result is stored; only its session cannot be asked later.
             return self.unit.journal.commit(|batch| batch.transition = transition).await;
         }
-        if text.len() > limits::RUN_TEXT {
-            let reason = format!("its sessions have {} bytes, more than {}", text.len(), limits::RUN_TEXT);
+        if text.len() > RUN_TEXT {
+            let reason = format!("its sessions have {} bytes, more than {}", text.len(), RUN_TEXT);
             let event = scheduler::failed(&self.unit.id, CODE_TOO_LARGE, &reason);
             return self.unit.journal.finish_unit(&event, None).await;
         }

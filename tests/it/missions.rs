@@ -2,6 +2,7 @@
 
 mod builtin;
 mod crashes;
+mod endings;
 mod files;
 mod graph;
 mod loops;

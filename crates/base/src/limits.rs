@@ -562,15 +562,8 @@ pub const MEMORY_RUNS: usize = 1_000;
 pub const RUN_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Run store: how often a process that works on runs deletes those past their retention.
 pub const RUN_RETENTION_INTERVAL: Duration = Duration::from_secs(3600);
-/// Run store: bytes of one text: inputs, an event, a checkpoint, the outcome of a step, a stored result, a question, an answer or a
-/// message.
-pub const RUN_TEXT: usize = 8 * 1024 * 1024;
-/// Run store: bytes of one id or name.
-pub const RUN_NAME: usize = 1024;
 /// Run store: events, records, units, stored results and questions in one batch.
 pub const RUN_BATCH: usize = 10_000;
-/// Run store: units of one run.
-pub const RUN_UNITS: usize = 10_000;
 /// Run store: messages to one run.
 pub const RUN_MESSAGES: usize = 1_000;
 /// Run store: units that one call claims.

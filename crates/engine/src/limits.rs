@@ -98,6 +98,15 @@ pub const MISSION_ROUNDS_SHOWN: usize = 5;
 pub const MISSION_ROUND_CHARS: usize = 4_000;
 /// Mission: attempts after the first that a project may allow for an iteration.
 pub const MISSION_RETRIES: u32 = 20;
+/// Mission: seconds that a question of a model to a person waits at most. What the mission declares for its questions comes first.
+pub const MISSION_QUESTION_SECONDS: u64 = 366 * 24 * 3600;
+/// Run store: units of one run, each with a session of its own. A run that needs more even if nothing fails is not started.
+pub const RUN_UNITS: usize = 10_000;
+/// Run store: bytes of one text: inputs, an event, a checkpoint, the outcome of a step, a stored result, a question, an answer or a
+/// message.
+pub const RUN_TEXT: usize = 8 * 1024 * 1024;
+/// Run store: bytes of one id or name.
+pub const RUN_NAME: usize = 1024;
 /// Delegation: sub-agents at the same time that an agent may be allowed.
 pub const DELEGATION_CONCURRENT: u32 = 16;
 /// Delegation: sub-agents in one turn that an agent may be allowed.

@@ -68,6 +68,9 @@ pub(super) fn plan(args: &Plan) -> CommandResult {
         Some(calls) => format!("model calls of commanders: at most {calls}"),
         None => "the number of model calls depends on datasets that are filled later".to_owned(),
     };
+    if let Some(warning) = &plan.warning {
+        output::status(&format!("warning: {warning}"));
+    }
     let budget = budget(plan.tokens, plan.cost).unwrap_or_else(|| "no budget".to_owned());
     output::println(&format!("whole run: {calls}; those of agents depend on their assignments; {budget}"))?;
     Ok(0)

@@ -8,7 +8,6 @@ use std::{
 
 use segue::{
     ids::RunId,
-    limits,
     missions::question_number,
     store::runs::{SignalOutcome, StopRequest},
 };
@@ -25,7 +24,7 @@ pub(super) async fn answer(args: Answer) -> CommandResult {
     let mut text = args.answer;
     if text == "-" {
         text.clear();
-        io::stdin().take(limits::RUN_TEXT as u64).read_to_string(&mut text)?;
+        io::stdin().take(segue_engine::limits::RUN_TEXT as u64).read_to_string(&mut text)?;
         text.truncate(text.trim_end().len());
     }
     if let Some(event) = &args.event_id

@@ -10,15 +10,20 @@ use segue::{
     ids::RunId,
     missions::{FollowEnd, MissionError, RunEnd, RunEngine, StartRun, question_number},
     server::ShutdownSignals,
-    store::{StoreLocation, runs::RunStatus},
+    store::{
+        StoreLocation,
+        runs::{RunStatus, RunStoreError},
+    },
 };
-use segue_engine::mission::rerun::RerunFrom;
-use segue_engine::mission::state::RunState;
+use segue_engine::{
+    mission::{inputs::InputProblem, rerun::RerunFrom, state::RunState},
+    project::missions::{MissionDef, ValueKind},
+};
 use serde_json::{Map, Value as Json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{OneRun, OpenEngine, Rerun, Run, check::unknown, files, open, progress::Progress};
+use super::{OneRun, OpenEngine, Rerun, Run, check::unknown, files, names_of, open, progress::Progress};
 use crate::cli::{CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE, output};
 
 /// Exit code: the run waits for answers of people.
@@ -27,9 +32,9 @@ pub(super) const EXIT_WAITING: u8 = 4;
 pub(super) async fn run(args: Run) -> CommandResult {
     let Some(inputs) = read_inputs(&args.inputs)? else { return Ok(EXIT_USAGE) };
     let Some(opened) = open(&args.project, args.store.as_deref(), false)? else { return Ok(EXIT_FINDINGS) };
-    if opened.project.mission(&args.mission).is_none() {
+    let Some(mission) = opened.project.mission(&args.mission) else {
         return unknown(&args.mission, &opened.project);
-    }
+    };
     let start = StartRun {
         mission: args.mission.as_str().into(),
         inputs,
@@ -38,10 +43,10 @@ pub(super) async fn run(args: Run) -> CommandResult {
         entry: args.entry.map(Arc::from),
     };
     let is_repeatable = start.idempotency_key.is_some();
-    let run = opened.engine.start(start).await?;
+    let run = opened.engine.start(start).await.inspect_err(|error| hint_at_objects(mission, error))?;
     let mut is_ended = false;
     if is_repeatable {
-        let earlier = opened.engine.status(&run).await?.stored.summary;
+        let earlier = opened.engine.control().summary(&run).await?;
         is_ended = earlier.status.is_ended();
         // A run that was started just now has its first event only.
         if is_ended {
@@ -59,13 +64,23 @@ pub(super) async fn run(args: Run) -> CommandResult {
     drive(&opened, run, &HashMap::new()).await
 }
 
+/// Says how a value is given that is too long for a command line.
+fn hint_at_objects(mission: &MissionDef, error: &MissionError) {
+    let MissionError::Inputs(problems) = error else { return };
+    let is_long = |kind| matches!(kind, ValueKind::List | ValueKind::Object | ValueKind::Map);
+    let kind = |problem: &InputProblem| mission.inputs.get(&problem.input).map(|input| input.field.kind);
+    if problems.iter().filter_map(kind).any(is_long) {
+        output::status("`--input @-` reads one JSON object with inputs from standard input, also lists and objects");
+    }
+}
+
 /// `name=value` pairs and `@-`. `None`: one is neither; a message was printed.
 pub(super) fn read_inputs(given: &[String]) -> anyhow::Result<Option<Map<String, Json>>> {
     let mut inputs = Map::new();
     for one in given {
         if one == "@-" {
             let mut text = String::new();
-            io::stdin().take(segue::limits::RUN_TEXT as u64).read_to_string(&mut text)?;
+            io::stdin().take(segue_engine::limits::RUN_TEXT as u64).read_to_string(&mut text)?;
             match serde_json::from_str::<Json>(&text) {
                 Ok(Json::Object(object)) => inputs.extend(object),
                 _ => {
@@ -76,7 +91,9 @@ pub(super) fn read_inputs(given: &[String]) -> anyhow::Result<Option<Map<String,
             continue;
         }
         let Some((name, value)) = one.split_once('=') else {
-            output::status(&format!("`--input {one}` is not `name=value`"));
+            output::status(&format!(
+                "`--input {one}` is not `name=value`; `--input @-` reads one JSON object with inputs from standard input"
+            ));
             return Ok(None);
         };
         inputs.insert(name.trim().to_owned(), Json::from(value));
@@ -120,7 +137,7 @@ async fn drive_all(opened: &OpenEngine, first: RunId, past: &HashMap<RunId, u64>
     let mut runs = VecDeque::from([first]);
     while let Some(run) = runs.pop_front() {
         progress.begin(past.get(&run).copied().unwrap_or(0));
-        if engine.status(&run).await?.stored.summary.status == RunStatus::Queued {
+        if engine.control().summary(&run).await?.status == RunStatus::Queued {
             progress.say(&format!(
                 "run {run} is queued: as many runs as `concurrency` allows have begun; it starts when one of them has ended"
             ));
@@ -207,16 +224,15 @@ pub(super) async fn resume(args: OneRun) -> CommandResult {
     let Some(opened) = open(&args.project, args.store.as_deref(), true)? else { return Ok(EXIT_FINDINGS) };
     let engine = &opened.engine;
     let run = engine.control().find(&args.run).await?;
-    let report = engine.status(&run).await?;
-    let is_completed = report.stored.summary.status == RunStatus::Completed;
+    let summary = engine.control().summary(&run).await?;
+    let is_completed = summary.status == RunStatus::Completed;
     let past = recorded(engine, &run).await?;
     // The runs that follow a completed one may have been interrupted.
-    if is_completed && report.state.follow_ups.is_empty() {
+    if is_completed && engine.status(&run).await?.state.follow_ups.is_empty() {
         output::status(&format!("run {run} is completed"));
         return Ok(0);
     }
     // A process that was killed while it stopped the run has left the request.
-    let summary = &report.stored.summary;
     let is_left = summary.stop.is_some() && engine.control().holder(&run).await?.is_none();
     if !is_completed && (summary.status.is_ended() || is_left) {
         engine.resume(&run).await?;
@@ -231,8 +247,12 @@ async fn recorded(engine: &RunEngine, run: &RunId) -> Result<HashMap<RunId, u64>
     while let Some(run) = runs.pop_front() {
         let state = match engine.status(&run).await {
             Ok(report) => report.state,
-            // It was not started yet, or was deleted.
-            Err(MissionError::UnknownRun(_)) => continue,
+            // It was not started yet, or was deleted; what cannot be read ends when it is worked on.
+            Err(
+                MissionError::UnknownRun(_)
+                | MissionError::Unreadable { .. }
+                | MissionError::Store(RunStoreError::Corrupt { .. }),
+            ) => continue,
             Err(error) => return Err(error),
         };
         let next = state.follow_ups.iter().map(|next| RunId::new(next.run.clone()));
@@ -249,9 +269,8 @@ pub(super) async fn rerun(args: Rerun) -> CommandResult {
     let run = opened.engine.control().find(&run).await?;
     let writes = opened.engine.repeated_writes(&run, from.as_ref()).await?;
     if !writes.is_empty() {
-        let mut names = writes.done_names();
-        names.extend(writes.in_doubt_names().into_iter().map(|name| format!("{name} (perhaps)")));
-        output::status(&format!("the run {run} has done this, and the new run may do it again: {}", names.join(", ")));
+        let names = names_of(&writes);
+        output::status(&format!("the run {run} has done this, and the new run may do it again: {names}"));
     }
     let new = opened.engine.rerun(&run, from.as_ref()).await?;
     output::status(&format!("run {new}"));

@@ -11,7 +11,7 @@ use segue_engine::mission::{
     state::RunState,
 };
 
-use super::tree::{Look, tree};
+use super::tree::{FEW_ITEMS, Look, tree};
 use crate::cli::output;
 
 /// Prints the progress of runs. Cheap to clone; clones print to the same place.
@@ -131,7 +131,7 @@ pub(super) fn look() -> Look {
     let (width, height) = size().unwrap_or((80, 24));
     let colour = environment::variable("NO_COLOR").is_none_or(|value| value.is_empty());
     // The cursor is in the line below the tree.
-    Look { width, height: height.saturating_sub(1).max(1), colour }
+    Look { width, height: height.saturating_sub(1).max(1), items: FEW_ITEMS, colour }
 }
 
 /// Columns and rows of the terminal, if it says them.

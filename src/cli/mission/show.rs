@@ -16,17 +16,20 @@ use segue::{
         runs::{RunFilter, RunStoreError, RunSummary},
     },
 };
-use segue_engine::mission::state::RunState;
+use segue_engine::mission::{query, state::RunState};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    List, Show, control_of,
+    List, OneRun, Show, control_of,
     drive::stop_on_signals,
-    files, open_control,
+    files, names_of,
     progress::{self, Progress},
     tree::{self, TaskCounts},
 };
 use crate::cli::{CommandResult, EXIT_ERROR, EXIT_FINDINGS, output};
+
+/// Characters of an id that the list shows at least.
+const SHORT_ID: usize = 8;
 
 pub(super) async fn list(args: List) -> CommandResult {
     let url = args.store.as_deref();
@@ -55,7 +58,10 @@ pub(super) async fn list(args: List) -> CommandResult {
     }
     match is_terminal {
         true if rows.is_empty() => output::status("the store holds no run; `segue mission run` starts one"),
-        true => output::print(&table(&rows))?,
+        true => {
+            shorten_ids(&mut rows);
+            output::print(&table(&rows))?;
+        }
         false => {}
     }
     Ok(0)
@@ -138,6 +144,20 @@ impl Row {
     }
 }
 
+/// Leaves as much of each id as tells it from the others of the list, so that a row fits the line. An id with a `/` belongs to a run that
+/// another one has led to, and is only found whole.
+fn shorten_ids(rows: &mut [Row]) {
+    let ids: Vec<String> = rows.iter().map(|row| row.id.clone()).collect();
+    for (row, id) in rows.iter_mut().zip(&ids).filter(|(_, id)| !id.contains('/')) {
+        let led_to = format!("{id}/");
+        let others = || ids.iter().filter(|other| *other != id && !other.starts_with(&led_to));
+        let is_unique = |end: &usize| id.get(..*end).is_some_and(|part| !others().any(|other| other.starts_with(part)));
+        if let Some(part) = (SHORT_ID..id.len()).find(is_unique).and_then(|end| id.get(..end)) {
+            row.id = part.to_owned();
+        }
+    }
+}
+
 /// The money that a run cost if the prices of its models are known, else its tokens.
 fn cost(state: &RunState) -> String {
     let usage = &state.usage.usage;
@@ -164,10 +184,10 @@ fn table(rows: &[Row]) -> String {
 }
 
 pub(super) async fn show(args: Show) -> CommandResult {
-    let Some(control) = open_control(&args.run.project, args.run.store.as_deref(), false)? else {
-        return Ok(EXIT_FINDINGS);
-    };
-    let run = control.find(&args.run.run).await?;
+    let OneRun { run, project, store } = &args.run;
+    let Some(opened) = project.open_to_read(store.as_deref())? else { return Ok(EXIT_FINDINGS) };
+    let control = control_of(project, &opened, store.as_deref(), false)?;
+    let run = control.find(run).await?;
     let report = control.status(&run).await?;
     if args.follow {
         return follow(&control, &run, &args.run.project.folder).await;
@@ -184,20 +204,28 @@ pub(super) async fn show(args: Show) -> CommandResult {
         }
     }
     let files = RunFiles::of(&args.run.project.folder, &run).await;
-    let interrupted = control.is_interrupted(&report.stored.summary).await?;
+    let summary = &report.stored.summary;
+    let writes = control.writes(&run).await?;
+    let is_gone = !summary.status.is_ended() && opened.project.mission(&summary.mission).is_none();
+    let waits_for = is_gone.then(|| MissionError::WithoutMission(run.clone(), summary.mission.clone()).to_string());
+    let interrupted = control.is_interrupted(summary).await?;
     match io::stdout().is_terminal() {
         true => {
-            let mut lines = overview(&report, interrupted);
+            let mut lines = overview(&report, interrupted && !is_gone);
+            lines.extend(waits_for.map(|why| output::single_line(&why)));
+            if !writes.is_empty() {
+                lines.push(output::single_line(&format!("done: {}", names_of(&writes))));
+            }
             lines.extend(files.iter().flat_map(files::lines));
             output::println(&lines.join("\n"))?;
         }
         false => {
             let mut described = describe(&report);
-            if let (true, Some(described)) = (interrupted, described.as_object_mut()) {
-                described.insert("interrupted".into(), true.into());
-            }
-            if let (Some(files), Some(described)) = (&files, described.as_object_mut()) {
-                described.insert("files".into(), files::as_json(files));
+            if let Some(described) = described.as_object_mut() {
+                described.extend(interrupted.then(|| ("interrupted".into(), true.into())));
+                described.extend(waits_for.map(|why| ("waits_for".into(), why.into())));
+                described.extend((!writes.is_empty()).then(|| ("writes".into(), json!(writes))));
+                described.extend(files.as_ref().map(|files| ("files".into(), files::as_json(files))));
             }
             output::println(&described.to_string())?;
         }
@@ -228,7 +256,7 @@ async fn follow(control: &RunControl, run: &RunId, project: &Path) -> CommandRes
 /// A run for people: its tree without limit of height, what it cost, why it failed, and its open questions.
 fn overview(report: &RunReport, interrupted: bool) -> Vec<String> {
     let state = &report.state;
-    let look = tree::Look { height: usize::MAX, ..progress::look() };
+    let look = tree::Look { height: usize::MAX, items: tree::MOST_ITEMS, ..progress::look() };
     let mut lines = tree::tree(state, look);
     let summary = &report.stored.summary;
     let until = summary.ended_at.unwrap_or_else(|| SystemClock.now());
@@ -262,6 +290,7 @@ fn describe(report: &RunReport) -> Json {
                 json!({"status": task.status, "summary": task.summary, "output": task.output, "error": task.error});
             if let Some(task) = task.as_object_mut() {
                 task.extend((state.round() > 1).then(|| ("round".to_owned(), json!(state.round()))));
+                task.extend(state.total_items.map(|_| ("items".to_owned(), json!(query::items(state)))));
                 task.extend(state.copied_from.as_ref().map(|run| ("copied_from".to_owned(), json!(&**run))));
             }
             (name.to_string(), task)

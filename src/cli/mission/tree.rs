@@ -1,14 +1,16 @@
 //! The tree of a run for people: its tasks with their states, one in a line that fits the terminal.
 
-use segue_engine::mission::state::{RunState, RunStatus, TaskState, TaskStatus};
+use segue_engine::mission::state::{ItemState, RunState, RunStatus, TaskState, TaskStatus};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::cli::output;
 
 /// Characters of a progress bar.
 const BAR: usize = 20;
-/// Items in progress that a task shows.
-const MOST_ITEMS: usize = 3;
+/// Items in progress, and failed ones, that a task shows while the tree is drawn again and again.
+pub(super) const FEW_ITEMS: usize = 3;
+/// The same for a tree that is printed once.
+pub(super) const MOST_ITEMS: usize = 100;
 
 /// How a tree is drawn.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,8 @@ pub(super) struct Look {
     pub(super) width: usize,
     /// The most lines.
     pub(super) height: usize,
+    /// The most items of a task that are in progress, and that have failed.
+    pub(super) items: usize,
     /// Whether states have colours.
     pub(super) colour: bool,
 }
@@ -88,12 +92,9 @@ pub(super) fn tree(state: &RunState, look: Look) -> Vec<String> {
     let mut lines: Vec<Line> = Vec::new();
     for (name, task) in &state.tasks {
         lines.push(Line { indent: 2, state: state_of(state, name, task), text: format!("{name}{}", details(task)) });
-        let running = task.items.iter().filter(|(_, item)| item.status.is_open());
-        for (index, item) in running.take(MOST_ITEMS) {
-            let attempt = item.unit.as_ref().map_or(1, |unit| unit.attempt);
-            let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-            lines.push(Line { indent: 4, state: State::of(item.status), text: format!("item {index}{again}") });
-        }
+        let has_ended = state.status.has_ended();
+        lines.extend(items(task, look.items, |item| item.status.is_open() && !has_ended));
+        lines.extend(items(task, look.items, |item| item.status == TaskStatus::Failed));
     }
     let TaskCounts { completed, total, not_chosen } = TaskCounts::of(state);
     let others = if not_chosen > 0 { format!(", {not_chosen} not chosen") } else { String::new() };
@@ -104,8 +105,33 @@ pub(super) fn tree(state: &RunState, look: Look) -> Vec<String> {
     drawn
 }
 
-/// Whether a task waits for people is known from its questions.
+/// The first items of a kind, and how many more there are.
+fn items(task: &TaskState, most: usize, of_kind: impl Fn(&ItemState) -> bool) -> Vec<Line> {
+    let found: Vec<&ItemState> = task.items.unfinished().map(|(_, item)| item).filter(|item| of_kind(item)).collect();
+    let line = |item: &&ItemState| {
+        let attempt = item.unit.as_ref().map_or(1, |unit| unit.attempt);
+        let mut text = format!("item {}", item.item_id);
+        if attempt > 1 {
+            text.push_str(&format!(", attempt {attempt}"));
+        }
+        if let Some(error) = item.error.as_ref().filter(|_| item.status == TaskStatus::Failed) {
+            text.push_str(&format!(": {error}"));
+        }
+        Line { indent: 4, state: State::of(item.status), text }
+    };
+    let mut lines: Vec<Line> = found.iter().take(most).map(line).collect();
+    if let Some(last) = found.get(most) {
+        let text = format!("and {} more", found.len() - most);
+        lines.push(Line { indent: 4, state: State::of(last.status), text });
+    }
+    lines
+}
+
+/// Whether a task waits for people is known from its questions. Nothing runs in a run that has ended.
 fn state_of(run: &RunState, name: &str, task: &TaskState) -> State {
+    if run.status.has_ended() && task.status.is_open() {
+        return State::Cancelled;
+    }
     let asks = run.human_inputs.values().any(|input| input.open && &*input.unit.task == name);
     if asks && task.status.is_open() { State::Waiting } else { State::of(task.status) }
 }
@@ -197,16 +223,18 @@ mod tests {
 
     use super::*;
 
-    const WIDE: Look = Look { width: 100, height: 50, colour: false };
+    const WIDE: Look = Look { width: 100, height: 50, items: 1, colour: false };
 
     fn run() -> RunState {
-        let item = |status: &str| serde_json::json!({"item_id": "x", "status": status});
+        let item = |id: &str, status: &str| serde_json::json!({"item_id": id, "status": status});
+        let failed = serde_json::json!({"item_id": "k1", "status": "failed", "error": "bad page"});
         serde_json::from_value(serde_json::json!({
             "sequence": 9, "run": "r1", "mission": "report", "status": "running", "task_count": 4,
             "tasks": {
                 "gather": {"status": "completed", "attempts": 1},
-                "read": {"status": "running", "attempts": 1, "total_items": 4,
-                    "items": {"0": item("completed"), "1": item("failed"), "2": item("running")}},
+                "read": {"status": "running", "attempts": 1, "total_items": 6,
+                    "items": {"0": item("k0", "completed"), "1": failed, "2": item("k2", "running"), "3": item("k3", "running"),
+                        "4": item("k4", "running")}},
                 "write": {"status": "failed", "attempts": 1, "error": "first line\nsecond \u{1b}[2Jline"},
             },
         }))
@@ -220,11 +248,21 @@ mod tests {
             [
                 "report (r1): 1 of 4 tasks",
                 "  ✓ gather",
-                "  ▸ read  █████░░░░░░░░░░░░░░░  1 of 4 items, 1 failed",
-                "    ▸ item 2",
+                "  ▸ read  ███░░░░░░░░░░░░░░░░░  1 of 6 items, 1 failed",
+                "    ▸ item k2",
+                "    ▸ and 2 more",
+                "    ✗ item k1: bad page",
                 "  ✗ write: first line second [2Jline",
             ]
         );
+    }
+
+    #[test]
+    fn nothing_runs_in_a_run_that_has_ended() {
+        let mut run = run();
+        run.status = RunStatus::Stopped;
+        assert_eq!(tree(&run, WIDE)[2], "  - read  ███░░░░░░░░░░░░░░░░░  1 of 6 items, 1 failed");
+        assert!(!tree(&run, WIDE).concat().contains('▸'));
     }
 
     #[test]

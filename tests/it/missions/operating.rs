@@ -672,12 +672,12 @@ fn runs_are_listed_and_shown_for_people_in_a_terminal_and_as_json_elsewhere() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     let id = serde_json::from_str::<Json>(ran.lines()[0]).unwrap()["run"].as_str().unwrap().to_owned();
     let later = [("SEGUE_TEST_CLOCK_AHEAD", "7300")];
-    let (code, list) = in_terminal(folder.path(), &[&["list"], &STORE[..]].concat(), (200, 24), &later);
+    let (code, list) = in_terminal(folder.path(), &[&["list"], &STORE[..]].concat(), (80, 24), &later);
     assert_eq!(code, Some(0), "{list}");
-    let lines = screen(&list, 200);
+    let lines = screen(&list, 80);
     assert!(lines[0].starts_with("run "), "{lines:?}");
     let words: Vec<&str> = lines[1].split_whitespace().collect();
-    assert_eq!(words[..3], [&*id, "completed", "m"]);
+    assert_eq!(words[..3], [&id[..8], "completed", "m"], "as much of the id as is unique");
     assert!(lines[1].contains("2 h ago") && lines[1].contains(" 2/2 "), "{lines:?}");
     let (_, shown) = in_terminal(folder.path(), &[&["show", &id], &STORE[..]].concat(), (80, 24), &later);
     let shown = screen(&shown, 80);
@@ -819,6 +819,11 @@ fn doctor_lists_the_runs_to_look_at_and_says_what_to_do() {
     let json: Json = serde_json::from_str(&doctor(&["--format", "json"]).out).unwrap();
     assert_eq!(json["runs"]["by_status"]["waiting"], 2);
     assert_eq!(json["runs"]["problems"].as_array().unwrap().len(), 3);
+    // A process that is to continue it finds that nobody can, and ends it.
+    let resumed = with_store(folder.path(), &["resume", &damaged]);
+    assert!(resumed.code == 3 && resumed.err.contains("[S0102]"), "{}", resumed.err);
+    let listed = with_store(folder.path(), &["list", "--run", &damaged]);
+    assert_eq!(serde_json::from_str::<Json>(&listed.out).unwrap()["status"], "failed");
     let cancelled = with_store(folder.path(), &["cancel", &damaged]);
     assert!(cancelled.err.contains("is cancelled"), "{}", cancelled.err);
 }

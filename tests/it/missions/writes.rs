@@ -122,6 +122,7 @@ async fn an_item_is_not_retried_after_a_write_unless_the_mission_says_so() {
     assert!(error.contains("the agent failed") && error.ends_with("may have been: pay"), "{error}");
     let repeated = payments.engine.repeated_writes(&payments.run, None).await.unwrap();
     assert_eq!((repeated.done_names(), repeated.in_doubt.len()), (vec!["pay".to_owned()], 0));
+    assert_eq!(payments.engine.control().writes(&payments.run).await.unwrap(), repeated);
     let result = payments.read().into_iter().find(|text| text.contains("agent.failed")).unwrap();
     assert!(result.contains("receipt 1") && result.contains("have none of it done again"), "{result}");
 

@@ -143,6 +143,13 @@ impl BudgetIssue {
 }
 
 impl RunState {
+    /// Why the run fails, if that is the budget of this task itself.
+    pub(super) fn budget_breach(&self, task: &str) -> Option<&Arc<str>> {
+        let is_own = |issue: &BudgetIssue| issue.is_final() && issue.task.as_deref() == Some(task);
+        let failure = self.failure.as_ref().filter(|failure| &*failure.code == CODE_EXCEEDED)?;
+        self.budget_issues.iter().any(is_own).then_some(&failure.error)
+    }
+
     /// Whether the run fails because a budget is used up.
     pub fn fails_by_budget(&self) -> bool {
         self.budget_issues.iter().any(BudgetIssue::is_final)

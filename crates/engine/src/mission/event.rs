@@ -175,6 +175,9 @@ pub struct PersonQuestion {
     /// The answer that counts if nobody answers in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Arc<str>>,
+    /// Whether the model that asks chose that answer; otherwise the mission declares it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub default_of_asker: bool,
     /// The tool whose call a person is to confirm; absent for questions of models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirms: Option<Arc<str>>,
@@ -254,7 +257,7 @@ pub enum RunEventKind {
     MissionIssue {
         /// How serious it is.
         severity: IssueSeverity,
-        /// What kind: `budget_warning`, `budget_exceeded`, `repeat_exhausted`, `provider_error`, `tool_error`, `output_invalid`.
+        /// What kind: `budget_warning`, `budget_exceeded`, `repeat_exhausted`, `provider_error`, `tool_error`, `output_invalid`, `run_size`.
         category: Arc<str>,
         /// The problem in one sentence.
         message: Arc<str>,
@@ -356,9 +359,6 @@ pub enum RunEventKind {
         /// Its objective, for parallel iterations.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         objective: Option<Arc<str>>,
-        /// When it starts, if not at once.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        wake_at: Option<Timestamp>,
     },
     /// An item is done.
     IterationCompleted {

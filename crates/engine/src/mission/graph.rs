@@ -4,7 +4,9 @@
 use std::{collections::HashSet, sync::Arc};
 
 use super::state::RunState;
-use crate::project::{mission_graph::targets, missions::MissionDef};
+use crate::project::missions::MissionDef;
+
+pub use crate::project::mission_graph::active_tasks;
 
 /// The tasks before a task: those that it depends on, directly or not, and for a dynamic task the one that activated it first with the
 /// tasks before that; for a task that always runs at the end, all others that were started. A task comes after all tasks that it waited for; otherwise the order is that of declaration.
@@ -34,25 +36,4 @@ pub fn ancestors(def: &MissionDef, state: &RunState, task: &str) -> Vec<Arc<str>
         ordered.push(rest.remove(at));
     }
     ordered
-}
-
-/// The tasks that can run in a run that enters at `entry`: that task and all that follow it. All tasks without an entry.
-pub fn active_tasks<'a>(def: &'a MissionDef, entry: Option<&str>) -> HashSet<&'a Arc<str>> {
-    let Some((entry, _)) = entry.and_then(|entry| def.tasks.get_key_value(entry)) else {
-        return def.tasks.keys().collect();
-    };
-    let mut active = HashSet::from([entry]);
-    let mut open = vec![entry];
-    while let Some(name) = open.pop() {
-        let depending = def.tasks.values().filter(|task| task.depends_on.contains(name)).map(|task| &task.name);
-        let activated = def.tasks.get(name).map(targets).unwrap_or_default();
-        for next in depending.chain(activated) {
-            if let Some((next, _)) = def.tasks.get_key_value(next)
-                && active.insert(next)
-            {
-                open.push(next);
-            }
-        }
-    }
-    active
 }

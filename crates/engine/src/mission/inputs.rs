@@ -9,14 +9,19 @@ use serde_json::{Map, Number, Value as Json};
 use super::{
     dataset,
     event::{NewEvent, PreviousRun, RunEventKind},
+    sizes,
 };
 use crate::{
+    limits::{MISSION_DATASET_ITEMS, RUN_NAME, RUN_TEXT},
     project::{
         field_values,
         missions::{HandOver, InputDef, MissionDef, ValueKind},
     },
     template::from_json,
 };
+
+/// Bytes by which an event is longer where it is stored: its number and its time.
+const EVENT_FRAME: usize = 256;
 
 /// What is wrong with one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,20 +148,19 @@ fn exact(text: &str, number: Number) -> Result<Number, String> {
     Ok(number)
 }
 
-/// The key by which a run excludes others, from its first event; `None` if the mission declares none.
-///
-/// # Errors
-/// The key cannot be rendered, or it is empty with these inputs.
-pub fn concurrency_key(def: &MissionDef, started: &NewEvent) -> Result<Option<Arc<str>>, Vec<InputProblem>> {
-    let (Some(key), RunEventKind::MissionStarted { inputs, .. }) = (&def.concurrency.key, &started.kind) else {
-        return Ok(None);
-    };
+/// The key by which a run excludes others; `None` if the mission declares none.
+fn concurrency_key(def: &MissionDef, inputs: &Map<String, Json>) -> Result<Option<Arc<str>>, InputProblem> {
+    let Some(key) = &def.concurrency.key else { return Ok(None) };
     let named = inputs.iter().map(|(name, value)| (name.as_str(), from_json(value)));
     let context = Value::from_pairs([("inputs", Value::from_pairs(named))]);
-    let refused = |reason: String| vec![problem("concurrency.key", reason)];
-    let text = key.render(context).map_err(|error| refused(error.to_string()))?;
+    let rejected = |reason: String| problem("concurrency.key", reason);
+    let text = key.render(context).map_err(|error| rejected(error.to_string()))?;
     match text.trim() {
-        "" => Err(refused("the key that runs share is empty with these inputs".into())),
+        "" => Err(rejected("the key that runs share is empty with these inputs".into())),
+        text if text.len() > RUN_NAME => {
+            let bytes = text.len();
+            Err(rejected(format!("the key that runs share has {bytes} bytes with these inputs, more than {RUN_NAME}")))
+        }
         text => Ok(Some(text.into())),
     }
 }
@@ -203,48 +207,51 @@ pub struct NewRunOptions {
     pub rerun_of: Option<Arc<str>>,
     /// Whether tools that write are refused.
     pub dry_run: bool,
+    /// The items of datasets that it takes over from the run that it repeats, instead of those of the inputs.
+    pub datasets: IndexMap<Arc<str>, Vec<Json>>,
 }
 
-/// The first event of a run: its inputs with defaults, and the datasets that are filled from the start.
+/// A run that may start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunStart {
+    /// Its first event: its inputs with defaults, and the datasets that are filled from the start.
+    pub event: NewEvent,
+    /// The key by which it excludes others; `None` if the mission declares none.
+    pub key: Option<Arc<str>>,
+}
+
+/// Judges what a run is started with, before anything depends on it: the inputs, the items of datasets, the entry, the key that runs share,
+/// and whether the run fits. Each start asks this: of a person, of a rerun, and of a mission that follows another one, there before the task
+/// that leads to it is completed.
 ///
 /// # Errors
-/// The problems of the inputs, of the items that an input brings into a dataset, and of the entry.
-pub fn mission_started(
+/// All problems of the inputs; if there are none, all problems of what follows from them.
+pub fn start(
     def: &MissionDef,
     run: &Arc<str>,
     given: &Map<String, Json>,
     options: NewRunOptions,
-) -> Result<NewEvent, Vec<InputProblem>> {
+) -> Result<RunStart, Vec<InputProblem>> {
     let parsed = parse(&def.inputs, given)?;
+    let mut problems = Vec::new();
     let mut inputs = Map::new();
     for (name, input) in def.inputs.iter().filter(|(_, input)| !input.protected) {
         let value = parsed.get(&**name).or(input.default.as_ref()).cloned();
         // A template may read an optional input that has no value.
         inputs.insert(name.to_string(), value.unwrap_or(Json::Null));
     }
-    let mut problems = Vec::new();
-    let mut datasets = IndexMap::new();
-    for (name, dataset) in &def.datasets {
-        let bound = dataset.bind_to.as_ref().and_then(|input| Some((input, inputs.get(&**input)?.as_array()?)));
-        let items = match (bound, &dataset.items) {
-            (Some((input, items)), _) => {
-                let at =
-                    |found: field_values::Violation| problem(input, format!("{}: {}", found.pointer, found.problem));
-                problems.extend(dataset::check_items(dataset, items).into_iter().map(at));
-                items.clone()
-            }
-            (None, Some(items)) => items.clone(),
-            (None, None) => continue,
-        };
-        datasets.insert(name.clone(), items);
-    }
+    let datasets = datasets(def, &inputs, options.datasets, &mut problems);
     if let Some(entry) = options.entry.as_ref().filter(|entry| !def.tasks.contains_key(*entry)) {
         problems.push(problem("entry", format!("the mission has no task `{entry}`")));
     }
-    if !problems.is_empty() {
-        return Err(problems);
+    let items = |name: &str| datasets.get(name).map(|items: &Vec<Json>| u64::try_from(items.len()).unwrap_or(u64::MAX));
+    if let Err(found) = sizes::check(def, options.entry.as_deref(), items) {
+        let bound = found.dataset.as_ref().and_then(|dataset| def.datasets.get(dataset)?.bind_to.clone());
+        let input = bound.unwrap_or_else(|| format!("iterator of {}", found.task).into());
+        problems.push(InputProblem { input, problem: found.problem });
     }
-    Ok(NewEvent::of_run(RunEventKind::MissionStarted {
+    let key = concurrency_key(def, &inputs).map_err(|found| problems.push(found)).ok().flatten();
+    let event = NewEvent::of_run(RunEventKind::MissionStarted {
         mission: def.name.clone(),
         run: run.clone(),
         task_count: u32::try_from(def.tasks.len()).unwrap_or(u32::MAX),
@@ -257,5 +264,40 @@ pub fn mission_started(
         hand_over: options.hand_over,
         rerun_of: options.rerun_of,
         dry_run: options.dry_run,
-    }))
+    });
+    // The store keeps it as one text, with its number and time.
+    let bytes = serde_json::to_string(&event).map_or(0, |text| text.len());
+    if bytes > RUN_TEXT.saturating_sub(EVENT_FRAME) {
+        let reason = format!("they have {bytes} bytes with the items of datasets, more than {RUN_TEXT} (`RUN_TEXT`)");
+        problems.push(problem("inputs", reason));
+    }
+    if problems.is_empty() { Ok(RunStart { event, key }) } else { Err(problems) }
+}
+
+/// The items of the datasets that are filled from the start: those of the run that is repeated, of the bound input, or of the mission.
+fn datasets(
+    def: &MissionDef,
+    inputs: &Map<String, Json>,
+    mut taken: IndexMap<Arc<str>, Vec<Json>>,
+    problems: &mut Vec<InputProblem>,
+) -> IndexMap<Arc<str>, Vec<Json>> {
+    let mut datasets = IndexMap::new();
+    for (name, dataset) in &def.datasets {
+        let bound = dataset.bind_to.as_ref().and_then(|input| Some((input, inputs.get(&**input)?.as_array()?)));
+        let (input, items): (Arc<str>, _) = match (taken.swap_remove(name), bound, &dataset.items) {
+            (Some(items), ..) => (format!("dataset {name}").into(), items),
+            (None, Some((input, items)), _) => (input.clone(), items.clone()),
+            (None, None, Some(items)) => (format!("dataset {name}").into(), items.clone()),
+            (None, None, None) => continue,
+        };
+        if items.len() > MISSION_DATASET_ITEMS {
+            let count = items.len();
+            let reason = format!("the dataset `{name}` would have {count} items, more than {MISSION_DATASET_ITEMS}");
+            problems.push(problem(&input, reason));
+        }
+        let at = |found: field_values::Violation| problem(&input, format!("{}: {}", found.pointer, found.problem));
+        problems.extend(dataset::check_items(dataset, &items).into_iter().map(at));
+        datasets.insert(name.clone(), items);
+    }
+    datasets
 }

@@ -14,6 +14,7 @@
 //! | [`dataset`] | datasets and their items |
 //! | [`items`] | the items of an iteration |
 //! | [`routes`] | what follows a completed task |
+//! | [`sizes`] | how many units a run still needs |
 //! | [`rerun`] | what a rerun from a task takes over |
 //! | [`rounds`] | the rounds of a repeated task |
 //! | [`plan`] | what a run would do at most, without a model |
@@ -41,6 +42,7 @@ pub mod rerun;
 pub mod rounds;
 pub mod routes;
 pub mod scheduler;
+pub mod sizes;
 pub mod state;
 pub mod tools;
 pub mod unit;

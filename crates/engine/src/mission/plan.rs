@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
-use super::{dataset, inputs, objective, state::RunState};
+use super::{dataset, inputs, objective, sizes, state::RunState};
 use crate::{
     project::{
         mission_graph,
@@ -57,6 +57,9 @@ pub struct Plan {
     /// Cost of the whole run at most, if it has such a budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
+    /// That it may need more units than a run can have, with all attempts and rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// Plans a run. `given`: its inputs; without them they are not checked, and objectives are not rendered.
@@ -71,8 +74,8 @@ pub fn plan(
     let options = inputs::NewRunOptions { entry: entry.clone(), ..Default::default() };
     let state = match given {
         Some(given) => {
-            let started = inputs::mission_started(def, &"plan".into(), given, options)?;
-            Some(RunState::from_events([&started.at(1, Timestamp::from_micros(0))]))
+            let started = inputs::start(def, &"plan".into(), given, options)?;
+            Some(RunState::from_events([&started.event.at(1, Timestamp::from_micros(0))]))
         }
         None => None,
     };
@@ -90,7 +93,9 @@ pub fn plan(
         return Err(problems);
     }
     let calls: Option<Vec<u64>> = tasks.iter().map(|task| task.commander_calls).collect();
+    let items = |dataset: &str| known_items(def, state.as_ref(), dataset);
     Ok(Plan {
+        warning: sizes::may_exceed(def, entry.as_deref(), items).map(|found| found.problem),
         commander_calls: calls.map(|calls| calls.into_iter().fold(0, u64::saturating_add)),
         tokens: def.budget.and_then(|budget: BudgetDef| budget.limits.tokens),
         cost: def.budget.and_then(|budget| budget.limits.cost),
@@ -110,14 +115,7 @@ fn planned(def: &MissionDef, task: &TaskDef, state: Option<&RunState>) -> Result
         }),
     };
     let rounds = task.repeat.as_ref().map_or(1, |repeat| repeat.max);
-    let sessions = match parallel {
-        None => Some(1),
-        Some(iterator) => {
-            let attempts = u64::from(iterator.max_retries).saturating_add(1);
-            items.flatten().map(|items| items.saturating_mul(attempts))
-        }
-    };
-    let sessions = sessions.map(|sessions: u64| sessions.saturating_mul(u64::from(rounds)));
+    let sessions = sizes::most(task, items.flatten());
     Ok(PlannedTask {
         task: task.name.clone(),
         objective: objective.transpose().map_err(|error| error.to_string())?,

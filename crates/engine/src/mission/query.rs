@@ -160,6 +160,8 @@ struct Row<'a> {
     item_id: &'a Arc<str>,
     status: TaskStatus,
     output: Option<&'a Json>,
+    /// Why it failed.
+    error: Option<&'a Arc<str>>,
 }
 
 impl Row<'_> {
@@ -169,6 +171,7 @@ impl Row<'_> {
             "index" => return Some(json!(self.index)),
             "item_id" => return Some(json!(&**self.item_id)),
             "status" => return serde_json::to_value(self.status).ok(),
+            "error" if self.error.is_some() => return self.error.map(|error| json!(&**error)),
             _ => {}
         }
         let output = self.output?;
@@ -184,7 +187,12 @@ impl Row<'_> {
     }
 
     fn json(&self) -> Json {
-        json!({"index": self.index, "item_id": &**self.item_id, "status": self.status, "output": self.output})
+        let mut row =
+            json!({"index": self.index, "item_id": &**self.item_id, "status": self.status, "output": self.output});
+        if let (Some(error), Some(object)) = (self.error, row.as_object_mut()) {
+            object.insert("error".into(), json!(&**error));
+        }
+        row
     }
 }
 
@@ -199,34 +207,82 @@ pub fn run(name: &str, def: &TaskDef, state: &TaskState, query: &Query) -> Resul
             return Err(QueryError::NotIterated);
         }
         let result = json!({"task": name, "output": state.output});
-        return Ok(in_format(query.format, result));
+        return Ok(in_format(query.format, with_warnings(result, not_iterated(name, query))));
     }
-    let rows = state.items.iter().filter(|(_, item)| item.status != TaskStatus::Pending);
-    let rows: Vec<Row<'_>> = rows
-        .map(|(index, item)| {
-            // What a failed attempt had submitted does not count.
-            let output = item.output.as_ref().filter(|_| item.status == TaskStatus::Completed);
-            Row { index: *index, item_id: &item.item_id, status: item.status, output }
-        })
-        .collect();
+    let rows: Vec<Row<'_>> = rows(state).collect();
     if rows.len().saturating_mul(query.cost()) > MOST_COMPARISONS || query.item_ids.len() > MOST_COMPARISONS {
         return Err(QueryError::TooLarge);
     }
-    let mut result = match (&query.aggregate, query.item_ids.is_empty()) {
+    let mut warnings = unknown_fields(def, query);
+    let result = match (&query.aggregate, query.item_ids.is_empty()) {
         (Some(aggregate), _) => {
             let matching: Vec<&Row<'_>> = rows.iter().filter(|row| matches(row, &query.filters)).collect();
             let mut result = aggregated(&matching, aggregate)?;
+            warnings.extend(without_numbers(&matching, aggregate));
             result.insert("op".into(), json!(operation_name(aggregate.op)));
             json!({"task": name, "aggregate": result})
         }
         (None, false) => by_ids(name, &rows, &query.item_ids),
         (None, true) => page(name, &rows, query),
     };
-    let warnings = unknown_fields(def, query);
+    Ok(in_format(query.format, with_warnings(result, warnings)))
+}
+
+/// The items of a task that were started, as [`run`] gives them.
+pub fn items(state: &TaskState) -> Vec<Json> {
+    rows(state).map(|row| row.json()).collect()
+}
+
+fn rows(state: &TaskState) -> impl Iterator<Item = Row<'_>> {
+    let started = state.items.iter().filter(|(_, item)| item.status != TaskStatus::Pending);
+    started.map(|(index, item)| {
+        // What a failed attempt had submitted does not count.
+        let output = item.output.as_ref().filter(|_| item.status == TaskStatus::Completed);
+        let error = item.error.as_ref().filter(|_| item.status == TaskStatus::Failed);
+        Row { index: *index, item_id: &item.item_id, status: item.status, output, error }
+    })
+}
+
+fn with_warnings(mut result: Json, warnings: Vec<Json>) -> Json {
     if let Some(object) = result.as_object_mut().filter(|_| !warnings.is_empty()) {
         object.insert("warnings".into(), Json::Array(warnings));
     }
-    Ok(in_format(query.format, result))
+    result
+}
+
+/// What a query sets that has no meaning for a task without items.
+fn not_iterated(name: &str, query: &Query) -> Vec<Json> {
+    let set = [
+        ("filters", !query.filters.is_empty()),
+        ("item_ids", !query.item_ids.is_empty()),
+        ("order_by", query.order_by.is_some()),
+        ("limit", query.limit.is_some()),
+        ("offset", query.offset > 0),
+    ];
+    let ignored: Vec<&str> = set.into_iter().filter(|(_, is_set)| *is_set).map(|(argument, _)| argument).collect();
+    if ignored.is_empty() {
+        return Vec::new();
+    }
+    let message = format!("`{name}` does not iterate over a dataset, so `{}` has no effect", ignored.join("`, `"));
+    vec![json!({"code": "query.not_iterated", "message": message, "ignored": ignored})]
+}
+
+/// A warning for an aggregate over numbers of a field that has values, but no numbers.
+fn without_numbers(rows: &[&Row<'_>], aggregate: &Aggregate) -> Option<Json> {
+    let op = if aggregate.op == AggregateOp::GroupBy { aggregate.group_op? } else { aggregate.op };
+    let field = aggregate.field.as_deref()?;
+    let needs_numbers = matches!(op, AggregateOp::Sum | AggregateOp::Avg | AggregateOp::Min | AggregateOp::Max);
+    let values: Vec<Json> = rows.iter().filter_map(|row| row.field(field)).filter(|_| needs_numbers).collect();
+    let others = values.iter().filter(|value| !value.is_number()).count();
+    if others == 0 {
+        return None;
+    }
+    let message = format!(
+        "`{}` counts numbers only: the field `{field}` has another value in {others} of {} items",
+        operation_name(op),
+        values.len()
+    );
+    Some(json!({"code": "query.not_a_number", "message": message}))
 }
 
 impl Query {
@@ -288,8 +344,23 @@ fn matches(row: &Row<'_>, filters: &[Filter]) -> bool {
             let expected = !matches!(&filter.value, Json::Bool(false)) && filter.value.as_str() != Some("false");
             return field.is_some() == expected;
         }
-        field.is_some_and(|field| compare(&field, filter.op, &filter.value))
+        let is_status = &*filter.field == "status";
+        let value = if is_status { status_words(&filter.value) } else { filter.value.clone() };
+        field.is_some_and(|field| compare(&field, filter.op, &value))
     })
+}
+
+/// The words of a status. `success` is another one for `completed`, and `failure` for `failed`.
+fn status_words(value: &Json) -> Json {
+    match value {
+        Json::String(word) => match word.as_str() {
+            "success" | "succeeded" => json!(TaskStatus::Completed),
+            "failure" => json!(TaskStatus::Failed),
+            _ => value.clone(),
+        },
+        Json::Array(values) => values.iter().map(status_words).collect(),
+        _ => value.clone(),
+    }
 }
 
 fn compare(field: &Json, op: Operator, value: &Json) -> bool {
@@ -470,7 +541,7 @@ fn unknown_fields(def: &TaskDef, query: &Query) -> Vec<Json> {
     let mut warnings: Vec<Json> = Vec::new();
     for field in named {
         let first = field.split('.').next().unwrap_or_default();
-        let is_known = matches!(&**field, "index" | "item_id" | "status")
+        let is_known = matches!(&**field, "index" | "item_id" | "status" | "error")
             || def.output.contains_key(field)
             || def.output.contains_key(first);
         if def.output.is_empty() || is_known {
@@ -502,6 +573,9 @@ fn in_format(format: Format, result: Json) -> Json {
             let field = |name: &str| item.get(name).cloned().unwrap_or_default();
             let (id, index, status) = (printed(&field("item_id")), field("index"), printed(&field("status")));
             let _ = writeln!(text, "\n{id} (index {index}, {status})\n{}", pretty(&field("output")));
+            if let Some(error) = item.get("error").and_then(Json::as_str) {
+                let _ = writeln!(text, "Error: {error}");
+            }
         }
     } else if let Some(aggregate) = result.get("aggregate") {
         let _ = writeln!(text, "Aggregate:\n{}", pretty(aggregate));

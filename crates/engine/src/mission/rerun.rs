@@ -2,17 +2,11 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use indexmap::IndexMap;
-
 use super::{
     event::{NewEvent, RunEvent, RunEventKind},
-    state::{RunState, TaskState, TaskStatus, add_call},
+    state::{RunState, TaskState, TaskStatus, writes},
 };
-use crate::{
-    conversation::{WriteState, Writes},
-    project::missions::MissionDef,
-    usage::ModelUsage,
-};
+use crate::{conversation::Writes, project::missions::MissionDef, usage::ModelUsage};
 
 /// Items in one event.
 const ITEMS: usize = 500;
@@ -134,15 +128,9 @@ pub fn repeated_writes(def: &MissionDef, events: &[RunEvent], from: Option<&Reru
         let is_always = def.tasks.get(name).is_some_and(|task| task.always);
         !stale.contains(name) && !is_always && task.status == TaskStatus::Completed
     };
-    let (mut open, mut writes) = (IndexMap::new(), Writes::default());
-    for NewEvent { task, iteration, kind, .. } in events.iter().map(|event| &event.event) {
-        if task.as_ref().is_some_and(|task| is_taken(task, *iteration)) {
-            continue;
-        }
-        add_call(&mut open, &mut writes, kind);
-    }
-    open.into_values().for_each(|write| writes.add(write, WriteState::InDoubt));
-    writes
+    let is_repeated =
+        |event: &&RunEvent| event.event.task.as_ref().is_none_or(|task| !is_taken(task, event.event.iteration));
+    writes(events.iter().filter(is_repeated))
 }
 
 fn copy(def: &MissionDef, run: &Arc<str>, name: &Arc<str>, mut task: TaskState, events: &mut Vec<NewEvent>) {

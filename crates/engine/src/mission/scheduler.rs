@@ -6,14 +6,14 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{
     budget, dataset,
-    event::{AgentOutcome, ChosenBy, ChosenTarget, NewEvent, RunEventKind},
+    event::{AgentOutcome, ChosenBy, ChosenTarget, IssueSeverity, NewEvent, RunEventKind},
     graph, objective,
     rounds::{self, RoundEnd},
-    routes,
+    routes, sizes,
     state::{FollowUp, ItemState, RunState, RunStatus, TaskState, TaskStatus},
     unit::UnitId,
 };
@@ -47,8 +47,6 @@ pub enum Action {
         unit: UnitId,
         /// Its objective.
         objective: Arc<str>,
-        /// Not before this time.
-        wake_at: Option<Timestamp>,
     },
     /// Stop a unit, and store the events of [`cancelled`] when it has stopped. Returned until that is stored.
     Cancel {
@@ -87,9 +85,27 @@ pub fn cancelled(state: &RunState, unit: &UnitId) -> Vec<NewEvent> {
     let mut events = agents_cancelled(state, unit);
     events.push(match unit.iteration {
         Some(_) => NewEvent::of_unit(unit, RunEventKind::IterationCancelled {}),
-        None => NewEvent::of_unit(unit, RunEventKind::TaskCancelled {}),
+        None => NewEvent::of_unit(unit, ended_by_failure(state, &unit.task)),
     });
     events
+}
+
+/// The ends of everything that is open in a run that ends as it is.
+pub fn all_cancelled(state: &RunState) -> Vec<NewEvent> {
+    let units = state.open_units();
+    let mut events: Vec<NewEvent> = units.iter().flat_map(|unit| cancelled(state, unit)).collect();
+    let has_ended = |task: &Arc<str>| units.iter().any(|unit| unit.iteration.is_none() && unit.task == *task);
+    let open = state.tasks.iter().filter(|(name, task)| task.status.is_open() && !has_ended(name));
+    events.extend(open.map(|(name, _)| NewEvent::of_task(name, ended_by_failure(state, name))));
+    events
+}
+
+/// How a task ends that works when the run fails: it is cancelled, unless its own budget is why the run fails.
+fn ended_by_failure(state: &RunState, task: &str) -> RunEventKind {
+    match state.budget_breach(task) {
+        Some(error) => RunEventKind::TaskFailed { code: budget::CODE_EXCEEDED.into(), error: error.clone() },
+        None => RunEventKind::TaskCancelled {},
+    }
 }
 
 /// The ends of the agents that work for a unit, which ends before them.
@@ -125,8 +141,98 @@ pub fn send_to_events(task: &TaskDef, event: impl Fn(RunEventKind) -> NewEvent) 
     targets.iter().map(|target| event(chosen(target))).collect()
 }
 
-/// What follows from the state of a run. `engine` evaluates the conditions of repeated tasks.
+/// What follows from the state of a run. `engine` evaluates the conditions of repeated tasks. Items whose time has not come are started by a
+/// later call: see [`next_wake`].
 pub fn next(def: &MissionDef, state: &RunState, engine: &TemplateEngine, now: Timestamp) -> Vec<Decision> {
+    let mut decisions = next_unlimited(def, state, engine, now);
+    limit_units(def, state, &mut decisions);
+    decisions
+}
+
+/// When [`next`] returns more although nothing has happened: the time of the next item that waits for its retry or for its delayed start.
+/// `None` if no item waits that could start then.
+pub fn next_wake(def: &MissionDef, state: &RunState, engine: &TemplateEngine, now: Timestamp) -> Option<Timestamp> {
+    if state.status != RunStatus::Running || state.failure.is_some() {
+        return None;
+    }
+    let iterations = running_iterations(def, state);
+    let wakes = iterations.filter_map(|(task, task_state)| {
+        Iteration { def, run: state, task: task.0, iterator: task.1, state: task_state, engine, now }.next_wake()
+    });
+    wakes.min()
+}
+
+/// Replaces the first unit that a run cannot have any more by the failure of its task: another attempt must not take the place of what must
+/// still run.
+fn limit_units(def: &MissionDef, state: &RunState, decisions: &mut Vec<Decision>) {
+    if !decisions.iter().any(|decision| matches!(decision.action, Action::Start { .. })) {
+        return;
+    }
+    let mut units = state.units.saturating_add(needed(def, state));
+    let is_too_much = |decision: &Decision| {
+        let Action::Start { unit, .. } = &decision.action else { return false };
+        let item = unit.iteration.and_then(|index| state.tasks.get(&unit.task)?.items.get(&index));
+        units = units.saturating_add(u64::from(item.is_some_and(|item| item.status == TaskStatus::Failed)));
+        units > sizes::limit() && def.tasks.get(&unit.task).is_none_or(|task| !task.always)
+    };
+    let Some(at) = decisions.iter().position(is_too_much) else { return };
+    decisions.truncate(at.saturating_add(1));
+    let Some(Decision { action: Action::Start { unit, .. }, mut events }) = decisions.pop() else { return };
+    if unit.iteration.is_some() {
+        events.clear(); // the item is not started
+    }
+    events.push(NewEvent::of_task(&unit.task, too_many_units(def, state, &unit.task)));
+    decisions.push(Decision::record(events));
+}
+
+/// Units that a run still needs if nothing more fails.
+fn needed(def: &MissionDef, state: &RunState) -> u64 {
+    let last = last_tasks(def, state).map(|task| &*task.name);
+    sizes::needed(def, state, left(def, state).into_iter().chain(last))
+}
+
+/// The failure of a task for which a run has no units left.
+fn too_many_units(def: &MissionDef, state: &RunState, task: &Arc<str>) -> RunEventKind {
+    let error = format!(
+        "the run has started {} units of work, and with those{} and what must still run it would have more than {} (`RUN_UNITS`)",
+        state.units,
+        of_items(def, state, task).unwrap_or_else(|| " of this task".into()),
+        sizes::limit()
+    );
+    RunEventKind::TaskFailed { code: sizes::CODE_TOO_LARGE.into(), error: error.into() }
+}
+
+/// ` for the 400 items of the dataset `pages``, if a task iterates in parallel.
+fn of_items(def: &MissionDef, state: &RunState, task: &Arc<str>) -> Option<String> {
+    let iterator = def.tasks.get(task)?.iterator.as_ref().filter(|iterator| iterator.parallel)?;
+    let items = dataset::items(state, &iterator.dataset).len();
+    Some(format!(" for the {items} items of the dataset `{}`", iterator.dataset))
+}
+
+/// The warning that the attempts of an iteration do not fit, if they may not. `open`: its items; `needed`: the units of the run without
+/// other attempts.
+fn may_exceed(iterator: &IteratorDef, open: u64, needed: u64) -> Option<RunEventKind> {
+    let most = open.saturating_mul(u64::from(iterator.max_retries)).saturating_add(needed);
+    if most <= sizes::limit() {
+        return None;
+    }
+    let free = sizes::limit().saturating_sub(needed);
+    let message = format!(
+        "with all attempts for the {open} items of the dataset `{}` the run may need {most} units of work, more than {} (`RUN_UNITS`): \
+         after {free} attempts that fail, it fails with `{}`",
+        iterator.dataset,
+        sizes::limit(),
+        sizes::CODE_TOO_LARGE
+    );
+    Some(RunEventKind::MissionIssue {
+        severity: IssueSeverity::Warning,
+        category: "run_size".into(),
+        message: message.into(),
+        details: json!({"needed": needed, "most": most}),
+    })
+}
+
+fn next_unlimited(def: &MissionDef, state: &RunState, engine: &TemplateEngine, now: Timestamp) -> Vec<Decision> {
     match state.status {
         RunStatus::Running => {}
         RunStatus::Completed => return launches(state),
@@ -154,7 +260,7 @@ pub fn next(def: &MissionDef, state: &RunState, engine: &TemplateEngine, now: Ti
     let is_idle = decisions.is_empty() && started == 0 && !state.tasks.values().any(|task| task.status.is_open());
     if is_idle {
         let can_end = left(def, state).is_empty();
-        decisions.extend(last_tasks(def, state).filter(|_| can_end).map(|task| start_task(state, task, engine)));
+        decisions.extend(last_tasks(def, state).filter(|_| can_end).map(|task| start_task(def, state, task, engine)));
         if decisions.is_empty() {
             decisions.push(end_of_run(def, state));
         }
@@ -197,13 +303,11 @@ fn after_failure(def: &MissionDef, state: &RunState, engine: &TemplateEngine) ->
     if !open.is_empty() {
         return open.into_iter().map(|unit| Decision { action: Action::Cancel { unit }, events: Vec::new() }).collect();
     }
-    let last: Vec<Decision> = last_tasks(def, state).map(|task| start_task(state, task, engine)).collect();
+    let last: Vec<Decision> = last_tasks(def, state).map(|task| start_task(def, state, task, engine)).collect();
     if !last.is_empty() {
         return last;
     }
-    let is_open = |name: &&Arc<str>| state.task_status(name).is_open();
-    let mut events: Vec<NewEvent> =
-        def.tasks.keys().filter(is_open).map(|name| NewEvent::of_task(name, RunEventKind::TaskCancelled {})).collect();
+    let mut events = all_cancelled(state);
     let failure = state.failure.clone();
     let (code, error) = failure.map(|failure| (failure.code, failure.error)).unwrap_or_default();
     events.push(NewEvent::of_run(RunEventKind::MissionFailed { code, error }));
@@ -220,7 +324,7 @@ fn finish_early(
     if !decisions.is_empty() || state.tasks.values().any(|task| task.status.is_open()) {
         return decisions;
     }
-    decisions.extend(last_tasks(def, state).map(|task| start_task(state, task, engine)));
+    decisions.extend(last_tasks(def, state).map(|task| start_task(def, state, task, engine)));
     if !decisions.is_empty() {
         return decisions;
     }
@@ -238,7 +342,10 @@ fn running_iterations<'a>(
 ) -> impl Iterator<Item = ((&'a TaskDef, &'a IteratorDef), &'a TaskState)> {
     def.tasks.values().filter_map(|task| {
         let iterator = task.iterator.as_ref().filter(|iterator| iterator.parallel)?;
-        let task_state = state.tasks.get(&task.name).filter(|task| task.status.is_open())?;
+        // One that was started in another way, before the mission was changed, has a commander.
+        let is_iteration =
+            |task: &&TaskState| task.status.is_open() && task.total_items.is_some() && task.unit.is_none();
+        let task_state = state.tasks.get(&task.name).filter(is_iteration)?;
         Some(((task, iterator), task_state))
     })
 }
@@ -266,13 +373,13 @@ fn start_tasks(def: &MissionDef, state: &RunState, engine: &TemplateEngine, deci
     let free = usize::try_from(def.concurrency.max_tasks).unwrap_or(usize::MAX).saturating_sub(open);
     let mut started = 0;
     for task in def.tasks.values().filter(|task| is_ready(def, state, &active, task)).take(free) {
-        decisions.push(start_task(state, task, engine));
+        decisions.push(start_task(def, state, task, engine));
         started += 1;
     }
     started
 }
 
-fn start_task(state: &RunState, task: &TaskDef, engine: &TemplateEngine) -> Decision {
+fn start_task(def: &MissionDef, state: &RunState, task: &TaskDef, engine: &TemplateEngine) -> Decision {
     let known = state.tasks.get(&task.name);
     let attempt = known.map_or(0, |task| task.attempts).saturating_add(1);
     let unit = UnitId::task(task.name.clone(), attempt).in_round(known.map_or(1, TaskState::round));
@@ -285,7 +392,17 @@ fn start_task(state: &RunState, task: &TaskDef, engine: &TemplateEngine) -> Deci
     };
     if let Some(iterator) = iterator.filter(|iterator| iterator.parallel) {
         let started = NewEvent::of_unit(&unit, RunEventKind::TaskStarted { objective: None, always: false });
-        return Decision::record(vec![started, iteration_started(iterator)]);
+        let mut events = vec![started, iteration_started(iterator)];
+        // Before the first of them is worked on, and not after as many as fit.
+        let needed = state.units.saturating_add(needed(def, state));
+        let done = known.map_or(0, |task| task.count(TaskStatus::Completed));
+        let open = u64::try_from(items.len()).unwrap_or(u64::MAX).saturating_sub(u64::from(done));
+        let kind = match needed > sizes::limit() {
+            true => Some(too_many_units(def, state, &task.name)),
+            false => may_exceed(iterator, open, needed),
+        };
+        events.extend(kind.map(|kind| NewEvent::of_task(&task.name, kind)));
+        return Decision::record(events);
     }
     let objective: Arc<str> = match objective::render(task, &state.inputs, None) {
         Ok(objective) => objective.into(),
@@ -305,7 +422,7 @@ fn start_task(state: &RunState, task: &TaskDef, engine: &TemplateEngine) -> Deci
         events.extend(completed(task, state, &Json::Array(Vec::new()), summary(0, 0, &[]), engine));
         return Decision::record(events);
     }
-    Decision { action: Action::Start { unit, objective, wake_at: None }, events }
+    Decision { action: Action::Start { unit, objective }, events }
 }
 
 /// The tasks that must still run.
@@ -353,10 +470,9 @@ impl Iteration<'_> {
         }
         let mut decisions = Vec::new();
         let open = self.state.items.unfinished().filter(|(_, item)| item.status.is_open()).count();
-        let limit = usize::try_from(self.iterator.concurrency_limit.max(1)).unwrap_or(usize::MAX);
-        let free = limit.saturating_sub(open);
+        let free = self.limit().saturating_sub(open);
         if free > 0 {
-            decisions.extend(self.startable(total, free).into_iter().map(|index| self.start(index)));
+            decisions.extend(self.startable(total).take(free).map(|index| self.start(index)));
         }
         // Items that a used-up budget keeps from starting count as failed.
         let is_cut = self.run.must_finish(&self.task.name);
@@ -396,24 +512,61 @@ impl Iteration<'_> {
         self.state.items.unfinished().find(|(_, item)| self.is_final_failure(item)).map(|(index, _)| index)
     }
 
-    /// The items that may start now, at most `free`: retries first, then by index.
-    fn startable(&self, total: u32, free: usize) -> Vec<u32> {
-        if self.run.must_finish(&self.task.name) {
-            return Vec::new();
+    /// The items that may start now: retries first, then by index. An item whose time has not come holds no place; those after it in
+    /// their order wait for it.
+    fn startable(&self, total: u32) -> impl Iterator<Item = u32> {
+        let retries = self.retries().filter(|index| self.start_at(*index).is_none());
+        retries.chain(self.in_order(total).take_while(|index| self.start_at(*index).is_none()))
+    }
+
+    /// When the next item can start that waits for its time, if there is a place for it.
+    fn next_wake(&self) -> Option<Timestamp> {
+        let open = self.state.items.unfinished().filter(|(_, item)| item.status.is_open()).count();
+        if self.fatal_failure().is_some() || self.limit() <= open {
+            return None;
         }
+        let total = self.state.total_items.unwrap_or(0);
+        let in_order = self.in_order(total).find_map(|index| self.start_at(index));
+        self.retries().filter_map(|index| self.start_at(index)).chain(in_order).min()
+    }
+
+    fn limit(&self) -> usize {
+        usize::try_from(self.iterator.concurrency_limit.max(1)).unwrap_or(usize::MAX)
+    }
+
+    /// The items that get another attempt.
+    fn retries(&self) -> impl Iterator<Item = u32> {
+        let is_cut = self.run.must_finish(&self.task.name);
+        let failed =
+            self.state.items.unfinished().filter(move |(_, item)| !is_cut && item.status == TaskStatus::Failed);
+        failed.filter(|(_, item)| !self.is_final_failure(item)).map(|(index, _)| index)
+    }
+
+    /// The items that were not started, or are to start again because the run was resumed, in their order.
+    fn in_order(&self, total: u32) -> impl Iterator<Item = u32> {
         let items = &self.state.items;
         let smoke_passed =
             !self.iterator.smoke_test || items.get(&0).is_some_and(|item| item.status == TaskStatus::Completed);
-        let last = if smoke_passed { total } else { total.min(1) };
-        let with = |statuses: [TaskStatus; 2]| {
-            let known = items.unfinished().filter(move |(_, item)| statuses.contains(&item.status));
-            known.filter(|(_, item)| !self.is_final_failure(item)).map(|(index, _)| index)
+        let last = match (self.run.must_finish(&self.task.name), smoke_passed) {
+            (true, _) => 0,
+            (false, true) => total,
+            (false, false) => total.min(1),
         };
-        let retries = with([TaskStatus::Failed, TaskStatus::Failed]);
-        let resumed = with([TaskStatus::Pending, TaskStatus::Cancelled]).filter(|index| *index < last);
+        let may_start = move |(index, item): &(u32, &ItemState)| {
+            *index < last && matches!(item.status, TaskStatus::Pending | TaskStatus::Cancelled)
+        };
+        let resumed = items.unfinished().filter(may_start).map(|(index, _)| index);
         // Items start in their order, so that those without a state are the last ones.
         let first_new = items.last_key_value().map_or(0, |(index, _)| index.saturating_add(1));
-        retries.chain(resumed).chain(first_new..last.max(first_new)).take(free).collect()
+        resumed.chain(first_new..last.max(first_new))
+    }
+
+    /// When an item can start, if not now.
+    fn start_at(&self, index: u32) -> Option<Timestamp> {
+        match self.state.items.get(&index).filter(|item| item.status == TaskStatus::Failed) {
+            Some(item) => self.retry_at(item),
+            None => self.delayed_start(index),
+        }
     }
 
     fn start(&self, index: u32) -> Decision {
@@ -421,10 +574,6 @@ impl Iteration<'_> {
         let attempt = known.and_then(|item| item.unit.as_ref()).map_or(0, |unit| unit.attempt).saturating_add(1);
         let unit = UnitId::item(self.task.name.clone(), index, attempt).in_round(self.state.round());
         let failed_before = known.filter(|item| item.status == TaskStatus::Failed);
-        let wake_at = match failed_before {
-            Some(item) => self.retry_at(item),
-            None => self.delayed_start(index),
-        };
         let mut events = Vec::new();
         if let Some(item) = failed_before {
             let error = item.error.clone().unwrap_or_default();
@@ -435,13 +584,13 @@ impl Iteration<'_> {
         let item_id = dataset::item_id(&item, index);
         let rendered = objective::render(self.task, &self.run.inputs, Some(&item));
         let objective: Arc<str> = rendered.as_deref().unwrap_or_default().into();
-        let started = RunEventKind::IterationStarted { item_id, objective: Some(objective.clone()), wake_at };
+        let started = RunEventKind::IterationStarted { item_id, objective: Some(objective.clone()) };
         events.push(NewEvent::of_unit(&unit, started));
         if let Err(error) = rendered {
             events.push(failed(&unit, CODE_OBJECTIVE, &error.to_string()));
             return Decision::record(events);
         }
-        Decision { action: Action::Start { unit, objective, wake_at }, events }
+        Decision { action: Action::Start { unit, objective }, events }
     }
 
     /// `retry_delay` after the first failure, twice as long after the second, and so on.
@@ -473,9 +622,7 @@ impl Iteration<'_> {
 
     fn task_failed(&self, index: u32) -> NewEvent {
         let item = self.state.items.get(&index);
-        let error = item.and_then(|item| item.error.clone()).unwrap_or_default();
-        let mut error = format!("item {index} failed: {error}");
-        let mut code = CODE_ITERATION_FAILED;
+        let (mut error, mut code) = (self.failed_item(index), CODE_ITERATION_FAILED);
         if let Some(item) = item.filter(|item| item.failures <= self.iterator.max_retries) {
             code = CODE_NOT_RETRIED;
             let names = [item.earlier_writes.done_names(), item.earlier_writes.in_doubt_names()].concat().join(", ");
@@ -483,6 +630,15 @@ impl Iteration<'_> {
         }
         let (code, error) = (code.into(), error.into());
         NewEvent::of_task(&self.task.name, RunEventKind::TaskFailed { code, error })
+    }
+
+    /// Which item failed, and why: `item 3 (k3) failed: bad page`.
+    fn failed_item(&self, index: u32) -> String {
+        let Some(item) = self.state.items.get(&index) else { return format!("item {index} was not started") };
+        match &item.error {
+            Some(error) => format!("item {index} ({}) failed: {error}", item.item_id),
+            None => format!("item {index} ({}) was not completed", item.item_id),
+        }
     }
 
     /// The events at the end of all iterations.
@@ -512,7 +668,9 @@ impl Iteration<'_> {
         }
         if self.iterator.on_error == OnIterationError::Continue {
             let (code, least) = (CODE_ITERATION_FAILED.into(), self.iterator.min_success);
-            let error = format!("only {completed} of {total} items succeeded; the least share is {least}").into();
+            let first = self.failed_item(self.lowest_failure().or(failed.first().copied()).unwrap_or(0));
+            let error =
+                format!("only {completed} of {total} items succeeded; the least share is {least}; {first}").into();
             return vec![event(RunEventKind::TaskFailed { code, error })];
         }
         vec![self.task_failed(self.lowest_failure().unwrap_or(0))]

@@ -12,6 +12,7 @@ use super::{
         AgentOutcome, ChosenBy, ChosenTarget, CommanderAnswer, IssueSeverity, NewEvent, PersonQuestion, PreviousRun,
         RunEvent, RunEventKind,
     },
+    inputs::NewRunOptions,
     items::Items,
     learnings::Learnings,
     unit::{Plan, UnitId, UnitState, UnitStatus},
@@ -398,6 +399,9 @@ pub struct RunState {
     pub dry_run: bool,
     /// The tasks that were started or activated, by name.
     pub tasks: IndexMap<Arc<str>, TaskState>,
+    /// How many units were started.
+    #[serde(default)]
+    pub units: u64,
     /// The datasets with items, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub datasets: IndexMap<Arc<str>, DatasetState>,
@@ -435,6 +439,19 @@ impl RunState {
             state.apply(event);
         }
         state
+    }
+
+    /// How a run of another mission is started after this one, which the task has chosen.
+    pub fn next_run(&self, task: Arc<str>, entry: Option<Arc<str>>, hand_over: HandOver) -> NewRunOptions {
+        NewRunOptions {
+            entry,
+            previous: Some(PreviousRun { run: self.run.clone(), task }),
+            chain: self.chain.saturating_add(1),
+            chain_id: Some(self.chain_id.clone()),
+            hand_over,
+            dry_run: self.dry_run,
+            ..NewRunOptions::default()
+        }
     }
 
     /// The state of a task; that of a task that was not started if nothing is known about it.
@@ -481,6 +498,12 @@ impl RunState {
         }
         self.sequence = event.sequence;
         let NewEvent { task, round, iteration, attempt, kind } = &event.event;
+        // An item of a sequential iteration, and a parallel iteration as a whole, have no unit and no objective.
+        if let RunEventKind::TaskStarted { objective: Some(_), .. }
+        | RunEventKind::IterationStarted { objective: Some(_), .. } = kind
+        {
+            self.units = self.units.saturating_add(1);
+        }
         match task {
             None => self.apply_to_run(kind, event.at),
             Some(name) => {
@@ -785,9 +808,8 @@ fn apply_to_task(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
             task.ended_at = None;
             task.routes.clear();
             // Parallel iterations have no objective of the whole task, and no unit of it.
-            if objective.is_some() {
-                task.unit = Some(UnitState::new(task.attempts));
-            }
+            task.unit = objective.is_some().then(|| UnitState::new(task.attempts));
+            task.total_items = None;
         }
         RunEventKind::TaskIterationStarted { total_items, .. } => task.total_items = Some(*total_items),
         RunEventKind::TaskCompleted { summary } => {
@@ -960,8 +982,16 @@ fn apply_to_session(unit: &mut UnitState, kind: &RunEventKind) {
     }
 }
 
+/// The calls in these events that changed something, and those of which nobody knows, because they have no end.
+pub fn writes<'e>(events: impl IntoIterator<Item = &'e RunEvent>) -> Writes {
+    let (mut open, mut writes) = (IndexMap::new(), Writes::default());
+    events.into_iter().for_each(|event| add_call(&mut open, &mut writes, &event.event.kind));
+    open.into_values().for_each(|write| writes.add(write, WriteState::InDoubt));
+    writes
+}
+
 /// Adds what the event of a call says: that a call which changes something has begun, or how one of those in `open` has ended.
-pub(super) fn add_call(open: &mut IndexMap<Arc<str>, Write>, writes: &mut Writes, kind: &RunEventKind) {
+fn add_call(open: &mut IndexMap<Arc<str>, Write>, writes: &mut Writes, kind: &RunEventKind) {
     match kind {
         RunEventKind::ToolCalled { entity, call, tool, input, effect: Some(effect) } => {
             let write = Write { by: Some(entity.clone()), ..Write::new(tool.clone(), input).with_effect(effect) };

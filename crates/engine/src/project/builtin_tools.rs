@@ -5,6 +5,70 @@ use std::{fmt, sync::Arc};
 /// The tools for HTTP requests.
 pub const HTTP_TOOLS: [&str; 5] = ["http_get", "http_post", "http_put", "http_patch", "http_delete"];
 
+/// The tools for files and commands, which come with `workspace`.
+const WORKSPACE_TOOLS: [&str; 9] =
+    ["ls", "read_file", "write_file", "str_replace", "glob", "grep", "bash", "present_files", "ask_clarification"];
+
+/// Tools that the runtime offers by itself where they have a meaning: for delegation, skills, long results, the files of missions, and the
+/// end of the work.
+const OWN_TOOLS: [&str; 22] = [
+    "task",
+    "task_status",
+    "task_result",
+    "task_cancel",
+    "task_completed",
+    "submit_result",
+    "load_skill",
+    "read_skill_file",
+    "describe_skill",
+    "run_script",
+    "result_info",
+    "result_items",
+    "result_get",
+    "result_keys",
+    "result_chunk",
+    "result_search",
+    "file_list",
+    "file_read",
+    "file_create",
+    "file_delete",
+    "file_search",
+    "file_grep",
+];
+
+/// The tools of commanders, and those that agents of missions have beside their own.
+pub const MISSION_TOOLS: [&str; 17] = [
+    "set_subtasks",
+    "get_subtasks",
+    "complete_subtask",
+    "task_complete",
+    "submit_output",
+    "call_agent",
+    "ask_agent",
+    "query_task_output",
+    "ask_commander",
+    "list_commander_questions",
+    "get_commander_answer",
+    "dataset_next",
+    "set_dataset",
+    "dataset_sample",
+    "dataset_count",
+    "result_to_dataset",
+    "ask",
+];
+
+/// What to do about a tool that is named where tools of servers are listed, if it comes from no server: a sentence.
+pub(crate) fn supplied_by_the_runtime(name: &str) -> Option<String> {
+    let remove = format!("The runtime supplies `{name}`: remove the entry");
+    if WORKSPACE_TOOLS.contains(&name) {
+        return Some(format!("{remove}. `workspace` of the agent decides whether it has the tool."));
+    }
+    if HTTP_TOOLS.contains(&name) || ["sleep", "current_time"].contains(&name) {
+        return Some(format!("{remove}. `builtin_tools` of the agent decides whether it has the tool."));
+    }
+    (OWN_TOOLS.contains(&name) || MISSION_TOOLS.contains(&name)).then(|| format!("{remove}."))
+}
+
 /// The built-in tools of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuiltinTools {
@@ -152,6 +216,15 @@ mod tests {
             assert_eq!(parsed.allows(scheme, host, port, path), is_allowed, "{target} {address:?}");
             assert_eq!(HttpTarget::parse(&parsed.to_string()).unwrap(), parsed);
         }
+    }
+
+    #[test]
+    fn each_tool_of_the_runtime_is_known_as_one() {
+        let named = WORKSPACE_TOOLS.into_iter().chain(OWN_TOOLS).chain(HTTP_TOOLS).chain(["sleep", "current_time"]);
+        for name in named.chain(MISSION_TOOLS) {
+            assert!(supplied_by_the_runtime(name).unwrap().contains("remove the entry"), "{name}");
+        }
+        assert_eq!(supplied_by_the_runtime("shop"), None);
     }
 
     #[test]

@@ -237,7 +237,15 @@ impl<'a> LoadContext<'a> {
             self.error("F0111", node, message, help);
             return false;
         }
-        let message = format!("`{name}` must be {}, but this is {}", key.value_type.expected(), describe(node));
+        let expected = key.value_type.expected();
+        if let (ValueType::TextList | ValueType::TextOrList, Some(items)) = (key.value_type, node.list()) {
+            for (at, item) in items.iter().enumerate().filter(|(_, item)| !is_text(item)) {
+                let message = format!("`{name}` must be {expected}, but its item {} is {}", at + 1, item.kind());
+                self.error("F0108", item, message, "Write the item as a string, with quotes around the whole of it.");
+            }
+            return false;
+        }
+        let message = format!("`{name}` must be {expected}, but this is {}", describe(node));
         self.error("F0108", node, message, type_help(node, key));
         false
     }

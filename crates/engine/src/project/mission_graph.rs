@@ -156,6 +156,27 @@ pub fn activator<'a>(def: &'a MissionDef, task: &str) -> Option<&'a Arc<str>> {
     def.tasks.values().find(|other| targets(other).iter().any(|target| &***target == task)).map(|other| &other.name)
 }
 
+/// The tasks that can run in a run that enters at `entry`: that task and all that follow it. All tasks without an entry.
+pub fn active_tasks<'a>(def: &'a MissionDef, entry: Option<&str>) -> HashSet<&'a Arc<str>> {
+    let Some((entry, _)) = entry.and_then(|entry| def.tasks.get_key_value(entry)) else {
+        return def.tasks.keys().collect();
+    };
+    let mut active = HashSet::from([entry]);
+    let mut open = vec![entry];
+    while let Some(name) = open.pop() {
+        let depending = def.tasks.values().filter(|task| task.depends_on.contains(name)).map(|task| &task.name);
+        let activated = def.tasks.get(name).map(targets).unwrap_or_default();
+        for next in depending.chain(activated) {
+            if let Some((next, _)) = def.tasks.get_key_value(next)
+                && active.insert(next)
+            {
+                open.push(next);
+            }
+        }
+    }
+    active
+}
+
 /// The first activator of each dynamic task.
 fn activators(def: &MissionDef) -> HashMap<&Arc<str>, &Arc<str>> {
     let mut found = HashMap::new();

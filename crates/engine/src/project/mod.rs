@@ -26,6 +26,7 @@ mod jwt;
 mod load;
 mod load_context;
 pub mod mission_graph;
+pub mod mission_sizes;
 pub mod missions;
 mod nlg;
 mod references;
@@ -49,7 +50,7 @@ pub use self::{
     auth::{AuthDef, OAuthDef, OAuthGrant},
     budget::BudgetLimits,
     builtin::LANGUAGE,
-    builtin_tools::{BuiltinTools, HTTP_TOOLS, HttpTarget},
+    builtin_tools::{BuiltinTools, HTTP_TOOLS, HttpTarget, MISSION_TOOLS},
     channels::{
         CallerAuth, ChannelDef, ChannelSettings, McpArgumentDef, McpChannelSettings, McpPromptDef, McpResourceDef,
         RestSettings,

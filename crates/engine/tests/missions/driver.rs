@@ -31,8 +31,10 @@ pub(crate) struct Run {
     /// After how many events a transaction ended.
     pub(crate) transactions: Vec<usize>,
     pub(crate) now: Timestamp,
-    /// The units in the order of their start, with the time in milliseconds before which they must not run.
-    pub(crate) started: Vec<(String, Option<i64>)>,
+    /// Whether the time is `now` until the test changes it; otherwise it passes until the next item may start.
+    pub(crate) clock_stands: bool,
+    /// The units in the order of their start, with its time in milliseconds.
+    pub(crate) started: Vec<(String, i64)>,
     pub(crate) cancelled: Vec<String>,
     pub(crate) launched: Vec<FollowUp>,
     /// Whether cancelled units end at once.
@@ -71,6 +73,7 @@ impl Run {
             transactions: Vec::new(),
             now: Timestamp::from_micros(0),
             started: Vec::new(),
+            clock_stands: false,
             cancelled: Vec::new(),
             launched: Vec::new(),
             cancels: true,
@@ -86,8 +89,8 @@ impl Run {
 
     pub(crate) fn started(mut self, given: &Json, options: NewRunOptions) -> Self {
         let given = given.as_object().cloned().unwrap_or_default();
-        let event = inputs::mission_started(&self.def, &"r1".into(), &given, options).unwrap();
-        self.append(vec![event]);
+        let start = inputs::start(&self.def, &"r1".into(), &given, options).unwrap();
+        self.append(vec![start.event]);
         self.settle();
         self
     }
@@ -122,9 +125,8 @@ impl Run {
             let mut progress = false;
             for mut decision in decisions {
                 match decision.action {
-                    Action::Start { unit, wake_at, .. } => {
-                        let wake_at = wake_at.map(|at| at.as_micros() / 1000);
-                        self.started.push((unit.to_string(), wake_at));
+                    Action::Start { unit, .. } => {
+                        self.started.push((unit.to_string(), self.now.as_micros() / 1000));
                     }
                     Action::Cancel { unit } if self.cancels => {
                         self.cancelled.push(unit.to_string());
@@ -137,6 +139,13 @@ impl Run {
                 if !decision.events.is_empty() {
                     self.append(decision.events);
                 }
+            }
+            if !progress
+                && !self.clock_stands
+                && let Some(at) = scheduler::next_wake(&self.def, &self.state, &self.templates, self.now)
+            {
+                self.now = at;
+                continue;
             }
             if !progress && self.events.len() > 300 {
                 return; // writing a large state after each call takes long, and the small ones show the same

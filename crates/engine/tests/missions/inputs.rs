@@ -2,11 +2,16 @@
 
 use segue_engine::mission::{
     event::RunEventKind,
-    inputs::{NewRunOptions, concurrency_key, copy_names, files, mission_started, parse},
+    inputs::{self, NewRunOptions, copy_names, files, parse},
+    state::RunStatus,
+    tools::Arguments,
 };
 use serde_json::{Value as Json, json};
 
-use crate::{definitions::mission, driver::object};
+use crate::{
+    definitions::mission,
+    driver::{CallOptions, Run, object},
+};
 
 const INPUTS: &str = "
 name: m
@@ -85,8 +90,8 @@ fn the_first_event_has_defaults_and_bound_datasets_but_no_protected_input() {
         "{name: m, inputs: {pages: {type: list}, key: {type: string, protected: true}, note: {type: string, default: none}},
           datasets: {d: {bind_to: pages, schema: {url: {type: string, required: true}}}, e: {items: [{n: 1}]}, f: {}}, tasks: {a: {}}}",
     );
-    let start = |given: Json| mission_started(&def, &"r1".into(), &object(given), NewRunOptions::default());
-    let event = start(json!({"pages": [{"url": "u"}]})).unwrap();
+    let start = |given: Json| inputs::start(&def, &"r1".into(), &object(given), NewRunOptions::default());
+    let event = start(json!({"pages": [{"url": "u"}]})).unwrap().event;
     let RunEventKind::MissionStarted { inputs, datasets, .. } = event.kind else { panic!() };
     assert_eq!(Json::Object(inputs), json!({"pages": [{"url": "u"}], "note": "none"}));
     assert_eq!(json!(datasets), json!({"d": [{"url": "u"}], "e": [{"n": 1}]}));
@@ -94,7 +99,7 @@ fn the_first_event_has_defaults_and_bound_datasets_but_no_protected_input() {
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(problems, ["input `pages`: /1/url: this field is required", "input `pages`: /2: an object is expected"]);
     let options = NewRunOptions { entry: Some("x".into()), ..Default::default() };
-    let problems = mission_started(&def, &"r1".into(), &object(json!({"pages": []})), options).unwrap_err();
+    let problems = inputs::start(&def, &"r1".into(), &object(json!({"pages": []})), options).unwrap_err();
     assert_eq!(problems[0].to_string(), "input `entry`: the mission has no task `x`");
 }
 
@@ -104,18 +109,201 @@ fn the_key_of_a_run_is_rendered_from_its_inputs() {
         "{name: m, key: 'issue-{{ inputs.issue }}{{ inputs.part }}', inputs: {issue: {type: integer}, part: {type: string, default: ''}}, tasks: {a: {}}}",
     );
     let key = |given: Json| {
-        let started = mission_started(&def, &"r1".into(), given.as_object().unwrap(), NewRunOptions::default());
-        concurrency_key(&def, &started.unwrap())
+        inputs::start(&def, &"r1".into(), given.as_object().unwrap(), NewRunOptions::default()).map(|start| start.key)
     };
     assert_eq!(key(json!({"issue": "7"})).unwrap().as_deref(), Some("issue-7"), "the parsed input, not its text");
     assert_eq!(key(json!({"issue": 7, "part": "b"})).unwrap().as_deref(), Some("issue-7b"));
     let def =
         mission("{name: m, key: '{{ inputs.part }}', inputs: {part: {type: string, default: ' '}}, tasks: {a: {}}}");
-    let started = mission_started(&def, &"r1".into(), &serde_json::Map::new(), NewRunOptions::default()).unwrap();
+    let problem = |part: &str| {
+        let given = object(json!({ "part": part }));
+        inputs::start(&def, &"r1".into(), &given, NewRunOptions::default()).unwrap_err()[0].to_string()
+    };
+    assert_eq!(problem(" "), "input `concurrency.key`: the key that runs share is empty with these inputs");
     assert_eq!(
-        concurrency_key(&def, &started).unwrap_err()[0].to_string(),
-        "input `concurrency.key`: the key that runs share is empty with these inputs"
+        problem(&"x".repeat(1025)),
+        "input `concurrency.key`: the key that runs share has 1025 bytes with these inputs, more than 1024"
     );
+}
+
+fn items(count: usize) -> Json {
+    (0..count).map(|n| json!({"id": n.to_string()})).collect()
+}
+
+/// The units of a run are limited, and a run that cannot fit would work for hours before it fails. Attempts are no reason: most items need one.
+#[test]
+fn a_run_that_cannot_fit_is_not_started() {
+    let problems = |more: &str, count: usize| {
+        let def = mission(
+            &format!(
+                "{{name: m, inputs: {{list: {{type: list}}}}, datasets: {{d: {{bind_to: list}}}},
+              tasks: {{read: {{iterator: {{dataset: d, parallel: true}}}}, last: {{depends_on: [read]}}}}}}"
+            )
+            .replace("parallel: true}", &format!("parallel: true{more}")),
+        );
+        let given = object(json!({ "list": items(count) }));
+        let problems = inputs::start(&def, &"r1".into(), &given, NewRunOptions::default()).err().unwrap_or_default();
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(problems("}", 9_999), Vec::<String>::new());
+    assert_eq!(
+        problems("}", 10_000),
+        [
+            "input `list`: the run needs 10001 units of work, more than 10000 (`RUN_UNITS`): the task `read` needs 10000, \
+          for 10000 items of the dataset `d`"
+        ]
+    );
+    assert_eq!(problems(", max_retries: 2}, repeat: {until: 'summary', max: 50}", 9_999), Vec::<String>::new());
+    let both = inputs::start(
+        &mission(
+            "{name: m, key: '{{ inputs.k }}', inputs: {k: {type: string, default: ''}, list: {type: list}}, datasets: {d: {bind_to: list, schema: {name: {type: string, required: true}}}}, tasks: {a: {iterator: {dataset: d, parallel: true}}}}",
+        ),
+        &"r1".into(),
+        &object(json!({"list": items(20_000)})),
+        NewRunOptions { entry: Some("nowhere".into()), ..Default::default() },
+    );
+    let named: Vec<String> = both.unwrap_err().iter().map(|problem| problem.input.to_string()).collect();
+    assert!(["list", "entry", "concurrency.key"].iter().all(|one| named.iter().any(|name| name == one)), "{named:?}");
+}
+
+#[test]
+fn inputs_that_are_too_long_to_be_stored_are_a_problem_of_the_start() {
+    let def = mission("{name: m, inputs: {text: {type: string}}, tasks: {a: {}}}");
+    let given = object(json!({"text": "x".repeat(8 * 1024 * 1024)}));
+    let problems = inputs::start(&def, &"r1".into(), &given, NewRunOptions::default()).unwrap_err();
+    assert!(problems[0].to_string().contains("`RUN_TEXT`"), "{problems:?}");
+}
+
+/// The model that wrote the inputs of the next mission can correct them only before its task is completed.
+#[test]
+fn what_keeps_the_next_mission_from_starting_is_told_before_the_task_is_completed() {
+    let next = |more: &str| {
+        format!(
+            "{{name: next_one, {more}, tasks: {{a: {{iterator: {{dataset: d, parallel: true, max_retries: 1}}}}}}}}"
+        )
+    };
+    let bound = "datasets: {d: {bind_to: list, schema: {name: {type: string, required: true}}}}";
+    let cases = [
+        (
+            next(&format!("inputs: {{list: {{type: list}}}}, {bound}")),
+            json!({"list": [{"nam": "acme"}]}),
+            "/0/name: this field is required",
+        ),
+        (
+            next(&format!("inputs: {{list: {{type: list}}}}, {bound}")),
+            json!({"list": "acme"}),
+            "a value of type list is expected",
+        ),
+        (
+            next("inputs: {issue: {type: string, default: ''}}, key: '{{ inputs.issue }}', datasets: {d: {items: []}}"),
+            json!({}),
+            "the key that runs share is empty",
+        ),
+        (
+            next("inputs: {list: {type: list}}, datasets: {d: {bind_to: list}}"),
+            json!({"list": items(10_001)}),
+            "more than 10000",
+        ),
+        (
+            next("inputs: {list: {type: list}}, datasets: {d: {bind_to: list}}"),
+            json!({"lst": []}),
+            "the mission has no such input",
+        ),
+    ];
+    for (next, given, problem) in cases {
+        let mut run = Run::new(mission("{name: m, tasks: {a: {router: [{to: 'mission:next_one', when: always}]}}}"));
+        run.missions.insert("next_one".into(), mission(&next).into());
+        let mut run = run.started(&Json::Null, NewRunOptions::default());
+        let arguments = json!({"summary": "s", "route": "next_one", "mission_inputs": given});
+        let answer = run.try_call("a", "task_complete", Arguments::Json(&arguments), &CallOptions::default());
+        assert_eq!(answer.result["code"], "route.inputs_missing", "{problem}");
+        assert!(answer.result["message"].as_str().unwrap().contains(problem), "{problem}: {}", answer.result);
+        assert_eq!(run.open(), ["a"], "the commander can correct it");
+    }
+}
+
+/// A dataset that a task fills is judged when it is filled, with those that were filled before.
+#[test]
+fn items_that_do_not_fit_the_run_are_not_stored() {
+    let mut run = Run::of(
+        "{name: m, datasets: {d: {}}, tasks: {fill: {}, read: {depends_on: [fill], iterator: {dataset: d, parallel: true, max_retries: 1}}}}",
+    );
+    run.call("fill", "set_dataset", json!({"name": "d", "items": items(9_000)}));
+    let more = json!({"name": "d", "append": true, "items": items(1_000)});
+    assert_eq!(run.refused("fill", "set_dataset", more), "dataset.too_large");
+    run.call("fill", "set_dataset", json!({"name": "d", "append": true, "items": items(999)}));
+}
+
+fn with_units(yaml: &str, units: u64) -> Run {
+    let mut run = Run::new(mission(yaml));
+    run.state.units = units;
+    run.started(&Json::Null, NewRunOptions::default())
+}
+
+fn failure(run: &Run) -> (&str, &str) {
+    run.state.failure.as_ref().map(|failure| (&*failure.code, &*failure.error)).unwrap()
+}
+
+/// The first unit is paid for only if the last one has a place.
+#[test]
+fn an_iteration_begins_only_if_its_items_and_the_tasks_after_it_fit() {
+    const YAML: &str = "{name: m, datasets: {d: {items: [{id: x}, {id: y}, {id: z}]}}, tasks: {read: {iterator: {dataset: d, parallel: true}}, last: {depends_on: [read]}, other: {depends_on: [read], router: [{to: extra, when: needed}]}, extra: {}}}";
+    let run = with_units(YAML, 9_996);
+    assert_eq!(failure(&run).0, "run.too_large");
+    assert!(failure(&run).1.contains("9996 units") && failure(&run).1.contains("3 items of the dataset `d`"));
+    assert_eq!((run.starts(), run.state.status), (Vec::new(), RunStatus::Failed));
+    let fits = with_units(YAML, 9_995);
+    assert_eq!(fits.starts(), ["read[0]", "read[1]", "read[2]"], "an optional task needs no place");
+}
+
+#[test]
+fn attempts_that_may_not_fit_are_warned_about_and_never_take_the_place_of_a_task() {
+    let mut run = with_units(
+        "{name: m, datasets: {d: {items: [{id: x}, {id: y}, {id: z}]}}, tasks: {read: {iterator: {dataset: d, parallel: true, limit: 1, max_retries: 2, on_error: continue}}, last: {depends_on: [read]}}}",
+        9_995,
+    );
+    let warned = run.of_kind("mission_issue");
+    assert_eq!((warned.len(), &warned[0]["severity"]), (1, &json!("warning")));
+    assert!(warned[0]["message"].as_str().unwrap().contains("after 1 attempts that fail"), "{warned:?}");
+    run.fail("read[0]", "first");
+    run.complete("read[0]");
+    assert!(run.state.failure.is_none());
+    run.fail("read[1]", "second");
+    assert_eq!(failure(&run).0, "run.too_large");
+    assert_eq!(run.state.status, RunStatus::Failed, "at once, and not after the last item");
+}
+
+#[test]
+fn a_plan_says_that_attempts_and_rounds_may_not_fit() {
+    let warning = |more: &str| {
+        let def = mission(&format!(
+            "{{name: m, inputs: {{list: {{type: list}}}}, datasets: {{d: {{bind_to: list}}}}, tasks: {{read: {{iterator: {{dataset: d, parallel: true{more}}}}}}}"
+        ));
+        let given = object(json!({ "list": items(5_000) }));
+        segue_engine::mission::plan::plan(&def, Some(&given), None).unwrap().warning
+    };
+    assert_eq!(warning(", max_retries: 1}"), None);
+    let retries = warning(", max_retries: 2}").unwrap();
+    assert!(
+        retries.contains("15000") && retries.contains("of the dataset `d` with up to 3 attempts each"),
+        "{retries}"
+    );
+    assert!(warning("}, repeat: {until: summary, max: 50}").unwrap().contains("in up to 50 rounds"));
+}
+
+/// Attempts of a run that is resumed again and again are not known before.
+#[test]
+fn a_run_without_units_left_fails_and_names_the_iteration() {
+    let mut run = Run::of(
+        "{name: m, datasets: {d: {items: [{id: x}, {id: y}, {id: z}]}}, tasks: {read: {iterator: {dataset: d, parallel: true, limit: 1}}, clean: {always: true}}}",
+    );
+    run.state.units = 9_999;
+    run.complete("read[0]");
+    assert_eq!(failure(&run).0, "run.too_large");
+    assert!(failure(&run).1.contains("3 items of the dataset `d`"), "{:?}", run.state.failure);
+    assert_eq!(run.open(), ["clean"], "what always runs has a place");
+    run.complete("clean");
+    assert_eq!(run.state.status, RunStatus::Failed);
 }
 
 #[test]

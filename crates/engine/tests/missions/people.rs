@@ -33,7 +33,7 @@ fn a_declared_default_counts_when_nobody_answers_and_is_marked() {
     assert_eq!(
         people::answer(&run.state.human_inputs[&id]),
         json!({"status": "ok", "answer": "no", "default": true,
-            "message": "No person answered within 60 seconds; the declared default counts."})
+            "message": "No person answered within 60 seconds; the default that was set with the question counts."})
     );
     assert_eq!(run.open(), ["a", "stop"], "the task goes on");
 }
@@ -59,9 +59,36 @@ fn the_settings_of_the_task_hold_for_questions_without_their_own() {
     let (run, id) = asked(settings, json!({"question": "When?"}));
     let question = &run.state.human_inputs[&id].question;
     assert_eq!((question.timeout_seconds, question.default.as_deref()), (Some(60), Some("later")));
-    let (run, id) = asked(settings, json!({"question": "When?", "timeout_seconds": 5, "default": "now"}));
+    let (mut run, id) = asked(settings, json!({"question": "When?", "timeout_seconds": 5}));
     let question = &run.state.human_inputs[&id].question;
-    assert_eq!((question.timeout_seconds, question.default.as_deref()), (Some(5), Some("now")));
+    assert_eq!(
+        (question.timeout_seconds, question.default.as_deref()),
+        (Some(60), Some("later")),
+        "not as the model says"
+    );
+    time_out(&mut run, &id);
+    let message = "No person answered within 60 seconds; the default that the mission declares counts.";
+    assert_eq!(people::answer(&run.state.human_inputs[&id])["message"], message);
+    let (run, id) = asked("questions: {default: 'yes'}", json!({"question": "May I?", "timeout_seconds": 1}));
+    let question = &run.state.human_inputs[&id].question;
+    assert_eq!((question.timeout_seconds, question.default.as_deref()), (None, None), "it waits as long as it takes");
+}
+
+/// Otherwise a model that asks for a permission gives it to itself.
+#[test]
+fn a_model_does_not_decide_what_silence_means_where_the_mission_declares_it() {
+    for settings in ["{timeout_seconds: 60, default: 'no'}", "{timeout_seconds: 60}"] {
+        let mut run = Run::of(&format!("{{name: m, tasks: {{a: {{questions: {settings}}}}}}}"));
+        let question = json!({"question": "May I delete it?", "timeout_seconds": 1, "default": "yes"});
+        assert_eq!(run.refused("a", "ask", question), "args.invalid", "{settings}");
+    }
+    for seconds in [json!(0), json!(-1), json!(1e300), json!(1.5e10), json!(0.5), json!(u64::MAX)] {
+        for settings in ["{timeout_seconds: 60}", "{}"] {
+            let mut run = Run::of(&format!("{{name: m, tasks: {{a: {{questions: {settings}}}}}}}"));
+            let question = json!({"question": "May I?", "timeout_seconds": seconds});
+            assert_eq!(run.refused("a", "ask", question), "args.invalid", "{seconds} {settings}");
+        }
+    }
 }
 
 /// Nobody's silence is taken for an answer: the task leaves by the route that is declared for it.

@@ -221,3 +221,8 @@ fn perform(run: &mut Run, step: &Json, tools: &mut BTreeSet<String>) -> ToolAnsw
     run.settle();
     answer
 }
+
+#[test]
+fn the_check_of_projects_knows_the_tools_of_missions() {
+    assert_eq!(tools::MissionTool::ALL.map(tools::MissionTool::name), segue_engine::project::MISSION_TOOLS);
+}

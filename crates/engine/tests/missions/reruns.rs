@@ -1,8 +1,7 @@
 //! Reruns from a task.
 
 use segue_engine::mission::{
-    event::RunEventKind,
-    inputs::{NewRunOptions, mission_started},
+    inputs::{NewRunOptions, start},
     rerun::{RerunFrom, RerunProblem, taken_over},
     state::{RunState, RunStatus},
 };
@@ -36,11 +35,8 @@ fn ended() -> Run {
 fn rerun(run: &Run, task: &str, failed_items: bool) -> Result<Run, RerunProblem> {
     let taken = taken_over(&run.def, &run.events, &RerunFrom { task: task.into(), failed_items })?;
     let mut new = run.cut(0);
-    let mut started =
-        mission_started(&run.def, &"r2".into(), &serde_json::Map::new(), NewRunOptions::default()).unwrap();
-    if let RunEventKind::MissionStarted { datasets, .. } = &mut started.kind {
-        datasets.extend(taken.datasets);
-    }
+    let options = NewRunOptions { datasets: taken.datasets, ..NewRunOptions::default() };
+    let started = start(&run.def, &"r2".into(), &serde_json::Map::new(), options).unwrap().event;
     new.append(std::iter::once(started).chain(taken.events).collect());
     new.settle();
     Ok(new)

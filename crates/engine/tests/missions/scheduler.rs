@@ -114,11 +114,11 @@ fn parallel_iterations_keep_the_limit_and_the_order() {
 #[test]
 fn first_iterations_start_one_after_the_other() {
     let run = parallel(6, "limit: 3, start_delay: 200");
-    assert_eq!(run.started[..3], [("p[0]".into(), None), ("p[1]".into(), Some(200)), ("p[2]".into(), Some(400))]);
+    assert_eq!(run.started[..3], [("p[0]".into(), 0), ("p[1]".into(), 200), ("p[2]".into(), 400)]);
     let mut run = run;
     run.now = Timestamp::from_micros(1_000_000);
     run.complete("p[0]");
-    assert_eq!(run.started[3], ("p[3]".into(), None), "only the first batch is delayed");
+    assert_eq!(run.started[3], ("p[3]".into(), 1000), "only the first batch is delayed");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_failed_smoke_test_starts_nothing_else() {
         run.fail("p[0]", "second");
         assert_eq!(run.starts(), ["p[0]", "p[0].2"], "{on_error}");
         assert_eq!(run.state.status, RunStatus::Failed);
-        assert_eq!(run.state.tasks["p"].error.as_deref(), Some("item 0 failed: second"));
+        assert_eq!(run.state.tasks["p"].error.as_deref(), Some("item 0 (i0) failed: second"));
     }
 }
 
@@ -140,7 +140,42 @@ fn after_the_smoke_test_the_others_start_with_the_delay() {
     let mut run = parallel(4, "smoketest: true, limit: 2, start_delay: 100");
     run.now = Timestamp::from_micros(5_000_000);
     run.complete("p[0]");
-    assert_eq!(run.started[1..], [("p[1]".into(), None), ("p[2]".into(), Some(5100))]);
+    assert_eq!(run.started[1..], [("p[1]".into(), 5000), ("p[2]".into(), 5100)]);
+}
+
+/// An item that waits for its time is not in work: it holds no place, and no event says that it was started.
+#[test]
+fn an_item_that_waits_for_its_retry_holds_no_place() {
+    let mut run = parallel(3, "limit: 1, max_retries: 1, retry_delay: 60000, on_error: continue");
+    run.clock_stands = true;
+    run.fail("p[0]", "first");
+    assert_eq!(run.starts(), ["p[0]", "p[1]"], "the next item takes the place");
+    assert_eq!(run.of_kind("iteration_retrying").len(), 0);
+    assert_eq!(scheduler::next_wake(&run.def, &run.state, &run.templates, run.now), None, "no place is free");
+    run.complete("p[1]");
+    run.complete("p[2]");
+    let due = Timestamp::from_micros(60_000_000);
+    assert_eq!(scheduler::next_wake(&run.def, &run.state, &run.templates, run.now), Some(due));
+    assert_eq!(run.state.status, RunStatus::Running);
+    run.now = due;
+    run.settle();
+    assert_eq!(run.starts(), ["p[0]", "p[1]", "p[2]", "p[0].2"]);
+    assert_eq!(run.of_kind("iteration_started").len(), 4);
+}
+
+#[test]
+fn items_start_in_their_order_although_places_are_free() {
+    let mut run = parallel(6, "limit: 3, start_delay: 200");
+    run.started.clear();
+    let mut run = Run { clock_stands: true, ..run.cut(1) };
+    run.settle();
+    run.complete("p[0]");
+    assert_eq!(run.starts(), ["p[0]"], "the second and the third wait, and the fourth waits for them");
+    for (now, last) in [(200_000, "p[1]"), (400_000, "p[3]")] {
+        run.now = Timestamp::from_micros(now);
+        run.settle();
+        assert_eq!(run.starts().last(), Some(&last));
+    }
 }
 
 /// In the original, a retry resumed the failed conversation, and a second row was added.
@@ -149,11 +184,11 @@ fn a_retry_is_a_new_attempt_with_doubling_delay_and_one_row() {
     let mut run = parallel(1, "max_retries: 3, retry_delay: 100");
     run.call("p[0]", "submit_output", json!({"output": {"n": 1}}));
     run.fail("p[0]", "first");
-    assert_eq!(run.started[1], ("p[0].2".into(), Some(100)));
+    assert_eq!(run.started[1], ("p[0].2".into(), 100));
     assert_eq!(run.state.tasks["p"].items[&0].output, None, "the output of a failed attempt does not count");
     run.now = Timestamp::from_micros(1_000_000);
     run.fail("p[0]", "second");
-    assert_eq!(run.started[2], ("p[0].3".into(), Some(1200)));
+    assert_eq!(run.started[2], ("p[0].3".into(), 1200));
     run.call("p[0]", "submit_output", json!({"output": {"n": 3}}));
     run.complete("p[0]");
     let item = &run.state.tasks["p"].items[&0];
@@ -187,7 +222,7 @@ fn fail_fast_cancels_the_running_iterations() {
     assert_eq!(run.cancelled, ["p[0]", "p[2]"]);
     assert_eq!(status(&run, 3), TaskStatus::Pending);
     assert_eq!(run.state.status, RunStatus::Failed);
-    assert_eq!(run.state.tasks["p"].error.as_deref(), Some("item 1 failed: broken"));
+    assert_eq!(run.state.tasks["p"].error.as_deref(), Some("item 1 (i1) failed: broken"));
 }
 
 #[test]
@@ -197,7 +232,7 @@ fn finish_then_fail_reports_the_lowest_failed_index() {
     assert_eq!(run.open(), ["p[0]", "p[1]"]);
     run.fail("p[0]", "first");
     run.complete("p[1]");
-    assert_eq!(run.state.tasks["p"].error.as_deref(), Some("item 0 failed: first"));
+    assert_eq!(run.state.tasks["p"].error.as_deref(), Some("item 0 (i0) failed: first"));
 }
 
 #[test]
@@ -211,6 +246,9 @@ fn continue_succeeds_with_enough_items() {
         if expected == RunStatus::Running {
             assert_eq!(run.state.tasks["p"].summary.as_deref(), Some("2 of 3 items completed; failed: 1"));
             assert_eq!(run.state.tasks["p"].items[&1].error.as_deref(), Some("broken"));
+        } else {
+            let error = run.state.tasks["p"].error.as_deref().unwrap();
+            assert!(error.ends_with("the least share is 0.7; item 1 (i1) failed: broken"), "{error}");
         }
     }
 }

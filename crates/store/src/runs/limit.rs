@@ -1,7 +1,10 @@
 //! Checks of sizes, before anything is written.
 
 use segue_base::limits;
-use segue_engine::ids::RunId;
+use segue_engine::{
+    ids::RunId,
+    limits::{RUN_NAME, RUN_TEXT, RUN_UNITS},
+};
 
 use super::{NewRun, NewUnit, QuestionReply, RunBatch, RunStoreError, Signal, UnitBatch};
 
@@ -10,11 +13,11 @@ fn check(run: &RunId, what: &'static str, size: usize, limit: usize) -> Result<(
 }
 
 fn text(run: &RunId, what: &'static str, text: &str) -> Result<(), RunStoreError> {
-    check(run, what, text.len(), limits::RUN_TEXT)
+    check(run, what, text.len(), RUN_TEXT)
 }
 
 fn name(run: &RunId, what: &'static str, name: &str) -> Result<(), RunStoreError> {
-    check(run, what, name.len(), limits::RUN_NAME)
+    check(run, what, name.len(), RUN_NAME)
 }
 
 fn events<'e>(run: &RunId, events: impl IntoIterator<Item = &'e std::sync::Arc<str>>) -> Result<(), RunStoreError> {
@@ -100,7 +103,7 @@ pub(crate) fn check_signal(run: &RunId, signal: &Signal) -> Result<(), RunStoreE
 /// Checks how many units a run has after some are added.
 pub(crate) fn check_unit_count(run: &RunId, count: u64) -> Result<(), RunStoreError> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    check(run, "the number of units", count, limits::RUN_UNITS)
+    check(run, "the number of units", count, RUN_UNITS)
 }
 
 /// Checks how many messages a run has after one is added.

@@ -9,7 +9,7 @@ use crate::{
     limits::MISSION_CHAIN,
     mission::{
         event::{ChosenBy, ChosenTarget, NewEvent, RunEventKind},
-        inputs,
+        inputs::{self, NewRunOptions},
         rounds::{self, RoundEnd},
         routes, scheduler,
         state::TaskStatus,
@@ -228,15 +228,19 @@ fn take(
         }
         RouteTarget::Mission(name, entry) => {
             routed.insert("routed_to_mission".into(), json!(&**name));
-            let inputs = mission_inputs(name, arguments, cx)?;
+            let next = cx.unit.run.next_run(cx.unit.id.task.clone(), entry.clone(), route.hand_over);
+            let inputs = mission_inputs(name, next, arguments, cx)?;
             ChosenTarget::Mission { name: name.clone(), entry: entry.clone(), inputs, hand_over: route.hand_over }
         }
     };
     Ok((Some(cx.event(RunEventKind::RouteChosen { target, by, condition, values })), routed))
 }
 
+/// The inputs of the mission that follows. What would keep its run from starting is told here, where the commander can correct it: once the
+/// task is completed, nobody can.
 fn mission_inputs(
     mission: &str,
+    next: NewRunOptions,
     arguments: &Map<String, Json>,
     cx: &ToolContext<'_>,
 ) -> Result<Map<String, Json>, ToolError> {
@@ -249,7 +253,11 @@ fn mission_inputs(
         return Err(ToolError::new("route.mission_unknown", message, "Take another route, or `none`."));
     };
     let given = arguments.get("mission_inputs").and_then(Json::as_object).cloned().unwrap_or_default();
-    inputs::parse(&def.inputs, &given).map_err(|problems| {
+    let checked = inputs::parse(&def.inputs, &given).and_then(|parsed| {
+        inputs::start(def, &cx.unit.run.run, &parsed, next)?;
+        Ok(parsed)
+    });
+    checked.map_err(|problems| {
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let message = format!("The inputs of the mission `{mission}` are not valid: {}.", texts.join("; "));
         let details: Vec<Json> =

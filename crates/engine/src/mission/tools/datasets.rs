@@ -8,6 +8,7 @@ use crate::{
     mission::{
         dataset,
         event::{NewEvent, RunEventKind},
+        sizes,
         state::TaskStatus,
     },
 };
@@ -45,8 +46,7 @@ pub(super) fn next(cx: &ToolContext<'_>) -> Result<ToolAnswer, ToolError> {
     };
     let is_fresh =
         unit.sequential().is_some_and(|iterator| iterator.fresh_session) && !unit.task_state.items.is_empty();
-    let started =
-        RunEventKind::IterationStarted { item_id: dataset::item_id(item, index), objective: None, wake_at: None };
+    let started = RunEventKind::IterationStarted { item_id: dataset::item_id(item, index), objective: None };
     events.push(NewEvent::of_item(unit.id, index, started));
     let result = json!({"status": "ok", "index": index, "total": items.len(), "item": item});
     Ok(ToolAnswer { result, events, then: if is_fresh { Then::FreshSession } else { Then::Continue } })
@@ -102,6 +102,7 @@ fn store(
         let message = format!("A dataset has at most {MISSION_DATASET_ITEMS} items; these would be {count}.");
         return Err(ToolError::new("dataset.too_large", message, "Store fewer items."));
     }
+    check_units(name, count, cx)?;
     let bytes: usize = items.iter().map(|item| item.to_string().len()).sum();
     if bytes > MISSION_DATASET_BYTES {
         let message = format!("One call stores at most {MISSION_DATASET_BYTES} bytes; these items have {bytes}.");
@@ -119,6 +120,18 @@ fn store(
     let event = cx.event(RunEventKind::DatasetItemsSet { dataset: name.into(), items, append });
     let result = json!({"status": "ok", "dataset": name, "added": added, "count": count});
     Ok(ToolAnswer { events: vec![event], ..ToolAnswer::of(result) })
+}
+
+/// Items of which each gets a session of its own must fit the run, before any of them is worked on.
+fn check_units(name: &str, count: usize, cx: &ToolContext<'_>) -> Result<(), ToolError> {
+    let run = cx.unit.run;
+    let items = |other: &str| match other == name {
+        true => u64::try_from(count).ok(),
+        false => run.datasets.get(other).and_then(|dataset| u64::try_from(dataset.items.len()).ok()),
+    };
+    sizes::check(cx.unit.def, run.entry.as_deref(), items).map_err(|found| {
+        ToolError::new("dataset.too_large", format!("With these items {}.", found.problem), "Store fewer items.")
+    })
 }
 
 pub(super) fn sample(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result<ToolAnswer, ToolError> {

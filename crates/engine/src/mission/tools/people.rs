@@ -6,13 +6,14 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Caller, Then, ToolAnswer, ToolContext, ToolError, number, text};
 use crate::{
+    limits::MISSION_QUESTION_SECONDS,
     mission::{
         event::{ChosenBy, ChosenTarget, NewEvent, PersonQuestion, RunEventKind},
         routes, scheduler,
         state::HumanInput,
         unit::UnitView,
     },
-    project::missions::RouteTarget,
+    project::missions::{QuestionsDef, RouteTarget},
 };
 
 pub(super) fn ask(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result<ToolAnswer, ToolError> {
@@ -31,11 +32,13 @@ pub(super) fn ask(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result
     let choices = arguments.get("choices").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     let choices: Vec<Arc<str>> = choices.iter().filter_map(Json::as_str).map(Arc::from).collect();
     let declared = &cx.unit.task.questions;
-    let has_limit = declared.timeout_seconds.is_some() || arguments.contains_key("timeout_seconds");
+    let timeout_seconds = time_limit(arguments, declared)?;
+    let own_default = own_default(arguments, declared)?;
     let question = PersonQuestion {
         question,
+        default_of_asker: own_default.is_some(),
         // A declared default belongs to a time limit; a question without one waits as long as it takes.
-        default: text(arguments, "default").map(Arc::from).or_else(|| declared.default.clone().filter(|_| has_limit)),
+        default: own_default.or_else(|| declared.default.clone().filter(|_| timeout_seconds.is_some())),
         short_summary: text(arguments, "short_summary").map(Arc::from),
         additional_context: text(arguments, "additional_context").map(Arc::from),
         agent: match &cx.caller {
@@ -44,12 +47,36 @@ pub(super) fn ask(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result
         },
         multi_select: !choices.is_empty() && arguments.get("multi_select") == Some(&Json::Bool(true)),
         choices,
-        timeout_seconds: number(arguments, "timeout_seconds").or(declared.timeout_seconds),
+        timeout_seconds,
         confirms: None,
     };
     check_default(&question)?;
     let event = requested(&question_id, question, cx);
     Ok(ToolAnswer::later(Then::AskPerson { question_id }, vec![event]))
+}
+
+/// How long a question waits. What the mission declares holds: a model that asks for a permission must not shorten the time until silence
+/// counts as it wants.
+fn time_limit(arguments: &Map<String, Json>, declared: &QuestionsDef) -> Result<Option<u64>, ToolError> {
+    let is_valid = |seconds: &u64| (1..=MISSION_QUESTION_SECONDS).contains(seconds);
+    let own = number(arguments, "timeout_seconds").filter(is_valid);
+    if arguments.contains_key("timeout_seconds") && own.is_none() {
+        let message = format!("`timeout_seconds` is a whole number from 1 to {MISSION_QUESTION_SECONDS}.");
+        let hint = "Correct it, or leave it out: then the question waits as the mission declares.";
+        return Err(ToolError::new("args.invalid", message, hint));
+    }
+    Ok(declared.timeout_seconds.or(own.filter(|_| declared.default.is_none())))
+}
+
+/// The answer that a model assumes if nobody answers. Where the mission declares what silence means, a model must not decide it: it would
+/// answer its own question.
+fn own_default(arguments: &Map<String, Json>, declared: &QuestionsDef) -> Result<Option<Arc<str>>, ToolError> {
+    let own = text(arguments, "default").map(Arc::from);
+    if own.is_none() || (declared.timeout_seconds.is_none() && declared.default.is_none()) || own == declared.default {
+        return Ok(own.filter(|_| declared.default.is_none()));
+    }
+    let message = "`default` cannot be set: the mission declares what holds if nobody answers.";
+    Err(ToolError::new("args.invalid", message, "Call again without `default`."))
 }
 
 /// The question whether an agent may make a call that needs a confirmation. It has no default answer, and no route follows if nobody
@@ -195,7 +222,11 @@ pub fn answer(input: &HumanInput) -> Json {
         None if input.timed_out => {
             let seconds = input.question.timeout_seconds.unwrap_or(0);
             if let Some(default) = &input.question.default {
-                let message = format!("No person answered within {seconds} seconds; the declared default counts.");
+                let whose = match input.question.default_of_asker {
+                    true => "the default that was set with the question counts",
+                    false => "the default that the mission declares counts",
+                };
+                let message = format!("No person answered within {seconds} seconds; {whose}.");
                 return json!({"status": "ok", "answer": &**default, "default": true, "message": message});
             }
             let message = format!("No person answered within {seconds} seconds.");

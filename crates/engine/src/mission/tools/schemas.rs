@@ -138,8 +138,8 @@ fn build(tool: MissionTool, cx: &ToolContext<'_>, restricted: bool) -> Json {
                 "additional_context": text("What the person should know, in Markdown."),
                 "choices": {"type": "array", "maxItems": 24, "items": {"type": "string"}, "description": "Answers to choose from."},
                 "multi_select": flag("Whether several choices may be taken."),
-                "timeout_seconds": {"type": "integer", "minimum": 1, "description": "How long to wait; without it, as long as it takes."},
-                "default": text("The answer that counts if nobody answers in time. Only with a time limit."),
+                "timeout_seconds": {"type": "integer", "minimum": 1, "description": "How long to wait, if the mission does not declare it; without it, as long as it takes."},
+                "default": text("The answer that counts if nobody answers in time. Only with a time limit, and only if the mission does not declare what holds then."),
             });
             object(properties, &["question"])
         }

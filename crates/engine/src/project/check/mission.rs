@@ -7,6 +7,7 @@ use std::{
 
 use super::super::{
     mission_graph::{self, GraphProblem},
+    mission_sizes,
     missions::{MissionDef, TaskDef},
 };
 use crate::finding::{Findings, SourceLocation, did_you_mean};
@@ -51,6 +52,7 @@ pub(crate) fn check(mission: &MissionDef, places: &TaskPlaces, findings: &mut Fi
         graph_problem(mission, places, problem, findings);
     }
     always(mission, findings);
+    too_large(mission, findings);
     unreachable(mission, |task| on_one_cycle(&[task]), findings);
     for task in mission.tasks.values() {
         dataset_without_source(mission, task, findings);
@@ -114,6 +116,22 @@ fn graph_problem(mission: &MissionDef, places: &TaskPlaces, problem: &GraphProbl
             let help = "Write the router in a task that depends on this one, or use `send_to`.";
             findings.error("F0838", &own(task), message, help);
         }
+    }
+}
+
+/// A mission whose runs cannot fit, or may not, whatever their inputs are.
+fn too_large(mission: &MissionDef, findings: &mut Findings) {
+    let declared = |name: &str| {
+        let dataset = mission.datasets.get(name).filter(|dataset| dataset.bind_to.is_none());
+        dataset.and_then(|dataset| u64::try_from(dataset.items.as_ref()?.len()).ok())
+    };
+    let place = |task: &str| mission.tasks.get(task).map_or(&mission.place, |task| &task.place);
+    if let Err(found) = mission_sizes::check(mission, None, declared) {
+        let help = "Use fewer items, or let one commander work through all items, without `parallel`.";
+        findings.error("F0860", place(&found.task), found.problem, help);
+    } else if let Some(found) = mission_sizes::may_exceed(mission, None, declared) {
+        let help = "Use fewer items, `max_retries` or rounds if attempts may fail often.";
+        findings.warning("F0861", place(&found.task), found.problem, help);
     }
 }
 

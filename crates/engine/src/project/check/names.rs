@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Project, builtin,
+        Project, builtin, builtin_tools,
         references::{NameReference, ReferenceKind},
     },
     suggestion,
@@ -157,17 +157,23 @@ fn server(project: &Project, reference: &NameReference, findings: &mut Findings)
     if servers.contains_key(&**name) {
         return;
     }
-    let help = suggestion(name, servers.keys().map(|server| server.as_str()), || {
-        let known: Vec<&str> = servers.keys().map(|server| server.as_str()).collect();
-        let known = if known.is_empty() { String::new() } else { format!(" It defines `{}`.", known.join("`, `")) };
-        format!("Add `{name}` under `mcp_servers` of `endpoints.yml`.{known}")
-    });
+    let help = builtin_tools::supplied_by_the_runtime(name);
+    let help = help.unwrap_or_else(|| suggest_server(name, project));
     let message = format!("there is no MCP server `{name}`");
     if reference.kind == ReferenceKind::AgentServer {
         findings.error("F0505", &reference.place, message, help);
     } else {
         findings.error("F0229", &reference.place, message, help);
     }
+}
+
+fn suggest_server(name: &str, project: &Project) -> String {
+    let servers = &project.endpoints.mcp_servers;
+    suggestion(name, servers.keys().map(|server| server.as_str()), || {
+        let known: Vec<&str> = servers.keys().map(|server| server.as_str()).collect();
+        let known = if known.is_empty() { String::new() } else { format!(" It defines `{}`.", known.join("`, `")) };
+        format!("Add `{name}` under `mcp_servers` of `endpoints.yml`.{known}")
+    })
 }
 
 fn model_group(project: &Project, reference: &NameReference, findings: &mut Findings) {

@@ -288,6 +288,33 @@ fn an_action_endpoint_is_read_with_all_its_keys() {
     assert!(clean(&[("config.yml", ""), ("endpoints.yml", "action_endpoint:")]).endpoints.action_endpoint.is_none());
 }
 
+/// A list of strings is wrong by one of its items, and that is where it is corrected.
+#[test]
+fn a_list_of_strings_names_each_item_that_is_none() {
+    let mission = |tools: &str| {
+        format!(
+            "mission:\n  description: x\n  local_agents: {{a: {{description: helps, tools: {tools}}}}}\n  agents: [a]\n  tasks: {{t: {{objective: Do.}}}}\n"
+        )
+    };
+    let servers = "mcp_servers: [{name: shop, type: http, url: 'http://localhost:1'}]";
+    let findings = |tools: &str| {
+        let files = [("config.yml", ""), ("endpoints.yml", servers), ("missions/m.yml", &*mission(tools))];
+        let findings = load(&files).findings.into_iter().filter(|finding| finding.code.starts_with("F0"));
+        findings.map(|found| (found.code, found.place.column, found.message, found.help)).collect::<Vec<_>>()
+    };
+    let at = mission("").find("tools: ").unwrap() + 7 - mission("").find("  local").unwrap();
+    let column = |offset: usize| u32::try_from(at + 1 + offset).unwrap();
+    let wrong = findings("[shop, {a: b}, [x]]");
+    let expected = [(column(7), "its item 2 is a map"), (column(15), "its item 3 is a list")];
+    assert_eq!(wrong.len(), expected.len(), "{wrong:?}");
+    for ((code, place, message, _), (column, text)) in wrong.iter().zip(expected) {
+        assert!(*code == "F0108" && message.starts_with("`tools` must be a list of strings"), "{message}");
+        assert!(*place == column && message.ends_with(text), "{place} {message}");
+    }
+    let [(code, .., help)] = &findings("[shop, set_subtasks]")[..] else { panic!("{:?}", findings("[set_subtasks]")) };
+    assert_eq!((*code, &**help), ("F0505", "The runtime supplies `set_subtasks`: remove the entry."));
+}
+
 #[test]
 fn the_server_section_is_read_and_a_limit_of_zero_is_an_error() {
     let read = |text: &str| clean(&[("config.yml", ""), ("endpoints.yml", text)]).endpoints.server;

@@ -238,7 +238,7 @@ async fn a_refused_operation_does_not_affect_others_of_its_transaction() {
     let run = |work: RunOperation| WriteOperation::Run(Box::new(work));
     let append = |batch: UnitBatch| run(RunOperation::Append(batch));
     // Refused at its end: all its other parts are written by then.
-    let many = (0..segue_base::limits::RUN_UNITS).map(|n| NewUnit::new(format!("u{n}"), "")).collect();
+    let many = (0..segue_engine::limits::RUN_UNITS).map(|n| NewUnit::new(format!("u{n}"), "")).collect();
     send(append(UnitBatch { new_units: many, ..full_batch(&unit, "refused", 5) }));
     send(append(full_batch(&unit, "accepted", 5)));
     send(append(UnitBatch { epoch: 7, ..full_batch(&unit, "fenced", 5) }));
