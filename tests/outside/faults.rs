@@ -101,7 +101,8 @@ impl FaultInjector {
                 74..81 => self.fill_disk(&server).await,
                 81..86 => self.start_second_process().await,
                 86..91 => self.send_partial_requests().await,
-                91..96 => self.send_cross_origin_request().await,
+                91..95 => self.send_cross_origin_request().await,
+                95 => self.lock_store().await,
                 _ => self.run_operator_commands().await,
             }
         }
@@ -115,6 +116,15 @@ impl FaultInjector {
             tokio::time::sleep(self.random.duration_ms(200, 1_500)).await;
             server.limit_file_size(None);
             self.count("full disks");
+        }
+    }
+
+    /// Locks the store, as another program may do, for a while.
+    async fn lock_store(&mut self) {
+        let project = self.project.clone();
+        let lock = move || project.lock(&project.database(), crate::missions::LOCK);
+        if tokio::task::spawn_blocking(lock).await.unwrap() {
+            self.count("store locks");
         }
     }
 
