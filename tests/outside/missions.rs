@@ -270,6 +270,8 @@ async fn run_mission(workload: &MissionWorkload, reference: &str, random: &mut R
                     workload.answer(run.unwrap_or_default(), id, text, random).await;
                 }
             }
+            // Another process has resumed it.
+            ProcessEnd::Exited(2) if output.err.iter().any(|line| line.contains("[S0206]")) => {}
             // The store was locked: the run goes on.
             ProcessEnd::Exited(3) => {
                 tokio::time::sleep(Duration::from_millis(500)).await;

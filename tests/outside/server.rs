@@ -14,7 +14,7 @@ use std::{
 };
 
 /// The longest time from the start of a process until it listens, including the recovery of what a killed process left.
-pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// The limit of open files of a process.
 const MAX_OPEN_FILES: u32 = 512;
 
@@ -184,7 +184,7 @@ impl Server {
     /// Waits until the server listens. Returns the waiting time; `None` if the process ends or needs longer than [`START_TIMEOUT`].
     pub(crate) async fn wait_until_listening(&mut self) -> Option<Duration> {
         let start = Instant::now();
-        while start.elapsed() < START_TIMEOUT {
+        while start.elapsed() < crate::patient(START_TIMEOUT) {
             if self.is_listening.load(Ordering::SeqCst) {
                 return Some(start.elapsed());
             }
