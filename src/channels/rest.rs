@@ -29,7 +29,7 @@ use super::{
 use crate::{
     clock::Clock,
     conversation::AcceptAllSink,
-    failpoint, limits,
+    limits,
     runtime::{ReceiveError, TurnReport},
 };
 
@@ -261,11 +261,6 @@ fn error_response(conversation: &str, has_id: bool, error: &ReceiveError) -> Res
         tracing::error!(conversation, channel = NAME, code, "{error}");
     }
     let no_replies: [Json; 0] = [];
-    if failpoint::is_armed("defect:store-failure-is-ok")
-        && matches!(error, ReceiveError::Store(_) | ReceiveError::Unfinished(_))
-    {
-        return with_turn_error(json(StatusCode::OK, &no_replies), Some(code));
-    }
     let status = retryable.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status);
     let mut response = json(status, &no_replies);
     if let Some((_, after)) = retryable {

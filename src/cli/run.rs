@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use segue::{
     channels::{self, BearerToken, Channel, ChannelError, ChannelOptions},
     clock::SystemClock,
-    environment, failpoint,
+    environment,
     health::Health,
     limits,
     missions::RunRetention,
@@ -139,9 +139,6 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     let address = listener.local_addr()?;
     let names: Vec<_> = channels.iter().map(|channel| channel.name().to_owned()).collect();
     let router = server::router(&assistant, &channels);
-    if failpoint::is_armed("defect:recover-first") {
-        assistant.recover().await?;
-    }
     tracing::info!(channels = names.join(","), "listening on http://{address}");
     let sink_of = |to: &segue::ids::ConversationId, name: &str| {
         channels.iter().find(|channel| channel.name() == name).and_then(|channel| channel.sink(to))

@@ -9,7 +9,6 @@ use super::{Step, StepStart, StepStatus};
 use crate::{
     context::StepKey,
     effect::EffectClass,
-    failpoint,
     store::{JournalRecord, StoreError},
 };
 
@@ -219,7 +218,6 @@ pub(super) fn start_of(record: &JournalRecord, effect: EffectClass, request: &st
     }
     Ok(match (&record.outcome, effect) {
         (Some(outcome), _) => StepStart::Replay { outcome: outcome.clone(), at: record.at },
-        (None, EffectClass::Write) if failpoint::is_armed("defect:write-again") => StepStart::Run,
         (None, EffectClass::Write) => StepStart::Unknown,
         (None, EffectClass::Read | EffectClass::Idempotent | EffectClass::Composite) => StepStart::Run,
     })

@@ -8,7 +8,7 @@ use segue_engine::ids::ConversationId;
 
 use super::{Assistant, Inner, ReceiveError, mailbox::CachedConversation, reminders::OutboxSink};
 use crate::{
-    failpoint, limits,
+    limits,
     store::{StoreError, TurnNumber},
 };
 
@@ -86,8 +86,7 @@ impl Assistant {
             self.0.recovering.fetch_sub(1, Ordering::Relaxed);
             finished
         });
-        let at_once = if failpoint::is_armed("defect:recover-first") { 1 } else { limits::RECOVERY_AT_ONCE };
-        Ok(finished.buffer_unordered(at_once).fold(0, |sum, one| std::future::ready(sum + one)).await)
+        Ok(finished.buffer_unordered(limits::RECOVERY_AT_ONCE).fold(0, |sum, one| std::future::ready(sum + one)).await)
     }
 
     /// Continues the sub-agents in the background that have not ended, of one conversation or of all; returns how many. One that another

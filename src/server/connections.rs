@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::buffered_body::BodyBudget;
-use crate::{clock::Clock, failpoint, limits};
+use crate::{clock::Clock, limits};
 
 /// The limits of open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,16 +122,13 @@ impl ConnectionState {
     /// Whether the connection has exceeded the time limit of its phase, of the shutdown or of a write.
     fn is_overdue(&self, now: Duration, shutdown_since: Option<Duration>) -> bool {
         let exceeds = |since: Duration, limit: Duration| now.saturating_sub(since) >= limit;
-        let has_slow_stop = failpoint::is_armed("defect:slow-stop");
         let exceeds_phase_limit = match self.phase {
             Phase::Idle => exceeds(self.since, limits::CONNECTION_IDLE),
-            Phase::Head if failpoint::is_armed("defect:no-head-timeout") || has_slow_stop => false,
             Phase::Head => exceeds(self.since, limits::HTTP_HEAD_TIMEOUT),
             Phase::Request => false,
         };
-        let exceeds_shutdown_limit = !has_slow_stop
-            && self.phase != Phase::Request
-            && shutdown_since.is_some_and(|since| exceeds(since, limits::CLOSING_GRACE));
+        let exceeds_shutdown_limit =
+            self.phase != Phase::Request && shutdown_since.is_some_and(|since| exceeds(since, limits::CLOSING_GRACE));
         let exceeds_write_limit = self.stalled_since.is_some_and(|since| exceeds(since, limits::WRITE_TIMEOUT));
         exceeds_phase_limit || exceeds_shutdown_limit || exceeds_write_limit
     }
@@ -194,10 +191,7 @@ impl Connections {
                     ) => {}
                 Err(error) => {
                     // Usually the process has no file descriptor left. Closing idle connections frees some.
-                    let may_close = !failpoint::is_armed("defect:no-head-timeout");
-                    let closed = (0..limits::CONNECTIONS_FREED)
-                        .take_while(|_| may_close && self.close_longest_waiting())
-                        .count();
+                    let closed = (0..limits::CONNECTIONS_FREED).take_while(|_| self.close_longest_waiting()).count();
                     if self.may_log() {
                         tracing::error!(code = "V0201", closed, "no connection can be accepted: {error}; trying again");
                     }

@@ -22,6 +22,8 @@ enum ReportedOutcome {
     Paid,
     Unknown,
     Refused,
+    /// The replies report an error, and that the payment was made.
+    PartlyDone,
     /// The replies report an error and do not mention the payment.
     Error,
 }
@@ -32,6 +34,8 @@ fn reported_outcome(replies: &[String]) -> ReportedOutcome {
         ReportedOutcome::Paid
     } else if has("UNKNOWN") || has("MAY HAVE HAPPENED") {
         ReportedOutcome::Unknown
+    } else if has("PARTLY DONE: pay") {
+        ReportedOutcome::PartlyDone
     } else if has("FAILED") {
         ReportedOutcome::Refused
     } else {
@@ -60,12 +64,12 @@ pub(crate) fn check_payments(
         let (outcome, fault) = (reported_outcome(replies), payment_server::fault(reference));
         *counts.entry(format!("{outcome:?}, paid {count} times")).or_default() += 1;
         let is_true = match outcome {
-            ReportedOutcome::Paid => count == 1 && matches!(fault, Fault::None | Fault::Slow),
+            ReportedOutcome::Paid => count == 1 && matches!(fault, Fault::None | Fault::Slow | Fault::Large),
             // After status 500 or a kill the payment may or may not have been made.
             ReportedOutcome::Unknown => true,
             ReportedOutcome::Refused => count == 0,
-            // An agent may fail after its payment.
-            ReportedOutcome::Error => count == 0 || reference.starts_with("ref-a-"),
+            ReportedOutcome::PartlyDone => count == 1 && matches!(fault, Fault::None | Fault::Slow | Fault::Large),
+            ReportedOutcome::Error => count == 0,
         };
         if !is_true {
             workload
@@ -75,7 +79,7 @@ pub(crate) fn check_payments(
     let answered: HashSet<&str> = answers.iter().map(|message| &*message.reference).collect();
     let mut keys: HashMap<String, String> = HashMap::new();
     for (reference, payments) in payments.all() {
-        if !answered.contains(&*reference) {
+        if !reference.starts_with("ref-m-") && !answered.contains(&*reference) {
             workload.violation(format!("{reference} was paid, but no message with this reference was answered"));
         }
         for payment in payments {

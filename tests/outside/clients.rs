@@ -13,7 +13,7 @@ use futures::StreamExt;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value as Json, json};
 
-use crate::random::Random;
+use crate::{random::Random, violations::Violations};
 
 /// A message and its replies.
 #[derive(Clone, Debug)]
@@ -41,18 +41,13 @@ pub(crate) struct Workload {
     /// The number of responses with status 429 or 503.
     pub(crate) rejections: AtomicU64,
     pub(crate) answers: Mutex<Vec<AnsweredMessage>>,
-    /// Violated guarantees, at most 200, without duplicates.
-    pub(crate) violations: Mutex<Vec<String>>,
+    pub(crate) violations: Arc<Violations>,
 }
 
 impl Workload {
     /// Records and prints a violated guarantee.
     pub(crate) fn violation(&self, description: String) {
-        let mut violations = self.violations.lock().unwrap();
-        if violations.len() < 200 && !violations.contains(&description) {
-            eprintln!("VIOLATION: {description}");
-            violations.push(description);
-        }
+        self.violations.add(description);
     }
 }
 
@@ -88,10 +83,12 @@ pub(crate) async fn run_client(workload: Arc<Workload>, number: u64) {
         if workload.is_stopping.load(Ordering::SeqCst) {
             return;
         }
-        // The message asks for a direct payment, a payment by an agent, or for talk.
-        let kind = match random.below(4) {
-            0 => 'd',
-            1 => 'a',
+        // The message asks for a direct payment, a payment by an agent, by an agent that fails afterwards, by a sub-agent, or for talk.
+        let kind = match random.below(16) {
+            0..4 => 'd',
+            4..7 => 'a',
+            7 => 'x',
+            8 => 'g',
             _ => 't',
         };
         let reference = format!("ref-{kind}-{:x}p{number}-{n}", workload.seed & 0xffff);

@@ -35,6 +35,8 @@ pub(crate) enum Fault {
     GarbageAfter,
     /// The server pays, and the connection ends inside the response.
     ResetAfter,
+    /// The server pays and answers with a result of 400 KB.
+    Large,
 }
 
 /// The fault of the payment of `reference`.
@@ -46,6 +48,7 @@ pub(crate) fn fault(reference: &str) -> Fault {
         15..18 => Fault::ErrorAfter,
         18..20 => Fault::GarbageAfter,
         20..23 => Fault::ResetAfter,
+        23 => Fault::Large,
         _ => Fault::None,
     }
 }
@@ -171,7 +174,8 @@ async fn pay(payments: &PaymentServer, params: &Json) -> Result<Json, Response> 
         }
         _ => {
             let receipt = format!("receipt-{reference}");
-            let text = json!({"receipt": &receipt}).to_string();
+            let padding = if fault == Fault::Large { "much ".repeat(80_000) } else { String::new() };
+            let text = json!({"receipt": &receipt, "remark": padding}).to_string();
             Ok(json!({
                 "content": [{"type": "text", "text": text}], "structuredContent": {"receipt": receipt},
             }))

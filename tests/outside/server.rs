@@ -23,7 +23,6 @@ pub(crate) struct ProjectCopy {
     folder: tempfile::TempDir,
     /// The address of the server.
     pub(crate) address: SocketAddr,
-    environment: Vec<(String, String)>,
     /// The newest log lines of all servers, at most 1000.
     pub(crate) log: Arc<Mutex<Vec<String>>>,
 }
@@ -35,8 +34,8 @@ pub(crate) struct Server {
 }
 
 impl ProjectCopy {
-    /// Copies the project, with the addresses of the model server and the payment server. `environment` is for all its processes.
-    pub(crate) fn new(model: &str, payments: &str, environment: Vec<(String, String)>) -> Self {
+    /// Copies the project, with the addresses of the model server and the payment server.
+    pub(crate) fn new(model: &str, payments: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         crate::folder::copy_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/outside/project"), folder.path());
         let endpoints = folder.path().join("endpoints.yml");
@@ -44,7 +43,14 @@ impl ProjectCopy {
         fs::write(&endpoints, text.replace("MODEL_ADDRESS", model).replace("PAYMENTS_ADDRESS", payments)).unwrap();
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
-        Self { folder, address, environment, log: Arc::default() }
+        Self { folder, address, log: Arc::default() }
+    }
+
+    /// Copies the folder, so that a violation can be examined.
+    pub(crate) fn keep(&self) {
+        let copy = tempfile::tempdir().unwrap().keep();
+        crate::folder::copy_folder(self.folder.path(), &copy);
+        println!("the project and its stores are in {}", copy.display());
     }
 
     /// The path of a file in the folder.
@@ -57,18 +63,22 @@ impl ProjectCopy {
         self.path("conversations.db")
     }
 
+    /// The database file of the runs of missions.
+    pub(crate) fn runs_database(&self) -> PathBuf {
+        self.path("runs.db")
+    }
+
     /// A command that runs `segue` with `arguments`.
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         // A limit of the file size simulates a full disk. The process ignores SIGXFSZ, so that writes beyond the limit fail with an error.
         let mut command = Command::new("sh");
         command
             .arg("-c")
             .arg(format!("trap '' XFSZ; ulimit -n {MAX_OPEN_FILES}; exec \"$0\" \"$@\""))
-            .arg(env!("CARGO_BIN_EXE_segue"))
+            .arg(binary())
             .args(arguments)
             .env_remove("RUST_LOG")
             .env("LOG_LEVEL", "info")
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
@@ -111,6 +121,18 @@ impl ProjectCopy {
         self.run(&arguments, timeout).map(|(status, _)| status)
     }
 
+    /// Locks a database for writing, as another program may do, for `duration`. Returns whether it could be locked.
+    pub(crate) fn lock(&self, database: &Path, duration: Duration) -> bool {
+        let Ok(connection) = rusqlite::Connection::open(database) else { return false };
+        let _ = connection.busy_timeout(Duration::from_secs(5));
+        let is_locked = connection.execute_batch("BEGIN IMMEDIATE").is_ok();
+        if is_locked {
+            std::thread::sleep(duration);
+            let _ = connection.execute_batch("ROLLBACK");
+        }
+        is_locked
+    }
+
     /// Runs `segue` and returns its exit status and standard error; `None` if it runs longer than `timeout`.
     pub(crate) fn run(&self, arguments: &[&str], timeout: Duration) -> Option<(ExitStatus, String)> {
         let mut child = self.command(arguments).spawn().unwrap();
@@ -128,6 +150,11 @@ impl ProjectCopy {
         let text = reader.join().unwrap_or_default();
         status.map(|status| (status, text))
     }
+}
+
+/// The program under test: that of `SEGUE_OUTSIDE_BINARY`, or the one of this build.
+fn binary() -> PathBuf {
+    std::env::var_os("SEGUE_OUTSIDE_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_segue").into()).into()
 }
 
 /// Appends a line to a log; removes the oldest ones from a log of 1000 lines.
@@ -157,7 +184,7 @@ impl Server {
     /// Waits until the server listens. Returns the waiting time; `None` if the process ends or needs longer than [`START_TIMEOUT`].
     pub(crate) async fn wait_until_listening(&mut self) -> Option<Duration> {
         let start = Instant::now();
-        while start.elapsed() < START_TIMEOUT {
+        while start.elapsed() < crate::patient(START_TIMEOUT) {
             if self.is_listening.load(Ordering::SeqCst) {
                 return Some(start.elapsed());
             }

@@ -2,6 +2,7 @@
 
 mod docs;
 mod interop;
+mod planted_faults;
 mod repo;
 mod rust_source;
 mod tidy;
@@ -19,6 +20,11 @@ enum Command {
     Codes,
     /// Writes the generated pages: most of `docs/reference`, `docs/errors/README.md` and `llms.txt`.
     Docs,
+    /// Plants the faults of `tests/outside/faults`, one after the other, and runs the fault-injection tests, which must detect each.
+    PlantedFaults {
+        /// Only the faults with these names.
+        names: Vec<String>,
+    },
     /// Installs third-party implementations from npm and PyPI, then runs `tests/interop` against them.
     Interop {
         /// Stops after the installation.
@@ -35,6 +41,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Codes => tidy::print_error_codes(),
         Command::Docs => docs::write(),
+        Command::PlantedFaults { names } => planted_faults::run(&names),
         Command::Interop { install_only, test_arguments } => interop::run(install_only, &test_arguments),
     };
     match result {

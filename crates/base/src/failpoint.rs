@@ -5,8 +5,6 @@
 //! name of the failpoint to the file named by `SEGUE_FAILPOINT_PROOF` and syncs it to disk, so that a test can distinguish a hit from
 //! another exit. The process aborts: no destructor runs and no buffer is flushed, as in a real crash.
 //!
-//! `SEGUE_FAILPOINT=defect:NAME` disables one protection, so that the fault tests (`tests/outside/`) can show that they detect it.
-//!
 //! `SEGUE_TEST_CLOCK_AHEAD=120` moves the wall clock of the process 120 seconds ahead, so that a test can recover a turn later without
 //! waiting.
 

@@ -9,7 +9,7 @@ use super::{
     EffectClass, FailureKind, ToolFailure, ToolOutcome, ToolOutput,
     messages::{ToolMessage, render_message},
 };
-use segue_base::{effect::Arrival, failpoint, limits};
+use segue_base::{effect::Arrival, limits};
 
 impl ToolOutput {
     /// A result of text only.
@@ -82,11 +82,7 @@ impl ToolOutcome {
         message: impl Into<String>,
     ) -> Self {
         let failure = ToolFailure::new(kind, message);
-        if effect.in_doubt(arrival) && !failpoint::is_armed("defect:unknown-is-failed") {
-            Self::Unknown(failure)
-        } else {
-            Self::Failed(failure)
-        }
+        if effect.in_doubt(arrival) { Self::Unknown(failure) } else { Self::Failed(failure) }
     }
 
     /// The outcome of a successful call with an invalid result: done for a call with effects, because they happened;

@@ -155,10 +155,7 @@ impl<'a> OpenTurn<'a> {
         let Self { inner, accepted: AcceptedMessage { turn, inbound }, .. } = *self;
         let id = &inbound.conversation;
         loop {
-            // Tests arm these defects to see that they are found; the two safeguards below would hide them.
-            let has_safeguards =
-                !["defect:interrupted-first", "defect:clock-first"].into_iter().any(failpoint::is_armed);
-            if attempts_made >= limits::TURN_ATTEMPTS && has_safeguards {
+            if attempts_made >= limits::TURN_ATTEMPTS {
                 return Box::pin(self.give_up(state, "too many attempts failed", sink)).await;
             }
             if attempts_made > 0 {
@@ -176,7 +173,7 @@ impl<'a> OpenTurn<'a> {
                     *state = Some(cached);
                     return Ok(report);
                 }
-                Err(StoreError::RequestChanged { key, recorded, found }) if has_safeguards => {
+                Err(StoreError::RequestChanged { key, recorded, found }) => {
                     tracing::warn!(
                         conversation = %id, turn = turn.0, step = %key, code = "S0201",
                         "a turn that runs again makes another request than the recorded one ({recorded} before, {found} now): \
@@ -274,7 +271,7 @@ impl<'a> OpenTurn<'a> {
         // A recording is played back without this store, so it must contain every text in full.
         let known_texts =
             if inner.journal_wrapper.is_some() { Default::default() } else { std::mem::take(&mut cached.known_texts) };
-        let at = if failpoint::is_armed("defect:clock-first") { inner.clock.now() } else { inbound.at };
+        let at = inbound.at;
         let texts = SharedTexts::new(inner.store.clone(), inbound.conversation.clone(), known_texts);
         TurnRecord::new(self.wrapped_journal.clone(), inner.clock.clone(), at, UsageMeter::default(), texts)
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     context::CallContext,
-    failpoint, limits,
+    limits,
     runtime::{
         effects::{EventHistory, rephrase},
         project_runtime::ProjectRuntime,
@@ -71,8 +71,7 @@ pub(in crate::runtime) async fn run_turn(
     let history = EventHistory::default();
     let mut kind = reminders::initial_input(inbound);
     for effect in 0.. {
-        let is_early = failpoint::is_armed("defect:interrupted-first");
-        while let Some(recovery) = recoveries.next_if(|recovery| recovery.before_effect <= effect || is_early) {
+        while let Some(recovery) = recoveries.next_if(|recovery| recovery.before_effect <= effect) {
             // Boxed, because few turns have a recovery.
             Box::pin(result.apply_recovery(turn, &recovery, conversation, effect, inbound, record)).await;
             sink.set_recorded_streaming(Some(recovery.streams));

@@ -19,8 +19,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::repo;
 use crate::rust_source::RustSource;
+use crate::{planted_faults, repo};
 
 /// The files of the repository. Keys are paths from the root, separated by `/`.
 pub struct Tree {
@@ -143,8 +143,17 @@ const RULES: &[fn(&Tree) -> Vec<Violation>] = &[
 
 /// Checks the repository and prints its violations. Returns whether there are none.
 pub fn run() -> Result<bool> {
-    let tree = Tree::read(&repo::root()?)?;
+    let root = repo::root()?;
+    let tree = Tree::read(&root)?;
     let mut found: Vec<Violation> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
+    for (file, problem) in planted_faults::outdated(&root)? {
+        found.push(Violation {
+            file,
+            line: 1,
+            rule: "planted-faults",
+            message: format!("the patch does not apply any more; write it again: {problem}"),
+        });
+    }
     found.sort();
     for Violation { file, line, rule, message } in &found {
         println!("{file}:{line}: {rule}: {message}");

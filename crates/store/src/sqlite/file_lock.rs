@@ -15,7 +15,7 @@ use std::{
 };
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
-use segue_base::{failpoint, process};
+use segue_base::process;
 
 use crate::StoreError;
 
@@ -41,7 +41,6 @@ impl FileLock {
                 .map_err(|error| unavailable(&path, &error))?;
             match lock.try_lock() {
                 Ok(()) => {}
-                Err(TryLockError::WouldBlock) if failpoint::is_armed("defect:no-owner") => {}
                 Err(TryLockError::WouldBlock) => {
                     return Err(StoreError::InUse { path: database.display().to_string(), pid: pid(&mut lock) });
                 }
@@ -106,7 +105,6 @@ pub(super) fn mark_writer(connection: &Connection, database: &Path) -> Result<()
     let own = process::name();
     if let Some(writer) = marked.as_deref().and_then(|mark| mark.strip_prefix(&file)).filter(|writer| *writer != &*own)
         && process::is_running(writer)
-        && !failpoint::is_armed("defect:no-owner")
     {
         return Err(StoreError::InUse { path: database.display().to_string(), pid: process::id(writer) });
     }

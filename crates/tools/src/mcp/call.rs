@@ -185,7 +185,7 @@ impl McpTool {
     fn meta(&self, cx: &ToolCallContext) -> Map<String, Json> {
         let mut meta = self.state.meta.clone();
         meta.extend(cx.meta.iter().map(|(key, value)| (key.clone(), value.clone())));
-        if cx.effect(&self.info) != EffectClass::Read && !failpoint::is_armed("defect:no-key") {
+        if cx.effect(&self.info) != EffectClass::Read {
             meta.insert(IDEMPOTENCY_KEY.to_owned(), Json::from(&*cx.idempotency_key));
         }
         meta
