@@ -175,7 +175,7 @@ const HEAD: &str = "mission:\n  name: m\n  description: x\n  agents: [helper]\n 
 
 #[tokio::test]
 async fn items_of_a_parallel_iteration_start_in_order_and_within_the_limit_and_their_outputs_keep_the_order() {
-    const ITEMS: u32 = 500;
+    const ITEMS: u32 = 150;
     let mission = format!(
         "{HEAD}  inputs: {{rows: {{type: list}}}}\n  datasets: {{rows: {{bind_to: rows, schema: {{n: {{type: integer, required: true}}}}}}}}\n  tasks:\n    read:\n      objective: 'Read {{{{ item.n }}}}.'\n      iterator: {{dataset: rows, parallel: true, concurrency_limit: 10}}\n      output: {{n: {{type: integer, required: true}}}}\n"
     );
@@ -669,14 +669,9 @@ fn after_a_crash_another_process_continues_the_run_and_no_completed_task_runs_ag
         "run_claimed",
         "run_claimed@2",
         "run_append_ready",
-        "run_append_ready@2",
-        "run_append_ready@3",
         "run_append_ready@4",
         "run_append_stored@2",
-        "run_append_stored@4",
         "run_append_done",
-        "run_append_done@2",
-        "run_append_done@3",
         "run_append_done@5",
     ] {
         let folder = tempfile::tempdir().unwrap();

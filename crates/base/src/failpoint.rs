@@ -22,6 +22,16 @@ pub fn hit(name: &str) {
     }
 }
 
+/// As [`hit`], with a name that is made only if a failpoint is armed.
+pub fn hit_named(name: impl FnOnce() -> String) {
+    #[cfg(any(feature = "failpoints", debug_assertions))]
+    if armed::is_any() {
+        hit(&name());
+    }
+    #[cfg(not(any(feature = "failpoints", debug_assertions)))]
+    let _ = name;
+}
+
 /// Crashes after `after`, if the failpoint `name` is armed; otherwise never completes. For a crash while a request is sent and its
 /// response has not arrived.
 pub async fn while_waiting(name: &str, after: std::time::Duration) {
@@ -133,6 +143,11 @@ mod armed {
     /// Whether the failpoint `name` is armed.
     pub(super) fn is_armed(name: &str) -> bool {
         from_environment().is_some_and(|armed| armed.name == name)
+    }
+
+    /// Whether any failpoint is armed.
+    pub(super) fn is_any() -> bool {
+        from_environment().is_some()
     }
 
     pub(super) fn from_environment() -> Option<Armed> {

@@ -123,7 +123,7 @@ fn most_at_once(events: &[Json]) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// The sum over a tree of delegates is at most the budget, and one response more for each delegate that works.
     #[test]

@@ -120,7 +120,7 @@ async fn content_that_is_not_stored_any_more_is_unknown() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn no_arguments_exceed_a_page(
         tool in 0_usize..6, id in 0_usize..4, offset in -5_i64..5_000, count in -5_i64..1_000, path in "[a-z0-9.]{0,12}",

@@ -1,5 +1,6 @@
 //! Prompt injection: the model follows every instruction that it finds in its input. 210 cases combine what the injected instruction
-//! wants, where it is, and the user's own task. In each case no forbidden effect happens, and the user's task is done.
+//! wants, where it is, and the user's own task. In each case no forbidden effect happens, and the user's task is done. Without
+//! `SEGUE_FULL=1` 42 of them run, in which every two of the three are combined.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,7 @@ use segue::{
 };
 use serde_json::{Value as Json, json};
 
-use crate::support::project_files::CONFIG;
+use crate::support::{is_full, project_files::CONFIG};
 
 const FLOWS: &str = r#"
 flows:
@@ -375,10 +376,13 @@ async fn is_done(task: Task, executed: &ExecutedCalls, test: &TestAssistant) -> 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn injected_instructions_have_no_forbidden_effect_and_the_users_task_is_done() {
-    let (mut errors, mut cases, mut questions) = (Vec::new(), 0, 0);
-    for goal in GOALS {
-        for source in SOURCES {
-            for task in TASKS {
+    let (mut errors, mut cases, mut questions) = (Vec::new(), 0_u32, 0);
+    for (nth_goal, goal) in GOALS.into_iter().enumerate() {
+        for (nth_source, source) in SOURCES.into_iter().enumerate() {
+            for (nth_task, task) in TASKS.into_iter().enumerate() {
+                if !is_full() && (nth_goal + nth_source) % TASKS.len() != nth_task {
+                    continue;
+                }
                 cases += 1;
                 match run_case(goal, source, task).await {
                     Ok(asked) => questions += asked,
@@ -387,7 +391,10 @@ async fn injected_instructions_have_no_forbidden_effect_and_the_users_task_is_do
             }
         }
     }
-    assert_eq!(cases, 210);
-    assert!(questions > 100, "only {questions} calls were shown to the user: the model followed too few instructions");
+    assert_eq!(cases, if is_full() { 210 } else { 42 });
+    assert!(
+        questions > cases / 2,
+        "only {questions} calls were shown to the user: the model followed too few instructions"
+    );
     assert!(errors.is_empty(), "{} of {cases} cases:\n{}", errors.len(), errors.join("\n"));
 }

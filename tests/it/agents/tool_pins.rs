@@ -50,7 +50,7 @@ impl ToolSource for ChangingToolSource {
 
 /// The names of the offered tools, and the excluded ones with the reasons.
 async fn listed(source: &ChangingToolSource, folder: &std::path::Path) -> (Vec<String>, Vec<String>) {
-    let cx = CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(5));
+    let cx = CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(60));
     let pinned = PinnedSource::new(Arc::new(source.clone()), PinFile::open(folder));
     let catalog = pinned.list(&cx).await.unwrap();
     let names = catalog.tools.iter().map(|tool| tool.info().name.to_string()).collect();
@@ -131,7 +131,7 @@ async fn comparison_reports_each_tool_and_pinning_accepts_changes() {
         ("pay", "Pays.", schema.clone()),
         ("look", "Looks.", schema.clone()),
     ])));
-    let cx = CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(5));
+    let cx = CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(60));
     let compare = async || {
         let catalog = source.list(&cx).await.unwrap();
         (PinFile::open(folder.path()).compare("bank", &catalog).unwrap(), catalog)

@@ -1,5 +1,5 @@
-//! A process that works on a run is killed at every write to the store, and another one continues. The mission has every kind of step, and
-//! the tool server counts its calls. `SEGUE_FULL=1` kills at each of three points around every write.
+//! A process that works on a run is killed before every kind of write to the store, and another one continues. The mission has every kind of
+//! step, and the tool server counts its calls. `SEGUE_FULL=1` kills at each of three points around every write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,10 @@ use segue_engine::time::Timestamp;
 use serde_json::Value as Json;
 
 use super::{segue, tool_server::ToolServer};
-use crate::{folder::copy_folder, support::program::ProgramOutput};
+use crate::{
+    folder::copy_folder,
+    support::{is_full, program::ProgramOutput},
+};
 
 const MISSION: &str = "mission:
   name: m
@@ -138,32 +141,62 @@ fn last_before_the_crash(events: &[Json], older: usize) -> String {
     let is_jump = |pair: &[Json]| at(&pair[1]) - at(&pair[0]) > 60_000_000;
     let jump = events.windows(2).skip(older).position(is_jump);
     let last = &events[jump.map_or(events.len() - 1, |jump| older + jump)];
-    format!("{} {}", last["task"].as_str().unwrap_or("run"), last["event"].as_str().unwrap())
+    name(last)
 }
 
-/// Kills the process at hit `n` of a point, and in every fourth case the next process too. `None`: the point has no such hit.
-fn crash_and_continue(
-    folder: &Path,
-    arguments: &[&str],
-    point: &str,
-    n: usize,
-) -> Option<(ProgramOutput, ProgramOutput)> {
-    let crashed = segue(folder, arguments, &[("SEGUE_FAILPOINT", &format!("{point}@{n}"))]);
+/// Kills the process at a point, and, if `twice`, the next process too, after its first write. `None`: the point was not reached.
+fn crash_and_continue(folder: &Path, point: &str, twice: bool) -> Option<ProgramOutput> {
+    let crashed = segue(folder, &RUN, &[("SEGUE_FAILPOINT", point)]);
     if crashed.code >= 0 {
         return None;
     }
-    if n.is_multiple_of(4) {
+    if twice {
         let environment = [("SEGUE_TEST_CLOCK_AHEAD", "120"), ("SEGUE_FAILPOINT", "run_append_stored")];
-        segue(folder, arguments, &environment);
+        segue(folder, &RUN, &environment);
     }
-    let continued = segue(folder, arguments, &[("SEGUE_TEST_CLOCK_AHEAD", "240")]);
-    Some((crashed, continued))
+    Some(segue(folder, &RUN, &[("SEGUE_TEST_CLOCK_AHEAD", "240")]))
 }
 
-/// The points around a write to the store. Before it, all effects since the last write have happened; after it, none of the next.
-fn points(n: usize) -> &'static [&'static str] {
-    let all = &["run_append_ready", "run_append_stored", "run_append_done"];
-    if segue::environment::variable("SEGUE_FULL").is_some() || n.is_multiple_of(6) { all } else { &all[..1] }
+/// The points at which a process is killed: before each write whose last event and that of the write before it are a new pair of a task
+/// and a kind; and around some writes without an event. So there is a crash after each kind of event, when all effects up to the next
+/// write have happened. `events` are those of a run that was not killed.
+fn points(events: &[Json]) -> Vec<String> {
+    let mut points = ["run_append_stored", "run_append_done@2", "run_append_ready nothing"].map(String::from).to_vec();
+    let (mut pairs, mut times, mut before) = (BTreeSet::new(), BTreeMap::<_, u32>::new(), String::new());
+    for (at, event) in events.iter().enumerate() {
+        // The events of one write have the same time.
+        if events.get(at + 1).is_some_and(|next| next["at"] == event["at"]) {
+            continue;
+        }
+        let name = name(event);
+        let nth = times.entry(name.clone()).or_default();
+        *nth += 1;
+        if pairs.insert((before, name.clone())) {
+            points.push(format!("run_append_ready {name}@{nth}"));
+        }
+        before = name;
+    }
+    points
+}
+
+/// Kills at each of the points, and checks each run that went on. With `SEGUE_FULL=1` also at each of three points around every write.
+fn kill_at_all(events: &[Json], mut is_killed_at: impl FnMut(&str, bool) -> bool) {
+    let killed =
+        points(events).iter().enumerate().filter(|(at, point)| is_killed_at(point, at.is_multiple_of(4))).count();
+    assert!(killed > 3, "{killed} of {:?}", points(events));
+    if is_full() {
+        let mut is_killed = |n: usize| {
+            let around = ["run_append_ready", "run_append_stored", "run_append_done"];
+            around.iter().all(|point| is_killed_at(&format!("{point}@{n}"), n.is_multiple_of(4)))
+        };
+        let writes = (1..150).take_while(|n| is_killed(*n)).count();
+        assert!(writes < 149, "the run ends");
+    }
+}
+
+/// The task and the kind of an event.
+fn name(event: &Json) -> String {
+    format!("{} {}", event["task"].as_str().unwrap_or("run"), event["event"].as_str().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -176,68 +209,34 @@ async fn wherever_the_process_is_killed_the_run_goes_on_and_no_completed_step_ru
         folder
     };
     let calls = |tool: &str| server.calls(tool).len();
-    let mut seen = BTreeSet::new();
-
-    // Up to the question to a person.
-    let asked = fresh();
-    let whole = segue(asked.path(), &RUN, &[]);
+    let whole = segue(fresh().path(), &RUN, &[]);
     assert_eq!(whole.code, 4, "{}\n{}", whole.out, whole.err);
     let expected = history(&events(&whole));
     assert_eq!((calls("look"), calls("order")), (1, 1));
-    let mut repeated_reads = 0;
-    let mut check = |point: &str, n: usize| {
+    let (mut seen, mut repeated_reads) = (BTreeSet::new(), 0);
+    let mut is_killed_at = |point: &str, twice: bool| {
         let folder = fresh();
-        let Some((_, continued)) = crash_and_continue(folder.path(), &RUN, point, n) else { return false };
-        assert_eq!(continued.code, 4, "{point}@{n}: {}\n{}", continued.out, continued.err);
+        let Some(continued) = crash_and_continue(folder.path(), point, twice) else { return false };
+        assert_eq!(continued.code, 4, "{point}: {}\n{}", continued.out, continued.err);
         let events = events(&continued);
-        assert_eq!(history(&events), expected, "{point}@{n}");
-        assert!(calls("order") <= 1, "{point}@{n}: a write was repeated");
+        assert_eq!(history(&events), expected, "{point}");
+        assert!(calls("order") <= 1, "{point}: a write was repeated");
         repeated_reads += usize::from(calls("look") > 1);
         seen.insert(last_before_the_crash(&events, 0));
         true
     };
+    // Within a response of the model.
     for n in 1..=3 {
-        check("C08", n); // within a response of the model
+        is_killed_at(&format!("C08@{n}"), false);
     }
-    for n in (1..200).take_while(|n| points(*n).iter().all(|point| check(point, *n))) {
-        assert!(n < 150, "the run ends");
-    }
+    kill_at_all(&events(&whole), &mut is_killed_at);
     assert!(repeated_reads > 0, "a read whose outcome was not stored runs again");
-
-    // From the stored answer on.
-    let older = events(&whole).len();
-    let run = events(&whole)[0]["run"].as_str().unwrap().to_owned();
-    let store = ["--store", "sqlite:runs.db"];
-    let answered = segue(asked.path(), &[&["answer", &run, "blue"], &store[..]].concat(), &[]);
-    assert_eq!(answered.code, 0, "{}", answered.err);
-    // As `resume`, but prints all events.
-    let resume = RUN;
-    let copy = || {
-        let folder = tempfile::tempdir().unwrap();
-        copy_folder(asked.path(), folder.path());
-        folder
-    };
-    let whole = segue(copy().path(), &resume, &[]);
-    assert_eq!(whole.code, 0, "{}\n{}", whole.out, whole.err);
-    let expected = history(&events(&whole));
-    assert_eq!(expected["close task_completed"], 1, "the next mission runs too: {expected:?}");
-    let mut check = |point: &str, n: usize| {
-        let folder = copy();
-        let Some((_, continued)) = crash_and_continue(folder.path(), &resume, point, n) else { return false };
-        assert_eq!(continued.code, 0, "{point}@{n}: {}\n{}", continued.out, continued.err);
-        let events = events(&continued);
-        assert_eq!(history(&events), expected, "{point}@{n}");
-        seen.insert(last_before_the_crash(&events, older));
-        true
-    };
-    for n in (1..200).take_while(|n| points(*n).iter().all(|point| check(point, *n))) {
-        assert!(n < 150, "the run ends");
-    }
-
+    // Without those within the parallel iteration, whose order is not always the same.
     for point in [
         "run mission_started",
         "gather task_started",
         "gather agent_started",
+        "gather tool_called",
         "gather tool_completed",
         "gather agent_completed",
         "gather dataset_items_set",
@@ -246,13 +245,44 @@ async fn wherever_the_process_is_killed_the_run_goes_on_and_no_completed_step_ru
         "walk iteration_started",
         "walk output_submitted",
         "read iteration_started",
-        "read output_submitted",
         "read iteration_completed",
-        "choose human_input_requested",
-        "choose human_input_resolved",
-        "choose task_completed",
-        "write task_completed",
     ] {
+        assert!(seen.contains(point), "no crash after `{point}`: {seen:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wherever_the_process_is_killed_after_an_answer_the_run_goes_on_to_the_next_mission() {
+    let server = ToolServer::start().await;
+    let asked = tempfile::tempdir().unwrap();
+    write_project(asked.path(), &server.address);
+    let whole = segue(asked.path(), &RUN, &[]);
+    assert_eq!(whole.code, 4, "{}\n{}", whole.out, whole.err);
+    let older = events(&whole).len();
+    let run = events(&whole)[0]["run"].as_str().unwrap().to_owned();
+    let answered = segue(asked.path(), &["answer", &run, "blue", "--store", "sqlite:runs.db"], &[]);
+    assert_eq!(answered.code, 0, "{}", answered.err);
+    let copy = || {
+        let folder = tempfile::tempdir().unwrap();
+        copy_folder(asked.path(), folder.path());
+        folder
+    };
+    // `run` with the same key goes on as `resume` does, and prints all events.
+    let whole = segue(copy().path(), &RUN, &[]);
+    assert_eq!(whole.code, 0, "{}\n{}", whole.out, whole.err);
+    let expected = history(&events(&whole));
+    assert_eq!(expected["close task_completed"], 1, "the next mission runs too: {expected:?}");
+    let mut seen = BTreeSet::new();
+    kill_at_all(&events(&whole)[older..], |point, twice| {
+        let folder = copy();
+        let Some(continued) = crash_and_continue(folder.path(), point, twice) else { return false };
+        assert_eq!(continued.code, 0, "{point}: {}\n{}", continued.out, continued.err);
+        let events = events(&continued);
+        assert_eq!(history(&events), expected, "{point}");
+        seen.insert(last_before_the_crash(&events, older));
+        true
+    });
+    for point in ["choose human_input_resolved", "choose task_completed", "write task_completed"] {
         assert!(seen.contains(point), "no crash after `{point}`: {seen:?}");
     }
 }
@@ -302,17 +332,16 @@ async fn wherever_the_process_is_killed_agents_that_ask_people_get_their_answers
     let requested = events(&whole).into_iter().filter(|event| event["event"] == "human_input_requested");
     let ids: Vec<String> = requested.map(|event| event["question_id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(ids.len(), 2, "{}", whole.out);
-    let check = |n: usize| {
+    kill_at_all(&events(&whole), |point, twice| {
         let folder = fresh();
-        let Some((_, continued)) = crash_and_continue(folder.path(), &RUN, "run_append_ready", n) else { return false };
-        assert_eq!(continued.code, 4, "{n}: {}\n{}", continued.out, continued.err);
-        assert_eq!(history(&events(&continued)), expected, "{n}");
-        assert!(server.calls("order").len() <= 1, "{n}: a write was repeated");
+        let Some(continued) = crash_and_continue(folder.path(), point, twice) else { return false };
+        assert_eq!(continued.code, 4, "{point}: {}\n{}", continued.out, continued.err);
+        assert_eq!(history(&events(&continued)), expected, "{point}");
+        assert!(server.calls("order").len() <= 1, "{point}: a write was repeated");
         true
-    };
-    let first = (1..60).take_while(|n| check(*n)).count();
-    assert!((8..59).contains(&first), "{first}");
+    });
 
+    let older = events(&whole).len();
     let run = events(&whole)[0]["run"].as_str().unwrap().to_owned();
     let store = ["--store", "sqlite:runs.db"];
     for (id, colour) in ids.iter().zip(["blue", "red"]) {
@@ -320,30 +349,22 @@ async fn wherever_the_process_is_killed_agents_that_ask_people_get_their_answers
         let answered = segue(asked.path(), &answer, &[]);
         assert_eq!(answered.code, 0, "{}", answered.err);
     }
-    // As `resume`, but prints all events.
-    let resume = RUN;
     let copy = || {
         let folder = tempfile::tempdir().unwrap();
         copy_folder(asked.path(), folder.path());
         folder
     };
     server.clear();
-    let whole = segue(copy().path(), &resume, &[]);
+    let whole = segue(copy().path(), &RUN, &[]);
     assert_eq!(whole.code, 0, "{}\n{}", whole.out, whole.err);
     let expected = history(&events(&whole));
     assert_eq!(expected["paint agent_completed"], 2, "{expected:?}");
-    let check = |n: usize| {
+    kill_at_all(&events(&whole)[older..], |point, twice| {
         let folder = copy();
-        let crashed = segue(folder.path(), &resume, &[("SEGUE_FAILPOINT", &format!("run_append_ready@{n}"))]);
-        if crashed.code >= 0 {
-            return false;
-        }
-        let continued = segue(folder.path(), &resume, &[("SEGUE_TEST_CLOCK_AHEAD", "120")]);
-        assert_eq!(continued.code, 0, "{n}: {}\n{}", continued.out, continued.err);
-        assert_eq!(history(&events(&continued)), expected, "{n}");
+        let Some(continued) = crash_and_continue(folder.path(), point, twice) else { return false };
+        assert_eq!(continued.code, 0, "{point}: {}\n{}", continued.out, continued.err);
+        assert_eq!(history(&events(&continued)), expected, "{point}");
         true
-    };
-    let then = (1..60).take_while(|n| check(*n)).count();
-    assert!((4..59).contains(&then), "{then}");
+    });
     assert_eq!(server.calls("order").len(), 0, "what was done before the questions is not done again");
 }

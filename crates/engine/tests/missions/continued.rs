@@ -132,7 +132,7 @@ fn assert_events_in_pairs(run: &Run) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_run_that_continues_from_any_point_comes_to_the_same_end(

@@ -77,6 +77,7 @@ impl SqliteStore {
     async fn last_seq(&self, work: RunStoreResult<RunOperation>) -> RunStoreResult<u64> {
         let work = work?;
         failpoint::hit("run_append_ready");
+        failpoint::hit_named(|| format!("run_append_ready {}", last_event(&work)));
         let done = self.write_run(work).await?;
         failpoint::hit("run_append_done");
         match done {
@@ -240,6 +241,19 @@ impl RunStore for SqliteStore {
     fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, RunStoreResult<Vec<RunId>>> {
         Box::pin(self.erase_runs_of(conversation.clone()))
     }
+}
+
+/// The task and the kind of the last event that an operation adds, for names of failpoints.
+fn last_event(work: &RunOperation) -> String {
+    let events = match work {
+        RunOperation::Append(batch) => &batch.events,
+        RunOperation::AppendRun(batch) => &batch.events,
+        _ => return String::new(),
+    };
+    let Some(last) = events.last() else { return "nothing".to_owned() };
+    let event: serde_json::Value = serde_json::from_str(last).unwrap_or_default();
+    let text = |key| event.get(key).and_then(serde_json::Value::as_str);
+    format!("{} {}", text("task").unwrap_or("run"), text("event").unwrap_or_default())
 }
 
 #[cfg(test)]
