@@ -200,6 +200,16 @@ impl RunControl {
         let unknown = || MissionError::Question(format!("run {run} has no question {question}"));
         let asked = report.state.human_inputs.get(question).ok_or_else(unknown)?;
         let answer = people::check_answer(&asked.question, text).map_err(MissionError::Question)?;
+        let key = QuestionKey::new(run.clone(), question);
+        // No process need run for the time of a question to be over: a late yes is none.
+        if let (Some(seconds), Some(stored)) = (asked.question.timeout_seconds, self.runs.question(&key).await?)
+            && stored.answered_by.is_none()
+            && self.clock.now().since(stored.asked_at)
+                >= i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000_000)
+        {
+            let message = "the time of the question is over; continue the run with `segue mission resume`";
+            return Err(MissionError::Question(message.into()));
+        }
         let event = NewEvent::of_unit(
             &asked.unit,
             RunEventKind::HumanInputResolved {
@@ -210,7 +220,7 @@ impl RunControl {
             },
         );
         let reply = QuestionReply {
-            question: QuestionKey::new(run.clone(), question),
+            question: key,
             text: answer.clone(),
             event_id: event_id.into(),
             events: vec![event_text(&event)],

@@ -283,13 +283,15 @@ impl RunEngine {
             .map_err(|error| MissionError::Unreadable { run: run.clone(), reason: error.to_string() })?;
         let inputs = inputs.as_object().cloned().unwrap_or_default();
         let mission = stored.summary.mission;
-        let mut options = NewRunOptions { rerun_of: Some(run.as_str().into()), ..NewRunOptions::default() };
+        let events = self.control.all_events(run).await?;
+        let state = RunState::from_events(&events);
+        let entry = from.and(state.entry);
+        let rerun_of = Some(run.as_str().into());
+        let options = NewRunOptions { rerun_of, entry, dry_run: state.dry_run, ..NewRunOptions::default() };
         let taken = match from {
             None => TakenOver::default(),
             Some(from) => {
                 let def = self.parts.mission(&mission)?;
-                let events = self.control.all_events(run).await?;
-                options.entry = RunState::from_events(&events).entry;
                 rerun::taken_over(&def, &events, from).map_err(MissionError::Rerun)?
             }
         };

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use segue_engine::ids::ToolName;
+use segue_engine::{ids::ToolName, project::offered_tool_name};
 
 use super::{ArgumentCheck, EffectClass, ToolCatalog, ToolHandler, ToolInfo};
 use segue_base::limits;
@@ -187,16 +187,16 @@ impl ToolSetBuilder {
         }
         let mut name_counts: HashMap<String, usize> = HashMap::new();
         for (_, tool) in &self.from_servers {
-            *name_counts.entry(lower_case(&model_safe_name(&tool.info().name))).or_default() += 1;
+            *name_counts.entry(lower_case(&offered_tool_name(None, &tool.info().name))).or_default() += 1;
         }
         // Names that differ only in case count as equal, because models may confuse them.
         let local_names: HashSet<String> =
             set.index.keys().chain(self.reserved.iter()).map(|name| lower_case(name)).collect();
         for (server, tool) in self.from_servers {
-            let plain = model_safe_name(&tool.info().name);
+            let plain = offered_tool_name(None, &tool.info().name);
             let key = lower_case(&plain);
             let is_ambiguous = local_names.contains(&key) || name_counts.get(&key).is_some_and(|count| *count > 1);
-            let name = if is_ambiguous { format!("{}__{plain}", model_safe_name(&server)) } else { plain };
+            let name = if is_ambiguous { offered_tool_name(Some(&server), &tool.info().name) } else { plain };
             if name.len() > limits::TOOL_NAME {
                 let reason = format!("its name `{name}` is longer than {} bytes", limits::TOOL_NAME);
                 set.excluded.push((format!("{server}/{}", tool.info().name), reason));
@@ -235,11 +235,6 @@ impl ToolIndex {
         self.index.insert(name, self.entries.len());
         self.entries.push(ToolEntry { info, tool, check });
     }
-}
-
-/// The name with `_` in place of the characters that not every model API accepts.
-fn model_safe_name(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
 }
 
 fn lower_case(name: &str) -> String {

@@ -106,7 +106,7 @@ async fn a_run_with_an_event_that_cannot_be_read_fails() {
         let error = drive(&engine, &run).await.unwrap_err();
         assert!(matches!(error, MissionError::Unreadable { .. }), "{event}: {error}");
         assert_eq!(runs.summary(&run).await.unwrap().unwrap().status, RunStatus::Failed, "{event}");
-        assert_eq!(drive(&engine, &run).await.is_ok_and(|end| end == RunEnd::Failed), false, "{event}");
+        assert!(!drive(&engine, &run).await.is_ok_and(|end| end == RunEnd::Failed), "{event}");
     }
 }
 

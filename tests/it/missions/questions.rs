@@ -265,6 +265,8 @@ async fn a_question_of_an_agent_whose_time_is_over_takes_its_default_or_the_decl
         .await;
         assert_eq!(asked.drive().await, RunEnd::Waiting);
         clock.advance(Duration::from_secs(61));
+        let late = asked.answer(&asked.open().await["a"], "red").await.unwrap_err().to_string();
+        assert!(late.contains("the time of the question is over"), "{late}");
         assert_eq!(asked.drive().await, RunEnd::Completed, "{summary}");
         let found = asked.summary("paint").await;
         assert!(found.contains(summary), "{found}");

@@ -73,6 +73,7 @@ pub const VARIABLES: [(&str, &[(&str, &str)]); 5] = [
             ("SEGUE_FAILPOINT", "Debug builds only: ends the process at a named place of the code."),
             ("SEGUE_FAILPOINT_PROOF", "Debug builds only: the file that records that the place was reached."),
             ("SEGUE_TEST_CLOCK_AHEAD", "Debug builds only: milliseconds by which the clock is ahead."),
+            ("SEGUE_FULL", "Tests only: `1` runs every case of the tests that otherwise run a sample."),
         ],
     ),
 ];

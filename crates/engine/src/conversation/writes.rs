@@ -72,11 +72,32 @@ impl Write {
     }
 }
 
-/// A hash of a call: that of [`Write::request`]. The order of keys does not matter.
+/// A hash of a call: that of [`Write::request`]. The order of keys does not matter, nor does the way in which a number is written; a key
+/// with null is as good as none.
 pub fn request_hash(tool: &str, arguments: &Json) -> u32 {
     let mut arguments = arguments.clone();
+    normalise(&mut arguments);
     arguments.sort_all_objects();
     StableHash::new().text(tool).json(&arguments).value()
+}
+
+fn normalise(value: &mut Json) {
+    /// Up to this number each whole number is exact as a floating-point number: 2 to the power of 53.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Json::Number(number) => {
+            let whole = number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < EXACT);
+            if let Some(whole) = whole {
+                *number = (whole as i64).into();
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(normalise),
+        Json::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(normalise);
+        }
+        Json::Null | Json::Bool(_) | Json::String(_) => {}
+    }
 }
 
 /// How a call ended that changes something.
@@ -183,6 +204,11 @@ mod tests {
         assert_ne!(first.request, request_hash("refund", &one));
         let ordered = |text: &str| request_hash("pay", &serde_json::from_str(text).unwrap());
         assert_eq!(ordered(r#"{"a": {"x": 1, "y": 2}, "b": 3}"#), ordered(r#"{"b": 3, "a": {"y": 2, "x": 1}}"#));
+        for other in [r#"{"a": 5e2}"#, r#"{"a": 500.00}"#, r#"{"a": 500, "note": null}"#] {
+            assert_eq!(ordered(r#"{"a": 500}"#), ordered(other), "{other}");
+        }
+        assert_ne!(ordered(r#"{"a": 500}"#), ordered(r#"{"a": 500.5}"#));
+        assert_ne!(ordered(r#"{"a": 9007199254740993}"#), ordered(r#"{"a": 9007199254740992}"#));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{
     Next, Reason, actions,
     advance_context::{AdvanceContext, StepResult, step_of},
     agent_frame, chains, collect, completed_steps, kept_values, late_confirmations, search, slot_dependencies, slots,
-    tool_call,
+    tool_call, writes,
 };
 use crate::{
     conversation::{EventKind, FilledBy, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
@@ -197,7 +197,8 @@ impl AdvanceContext<'_> {
             self.stack.extend(pattern);
             chains::interrupt_top_chain(self);
         }
-        let frame = self.frame(target, kind);
+        let mut frame = self.frame(target, kind);
+        frame.writes = writes::of_top_chain(self);
         if let Some(top) = self.stack.last_mut() {
             top.at = Position::End;
         }

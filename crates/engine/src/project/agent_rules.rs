@@ -9,7 +9,7 @@ use crate::{condition::Condition, finding::SourceLocation, regex_dialect::Python
 /// The rules of an agent.
 #[derive(Debug, Default)]
 pub struct AgentRules {
-    /// Rules for single tools, by the name that the model calls.
+    /// Rules for single tools, by the name that the server gives them or that the model calls.
     pub tools: IndexMap<Arc<str>, ToolRule>,
     /// Whether the user confirms every call that is not a `read`.
     pub confirm: ConfirmRule,
@@ -28,9 +28,17 @@ pub struct AgentRules {
 }
 
 impl AgentRules {
-    /// The rule of a tool, if it has one.
+    /// The rule of a tool, by the name that the model calls, if it has one. A rule by the name of the server holds under each
+    /// [name](offered_tool_name) that the model is offered.
     pub fn tool(&self, name: &str) -> Option<&ToolRule> {
-        self.tools.get(name)
+        let is_it = |key: &&Arc<str>| {
+            let plain = offered_tool_name(None, key);
+            name.strip_suffix(&*plain)
+                .is_some_and(|server| server.is_empty() || server.len() > 2 && server.ends_with("__"))
+        };
+        let by_server =
+            || self.tools.keys().filter(is_it).max_by_key(|key| key.len()).and_then(|key| self.tools.get(key));
+        self.tools.get(name).or_else(by_server)
     }
     /// Whether the user must confirm a call before it runs. `changes`: the effect class of the tool is not `read`.
     pub fn must_confirm(&self, name: &str, changes: bool) -> bool {
@@ -39,6 +47,15 @@ impl AgentRules {
             None => changes && (self.confirm == ConfirmRule::Writes || self.taint == UntrustedInputPolicy::Confirm),
         }
     }
+}
+
+/// The name under which a model is offered a tool: `_` stands for each character that not every model API accepts. `server` comes before it
+/// where the name alone would not be unique.
+pub fn offered_tool_name(server: Option<&str>, tool: &str) -> String {
+    let safe = |name: &str| -> String {
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
+    };
+    server.map_or_else(|| safe(tool), |server| format!("{}__{}", safe(server), safe(tool)))
 }
 
 /// The rule for a tool.
@@ -127,4 +144,25 @@ pub enum ResumeRule {
     Invoke,
     /// Its last question is sent again without a model call.
     Repeat,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rule_by_the_name_of_the_server_holds_for_the_names_that_models_call() {
+        let mut rules = AgentRules::default();
+        for (calls, name) in ["book", "notes.create", "srv2__book", "note-book"].into_iter().enumerate() {
+            let rule = ToolRule { max_calls: u32::try_from(calls).ok(), ..ToolRule::default() };
+            rules.tools.insert(name.into(), rule);
+        }
+        let most = |name: &str| rules.tool(name).and_then(|rule| rule.max_calls);
+        assert_eq!(["book", "srv__book", "srv2__book"].map(most), [Some(0), Some(0), Some(2)]);
+        assert_eq!(["notes.create", "notes_create", "srv__notes_create"].map(most), [Some(1); 3]);
+        assert_eq!(
+            ["srv__note-book", "notebook", "__book", "create", "books"].map(most),
+            [Some(3), None, None, None, None]
+        );
+    }
 }

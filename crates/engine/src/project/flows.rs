@@ -109,7 +109,8 @@ pub struct Collect {
     pub description: Option<Arc<str>>,
     /// Whether it asks even if the slot has a value.
     pub ask_before_filling: bool,
-    /// Whether its answer decides what follows: a condition on the slot comes before the next question or call.
+    /// Whether its answer decides what follows: a condition on the slot, in this flow or another one, comes before the next question and
+    /// before anything that may write. Only for questions with `ask_before_filling`.
     pub decides: bool,
     /// Whether the slot is reset when the flow ends.
     pub reset_after_flow_ends: bool,

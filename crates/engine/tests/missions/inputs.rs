@@ -135,11 +135,9 @@ fn items(count: usize) -> Json {
 fn a_run_that_cannot_fit_is_not_started() {
     let problems = |more: &str, count: usize| {
         let def = mission(
-            &format!(
-                "{{name: m, inputs: {{list: {{type: list}}}}, datasets: {{d: {{bind_to: list}}}},
-              tasks: {{read: {{iterator: {{dataset: d, parallel: true}}}}, last: {{depends_on: [read]}}}}}}"
-            )
-            .replace("parallel: true}", &format!("parallel: true{more}")),
+            &"{name: m, inputs: {list: {type: list}}, datasets: {d: {bind_to: list}},
+              tasks: {read: {iterator: {dataset: d, parallel: true}}, last: {depends_on: [read]}}}"
+                .replace("parallel: true}", &format!("parallel: true{more}")),
         );
         let given = object(json!({ "list": items(count) }));
         let problems = inputs::start(&def, &"r1".into(), &given, NewRunOptions::default()).err().unwrap_or_default();

@@ -137,7 +137,8 @@ impl McpTool {
                 break error;
             }
         };
-        tracing::warn!(server = %self.state.name, tool = %self.info.name, ?error, "an MCP tool call failed without a result");
+        let shown = error.without_message();
+        tracing::warn!(server = %self.state.name, tool = %self.info.name, error = ?shown, "an MCP tool call failed without a result");
         // The server could not go on without the values, and says so by an error or not at all.
         let is_known = matches!(error, CallError::JsonRpcError { .. }) || !effect.in_doubt(error.arrival());
         if is_known && is_unanswered(&interaction) && error != CallError::Cancelled {
@@ -303,6 +304,14 @@ impl CallError {
             Self::NotSent(_) => true,
             Self::SessionExpired | Self::ConnectionLost(_) => !effect.in_doubt(Arrival::Possible),
             _ => false,
+        }
+    }
+
+    /// The error for logs. What the server says is left out, because it may repeat a secret of the arguments; outcomes have it, masked.
+    fn without_message(&self) -> Self {
+        match self {
+            Self::JsonRpcError { code, .. } => Self::JsonRpcError { code: *code, message: "…".to_owned() },
+            other => other.clone(),
         }
     }
 

@@ -7,7 +7,7 @@ use super::{
     start_flow, started,
 };
 use crate::{
-    conversation::{Command, KeptValue},
+    conversation::{Command, FilledBy, KeptValue},
     dialogue::{Reason, advance_context::AdvanceContext, code_change, collect, slot_dependencies, slots},
     ids::{FlowId, SlotName},
 };
@@ -58,7 +58,8 @@ pub(super) fn clean(
 }
 
 /// Takes out the values for started flows before which another flow runs, so that it does not use them. If the message
-/// cancels a flow, these are the values for all started flows: the cancelled one resets its slots when it ends.
+/// cancels a flow, these are the values for all started flows: the cancelled one resets its slots when it ends. A value for
+/// the active flow waits too if the message gives the same slot to a flow that interrupts it.
 fn take_values_for_later(
     turn: &mut AdvanceContext<'_>,
     ctx: &CommandContext,
@@ -67,21 +68,46 @@ fn take_values_for_later(
     let project = turn.project;
     let first = kept.iter().find_map(started).filter(|_| !ctx.agent_first && !kept.contains(&Command::CancelFlow));
     let all = std::mem::take(kept);
+    let owner = |at: usize, name: &SlotName| ctx.started_owner(project, all.get(..at).unwrap_or_default(), &all, name);
+    let for_started: Vec<&SlotName> = all
+        .iter()
+        .enumerate()
+        .filter_map(|(at, command)| match command {
+            Command::SetSlot { name, .. } if owner(at, name).is_some() => Some(name),
+            _ => None,
+        })
+        .collect();
+    let active = ctx.active.first().filter(|_| ctx.base.is_some() && first.is_some());
+    let keeps = |name: &SlotName, value: &Json, by: FilledBy| {
+        let value =
+            project.slot(name.as_str()).map_or_else(|| value.clone(), |slot| slots::coerce(&slot.kind, value.clone()));
+        KeptValue { slot: name.clone(), value, filled_by: by }
+    };
     let mut later = Vec::new();
     for (at, command) in all.iter().enumerate() {
-        if let Command::SetSlot { name, value, extractor } = command
-            && let Some(slot) = project.slot(name.as_str())
-            && let Some(flow) = ctx.started_owner(project, all.get(..at).unwrap_or_default(), &all, name)
-            && first.as_ref() != Some(&flow)
-        {
-            if ctx.collects(project, std::slice::from_ref(&flow), name, true) {
-                let value = slots::coerce(&slot.kind, value.clone());
-                later.push((flow, KeptValue { slot: name.clone(), value, filled_by: *extractor }));
-            } else {
-                turn.add_dropped(command.clone(), "the flow asks for the slot itself");
+        match (command, active) {
+            (Command::SetSlot { name, value, extractor }, _) => match (owner(at, name), active) {
+                (None, Some(active)) if for_started.contains(&name) => {
+                    later.push((active.clone(), keeps(name, value, *extractor)));
+                }
+                (Some(flow), _) if first.as_ref() != Some(&flow) && project.slot(name.as_str()).is_some() => {
+                    if ctx.collects(project, std::slice::from_ref(&flow), name, true) {
+                        later.push((flow, keeps(name, value, *extractor)));
+                    } else {
+                        turn.add_dropped(command.clone(), "the flow asks for the slot itself");
+                    }
+                }
+                _ => kept.push(command.clone()),
+            },
+            (Command::CorrectSlots { corrected_slots, extractor }, Some(active)) => {
+                let (shared, own): (Vec<_>, Vec<_>) =
+                    corrected_slots.iter().cloned().partition(|(name, _)| for_started.contains(&name));
+                later.extend(shared.iter().map(|(name, value)| (active.clone(), keeps(name, value, *extractor))));
+                if !own.is_empty() {
+                    kept.push(Command::CorrectSlots { corrected_slots: own, extractor: *extractor });
+                }
             }
-        } else {
-            kept.push(command.clone());
+            _ => kept.push(command.clone()),
         }
     }
     later

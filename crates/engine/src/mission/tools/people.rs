@@ -14,6 +14,7 @@ use crate::{
         unit::UnitView,
     },
     project::missions::{QuestionsDef, RouteTarget},
+    text::escape_hidden,
 };
 
 pub(super) fn ask(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Result<ToolAnswer, ToolError> {
@@ -92,7 +93,7 @@ pub fn confirm(tool: &str, arguments: &Json, cx: &ToolContext<'_>) -> ToolAnswer
     };
     let who = agent.as_ref().map_or_else(|| "the commander".to_owned(), |agent| format!("the agent `{agent}`"));
     let question = PersonQuestion {
-        question: format!("May {who} call `{tool}` with {arguments}?").into(),
+        question: format!("May {who} call `{tool}` with {}?", escape_hidden(&arguments.to_string())).into(),
         short_summary: Some(format!("May {who} call `{tool}`?").into()),
         agent,
         choices: CONSENT.iter().map(|choice| (*choice).into()).collect(),

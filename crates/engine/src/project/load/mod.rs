@@ -9,6 +9,7 @@ mod assertions;
 mod builtin_tools;
 mod buttons;
 mod config;
+mod confirmations;
 mod continuation_hash;
 mod credentials;
 mod delegation;
@@ -107,7 +108,8 @@ fn load(sources: &Sources, analyses: bool) -> LoadResult {
     }
     context.builtin = false;
     let domain: Domain = domain.finish(&mut context, &config);
-    let flows = flows.finish();
+    let mut flows = flows.finish();
+    confirmations::mark(&mut flows, &endpoints);
     let hash = hash(sources);
     let engine = std::mem::take(&mut context.engine);
     let LoadContext { mut findings, references, conditions, assignments, listed_actions, unparsed, .. } = context;

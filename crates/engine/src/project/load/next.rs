@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{
-        Branch, NextStep, Otherwise, Step, StepKind, Target,
+        Branch, NextStep, Otherwise, Step, Target,
         load_context::{LoadContext, describe},
         references::ConditionRole,
         schema::BRANCH,
@@ -184,38 +184,7 @@ impl StepListBuilder<'_> {
         }
         unreachable_steps(context, &steps, &index);
         continuation_hash::fill(&mut steps, &index);
-        mark_deciding_questions(&mut steps, &index);
         (steps, index)
-    }
-}
-
-/// Sets [`Collect::decides`](crate::project::Collect::decides).
-fn mark_deciding_questions(steps: &mut [Step], index: &HashMap<StepId, usize>) {
-    let decides = |at: usize| {
-        let StepKind::Collect(collect) = &steps.get(at)?.kind else { return None };
-        let (mut at, mut seen) = (at, 0);
-        while seen < steps.len() {
-            seen += 1;
-            let target = match &steps.get(at)?.next {
-                NextStep::Branch { branches, .. } => {
-                    return Some(
-                        branches.iter().flat_map(|one| one.condition.slots()).any(|name| collect.slot == *name),
-                    );
-                }
-                NextStep::Go(Target::End) => return None,
-                NextStep::Go(Target::Step(id)) => *index.get(id)?,
-            };
-            let passes =
-                matches!(steps.get(target)?.kind, StepKind::Noop | StepKind::Action(_) | StepKind::SetSlots(_));
-            at = Some(target).filter(|_| passes)?;
-        }
-        None
-    };
-    let deciding: Vec<bool> = (0..steps.len()).map(|at| decides(at).unwrap_or_default()).collect();
-    for (step, deciding) in steps.iter_mut().zip(deciding) {
-        if let StepKind::Collect(collect) = &mut step.kind {
-            collect.decides = deciding;
-        }
     }
 }
 

@@ -280,7 +280,7 @@ fn collect(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> Option<Coll
     Some(Collect {
         description: fields.shared("description"),
         ask_before_filling: fields.flag("ask_before_filling"),
-        decides: false, // known when the steps of the flow are linked
+        decides: false, // known when all flows are
         reset_after_flow_ends: fields.flag("reset_after_flow_ends"),
         utter: fields.text("utter").map_or_else(|| ResponseName::from(format!("utter_ask_{slot}")), ResponseName::from),
         action: ActionName::from(format!("action_ask_{slot}")),
