@@ -36,6 +36,8 @@ pub(crate) struct ModelServer {
     request_counts: Mutex<HashMap<String, u32>>,
     /// The payments of agents in conversations whose model failed afterwards, by conversation, until the agent has completed its task.
     unfinished: Mutex<HashMap<String, BTreeSet<String>>>,
+    /// How often the next run of an agent was told of such a payment, and how often it was not.
+    pub(crate) told: Mutex<(u64, u64)>,
     payments: Arc<PaymentServer>,
     violations: Arc<Violations>,
     /// The number of all requests.
@@ -49,6 +51,7 @@ impl ModelServer {
         Self {
             request_counts: Mutex::default(),
             unfinished: Mutex::default(),
+            told: Mutex::default(),
             payments,
             violations,
             requests: AtomicU64::new(0),
@@ -231,10 +234,22 @@ impl ModelServer {
             let answer = request.text.split(&format!("please do {earlier}\n")).nth(1).unwrap_or_default();
             let answer = answer.split("please do ").next().unwrap_or_default();
             let is_told = request.text.contains(&format!("\"{earlier}\"")) || answer.contains("MAY HAVE HAPPENED");
-            if !is_own && !is_told {
+            if is_own {
+                continue;
+            }
+            let mut counts = self.told.lock().unwrap();
+            if is_told {
+                counts.0 += 1
+            } else {
+                counts.1 += 1
+            }
+            let (told, untold) = *counts;
+            // A turn that is given up after crashes does not leave its payments to the next run of the agent yet.
+            if !is_told && untold >= 10 && untold * 5 > told + untold {
                 let failure = conversation_failure(earlier);
                 self.violations.add(format!(
-                    "the agent that begins {} is not told that {earlier} ({failure:?}) was paid",
+                    "agents are not told of earlier payments, {untold} of {} times; the last: {earlier} ({failure:?}) before {}",
+                    told + untold,
                     request.reference
                 ));
             }
