@@ -204,7 +204,7 @@ impl FaultInjector {
             let _ = std::fs::remove_file(&backup);
             results
                 .into_iter()
-                .find(|result| !result.as_ref().is_some_and(|(status, _)| status.code().is_some_and(|code| code < 2)))
+                .find(|result| result.as_ref().is_none_or(|(status, _)| status.code().is_none_or(|code| code >= 2)))
         });
         if let Some(failed) = failed.await.unwrap() {
             self.workload.violation(format!("an operator's command failed while the server ran: {failed:?}"));

@@ -161,10 +161,10 @@ fn retried_after_write(events: &[RunEvent]) -> Vec<u32> {
         let item = event.event.iteration;
         match (&event.event.kind, item) {
             (RunEventKind::MissionResumed {}, _) => paid.clear(),
-            (RunEventKind::ToolCompleted { tool, failed, unknown, .. }, Some(item)) if &**tool == "pay" => {
-                if *unknown || !failed {
-                    paid.insert(item);
-                }
+            (RunEventKind::ToolCompleted { tool, failed, unknown, .. }, Some(item))
+                if &**tool == "pay" && (*unknown || !failed) =>
+            {
+                paid.insert(item);
             }
             (RunEventKind::IterationRetrying { .. }, Some(item)) if paid.contains(&item) => retried.push(item),
             _ => {}
@@ -183,7 +183,7 @@ fn told_by(report: &RunReport) -> Vec<(String, String)> {
         let summary = task.summary.as_deref().unwrap_or_default();
         let error = task.error.as_deref().unwrap_or_default();
         // The writes of work that ended without success are in the state.
-        let items = task.items.iter().map(|(_, item)| &item.earlier_writes);
+        let items = task.items.values().map(|item| &item.earlier_writes);
         for write in items.chain([&task.earlier_writes]).flat_map(|writes| writes.done.iter().chain(&writes.in_doubt)) {
             let reference = write.arguments["reference"].as_str().unwrap_or_default().to_owned();
             told.push((reference, "carried out, or may have been".to_owned()));

@@ -59,10 +59,10 @@ impl ModelRequest {
             words.filter_map(|word| Some((at, word, texts[at].split_once(word)?.1))).next()
         });
         let assignment = match role {
-            Role::MissionAgent => of_role("user").filter(|at| texts[*at].contains("<NEW_TASK>")).last(),
+            Role::MissionAgent => of_role("user").filter(|at| texts[*at].contains("<NEW_TASK>")).next_back(),
             Role::SubAgent => of_role("user").find(|at| texts[*at].contains(PLEASE)),
             Role::Commander => objective.map(|(at, ..)| at),
-            Role::Agent | Role::Commands => of_role("user").filter(|at| texts[*at].contains(PLEASE)).last(),
+            Role::Agent | Role::Commands => of_role("user").filter(|at| texts[*at].contains(PLEASE)).next_back(),
         };
         let about = match (role, objective, assignment) {
             (Role::Commander, Some((_, _, rest)), _) => rest,
