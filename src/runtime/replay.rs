@@ -221,7 +221,7 @@ fn compare(before: &Conversation, turn: &StoredTurn, replayed: Vec<Event>) -> Op
     if stores_pending {
         return Some(difference);
     }
-    first_difference(turn, &as_earlier_versions(before, replayed)).map(|_| difference)
+    first_difference(turn, &as_earlier_versions(before, replayed))
 }
 
 fn first_difference(turn: &StoredTurn, replayed: &[Event]) -> Option<ReplayDifference> {

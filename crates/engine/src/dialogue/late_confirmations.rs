@@ -115,10 +115,7 @@ fn for_each_confirmed_slot(project: &Project, step: &Step, visit: &mut dyn FnMut
 fn may_write(project: &Project, step: &Step) -> bool {
     let endpoints = &project.endpoints;
     match &step.kind {
-        StepKind::Call(Call::Tool { server, tool, .. }) => {
-            let class = endpoints.mcp_servers.get(server).and_then(|def| def.effects.get(tool.as_str()));
-            class.is_none_or(|class| class != "read")
-        }
+        StepKind::Call(Call::Tool { server, tool, .. }) => endpoints.tool_effect(server, tool) != Some("read"),
         StepKind::Call(Call::Agent { .. }) | StepKind::Link(_) => true,
         StepKind::Call(Call::Flow(child)) => project.flow(child.as_str()).is_some_and(|child| {
             let mut writes = false;

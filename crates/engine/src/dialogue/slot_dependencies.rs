@@ -139,8 +139,7 @@ fn slot_use(project: &Project, step: &Step, inside: bool, changed: ChangedSlots<
     let called = match &step.kind {
         StepKind::Call(Call::Tool { server, tool, input, output }) => {
             let overwritten = || {
-                let class = project.endpoints.mcp_servers.get(server).and_then(|def| def.effects.get(tool.as_str()));
-                let repeats = class.is_some_and(|class| class == "read" || class == "idempotent");
+                let repeats = matches!(project.endpoints.tool_effect(server, tool), Some("read" | "idempotent"));
                 changed.elsewhere && repeats && output.iter().any(|(slot, _)| among(slot.as_str()))
             };
             input.iter().any(|(_, slot)| among(slot.as_str())) || overwritten()

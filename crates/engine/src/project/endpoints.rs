@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 use super::{JwtDef, Nlg, OAuthDef};
 use crate::{
     finding::SourceLocation,
-    ids::{ServerName, SlotName},
+    ids::{ServerName, SlotName, ToolName},
 };
 
 /// `endpoints.yml`.
@@ -52,6 +52,11 @@ impl Endpoints {
         };
         let entries = group.into_iter().flat_map(|group| group.models.iter().map(|model| &model.settings));
         std::iter::once(own).chain(entries).collect()
+    }
+
+    /// The effect class that the entry of a server declares for a tool; `None`: none, so that the tool counts as a `write`.
+    pub fn tool_effect(&self, server: &ServerName, tool: &ToolName) -> Option<&str> {
+        self.mcp_servers.get(server)?.effects.get(tool.as_str()).map(String::as_str)
     }
 }
 

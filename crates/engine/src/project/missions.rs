@@ -13,27 +13,6 @@ use crate::{
     template::{Expression, Template},
 };
 
-/// The tools of commanders, and those that agents of missions have beside their own.
-pub const MISSION_TOOLS: [&str; 17] = [
-    "set_subtasks",
-    "get_subtasks",
-    "complete_subtask",
-    "task_complete",
-    "submit_output",
-    "call_agent",
-    "ask_agent",
-    "query_task_output",
-    "ask_commander",
-    "list_commander_questions",
-    "get_commander_answer",
-    "dataset_next",
-    "set_dataset",
-    "dataset_sample",
-    "dataset_count",
-    "result_to_dataset",
-    "ask",
-];
-
 /// A mission.
 #[derive(Debug)]
 pub struct MissionDef {

@@ -682,9 +682,3 @@ fn a_failed_clean_up_fails_the_run() {
     run.fail("clean", "cannot clean up");
     assert_eq!(run.state.status, RunStatus::Failed);
 }
-
-#[test]
-fn the_names_of_tools_that_the_loader_knows_are_those_of_the_tools() {
-    let names: Vec<&str> = segue_engine::mission::tools::MissionTool::ALL.into_iter().map(|tool| tool.name()).collect();
-    assert_eq!(names, segue_engine::project::missions::MISSION_TOOLS);
-}

@@ -8,7 +8,11 @@
 use std::{sync::Arc, time::Duration};
 
 use segue_base::{context::StepKey, limits};
-use segue_engine::{ids::RunId, time::Timestamp};
+use segue_engine::{
+    ids::RunId,
+    limits::{RUN_NAME, RUN_TEXT, RUN_UNITS},
+    time::Timestamp,
+};
 
 use super::{
     Admission, ClaimRequest, ClaimedUnit, LimitReached, LimitScope, NewQuestion, NewRun, NewUnit, Overflow,
@@ -1016,8 +1020,7 @@ async fn sizes_are_limited(store: &dyn RunStore) {
         assert!(matches!(refused, RunStoreError::TooLarge { .. }), "{refused}");
         assert_eq!(refused.code(), "S0208");
     };
-    let (text, name): (Arc<str>, Arc<str>) =
-        ("x".repeat(segue_engine::limits::RUN_TEXT + 1).into(), "x".repeat(segue_engine::limits::RUN_NAME + 1).into());
+    let (text, name): (Arc<str>, Arc<str>) = ("x".repeat(RUN_TEXT + 1).into(), "x".repeat(RUN_NAME + 1).into());
     too_large(store.start_run(NewRun::new(&*name, "m", at(1))).await.unwrap_err());
     too_large(store.start_run(NewRun { inputs: text.clone(), ..new_run("r", &["a"]) }).await.unwrap_err());
     too_large(store.start_run(NewRun { idempotency_key: Some(name.clone()), ..new_run("r", &[]) }).await.unwrap_err());
@@ -1042,17 +1045,9 @@ async fn sizes_are_limited(store: &dyn RunStore) {
     too_large(store.append_run(RunBatch { events: vec![text], ..RunBatch::new("r".into(), at(3)) }).await.unwrap_err());
     // As many units as allowed, and one more.
     let many = |from: usize, to: usize| (from..to).map(|n| NewUnit::new(format!("u{n}"), "")).collect();
-    store.append(UnitBatch { new_units: many(1, segue_engine::limits::RUN_UNITS), ..empty() }).await.unwrap();
-    too_large(
-        store
-            .append(UnitBatch {
-                new_units: many(segue_engine::limits::RUN_UNITS, segue_engine::limits::RUN_UNITS + 1),
-                ..empty()
-            })
-            .await
-            .unwrap_err(),
-    );
+    store.append(UnitBatch { new_units: many(1, RUN_UNITS), ..empty() }).await.unwrap();
+    too_large(store.append(UnitBatch { new_units: many(RUN_UNITS, RUN_UNITS + 1), ..empty() }).await.unwrap_err());
     store.append(UnitBatch { new_units: many(5, 9), ..empty() }).await.unwrap();
-    assert_eq!(store.units(&"r".into()).await.unwrap().len(), segue_engine::limits::RUN_UNITS);
+    assert_eq!(store.units(&"r".into()).await.unwrap().len(), RUN_UNITS);
     assert_eq!(event_texts(store, "r").await.len(), 1, "nothing of a refused batch is stored");
 }

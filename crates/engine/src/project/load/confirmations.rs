@@ -61,7 +61,11 @@ impl<'a> Search<'a> {
                 }
                 Place::At(flow, step) if is_new(&mut seen, &flow.id, Some(&step.id)) => match &step.kind {
                     StepKind::Noop | StepKind::Action(_) | StepKind::SetSlots(_) => open.push(Place::After(flow, step)),
-                    StepKind::Call(Call::Tool { .. }) if self.only_reads(step) => open.push(Place::After(flow, step)),
+                    StepKind::Call(Call::Tool { server, tool, .. })
+                        if self.endpoints.tool_effect(server, tool) == Some("read") =>
+                    {
+                        open.push(Place::After(flow, step));
+                    }
                     StepKind::Call(Call::Flow(entered)) | StepKind::Link(entered) => {
                         let Some(entered) = self.flows.get(entered) else { continue };
                         if entered.guard.iter().flat_map(|guard| guard.slots()).any(|name| *slot == *name) {
@@ -76,12 +80,6 @@ impl<'a> Search<'a> {
             }
         }
         false
-    }
-
-    fn only_reads(&self, step: &Step) -> bool {
-        let StepKind::Call(Call::Tool { server, tool, .. }) = &step.kind else { return false };
-        let class = self.endpoints.mcp_servers.get(server).and_then(|def| def.effects.get(tool.as_str()));
-        class.is_some_and(|class| class == "read")
     }
 
     /// The places behind the calls of a flow.

@@ -6,12 +6,12 @@ use indexmap::IndexMap;
 
 use super::{
     super::{
-        AgentDef,
+        AgentDef, MISSION_TOOLS,
         check::mission::TaskPlaces,
         load_context::{LoadContext, MapFields, describe},
         missions::{
-            FieldDef, HandOver, InputDef, IteratorDef, MISSION_TOOLS, MissionDef, NextTasks, OnExhausted,
-            OnIterationError, QuestionsDef, RepeatDef, RouteDef, RouteTarget, TaskDef,
+            FieldDef, HandOver, InputDef, IteratorDef, MissionDef, NextTasks, OnExhausted, OnIterationError,
+            QuestionsDef, RepeatDef, RouteDef, RouteTarget, TaskDef,
         },
         schema::{ITERATOR, QUESTIONS, REPEAT, ROUTE, TASK, TASK_ROUTER},
         yaml::{Node, Value},
