@@ -52,6 +52,14 @@ pub(super) fn start(turn: &mut AdvanceContext<'_>, flow: &FlowId, interrupts: bo
     turn.stack.extend(pending_errors);
 }
 
+/// Starts a flow above the chain that runs it, because that is cancelled.
+pub(super) fn start_anew(turn: &mut AdvanceContext<'_>, flow: &FlowId) {
+    drop_follow_up_questions(turn);
+    let pending_errors = take_pending_errors(turn);
+    push_flow(turn, flow, true);
+    turn.stack.extend(pending_errors);
+}
+
 fn start_below_pending_errors(turn: &mut AdvanceContext<'_>, flow: &FlowId, interrupts: bool) {
     if let Some(chain) = chain_of(&turn.stack, flow) {
         if chain.end < turn.stack.len() {
@@ -61,6 +69,10 @@ fn start_below_pending_errors(turn: &mut AdvanceContext<'_>, flow: &FlowId, inte
         }
         return;
     }
+    push_flow(turn, flow, interrupts);
+}
+
+fn push_flow(turn: &mut AdvanceContext<'_>, flow: &FlowId, interrupts: bool) {
     if !has_space(turn, flow) {
         return;
     }

@@ -27,6 +27,8 @@ pub(super) struct CommandContext {
     pub(super) answered: bool,
     /// Whether the message is for the waiting agent first, and only then starts flows.
     pub(super) agent_first: bool,
+    /// Whether the message cancels the active flow. If it also starts that flow, it begins anew.
+    pub(super) cancels: bool,
 }
 
 impl CommandContext {
@@ -48,6 +50,7 @@ impl CommandContext {
             started: Vec::new(),
             answered: false,
             agent_first: agent_waits && first == Some(&Command::ContinueAgent),
+            cancels: base.is_some() && commands.contains(&Command::CancelFlow),
         }
     }
 
@@ -82,13 +85,18 @@ impl CommandContext {
     ) -> Option<FlowId> {
         let asks = |flow: &FlowId| self.collects(project, std::slice::from_ref(flow), slot, false);
         if let Some(flow) = before.iter().rev().filter_map(started).find(asks) {
-            return Some(flow).filter(|flow| !self.active.contains(flow));
+            return Some(flow).filter(|flow| !self.goes_on(flow));
         }
-        let stays = self.base.is_some() && !all.contains(&Command::CancelFlow);
+        let stays = self.base.is_some() && !self.cancels;
         if stays && (self.asked_slot.as_ref() == Some(slot) || self.collects(project, &self.active, slot, false)) {
             return None;
         }
-        all.iter().filter_map(started).find(|flow| !self.active.contains(flow) && asks(flow))
+        all.iter().filter_map(started).find(|flow| !self.goes_on(flow) && asks(flow))
+    }
+
+    /// Whether a flow is active and is not cancelled by the message.
+    pub(super) fn goes_on(&self, flow: &FlowId) -> bool {
+        self.active.contains(flow) && !self.cancels
     }
 
     /// Whether one of the flows asks for the slot; `eager` excludes collect steps that always ask.

@@ -7,8 +7,8 @@ use crate::{
     ids::FlowId,
 };
 
-/// Kept for flows of the project whose guard holds. The flow on top is not started again, unless the user is being
-/// asked which flow to continue.
+/// Kept for flows of the project whose guard holds. The flow on top is not started again, unless the message cancels it or the
+/// user is being asked which flow to continue.
 pub(super) fn clean(
     turn: &mut AdvanceContext<'_>,
     ctx: &CommandContext,
@@ -24,7 +24,7 @@ pub(super) fn clean(
     if kept.iter().any(|command| matches!(command, Command::StartFlow { flow: other } if other == flow)) {
         return CommandDecision::Drop("the flow is started once");
     }
-    if ctx.active.contains(flow) && !ctx.asks_to_continue {
+    if ctx.goes_on(flow) && !ctx.asks_to_continue {
         return CommandDecision::Drop("the flow is active already");
     }
     // Intent messages and triggers ignore the guard.
@@ -40,6 +40,7 @@ pub(super) fn clean(
 pub(super) fn run(turn: &mut AdvanceContext<'_>, ctx: &CommandContext, flow: &FlowId) {
     match ctx.base_in(turn).filter(|_| ctx.agent_first) {
         Some(base) => chains::start_after(turn, base, flow),
+        None if ctx.cancels && ctx.active.contains(flow) => chains::start_anew(turn, flow),
         None => chains::start(turn, flow, ctx.base.is_some()),
     }
 }
