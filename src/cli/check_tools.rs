@@ -1,9 +1,12 @@
 //! Compares what a project says about the tools of MCP servers with what the servers list.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use segue::{
-    project::{AgentDef, Call, Finding, Project, Severity, SourceLocation, Sources, Step, StepKind, did_you_mean},
+    project::{
+        AgentDef, Call, Finding, Project, Severity, SourceLocation, Sources, Step, StepKind, did_you_mean,
+        is_supplied_by_the_runtime, offered_tool_name,
+    },
     tools::{SourceError, ToolCatalog, ToolHandler},
 };
 use serde_json::Value as Json;
@@ -18,7 +21,10 @@ pub(super) fn check_tools(project: &Project, sources: &Sources, catalogs: &Catal
     for flow in project.user_flows() {
         flow.steps.iter().for_each(|step| check.call_step(step));
     }
-    project.agents.values().for_each(|agent| check.connections(agent));
+    for agent in project.agents.values() {
+        check.connections(agent);
+        check.rules(agent);
+    }
     for (name, server) in &project.endpoints.mcp_servers {
         let used_by = format!("`effects` of the MCP server `{name}`");
         server.effects.keys().for_each(|tool| check.listed(name.as_str(), tool, &server.place, &used_by));
@@ -71,6 +77,34 @@ impl ToolCheck<'_> {
                     self.listed(connection.server.as_str(), tool.as_str(), &agent.place, &used_by);
                 });
             }
+        }
+    }
+
+    /// Warns about rules for tools that no server of the agent lists. Rust code may register a tool of that name.
+    fn rules(&mut self, agent: &AgentDef) {
+        let servers = agent.connections.iter().map(|connection| connection.server.as_str());
+        let catalogs = servers.map(|server| Some((server, self.catalog(server)?))).collect::<Option<Vec<_>>>();
+        let Some(catalogs) = catalogs.filter(|catalogs| !catalogs.is_empty() && agent.module.is_none()) else { return };
+        let listed =
+            catalogs.iter().flat_map(|(server, catalog)| catalog.tools.iter().map(move |tool| (*server, tool)));
+        let offered = |(server, tool): (&str, &Arc<dyn ToolHandler>)| {
+            let name = &*tool.info().name;
+            [name.to_owned(), offered_tool_name(None, name), offered_tool_name(Some(server), name)]
+        };
+        let names: Vec<String> = listed.flat_map(offered).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let unknown = |key: &&Arc<str>| !names.contains(&&***key) && !is_supplied_by_the_runtime(key);
+        for key in agent.rules.tools.keys().filter(unknown) {
+            let message = format!(
+                "no MCP server of the agent `{}` has the tool `{key}`, for which `tools` has a rule: the rule has no effect",
+                agent.name
+            );
+            let help = match did_you_mean(key, names.iter().copied()) {
+                Some(meant) => format!("Did you mean `{meant}`?"),
+                None => "Correct the name, or remove the rule.".to_owned(),
+            };
+            let place = place_of_word(self.sources, &agent.place, key);
+            self.findings.push(Finding { code: "T0604", severity: Severity::Warning, place, message, help });
         }
     }
 

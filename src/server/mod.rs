@@ -248,7 +248,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// The signals that ask a process to shut down: Ctrl-C, and SIGTERM on Unix. They are received from the creation of this value on, so that
+/// The signals that ask a process to shut down: Ctrl-C, on Unix SIGTERM, and on Linux SIGHUP, which a closed terminal sends, unless the
+/// process was started so that it ignores it (`nohup`). They are received from the creation of this value on, so that
 /// none is lost between two calls of [`next`](Self::next).
 #[derive(Debug)]
 pub struct ShutdownSignals {
@@ -263,8 +264,9 @@ impl ShutdownSignals {
         #[cfg(unix)]
         {
             use tokio::signal::unix::{SignalKind, signal};
-            let kinds = [SignalKind::interrupt(), SignalKind::terminate()];
-            Self { signals: kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect() }
+            let hangup = (!ignores_hangup()).then(SignalKind::hangup);
+            let kinds = [SignalKind::interrupt(), SignalKind::terminate()].into_iter().chain(hangup);
+            Self { signals: kinds.filter_map(|kind| signal(kind).ok()).collect() }
         }
         #[cfg(not(unix))]
         Self {}
@@ -290,7 +292,16 @@ impl ShutdownSignals {
     }
 }
 
-/// Completes when the process is asked to stop: by Ctrl-C, and on Unix by SIGTERM.
+/// Whether this process was started with SIGHUP ignored. Only Linux says so: elsewhere the signal is left as it is.
+#[cfg(unix)]
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // The signal with the number 1 is the lowest bit.
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask & 1 != 0)
+}
+
+/// Completes when the process is asked to stop, by one of [`ShutdownSignals`].
 pub async fn shutdown_signal() {
     ShutdownSignals::new().next().await;
 }

@@ -255,6 +255,21 @@ fn check_online_compares_tools_with_the_project() {
 }
 
 #[test]
+fn check_online_warns_about_a_rule_for_a_tool_that_no_server_lists() {
+    for (tool, warned) in [("get_bookin", true), ("get_booking", false), ("depot__get_booking", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        crate::folder::copy_folder(project("courier").as_ref(), folder.path());
+        let path = folder.path().join("sub_agents/clerk/config.yml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let rule = format!("  tools: {{{tool}: {{confirm: true}}}}\nconnections:");
+        std::fs::write(&path, text.replace("connections:", &rule)).unwrap();
+        let output = run_in(folder.path(), &["check", "--online"], "");
+        let text = "warning[T0604]: no MCP server of the agent `clerk` has the tool `get_bookin`";
+        assert_eq!((output.code, output.out.contains(text)), (0, warned), "{tool}: {}", output.out);
+    }
+}
+
+#[test]
 fn unknown_key_of_a_script_is_an_error_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
     crate::folder::copy_folder(project("courier").as_ref(), folder.path());

@@ -69,6 +69,11 @@ pub(crate) fn supplied_by_the_runtime(name: &str) -> Option<String> {
     (OWN_TOOLS.contains(&name) || MISSION_TOOLS.contains(&name)).then(|| format!("{remove}."))
 }
 
+/// Whether the runtime offers a tool of this name by itself to some agents.
+pub fn is_supplied_by_the_runtime(name: &str) -> bool {
+    supplied_by_the_runtime(name).is_some()
+}
+
 /// The built-in tools of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuiltinTools {

@@ -51,7 +51,7 @@ pub use self::{
     auth::{AuthDef, OAuthDef, OAuthGrant},
     budget::BudgetLimits,
     builtin::LANGUAGE,
-    builtin_tools::{BuiltinTools, HTTP_TOOLS, HttpTarget, MISSION_TOOLS},
+    builtin_tools::{BuiltinTools, HTTP_TOOLS, HttpTarget, MISSION_TOOLS, is_supplied_by_the_runtime},
     channels::{
         CallerAuth, ChannelDef, ChannelSettings, McpArgumentDef, McpChannelSettings, McpPromptDef, McpResourceDef,
         RestSettings,
