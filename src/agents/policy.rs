@@ -102,6 +102,10 @@ impl<'a> ToolPolicy<'a> {
     pub(super) fn effects(&self) -> &[Arc<str>] {
         &self.effects
     }
+    /// Counts calls that earlier attempts of the same work have made, which changed something or may have.
+    pub(crate) fn count_earlier<'w>(&mut self, tools: impl IntoIterator<Item = &'w Arc<str>>) {
+        tools.into_iter().for_each(|tool| self.count(tool));
+    }
     /// Whether calls wait for the user's confirmation.
     pub(super) fn awaits_confirmation(&self) -> bool {
         !self.unconfirmed.is_empty()

@@ -414,6 +414,7 @@ impl BackgroundTasks {
             count_replayed: Arc::new(|_| {}),
             background: None,
             budget: Budget::new(order.reserve),
+            shared: None,
             counts: Arc::new(RunCounts::new(&parts.settings, 0)),
             lost: LostWrites::default(),
             // Its delegates would have to be stored too.

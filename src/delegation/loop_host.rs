@@ -91,13 +91,14 @@ impl ResultSchema {
 }
 
 /// What a delegate knows about its budget.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct BudgetCheck {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct BudgetCheck {
     /// Nothing is left: for itself, or for the run that started it.
-    pub(super) is_spent: bool,
+    pub(crate) is_spent: bool,
     /// It is time to finish.
-    is_near: bool,
-    tokens_left: Option<u64>,
+    pub(crate) is_near: bool,
+    /// The tokens that are left; `None` without a limit of tokens.
+    pub(crate) tokens_left: Option<u64>,
 }
 
 impl BudgetCheck {
@@ -105,15 +106,31 @@ impl BudgetCheck {
         Self { is_spent: budget.is_spent(), is_near: budget.is_near(), tokens_left: budget.tokens_left() }
     }
 
-    /// Checks a budget. If it is shared, what is left depends on what others did meanwhile: then the result is recorded at the step
-    /// `budget` of `cx`, so that a run that is repeated after a crash makes the same requests.
+    /// Both together: what either of them limits.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            is_spent: self.is_spent || other.is_spent,
+            is_near: self.is_near || other.is_near,
+            tokens_left: self.tokens_left.into_iter().chain(other.tokens_left).min(),
+        }
+    }
+
+    /// Checks a budget, and those that are shared with loops elsewhere. What is left of a shared one depends on what others did meanwhile:
+    /// then the result is recorded at the step `budget` of `cx`, so that a run that is repeated after a crash makes the same requests.
     pub(super) async fn recorded(budget: &Budget, parent: &DelegationParent, cx: &CallContext) -> Self {
-        if !parent.budget.is_limited() {
+        if !parent.budget.is_limited() && parent.shared.is_none() {
             return Self::of(budget);
         }
         let key = cx.step("budget").key;
         let step = Step { key: &key, kind: "note", class: EffectClass::Read, request: "" };
-        let checked = parent.journal.once(step, async { Self::of(budget) }).await.and_then(StepResult::into_outcome);
+        let check = async {
+            let shared = match &parent.shared {
+                Some(shared) => shared.check().await,
+                None => None,
+            };
+            Self::of(budget).with(shared.unwrap_or_default())
+        };
+        let checked = parent.journal.once(step, check).await.and_then(StepResult::into_outcome);
         // A journal that failed stops the run by itself.
         checked.unwrap_or_else(|_| Self::of(budget))
     }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use minijinja::context;
 use segue_engine::{conversation::ModelUsage, project::AgentSkills};
 use serde_json::{Map, Value as Json};
@@ -18,6 +19,7 @@ use super::{
     background::Background,
     executor::Delegations,
     ledger::Ledger,
+    loop_host::BudgetCheck,
     types::{DelegationSettings, TASK, TASK_CANCEL, TASK_RESULT, TASK_STATUS},
     writes::LostWrites,
 };
@@ -65,12 +67,21 @@ pub(crate) struct DelegationParent {
     pub(crate) background: Option<Arc<Background>>,
     /// The budget of this run: its delegates spend from it too.
     pub(crate) budget: Arc<Budget>,
+    /// The budgets that others spend from as well while it works.
+    pub(crate) shared: Option<Arc<dyn SharedBudget>>,
     /// How many delegates this run started.
     pub(crate) counts: Arc<RunCounts>,
     /// Where delegates leave what they changed if their reports are lost.
     pub(crate) lost: LostWrites,
     /// Levels of delegation that are left.
     pub(crate) depth: u32,
+}
+
+/// Budgets that loops elsewhere spend from too, as the tasks of a mission do from that of its run.
+#[async_trait]
+pub(crate) trait SharedBudget: Send + Sync {
+    /// What is left now, after everything that was spent so far is counted. `None`: the work has stopped.
+    async fn check(&self) -> Option<BudgetCheck>;
 }
 
 impl DelegationParent {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use minijinja::{Value, context};
 use segue_engine::{
-    conversation::{AgentStatus, BotKind, request_hash},
+    conversation::{AgentStatus, BotKind, Writes, request_hash},
     ids::AgentName,
     mission::{
         dataset,
@@ -103,10 +103,7 @@ pub(super) fn run<'a>(
             return remote::run(unit, name, remote, &mut session.remote, input, cx).await.map(Progress::Ended);
         }
         let Some(model) = agent.model.clone() else { return Some(failed("it has no model")) };
-        let delegation = match unit.parts.delegation.get(name.as_str()) {
-            Some(own) => Some(delegation::open(unit, own, cx).await?),
-            None => None,
-        };
+        let delegation = delegation::open(unit, name);
         let live = live_tools(unit, name, &agent, cx).await;
         if session.start.messages.is_empty() {
             let start = unit.journal.once(&cx.step("start").key, start(unit, name, &agent, &live)).await?;
@@ -160,6 +157,12 @@ pub(super) fn run<'a>(
             None => cx.clone(),
         };
         let began = cx.clock.elapsed();
+        let mut policy = ToolPolicy::new(rules, &session.policy);
+        if session.policy.is_empty() {
+            let Writes { done, in_doubt, .. } = &unit.earlier_writes;
+            let own = done.iter().chain(in_doubt).filter(|write| write.by.as_deref() == Some(name.as_str()));
+            policy.count_earlier(own.map(|write| &write.tool));
+        }
         let mut host = AgentHost {
             unit,
             name,
@@ -168,7 +171,7 @@ pub(super) fn run<'a>(
             assignment: session.assignment.clone(),
             tools: &tools,
             results: &results,
-            policy: ToolPolicy::new(rules, &session.policy),
+            policy,
             asked: None,
             waits_for: None,
             stopped: false,

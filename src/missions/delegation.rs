@@ -1,26 +1,17 @@
 //! Agents of a mission that may start sub-agents. What a sub-agent does is recorded in the journal of the unit, below the call that started
-//! it, and its model calls count for the budgets of the mission.
+//! it; its model calls count for the budgets of the mission, which are compared after each of them.
 
 use std::{collections::HashMap, sync::Arc};
 
-use segue_engine::{
-    ids::AgentName,
-    mission::{
-        budget::{self, BudgetKind},
-        state::RunState,
-    },
-    project::BudgetLimits,
-    usage::Usage,
-};
+use segue_engine::{ids::AgentName, project::BudgetLimits};
 use serde_json::{Map, Value as Json};
 
 use super::{parts::MissionAgent, slice::UnitRun};
 use crate::{
     agents,
-    context::CallContext,
     delegation::{
-        AgentDelegation, DelegationParent, LeadPrompt, Ledger, LostWrites, PARENT_TOOLS, RunCounts, delegates_only,
-        with_delegation,
+        AgentDelegation, DelegationParent, LeadPrompt, Ledger, LostWrites, PARENT_TOOLS, RunCounts, SharedBudget,
+        delegates_only, with_delegation,
     },
     llm::Llm,
     react::{Budget, ToolNarrowing},
@@ -30,37 +21,14 @@ use crate::{
 /// What an agent of a mission may delegate, during one assignment.
 pub(super) struct Delegation<'a> {
     own: &'a AgentDelegation,
-    /// The budget of the assignment: the sub-agents spend from it too.
+    /// The budget of the agent's own delegation: the sub-agents spend from it too.
     pub(super) budget: Arc<Budget>,
 }
 
-/// Opens the delegation of an agent. `None`: the unit has stopped.
-pub(super) async fn open<'a>(unit: &'a UnitRun, own: &'a AgentDelegation, cx: &CallContext) -> Option<Delegation<'a>> {
-    // Recorded, because other units spend from the same budgets.
-    let left = unit.journal.once(&cx.step("budget").key, left(unit)).await?;
-    let run = Budget::new(left);
-    Some(Delegation { own, budget: run.slice(own.settings.budget) })
-}
-
-/// What is left of the budgets of a task and its run.
-async fn left(unit: &UnitRun) -> Option<BudgetLimits> {
-    let state = unit.view.latest().await.ok()?;
-    let of_task = unit.def.tasks.get(&unit.id.task).and_then(|task| task.budget);
-    let used_by_task = state.tasks.get(&unit.id.task).map(|task| task.usage.usage).unwrap_or_default();
-    let budgets = [(None, unit.def.budget, state.usage.usage), (Some(&*unit.id.task), of_task, used_by_task)];
-    let left =
-        budgets.iter().filter_map(|(task, budget, used)| Some(left_of(&state, *task, budget.as_ref()?.limits, used)));
-    Some(left.fold(BudgetLimits::default(), BudgetLimits::narrowed))
-}
-
-fn left_of(state: &RunState, task: Option<&str>, limits: BudgetLimits, used: &Usage) -> BudgetLimits {
-    let limit = |kind, declared| budget::limit_of(state, task, kind, declared);
-    let tokens = limits.tokens.map(|tokens| {
-        let limit = limit(BudgetKind::Tokens, tokens as f64) as u64;
-        limit.saturating_sub(used.input.saturating_add(used.output))
-    });
-    let cost = limits.cost.map(|cost| (limit(BudgetKind::Cost, cost) - used.cost.unwrap_or_default()).max(0.0));
-    BudgetLimits { tokens, cost, warn_at: None }
+/// Opens the delegation of an agent, if it has one.
+pub(super) fn open<'a>(unit: &'a UnitRun, name: &AgentName) -> Option<Delegation<'a>> {
+    let own = unit.parts.delegation.get(name.as_str())?;
+    Some(Delegation { own, budget: Budget::new(own.settings.budget) })
 }
 
 /// Names that no other tool of the agent may have.
@@ -116,6 +84,7 @@ impl Delegation<'_> {
             count_replayed: Arc::new(|_| {}),
             background: None,
             budget: self.budget.clone(),
+            shared: unit.budgets().map(|budgets| Arc::new(budgets) as Arc<dyn SharedBudget>),
             counts: Arc::new(RunCounts::new(settings, 0)),
             // The events of a run have the calls of sub-agents.
             lost: LostWrites::default(),

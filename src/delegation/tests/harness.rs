@@ -247,6 +247,7 @@ impl World {
             }),
             background: None,
             budget: Budget::new(self.settings.budget),
+            shared: None,
             counts: Arc::new(RunCounts::new(&self.settings, 0)),
             lost: Default::default(),
             depth: self.settings.depth,

@@ -74,6 +74,7 @@ pub(super) async fn enable<'a>(
         count_replayed: Arc::new(move |used: ModelUsage| usage.record_sampling(&[used], false)),
         background,
         budget: budget.clone(),
+        shared: None,
         counts: Arc::new(RunCounts::new(settings, ledger.total())),
         lost: lost.clone(),
         depth: settings.depth.max(1),
