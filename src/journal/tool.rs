@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use segue_engine::conversation::Write;
 use serde_json::Value as Json;
 
 use super::{
@@ -43,24 +44,28 @@ impl ToolHandler for JournaledTool {
 }
 
 impl JournaledTool {
+    /// The request of a call, as its record has it: the name of the tool, a colon, and a hash of the arguments.
+    pub(crate) fn request(tool: &str, arguments: &Json) -> String {
+        format!("{tool}:{}", request_hash(&serde_json::to_string(arguments).unwrap_or_default()))
+    }
+
     async fn run(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
-        let request =
-            format!("{}:{}", self.spec.name, request_hash(&serde_json::to_string(&arguments).unwrap_or_default()));
+        let request = Self::request(&self.spec.name, &arguments);
         let step = Step { key: &cx.cx.key, kind: "tool", class: cx.effect(&self.spec), request: &request };
         let is_recorded = self.journal.status(step) == StepStatus::Done;
         if self.inner.is_some() && self.journal.recorded(&cx.cx.key).is_none() {
             self.journal.observer.tool_called(&cx.cx.key, &self.spec, step.class, &arguments);
         }
-        let replayed = is_recorded.then(|| arguments.clone());
+        let kept = arguments.clone();
         match self.journal.once_if_ok(step, self.perform(arguments, cx)).await {
             Ok(Ok(StepResult::Performed(call))) => call.outcome,
             Ok(Ok(StepResult::Replayed(call))) => {
-                if let (Some(inner), Some(arguments)) = (&self.inner, &replayed) {
-                    inner.replayed(arguments, &call.outcome, cx);
+                if let Some(inner) = self.inner.as_ref().filter(|_| is_recorded) {
+                    inner.replayed(&kept, &call.outcome, cx);
                 }
                 call.outcome
             }
-            Ok(Ok(StepResult::Unknown)) => self.unknown(cx).await,
+            Ok(Ok(StepResult::Unknown)) => self.unknown(&kept, cx).await,
             Ok(Err(outcome)) => outcome,
             Err(error) => {
                 let mut failure = ToolFailure::new(FailureKind::Cancelled, error.to_string());
@@ -83,15 +88,30 @@ impl JournaledTool {
                 outer(reported);
             }
         });
-        let outcome = inner.call(arguments, &ToolCallContext { progress: Some(progress), ..cx.clone() }).await;
-        Ok(RecordedToolCall { outcome, effect: Some(cx.effect(&self.spec)), progress: recorder.take() })
+        let (kept, called) = (arguments.clone(), ToolCallContext { progress: Some(progress), ..cx.clone() });
+        let outcome = inner.call(arguments, &called).await;
+        Ok(RecordedToolCall { progress: recorder.take(), ..self.record_of(outcome, &kept, cx) })
+    }
+
+    /// The record of a call without progress. The arguments of a call that changes something are kept, so that they can be told when the
+    /// turn is not finished.
+    fn record_of(&self, outcome: ToolOutcome, arguments: &Json, cx: &ToolCallContext) -> RecordedToolCall {
+        let class = cx.effect(&self.spec);
+        let arguments = self.spec.changes(class).map(|_| Write::new(self.spec.name.clone(), arguments).arguments);
+        RecordedToolCall {
+            outcome,
+            effect: Some(class),
+            arguments: arguments.unwrap_or_default(),
+            agent: cx.caller.agent.clone(),
+            progress: Vec::new(),
+        }
     }
 
     /// The outcome of a `write` whose intent has no outcome: it is never repeated, and the model gets the outcome "unknown".
-    async fn unknown(&self, cx: &ToolCallContext) -> ToolOutcome {
+    async fn unknown(&self, arguments: &Json, cx: &ToolCallContext) -> ToolOutcome {
         let message = format!("The program stopped while `{}` was running.", self.spec.name);
         let outcome = ToolOutcome::Unknown(ToolFailure::new(FailureKind::Unavailable, message));
-        let _ = self.journal.record_outcome(&cx.cx.key, &outcome).await;
+        let _ = self.journal.record_outcome(&cx.cx.key, &self.record_of(outcome.clone(), arguments, cx)).await;
         outcome
     }
 }

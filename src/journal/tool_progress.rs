@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 
 use crate::{
     clock::Clock,
@@ -16,7 +17,7 @@ use crate::{
     tools::{Progress, ToolOutcome},
 };
 
-/// The record of a call. Without progress it is the plain outcome, as in older records.
+/// The record of a call. The outcome alone is the record of a call in older releases.
 #[derive(Serialize, Deserialize)]
 pub struct RecordedToolCall {
     /// Its outcome.
@@ -25,6 +26,12 @@ pub struct RecordedToolCall {
     /// Its effect class; absent in records of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<EffectClass>,
+    /// Its arguments; a text that ends with an ellipsis if they are long. Absent in records of older releases.
+    #[serde(default, skip_serializing_if = "Json::is_null")]
+    pub arguments: Json,
+    /// The agent that called it; absent for a step of a flow, and in records of older releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Arc<str>>,
     /// The progress that it reported.
     #[serde(rename = "news", default, skip_serializing_if = "Vec::is_empty")]
     pub progress: Vec<TraceProgress>,
@@ -99,18 +106,18 @@ mod tests {
     #[test]
     fn record_without_progress_is_the_plain_outcome_and_progress_reads_back() {
         let outcome = ToolOutcome::Done(ToolOutput::structured(json!({"n": 1.5, "deep": [null, {"a": -3}]})));
-        let plain =
-            serde_json::to_string(&RecordedToolCall { outcome: outcome.clone(), effect: None, progress: Vec::new() })
-                .unwrap();
+        let record = |progress| RecordedToolCall {
+            outcome: outcome.clone(),
+            effect: None,
+            arguments: Json::Null,
+            agent: None,
+            progress,
+        };
+        let plain = serde_json::to_string(&record(Vec::new())).unwrap();
         assert_eq!(plain, serde_json::to_string(&outcome).unwrap());
         let reported = vec![TraceProgress { after: 7, done: 0.5, total: None, message: Some("half".into()) }];
         for reported in [Vec::new(), reported] {
-            let text = serde_json::to_string(&RecordedToolCall {
-                outcome: outcome.clone(),
-                effect: None,
-                progress: reported.clone(),
-            })
-            .unwrap();
+            let text = serde_json::to_string(&record(reported.clone())).unwrap();
             let read: RecordedToolCall = serde_json::from_str(&text).unwrap();
             assert_eq!((read.outcome, read.progress), (outcome.clone(), reported));
         }

@@ -1,6 +1,10 @@
 //! Runs of missions: start, drive, answer, stop, resume.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use segue_engine::{
     conversation::Writes,
@@ -11,7 +15,7 @@ use segue_engine::{
         rerun::{self, RerunFrom, TakenOver},
         scheduler::{self, Action, Decision},
         sizes,
-        state::{FollowUp, RunState, RunStatus as StateStatus},
+        state::{self, FollowUp, RunState, RunStatus as StateStatus},
     },
     project::missions::{MissionDef, OnOverflow},
     time::Timestamp,
@@ -316,7 +320,28 @@ impl RunEngine {
     /// [`MissionError`] of the store or of unreadable data.
     pub async fn repeated_writes(&self, run: &RunId, from: Option<&RerunFrom>) -> Result<Writes, MissionError> {
         let def = self.parts.mission(&self.control.summary(run).await?.mission)?;
-        Ok(rerun::repeated_writes(&def, &self.control.all_events(run).await?, from))
+        let events = self.control.all_events(run).await?;
+        let state = RunState::from_events(&events);
+        let is_taken = rerun::taken(&def, &state, from);
+        let mut writes = state::writes(events.iter().filter(|event| !is_taken(event)));
+        // Tasks that earlier reruns took over did their work in the runs before.
+        let (mut copied, mut before) = (copied(&state), state.rerun_of.clone());
+        while let Some(run) = before.filter(|_| !copied.is_empty()) {
+            let events = self.control.all_events(&RunId::new(run)).await?;
+            let is_copied = |event: &RunEvent| event.event.task.as_ref().is_some_and(|task| copied.contains(task));
+            writes.merge(&state::writes(events.iter().filter(|event| is_copied(event) && !is_taken(event))));
+            let earlier = RunState::from_events(&events);
+            copied = copied.intersection(&self::copied(&earlier)).cloned().collect();
+            before = earlier.rerun_of;
+        }
+        // It leads to the same missions again.
+        let mut next: VecDeque<RunId> = next_runs(&state).collect();
+        while let Some(run) = next.pop_front() {
+            let events = self.control.all_events(&run).await?;
+            writes.merge(&state::writes(&events));
+            next.extend(next_runs(&RunState::from_events(&events)));
+        }
+        Ok(writes)
     }
 
     /// Works on a run until it ends or waits for people. `on_event` gets every event from the first on, in order. `stop` is read between
@@ -747,6 +772,16 @@ enum NextWork {
 /// How long it takes until a time.
 fn until(now: Timestamp, at: Timestamp) -> Duration {
     Duration::from_micros(u64::try_from(at.as_micros().saturating_sub(now.as_micros())).unwrap_or(0))
+}
+
+/// The tasks that a rerun took over, as a whole or in part.
+fn copied(state: &RunState) -> HashSet<Arc<str>> {
+    state.tasks.iter().filter(|(_, task)| task.copied_from.is_some()).map(|(name, _)| name.clone()).collect()
+}
+
+/// The runs of other missions that a run has led to.
+fn next_runs(state: &RunState) -> impl Iterator<Item = RunId> {
+    state.follow_ups.iter().filter(|next| next.started).map(|next| RunId::new(next.run.clone()))
 }
 
 /// The end of a run that cannot go on.

@@ -1,5 +1,6 @@
 //! Runs of missions: with models of the test and a store in memory, and with the program, a SQLite file and real crashes.
 
+mod budgets;
 mod builtin;
 mod crashes;
 mod endings;

@@ -182,12 +182,6 @@ fn told_by(report: &RunReport) -> Vec<(String, String)> {
     for (name, task) in &report.state.tasks {
         let summary = task.summary.as_deref().unwrap_or_default();
         let error = task.error.as_deref().unwrap_or_default();
-        // The writes of work that ended without success are in the state.
-        let items = task.items.values().map(|item| &item.earlier_writes);
-        for write in items.chain([&task.earlier_writes]).flat_map(|writes| writes.done.iter().chain(&writes.in_doubt)) {
-            let reference = write.arguments["reference"].as_str().unwrap_or_default().to_owned();
-            told.push((reference, "carried out, or may have been".to_owned()));
-        }
         match &**name {
             "confirm" => {
                 for suffix in ["c", "d"] {

@@ -171,6 +171,8 @@ fn outcome(text: &str) -> &'static str {
         "PAID"
     } else if ["unknown", "nobody knows", "may have"].iter().any(|words| lower.contains(words)) {
         "UNKNOWN"
+    } else if lower.contains("carried out") {
+        "PAID"
     } else {
         "FAILED"
     }
@@ -229,28 +231,19 @@ impl ModelServer {
     fn check_told(&self, request: &ModelRequest) {
         let unfinished = self.unfinished.lock().unwrap();
         for earlier in unfinished.get(owner(&request.reference)).into_iter().flatten() {
-            let is_own = *earlier == request.reference;
-            // The answer to a message whose turn was given up says it instead.
-            let answer = request.text.split(&format!("please do {earlier}\n")).nth(1).unwrap_or_default();
-            let answer = answer.split("please do ").next().unwrap_or_default();
-            let is_told = request.text.contains(&format!("\"{earlier}\"")) || answer.contains("MAY HAVE HAPPENED");
-            if is_own {
+            if *earlier == request.reference {
                 continue;
             }
+            let is_told = request.text.contains(&format!("\"{earlier}\""));
             let mut counts = self.told.lock().unwrap();
             if is_told {
                 counts.0 += 1
             } else {
-                counts.1 += 1
-            }
-            let (told, untold) = *counts;
-            // A turn that is given up after crashes does not leave its payments to the next run of the agent yet.
-            if !is_told && untold >= 10 && untold * 5 > told + untold {
+                counts.1 += 1;
                 let failure = conversation_failure(earlier);
+                let before = &request.reference;
                 self.violations.add(format!(
-                    "agents are not told of earlier payments, {untold} of {} times; the last: {earlier} ({failure:?}) before {}",
-                    told + untold,
-                    request.reference
+                    "the agent is not told of the earlier payment {earlier} ({failure:?}) before {before}"
                 ));
             }
         }

@@ -12,7 +12,7 @@ use segue::{
     store::runs::{SignalOutcome, StopRequest},
 };
 
-use super::{Answer, OneRun, files, open_control};
+use super::{Answer, OneRun, drive::report_writes, files, open_control};
 use crate::cli::{CommandResult, EXIT_FINDINGS, EXIT_USAGE, output};
 
 /// How long `cancel` waits until the process that works on the run has ended it.
@@ -72,7 +72,11 @@ pub(super) async fn cancel(args: OneRun) -> CommandResult {
     }
     let holder = control.holder(&run).await?;
     match control.wait_for_end(&run, CANCEL_PATIENCE).await? {
-        Some(status) => output::status(&format!("run {run} is {status}")),
+        Some(status) => {
+            output::status(&format!("run {run} is {status}"));
+            // A damaged run can be ended too.
+            let _ = report_writes(&control, &run).await;
+        }
         None => {
             let owner = holder.map(|holder| holder.owner).unwrap_or_default();
             output::status(&format!(

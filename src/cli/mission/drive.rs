@@ -8,7 +8,7 @@ use std::{
 
 use segue::{
     ids::RunId,
-    missions::{FollowEnd, MissionError, RunEnd, RunEngine, StartRun, question_number},
+    missions::{FollowEnd, MissionError, RunControl, RunEnd, RunEngine, StartRun, question_number},
     server::ShutdownSignals,
     store::{
         StoreLocation,
@@ -156,7 +156,11 @@ async fn drive_all(opened: &OpenEngine, first: RunId, past: &HashMap<RunId, u64>
         progress.finish()?;
         files::report(&opened.folder, &run).await?;
         let report = engine.status(&run).await?;
-        if let Some(code) = describe_end(&run, end, &report.state) {
+        let code = describe_end(&run, end, &report.state);
+        if code.is_some_and(|code| code != EXIT_WAITING) {
+            report_writes(engine.control(), &run).await?;
+        }
+        if let Some(code) = code {
             return Ok(code);
         }
         runs.extend(report.state.follow_ups.iter().map(|next| RunId::new(next.run.clone())));
@@ -200,6 +204,15 @@ fn describe_end(run: &RunId, end: RunEnd, state: &RunState) -> Option<u8> {
             Some(EXIT_WAITING)
         }
     }
+}
+
+/// Says what a run that was not completed has changed.
+pub(super) async fn report_writes(control: &RunControl, run: &RunId) -> Result<(), MissionError> {
+    let writes = control.writes(run).await?;
+    if !writes.is_empty() {
+        output::status(&format!("done in this run: {}; `segue mission show {run}` has the calls", names_of(&writes)));
+    }
+    Ok(())
 }
 
 /// Follows a run as long as another process works on it: a second one would only share its work, and Ctrl-C would stop both.

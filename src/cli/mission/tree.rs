@@ -114,7 +114,7 @@ fn items(task: &TaskState, most: usize, of_kind: impl Fn(&ItemState) -> bool) ->
         if attempt > 1 {
             text.push_str(&format!(", attempt {attempt}"));
         }
-        if let Some(error) = item.error.as_ref().filter(|_| item.status == TaskStatus::Failed) {
+        if let Some(error) = item.error.as_ref().filter(|_| !item.status.is_open()) {
             text.push_str(&format!(": {error}"));
         }
         Line { indent: 4, state: State::of(item.status), text }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use segue_engine::{
     conversation::{ActionOutcome, EventKind, StepError, tracker},
-    ids::{ActionName, ToolName},
+    ids::{ActionName, AgentName, ToolName},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -19,7 +19,8 @@ use crate::{
     context::{CallContext, StepKey},
     delegation,
     effect::EffectClass,
-    journal::{RecordedToolCall, Step},
+    journal::{JournaledTool, RecordedToolCall, Step},
+    llm::{ChatResponse, ToolCall},
     store::{JournalRecord, REPLY_ANNOUNCED, TurnNumber, announced_replies},
     tools::ToolOutcome,
 };
@@ -263,14 +264,18 @@ fn outcome<T: DeserializeOwned>(record: &JournalRecord) -> Option<T> {
 }
 
 /// Tool calls and actions as events, in the order in which they were recorded, so that of several values of a slot the last one stays:
-/// with their outcome, or as unknown if a `write` has none. `recorded` has one record for each step.
+/// with their outcome, or as unknown if a `write` has none. `recorded` has one record for each step. What a call has started, such as a
+/// sub-agent, is part of its outcome.
 fn outcomes(recorded: &[JournalRecord]) -> Vec<EventKind> {
+    let ended = recorded.iter().filter(|record| &*record.kind == "tool" && record.outcome.is_some());
+    let ended: Vec<String> = ended.map(|record| format!("{}/", record.key)).collect();
+    let is_part = |record: &&JournalRecord| ended.iter().any(|key| record.key.as_str().starts_with(key.as_str()));
     let events = |record: &JournalRecord| match &*record.kind {
-        "tool" => vec![tool_event(record)],
+        "tool" => vec![tool_event(record, recorded)],
         "action" => action_events(record),
         _ => Vec::new(),
     };
-    recorded.iter().flat_map(events).collect()
+    recorded.iter().filter(|record| !is_part(record)).flat_map(events).collect()
 }
 
 /// The events of an action. Of a finished action only the slots that it set are kept.
@@ -293,23 +298,47 @@ fn action_events(record: &JournalRecord) -> Vec<EventKind> {
     std::iter::once(EventKind::Action { name: name.clone() }).chain(slots).collect()
 }
 
-fn tool_event(record: &JournalRecord) -> EventKind {
-    let recorded: Option<RecordedToolCall> = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let effect = recorded.as_ref().and_then(|recorded| recorded.effect?.changes());
-    let outcome = recorded.map(|recorded| recorded.outcome);
+fn tool_event(record: &JournalRecord, all: &[JournalRecord]) -> EventKind {
+    let call = recorded_call(record);
+    let effect = call.as_ref().and_then(|call| call.effect?.changes());
+    let agent = call.as_ref().and_then(|call| call.agent.clone()).or_else(|| agent_of_effect(record, all));
+    let arguments = call.as_ref().map(|call| call.arguments.clone()).filter(|arguments| !arguments.is_null());
+    let outcome = call.map(|call| call.outcome);
     let status = outcome.as_ref().map_or("unknown", ToolOutcome::status);
     let name: Arc<str> = record.request.split(':').next().unwrap_or_default().into();
     EventKind::ToolExecuted {
         server: None,
         tool_name: ToolName::new(name),
-        agent_id: None,
-        arguments: Json::Null,
+        agent_id: agent.map(AgentName::new),
+        arguments: arguments.unwrap_or_else(|| arguments_of(record, all)),
         status: status.into(),
         summary: outcome.as_ref().map(ToolOutcome::for_model),
         origins: Default::default(),
         effect: effect.map(Into::into),
         writes: outcome.as_ref().map(delegation::writes_of).unwrap_or_default(),
     }
+}
+
+fn recorded_call(record: &JournalRecord) -> Option<RecordedToolCall> {
+    outcome(record)
+}
+
+/// The agent that made other calls in the same effect.
+fn agent_of_effect(record: &JournalRecord, all: &[JournalRecord]) -> Option<Arc<str>> {
+    let effect = |record: &JournalRecord| record.key.as_str().split('/').take(2).map(str::to_owned).collect::<Vec<_>>();
+    let same = |other: &&JournalRecord| &*other.kind == "tool" && effect(other) == effect(record);
+    all.iter().filter(same).find_map(|other| recorded_call(other)?.agent)
+}
+
+/// The arguments of a call without outcome, as a model wrote them.
+fn arguments_of(record: &JournalRecord, all: &[JournalRecord]) -> Json {
+    let is_it = |call: &ToolCall| {
+        let arguments = call.arguments.as_json()?;
+        (JournaledTool::request(&call.name, arguments) == *record.request).then(|| arguments.clone())
+    };
+    let answers = all.iter().filter(|record| &*record.kind == "llm");
+    let responses = answers.filter_map(|record| outcome::<Result<ChatResponse, Json>>(record)?.ok());
+    responses.flat_map(|answer| answer.tool_calls).find_map(|call| is_it(&call)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -215,8 +215,8 @@ streamed_crash_tests! {
     streamed_turn_that_crashed_after_its_tool_is_recovered_minutes_later: AFTER_OUTCOME_STORED => Booked;
 }
 
-/// The error response after the last attempt, if some of the turn may have been done (`utter_turn_given_up`).
-const GIVEN_UP: &str = "may have been done";
+/// The error response after the last attempt: it names what was done (`utter_turn_given_up`).
+const GIVEN_UP: &str = "This was done already: book";
 
 /// Three processes crash in the same turn: the fourth does not try it again, and the conversation continues.
 #[tokio::test(flavor = "multi_thread")]

@@ -15,22 +15,25 @@ use segue::{
     store::runs::{MemoryRunStore, RunStore},
     testing::ManualClock,
 };
+use segue_engine::mission::rerun::RerunFrom;
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{FunctionModel, calls, done, is_agent, last, says};
 
+const OTHER_MISSION: &str = "mission: {name: n, description: x, agents: [payer], commander: {plan: optional}, tasks: {pay: {objective: Pay.}}}\n";
+
 /// A project with the agent `payer`, whose tool `pay` counts its calls.
-struct Payments {
-    engine: RunEngine,
-    run: segue::ids::RunId,
+pub(super) struct Payments {
+    pub(super) engine: RunEngine,
+    pub(super) run: segue::ids::RunId,
     clock: Arc<ManualClock>,
     paid: Arc<AtomicUsize>,
     requests: Arc<std::sync::Mutex<Vec<ChatRequest>>>,
 }
 
 impl Payments {
-    async fn start(
+    pub(super) async fn start(
         configuration: &str,
         tasks: &str,
         respond: impl Fn(&ChatRequest) -> ChatResponse + Send + Sync + 'static,
@@ -46,6 +49,7 @@ impl Payments {
             ("domain.yml", ""),
             ("sub_agents/payer/config.yml", agent.as_str()),
             ("missions/m.yml", mission.as_str()),
+            ("missions/n.yml", OTHER_MISSION),
         ];
         let requests: Arc<std::sync::Mutex<Vec<ChatRequest>>> = Arc::default();
         let model = FunctionModel { profile: ModelProfile::for_model("test", ""), respond, requests: requests.clone() };
@@ -64,7 +68,7 @@ impl Payments {
         let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
         Self { engine, run, clock, paid, requests }
     }
-    async fn drive(&self) -> RunEnd {
+    pub(super) async fn drive(&self) -> RunEnd {
         self.engine.drive(&self.run, &CancellationToken::new(), &mut |_| {}).await.unwrap()
     }
     fn paid(&self) -> usize {
@@ -119,7 +123,10 @@ async fn an_item_is_not_retried_after_a_write_unless_the_mission_says_so() {
     let failure = payments.engine.status(&payments.run).await.unwrap().state.failure.clone().unwrap();
     assert_eq!(&*failure.code, "iteration.not_retried");
     let error = &failure.error;
-    assert!(error.contains("the agent failed") && error.ends_with("may have been: pay"), "{error}");
+    assert!(
+        error.contains("the agent failed") && error.ends_with("; carried out: pay; it is not retried after that"),
+        "{error}"
+    );
     let repeated = payments.engine.repeated_writes(&payments.run, None).await.unwrap();
     assert_eq!((repeated.done_names(), repeated.in_doubt.len()), (vec!["pay".to_owned()], 0));
     assert_eq!(payments.engine.control().writes(&payments.run).await.unwrap(), repeated);
@@ -131,6 +138,72 @@ async fn an_item_is_not_retried_after_a_write_unless_the_mission_says_so() {
     let told = payments.read().into_iter().filter(|text| text.contains("An earlier attempt failed after calls"));
     assert!(told.clone().count() >= 2, "commander and agent are told");
     assert!(told.into_iter().all(|text| text.contains("`pay`") && text.contains("receipt 1")));
+}
+
+/// The agent pays for each task but the last, whose commander gives up.
+fn pays_but_last(request: &ChatRequest) -> ChatResponse {
+    match (is_agent(request), last(request)) {
+        (true, text) if text.contains("<NEW_TASK>") => calls(&[("pay", json!({"amount": 5, "to": "acme"}))]),
+        (true, _) => says("<ANSWER>paid</ANSWER>"),
+        (false, text) if text.contains("paid") => done("paid"),
+        (false, _) if request.messages.iter().any(|message| message.text().contains("Give up.")) => fails("no"),
+        (false, _) => assigns(),
+    }
+}
+
+#[tokio::test]
+async fn a_rerun_names_the_writes_of_tasks_that_earlier_reruns_took_over_and_of_missions_that_followed() {
+    let tasks = "  tasks:\n    pay: {objective: Pay.}\n    last: {objective: Give up., depends_on: [pay]}\n";
+    let payments = Payments::start("{}", tasks, pays_but_last).await;
+    assert_eq!((payments.drive().await, payments.paid()), (RunEnd::Failed, 1));
+    let (mut run, engine) = (payments.run.clone(), &payments.engine);
+    let from = RerunFrom { task: "last".into(), failed_items: false };
+    for _ in 0..2 {
+        assert!(engine.repeated_writes(&run, Some(&from)).await.unwrap().is_empty(), "what is done is taken over");
+        run = engine.rerun(&run, Some(&from)).await.unwrap();
+        engine.drive(&run, &CancellationToken::new(), &mut |_| {}).await.unwrap();
+    }
+    assert_eq!(payments.paid(), 1);
+    let whole = engine.repeated_writes(&run, None).await.unwrap();
+    assert_eq!(whole.done_names(), ["pay"], "the whole mission pays again");
+
+    let tasks = "  tasks:\n    choose: {objective: Choose., router: [{to: 'mission:n', if: 'true'}]}\n";
+    let payments = Payments::start("{}", tasks, |request| {
+        let chooses = request.messages.iter().any(|message| message.text().contains("Choose."));
+        if chooses { done("chosen") } else { pays_but_last(request) }
+    });
+    let payments = payments.await;
+    assert_eq!((payments.drive().await, payments.paid()), (RunEnd::Completed, 0));
+    let next = payments.engine.status(&payments.run).await.unwrap().state.follow_ups[0].run.clone();
+    payments.engine.drive(&next.to_string().into(), &CancellationToken::new(), &mut |_| {}).await.unwrap();
+    let repeated = payments.engine.repeated_writes(&payments.run, None).await.unwrap();
+    assert_eq!((payments.paid(), repeated.done_names()), (1, vec!["pay".to_owned()]));
+}
+
+#[tokio::test]
+async fn what_failed_and_cancelled_work_has_changed_is_in_its_error() {
+    let respond = |request: &ChatRequest| match (is_agent(request), last(request)) {
+        (true, text) if text.contains("<NEW_TASK>") => calls(&[("pay", json!({"amount": 5, "to": "acme"}))]),
+        (true, _) => says("<ANSWER>paid</ANSWER>"),
+        (false, text) if text.contains("paid") => fails("the books do not balance"),
+        (false, text) if text.contains("Report.") => done("reported"),
+        (false, _) => assigns(),
+    };
+    let payments = Payments::start("{}", "  tasks:\n    pay: {objective: Pay.}\n", respond).await;
+    assert_eq!((payments.drive().await, payments.paid()), (RunEnd::Failed, 1));
+    let state = payments.engine.status(&payments.run).await.unwrap().state;
+    let error = "the books do not balance; carried out: pay";
+    assert_eq!(state.tasks["pay"].error.as_deref(), Some(error));
+    assert_eq!(&*state.failure.unwrap().error, format!("task pay failed: {error}"));
+
+    let tasks = "  datasets: {bills: {items: [{n: 1}]}}\n  tasks:\n    pay: {objective: Pay., iterator: {dataset: bills, parallel: true, on_error: continue, min_success: 0}}\n    report: {objective: Report., depends_on: [pay]}\n";
+    let payments = Payments::start("{}", tasks, respond).await;
+    assert_eq!((payments.drive().await, payments.paid()), (RunEnd::Completed, 1));
+    let state = payments.engine.status(&payments.run).await.unwrap().state;
+    let summary = "0 of 1 items completed; failed: 0 (carried out: pay)";
+    assert_eq!(state.tasks["pay"].summary.as_deref(), Some(summary));
+    assert_eq!(state.tasks["pay"].items.get(&0).unwrap().error.as_deref(), Some(error));
+    assert!(payments.read().iter().any(|text| text.contains(summary)), "the next commander is told");
 }
 
 #[tokio::test]
@@ -188,5 +261,23 @@ async fn the_maximum_of_calls_of_an_agent_holds_in_a_mission() {
     };
     let payments = Payments::start("{tools: {pay: {max_calls: 1}}}", ASKING, respond).await;
     assert_eq!((payments.drive().await, payments.paid()), (RunEnd::Completed, 1));
+    assert!(payments.read().iter().any(|text| text.contains("was called 1 time for this task")));
+}
+
+#[tokio::test]
+async fn the_maximum_of_calls_counts_those_of_the_attempts_before() {
+    let attempts = AtomicUsize::new(0);
+    let respond = move |request: &ChatRequest| match (is_agent(request), last(request)) {
+        (true, text) if text.contains("<NEW_TASK>") => {
+            calls(&[("pay", json!({"amount": attempts.fetch_add(1, Ordering::SeqCst)}))])
+        }
+        (true, text) => says(&format!("<ANSWER>{text}</ANSWER>")),
+        (false, text) if text.contains("receipt 1") || text.contains("1 time") => fails("it is not enough"),
+        (false, _) => assigns(),
+    };
+    let payments = Payments::start("{tools: {pay: {max_calls: 1}}}", ASKING, respond).await;
+    assert_eq!((payments.drive().await, payments.paid()), (RunEnd::Failed, 1));
+    payments.engine.resume(&payments.run).await.unwrap();
+    assert_eq!((payments.drive().await, payments.paid()), (RunEnd::Failed, 1));
     assert!(payments.read().iter().any(|text| text.contains("was called 1 time for this task")));
 }

@@ -373,7 +373,9 @@ impl Conversation {
                 let record = self.agents.entry(agent_id.clone()).or_default();
                 record.started += 1;
                 record.flow_id = Some(flow_id.clone());
-                record.writes = Writes::default();
+                // What a run has changed whose end was not recorded.
+                let writes = std::mem::take(&mut record.writes);
+                record.unfinished.merge(&writes);
                 self.history.agent_task(agent_id, true);
                 self.undo.log_history(1);
             }

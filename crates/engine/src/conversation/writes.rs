@@ -166,6 +166,19 @@ impl Writes {
         other.done.iter().for_each(|write| self.add(write.clone(), WriteState::Done));
         other.in_doubt.iter().for_each(|write| self.add(write.clone(), WriteState::InDoubt));
     }
+    /// Why work ended, with the names of what it had changed.
+    pub fn after(&self, why: &str) -> Arc<str> {
+        match self.is_empty() {
+            true => why.into(),
+            false => format!("{why}; {}", self.names_text()).into(),
+        }
+    }
+    /// What was carried out, and what may have been: a text for people and models; empty if that is nothing.
+    pub fn names_text(&self) -> String {
+        let kinds = [("carried out: ", self.done_names()), ("may have been carried out: ", self.in_doubt_names())];
+        let lists = kinds.into_iter().filter(|(_, names)| !names.is_empty());
+        lists.map(|(kind, names)| format!("{kind}{}", names.join(", "))).collect::<Vec<_>>().join("; ")
+    }
     /// The names of tools that were carried out, each once, as people read them.
     pub fn done_names(&self) -> Vec<String> {
         names(&self.done)

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::{
     advance_context::{AdvanceContext, location_of, step_or_end},
-    chains, patterns,
+    chains, patterns, writes,
 };
 use crate::{
-    conversation::{Event, EventKind, Frame, FrameKind, PatternFrame, Position},
+    conversation::{Event, EventKind, Frame, FrameKind, PatternFrame, Position, Writes},
     ids::{FlowId, StepId},
     project::Flow,
 };
@@ -93,18 +93,20 @@ pub(super) fn changed_flow(turn: &AdvanceContext<'_>) -> Option<Arc<str>> {
 /// nothing changed, every frame ends and the slots are reset.
 pub(super) fn clean_stack(turn: &mut AdvanceContext<'_>) {
     if changed_flow(turn).is_none() {
+        let changed = writes::of_all(turn.stack.iter());
         turn.end_frames(|_| true);
-        return;
+        return writes::tell_cancelled(turn, &changed);
     }
     let Some(pattern) = turn.stack.pop() else { return };
     let top = chains::top_base(&turn.stack);
-    let (mut topmost_closed, mut last) = (false, None);
+    let (mut topmost_closed, mut last, mut changed) = (false, None, Writes::default());
     while let Some(at) = turn.stack.iter().rposition(|frame| is_changed(turn, frame)) {
         let below = turn.stack.get(..=at).unwrap_or_default();
         let base = chains::top_base(below).unwrap_or(at);
         topmost_closed |= Some(base) == top;
         let range = chains::chain(&turn.stack, base);
         let gone: Vec<Frame> = turn.stack.drain(range).collect();
+        changed.merge(&writes::of_all(&gone));
         gone.iter().rev().for_each(|frame| close_without_reset(turn, frame));
         last = gone.into_iter().next().map(|frame| frame.flow_id);
     }
@@ -120,6 +122,7 @@ pub(super) fn clean_stack(turn: &mut AdvanceContext<'_>) {
         _ => {}
     }
     turn.stack.push(pattern);
+    writes::tell_cancelled(turn, &changed);
 }
 
 /// Closes a frame without resetting the slots that its flow collected.

@@ -8,7 +8,7 @@ use super::{
     agent_frame, chains, completed_steps, on_error, patterns, search, writes,
 };
 use crate::{
-    conversation::{AgentState, ErrorKind, EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
+    conversation::{AgentState, ErrorKind, EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position, Writes},
     ids::SlotName,
     project::{Call, Flow, Project, Step, StepKind},
 };
@@ -92,7 +92,7 @@ impl AdvanceContext<'_> {
             self.add_note("the turn is in a loop: the stack is cleared");
             clear_followup(self);
             let mut info = Map::new();
-            let (_, response) = writes::pattern(ErrorKind::Failed, &writes::of_all(&self.stack), &mut info);
+            let (_, response) = writes::pattern(ErrorKind::Failed, &writes::of_all(self.stack.iter()), &mut info);
             while !self.stack.is_empty() {
                 chains::remove_chain(self, "the turn is in a loop");
             }
@@ -108,7 +108,7 @@ impl AdvanceContext<'_> {
 /// Ends a turn that another version started: records the outcomes of its effects and notifies the user of the change.
 pub(super) fn on_version_change(turn: &mut AdvanceContext<'_>, outcomes: Vec<EventKind>) -> Next {
     let in_doubt = outcomes.iter().any(on_error::is_in_doubt);
-    let mut changed = writes::of_all(&turn.stack);
+    let mut changed = writes::of_all(turn.stack.iter());
     outcomes.iter().filter_map(EventKind::writes).for_each(|writes| changed.merge(&writes));
     for outcome in outcomes {
         turn.emit(outcome);
@@ -121,6 +121,8 @@ pub(super) fn on_version_change(turn: &mut AdvanceContext<'_>, outcomes: Vec<Eve
         let (error_type, mut info) = ("rasa_internal_error_default".to_owned(), Map::new());
         let kind = if in_doubt { ErrorKind::Unknown } else { ErrorKind::Failed };
         let (pattern, _) = writes::pattern(kind, &changed, &mut info);
+        // The pattern names it; a flow that ends because it has changed does not name it again.
+        turn.stack.iter_mut().for_each(|frame| frame.writes = Writes::default());
         turn.push_pattern(pattern, PatternFrame::InternalError { error_type, info });
     }
     turn.run_until_effect()
@@ -142,6 +144,8 @@ pub(super) fn on_budget_exhausted(turn: &mut AdvanceContext<'_>, budget: &str) -
 /// known. An open question is closed too, so that the next message is not taken for its answer.
 pub(super) fn on_give_up(turn: &mut AdvanceContext<'_>, outcomes: Vec<EventKind>, response: &str) -> Next {
     const REASON: &str = "the turn failed too often";
+    let mut changed = writes::of_all(turn.stack.iter());
+    outcomes.iter().filter_map(EventKind::writes).for_each(|writes| changed.merge(&writes));
     for outcome in outcomes {
         turn.emit(outcome);
     }
@@ -153,7 +157,7 @@ pub(super) fn on_give_up(turn: &mut AdvanceContext<'_>, outcomes: Vec<EventKind>
         turn.close_frame(&frame, REASON);
     }
     if !turn.conversation().paused {
-        turn.say(response, &Map::new());
+        turn.say(response, &writes::names(&changed));
     }
     turn.listen()
 }

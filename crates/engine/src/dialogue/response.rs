@@ -21,6 +21,8 @@ use crate::{
 pub(super) const INTERNAL_ERROR: &str = "utter_internal_error_rasa";
 /// The response for an unknown outcome, in a project without the pattern for it.
 pub(super) const OUTCOME_UNKNOWN: &str = "utter_outcome_unknown";
+/// The response for flows that the user cancels after they have changed something.
+pub(super) const DONE_BEFORE_CANCELLATION: &str = "utter_done_before_cancellation";
 /// The response for work that failed after a part of it was done, in a project without the pattern for it.
 pub(super) const PARTLY_DONE: &str = "utter_partly_done";
 

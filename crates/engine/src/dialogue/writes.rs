@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 use super::{
     advance_context::AdvanceContext,
     chains, patterns,
-    response::{INTERNAL_ERROR, OUTCOME_UNKNOWN, PARTLY_DONE},
+    response::{DONE_BEFORE_CANCELLATION, INTERNAL_ERROR, OUTCOME_UNKNOWN, PARTLY_DONE},
 };
 use crate::{
     conversation::{ErrorKind, Frame, Writes},
@@ -37,9 +37,9 @@ pub(super) fn of_top_chain(turn: &AdvanceContext<'_>) -> Writes {
 }
 
 /// The writes of these frames.
-pub(super) fn of_all(frames: &[Frame]) -> Writes {
+pub(super) fn of_all<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Writes {
     let mut writes = Writes::default();
-    frames.iter().for_each(|frame| writes.merge(&frame.writes));
+    frames.into_iter().for_each(|frame| writes.merge(&frame.writes));
     writes
 }
 
@@ -50,16 +50,28 @@ pub(super) fn of_agent(turn: &AdvanceContext<'_>, agent: &AgentName) -> Writes {
 
 /// The pattern of a failure and its response, for projects without the pattern. The names of what was changed are added to `info`.
 pub(super) fn pattern(kind: ErrorKind, writes: &Writes, info: &mut Map<String, Json>) -> (&'static str, &'static str) {
-    if !writes.done.is_empty() {
-        info.insert("done".to_owned(), writes.done_names().into());
-    }
-    if !writes.in_doubt.is_empty() {
-        info.insert("in_doubt".to_owned(), writes.in_doubt_names().into());
-    }
+    info.extend(names(writes));
     match kind {
         ErrorKind::Unknown => (patterns::OUTCOME_UNKNOWN, OUTCOME_UNKNOWN),
         _ if !writes.in_doubt.is_empty() => (patterns::OUTCOME_UNKNOWN, OUTCOME_UNKNOWN),
         _ if !writes.done.is_empty() => (patterns::PARTLY_DONE, PARTLY_DONE),
         ErrorKind::Failed | ErrorKind::PartlyDone => (patterns::INTERNAL_ERROR, INTERNAL_ERROR),
+    }
+}
+
+/// The names of what was changed, as values of responses: `done` and `in_doubt`, each only if there are any.
+pub(super) fn names(writes: &Writes) -> Map<String, Json> {
+    let lists = [("done", writes.done_names()), ("in_doubt", writes.in_doubt_names())];
+    lists
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(key, names)| (key.to_owned(), names.into()))
+        .collect()
+}
+
+/// Tells the user what flows that are cancelled have changed: to stop them does not undo it.
+pub(super) fn tell_cancelled(turn: &mut AdvanceContext<'_>, writes: &Writes) {
+    if !writes.is_empty() {
+        turn.say(DONE_BEFORE_CANCELLATION, &names(writes));
     }
 }

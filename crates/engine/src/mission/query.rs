@@ -238,7 +238,7 @@ fn rows(state: &TaskState) -> impl Iterator<Item = Row<'_>> {
     started.map(|(index, item)| {
         // What a failed attempt had submitted does not count.
         let output = item.output.as_ref().filter(|_| item.status == TaskStatus::Completed);
-        let error = item.error.as_ref().filter(|_| item.status == TaskStatus::Failed);
+        let error = item.error.as_ref().filter(|_| matches!(item.status, TaskStatus::Failed | TaskStatus::Cancelled));
         Row { index: *index, item_id: &item.item_id, status: item.status, output, error }
     })
 }

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use super::{
     event::{NewEvent, RunEvent, RunEventKind},
-    state::{RunState, TaskState, TaskStatus, writes},
+    state::{RunState, TaskState, TaskStatus},
 };
 use crate::{conversation::Writes, project::missions::MissionDef, usage::ModelUsage};
 
@@ -114,23 +114,23 @@ pub fn taken_over(def: &MissionDef, events: &[RunEvent], from: &RerunFrom) -> Re
     Ok(taken)
 }
 
-/// The calls of a run that a rerun may make again although they changed something, or may have: those of the tasks and items that it does not
-/// take over.
-pub fn repeated_writes(def: &MissionDef, events: &[RunEvent], from: Option<&RerunFrom>) -> Writes {
-    let state = RunState::from_events(events);
-    let stale = from.map(|from| stale(def, &state, &from.task));
-    let is_taken = |name: &Arc<str>, iteration: Option<u32>| {
-        let (Some(from), Some(stale), Some(task)) = (from, &stale, state.tasks.get(name)) else { return false };
+/// Whether the work of which an event tells is taken over by a rerun of a run in this state. Everything else may be done again.
+pub fn taken<'a>(
+    def: &'a MissionDef,
+    state: &'a RunState,
+    from: Option<&'a RerunFrom>,
+) -> impl Fn(&RunEvent) -> bool + use<'a> {
+    let stale = from.map(|from| stale(def, state, &from.task));
+    move |event| {
+        let task = event.event.task.as_ref().and_then(|name| Some((name, state.tasks.get(name)?)));
+        let (Some(from), Some(stale), Some((name, task))) = (from, &stale, task) else { return false };
         if from.failed_items && *name == from.task {
-            let item = iteration.and_then(|index| task.items.get(&index));
+            let item = event.event.iteration.and_then(|index| task.items.get(&index));
             return item.is_some_and(|item| item.status == TaskStatus::Completed);
         }
         let is_always = def.tasks.get(name).is_some_and(|task| task.always);
         !stale.contains(name) && !is_always && task.status == TaskStatus::Completed
-    };
-    let is_repeated =
-        |event: &&RunEvent| event.event.task.as_ref().is_none_or(|task| !is_taken(task, event.event.iteration));
-    writes(events.iter().filter(is_repeated))
+    }
 }
 
 fn copy(def: &MissionDef, run: &Arc<str>, name: &Arc<str>, mut task: TaskState, events: &mut Vec<NewEvent>) {

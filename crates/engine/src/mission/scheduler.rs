@@ -419,7 +419,7 @@ fn start_task(def: &MissionDef, state: &RunState, task: &TaskDef, engine: &Templ
     let needs_commander = iterator.is_none() || !items.is_empty() || matches!(task.next, NextTasks::Router(_));
     if !needs_commander {
         events.push(NewEvent::of_unit(&unit, RunEventKind::TaskIterationCompleted { completed_count: 0 }));
-        events.extend(completed(task, state, &Json::Array(Vec::new()), summary(0, 0, &[]), engine));
+        events.extend(completed(task, state, &Json::Array(Vec::new()), "0 of 0 items completed".into(), engine));
         return Decision::record(events);
     }
     Decision { action: Action::Start { unit, objective }, events }
@@ -623,10 +623,9 @@ impl Iteration<'_> {
     fn task_failed(&self, index: u32) -> NewEvent {
         let item = self.state.items.get(&index);
         let (mut error, mut code) = (self.failed_item(index), CODE_ITERATION_FAILED);
-        if let Some(item) = item.filter(|item| item.failures <= self.iterator.max_retries) {
+        if item.is_some_and(|item| item.failures <= self.iterator.max_retries) {
             code = CODE_NOT_RETRIED;
-            let names = [item.earlier_writes.done_names(), item.earlier_writes.in_doubt_names()].concat().join(", ");
-            error.push_str(&format!("; it is not retried, because this was done, or may have been: {names}"));
+            error.push_str("; it is not retried after that");
         }
         let (code, error) = (code.into(), error.into());
         NewEvent::of_task(&self.task.name, RunEventKind::TaskFailed { code, error })
@@ -639,6 +638,24 @@ impl Iteration<'_> {
             Some(error) => format!("item {index} ({}) failed: {error}", item.item_id),
             None => format!("item {index} ({}) was not completed", item.item_id),
         }
+    }
+
+    /// The summary of the iteration, which no commander writes. A failed item that has changed something says so.
+    fn summary(&self, completed: u32, total: u32, failed: &[u32]) -> Arc<str> {
+        let mut text = format!("{completed} of {total} items completed");
+        let name = |index: &u32| match self.state.items.get(index).filter(|item| !item.earlier_writes.is_empty()) {
+            Some(item) => format!("{index} ({})", item.earlier_writes.names_text()),
+            None => index.to_string(),
+        };
+        if !failed.is_empty() {
+            let shown: Vec<String> = failed.iter().take(20).map(name).collect();
+            let more = failed.len().saturating_sub(shown.len());
+            text.push_str(&format!("; failed: {}", shown.join(", ")));
+            if more > 0 {
+                text.push_str(&format!(" and {more} more"));
+            }
+        }
+        text.into()
     }
 
     /// The events at the end of all iterations.
@@ -657,7 +674,7 @@ impl Iteration<'_> {
                 self.task,
                 self.run,
                 &outputs,
-                summary(completed, total, &failed),
+                self.summary(completed, total, &failed),
                 self.engine,
             ));
             return events;
@@ -697,18 +714,4 @@ fn completed(
     events.extend(send_to_events(task, event));
     events.push(event(RunEventKind::TaskCompleted { summary }));
     events
-}
-
-/// The summary of a parallel iteration, which no commander writes.
-fn summary(completed: u32, total: u32, failed: &[u32]) -> Arc<str> {
-    let mut text = format!("{completed} of {total} items completed");
-    if !failed.is_empty() {
-        let shown: Vec<String> = failed.iter().take(20).map(u32::to_string).collect();
-        let more = failed.len().saturating_sub(shown.len());
-        text.push_str(&format!("; failed: {}", shown.join(", ")));
-        if more > 0 {
-            text.push_str(&format!(" and {more} more"));
-        }
-    }
-    text.into()
 }

@@ -22,6 +22,9 @@ use crate::project::missions::HandOver;
 use crate::time::Timestamp;
 use crate::usage::{ModelUsage, Usage};
 
+/// The error of work that was cancelled after it had changed something.
+const CANCELLED: &str = "cancelled";
+
 /// The status of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -523,6 +526,10 @@ impl RunState {
                     return;
                 }
                 apply_to_task(task, *iteration, attempt.unwrap_or(1), kind, event.at);
+                if let (RunEventKind::TaskFailed { code, .. }, Some(error)) = (kind, &task.error) {
+                    let error: Arc<str> = format!("task {name} failed: {error}").into();
+                    self.failure.get_or_insert_with(|| Failure { code: code.clone(), error });
+                }
                 if matches!(kind, RunEventKind::TaskCompleted { .. }) {
                     self.activate_targets(name);
                 }
@@ -609,10 +616,6 @@ impl RunState {
                 if status == TaskStatus::Completed {
                     self.activate_targets(&unit.task.clone());
                 }
-            }
-            RunEventKind::TaskFailed { code, error } => {
-                let error: Arc<str> = format!("task {task} failed: {error}").into();
-                self.failure.get_or_insert_with(|| Failure { code: code.clone(), error });
             }
             RunEventKind::MissionIssue { .. } => self.apply_issue(kind),
             RunEventKind::SessionTurn { usage, .. } => self.usage += ModelUsage::single(*usage),
@@ -767,6 +770,18 @@ impl TaskState {
         self.ended_at = Some(at);
     }
 
+    /// Ends it without success; what its unit has changed is kept for the next attempt.
+    fn stop(&mut self, status: TaskStatus, at: Timestamp) {
+        self.end(status, at);
+        let ended = match status {
+            TaskStatus::Failed => UnitStatus::Failed,
+            _ => UnitStatus::Cancelled,
+        };
+        if let Some(unit) = &mut self.unit {
+            self.earlier_writes.merge(&unit.end(ended));
+        }
+    }
+
     /// A failed or cancelled task can be started again; its completed items and submitted rows stay.
     fn resume(&mut self) {
         let ended_at_end = self.always && self.status == TaskStatus::Completed;
@@ -837,19 +852,12 @@ fn apply_to_task(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
             task.total_items = None;
         }
         RunEventKind::TaskFailed { error, .. } => {
-            task.error = Some(error.clone());
-            task.end(TaskStatus::Failed, at);
-            if let Some(unit) = &mut task.unit {
-                unit.status = UnitStatus::Failed;
-                task.earlier_writes.merge(&unit.take_writes());
-            }
+            task.stop(TaskStatus::Failed, at);
+            task.error = Some(task.earlier_writes.after(error));
         }
         RunEventKind::TaskCancelled {} => {
-            task.end(TaskStatus::Cancelled, at);
-            if let Some(unit) = &mut task.unit {
-                unit.status = UnitStatus::Cancelled;
-                task.earlier_writes.merge(&unit.take_writes());
-            }
+            task.stop(TaskStatus::Cancelled, at);
+            task.error = (!task.earlier_writes.is_empty()).then(|| task.earlier_writes.after(CANCELLED));
         }
         RunEventKind::RouteChosen { target, by, condition, .. } => {
             if *by != ChosenBy::SendTo {
@@ -907,14 +915,13 @@ fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
             task.items.change(index, |item| {
                 item.status = TaskStatus::Failed;
                 item.failures = item.failures.saturating_add(1);
-                item.error = Some(error.clone());
                 item.ended_at = Some(at);
                 if let Some(unit) = &mut item.unit {
-                    unit.status = UnitStatus::Failed;
                     let output = unit.output.take();
-                    item.earlier_writes.merge(&unit.take_writes());
+                    item.earlier_writes.merge(&unit.end(UnitStatus::Failed));
                     item.rejected.push(RejectedAttempt { attempt: unit.attempt, error: error.clone(), output });
                 }
+                item.error = Some(item.earlier_writes.after(error));
             });
         }
         (RunEventKind::IterationCancelled {}, Some(index)) => {
@@ -922,10 +929,10 @@ fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
                 item.status = TaskStatus::Cancelled;
                 item.ended_at = Some(at);
                 if let Some(unit) = &mut item.unit {
-                    unit.status = UnitStatus::Cancelled;
                     unit.output = None;
-                    item.earlier_writes.merge(&unit.take_writes());
+                    item.earlier_writes.merge(&unit.end(UnitStatus::Cancelled));
                 }
+                item.error = (!item.earlier_writes.is_empty()).then(|| item.earlier_writes.after(CANCELLED));
             });
         }
         (RunEventKind::OutputSubmitted { output }, Some(index)) if task.unit.is_some() => {

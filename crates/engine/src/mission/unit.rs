@@ -131,8 +131,9 @@ impl UnitState {
     pub fn new(attempt: u32) -> Self {
         Self { attempt, ..Self::default() }
     }
-    /// Takes what it has changed, because it has ended without success.
-    pub(super) fn take_writes(&mut self) -> Writes {
+    /// Ends it without success. Returns what it has changed.
+    pub(super) fn end(&mut self, status: UnitStatus) -> Writes {
+        self.status = status;
         let writes = self.all_writes();
         (self.writes, self.open_writes) = Default::default();
         writes

@@ -4,7 +4,7 @@ use crate::{
     conversation::{EventKind, Frame, PatternFrame, Position},
     dialogue::{
         advance_context::{AdvanceContext, step_or_end},
-        chains,
+        chains, writes,
     },
 };
 
@@ -16,6 +16,8 @@ pub(in crate::dialogue) fn run(turn: &mut AdvanceContext<'_>) {
         return turn.add_note("`action_cancel_flow` has nothing to cancel here");
     };
     let canceled = canceled_frames.clone();
+    let ending = turn.stack.iter().filter(|frame| canceled.contains(&frame.frame_id));
+    let changed = writes::of_all(ending);
     let below = turn.stack.len().checked_sub(2).and_then(|at| turn.stack.get(at));
     let is_below = below.is_some_and(|frame| canceled.contains(&frame.frame_id));
     let base = turn.stack.iter().find(|frame| canceled.contains(&frame.frame_id));
@@ -42,4 +44,5 @@ pub(in crate::dialogue) fn run(turn: &mut AdvanceContext<'_>) {
     for (flow_id, step_id) in cancelled.into_iter().rev() {
         turn.emit_in_top_frame(EventKind::FlowCancelled { flow_id, step_id });
     }
+    writes::tell_cancelled(turn, &changed);
 }

@@ -5,10 +5,10 @@ use std::ops::Range;
 use serde_json::Value as Json;
 
 use crate::{
-    conversation::{EventKind, FilledBy, Frame, PatternFrame, Position},
+    conversation::{EventKind, FilledBy, Frame, PatternFrame, Position, Writes},
     dialogue::{
         advance_context::{AdvanceContext, step_or_end},
-        chains, patterns,
+        chains, patterns, writes,
     },
     ids::{FlowId, SlotName},
     project::builtin::FLOW_TO_CONTINUE,
@@ -51,12 +51,14 @@ pub(in crate::dialogue) fn cancel_interrupted_flows(turn: &mut AdvanceContext<'_
     };
     let silent = ends_without_message(turn);
     let names: Vec<String> = options.iter().map(|(_, name)| name.clone()).collect();
+    let mut changed = Writes::default();
     for (flow, _) in options {
         // A link may have pushed a flow that was on the stack already.
         while let Some(chain) = chains::chain_of(&turn.stack, &flow) {
-            cancel_chain(turn, chain);
+            changed.merge(&cancel_chain(turn, chain));
         }
     }
+    writes::tell_cancelled(turn, &changed);
     let (canceled_name, canceled_frames) = (chains::enumerate_names(turn, &names), Vec::new());
     if silent
         && turn.push_pattern(patterns::CANCEL_FLOW, PatternFrame::CancelFlow { canceled_name, canceled_frames })
@@ -74,7 +76,8 @@ fn ends_without_message(turn: &AdvanceContext<'_>) -> bool {
     last.and_then(|frame| project.flow(frame.flow_id.as_str())).is_some_and(|flow| !flow.run_pattern_completed)
 }
 
-fn cancel_chain(turn: &mut AdvanceContext<'_>, chain: Range<usize>) {
+/// Ends the frames of a chain. Returns what they have changed.
+fn cancel_chain(turn: &mut AdvanceContext<'_>, chain: Range<usize>) -> Writes {
     // The pattern itself is above the last chain and continues.
     let end = turn.stack.len().saturating_sub(1).min(chain.end);
     let frames: Vec<Frame> = turn.stack.get(chain.start..end).unwrap_or_default().to_vec();
@@ -89,6 +92,7 @@ fn cancel_chain(turn: &mut AdvanceContext<'_>, chain: Range<usize>) {
     let gone = |frame: &Frame| frames.iter().any(|one| one.frame_id == frame.frame_id);
     turn.stack.retain(|frame| !(frame.is_agent() && gone(frame)));
     turn.end_frames(gone);
+    writes::of_all(&frames)
 }
 
 fn options(turn: &AdvanceContext<'_>) -> Option<Vec<(FlowId, String)>> {
