@@ -329,8 +329,10 @@ fn commander(request: &ModelRequest) -> (&'static str, Answer) {
         "PAY" | "CONFIRM" => {
             let agent = if objective == "PAY" { "payer" } else { "cashier" };
             let results = request.results.iter().rev().filter(|(name, _)| name == "call_agent");
-            // An unknown agent is what nonsense has called.
-            let result = results.map(|(_, result)| result).find(|result| !result.contains("agent.unknown"));
+            // Not those of calls that made no sense.
+            let is_rejected =
+                |result: &str| ["agent.unknown", "args.invalid", "not_run"].iter().any(|code| result.contains(code));
+            let result = results.map(|(_, result)| result).find(|result| !is_rejected(result));
             let Some(result) = result else {
                 let assignment = json!({"name": agent, "task": format!("please do {reference}")});
                 return ("assign", Answer::call("call_agent", assignment));
