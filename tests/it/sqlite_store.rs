@@ -61,6 +61,28 @@ async fn second_writing_process_is_refused_and_readers_are_not() {
 }
 
 #[cfg(unix)]
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_second_process_is_refused_without_the_lock_file_and_under_another_name_of_the_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let courier = project("courier");
+    let (_server, address) = start_courier(folder.path(), &["--store", "sqlite:talks.db"]);
+    assert!(say(&address, "track it").await.contains("Which parcel?"));
+    std::fs::remove_file(folder.path().join("talks.db.lock")).unwrap();
+    std::fs::hard_link(folder.path().join("talks.db"), folder.path().join("other.db")).unwrap();
+    for store in ["sqlite:talks.db", "sqlite:other.db"] {
+        let output = run_in(folder.path(), &["run", &courier, "--port", "0", "--store", store], "");
+        assert_eq!((output.code, output.err.contains("S0107")), (3, true), "{store}: {}", output.err);
+    }
+    assert!(say(&address, "number X7").await.contains("Parcel X7 is under way."), "the first process works on");
+    let created = run_in(folder.path(), &["init", "plan", "--template", "mission"], "");
+    assert_eq!(created.code, 0, "{}", created.err);
+    for (store, code) in [("sqlite:../talks.db", 3), ("sqlite:../other.db", 3)] {
+        let output = run_in(&folder.path().join("plan"), &["mission", "cancel", "nothing", "--store", store], "");
+        assert_eq!((output.code, output.err.contains("2 names")), (code, true), "{store}: {}", output.err);
+    }
+}
+
 #[tokio::test]
 async fn database_files_are_private_and_clean_shutdown_merges_the_write_ahead_log() {
     use std::os::unix::fs::PermissionsExt;

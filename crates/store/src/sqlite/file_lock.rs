@@ -114,6 +114,26 @@ pub(super) fn mark_writer(connection: &Connection, database: &Path) -> Result<()
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(failed)
 }
 
+/// Checks that a database which several processes may write to has one name. SQLite keeps the log beside the name under which a file was
+/// opened: processes that use different names do not see each other's writes, and lose them.
+pub(super) fn check_names(database: &Path) -> Result<(), StoreError> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let names = std::fs::metadata(database).map(|found| found.nlink()).unwrap_or(1);
+        if names > 1 {
+            return Err(StoreError::Unavailable(format!(
+                "{}: the file has {names} names (hard links), and writes under different names are lost; remove the other names, or \
+                 make a copy with `segue backup`",
+                database.display()
+            )));
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = database;
+    Ok(())
+}
+
 /// Creates a file that only this user may read; returns false if it exists.
 pub(super) fn create_private(path: &Path) -> std::io::Result<bool> {
     match owner_only(OpenOptions::new().write(true).create_new(true)).open(path) {

@@ -94,8 +94,11 @@ impl SqliteStore {
     }
 
     fn open_locked(path: &Path, full: bool, file_lock: Option<FileLock>) -> Result<Self, StoreError> {
-        let connection = schema::open_writer(path, full)?;
         let is_owner = file_lock.is_some();
+        if !is_owner {
+            file_lock::check_names(path)?;
+        }
+        let connection = schema::open_writer(path, full)?;
         if is_owner {
             file_lock::mark_writer(&connection, path)?;
         }
