@@ -8,7 +8,7 @@ use std::{
 
 use segue::{
     ids::RunId,
-    missions::question_number,
+    missions::{RunEnd, question_number},
     store::runs::{SignalOutcome, StopRequest},
 };
 
@@ -75,7 +75,7 @@ pub(super) async fn cancel(args: OneRun) -> CommandResult {
         Some(status) => {
             output::status(&format!("run {run} is {status}"));
             // A damaged run can be ended too.
-            let _ = report_writes(&control, &run).await;
+            let _ = report_writes(&control, &run, RunEnd::Cancelled).await;
         }
         None => {
             let owner = holder.map(|holder| holder.owner).unwrap_or_default();

@@ -157,9 +157,7 @@ async fn drive_all(opened: &OpenEngine, first: RunId, past: &HashMap<RunId, u64>
         files::report(&opened.folder, &run).await?;
         let report = engine.status(&run).await?;
         let code = describe_end(&run, end, &report.state);
-        if code.is_some_and(|code| code != EXIT_WAITING) {
-            report_writes(engine.control(), &run).await?;
-        }
+        report_writes(engine.control(), &run, end).await?;
         if let Some(code) = code {
             return Ok(code);
         }
@@ -206,10 +204,15 @@ fn describe_end(run: &RunId, end: RunEnd, state: &RunState) -> Option<u8> {
     }
 }
 
-/// Says what a run that was not completed has changed.
-pub(super) async fn report_writes(control: &RunControl, run: &RunId) -> Result<(), MissionError> {
+/// Says what a run has changed that was not completed, and what may have been done in any run that has ended.
+pub(super) async fn report_writes(control: &RunControl, run: &RunId, end: RunEnd) -> Result<(), MissionError> {
     let writes = control.writes(run).await?;
-    if !writes.is_empty() {
+    let is_told = match end {
+        RunEnd::Completed => !writes.in_doubt.is_empty(),
+        RunEnd::Failed | RunEnd::Stopped | RunEnd::Cancelled => !writes.is_empty(),
+        RunEnd::Waiting => false,
+    };
+    if is_told {
         output::status(&format!("done in this run: {}; `segue mission show {run}` has the calls", names_of(&writes)));
     }
     Ok(())
