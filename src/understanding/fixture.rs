@@ -252,6 +252,7 @@ impl TestConversation {
             used_slot_hashes: Vec::new(),
             writes: Default::default(),
             kept_values: Vec::new(),
+            tool_questions: Vec::new(),
         });
         self
     }

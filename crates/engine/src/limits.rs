@@ -21,6 +21,8 @@ pub const UNDO_SLOTS: usize = 256;
 pub const COMPLETED_STEPS: usize = 32;
 /// Conversation: pending reminders; further ones are discarded.
 pub const REMINDERS: usize = 32;
+/// Tool call of a flow: how often it asks the user for one slot (MCP elicitation): once, and twice more for values that do not fit.
+pub const TOOL_QUESTIONS: u32 = 3;
 /// Turn: characters of a tool's result that the event about it keeps.
 pub const TOOL_SUMMARY: usize = 500;
 /// Message: characters that are stored and processed; a longer message is answered with "too long".

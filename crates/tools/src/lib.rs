@@ -181,16 +181,40 @@ pub struct ElicitationRequest {
 pub enum ElicitationResponse {
     /// The completed form.
     Accept(Map<String, Json>),
-    /// The request is declined.
-    Decline,
+    /// The form is declined because of this field.
+    Decline(FormField),
     /// These fields must be collected from the user first.
-    Missing(Vec<String>),
+    Missing(Vec<FormField>),
+}
+
+/// A field of a form that is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormField {
+    /// Its name; empty if the whole form is meant.
+    pub name: String,
+    /// Why, for the model; `None` if there is no value for it.
+    pub problem: Option<String>,
+}
+
+impl FormField {
+    /// A field that is not answered for this reason.
+    pub fn new(name: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { name: name.into(), problem: Some(problem.into()) }
+    }
+    /// A field for which there is no value.
+    pub fn without_value(name: impl Into<String>) -> Self {
+        Self { name: name.into(), problem: None }
+    }
 }
 
 /// Handles requests that a server sends to the client during a call (MCP elicitation and sampling).
 pub trait ClientRequestHandler: Send + Sync {
     /// Answers an elicitation from known values.
     fn elicit(&self, request: &ElicitationRequest) -> ElicitationResponse;
+    /// Whether an optional field of this name may be filled. One that is not is left out of the answer.
+    fn fills(&self, _field: &str) -> bool {
+        true
+    }
     /// Answers a `sampling/createMessage` request by the configured model; returns the result as the protocol defines it
     /// (<https://modelcontextprotocol.io/specification/2025-06-18/client/sampling>).
     /// Cancellation: dropping the future cancels the model call.

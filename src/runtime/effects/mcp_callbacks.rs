@@ -24,7 +24,7 @@ use crate::{
         turn::{TurnContext, TurnRecord},
     },
     tools::{
-        ArgumentCheck, CallWrapper, ClientRequestHandler, ElicitationRequest, ElicitationResponse, ToolCallContext,
+        ArgumentCheck, CallWrapper, ClientRequestHandler, ElicitationRequest, ElicitationResponse, FormField, ToolCallContext,
         ToolHandler, ToolOutcome, WrappedTool,
     },
 };
@@ -169,6 +169,10 @@ struct CallbackHandler {
 }
 
 impl ClientRequestHandler for CallbackHandler {
+    fn fills(&self, field: &str) -> bool {
+        self.fields.contains_key(field)
+    }
+
     /// Fills each field from its slot, else from the default of the form; optional fields may be omitted. A form that requires other
     /// fields is declined: a server gets only the slots that its entry names.
     fn elicit(&self, request: &ElicitationRequest) -> ElicitationResponse {
@@ -180,8 +184,10 @@ impl ClientRequestHandler for CallbackHandler {
         };
         let (mut content, mut missing) = (Map::new(), Vec::new());
         for (field, schema) in properties {
-            match (self.fields.get(field), schema.get("default")) {
-                (Some((_, value)), _) if matches_schema(value, schema) => {
+            let check = FieldCheck::new(field, schema);
+            let default = schema.get("default").filter(|default| default.is_null() || check.problem(default).is_none());
+            match (self.fields.get(field), default) {
+                (Some((_, value)), _) if !value.is_null() && check.problem(value).is_none() => {
                     content.insert(field.clone(), as_integer(value, schema));
                 }
                 // Null is no value of a form: the field is left out.
@@ -189,10 +195,12 @@ impl ClientRequestHandler for CallbackHandler {
                 (slot, Some(default)) if !default.is_null() && slot.is_none_or(|(_, value)| value.is_null()) => {
                     content.insert(field.clone(), default.clone());
                 }
-                (Some(_), _) => missing.push(field.clone()),
+                (Some((_, Json::Null)), _) => missing.push(FormField::without_value(field)),
+                (Some((_, value)), _) => {
+                    missing.push(FormField { name: field.clone(), problem: check.problem(value) });
+                }
                 (None, _) if is_required(field) => {
-                    tracing::warn!(server = %request.server, field, "an MCP server asks for a field that its entry does not name");
-                    return ElicitationResponse::Decline;
+                    return ElicitationResponse::Decline(FormField::without_value(field));
                 }
                 (None, _) => {}
             }
@@ -214,13 +222,26 @@ impl ClientRequestHandler for CallbackHandler {
     }
 }
 
-/// Whether a value is valid for a field with this schema.
-fn matches_schema(value: &Json, schema: &Json) -> bool {
-    if value.is_null() {
-        return false;
+/// Checks values for one field of a form.
+struct FieldCheck<'a> {
+    field: &'a str,
+    check: Result<ArgumentCheck, String>,
+}
+
+impl<'a> FieldCheck<'a> {
+    fn new(field: &'a str, schema: &Json) -> Self {
+        let schema = json!({"type": "object", "properties": {field: schema}});
+        Self { field, check: ArgumentCheck::compile_any(&schema).map_err(|error| error.to_string()) }
     }
-    let schema = json!({"type": "object", "properties": {"it": schema}});
-    ArgumentCheck::compile_any(&schema).is_ok_and(|check| check.problems(&json!({"it": value})).is_empty())
+
+    /// Why a value does not fit; `None` if it does.
+    fn problem(&self, value: &Json) -> Option<String> {
+        let problems = match &self.check {
+            Ok(check) => check.problems(&json!({ self.field: value })),
+            Err(error) => vec![error.clone()],
+        };
+        (!problems.is_empty()).then(|| problems.join(" "))
+    }
 }
 
 /// Slots contain numbers as fractions; a field of type `integer` gets an integer if there is no fraction.

@@ -83,6 +83,7 @@ fn frame() -> impl Strategy<Value = Frame> {
             .collect(),
         used_slot_hashes: visited_steps.iter().map(|slot| (slot.as_str().into(), 7)).collect(),
         writes: Default::default(),
+        tool_questions: visited_steps.iter().map(|slot| (slot.as_str().into(), 2)).collect(),
         kept_values: visited_steps
             .iter()
             .map(|slot| KeptValue { slot: slot.as_str().into(), value: json!(slot), filled_by: FilledBy::Llm })

@@ -57,6 +57,9 @@ pub struct Frame {
     /// resumes.
     #[serde(default, rename = "values", skip_serializing_if = "Vec::is_empty")]
     pub kept_values: Vec<KeptValue>,
+    /// While a tool call of the flow waits for values (MCP elicitation): how often it has asked for each slot.
+    #[serde(default, rename = "asked_by_tool", skip_serializing_if = "Vec::is_empty")]
+    pub tool_questions: Vec<(SlotName, u32)>,
 }
 
 /// A value that is kept for a flow which has not begun.
@@ -375,6 +378,7 @@ mod tests {
             used_slot_hashes: Vec::new(),
             writes: Default::default(),
             kept_values: Vec::new(),
+            tool_questions: Vec::new(),
         }
     }
 

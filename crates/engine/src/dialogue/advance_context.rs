@@ -210,6 +210,7 @@ impl<'a> AdvanceContext<'a> {
             used_slot_hashes: Vec::new(),
             writes: Default::default(),
             kept_values: Vec::new(),
+            tool_questions: Vec::new(),
         }
     }
 

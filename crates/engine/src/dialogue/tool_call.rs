@@ -75,6 +75,9 @@ pub(super) fn on_tool_result(turn: &mut AdvanceContext<'_>, result: ToolResult) 
     {
         return turn.run_until_effect();
     }
+    if let Some(top) = turn.stack.last_mut() {
+        top.tool_questions.clear();
+    }
     let failed = match &result {
         ToolResult::Done { result, .. } if result.get("isError") == Some(&Json::Bool(true)) => {
             Some(("failed", format!("it reports an error: {}", summary(result).unwrap_or_default())))
@@ -132,7 +135,7 @@ pub(super) fn on_tool_result(turn: &mut AdvanceContext<'_>, result: ToolResult) 
 
 /// Asks for the first of the slots as a collect step would, and places the frame before the call, so that the tool is
 /// called again when the slot is set. The current values are cleared, because the tool did not accept them. False when
-/// the slot cannot be asked for.
+/// the slot cannot be asked for, or has been asked for [`limits::TOOL_QUESTIONS`] times: then no answer fits the form.
 fn ask_for_input(turn: &mut AdvanceContext<'_>, slots: &[SlotName], reason: &str) -> bool {
     let Some(Position::At(step)) = turn.stack.last().map(|top| top.at.clone()) else { return false };
     let Some(first) = slots.first() else { return false };
@@ -141,6 +144,20 @@ fn ask_for_input(turn: &mut AdvanceContext<'_>, slots: &[SlotName], reason: &str
     if turn.project.response(utter.as_str()).is_none() && !turn.project.lists_action(action.as_str()) {
         turn.add_note(format!("a tool needs slot `{first}`, but there is neither `{utter}` nor `{action}`: {reason}"));
         return false;
+    }
+    if let Some(top) = turn.stack.last_mut() {
+        let questions = &mut top.tool_questions;
+        let at = questions.iter().position(|(slot, _)| slot == first).unwrap_or_else(|| {
+            questions.push((first.clone(), 0));
+            questions.len() - 1
+        });
+        if let Some((_, count)) = questions.get_mut(at) {
+            *count += 1;
+            if *count > limits::TOOL_QUESTIONS {
+                turn.add_note(format!("a tool has asked for slot `{first}` too often: {reason}"));
+                return false;
+            }
+        }
     }
     turn.add_note(format!("a tool needs input from the user: {reason}"));
     for slot in slots {

@@ -59,7 +59,7 @@ pub(super) struct CallRequest {
     cx: CallContext,
     progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     /// The handler of requests from the server.
-    interaction: Option<CallInteraction>,
+    interaction: CallInteraction,
     /// Set when the request is sent. Before that, the call has had no effect.
     sent: Arc<AtomicBool>,
     pub(super) reply: oneshot::Sender<Result<Json, CallError>>,
@@ -121,13 +121,13 @@ impl McpTool {
 
     async fn run(&self, arguments: Map<String, Json>, cx: &ToolCallContext) -> ToolOutcome {
         let (started, timeout, effect) = (cx.cx.clock.elapsed(), cx.cx.remaining(), cx.effect(&self.info));
-        let interaction = cx.client_requests.clone().map(|handler| CallInteraction::new(handler, cx.cx.clone()));
+        let interaction = CallInteraction::new(cx.client_requests.clone(), cx.cx.clone());
         // Sent again once for any error, and once more for an expired session: after a restart of a server, first the pooled
         // connection fails, and then the server rejects the old session.
         let (mut attempts, mut expired_sessions) = (0, 0);
         let error = loop {
             let error = match self.attempt(arguments.clone(), cx, &interaction).await {
-                Ok(raw) => return self.outcome_of(raw, &interaction, effect),
+                Ok(raw) => return after_forms(self.outcome_of(raw, &interaction, effect), &interaction, effect),
                 Err(error) => error,
             };
             attempts += 1;
@@ -144,7 +144,7 @@ impl McpTool {
         if is_known && is_unanswered(&interaction) && error != CallError::Cancelled {
             return input_required(&interaction, "");
         }
-        error.outcome(effect, waited_time(&cx.cx, started, timeout))
+        after_forms(error.outcome(effect, waited_time(&cx.cx, started, timeout)), &interaction, effect)
     }
 
     /// Sends the call to the session manager and waits for its result.
@@ -152,7 +152,7 @@ impl McpTool {
         &self,
         arguments: Map<String, Json>,
         cx: &ToolCallContext,
-        interaction: &Option<CallInteraction>,
+        interaction: &CallInteraction,
     ) -> Result<Json, CallError> {
         let (reply, result) = oneshot::channel();
         let sent = Arc::new(AtomicBool::new(false));
@@ -193,7 +193,7 @@ impl McpTool {
     }
 
     /// The outcome of a result. A result without `isError` means that the tool was carried out, even if its content is invalid.
-    fn outcome_of(&self, raw: Json, interaction: &Option<CallInteraction>, effect: EffectClass) -> ToolOutcome {
+    fn outcome_of(&self, raw: Json, interaction: &CallInteraction, effect: EffectClass) -> ToolOutcome {
         let is_error = raw.get("isError").and_then(Json::as_bool) == Some(true);
         let invalid = |message, values: &[(&str, &dyn std::fmt::Display)]| match is_error {
             true => ToolOutcome::failed(FailureKind::ToolError, render_message(message, values)),
@@ -243,19 +243,37 @@ impl McpTool {
 
 /// The outcome of a call whose tool requires values that are not known. They are collected from the user first, if the server may
 /// request them.
-fn input_required(interaction: &Option<CallInteraction>, message: &str) -> ToolOutcome {
-    let missing_fields = interaction.as_ref().map(CallInteraction::missing).unwrap_or_default();
+fn input_required(interaction: &CallInteraction, message: &str) -> ToolOutcome {
+    let missing_fields = interaction.missing();
     if missing_fields.is_empty() {
         return ToolOutcome::failed(FailureKind::Refused, render_message(ToolMessage::InputNotAllowed, &[]));
     }
     let message =
-        render_message(ToolMessage::InputRequired, &[("fields", &missing_fields.join(", ")), ("message", &message)]);
+        render_message(ToolMessage::InputRequired, &[("fields", &interaction.missing_described()), ("message", &message)]);
     ToolOutcome::Failed(ToolFailure { missing_fields, ..ToolFailure::new(FailureKind::Refused, message) })
 }
 
 /// Whether the server asked for values that are not known.
-fn is_unanswered(interaction: &Option<CallInteraction>) -> bool {
-    interaction.as_ref().is_some_and(|interaction| !interaction.missing().is_empty())
+fn is_unanswered(interaction: &CallInteraction) -> bool {
+    !interaction.missing().is_empty()
+}
+
+/// The outcome of a call during which forms may have been declined. An error says whether the call was performed. A result does
+/// not: servers return a text such as "The user declined." as they return that of a call that was carried out, so a call that
+/// changes something does not count as done.
+fn after_forms(outcome: ToolOutcome, interaction: &CallInteraction, effect: EffectClass) -> ToolOutcome {
+    let Some(reasons) = interaction.declined_described() else { return outcome };
+    let text = |message: &str| render_message(ToolMessage::FormDeclined, &[("reasons", &reasons), ("message", &message)]);
+    let with_reasons = |failure: ToolFailure| ToolFailure { message: text(&failure.message), ..failure };
+    match outcome {
+        ToolOutcome::Failed(failure) => ToolOutcome::Failed(with_reasons(failure)),
+        ToolOutcome::Unknown(failure) => ToolOutcome::Unknown(with_reasons(failure)),
+        ToolOutcome::Done(output) if effect.changes().is_some() => {
+            let message = text(&output.joined_text());
+            ToolOutcome::without_response(effect, Arrival::Possible, FailureKind::Refused, message)
+        }
+        other => other,
+    }
 }
 
 /// The text of a result.
@@ -420,9 +438,9 @@ pub(super) async fn perform(
         };
         let request = resource_request.clone().unwrap_or_else(|| call_request(params.clone()));
         let (session_health, result) = single.send(request, &mut reply, handler).await;
-        let next = match (&result, &interaction) {
-            (Ok(result), Some(interaction)) if resource_request.is_none() => {
-                with_input_responses(result, handler, interaction, params.clone()).await
+        let next = match &result {
+            Ok(result) if resource_request.is_none() => {
+                with_input_responses(result, handler, &interaction, params.clone()).await
             }
             _ => None,
         };
@@ -449,6 +467,10 @@ async fn with_input_responses(
     let empty = Map::new();
     let requests = result.get("inputRequests").and_then(Json::as_object).unwrap_or(&empty);
     let responses = elicitation::responses(&handler.server, handler.allowed, requests, interaction).await?;
+    // Without a user every form is declined. The server has not performed the call, so it is not sent again.
+    if !interaction.has_user() {
+        return None;
+    }
     let mut next = params.with_input_responses(responses);
     next.request_state = result.get("requestState").and_then(Json::as_str).map(str::to_owned);
     Some(next)
@@ -460,7 +482,7 @@ struct SingleRequest<'a> {
     meta: &'a Map<String, Json>,
     cx: &'a CallContext,
     progress: &'a Option<Arc<dyn Fn(Progress) + Send + Sync>>,
-    interaction: &'a Option<CallInteraction>,
+    interaction: &'a CallInteraction,
     sent: &'a AtomicBool,
 }
 

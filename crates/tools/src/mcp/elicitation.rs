@@ -21,18 +21,59 @@ use rmcp::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use crate::{ArgumentCheck, ClientRequestHandler, ElicitationRequest, ElicitationResponse};
+use super::form;
+use crate::{
+    ArgumentCheck, ClientRequestHandler, ElicitationRequest, ElicitationResponse, FormField,
+    messages::{ToolMessage, render_message},
+};
 use segue_base::{context::CallContext, limits};
 
 /// The handler of requests during one call, and what it could not answer.
 #[derive(Clone)]
 pub(super) struct CallInteraction {
-    pub(super) handler: Arc<dyn ClientRequestHandler>,
-    pub(super) cx: CallContext,
-    /// Fields that only the user can fill.
-    missing: Arc<Mutex<Vec<String>>>,
+    /// `None` for a call without a user, such as one of a mission.
+    handler: Option<Arc<dyn ClientRequestHandler>>,
+    cx: CallContext,
+    /// Fields that were not answered.
+    unanswered: Arc<Mutex<UnansweredFields>>,
     /// The number of requests so far, at most [`limits::MCP_QUESTIONS`].
     count: Arc<AtomicUsize>,
+}
+
+/// The fields of the forms of a call that were not answered.
+#[derive(Default)]
+struct UnansweredFields {
+    /// Fields that only the user can fill; the form was cancelled.
+    missing: Vec<FormField>,
+    /// Fields because of which a form was declined.
+    declined: Vec<FormField>,
+}
+
+/// Adds fields, each name once.
+fn add_fields(to: &mut Vec<FormField>, fields: impl IntoIterator<Item = FormField>) {
+    for field in fields {
+        if !to.iter().any(|known| known.name == field.name) {
+            to.push(field);
+        }
+    }
+}
+
+/// The fields as a text for a model: their names, and why each is not answered.
+fn described(fields: &[FormField], join: &str, without_problem: impl Fn(&str) -> String) -> String {
+    let one = |field: &FormField| match (&field.problem, field.name.as_str()) {
+        (Some(problem), "") => problem.clone(),
+        (Some(problem), name) => format!("`{name}`: {problem}"),
+        (None, name) => without_problem(name),
+    };
+    fields.iter().map(one).collect::<Vec<_>>().join(join)
+}
+
+/// The names of the fields of a form, for a form that is declined as a whole.
+fn field_names(params: &Json) -> Vec<String> {
+    let properties = params.pointer("/requestedSchema/properties").and_then(Json::as_object);
+    let names = properties.into_iter().flat_map(|properties| properties.keys());
+    let short = |name: &String| name.get(..name.floor_char_boundary(limits::TOOL_PROBLEM_TEXT)).unwrap_or_default().to_owned();
+    names.take(limits::TOOL_PROBLEMS).map(short).collect()
 }
 
 /// The requests that a server may send.
@@ -43,50 +84,81 @@ pub(super) struct AllowedRequests {
 }
 
 impl CallInteraction {
-    pub(super) fn new(handler: Arc<dyn ClientRequestHandler>, cx: CallContext) -> Self {
-        Self { handler, cx, missing: Arc::default(), count: Arc::default() }
+    pub(super) fn new(handler: Option<Arc<dyn ClientRequestHandler>>, cx: CallContext) -> Self {
+        Self { handler, cx, unanswered: Arc::default(), count: Arc::default() }
     }
 
-    /// The fields that the user must fill before the call can succeed.
+    /// Whether there is somebody who can answer requests.
+    pub(super) fn has_user(&self) -> bool {
+        self.handler.is_some()
+    }
+
+    /// The names of the fields that the user must fill before the call can succeed.
     pub(super) fn missing(&self) -> Vec<String> {
-        lock(&self.missing).clone()
+        lock(&self.unanswered).missing.iter().map(|field| field.name.clone()).collect()
+    }
+
+    /// The same fields as a text, with the reasons why known values do not fit.
+    pub(super) fn missing_described(&self) -> String {
+        described(&lock(&self.unanswered).missing, ", ", str::to_owned)
+    }
+
+    /// Which forms were declined and why, as a text; `None` if none was.
+    pub(super) fn declined_described(&self) -> Option<String> {
+        let without_value = |name: &str| format!("`{name}`: {}", render_message(ToolMessage::FormNoValue, &[]));
+        let unanswered = lock(&self.unanswered);
+        (!unanswered.declined.is_empty()).then(|| described(&unanswered.declined, " ", without_value))
+    }
+
+    /// Declines a form because of a field; the call's result names it.
+    fn decline(&self, server: &Arc<str>, field: FormField) -> Json {
+        let cause = field.problem.as_deref().unwrap_or("there is no value for it");
+        tracing::warn!(%server, field = field.name, cause, "a form of an MCP server is declined");
+        add_fields(&mut lock(&self.unanswered).declined, [field]);
+        json!({"action": "decline"})
+    }
+
+    /// Declines a form of which no field can be answered.
+    fn decline_all(&self, server: &Arc<str>, params: &Json, reason: ToolMessage) -> Json {
+        for name in field_names(params) {
+            self.decline(server, FormField::new(name, render_message(reason, &[])));
+        }
+        json!({"action": "decline"})
     }
 
     /// Answers an elicitation; `None` if values must be collected from the user first.
     fn elicit(&self, server: &Arc<str>, params: &Json) -> Option<Json> {
-        let declined = json!({"action": "decline"});
+        let Some(handler) = &self.handler else {
+            return Some(self.decline_all(server, params, ToolMessage::FormNobodyAsked));
+        };
         // Elicitation by URL is declined: the user would have to open the URL outside of the conversation.
         let schema = params.get("requestedSchema");
         let Some(schema) = schema.filter(|_| params.get("mode").and_then(Json::as_str) != Some("url")) else {
-            return Some(declined);
+            return Some(json!({"action": "decline"}));
         };
+        if let Some(field) = form::problem(schema, |field| handler.fills(field)) {
+            return Some(self.decline(server, field));
+        }
         let message = params.get("message").and_then(Json::as_str).unwrap_or_default().to_owned();
         // The handler reads the form, and the check of its answer may be long: the same bounds hold as for other schemas.
         let check = match ArgumentCheck::compile(schema) {
             Ok(check) => check,
             Err(error) => {
-                tracing::warn!(%server, %error, "a form of an MCP server cannot be read, so it is declined");
-                return Some(declined);
+                return Some(self.decline(server, FormField::new("", error.to_string())));
             }
         };
-        match self.handler.elicit(&ElicitationRequest { server: server.clone(), message, schema: schema.clone() }) {
+        match handler.elicit(&ElicitationRequest { server: server.clone(), message, schema: schema.clone() }) {
             ElicitationResponse::Accept(content) => {
                 let content = Json::Object(content);
                 let problems = check.problems(&content);
                 if !problems.is_empty() {
-                    tracing::warn!(%server, problems = problems.join(" "), "the values for a form of an MCP server do not match it, so it is declined");
-                    return Some(declined);
+                    return Some(self.decline(server, FormField::new("", problems.join(" "))));
                 }
                 Some(json!({"action": "accept", "content": content}))
             }
-            ElicitationResponse::Decline => Some(declined),
+            ElicitationResponse::Decline(field) => Some(self.decline(server, field)),
             ElicitationResponse::Missing(fields) => {
-                let mut missing = lock(&self.missing);
-                for field in fields {
-                    if !missing.contains(&field) {
-                        missing.push(field);
-                    }
-                }
+                add_fields(&mut lock(&self.unanswered).missing, fields);
                 None
             }
         }
@@ -110,7 +182,7 @@ pub(super) struct CallsInWork(Arc<Mutex<HashMap<u64, SentCall>>>, Arc<AtomicU64>
 #[derive(Clone)]
 enum SentCall {
     /// Its caller waits for the result; requests of the server may be answered by its handler, if it has one.
-    Awaited(Option<CallInteraction>),
+    Awaited(CallInteraction),
     /// Nobody waits for it any more, but it was not answered either.
     Abandoned {
         /// Whether it waited for a form, which was cancelled for want of values: the server has nothing left to do for it.
@@ -120,7 +192,7 @@ enum SentCall {
 
 impl CallsInWork {
     /// Adds a call until the returned guard is dropped.
-    pub(super) fn add(&self, interaction: Option<CallInteraction>) -> CallInWork {
+    pub(super) fn add(&self, interaction: CallInteraction) -> CallInWork {
         let number = self.1.fetch_add(1, Ordering::SeqCst);
         lock(&self.0).insert(number, SentCall::Awaited(interaction));
         CallInWork { calls: self.clone(), number }
@@ -141,16 +213,26 @@ impl CallsInWork {
     fn the_only_call(&self) -> Option<CallInteraction> {
         let calls = lock(&self.0);
         match calls.values().next() {
-            Some(SentCall::Awaited(interaction)) if calls.len() == 1 => interaction.clone(),
+            Some(SentCall::Awaited(interaction)) if calls.len() == 1 => Some(interaction.clone()),
             _ => None,
         }
+    }
+
+    /// Declines a form that may belong to any of the calls: the result of each names its fields.
+    fn decline_for_all(&self, server: &Arc<str>, params: &Json) -> Json {
+        tracing::warn!(%server, "an elicitation is declined: the server may be working on another call too, or the call has too many requests");
+        for call in lock(&self.0).values() {
+            if let SentCall::Awaited(interaction) = call {
+                interaction.decline_all(server, params, ToolMessage::FormOfOtherCall);
+            }
+        }
+        json!({"action": "decline"})
     }
 
     /// Answers an elicitation request within a session.
     pub(super) fn elicit(&self, server: &Arc<str>, params: &Json) -> Json {
         let Some(interaction) = self.the_only_call().filter(CallInteraction::count_request) else {
-            tracing::warn!(%server, "an elicitation is declined: the server may be working on another call too, or the call has no user or too many requests");
-            return json!({"action": "decline"});
+            return self.decline_for_all(server, params);
         };
         interaction.elicit(server, params).unwrap_or_else(|| json!({"action": "cancel"}))
     }
@@ -160,11 +242,12 @@ impl CallsInWork {
     /// # Errors
     /// The request cannot be assigned to one call, the call has too many requests, or the model has no answer.
     pub(super) async fn sample(&self, server: &Arc<str>, params: Json) -> Result<Json, ErrorData> {
-        let Some(interaction) = self.the_only_call().filter(CallInteraction::count_request) else {
+        let interaction = self.the_only_call().filter(CallInteraction::count_request);
+        let Some((handler, cx)) = interaction.and_then(|call| Some((call.handler?, call.cx))) else {
             tracing::warn!(%server, "a sampling request is rejected: the server may be working on another call too, or the call has no user or too many requests");
             return Err(ErrorData::method_not_found::<CreateMessageRequestMethod>());
         };
-        let result = interaction.handler.sample(params, &interaction.cx).await;
+        let result = handler.sample(params, &cx).await;
         result.map_err(|reason| ErrorData::internal_error(reason, None))
     }
 }
@@ -180,7 +263,7 @@ impl CallInWork {
     pub(super) fn abandon(&self) {
         let mut calls = lock(&self.calls.0);
         let is_cancelled = match calls.get(&self.number) {
-            Some(SentCall::Awaited(Some(interaction))) => !interaction.missing().is_empty(),
+            Some(SentCall::Awaited(interaction)) => !interaction.missing().is_empty(),
             _ => false,
         };
         calls.insert(self.number, SentCall::Abandoned { is_cancelled });
@@ -222,7 +305,10 @@ pub(super) async fn responses(
         let response = match request.get("method").and_then(Json::as_str) {
             Some("elicitation/create") if allowed.elicitation => interaction.elicit(server, &params),
             Some("sampling/createMessage") if allowed.sampling => {
-                interaction.handler.sample(params, &interaction.cx).await.ok()
+                match &interaction.handler {
+                    Some(handler) => handler.sample(params, &interaction.cx).await.ok(),
+                    None => None,
+                }
             }
             Some("elicitation/create") => Some(json!({"action": "decline"})),
             _ => None,

@@ -12,6 +12,7 @@ mod call;
 mod child;
 mod client_handler;
 mod elicitation;
+mod form;
 mod http_messages;
 mod http_transport;
 mod line_guard;

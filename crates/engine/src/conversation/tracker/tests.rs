@@ -169,6 +169,7 @@ fn stack_frames_use_the_names_of_the_format() {
         used_slot_hashes: Vec::new(),
         writes: Default::default(),
         kept_values: Vec::new(),
+        tool_questions: Vec::new(),
     };
     let flow = frame("pay", Position::Start, FrameKind::Flow { frame_type: FlowFrameType::Regular });
     let context = PatternFrame::CollectInformation {

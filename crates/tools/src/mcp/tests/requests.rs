@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::fake::{FakeConnection, FakeLog, server_with, tool, tool_entry, with_tools};
 use crate::{
-    ClientRequestHandler, ElicitationRequest, ElicitationResponse, FailureKind, ToolCallContext, ToolOutcome,
+    ClientRequestHandler, ElicitationRequest, ElicitationResponse, FailureKind, FormField, ToolCallContext, ToolOutcome,
     ToolOutput, fixture::context, mcp::McpServer,
 };
 use segue_base::context::CallContext;
@@ -19,7 +19,7 @@ impl ClientRequestHandler for User {
     fn elicit(&self, _: &ElicitationRequest) -> ElicitationResponse {
         match self.0 {
             Some(account) => ElicitationResponse::Accept(Map::from_iter([("account".to_owned(), json!(account))])),
-            None => ElicitationResponse::Missing(vec!["account".to_owned()]),
+            None => ElicitationResponse::Missing(vec![FormField::without_value("account")]),
         }
     }
     fn sample<'a>(&'a self, _: Json, _: &'a CallContext) -> BoxFuture<'a, Result<Json, String>> {
@@ -245,6 +245,115 @@ async fn a_form_of_any_shape_is_answered_or_declined() {
         let outcome = tool(&server, "r", &cx).await.call(json!({}), &cx).await;
         assert_eq!(outcome, ToolOutcome::Done(ToolOutput::text("ok")), "{shown}");
         assert_eq!(answers(&log), [expected], "{shown}");
+    }
+}
+
+/// A server whose calls ask with this form, and then return what `result` says.
+fn asking_server(schema: Json, result: Json) -> (McpServer, FakeLog) {
+    let call_id: Arc<std::sync::Mutex<Json>> = Arc::default();
+    server_with_forms(move |message, out| match message["method"].as_str() {
+        Some("tools/call") => {
+            *call_id.lock().unwrap() = message["id"].clone();
+            out.send(&form(&schema));
+        }
+        Some("on_answer") => {
+            let mut response = result.clone();
+            response["jsonrpc"] = json!("2.0");
+            response["id"] = call_id.lock().unwrap().clone();
+            out.send(&response);
+        }
+        _ => {}
+    })
+}
+
+/// A user who is never to be asked.
+struct Unasked;
+
+impl ClientRequestHandler for Unasked {
+    fn elicit(&self, request: &ElicitationRequest) -> ElicitationResponse {
+        panic!("the user is asked for {}", request.schema)
+    }
+    fn fills(&self, field: &str) -> bool {
+        field == "account"
+    }
+    fn sample<'a>(&'a self, _: Json, _: &'a CallContext) -> BoxFuture<'a, Result<Json, String>> {
+        Box::pin(async { Err("there is no model".to_owned()) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_form_that_cannot_be_presented_is_declined_before_anybody_is_asked() {
+    let of_field = |field: Json| json!({"type": "object", "properties": {"account": field}, "$defs": {"a": {"type": "string"}}});
+    let reference = json!({"$ref": "#/$defs/a"});
+    let cases = [
+        (of_field(reference.clone()), "`account`: `$ref` is not supported"),
+        (of_field(json!({"anyOf": [reference, {"type": "null"}]})), "`account`: `$ref` is not supported"),
+        (of_field(json!({"type": "array", "items": {"$ref": "#/$defs/a"}})), "`account`: `$ref` is not supported"),
+        (of_field(json!({"allOf": [{"type": "string"}]})), "`account`: `allOf` is not supported"),
+        (of_field(json!({"type": "object", "properties": {}})), "`account`: `properties` is not supported"),
+        (of_field(json!({"type": "object"})), "`account`: \"object\" is not supported"),
+        (of_field(json!({"type": ["null"]})), "`account`: [\"null\"] is not supported"),
+        (of_field(json!({"anyOf": [{"type": "object"}, {"type": "null"}]})), "`account`: \"object\" is not supported"),
+        (of_field(json!({"type": "text"})), "`account`: \"text\" is not supported"),
+        (json!({"type": "object", "properties": {"account": {"type": "string"}}, "required": ["account", "plan"]}), "`plan`: It is required"),
+        (json!({"type": "object", "required": ["account"]}), "`account`: It is required"),
+        (json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}), "declined: `$ref` is not supported"),
+    ];
+    for (schema, cause) in cases {
+        let shown = schema.to_string();
+        let no = json!({"result": {"content": [{"type": "text", "text": "no account"}], "isError": true}});
+        let (server, log) = asking_server(schema, no);
+        let cx = ToolCallContext { client_requests: Some(Arc::new(Unasked)), ..context() };
+        let outcome = tool(&server, "w", &cx).await.call(json!({}), &cx).await;
+        assert_eq!(answers(&log), [declined()], "{shown}");
+        let ToolOutcome::Failed(failure) = outcome else { panic!("{shown}: {outcome:?}") };
+        assert!(failure.message.contains(cause) && failure.message.contains("no account"), "{}", failure.message);
+    }
+    // A field that is left out may have any schema.
+    let schema = json!({"type": "object", "properties": {"note": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"type": "string"}}});
+    let (server, log) = asking_server(schema, json!({"result": {"content": []}}));
+    struct Leaves;
+    impl ClientRequestHandler for Leaves {
+        fn elicit(&self, _: &ElicitationRequest) -> ElicitationResponse {
+            ElicitationResponse::Accept(Map::new())
+        }
+        fn fills(&self, _: &str) -> bool {
+            false
+        }
+        fn sample<'a>(&'a self, _: Json, _: &'a CallContext) -> BoxFuture<'a, Result<Json, String>> {
+            Box::pin(async { Err("there is no model".to_owned()) })
+        }
+    }
+    let cx = ToolCallContext { client_requests: Some(Arc::new(Leaves)), ..context() };
+    tool(&server, "w", &cx).await.call(json!({}), &cx).await;
+    assert_eq!(answers(&log), [json!({"action": "accept", "content": {}})]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_user_whose_form_was_declined_is_not_done_and_names_the_field() {
+    let said = json!({"content": [{"type": "text", "text": "The user declined."}]});
+    let error = json!({"content": [{"type": "text", "text": "The user declined."}], "isError": true});
+    let cases = [
+        ("w", json!({"result": said}), "unknown"),
+        ("w", json!({"result": error}), "failed"),
+        ("w", json!({"error": {"code": -32603, "message": "The user declined."}}), "unknown"),
+        ("w", json!({"error": {"code": -32602, "message": "The user declined."}}), "failed"),
+        ("r", json!({"result": error}), "failed"),
+    ];
+    for (name, result, expected) in cases {
+        let shown = format!("{name} {result}");
+        let (server, log) = asking_server(account(), result);
+        let cx = context();
+        let outcome = tool(&server, name, &cx).await.call(json!({}), &cx).await;
+        assert_eq!(answers(&log), [declined()], "{shown}");
+        let (status, failure) = match outcome {
+            ToolOutcome::Failed(failure) => ("failed", failure),
+            ToolOutcome::Unknown(failure) => ("unknown", failure),
+            other => panic!("{shown}: {other:?}"),
+        };
+        assert_eq!(status, expected, "{shown}");
+        assert!(failure.message.contains("`account`: Nobody can be asked here."), "{}", failure.message);
+        assert!(failure.message.contains("The user declined."), "{}", failure.message);
     }
 }
 
