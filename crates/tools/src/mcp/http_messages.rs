@@ -11,7 +11,9 @@ use reqwest::{
     header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE},
 };
 use rmcp::{
-    model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, ServerJsonRpcMessage},
+    model::{
+        ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcError, JsonRpcMessage, ServerJsonRpcMessage,
+    },
     transport::{
         common::{
             client_side_sse::BoxedSseResponse,
@@ -65,22 +67,19 @@ pub(super) fn with_headers(
 /// There is no response, or it is not one to this message.
 pub(super) async fn post(
     request: RequestBuilder,
-    message: &ClientJsonRpcMessage,
+    sent: &ClientJsonRpcMessage,
     has_session: bool,
 ) -> Result<StreamableHttpPostResponse, HttpError> {
-    let response = request.json(message).send().await?;
+    let response = request.json(sent).send().await?;
     let status = response.status();
     reject_credentials(&response)?;
     if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
         return Ok(StreamableHttpPostResponse::Accepted);
     }
-    if status == StatusCode::NOT_FOUND && has_session {
-        return Err(StreamableHttpError::SessionExpired);
-    }
     let session = response.headers().get(HEADER_SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-    let awaits_response = matches!(message, JsonRpcMessage::Request(_));
+    let awaits_response = matches!(sent, JsonRpcMessage::Request(_));
     if !status.is_success() {
-        return rejected(response, status, message, has_session)
+        return rejected(response, status, sent, has_session)
             .await
             .map(|error| StreamableHttpPostResponse::Json(error, session));
     }
@@ -93,6 +92,15 @@ pub(super) async fn post(
                     if is_repaired {
                         warn_repaired();
                     }
+                    let message = match message {
+                        JsonRpcMessage::Error(error) if error.id.is_none() => {
+                            if has_session && is_unknown_session(status, Some(&error), sent) {
+                                return Err(StreamableHttpError::SessionExpired);
+                            }
+                            of_request(error, sent)
+                        }
+                        message => message,
+                    };
                     Ok(StreamableHttpPostResponse::Json(message, session))
                 }
                 Err(_) if !awaits_response => Ok(StreamableHttpPostResponse::Accepted),
@@ -168,9 +176,18 @@ async fn rejected(
     let is_auth = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
     let body = body(response).await.unwrap_or_default();
     let error = match from_slice_lossy::<ServerJsonRpcMessage>(&body) {
-        Ok((JsonRpcMessage::Error(error), _)) if !is_auth && status != StatusCode::TOO_MANY_REQUESTS => Some(error),
+        Ok((JsonRpcMessage::Error(error), _)) => Some(error),
         _ => None,
     };
+    if has_session && is_unknown_session(status, error.as_ref(), message) {
+        return Err(StreamableHttpError::SessionExpired);
+    }
+    let error = error.filter(|error| match status {
+        StatusCode::UNAUTHORIZED => false,
+        // About the credentials or the rate, unless the error comes from the handling of this request.
+        StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS => is_of_handling(error, message),
+        _ => true,
+    });
     // A server without `server/discover` may reject it by its status only; then another handshake is tried.
     if let JsonRpcMessage::Request(request) = message
         && matches!(request.request, ClientRequest::DiscoverRequest(_))
@@ -183,13 +200,7 @@ async fn rejected(
         return Ok(ServerJsonRpcMessage::error(error, Some(request.id.clone())));
     }
     match error {
-        Some(mut error) => {
-            // The status says more than a code of the server's own: the request was not performed.
-            if is_rejection(status.as_u16()) && !super::call::is_rejection(error.error.code.0) {
-                error.error.code = ErrorCode::INVALID_REQUEST;
-            }
-            Ok(JsonRpcMessage::Error(error))
-        }
+        Some(error) => Ok(of_request(error, message)),
         None if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => {
             Err(HttpStatusError::new(status.as_u16(), None).into())
         }
@@ -199,6 +210,45 @@ async fn rejected(
             Err(unexpected(format!("HTTP {status}: {shown}")))
         }
     }
+}
+
+/// An error as the response to this message. Some servers send none or another id; then the caller would wait forever.
+fn of_request(error: JsonRpcError, message: &ClientJsonRpcMessage) -> ServerJsonRpcMessage {
+    match message {
+        JsonRpcMessage::Request(request) => ServerJsonRpcMessage::error(error.error, Some(request.id.clone())),
+        _ => JsonRpcMessage::Error(error),
+    }
+}
+
+/// Whether a response within a session means that the server does not know the session: status 404, or an error without an id, which
+/// belongs to no request. An error that comes from the handling of a request does not, unless it names the session: servers
+/// send -32000 or -32001 for "Session not found" and for "Server not initialized" too.
+fn is_unknown_session(status: StatusCode, error: Option<&JsonRpcError>, message: &ClientJsonRpcMessage) -> bool {
+    let JsonRpcMessage::Request(request) = message else { return status == StatusCode::NOT_FOUND };
+    if matches!(request.request, ClientRequest::InitializeRequest(_)) {
+        return false;
+    }
+    let Some(error) = error else { return status == StatusCode::NOT_FOUND };
+    let is_own = error.id.as_ref() == Some(&request.id);
+    if is_own && status != StatusCode::NOT_FOUND {
+        return false;
+    }
+    let text = error.error.message.to_lowercase();
+    let names_session = ["session", "not initialized"].iter().any(|word| text.contains(word));
+    match error.error.code.0 {
+        // It can come from a call that has begun.
+        code if ErrorCode(code) == ErrorCode::INTERNAL_ERROR => false,
+        code if super::call::is_rejection(code) => !is_own || names_session,
+        _ => names_session,
+    }
+}
+
+/// Whether an error comes from the handling of this request: an internal error, or an error with the request's id and a code that is
+/// left to servers.
+fn is_of_handling(error: &JsonRpcError, message: &ClientJsonRpcMessage) -> bool {
+    let is_own = matches!(message, JsonRpcMessage::Request(request) if error.id.as_ref() == Some(&request.id));
+    let code = error.error.code;
+    code == ErrorCode::INTERNAL_ERROR || is_own && (-32099..=-32000).contains(&code.0)
 }
 
 /// Bytes of the body of a rejection that are kept.

@@ -1,8 +1,6 @@
 //! The HTTP transport of a session: the pooled client with tokens, with [its own reading of messages](super::http_messages),
-//! and with three changes to the MCP library.
+//! and with two changes to the MCP library.
 //!
-//! * A JSON-RPC error without an id cannot be matched to its request, so the caller would wait forever. Some servers
-//!   respond like this to an unknown session, so it counts as an expired session.
 //! * The library does not reopen an expired session, because it would repeat calls without knowing their effect class.
 //! * Errors do not contain the URL, which may contain a key.
 
@@ -10,7 +8,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use reqwest::header::{ACCEPT, HeaderName, HeaderValue};
 use rmcp::{
-    model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage},
+    model::ClientJsonRpcMessage,
     transport::{
         StreamableHttpClientTransport,
         common::{
@@ -74,21 +72,6 @@ pub(super) fn transport(
     retry.base_duration = limits::MCP_CLOSE;
     config.retry_config = Arc::new(retry);
     Ok(StreamableHttpClientTransport::with_client(AuthorizedHttpClient { client: client.clone(), tokens }, config))
-}
-
-/// Whether a response means that the session has expired: an error without an id, for a request within a session.
-fn is_session_expired(
-    message: &ClientJsonRpcMessage,
-    has_session: bool,
-    response: &StreamableHttpPostResponse,
-) -> bool {
-    let is_request = match message {
-        JsonRpcMessage::Request(request) => !matches!(request.request, ClientRequest::InitializeRequest(_)),
-        _ => false,
-    };
-    has_session
-        && is_request
-        && matches!(response, StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _) if error.id.is_none())
 }
 
 /// Whether the server rejected the credentials (401 or 403).
@@ -203,12 +186,7 @@ impl StreamableHttpClient for AuthorizedHttpClient {
             let request = http_messages::with_headers(request, bearer, custom_headers.clone());
             http_messages::post(request, &message, has_session)
         };
-        let response = self.with_token(auth_header, post).await?;
-        if is_session_expired(&message, has_session, &response) {
-            Err(StreamableHttpError::SessionExpired)
-        } else {
-            Ok(response)
-        }
+        self.with_token(auth_header, post).await
     }
 
     async fn delete_session(

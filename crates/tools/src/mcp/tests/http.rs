@@ -257,8 +257,18 @@ async fn incomplete_oauth_settings_are_an_error() {
 #[tokio::test]
 async fn an_expired_session_is_reopened_and_only_a_read_is_resent() {
     let without_id = json!({"jsonrpc": "2.0", "error": {"code": -32000, "message": "no valid session"}});
-    let responses: [Arc<dyn Fn() -> Response + Send + Sync>; 2] =
-        [Arc::new(|| empty_response(404)), Arc::new(move || respond(400, &without_id))];
+    // As the SDKs for TypeScript, Python and C# send it.
+    let of_sdk = |id: Json, code: i32, message: &str| json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}});
+    let typescript = of_sdk(Json::Null, -32001, "Session not found");
+    let python = of_sdk(json!("server-error"), -32600, "Session not found");
+    let restarted = of_sdk(Json::Null, -32000, "Bad Request: Server not initialized");
+    let responses: [Arc<dyn Fn() -> Response + Send + Sync>; 5] = [
+        Arc::new(|| empty_response(404)),
+        Arc::new(move || respond(400, &without_id)),
+        Arc::new(move || respond(404, &typescript)),
+        Arc::new(move || respond(404, &python)),
+        Arc::new(move || respond(400, &restarted)),
+    ];
     for expired in responses {
         let first_response = expired.clone();
         let (server, fake) =
@@ -312,18 +322,34 @@ async fn the_outcome_of_a_write_depends_on_the_http_status() {
 
 #[tokio::test]
 async fn the_outcome_of_a_write_depends_on_the_code_of_an_error_and_its_status() {
-    for (status, code, expected) in
-        [(200, -32602, "failed"), (200, -32000, "unknown"), (400, -32000, "failed"), (500, -32000, "unknown")]
-    {
-        let (server, _) = start_server(
-            |_| {},
-            move |request, _| {
-                let error = json!({"code": code, "message": "no"});
-                respond(status, &json!({"jsonrpc": "2.0", "id": request["id"], "error": error}))
-            },
-        )
-        .await;
-        assert_eq!(status_and_kind(&call(&server, "w").await).0, expected, "{status} {code}");
+    let cases = [
+        (200, -32602, "failed"),
+        (400, -32700, "failed"),
+        (400, -32600, "failed"),
+        (404, -32601, "failed"),
+        (422, -32602, "failed"),
+        (200, -32000, "unknown"),
+        (400, -32000, "unknown"),
+        (400, -32603, "unknown"),
+        (404, -32603, "unknown"),
+        (404, -32001, "unknown"),
+        (403, -32603, "unknown"),
+        (409, -32099, "unknown"),
+        (429, -32603, "unknown"),
+        (500, -32000, "unknown"),
+    ];
+    for (status, code, expected) in cases {
+        for own_id in [true, false] {
+            let (server, _) = start_server(
+                |_| {},
+                move |request, _| {
+                    let id = if own_id { request["id"].clone() } else { Json::Null };
+                    respond(status, &json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "no"}}))
+                },
+            )
+            .await;
+            assert_eq!(status_and_kind(&call(&server, "w").await).0, expected, "{status} {code} {own_id}");
+        }
     }
 }
 
