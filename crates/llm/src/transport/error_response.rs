@@ -40,6 +40,56 @@ pub(crate) fn error_from_event(body: &[u8]) -> LlmError {
         .with_detail(format_args!("{}: {}", vendor.code, vendor.message))
 }
 
+/// Codes and types of errors that say that the request is too long for the model.
+const CODES_OF_TOO_LONG: [&str; 6] = [
+    "context_length",
+    "context_window",
+    "exceed_context_size",
+    "max_prompt_tokens_exceeded",
+    "string_above_max_length",
+    "request_too_large",
+];
+
+/// What providers say when the request is too long for the model, in lower case: all parts of one line occur. Servers without a code of
+/// their own say it in words only.
+const WORDS_OF_TOO_LONG: [&[&str]; 25] = [
+    &["context length"],
+    &["context window"],
+    &["context size"],
+    &["exceed context limit"],
+    &["prompt is too long"],
+    &["prompt too long"],
+    &["input is too long"],
+    &["is too long and exceeds limit"],
+    &["maximum prompt length"],
+    &["maximum model length"],
+    &["maximum allowed input length"],
+    &["exceeds max length"],
+    &["input token count", "exceed"],
+    &["input token count", "only supports"],
+    &["prompt token count", "exceeds the limit"],
+    &["input tokens", "exceeds maximum length"],
+    &["max input tokens"],
+    &["expected maxlength"],
+    &["tokens in the prompt cannot exceed"],
+    &["exceeded model token limit"],
+    &["reduce the length of the messages"],
+    &["range of input length should be"],
+    &["max_new_tokens", "must be <="],
+    &["`inputs` must have less than"],
+    &["request payload size exceeds the limit"],
+];
+
+fn says_too_long(message: &str) -> bool {
+    WORDS_OF_TOO_LONG.iter().any(|parts| parts.iter().all(|part| message.contains(part)))
+}
+
+/// Whether an error is about how much is sent in a time, which may name tokens too.
+fn is_about_rate(code: &str, message: &str) -> bool {
+    let in_message = ["rate limit", "per minute", "per min", "per second", "per hour", "per day", "too many requests", "throttl"];
+    ["rate_limit", "throttl"].iter().any(|word| code.contains(word)) || in_message.iter().any(|word| message.contains(word))
+}
+
 /// The code and message of a provider's error, in any of the known JSON shapes.
 struct VendorError {
     /// All codes and types, in lower case.
@@ -68,7 +118,11 @@ impl VendorError {
         let code = [text("code"), text("type"), text("status"), inner.into(), detail.into()].join(" ");
         let message = match error {
             Value::String(text) => text.clone(),
-            _ => [text("message"), text("detail")].concat(),
+            // Gateways such as OpenRouter put the words of the provider behind their own.
+            _ => {
+                let raw = error.pointer("/metadata/raw").and_then(Value::as_str).unwrap_or_default();
+                [text("message"), text("detail"), raw.to_owned()].join(" ").trim().to_owned()
+            }
         };
         Self { code: code.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase(), message }
     }
@@ -82,15 +136,7 @@ impl VendorError {
             || message_has(&["credit balance is too low", "reached your specified api usage limits"])
         {
             Some(LlmErrorKind::QuotaExhausted)
-        } else if code(&["context_length", "string_above_max_length", "request_too_large"])
-            || message_has(&[
-                "maximum context length",
-                "context window",
-                "context size",
-                "prompt is too long",
-                "context length",
-            ])
-        {
+        } else if code(&CODES_OF_TOO_LONG) || (!is_about_rate(&self.code, &message) && says_too_long(&message)) {
             Some(LlmErrorKind::ContextLengthExceeded)
         } else if code(&["content_filter", "content_policy", "responsibleaipolicy"]) {
             Some(LlmErrorKind::ContentFilter)
@@ -195,6 +241,79 @@ mod tests {
         ];
         for (status, body, kind) in cases {
             assert_eq!(error_from_status(status, after, body.as_bytes()).kind, kind, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn requests_that_are_too_long_are_recognised_in_the_words_of_each_provider() {
+        let too_long = [
+            ("Anthropic", "prompt is too long: 213462 tokens > 200000 maximum"),
+            ("Anthropic", "input length and `max_tokens` exceed context limit: 198000 + 8192 > 200000"),
+            ("OpenAI", "Your input exceeds the context window of this model. Please adjust your input and try again."),
+            ("Gemini", "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."),
+            ("Gemini", "The input token count exceeds the maximum number of tokens allowed (1048576)."),
+            ("Vertex", "Unable to submit request because the input token count is 3000000 but model only supports up to 1048576."),
+            ("Gemini", "Request payload size exceeds the limit: 20971520 bytes."),
+            ("Bedrock", "Input is too long for requested model."),
+            ("Bedrock", "The model returned the following errors: prompt is too long: 200049 tokens > 200000 maximum"),
+            ("Bedrock", "Too many input tokens. Max input tokens: 8192, request input token count: 10450"),
+            ("Bedrock", "Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input."),
+            ("Bedrock", "Malformed input request: expected maxLength: 42000, actual: 50024, please reformat your input and try again."),
+            ("xAI", "This model's maximum prompt length is 131072 but the request contains 537812 tokens."),
+            ("vLLM", "This model's maximum context length is 131072 tokens. However, you requested 150000 tokens (146000 in the messages, 4000 in the completion)."),
+            ("vLLM", "The decoder prompt (length 140000) is longer than the maximum model length of 131072."),
+            ("vLLM", "Input prompt (5000 tokens) is too long and exceeds limit of 4096"),
+            ("SGLang", "The input (140000 tokens) is longer than the model's context length (131072 tokens)."),
+            ("TGI", "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4300 `inputs` tokens and 512 `max_new_tokens`"),
+            ("TGI", "Input validation error: `inputs` must have less than 1024 tokens. Given: 4000"),
+            ("Mistral", "Prompt contains 300000 tokens, too large for model with 131072 maximum context length"),
+            ("Ollama", "prompt too long; exceeded max context length by 4096 tokens"),
+            ("Ollama", "the input length exceeds the context length"),
+            ("llama.cpp", "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it"),
+            ("llama.cpp", "input is larger than the max context size. skipped"),
+            ("LM Studio", "The number of tokens to keep from the initial prompt is greater than the context length."),
+            ("Groq", "Please reduce the length of the messages or completion."),
+            ("Cohere", "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000."),
+            ("Copilot", "prompt token count of 145000 exceeds the limit of 128000"),
+            ("Moonshot", "Invalid request: Your request exceeded model token limit: 262144 (requested: 300000)"),
+            ("MiniMax", "invalid params, context window exceeds limit (2013)"),
+            ("Qwen", "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]"),
+            ("Zhipu", "Prompt exceeds max length"),
+            ("OpenRouter", "This endpoint's maximum context length is 1048576 tokens. However, you requested about 1293741 tokens"),
+            ("Poolside", "Input length 131393 exceeds the maximum allowed input length of 131072 tokens."),
+        ];
+        for (vendor, message) in too_long {
+            let wrapped = serde_json::json!({"message": "Provider returned error", "code": 400, "metadata": {"raw": message}});
+            for body in [
+                serde_json::json!({"error": {"message": message, "code": 400, "status": "INVALID_ARGUMENT"}}),
+                serde_json::json!([{"error": {"message": message}}]),
+                serde_json::json!({"error": message}),
+                serde_json::json!({"object": "error", "message": message, "type": "BadRequestError"}),
+                serde_json::json!({"error": wrapped}),
+            ] {
+                let body = body.to_string();
+                let kind = error_from_status(400, None, body.as_bytes()).kind;
+                assert_eq!(kind, LlmErrorKind::ContextLengthExceeded, "{vendor}: {body}");
+                assert_eq!(error_from_event(body.as_bytes()).kind, kind, "{vendor}: {body}");
+            }
+        }
+        let after = None;
+        for message in [
+            "Too many tokens, please wait before trying again.",
+            "Too many tokens per minute for this context window, retry later",
+            "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 20000, Requested 15000.",
+            "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 40000.",
+            "You exceeded your current quota. Quota exceeded for metric: generate_content_free_tier_input_token_count, limit: 250000",
+            "This request would exceed your organization's rate limit of 30,000 input tokens per minute, reduce the prompt length",
+            "Number of input tokens per minute exceeds the limit: prompt token count of 9000 exceeds the limit of 8000",
+        ] {
+            let body = serde_json::json!({"error": {"message": message}}).to_string();
+            let kind = error_from_status(429, after, body.as_bytes()).kind;
+            assert_eq!(kind, LlmErrorKind::RateLimited { after }, "{message}");
+        }
+        for message in ["`temperature` is too long", "the tool name is too long", "max_tokens is too large: 99999"] {
+            let body = serde_json::json!({"error": {"message": message}}).to_string();
+            assert_eq!(error_from_status(400, None, body.as_bytes()).kind, LlmErrorKind::BadRequest, "{message}");
         }
     }
 
