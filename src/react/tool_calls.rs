@@ -288,7 +288,7 @@ fn checked(call: &ToolCall, tools: &ToolSet) -> Result<CheckedCall, ToolOutcome>
     match &call.arguments {
         ToolArguments::Json(arguments) => CheckedCall::find(tools, &call.name, arguments.as_ref().clone()),
         ToolArguments::Malformed { .. }
-        | ToolArguments::Dropped { reason: DropReason::NoName | DropReason::OtherType }
+        | ToolArguments::Dropped { reason: DropReason::NoName | DropReason::OtherType | DropReason::Unreadable }
             if tools.get(&call.name).is_none() =>
         {
             Err(ToolOutcome::failed(FailureKind::UnknownTool, ""))
@@ -323,6 +323,7 @@ fn dropped(reason: DropReason, prompts: &PromptSet) -> String {
     let outcome = match reason {
         DropReason::NoName => "call_without_name",
         DropReason::OtherType => "call_of_other_type",
+        DropReason::Unreadable => "call_unreadable",
         DropReason::TooLong => "call_too_long",
         DropReason::TooMany => "too_many_calls",
     };

@@ -125,6 +125,8 @@ pub enum DropReason {
     NoName,
     /// It is not the call of a function.
     OtherType,
+    /// It has not the form of a call.
+    Unreadable,
     /// Its arguments are longer than [`segue_base::limits::MODEL_ARGUMENTS`], or those of the response longer than
     /// [`segue_base::limits::MODEL_ARGUMENTS_TOTAL`].
     TooLong,

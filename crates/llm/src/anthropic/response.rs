@@ -12,12 +12,12 @@ use serde_json::Value;
 use super::thinking::ThinkingCollector;
 use crate::{
     error::LlmError,
-    message::{ChatResponse, FinishReason, Usage},
+    message::{ChatResponse, DropReason, FinishReason, Usage},
     transport::{
         assembler::{Assembler, ToolCallDelta},
         body_format::{BodyDecoder, EventHandler, EventKind},
         error_response::error_from_event,
-        json_repair,
+        json_repair, lenient,
     },
     warning::ResponseWarning,
 };
@@ -47,16 +47,19 @@ enum BlockKind {
 
 #[derive(Deserialize)]
 struct Event {
-    #[serde(rename = "type")]
+    #[serde(default, rename = "type", deserialize_with = "lenient::text")]
     kind: Option<String>,
+    #[serde(default, deserialize_with = "lenient::number")]
     index: Option<u64>,
     message: Option<Value>,
-    content_block: Option<Block>,
+    content_block: Option<Value>,
     delta: Option<BlockDelta>,
     usage: Option<Value>,
-    /// The blocks of a response that is not streamed.
-    content: Option<Vec<Block>>,
+    /// The blocks of a response that is not streamed. Each is read by itself, so that an odd one does not spoil the response.
+    content: Option<Value>,
+    #[serde(default, deserialize_with = "lenient::text")]
     model: Option<String>,
+    #[serde(default, deserialize_with = "lenient::text")]
     stop_reason: Option<String>,
 }
 
@@ -67,25 +70,45 @@ struct MessageStart {
     usage: Option<Value>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Block {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "lenient::text")]
     kind: Option<String>,
+    #[serde(deserialize_with = "lenient::text")]
     text: Option<String>,
+    #[serde(deserialize_with = "lenient::text")]
     id: Option<String>,
-    name: Option<String>,
+    name: Option<Value>,
     input: Option<Value>,
+    #[serde(deserialize_with = "lenient::text")]
     thinking: Option<String>,
+    #[serde(deserialize_with = "lenient::text")]
     signature: Option<String>,
+    #[serde(deserialize_with = "lenient::text")]
     data: Option<String>,
+}
+
+impl Block {
+    /// Reads a block. A bare text is a block of text; anything else that is no object has no content.
+    fn of(value: Value) -> Self {
+        match value {
+            Value::String(text) => Self { kind: Some("text".to_owned()), text: Some(text), ..Self::default() },
+            value => serde_json::from_value(value).unwrap_or_default(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
 struct BlockDelta {
+    #[serde(default, deserialize_with = "lenient::text")]
     text: Option<String>,
-    partial_json: Option<String>,
+    partial_json: Option<Value>,
+    #[serde(default, deserialize_with = "lenient::text")]
     thinking: Option<String>,
+    #[serde(default, deserialize_with = "lenient::text")]
     signature: Option<String>,
+    #[serde(default, deserialize_with = "lenient::text")]
     stop_reason: Option<String>,
 }
 
@@ -116,7 +139,7 @@ impl EventHandler for MessageState {
             "message_start" => self.start(event.message, to),
             "content_block_start" => {
                 if let Some(block) = event.content_block {
-                    self.block(event.index, block, to)?;
+                    self.block(event.index, Block::of(block), to)?;
                 }
             }
             "content_block_delta" => {
@@ -131,8 +154,8 @@ impl EventHandler for MessageState {
             "message" => {
                 to.begin();
                 to.model(&event.model.unwrap_or_default());
-                for (index, block) in (0u64..).zip(event.content.unwrap_or_default()) {
-                    self.block(Some(index), block, to)?;
+                for (index, block) in (0u64..).zip(lenient::list_of(event.content)) {
+                    self.block(Some(index), Block::of(block), to)?;
                 }
                 self.counts(event.usage, to);
                 stop(event.stop_reason, to);
@@ -196,14 +219,16 @@ impl MessageState {
             BlockKind::Call => {
                 // An empty object only begins the call; its arguments come as deltas.
                 let input = block.input.filter(|input| input.as_object().is_none_or(|input| !input.is_empty()));
-                let arguments = input.map_or_else(String::new, |input| input.to_string());
-                let (id, name) = (block.id.unwrap_or_default(), block.name.unwrap_or_default());
+                let arguments = lenient::arguments_of(input.as_ref());
+                let id = block.id.unwrap_or_default();
+                let is_odd = block.name.as_ref().is_some_and(|name| !name.is_string());
                 let delta = ToolCallDelta {
                     index: Some(index),
                     id: &id,
-                    name: &name,
+                    name: block.name.as_ref().and_then(Value::as_str).unwrap_or_default(),
                     arguments: &arguments,
-                    ..ToolCallDelta::default()
+                    drop_reason: is_odd.then_some(DropReason::Unreadable),
+                    place: None,
                 };
                 self.call(delta, to);
                 Ok(())
@@ -235,6 +260,7 @@ impl MessageState {
             Some(BlockKind::Text) => self.text(delta.text, to),
             Some(BlockKind::Call) | None => {
                 if let Some(arguments) = delta.partial_json {
+                    let arguments = lenient::arguments_of(Some(&arguments));
                     let delta = ToolCallDelta { index: Some(index), arguments: &arguments, ..ToolCallDelta::default() };
                     self.call(delta, to);
                 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use segue_base::manual_clock::ManualClock;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{ChatMessage, Delta, Purpose, ReasoningEffort, test_server::serve_responses, transport::ResponseDecoder};
@@ -170,4 +170,45 @@ fn redacted_reasoning_is_sent_back_and_unsigned_reasoning_is_not() {
     let reasoning = decode(&events.concat()).1.unwrap().reasoning.unwrap();
     assert_eq!(reasoning.blocks.len(), 1);
     assert_eq!(*reasoning.blocks[0].block, json!({"type": "redacted_thinking", "data": "encrypted"}));
+}
+
+#[test]
+fn an_odd_block_spoils_neither_the_text_nor_the_other_calls() {
+    let good = json!({"type": "tool_use", "id": "a", "name": "f", "input": {}});
+    let odd = |key: &str, value: Value| {
+        let mut block = json!({"type": "tool_use", "id": "b", "name": "g", "input": {"x": 1}});
+        block[key] = value;
+        block
+    };
+    let x = Some(json!({"x": 1}));
+    let cases = [
+        (odd("id", json!(7)), Some(("7", "g", x.clone()))),
+        (odd("input", json!("{\"x\":1}")), Some(("b", "g", x))),
+        (odd("input", Value::Null), Some(("b", "g", Some(json!({}))))),
+        (odd("name", json!(5)), Some(("b", "unnamed", None))),
+        (odd("type", json!("custom_use")), None),
+        (Value::Null, None),
+    ];
+    for (block, expected) in cases {
+        let text = json!({"type": "text", "text": "Hello."});
+        let blocks = [text, good.clone(), block.clone()];
+        let whole = json!({"type": "message", "content": blocks, "stop_reason": "tool_use"}).to_string();
+        let mut stream = String::new();
+        for (index, block) in blocks.iter().enumerate() {
+            let event = json!({"type": "content_block_start", "index": index.to_string(), "content_block": block});
+            stream.push_str(&format!("data: {event}\n\n"));
+        }
+        let end = json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}});
+        stream.push_str(&format!("data: {end}\n\ndata: {{\"type\":\"message_stop\"}}\n\n"));
+        for body in [whole, stream] {
+            let mut decoder = response::decoder("m".into(), 2, 100);
+            decoder.feed(body.as_bytes()).and_then(|()| decoder.end()).unwrap();
+            let answer = decoder.response().unwrap();
+            assert_eq!(&*answer.text, "Hello.", "{block}");
+            assert_eq!((&*answer.tool_calls[0].id, &*answer.tool_calls[0].name), ("a", "f"), "{block}");
+            let second = answer.tool_calls.get(1);
+            let second = second.map(|call| (&*call.id, &*call.name, call.arguments.as_json().cloned()));
+            assert_eq!(second, expected, "{block}");
+        }
+    }
 }

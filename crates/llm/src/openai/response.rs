@@ -2,16 +2,16 @@
 //! listed in `tests/responses/openai/`. Source: <https://platform.openai.com/docs/api-reference/chat-streaming>.
 
 use serde::{Deserialize, de::IgnoredAny};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{
     error::{LlmError, LlmErrorKind},
-    message::{FinishReason, Usage},
+    message::{DropReason, FinishReason, Usage},
     transport::{
         assembler::{Assembler, ToolCallDelta},
         body_format::{BodyDecoder, EventHandler, EventKind},
         error_response::error_from_event,
-        json_repair,
+        json_repair, lenient,
     },
     warning::ResponseWarning,
 };
@@ -27,6 +27,7 @@ pub(crate) struct ChunkHandler;
 /// The fields of interest of one chunk, or of a response that is not streamed.
 #[derive(Deserialize)]
 struct Chunk {
+    #[serde(default, deserialize_with = "lenient::text")]
     model: Option<String>,
     choices: Option<Vec<Choice>>,
     usage: Option<Value>,
@@ -35,37 +36,22 @@ struct Chunk {
 
 #[derive(Deserialize)]
 struct Choice {
+    #[serde(default, deserialize_with = "lenient::number")]
     index: Option<u64>,
     delta: Option<MessageDelta>,
     /// Takes the place of `delta` in a response that is not streamed.
     message: Option<MessageDelta>,
+    #[serde(default, deserialize_with = "lenient::text")]
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct MessageDelta {
     content: Option<String>,
+    #[serde(default, deserialize_with = "lenient::text")]
     refusal: Option<String>,
-    tool_calls: Option<Vec<Call>>,
-}
-
-#[derive(Deserialize)]
-struct Call {
-    index: Option<u64>,
-    id: Option<String>,
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    function: Option<Function>,
-    /// A call of another type has its name in an object of that name.
-    #[serde(flatten)]
-    others: Map<String, Value>,
-}
-
-#[derive(Deserialize)]
-struct Function {
-    name: Option<String>,
-    /// JSON as a string by the API; some servers send the object itself.
-    arguments: Option<Value>,
+    /// A list of calls. Each is read by itself, so that an odd one does not spoil the response.
+    tool_calls: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -138,28 +124,49 @@ fn add_chunk(chunk: Chunk, to: &mut Assembler) -> Result<(), LlmError> {
 fn add_delta(delta: MessageDelta, to: &mut Assembler) -> Result<(), LlmError> {
     to.text(&delta.content.unwrap_or_default())?;
     to.refusal(&delta.refusal.unwrap_or_default())?;
-    for call in delta.tool_calls.unwrap_or_default() {
-        let other_type = call.kind.filter(|kind| call.function.is_none() && !matches!(kind.as_str(), "" | "function"));
-        let other_name = other_type.as_ref().map(|kind| {
-            let name = call.others.get(kind).and_then(|call| call.get("name")).and_then(Value::as_str);
-            name.unwrap_or(kind).to_owned()
-        });
-        let (name, arguments) = call.function.map_or((None, None), |function| (function.name, function.arguments));
-        let arguments = match arguments {
-            None => String::new(),
-            Some(Value::String(text)) => text,
-            Some(object) => object.to_string(),
-        };
-        let (id, name) = (call.id.unwrap_or_default(), name.or(other_name).unwrap_or_default());
-        to.call(ToolCallDelta {
-            index: call.index,
-            id: &id,
-            name: &name,
-            arguments: &arguments,
-            is_other_type: other_type.is_some(),
-        });
+    for (place, call) in lenient::list_of(delta.tool_calls).into_iter().enumerate() {
+        add_call(place, &call, to);
     }
     Ok(())
+}
+
+/// Adds one element of `tool_calls`. What cannot be read as a call stays as one that never runs, so that the model is told.
+fn add_call(place: usize, call: &Value, to: &mut Assembler) {
+    let Value::Object(call) = call else {
+        let (place, drop_reason) = (Some(place), Some(DropReason::Unreadable));
+        to.call(ToolCallDelta { place, drop_reason, ..ToolCallDelta::default() });
+        return;
+    };
+    let present = |key: &str| call.get(key).filter(|value| !value.is_null());
+    // Some servers leave out the object of the function.
+    let function = match present("function") {
+        Some(Value::Object(function)) => Some(function),
+        None => Some(call),
+        Some(_) => None,
+    };
+    let name = function.and_then(|function| function.get("name")).filter(|name| !name.is_null());
+    let other_type = present("type").filter(|kind| !matches!(kind.as_str(), Some("" | "function")));
+    let other_name = other_type.and_then(Value::as_str).map(|kind| {
+        let name = call.get(kind).and_then(|call| call.get("name")).and_then(Value::as_str);
+        name.unwrap_or(kind)
+    });
+    let is_unreadable = function.is_none() || name.is_some_and(|name| !name.is_string());
+    let drop_reason = match (other_type, is_unreadable) {
+        (Some(_), _) => Some(DropReason::OtherType),
+        (None, true) => Some(DropReason::Unreadable),
+        (None, false) => None,
+    };
+    let id = present("id").and_then(lenient::text_of).unwrap_or_default();
+    let index = present("index").and_then(lenient::number_of);
+    let is_bare = index.is_none() && id.is_empty() && drop_reason == Some(DropReason::Unreadable);
+    to.call(ToolCallDelta {
+        index,
+        id: &id,
+        name: name.and_then(Value::as_str).or(other_name).unwrap_or_default(),
+        arguments: &lenient::arguments_of(function.and_then(|function| function.get("arguments"))),
+        drop_reason,
+        place: is_bare.then_some(place),
+    });
 }
 
 /// The finish reason of the API's `finish_reason`; `None` for an empty one, which some servers send before the end.

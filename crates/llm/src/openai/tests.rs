@@ -3,10 +3,15 @@
 mod faulty_server;
 
 use segue_base::limits;
+use serde_json::{Value, json};
 
 use super::{OpenAi, response::decoder};
 use crate::{
-    LlmEnvironment, ModelConfig, error::LlmError, message::ChatResponse, stream::Delta, transport::ResponseDecoder,
+    LlmEnvironment, ModelConfig,
+    error::LlmError,
+    message::{ChatResponse, DropReason},
+    stream::Delta,
+    transport::ResponseDecoder,
 };
 
 #[test]
@@ -70,6 +75,70 @@ fn a_json_body_over_the_limit_fails() {
     let chunks =
         std::iter::once(&b"{"[..]).chain(std::iter::repeat_n(&chunk[..], segue_base::limits::MODEL_BODY / chunk.len()));
     assert_eq!(decode(chunks).1.unwrap_err(), crate::InvalidResponse::TextTooLong.into());
+}
+
+/// A response with this `tool_calls`, as a stream and as a whole.
+fn with_calls(tool_calls: &Value) -> [ChatResponse; 2] {
+    let message = json!({"content": "Hello.", "tool_calls": tool_calls});
+    let chunk = json!({"choices": [{"index": 0, "delta": message}]});
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]});
+    let stream = format!("data: {chunk}\n\ndata: {end}\n\ndata: [DONE]\n\n");
+    let whole = json!({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}).to_string();
+    [stream, whole].map(|body| decode([body.as_bytes()]).1.unwrap_or_else(|error| panic!("{tool_calls}: {error:?}")))
+}
+
+#[test]
+fn an_odd_call_spoils_neither_the_text_nor_the_other_calls() {
+    let good = json!({"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let call = |change: fn(&mut Value)| {
+        let mut call = json!({"index": 1, "id": "b", "type": "function", "function": {"name": "g", "arguments": "{\"x\":1}"}});
+        change(&mut call);
+        call
+    };
+    let x = Some(r#"{"x":1}"#);
+    // The odd call, and what it counts as: its id, its name, and its arguments if it can run.
+    let cases: [(Value, (&str, &str, Option<&str>)); 15] = [
+        (call(|call| call["id"] = json!(7)), ("7", "g", x)),
+        (call(|call| call["id"] = json!({})), ("call_2_1", "g", x)),
+        (call(|call| call["index"] = json!("1")), ("b", "g", x)),
+        (call(|call| call["index"] = json!(-1)), ("b", "g", x)),
+        (call(|call| call["index"] = json!(1.0)), ("b", "g", x)),
+        (call(|call| call["index"] = json!([])), ("b", "g", x)),
+        (call(|call| call["function"]["arguments"] = json!({"x": 1})), ("b", "g", x)),
+        (call(|call| call["function"]["arguments"] = Value::Null), ("b", "g", Some("{}"))),
+        (json!({"id": "b", "name": "g", "arguments": {"x": 1}}), ("b", "g", x)),
+        (call(|call| call["function"]["name"] = json!(5)), ("b", "unnamed", None)),
+        (call(|call| call["function"] = json!("book")), ("b", "unnamed", None)),
+        (call(|call| call["function"] = json!(["g"])), ("b", "unnamed", None)),
+        (call(|call| call["type"] = json!("custom")), ("b", "g", None)),
+        (Value::Null, ("call_2_1", "unnamed", None)),
+        (json!("x"), ("call_2_1", "unnamed", None)),
+    ];
+    for (odd, (id, name, arguments)) in cases {
+        for answer in with_calls(&json!([good, odd])) {
+            assert_eq!(&*answer.text, "Hello.", "{odd}");
+            let [first, second] = &*answer.tool_calls else { panic!("{odd}: {:?}", answer.tool_calls) };
+            assert_eq!((&*first.id, &*first.name, first.arguments.as_json()), ("a", "f", Some(&json!({}))), "{odd}");
+            let shown = second.arguments.as_json().map(Value::to_string);
+            assert_eq!((&*second.id, &*second.name, shown.as_deref()), (id, name, arguments), "{odd}");
+        }
+        for answer in with_calls(&json!([odd, good])) {
+            assert_eq!(answer.tool_calls.len(), 2, "{odd}");
+            assert!(answer.tool_calls.iter().any(|call| &*call.id == "a" && call.arguments.as_json().is_some()), "{odd}");
+        }
+    }
+    for (tool_calls, expected) in [
+        (good.clone(), vec![None]),
+        (json!([null, "x", 5]), vec![Some(DropReason::Unreadable); 3]),
+        (json!("book"), vec![Some(DropReason::Unreadable)]),
+        (json!({}), vec![]),
+        (Value::Null, vec![]),
+    ] {
+        for answer in with_calls(&tool_calls) {
+            let reasons: Vec<_> = answer.tool_calls.iter().map(|call| call.arguments.drop_reason()).collect();
+            assert_eq!((&*answer.text, &reasons), ("Hello.", &expected), "{tool_calls}");
+        }
+    }
 }
 
 mod properties {

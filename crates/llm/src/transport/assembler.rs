@@ -29,8 +29,10 @@ pub(crate) struct ToolCallDelta<'a> {
     pub(crate) name: &'a str,
     /// More of the arguments.
     pub(crate) arguments: &'a str,
-    /// Whether it is not the call of a function.
-    pub(crate) is_other_type: bool,
+    /// Why the call can never run.
+    pub(crate) drop_reason: Option<DropReason>,
+    /// For an element that is no call at all, and so has neither index nor id: its place in the list.
+    pub(crate) place: Option<usize>,
 }
 
 /// Collects one response, and queues its deltas.
@@ -63,6 +65,8 @@ struct PartialToolCall {
     arguments: String,
     /// Why it can never run, as far as its deltas say.
     drop_reason: Option<DropReason>,
+    /// [`ToolCallDelta::place`].
+    place: Option<usize>,
 }
 
 impl PartialToolCall {
@@ -109,7 +113,7 @@ impl Assembler {
     pub(crate) fn call(&mut self, delta: ToolCallDelta<'_>) -> bool {
         let is_empty = delta.id.is_empty() && delta.name.is_empty() && delta.arguments.is_empty();
         // Some providers send data of their own, such as signatures, in increments that are otherwise empty.
-        if self.is_after_finish() || is_empty && !delta.is_other_type {
+        if self.is_after_finish() || is_empty && delta.drop_reason.is_none() {
             return false;
         }
         let is_unmarked = delta.index.is_none() && delta.id.is_empty() && delta.name.is_empty();
@@ -122,13 +126,14 @@ impl Assembler {
                 return false;
             }
             None => {
-                self.calls.push(PartialToolCall { index: delta.index, ..PartialToolCall::default() });
+                let (index, place) = (delta.index, delta.place);
+                self.calls.push(PartialToolCall { index, place, ..PartialToolCall::default() });
                 self.calls.len() - 1
             }
         };
         let Some(call) = self.calls.get_mut(at) else { return false };
-        if delta.is_other_type {
-            call.drop_reason = Some(DropReason::OtherType);
+        if delta.drop_reason.is_some() {
+            call.drop_reason = delta.drop_reason;
         }
         let added = delta.arguments.len();
         if call.arguments.len() + added > limits::MODEL_ARGUMENTS
@@ -173,10 +178,13 @@ impl Assembler {
 
     /// The index of the call that `delta` continues; `None` when it begins a new one.
     fn position(&self, delta: ToolCallDelta<'_>) -> Option<usize> {
+        if delta.place.is_some() {
+            return self.calls.iter().position(|call| call.place == delta.place);
+        }
         // The last call with the index, because some servers give every call the index 0.
         let (at, call) = match delta.index {
             Some(index) => self.calls.iter().enumerate().rfind(|(_, call)| call.index == Some(index))?,
-            None if delta.id.is_empty() => self.calls.iter().enumerate().next_back()?,
+            None if delta.id.is_empty() => self.calls.iter().enumerate().rfind(|(_, call)| call.place.is_none())?,
             None => self.calls.iter().enumerate().rfind(|(_, call)| call.id == delta.id)?,
         };
         let repeats_name = !delta.name.is_empty() && !call.name.is_empty();

@@ -13,6 +13,7 @@ pub(super) mod assembler;
 pub(super) mod body_format;
 pub(super) mod error_response;
 pub(super) mod json_repair;
+pub(super) mod lenient;
 mod min_event_rate;
 pub(super) mod response_stream;
 mod sse;
