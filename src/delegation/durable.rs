@@ -74,6 +74,7 @@ pub(crate) struct DelegateParts {
     pub(crate) tools: ToolSet,
     /// The time limit of one tool call, if the agent sets one.
     pub(crate) tool_timeout: Option<Duration>,
+    pub(crate) fails_on_tool_error: bool,
     /// The skills of the agent.
     pub(crate) skills: Option<Arc<AgentSkills>>,
     /// The constants of `_meta` for MCP calls by server name. They may contain secrets.
@@ -406,6 +407,7 @@ impl BackgroundTasks {
             models: Arc::new(parts.models.iter().map(|(kind, model)| (kind.clone(), journaled(model))).collect()),
             tools: tools.fold(ToolSet::builder(), |set, tool| set.tool(tool)).build(),
             tool_timeout: parts.tool_timeout,
+            fails_on_tool_error: parts.fails_on_tool_error,
             mcp_meta: Arc::new(meta_with(order.mcp_meta, &parts.mcp_meta)),
             skills: parts.skills.clone(),
             // The stored tools are those that were left.

@@ -28,7 +28,10 @@ use crate::{
         self, BareText, BatchSummary, Budget, ControlEffect, ControlResult, FinishedCall, LoopHost, LoopProfile,
         LoopState, Messages, ModelTurn, StreamedText,
     },
-    tools::{ArgumentCheck, EffectClass, ToolCallContext, ToolCaller, ToolOutcome, invoke, tool_set::ToolSet},
+    tools::{
+        ArgumentCheck, EffectClass, ToolCallContext, ToolCaller, ToolOutcome, invoke, schema::SchemaError,
+        tool_set::ToolSet,
+    },
 };
 
 /// The control tool that submits a result with a schema.
@@ -49,7 +52,7 @@ pub(super) fn profile(parent: &DelegationParent, max_turns: u32, has_schema: boo
         closing_message: false,
         max_model_calls: max_turns,
         max_failed_answers: limits::AGENT_FAILURES,
-        fails_on_tool_error: false,
+        fails_on_tool_error: parent.fails_on_tool_error,
         tool_timeout: parent.tool_timeout,
         text_beside_calls: BotKind::Intermediate,
     }
@@ -66,9 +69,13 @@ impl ResultSchema {
     /// # Errors
     /// Why it cannot be used.
     pub(super) fn compile(schema: Json) -> Result<Self, String> {
-        if let Ok(check) = ArgumentCheck::compile(&schema) {
-            return Ok(Self { check, parameters: Arc::new(schema), is_wrapped: false });
+        match ArgumentCheck::compile(&schema) {
+            Ok(check) => return Ok(Self { check, parameters: Arc::new(schema), is_wrapped: false }),
+            Err(SchemaError::NotAnObject) => {}
+            Err(error) => return Err(error.to_string()),
         }
+        // What is wrong with it is said of the schema itself, not of the wrapped one.
+        ArgumentCheck::compile_any(&schema).map_err(|error| error.to_string())?;
         let wrapped = json!({"type": "object", "properties": {"result": schema}, "required": ["result"]});
         let check = ArgumentCheck::compile(&wrapped).map_err(|error| error.to_string())?;
         Ok(Self { check, parameters: Arc::new(wrapped), is_wrapped: true })

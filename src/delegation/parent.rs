@@ -53,6 +53,8 @@ pub(crate) struct DelegationParent {
     pub(crate) tools: ToolSet,
     /// The time limit of one tool call, if the parent sets one.
     pub(crate) tool_timeout: Option<Duration>,
+    /// Whether a failed tool call ends the run of a sub-agent (`on_tool_error: fail` of the agent).
+    pub(crate) fails_on_tool_error: bool,
     /// `_meta` for MCP calls by server name.
     pub(crate) mcp_meta: Arc<Map<String, Json>>,
     /// The skills of the parent; `None`: none.

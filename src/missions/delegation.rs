@@ -3,7 +3,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use segue_engine::{ids::AgentName, project::BudgetLimits};
+use segue_engine::{
+    ids::AgentName,
+    project::{BudgetLimits, OnToolError},
+};
 use serde_json::{Map, Value as Json};
 
 use super::{parts::MissionAgent, slice::UnitRun};
@@ -77,6 +80,10 @@ impl Delegation<'_> {
             models: Arc::new(models),
             tools: inheritable(unit, agent, tools.clone()),
             tool_timeout: agent.definition.as_ref().and_then(|definition| definition.tool_timeout),
+            fails_on_tool_error: agent
+                .definition
+                .as_ref()
+                .is_some_and(|definition| definition.on_tool_error == OnToolError::Fail),
             mcp_meta: Arc::new(meta),
             skills: agent.skills.clone(),
             narrowing: narrowing.clone(),

@@ -325,6 +325,36 @@ async fn calls_that_cannot_run_have_an_error_as_their_result_and_the_others_run(
 }
 
 #[tokio::test]
+async fn with_on_tool_error_fail_no_call_starts_after_a_failed_one() {
+    for effect in [EffectClass::Read, EffectClass::Write] {
+        let started: Arc<std::sync::Mutex<Vec<i64>>> = Arc::default();
+        let seen = started.clone();
+        let act = Tool::from_fn(ToolInfo::new("act", "Acts").effect(effect), move |arguments, _| {
+            let at = arguments["at"].as_i64().unwrap();
+            seen.lock().unwrap().push(at);
+            async move {
+                match at {
+                    1 => ToolOutcome::failed(crate::tools::FailureKind::ToolError, "broken"),
+                    _ => ToolOutcome::Done(ToolOutput::text("acted")),
+                }
+            }
+        });
+        let acts: Vec<(&str, Json)> =
+            (0..4).map(|at| ("act", json!({"at": at}))).chain([("done", json!({}))]).collect();
+        let mut run = Run::with_tools(BareText::Final, vec![calls(0, 10, &acts)], vec![act]);
+        run.profile.fails_on_tool_error = true;
+        let AgentStatus::Failed { code, .. } = run.run(LoopServices::default()).await.status else {
+            panic!("it goes on")
+        };
+        assert_eq!((&*code, &*started.lock().unwrap()), (CODE_TOOL_FAILURES, &vec![0, 1]));
+        let results: Vec<String> =
+            run.state.messages.iter().rev().take(5).map(|message| message.text().to_string()).collect();
+        assert!(results[..3].iter().all(|text| text.contains("was not started")), "{results:?}");
+        assert!(results[3].contains("broken") && results[4] == "acted", "{results:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_newest_results_are_shortened_until_the_request_fits() {
     for store in [None, Some(interception::tests::store(limits::RESULT_TOKENS))] {
         let long = Tool::from_fn(ToolInfo::new("read", "Reads").effect(EffectClass::Read), |arguments, _| async move {

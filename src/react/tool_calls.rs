@@ -3,7 +3,10 @@
 //! Results are in the order of the calls. Every call id gets exactly one result, whatever happens, because the APIs of models reject
 //! a transcript with a call that has no result (docs/internals/tool-call.md).
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use futures::{
     StreamExt,
@@ -90,6 +93,14 @@ impl ReactLoop<'_> {
         for (at, call) in &ordinary {
             pending.push(self.prepare_call(*at, call, origin, cx).await);
         }
+        // With `on_tool_error: fail` nothing starts after a failure, so one call runs after the other.
+        let fails = self.profile.fails_on_tool_error;
+        let (parallel, not_started) = if fails { (1, self.not_started()) } else { (parallel, String::new()) };
+        if fails {
+            let has_failed = Arc::new(AtomicBool::new(false));
+            let guarded = |work| unless_failed(work, has_failed.clone(), not_started.clone());
+            pending = pending.into_iter().map(guarded).collect();
+        }
         let quiet = origin.text_shown || pending.is_empty() || self.host.awaits_confirmation();
         let work = Box::pin(stream::iter(pending).buffered(parallel).collect());
         let call_results = self.host.run_batch(work, quiet, cx).await;
@@ -103,6 +114,10 @@ impl ReactLoop<'_> {
             results.push((*at, text.into()));
         }
         for (at, call) in for_skills {
+            if fails && summary.failed > 0 {
+                results.push((at, not_started.as_str().into()));
+                continue;
+            }
             let Some(skills) = &mut self.services.skills else { continue };
             let (text, is_done) = skills.call(call, self.prompts);
             let count = if is_done { &mut summary.succeeded } else { &mut summary.failed };
@@ -113,7 +128,11 @@ impl ReactLoop<'_> {
         summary.awaiting_confirmation = self.host.awaits_confirmation();
         let mut control = control.as_slice();
         while !control.is_empty() {
-            let (group, rest) = control.split_at(self.together(control));
+            if fails && summary.failed > 0 {
+                results.extend(control.iter().map(|(at, _)| (*at, Arc::from(not_started.as_str()))));
+                break;
+            }
+            let (group, rest) = control.split_at(if fails { 1 } else { self.together(control) });
             control = rest;
             for (at, call, result) in self.run_control(group, &summary, cx).await {
                 match result.effect {
@@ -138,6 +157,11 @@ impl ReactLoop<'_> {
             self.state.messages.push(ChatMessage::tool(call, text));
         }
         summary
+    }
+
+    /// The result of a call that did not start because another one had failed.
+    fn not_started(&self) -> String {
+        result_text(self.prompts, "not_started", context! { outcome => "not_started" })
     }
 
     /// How many of these control calls run at the same time: the first ones, at least one. Calls with others between them do not.
@@ -274,6 +298,26 @@ impl ReactLoop<'_> {
         self.host.call_finished(FinishedCall { call, outcome, text: &text }, &self.state, cx);
         text
     }
+}
+
+/// The work of a call; after a failed one it does not start, and `text` is its result.
+fn unless_failed(
+    work: BoxFuture<'static, CallResult>,
+    has_failed: Arc<AtomicBool>,
+    text: String,
+) -> BoxFuture<'static, CallResult> {
+    Box::pin(async move {
+        if has_failed.load(Ordering::SeqCst) {
+            return CallResult::Refused(text);
+        }
+        let result = work.await;
+        if let CallResult::Outcome(ToolOutcome::Failed(_) | ToolOutcome::Unknown(_))
+        | CallResult::NotSent(ToolOutcome::Failed(_) | ToolOutcome::Unknown(_)) = &result
+        {
+            has_failed.store(true, Ordering::SeqCst);
+        }
+        result
+    })
 }
 
 /// The effect class of a call; `read` if no tool takes it, or it can never run.

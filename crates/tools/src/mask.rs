@@ -1,5 +1,7 @@
 //! Masks secrets and host paths in the results of tools.
 
+mod view;
+
 use std::{
     collections::HashSet,
     path::{Path, PathBuf},
@@ -14,6 +16,7 @@ use segue_base::secret::Secret;
 use segue_engine::{limits::SHORTEST_SECRET, text::strip_hidden};
 use serde_json::{Map, Value as Json};
 
+use self::view::View;
 use crate::{ToolFailure, ToolOutcome, workspace::VIRTUAL_ROOT};
 
 /// Lines of secrets of several lines, such as keys, that are masked one by one.
@@ -30,10 +33,24 @@ const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
 /// The same for `encodeURIComponent` of JavaScript.
 const COMPONENT: &AsciiSet = &UNRESERVED.remove(b'!').remove(b'\'').remove(b'(').remove(b')').remove(b'*');
 
+/// How often escapes within escapes are undone, as in JSON in a text of JSON.
+const ESCAPE_LEVELS: usize = 8;
+
 /// Texts to be replaced, the longest first.
 pub struct Masks {
     pairs: Vec<(Secret, &'static str)>,
+    /// The secrets that are also searched in the text as it reads after decoding.
+    decoded: Vec<DecodedForms>,
     longest: usize,
+}
+
+/// The forms of a secret in decoded texts.
+struct DecodedForms {
+    plain: Secret,
+    /// In base64, without line ends.
+    base64: Vec<Secret>,
+    /// In lower-case hexadecimal, without separators.
+    hexadecimal: Secret,
 }
 
 impl Masks {
@@ -48,8 +65,10 @@ impl Masks {
         }
         pairs.extend(secrets.iter().flat_map(forms).map(|form| (Secret::new(form), SECRET_MARK)));
         pairs.sort_by_key(|(text, _)| std::cmp::Reverse(text.expose().len()));
+        let decoded: Vec<DecodedForms> = secrets.iter().flat_map(parts).map(DecodedForms::of).collect();
         let longest = pairs.first().map_or(0, |(text, _)| text.expose().len());
-        Self { pairs, longest }
+        let references = decoded.iter().map(|forms| forms.plain.expose().len() * LONGEST_REFERENCE).max();
+        Self { pairs, decoded, longest: longest.max(references.unwrap_or(0)) }
     }
 
     /// Without a folder that has a virtual path.
@@ -58,7 +77,7 @@ impl Masks {
     }
 
     /// Masks these secrets, as they are and in the forms in which servers usually return a value: JSON and HTML escapes, percent encoding,
-    /// base64, hexadecimal. Secrets of less than [`SHORTEST_SECRET`] characters stay.
+    /// base64, hexadecimal; also divided into lines or bytes, or escaped several times. Secrets of less than [`SHORTEST_SECRET`] characters stay.
     pub fn of_secrets(secrets: &[Secret]) -> Self {
         Self::hiding(&[], secrets)
     }
@@ -82,6 +101,41 @@ impl Masks {
             if text.contains(hidden.expose()) {
                 text = text.replace(hidden.expose(), mark);
             }
+        }
+        if self.decoded.is_empty() { text } else { self.apply_decoded(text) }
+    }
+
+    /// Replaces what reads as a secret after decoding.
+    fn apply_decoded(&self, mut text: String) -> String {
+        let mut found: Vec<(usize, usize)> = Vec::new();
+        let mut level = View::of(&text);
+        for _ in 0..=ESCAPE_LEVELS {
+            let Some(view) = level else { break };
+            let references = view.without_references();
+            for forms in &self.decoded {
+                for view in references.iter().chain([&view]) {
+                    found.extend(view.find(forms.plain.expose()));
+                }
+            }
+            if let Some(compact) = view.without_space() {
+                let forms = self.decoded.iter().flat_map(|forms| &forms.base64);
+                forms.for_each(|form| found.extend(compact.find(form.expose())));
+            }
+            if let Some(compact) = view.without_separators() {
+                self.decoded.iter().for_each(|forms| found.extend(compact.find(forms.hexadecimal.expose())));
+            }
+            level = view.without_escapes();
+        }
+        found.sort_unstable();
+        let mut merged: Vec<(usize, usize)> = Vec::new();
+        for (from, to) in found {
+            match merged.last_mut() {
+                Some(last) if from < last.1 => last.1 = last.1.max(to),
+                _ => merged.push((from, to)),
+            }
+        }
+        for (from, to) in merged.into_iter().rev() {
+            text.replace_range(from..to, SECRET_MARK);
         }
         text
     }
@@ -139,13 +193,33 @@ impl Masks {
     }
 }
 
-/// The texts by which a secret is recognised.
-fn forms(secret: &Secret) -> HashSet<String> {
+/// The texts of a secret that are masked: the whole of it, and its long lines.
+fn parts(secret: &Secret) -> impl Iterator<Item = &str> {
     let whole = secret.expose().trim();
     let lines = whole.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
-    let parts = std::iter::once(whole).chain(lines).filter(|part| part.chars().count() >= SHORTEST_SECRET);
+    std::iter::once(whole).chain(lines).filter(|part| part.chars().count() >= SHORTEST_SECRET)
+}
+
+/// Bytes of the longest usual reference to a character: `&#x10FFFF;`.
+const LONGEST_REFERENCE: usize = 10;
+
+impl DecodedForms {
+    fn of(plain: &str) -> Self {
+        let secret = |text: String| Secret::new(text);
+        let mut base64 = base64_forms(plain);
+        base64.retain(|form| form.len() >= SHORTEST_ENCODED);
+        Self {
+            plain: secret(plain.to_owned()),
+            base64: base64.into_iter().map(secret).collect(),
+            hexadecimal: secret(hexadecimal(plain)),
+        }
+    }
+}
+
+/// The texts by which a secret is recognised.
+fn forms(secret: &Secret) -> HashSet<String> {
     let mut forms: HashSet<String> = HashSet::new();
-    for part in parts {
+    for part in parts(secret) {
         forms.insert(part.to_owned());
         forms.extend(encoded(part).into_iter().filter(|form| form.len() >= SHORTEST_ENCODED));
     }
@@ -168,9 +242,18 @@ fn encoded(text: &str) -> Vec<String> {
         forms.extend(percent.iter().map(|form| lower_percent(form)));
         forms.extend(percent);
     }
-    let hexadecimal: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hexadecimal = hexadecimal(text);
     forms.extend([hexadecimal.to_uppercase(), hexadecimal]);
-    forms.extend([STANDARD.encode(text), URL_SAFE.encode(text)]);
+    forms.extend(base64_forms(text));
+    forms
+}
+
+fn hexadecimal(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn base64_forms(text: &str) -> Vec<String> {
+    let mut forms = vec![STANDARD.encode(text), URL_SAFE.encode(text)];
     for before in 0..3_usize {
         let bytes: Vec<u8> = std::iter::repeat_n(0, before).chain(text.bytes()).collect();
         // Six bits for each character: those that have bits of other bytes are left out.
@@ -300,5 +383,51 @@ mod tests {
             assert!(masked.as_str().unwrap().contains("[secret]"), "{text}: {masked}");
         }
         assert_eq!(masked("pass-w0rd", &json!("a pass-word")), json!("a pass-word"));
+    }
+
+    #[test]
+    fn an_encoded_secret_is_masked_when_it_is_divided_or_encoded_several_times() {
+        let secret = "p@ss w\"ö/rd+'<1>\\é";
+        let lines = |text: &str, every: usize, end: &str| {
+            let parts: Vec<&str> =
+                text.as_bytes().chunks(every).map(|part| std::str::from_utf8(part).unwrap()).collect();
+            parts.join(end)
+        };
+        let bytes = |format: fn(u8) -> String, join: &str| secret.bytes().map(format).collect::<Vec<_>>().join(join);
+        let characters = |format: fn(u32) -> String| secret.chars().map(|c| format(c as u32)).collect::<String>();
+        let long = STANDARD.encode(format!("{}{secret}{}", "a".repeat(71), "b".repeat(80)));
+        let nested = json!({"x": json!({"y": json!({"z": secret}).to_string()}).to_string()}).to_string();
+        let texts = [
+            lines(&long, 76, "\r\n"),
+            lines(&long, 64, "\n"),
+            lines(&long, 64, "\\n"),
+            lines(&STANDARD.encode(secret), 4, "\n "),
+            json!({"body": lines(&long, 76, "\r\n")}).to_string(),
+            bytes(|byte| format!("{byte:02x}"), " "),
+            bytes(|byte| format!("{byte:02X}"), ":"),
+            bytes(|byte| format!("{byte:02X}"), "-"),
+            bytes(|byte| format!("0x{byte:02x}"), ", "),
+            bytes(|byte| format!("\\x{byte:02x}"), ""),
+            lines(&bytes(|byte| format!("{byte:02x}"), ""), 6, "\n"),
+            characters(|code| format!("&#{code};")),
+            characters(|code| format!("&#x{code:x};")),
+            characters(|code| format!("&#X{code:04X};")),
+            secret.replace('@', "&#64;").replace('ö', "&#xf6;").replace('<', "&lt;"),
+            json!({"html": characters(|code| format!("&#{code};"))}).to_string().replace('&', "\\u0026"),
+            nested.clone(),
+            json!(nested).to_string(),
+        ];
+        for text in texts {
+            let shown = masked(secret, &json!(format!("before {text} after")));
+            let shown = shown.as_str().unwrap();
+            assert!(
+                shown.contains("[secret]") && shown.starts_with("before ") && shown.ends_with(" after"),
+                "{text}: {shown}"
+            );
+            assert!(!shown.contains("rd+") && !shown.contains("72642b"), "{text}: {shown}");
+        }
+        for text in ["at 70: 40, then 73", "cGFz cw", "&#112;&#97;ss", r#"{"x":"{\"y\":1}"}"#, "&amp; é\\n"] {
+            assert_eq!(masked("pass-w0rd", &json!(text)), json!(text));
+        }
     }
 }

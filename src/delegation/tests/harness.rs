@@ -236,6 +236,7 @@ impl World {
             models: Arc::default(),
             tools: tools.clone(),
             tool_timeout: None,
+            fails_on_tool_error: false,
             mcp_meta: Arc::default(),
             skills: self.skills.clone(),
             narrowing: self.narrowing.clone(),

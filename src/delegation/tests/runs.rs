@@ -107,6 +107,26 @@ async fn an_empty_final_response_is_corrected_once_and_then_fails() {
 }
 
 #[tokio::test]
+async fn an_output_schema_that_cannot_be_used_is_rejected_with_its_own_reason() {
+    let long = "x".repeat(crate::limits::MCP_SCHEMA);
+    for (schema, reason) in [
+        (json!({"type": "object", "description": long}), None),
+        (json!({"type": "array", "description": long}), None),
+        (json!({"type": "object", "properties": 7}), Some("is invalid")),
+        (json!({"type": "array", "items": {"type": "text"}}), Some("is invalid")),
+    ] {
+        let world = World::new([]).await;
+        let parent = world.parent("c").await;
+        let mut arguments = task("a");
+        let bytes = schema.to_string().len();
+        arguments["output_schema"] = schema;
+        let text = text_of(&parent.task("t", arguments).await);
+        let expected = reason.map_or_else(|| format!("its schema has {bytes} bytes; at most"), str::to_owned);
+        assert!(text.contains("`output_schema` cannot be used") && text.contains(&expected), "{expected}: {text}");
+    }
+}
+
+#[tokio::test]
 async fn a_result_is_validated_against_its_schema_once_corrected_once_and_then_fails() {
     let submit = |value: serde_json::Value| call("", &[("submit_result", value)]);
     let world = World::new([

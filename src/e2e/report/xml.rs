@@ -26,7 +26,12 @@ pub fn junit(results: &Results) -> String {
         report.add_test_suite(suite);
     }
     // Writing to a string cannot fail.
-    report.to_string().unwrap_or_default()
+    report.to_string().unwrap_or_default().replace(|c| !is_xml(c), "\u{FFFD}")
+}
+
+/// Whether a document may contain this character (<https://www.w3.org/TR/xml/#charsets>). A parser rejects the others, escaped or not.
+fn is_xml(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
 
 fn finished_case(case: &CaseResult) -> TestCase {
@@ -54,4 +59,19 @@ fn entry(case: &ResolvedCase, status: TestCaseStatus) -> TestCase {
     entry.extra.insert("file".into(), case.file.as_str().into());
     entry.extra.insert("line".into(), case.case.place.line.to_string().into());
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_xml;
+
+    #[test]
+    fn characters_that_no_document_may_contain_are_recognised() {
+        for c in ['\0', '\u{8}', '\u{b}', '\u{1f}', '\u{FFFE}', '\u{FFFF}'] {
+            assert!(!is_xml(c), "{c:?}");
+        }
+        for c in ['\t', '\n', ' ', '\u{7f}', '\u{FFFD}', '\u{E000}', '😀', '\u{1FFFE}', '\u{10FFFF}'] {
+            assert!(is_xml(c), "{c:?}");
+        }
+    }
 }

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use segue_engine::{conversation::ModelUsage, project::AgentDef};
+use segue_engine::{
+    conversation::ModelUsage,
+    project::{AgentDef, OnToolError},
+};
 
 use super::tool_list;
 use crate::{
@@ -67,6 +70,7 @@ pub(super) async fn enable<'a>(
         models: Arc::new(models.iter().map(|(kind, model)| (kind.clone(), turn.journaled(model))).collect()),
         tools: inherited,
         tool_timeout: task.definition.tool_timeout,
+        fails_on_tool_error: task.definition.on_tool_error == OnToolError::Fail,
         mcp_meta: task.mcp_meta.clone(),
         skills: task.definition.skills.clone(),
         narrowing: task.narrowing.clone(),
@@ -99,6 +103,7 @@ fn parts_of(
         models: Arc::new(delegation.models.clone()),
         tools,
         tool_timeout: definition.tool_timeout,
+        fails_on_tool_error: definition.on_tool_error == OnToolError::Fail,
         skills: definition.skills.clone(),
         mcp_meta: runtime.static_meta(),
     }

@@ -24,8 +24,8 @@ use crate::{
         turn::{TurnContext, TurnRecord},
     },
     tools::{
-        ArgumentCheck, CallWrapper, ClientRequestHandler, ElicitationRequest, ElicitationResponse, FormField, ToolCallContext,
-        ToolHandler, ToolOutcome, WrappedTool,
+        ArgumentCheck, CallWrapper, ClientRequestHandler, ElicitationRequest, ElicitationResponse, FormField,
+        ToolCallContext, ToolHandler, ToolOutcome, WrappedTool,
     },
 };
 

@@ -91,7 +91,8 @@ fn with_calls(tool_calls: &Value) -> [ChatResponse; 2] {
 fn an_odd_call_spoils_neither_the_text_nor_the_other_calls() {
     let good = json!({"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}});
     let call = |change: fn(&mut Value)| {
-        let mut call = json!({"index": 1, "id": "b", "type": "function", "function": {"name": "g", "arguments": "{\"x\":1}"}});
+        let mut call =
+            json!({"index": 1, "id": "b", "type": "function", "function": {"name": "g", "arguments": "{\"x\":1}"}});
         change(&mut call);
         call
     };
@@ -124,7 +125,10 @@ fn an_odd_call_spoils_neither_the_text_nor_the_other_calls() {
         }
         for answer in with_calls(&json!([odd, good])) {
             assert_eq!(answer.tool_calls.len(), 2, "{odd}");
-            assert!(answer.tool_calls.iter().any(|call| &*call.id == "a" && call.arguments.as_json().is_some()), "{odd}");
+            assert!(
+                answer.tool_calls.iter().any(|call| &*call.id == "a" && call.arguments.as_json().is_some()),
+                "{odd}"
+            );
         }
     }
     for (tool_calls, expected) in [

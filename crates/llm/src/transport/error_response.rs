@@ -86,8 +86,10 @@ fn says_too_long(message: &str) -> bool {
 
 /// Whether an error is about how much is sent in a time, which may name tokens too.
 fn is_about_rate(code: &str, message: &str) -> bool {
-    let in_message = ["rate limit", "per minute", "per min", "per second", "per hour", "per day", "too many requests", "throttl"];
-    ["rate_limit", "throttl"].iter().any(|word| code.contains(word)) || in_message.iter().any(|word| message.contains(word))
+    let in_message =
+        ["rate limit", "per minute", "per min", "per second", "per hour", "per day", "too many requests", "throttl"];
+    ["rate_limit", "throttl"].iter().any(|word| code.contains(word))
+        || in_message.iter().any(|word| message.contains(word))
 }
 
 /// The code and message of a provider's error, in any of the known JSON shapes.
@@ -252,19 +254,34 @@ mod tests {
             ("OpenAI", "Your input exceeds the context window of this model. Please adjust your input and try again."),
             ("Gemini", "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."),
             ("Gemini", "The input token count exceeds the maximum number of tokens allowed (1048576)."),
-            ("Vertex", "Unable to submit request because the input token count is 3000000 but model only supports up to 1048576."),
+            (
+                "Vertex",
+                "Unable to submit request because the input token count is 3000000 but model only supports up to 1048576.",
+            ),
             ("Gemini", "Request payload size exceeds the limit: 20971520 bytes."),
             ("Bedrock", "Input is too long for requested model."),
             ("Bedrock", "The model returned the following errors: prompt is too long: 200049 tokens > 200000 maximum"),
             ("Bedrock", "Too many input tokens. Max input tokens: 8192, request input token count: 10450"),
-            ("Bedrock", "Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input."),
-            ("Bedrock", "Malformed input request: expected maxLength: 42000, actual: 50024, please reformat your input and try again."),
+            (
+                "Bedrock",
+                "Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input.",
+            ),
+            (
+                "Bedrock",
+                "Malformed input request: expected maxLength: 42000, actual: 50024, please reformat your input and try again.",
+            ),
             ("xAI", "This model's maximum prompt length is 131072 but the request contains 537812 tokens."),
-            ("vLLM", "This model's maximum context length is 131072 tokens. However, you requested 150000 tokens (146000 in the messages, 4000 in the completion)."),
+            (
+                "vLLM",
+                "This model's maximum context length is 131072 tokens. However, you requested 150000 tokens (146000 in the messages, 4000 in the completion).",
+            ),
             ("vLLM", "The decoder prompt (length 140000) is longer than the maximum model length of 131072."),
             ("vLLM", "Input prompt (5000 tokens) is too long and exceeds limit of 4096"),
             ("SGLang", "The input (140000 tokens) is longer than the model's context length (131072 tokens)."),
-            ("TGI", "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4300 `inputs` tokens and 512 `max_new_tokens`"),
+            (
+                "TGI",
+                "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4300 `inputs` tokens and 512 `max_new_tokens`",
+            ),
             ("TGI", "Input validation error: `inputs` must have less than 1024 tokens. Given: 4000"),
             ("Mistral", "Prompt contains 300000 tokens, too large for model with 131072 maximum context length"),
             ("Ollama", "prompt too long; exceeded max context length by 4096 tokens"),
@@ -279,11 +296,15 @@ mod tests {
             ("MiniMax", "invalid params, context window exceeds limit (2013)"),
             ("Qwen", "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]"),
             ("Zhipu", "Prompt exceeds max length"),
-            ("OpenRouter", "This endpoint's maximum context length is 1048576 tokens. However, you requested about 1293741 tokens"),
+            (
+                "OpenRouter",
+                "This endpoint's maximum context length is 1048576 tokens. However, you requested about 1293741 tokens",
+            ),
             ("Poolside", "Input length 131393 exceeds the maximum allowed input length of 131072 tokens."),
         ];
         for (vendor, message) in too_long {
-            let wrapped = serde_json::json!({"message": "Provider returned error", "code": 400, "metadata": {"raw": message}});
+            let wrapped =
+                serde_json::json!({"message": "Provider returned error", "code": 400, "metadata": {"raw": message}});
             for body in [
                 serde_json::json!({"error": {"message": message, "code": 400, "status": "INVALID_ARGUMENT"}}),
                 serde_json::json!([{"error": {"message": message}}]),

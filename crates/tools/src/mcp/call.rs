@@ -248,8 +248,10 @@ fn input_required(interaction: &CallInteraction, message: &str) -> ToolOutcome {
     if missing_fields.is_empty() {
         return ToolOutcome::failed(FailureKind::Refused, render_message(ToolMessage::InputNotAllowed, &[]));
     }
-    let message =
-        render_message(ToolMessage::InputRequired, &[("fields", &interaction.missing_described()), ("message", &message)]);
+    let message = render_message(
+        ToolMessage::InputRequired,
+        &[("fields", &interaction.missing_described()), ("message", &message)],
+    );
     ToolOutcome::Failed(ToolFailure { missing_fields, ..ToolFailure::new(FailureKind::Refused, message) })
 }
 
@@ -263,7 +265,8 @@ fn is_unanswered(interaction: &CallInteraction) -> bool {
 /// changes something does not count as done.
 fn after_forms(outcome: ToolOutcome, interaction: &CallInteraction, effect: EffectClass) -> ToolOutcome {
     let Some(reasons) = interaction.declined_described() else { return outcome };
-    let text = |message: &str| render_message(ToolMessage::FormDeclined, &[("reasons", &reasons), ("message", &message)]);
+    let text =
+        |message: &str| render_message(ToolMessage::FormDeclined, &[("reasons", &reasons), ("message", &message)]);
     let with_reasons = |failure: ToolFailure| ToolFailure { message: text(&failure.message), ..failure };
     match outcome {
         ToolOutcome::Failed(failure) => ToolOutcome::Failed(with_reasons(failure)),

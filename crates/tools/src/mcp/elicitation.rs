@@ -72,7 +72,8 @@ fn described(fields: &[FormField], join: &str, without_problem: impl Fn(&str) ->
 fn field_names(params: &Json) -> Vec<String> {
     let properties = params.pointer("/requestedSchema/properties").and_then(Json::as_object);
     let names = properties.into_iter().flat_map(|properties| properties.keys());
-    let short = |name: &String| name.get(..name.floor_char_boundary(limits::TOOL_PROBLEM_TEXT)).unwrap_or_default().to_owned();
+    let short =
+        |name: &String| name.get(..name.floor_char_boundary(limits::TOOL_PROBLEM_TEXT)).unwrap_or_default().to_owned();
     names.take(limits::TOOL_PROBLEMS).map(short).collect()
 }
 
@@ -304,12 +305,10 @@ pub(super) async fn responses(
         }
         let response = match request.get("method").and_then(Json::as_str) {
             Some("elicitation/create") if allowed.elicitation => interaction.elicit(server, &params),
-            Some("sampling/createMessage") if allowed.sampling => {
-                match &interaction.handler {
-                    Some(handler) => handler.sample(params, &interaction.cx).await.ok(),
-                    None => None,
-                }
-            }
+            Some("sampling/createMessage") if allowed.sampling => match &interaction.handler {
+                Some(handler) => handler.sample(params, &interaction.cx).await.ok(),
+                None => None,
+            },
             Some("elicitation/create") => Some(json!({"action": "decline"})),
             _ => None,
         };

@@ -68,7 +68,7 @@ pub(crate) static CONFIGURATION: MapSchema = MapSchema::new("`configuration` sec
     key(
         "on_tool_error",
         OneOf(&["feed_back", "fail"]),
-        "What happens after a failed tool call: the model gets the error (`feed_back`), or the run fails (`fail`).",
+        "What happens after a failed tool call: the model gets the error (`feed_back`), or the run fails (`fail`). Then calls run one after the other, and those after the failed one in the same response are not started. Sub-agents follow it too.",
     ),
     key("agent_card", Text, "Remote agents: the file or URL of the agent card."),
     key("auth", Section(&AUTH), "Remote agents: the credentials for the agent."),

@@ -7,8 +7,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::fake::{FakeConnection, FakeLog, server_with, tool, tool_entry, with_tools};
 use crate::{
-    ClientRequestHandler, ElicitationRequest, ElicitationResponse, FailureKind, FormField, ToolCallContext, ToolOutcome,
-    ToolOutput, fixture::context, mcp::McpServer,
+    ClientRequestHandler, ElicitationRequest, ElicitationResponse, FailureKind, FormField, ToolCallContext,
+    ToolOutcome, ToolOutput, fixture::context, mcp::McpServer,
 };
 use segue_base::context::CallContext;
 
@@ -283,7 +283,8 @@ impl ClientRequestHandler for Unasked {
 
 #[tokio::test(start_paused = true)]
 async fn a_form_that_cannot_be_presented_is_declined_before_anybody_is_asked() {
-    let of_field = |field: Json| json!({"type": "object", "properties": {"account": field}, "$defs": {"a": {"type": "string"}}});
+    let of_field =
+        |field: Json| json!({"type": "object", "properties": {"account": field}, "$defs": {"a": {"type": "string"}}});
     let reference = json!({"$ref": "#/$defs/a"});
     let cases = [
         (of_field(reference.clone()), "`account`: `$ref` is not supported"),
@@ -295,7 +296,10 @@ async fn a_form_that_cannot_be_presented_is_declined_before_anybody_is_asked() {
         (of_field(json!({"type": ["null"]})), "`account`: [\"null\"] is not supported"),
         (of_field(json!({"anyOf": [{"type": "object"}, {"type": "null"}]})), "`account`: \"object\" is not supported"),
         (of_field(json!({"type": "text"})), "`account`: \"text\" is not supported"),
-        (json!({"type": "object", "properties": {"account": {"type": "string"}}, "required": ["account", "plan"]}), "`plan`: It is required"),
+        (
+            json!({"type": "object", "properties": {"account": {"type": "string"}}, "required": ["account", "plan"]}),
+            "`plan`: It is required",
+        ),
         (json!({"type": "object", "required": ["account"]}), "`account`: It is required"),
         (json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}), "declined: `$ref` is not supported"),
     ];
@@ -310,7 +314,8 @@ async fn a_form_that_cannot_be_presented_is_declined_before_anybody_is_asked() {
         assert!(failure.message.contains(cause) && failure.message.contains("no account"), "{}", failure.message);
     }
     // A field that is left out may have any schema.
-    let schema = json!({"type": "object", "properties": {"note": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"type": "string"}}});
+    let schema =
+        json!({"type": "object", "properties": {"note": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"type": "string"}}});
     let (server, log) = asking_server(schema, json!({"result": {"content": []}}));
     struct Leaves;
     impl ClientRequestHandler for Leaves {
