@@ -10,7 +10,7 @@ use super::{
     durable::{BackgroundTasks, DelegateParts, Lookup, StoredOrder, meta_without},
     executor::TaskOrder,
     parent::DelegationParent,
-    report::{TaskReport, TaskStatus, key, words},
+    report::{ReportStatus, TaskReport, key, words},
 };
 use crate::{
     effect::EffectClass,
@@ -62,7 +62,7 @@ pub(super) async fn start(
     match parent.journal.once_if_ok(step, begin).await {
         Ok(Ok(_)) => {
             let text = words(&parent.prompts, context! { outcome => "background", id => &*id });
-            let mut outcome = status_outcome(text, &id, TaskStatus::Running);
+            let mut outcome = status_outcome(text, &id, ReportStatus::Running);
             if let (ToolOutcome::Done(output), true) = (&mut outcome, parent.budget.is_limited()) {
                 output.meta.insert(key::RESERVE.to_owned(), json!(reserve));
             }
@@ -72,7 +72,7 @@ pub(super) async fn start(
             if let Ok(Err(error)) = failed {
                 tracing::warn!(code = error.code(), task = &*id, "a sub-agent cannot be stored: {error}");
             }
-            let mut report = TaskReport::ended(id, TaskStatus::Failed, "".into());
+            let mut report = TaskReport::ended(id, ReportStatus::Failed, "".into());
             report.error = Some(words(&parent.prompts, context! { outcome => "not_stored" }).into());
             report.outcome(&parent.prompts)
         }
@@ -121,7 +121,7 @@ impl ToolHandler for BackgroundTool {
             Err(error) => return self.store_failed(&error),
         }
         let child = delegations.child(conversation, id);
-        let (status, turns) = child.map_or((TaskStatus::Running, 0), |child| (child.status, child.messages));
+        let (status, turns) = child.map_or((ReportStatus::Running, 0), |child| (child.status, child.messages));
         if self.action == BackgroundAction::Cancel {
             if let Err(error) = self.tasks.cancel(id).await {
                 return self.store_failed(&error);
@@ -141,7 +141,7 @@ impl BackgroundTool {
     }
 }
 
-fn status_outcome(text: String, id: &str, status: TaskStatus) -> ToolOutcome {
+fn status_outcome(text: String, id: &str, status: ReportStatus) -> ToolOutcome {
     let meta = Map::from_iter([(key::ID.to_owned(), json!(id)), (key::STATUS.to_owned(), json!(status))]);
     ToolOutcome::Done(ToolOutput { meta, ..ToolOutput::text(text) })
 }

@@ -27,7 +27,7 @@ use super::{
     ledger::SettledTask,
     loop_host::ResultSchema,
     parent::{DelegationParent, RunCounts},
-    report::{TaskReport, TaskStatus, words},
+    report::{ReportStatus, TaskReport, words},
     types::DelegationSettings,
     writes::LostWrites,
 };
@@ -321,7 +321,7 @@ impl BackgroundTasks {
             Err(reason) => return self.end(&journal, self.lost(task_id(&key.run), reason)).await,
         };
         if is_stopped {
-            return self.end(&journal, TaskReport::ended(order.id, TaskStatus::Cancelled, "".into())).await;
+            return self.end(&journal, TaskReport::ended(order.id, ReportStatus::Cancelled, "".into())).await;
         }
         // Those that gave it up in order did not fail by it.
         let failed = epoch.saturating_sub(1).saturating_sub(u64::try_from(released).unwrap_or(u64::MAX));
@@ -454,7 +454,7 @@ impl BackgroundTasks {
     }
 
     fn lost(&self, id: Arc<str>, reason: String) -> TaskReport {
-        let mut report = TaskReport::ended(id, TaskStatus::Failed, "".into());
+        let mut report = TaskReport::ended(id, ReportStatus::Failed, "".into());
         report.error = Some(words(&self.prompts, context! { outcome => "lost" }).into());
         report.code = Some(CODE_UNEXPECTED.into());
         report.detail = Some(reason.into());
@@ -464,8 +464,8 @@ impl BackgroundTasks {
     /// Stores a report with the end of the run, once.
     async fn end(&self, journal: &JobJournal, report: TaskReport) {
         let (transition, status) = match report.status {
-            TaskStatus::Completed => (UnitTransition::Completed, RunStatus::Completed),
-            TaskStatus::Cancelled => (UnitTransition::Cancelled, RunStatus::Cancelled),
+            ReportStatus::Completed => (UnitTransition::Completed, RunStatus::Completed),
+            ReportStatus::Cancelled => (UnitTransition::Cancelled, RunStatus::Cancelled),
             _ => (UnitTransition::Failed, RunStatus::Failed),
         };
         failpoint::hit("task_ends");
@@ -508,8 +508,8 @@ impl BackgroundTasks {
         let report = checkpoint.and_then(|text| serde_json::from_str(&text).ok());
         Ok(Lookup::Ended(report.unwrap_or_else(|| {
             let status = match summary.status {
-                RunStatus::Cancelled | RunStatus::Stopped => TaskStatus::Cancelled,
-                _ => TaskStatus::Failed,
+                RunStatus::Cancelled | RunStatus::Stopped => ReportStatus::Cancelled,
+                _ => ReportStatus::Failed,
             };
             Box::new(TaskReport::ended(id.into(), status, "".into()))
         })))

@@ -8,7 +8,7 @@ use segue_engine::conversation::ModelUsage;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::report::{CANCELLED, TaskReport, TaskStatus};
+use super::report::{CANCELLED, ReportStatus, TaskReport};
 
 /// What happened to a delegate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,18 +103,18 @@ impl TaskEvent {
         let usage = TokenCounts::of(&report.usage);
         let error = report.error.clone().unwrap_or_default();
         match report.status {
-            TaskStatus::Completed => {
+            ReportStatus::Completed => {
                 let result = report.result.clone().unwrap_or_default();
                 Self::TaskCompleted { task_id, result, usage, model_name }
             }
-            TaskStatus::TimedOut => {
+            ReportStatus::TimedOut => {
                 Self::TaskTimedOut { task_id, error, partial: report.partial.clone(), usage, model_name }
             }
-            TaskStatus::Cancelled => {
+            ReportStatus::Cancelled => {
                 let error = if error.is_empty() { CANCELLED.into() } else { error };
                 Self::TaskCancelled { task_id, error, usage, model_name }
             }
-            TaskStatus::Failed | TaskStatus::Pending | TaskStatus::Running => {
+            ReportStatus::Failed | ReportStatus::Pending | ReportStatus::Running => {
                 Self::TaskFailed { task_id, error, usage, model_name }
             }
         }

@@ -33,7 +33,7 @@ use super::{
         BudgetCheck, CODE_BUDGET, CODE_INVALID_RESULT, CODE_NO_RESULT, DelegateHost, HostFailure, ResultSchema, profile,
     },
     parent::{DelegationParent, RunCounts},
-    report::{StopReason, TaskReport, TaskStatus, words},
+    report::{ReportStatus, StopReason, TaskReport, words},
     task::{ToolTexts, with_delegation},
     types::{instructions, skills_of, tools_of},
     writes::{LostWrites, WriteTracker},
@@ -89,7 +89,7 @@ pub struct TaskSummary {
     /// Its type.
     pub subagent_type: Arc<str>,
     /// `Pending` or `Running`.
-    pub status: TaskStatus,
+    pub status: ReportStatus,
     /// Messages so far.
     pub messages: u64,
     /// Whether it works while its conversation goes on.
@@ -231,7 +231,7 @@ impl TaskHandle {
             conversation: parent.conversation.clone(),
             description: order.description.clone(),
             subagent_type: order.kind.name.clone(),
-            status: TaskStatus::Pending,
+            status: ReportStatus::Pending,
             messages: 0,
             background: order.background,
         };
@@ -262,7 +262,7 @@ impl TaskHandle {
     }
 
     fn started(&self, order: &TaskOrder) {
-        self.update(|summary| summary.status = TaskStatus::Running);
+        self.update(|summary| summary.status = ReportStatus::Running);
         self.emit(&TaskEvent::TaskStarted {
             task_id: self.id.clone(),
             description: order.description.clone(),
@@ -290,7 +290,7 @@ impl TaskHandle {
     }
 
     /// A report with this status, and with what the delegate used so far.
-    fn report(&self, status: TaskStatus, problem: Option<Problem>) -> TaskReport {
+    fn report(&self, status: ReportStatus, problem: Option<Problem>) -> TaskReport {
         let TaskProgress { usage, last_text, .. } = self.progress().clone();
         let mut report = TaskReport::ended(self.id.clone(), status, self.model_name.clone());
         report.usage = usage;
@@ -319,17 +319,17 @@ impl TaskHandle {
     fn cancelled(&self) -> TaskReport {
         let by_id = self.is_cancelled_by_id.load(Ordering::SeqCst);
         let problem = (!by_id).then(|| self.problem(None, context! { outcome => "parent_cancelled" }));
-        self.report(TaskStatus::Cancelled, problem)
+        self.report(ReportStatus::Cancelled, problem)
     }
     fn problem(&self, code: Option<&'static str>, variables: minijinja::Value) -> Problem {
         Problem { code, text: words(&self.prompts, variables), detail: None }
     }
     fn failed(&self, code: &'static str, variables: minijinja::Value) -> TaskReport {
-        self.report(TaskStatus::Failed, Some(self.problem(Some(code), variables)))
+        self.report(ReportStatus::Failed, Some(self.problem(Some(code), variables)))
     }
     fn timed_out(&self, limit: Duration) -> TaskReport {
         let problem = self.problem(Some(CODE_TIMEOUT), context! { outcome => "timeout", seconds => limit.as_secs() });
-        self.report(TaskStatus::TimedOut, Some(problem))
+        self.report(ReportStatus::TimedOut, Some(problem))
     }
 }
 
@@ -408,7 +408,7 @@ async fn perform(
         Ok(system) => system,
         Err(reason) => {
             let problem = handle.problem(Some(react::CODE_PROMPT), context! { outcome => "prompt" });
-            return handle.report(TaskStatus::Failed, Some(Problem { detail: Some(reason), ..problem }));
+            return handle.report(ReportStatus::Failed, Some(Problem { detail: Some(reason), ..problem }));
         }
     };
     let own = tools.infos().map(react::tool_spec);
@@ -456,7 +456,7 @@ async fn perform(
         Driven::Ended(end) => ended(end, host, handle, limit),
     };
     report.turns = turns;
-    if report.status == TaskStatus::Completed {
+    if report.status == ReportStatus::Completed {
         let checker = Checker { parent, tools: &tools, call, cx: &cx, id: &order.id };
         report.criteria = checker.check(&order.criteria).await;
     }
@@ -601,13 +601,14 @@ fn ended(end: LoopEnd, mut host: DelegateHost<'_>, handle: &TaskHandle, limit: D
         "A0525" => ("A0525", words(&handle.prompts, context! { outcome => "no_result" })),
         _ => ("A0503", words(&handle.prompts, context! { outcome => "model" })),
     };
-    let mut report = handle.report(TaskStatus::Failed, Some(Problem { code: Some(code), text, detail: Some(reason) }));
+    let mut report =
+        handle.report(ReportStatus::Failed, Some(Problem { code: Some(code), text, detail: Some(reason) }));
     report.stop_reason = host.stop_reason;
     report
 }
 
 fn completed(text: Arc<str>, host: DelegateHost<'_>, handle: &TaskHandle) -> TaskReport {
-    let mut report = handle.report(TaskStatus::Completed, None);
+    let mut report = handle.report(ReportStatus::Completed, None);
     report.partial = None;
     report.stop_reason = host.stop_reason;
     report.data = host.submitted;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    report::{StopReason, TaskStatus, key, metadata_of, words},
+    report::{ReportStatus, StopReason, key, metadata_of, words},
     types::TASK,
 };
 use crate::{
@@ -41,7 +41,7 @@ pub(super) struct LedgerEntry {
     pub(super) id: Arc<str>,
     pub(super) description: Arc<str>,
     pub(super) subagent_type: Arc<str>,
-    pub(super) status: TaskStatus,
+    pub(super) status: ReportStatus,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) result_brief: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ impl LedgerEntry {
         self.stop_reason = serde_json::from_value(read(key::STOP_REASON)).ok();
         let writes: Writes = serde_json::from_value(read(key::WRITES)).unwrap_or_default();
         self.changed = match self.status {
-            TaskStatus::Completed => writes.in_doubt_names(),
+            ReportStatus::Completed => writes.in_doubt_names(),
             _ => [writes.done_names(), writes.in_doubt_names()].concat(),
         };
     }
@@ -175,7 +175,7 @@ impl Ledger {
             match meta {
                 Some(meta) => entry.take(meta),
                 None => {
-                    entry.status = TaskStatus::Failed;
+                    entry.status = ReportStatus::Failed;
                     entry.error = Some(words(prompts, context! { outcome => "lost" }).into());
                 }
             }
@@ -218,15 +218,15 @@ impl Ledger {
 }
 
 /// The status of a call of `task` whose report was lost, because the call itself ended first. `None`: nothing was started.
-fn status_without_report(outcome: &ToolOutcome) -> Option<TaskStatus> {
+fn status_without_report(outcome: &ToolOutcome) -> Option<ReportStatus> {
     match outcome {
         ToolOutcome::Failed(failure) => match failure.kind {
             FailureKind::Refused | FailureKind::BadArguments | FailureKind::UnknownTool => None,
-            FailureKind::Cancelled => Some(TaskStatus::Cancelled),
-            FailureKind::Timeout => Some(TaskStatus::TimedOut),
-            FailureKind::ToolError | FailureKind::Unavailable | FailureKind::BadResult => Some(TaskStatus::Failed),
+            FailureKind::Cancelled => Some(ReportStatus::Cancelled),
+            FailureKind::Timeout => Some(ReportStatus::TimedOut),
+            FailureKind::ToolError | FailureKind::Unavailable | FailureKind::BadResult => Some(ReportStatus::Failed),
         },
-        ToolOutcome::Unknown(_) => Some(TaskStatus::Failed),
+        ToolOutcome::Unknown(_) => Some(ReportStatus::Failed),
         ToolOutcome::Done(_) | ToolOutcome::Pending(_) => None,
     }
 }

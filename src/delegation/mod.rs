@@ -40,6 +40,6 @@ pub use self::{
     criteria::{CheckedCriterion, Verdict},
     events::{DiscardTaskEvents, LogTaskEvents, TaskEvent, TaskEventSink, TokenCounts},
     executor::{Delegations, TaskSummary},
-    report::{StopReason, TaskReport, TaskStatus},
+    report::{ReportStatus, StopReason, TaskReport},
     types::{AgentDelegation, DelegationSettings},
 };

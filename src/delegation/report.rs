@@ -24,7 +24,7 @@ use crate::{
 /// The state of a delegate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TaskStatus {
+pub enum ReportStatus {
     /// It waits for a place.
     Pending,
     /// It works.
@@ -39,7 +39,7 @@ pub enum TaskStatus {
     TimedOut,
 }
 
-impl TaskStatus {
+impl ReportStatus {
     /// Whether it has ended.
     pub fn is_terminal(self) -> bool {
         !matches!(self, Self::Pending | Self::Running)
@@ -100,7 +100,7 @@ pub struct TaskReport {
     /// The id of the delegate.
     pub id: Arc<str>,
     /// How it ended.
-    pub status: TaskStatus,
+    pub status: ReportStatus,
     /// Its result; only of a completed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Arc<str>>,
@@ -160,7 +160,7 @@ pub(super) mod key {
 
 impl TaskReport {
     /// A report without a result.
-    pub(super) fn ended(id: Arc<str>, status: TaskStatus, model_name: Arc<str>) -> Self {
+    pub(super) fn ended(id: Arc<str>, status: ReportStatus, model_name: Arc<str>) -> Self {
         Self {
             id,
             status,
@@ -193,7 +193,7 @@ impl TaskReport {
         let text = words(prompts, variables);
         // A result says what was done. What is in doubt is always said.
         let writes = match self.status {
-            TaskStatus::Completed => Writes { in_doubt: self.writes.in_doubt.clone(), ..Writes::default() },
+            ReportStatus::Completed => Writes { in_doubt: self.writes.in_doubt.clone(), ..Writes::default() },
             _ => self.writes.clone(),
         };
         match prompts.writes_text(&writes, WritesOf::EndedWork) {
@@ -212,8 +212,8 @@ impl TaskReport {
             put(key::STOP_REASON, json!(reason));
         }
         let error = match (&self.error, self.status) {
-            (_, TaskStatus::Completed) => None,
-            (None, TaskStatus::Cancelled) => Some(CANCELLED),
+            (_, ReportStatus::Completed) => None,
+            (None, ReportStatus::Cancelled) => Some(CANCELLED),
             (error, _) => error.as_deref(),
         };
         if let Some(error) = error {
@@ -248,10 +248,10 @@ impl TaskReport {
     pub(super) fn outcome(&self, prompts: &PromptSet) -> ToolOutcome {
         let (text, meta) = (self.text(prompts), self.metadata());
         let kind = match self.status {
-            TaskStatus::Completed => return ToolOutcome::Done(ToolOutput { meta, ..ToolOutput::text(text) }),
-            TaskStatus::TimedOut => FailureKind::Timeout,
-            TaskStatus::Cancelled => FailureKind::Cancelled,
-            TaskStatus::Pending | TaskStatus::Running | TaskStatus::Failed => FailureKind::ToolError,
+            ReportStatus::Completed => return ToolOutcome::Done(ToolOutput { meta, ..ToolOutput::text(text) }),
+            ReportStatus::TimedOut => FailureKind::Timeout,
+            ReportStatus::Cancelled => FailureKind::Cancelled,
+            ReportStatus::Pending | ReportStatus::Running | ReportStatus::Failed => FailureKind::ToolError,
         };
         let mut failure = ToolFailure::new(kind, text);
         failure.code = self.code.as_deref().map(str::to_owned);

@@ -17,7 +17,7 @@ use super::{
     ledger::label,
     loop_host::ResultSchema,
     parent::DelegationParent,
-    report::{TaskReport, TaskStatus, key, metadata_of, reserve_of, usage_of, words},
+    report::{ReportStatus, TaskReport, key, metadata_of, reserve_of, usage_of, words},
     types::{TASK, TASK_CANCEL, TASK_RESULT, TASK_STATUS, output_schema},
 };
 use crate::{
@@ -224,7 +224,7 @@ impl TaskTool {
             return Err(refused(context! { outcome => "no_type", names => settings.names() }));
         }
         let Some(kind) = settings.types.get(arguments.subagent_type.trim()) else {
-            let mut report = TaskReport::ended(id, TaskStatus::Failed, "".into());
+            let mut report = TaskReport::ended(id, ReportStatus::Failed, "".into());
             let name = label(&arguments.subagent_type);
             let text =
                 words(prompts, context! { outcome => "unknown_type", name => &*name, names => settings.names() });

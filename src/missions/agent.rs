@@ -10,7 +10,7 @@ use segue_engine::{
     ids::AgentName,
     mission::{
         dataset,
-        event::AgentOutcome,
+        event::AssignmentOutcome,
         learnings::Learnings,
         state::RunState,
         tools::{self as mission_tools, AgentInput, Caller, MissionTool, Then, ToolAnswer, people},
@@ -62,15 +62,15 @@ const MOST_FAILED_ANSWERS: u32 = 3;
 
 /// How an agent's run ended, and its text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct AgentEnd {
-    pub(super) outcome: AgentOutcome,
+pub(super) struct AssignmentEnd {
+    pub(super) outcome: AssignmentOutcome,
     pub(super) text: Arc<str>,
 }
 
 /// How far an agent's run got.
 pub(super) enum Progress {
     /// It has ended.
-    Ended(AgentEnd),
+    Ended(AssignmentEnd),
     /// The slice is over; its session has what it did.
     Yielded,
     /// It waits for the answer to this question to a person. Its session is that before the response that asked: the response is replayed.
@@ -81,8 +81,8 @@ fn failed(text: impl Into<Arc<str>>) -> Progress {
     Progress::Ended(failed_end(text))
 }
 
-pub(super) fn failed_end(text: impl Into<Arc<str>>) -> AgentEnd {
-    AgentEnd { outcome: AgentOutcome::Failed, text: text.into() }
+pub(super) fn failed_end(text: impl Into<Arc<str>>) -> AssignmentEnd {
+    AssignmentEnd { outcome: AssignmentOutcome::Failed, text: text.into() }
 }
 
 /// Runs an agent until it answers, asks or fails, or until the slice is over. Without `input` it goes on with what its session has.
@@ -163,7 +163,7 @@ pub(super) fn run<'a>(
             let own = done.iter().chain(in_doubt).filter(|write| write.by.as_deref() == Some(name.as_str()));
             policy.count_earlier(own.map(|write| &write.tool));
         }
-        let mut host = AgentHost {
+        let mut host = MissionAgentHost {
             unit,
             name,
             model: unit.journaled(model),
@@ -227,16 +227,16 @@ pub(super) fn run<'a>(
             session.state.messages.push(ChatMessage::assistant(text.clone()));
         }
         let (outcome, text) = match (asked, end.status) {
-            (Some(question), _) => (AgentOutcome::Asked, question),
+            (Some(question), _) => (AssignmentOutcome::Asked, question),
             (None, AgentStatus::Failed { code, .. }) if code == CODE_ITERATION_LIMIT => {
-                (AgentOutcome::Capped, session.state.last_text().unwrap_or_default().into())
+                (AssignmentOutcome::Capped, session.state.last_text().unwrap_or_default().into())
             }
-            (None, AgentStatus::Failed { reason, .. }) => (AgentOutcome::Failed, reason.into()),
-            (None, AgentStatus::Cancelled { .. }) => (AgentOutcome::Cancelled, text),
-            (None, _) if text.is_empty() => (AgentOutcome::NoResult, text),
-            (None, _) => (AgentOutcome::Answered, text),
+            (None, AgentStatus::Failed { reason, .. }) => (AssignmentOutcome::Failed, reason.into()),
+            (None, AgentStatus::Cancelled { .. }) => (AssignmentOutcome::Cancelled, text),
+            (None, _) if text.is_empty() => (AssignmentOutcome::NoResult, text),
+            (None, _) => (AssignmentOutcome::Answered, text),
         };
-        Some(Progress::Ended(AgentEnd { outcome, text }))
+        Some(Progress::Ended(AssignmentEnd { outcome, text }))
     })
 }
 
@@ -323,7 +323,7 @@ async fn start(unit: &UnitRun, name: &AgentName, agent: &MissionAgent, live: &To
 }
 
 /// The host of an agent's loop.
-struct AgentHost<'a> {
+struct MissionAgentHost<'a> {
     unit: &'a UnitRun,
     name: &'a AgentName,
     model: JournaledModel,
@@ -341,7 +341,7 @@ struct AgentHost<'a> {
 }
 
 #[async_trait]
-impl LoopHost for AgentHost<'_> {
+impl LoopHost for MissionAgentHost<'_> {
     async fn messages(&mut self, state: &LoopState, _: &CallContext) -> Result<Messages, AgentStatus> {
         Ok(self.start.messages.iter().chain(&state.messages).cloned().collect())
     }

@@ -1,6 +1,6 @@
 //! What a run allows in calls of tools: those of commanders, of agents, and of the sub-agents that agents start.
 //!
-//! The rules of an agent's own file (`max_calls`, confirmations) come after these; see [`AgentHost`](super::agent).
+//! The rules of an agent's own file (`max_calls`, confirmations) come after these; see [`MissionAgentHost`](super::agent).
 
 use std::sync::Arc;
 

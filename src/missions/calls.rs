@@ -7,7 +7,7 @@ use futures::{StreamExt, future::BoxFuture, stream};
 use segue_engine::{
     ids::AgentName,
     mission::{
-        event::AgentOutcome,
+        event::AssignmentOutcome,
         learnings::Learnings,
         state::RunState,
         tools::{AgentInput, Caller, MissionTool, Then, ToolAnswer, agents},
@@ -16,7 +16,7 @@ use segue_engine::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    agent::{self, AgentEnd, Progress},
+    agent::{self, AssignmentEnd, Progress},
     checkpoint::AgentSession,
     commander::CommanderHost,
     journal::AGENT_PART,
@@ -33,7 +33,7 @@ pub(super) struct OpenCall {
     pub(super) session: AgentSession,
     /// How the call ended; absent while the agent works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) end: Option<AgentEnd>,
+    pub(super) end: Option<AssignmentEnd>,
     /// Whether the agent waits for a person: its session is that before the response that asked, whose records are kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) waits: bool,
@@ -194,7 +194,7 @@ impl UnitRun {
             }
         };
         let text = match end.outcome {
-            AgentOutcome::Answered => Learnings::strip(agent::answer(&end.text)),
+            AssignmentOutcome::Answered => Learnings::strip(agent::answer(&end.text)),
             _ => end.text.to_string(),
         };
         let finished = |state: &RunState| {
@@ -209,10 +209,10 @@ impl UnitRun {
     }
 
     /// What the commander is told of the changes of an agent whose run ended: all if it gave no answer, otherwise those in doubt.
-    fn changes(&self, state: &RunState, agent: &AgentName, outcome: AgentOutcome) -> Option<String> {
+    fn changes(&self, state: &RunState, agent: &AgentName, outcome: AssignmentOutcome) -> Option<String> {
         let writes = state.tasks.get(&self.id.task)?.unit(&self.id)?.all_writes();
         let mut writes = writes.only(|write| write.by.as_deref() == Some(agent.as_str()));
-        if matches!(outcome, AgentOutcome::Answered | AgentOutcome::Asked) {
+        if matches!(outcome, AssignmentOutcome::Answered | AssignmentOutcome::Asked) {
             writes.done.clear();
         }
         self.parts.prompts.writes_text(&writes, WritesOf::EndedWork)

@@ -15,7 +15,7 @@ use segue_engine::{
         rounds, routes,
         state::RunState,
         tools::{Caller, MissionTool, Then, ToolAnswer, ToolContext, agents, commanders, offered, people, schemas},
-        unit::{UnitStatus, UnitView},
+        unit::{AttemptStatus, UnitView},
     },
     project::field_values::{self, Extra},
     template::from_json,
@@ -275,7 +275,7 @@ impl CommanderHost<'_> {
     /// Whether the task has ended by its route for a question without an answer.
     fn left_without_answer(&mut self, state: &RunState) -> Option<bool> {
         let unit = self.unit;
-        let has_ended = UnitView::new(&unit.def, state, &unit.id)?.state.status == UnitStatus::Completed;
+        let has_ended = UnitView::new(&unit.def, state, &unit.id)?.state.status == AttemptStatus::Completed;
         if has_ended {
             self.end = Some(UnitEnd::Completed);
         }

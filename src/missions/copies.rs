@@ -8,7 +8,7 @@ use segue_engine::{
     conversation::{AgentStatus, BotKind},
     ids::{AgentName, RunId},
     mission::{
-        event::{AgentOutcome, CommanderAnswer},
+        event::{AssignmentOutcome, CommanderAnswer},
         state::RunState,
         tools::{self as mission_tools, Caller, MissionTool, Then, ToolAnswer, agents, commanders},
         unit::UnitId,
@@ -73,8 +73,8 @@ impl CommanderHost<'_> {
         };
         let source = unit.source_of(other.unwrap_or(&unit.id)).await;
         let (outcome, text) = match unit.ask_agent_copy(name, (session, source), question, cx).await? {
-            Ok(text) => (AgentOutcome::Answered, text),
-            Err(reason) => (AgentOutcome::Failed, reason),
+            Ok(text) => (AssignmentOutcome::Answered, text),
+            Err(reason) => (AssignmentOutcome::Failed, reason),
         };
         // A copy leaves no trace in the state of the agent.
         let answer =
@@ -258,8 +258,8 @@ impl CopyHost<'_> {
         };
         let source = unit.source_of(of.as_ref().unwrap_or(other)).await;
         let (outcome, effect, text) = match unit.ask_agent_copy(name, (session, source), question, cx).await? {
-            Ok(text) => (AgentOutcome::Answered, ControlEffect::Succeeded, text),
-            Err(reason) => (AgentOutcome::Failed, ControlEffect::Failed, reason),
+            Ok(text) => (AssignmentOutcome::Answered, ControlEffect::Succeeded, text),
+            Err(reason) => (AssignmentOutcome::Failed, ControlEffect::Failed, reason),
         };
         Some((agents::finished(other, name, outcome, &text, None).text(), effect))
     }

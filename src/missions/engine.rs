@@ -15,7 +15,7 @@ use segue_engine::{
         rerun::{self, RerunFrom, TakenOver},
         scheduler::{self, Action, Decision},
         sizes,
-        state::{self, FollowUp, RunState, RunStatus as StateStatus},
+        state::{self, FollowUp, MissionStatus, RunState},
     },
     project::missions::{MissionDef, OnOverflow},
     time::Timestamp,
@@ -35,8 +35,8 @@ use super::{
 use crate::{
     journal::{LEASE, RENEWAL, StorePatience, ended_owners},
     store::runs::{
-        Admission, ClaimRequest, NewRun, NewUnit, Overflow, RunBatch, RunFilter, RunLimits, RunStatus, RunStoreError,
-        RunSummary, Signal, SignalOutcome, StartOutcome, StopRequest, UnitStatus,
+        ClaimRequest, NewRun, NewUnit, Overflow, RunAdmission, RunBatch, RunFilter, RunLimits, RunStatus,
+        RunStoreError, RunSummary, Signal, SignalOutcome, StartOutcome, StopRequest, UnitStatus,
     },
 };
 
@@ -500,7 +500,7 @@ impl Drive<'_> {
             return Ok(true);
         }
         let parts = &self.engine.parts;
-        Ok(parts.runs.admit(self.run, limits_of(&self.def), parts.clock.now()).await? == Admission::Admitted)
+        Ok(parts.runs.admit(self.run, limits_of(&self.def), parts.clock.now()).await? == RunAdmission::Admitted)
     }
 
     fn ended(
@@ -562,7 +562,7 @@ impl Drive<'_> {
                     }
                     Action::Finish { status } => {
                         batch.status = Some(match status {
-                            StateStatus::Completed => RunStatus::Completed,
+                            MissionStatus::Completed => RunStatus::Completed,
                             _ => RunStatus::Failed,
                         });
                     }

@@ -4,13 +4,13 @@
 use segue_engine::{
     conversation::AgentStatus,
     ids::AgentName,
-    mission::{event::AgentOutcome, tools::AgentInput},
+    mission::{event::AssignmentOutcome, tools::AgentInput},
     project::RemoteDef,
 };
 use serde_json::Value as Json;
 
 use super::{
-    agent::{AgentEnd, failed_end},
+    agent::{AssignmentEnd, failed_end},
     slice::UnitRun,
 };
 use crate::{
@@ -27,7 +27,7 @@ pub(super) async fn run(
     session: &mut RemoteSession,
     input: &AgentInput,
     cx: &CallContext,
-) -> Option<AgentEnd> {
+) -> Option<AssignmentEnd> {
     if unit.dry_run {
         return Some(failed_end(unit.envelope("dry_run", name.as_str())));
     }
@@ -58,13 +58,17 @@ pub(super) async fn run(
     }
     let text = text_of(&end);
     Some(match end.status {
-        AgentStatus::AwaitingUser => AgentEnd { outcome: AgentOutcome::Asked, text: end.text.trim().into() },
+        AgentStatus::AwaitingUser => AssignmentEnd { outcome: AssignmentOutcome::Asked, text: end.text.trim().into() },
         AgentStatus::Failed { code, reason } => failed_end(format!("{reason} [{code}]")),
-        AgentStatus::Cancelled { reason } => AgentEnd { outcome: AgentOutcome::Cancelled, text: reason.into() },
-        AgentStatus::Finished | AgentStatus::Yielded if text.is_empty() => {
-            AgentEnd { outcome: AgentOutcome::NoResult, text: text.into() }
+        AgentStatus::Cancelled { reason } => {
+            AssignmentEnd { outcome: AssignmentOutcome::Cancelled, text: reason.into() }
         }
-        AgentStatus::Finished | AgentStatus::Yielded => AgentEnd { outcome: AgentOutcome::Answered, text: text.into() },
+        AgentStatus::Finished | AgentStatus::Yielded if text.is_empty() => {
+            AssignmentEnd { outcome: AssignmentOutcome::NoResult, text: text.into() }
+        }
+        AgentStatus::Finished | AgentStatus::Yielded => {
+            AssignmentEnd { outcome: AssignmentOutcome::Answered, text: text.into() }
+        }
     })
 }
 

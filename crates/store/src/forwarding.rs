@@ -13,7 +13,7 @@ use crate::{
     AcceptOutcome, ConversationProblem, InboxMessage, JournalRecord, Store, StoreError, StoredConversation,
     StoredReply, StoredTurn, TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version,
     runs::{
-        Admission, ClaimRequest, ClaimedUnit, NewRun, QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome,
+        ClaimRequest, ClaimedUnit, NewRun, QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome, RunAdmission,
         RunBatch, RunCounts, RunFilter, RunLimits, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals,
         StartOutcome, StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitKey,
     },
@@ -85,7 +85,7 @@ forwarding_store! {
     ForwardingRunStore for RunStore, RunStoreError;
     'a;
     start_run(run: NewRun) -> StartOutcome;
-    admit(run: &'a RunId, limits: RunLimits, at: Timestamp) -> Admission;
+    admit(run: &'a RunId, limits: RunLimits, at: Timestamp) -> RunAdmission;
     run(run: &'a RunId) -> Option<StoredRun>;
     summary(run: &'a RunId) -> Option<RunSummary>;
     runs(filter: RunFilter, limit: usize) -> Vec<RunSummary>;

@@ -1,6 +1,6 @@
 //! The tree of a run for people: its tasks with their states, one in a line that fits the terminal.
 
-use segue_engine::mission::state::{ItemState, RunState, RunStatus, TaskState, TaskStatus};
+use segue_engine::mission::state::{ItemState, MissionStatus, RunState, TaskState, TaskStatus};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::cli::output;
@@ -82,7 +82,7 @@ impl TaskCounts {
     pub(super) fn of(state: &RunState) -> Self {
         let completed = state.tasks.values().filter(|task| task.status == TaskStatus::Completed).count();
         let all = usize::try_from(state.task_count).unwrap_or(usize::MAX);
-        let total = if state.status == RunStatus::Completed { state.tasks.len().min(all) } else { all };
+        let total = if state.status == MissionStatus::Completed { state.tasks.len().min(all) } else { all };
         Self { completed, total, not_chosen: all - total }
     }
 }
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn nothing_runs_in_a_run_that_has_ended() {
         let mut run = run();
-        run.status = RunStatus::Stopped;
+        run.status = MissionStatus::Stopped;
         assert_eq!(tree(&run, WIDE)[2], "  - read  ███░░░░░░░░░░░░░░░░░  1 of 6 items, 1 failed");
         assert!(!tree(&run, WIDE).concat().contains('▸'));
     }
@@ -269,7 +269,7 @@ mod tests {
     fn tasks_that_no_route_has_led_to_are_counted_apart() {
         let mut run = run();
         run.tasks.shift_remove("write");
-        run.status = RunStatus::Completed;
+        run.status = MissionStatus::Completed;
         assert_eq!(tree(&run, WIDE)[0], "report (r1): 1 of 2 tasks, 2 not chosen");
     }
 

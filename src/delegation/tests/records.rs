@@ -6,7 +6,7 @@ use serde_json::{Map, json};
 use super::harness::{World, call, meta_of, say, task, text_of};
 use crate::{
     delegation::{
-        Ledger, TaskStatus,
+        Ledger, ReportStatus,
         ledger::SettledTask,
         report::{brief, key},
     },
@@ -134,7 +134,7 @@ fn a_terminal_entry_of_the_ledger_is_never_overwritten() {
     ledger.record("task_status", Some(&json!({"id": "i"})), &outcome("i", "running", ""), at());
     ledger.settle(&[SettledTask { id: "i".into(), meta: None }], &prompts);
     let entry = ledger.entries().next().unwrap();
-    assert_eq!((entry.status, entry.result_brief.as_deref()), (TaskStatus::Completed, Some("found")));
+    assert_eq!((entry.status, entry.result_brief.as_deref()), (ReportStatus::Completed, Some("found")));
     assert_eq!(&*entry.description, "look at a");
     assert_eq!(ledger.total(), 1);
 }
@@ -161,7 +161,7 @@ fn calls_that_started_nothing_are_not_in_the_ledger_and_lost_reports_are() {
     ledger.record("find", Some(&json!({})), &outcome("i", "completed", ""), at());
     assert_eq!(ledger.total(), 0);
     ledger.record("task", Some(&task("a")), &ToolOutcome::failed(FailureKind::Cancelled, "stopped"), at());
-    assert_eq!(ledger.entries().next().unwrap().status, TaskStatus::Cancelled);
+    assert_eq!(ledger.entries().next().unwrap().status, ReportStatus::Cancelled);
 }
 
 #[tokio::test]
@@ -171,6 +171,6 @@ async fn metadata_of_a_result_is_what_the_ledger_reads() {
     let mut ledger = Ledger::default();
     ledger.record("task", Some(&task("a")), &outcome, at());
     let entry = ledger.entries().next().unwrap();
-    assert_eq!((&*entry.id, entry.status), (meta_of(&outcome)[key::ID].as_str().unwrap(), TaskStatus::Completed));
+    assert_eq!((&*entry.id, entry.status), (meta_of(&outcome)[key::ID].as_str().unwrap(), ReportStatus::Completed));
     assert_eq!(entry.result_brief.as_deref(), Some("It is blue."));
 }

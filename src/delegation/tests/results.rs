@@ -8,7 +8,7 @@ use super::harness::{World, call, meta_of, say, task, text_of};
 use crate::{
     delegation::{
         TaskEvent, TokenCounts,
-        report::{StopReason, TaskReport, TaskStatus, brief, hash},
+        report::{ReportStatus, StopReason, TaskReport, brief, hash},
         types::DelegationSettings,
     },
     prompts::PromptSet,
@@ -23,7 +23,7 @@ fn result_texts_are_those_of_the_contract() {
         (report.partial, report.stop_reason) = (partial.map(Into::into), stop_reason);
         report.text(&prompts)
     };
-    use TaskStatus::{Cancelled, Completed, Failed, TimedOut};
+    use ReportStatus::{Cancelled, Completed, Failed, TimedOut};
     let (turns, tokens, repeats) = (StopReason::TurnCapped, StopReason::TokenCapped, StopReason::LoopCapped);
     assert_eq!(report(Completed, Some("a < b"), None, None, None), "Task Succeeded. Result: a < b");
     assert_eq!(

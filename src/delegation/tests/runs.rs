@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::harness::{World, call, meta_of, say, task, text_of};
 use crate::{
-    delegation::{TaskStatus, report::key},
+    delegation::{ReportStatus, report::key},
     llm::{ChatMessage, LlmErrorKind},
     tools::{FailureKind, ToolOutcome},
 };
@@ -212,7 +212,7 @@ async fn one_delegate_is_cancelled_by_its_id_within_two_seconds() {
         tokio::task::yield_now().await;
     }
     let running = world.delegations.running();
-    assert_eq!((running.len(), running[0].status), (1, TaskStatus::Running));
+    assert_eq!((running.len(), running[0].status), (1, ReportStatus::Running));
     assert!(!world.delegations.cancel("another"));
     assert!(world.delegations.cancel(&running[0].id));
     let before = crate::clock::Clock::elapsed(&world.clock);

@@ -26,7 +26,7 @@ use segue::{
     },
     testing::ManualClock,
 };
-use segue_engine::mission::event::{AgentOutcome, RunEvent, RunEventKind};
+use segue_engine::mission::event::{AssignmentOutcome, RunEvent, RunEventKind};
 use serde_json::Value as Json;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -552,7 +552,7 @@ async fn an_agent_that_works_when_another_task_fails_has_an_end_in_the_events() 
     super::assert_pairs(&events);
     let ended = events.iter().find(|event| matches!(event.event.kind, RunEventKind::AgentCompleted { .. }));
     let kind = &ended.expect("the agent has an end").event.kind;
-    assert!(matches!(kind, RunEventKind::AgentCompleted { outcome: AgentOutcome::Cancelled, .. }), "{kind:?}");
+    assert!(matches!(kind, RunEventKind::AgentCompleted { outcome: AssignmentOutcome::Cancelled, .. }), "{kind:?}");
 }
 
 // ---- a terminal ----

@@ -84,7 +84,7 @@ pub struct PreviousRun {
 /// How an agent's run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AgentOutcome {
+pub enum AssignmentOutcome {
     /// It gave an answer.
     Answered,
     /// It asked the commander a question.
@@ -466,8 +466,8 @@ pub enum RunEventKind {
         /// The agent.
         agent: AgentName,
         /// How.
-        outcome: AgentOutcome,
-        /// The question, for [`AgentOutcome::Asked`].
+        outcome: AssignmentOutcome,
+        /// The question, for [`AssignmentOutcome::Asked`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         question: Option<Arc<str>>,
     },

@@ -10,11 +10,11 @@ use serde_json::{Value as Json, json};
 
 use super::{
     budget, dataset,
-    event::{AgentOutcome, ChosenBy, ChosenTarget, IssueSeverity, NewEvent, RunEventKind},
+    event::{AssignmentOutcome, ChosenBy, ChosenTarget, IssueSeverity, NewEvent, RunEventKind},
     graph, objective,
     rounds::{self, RoundEnd},
     routes, sizes,
-    state::{FollowUp, ItemState, RunState, RunStatus, TaskState, TaskStatus},
+    state::{FollowUp, ItemState, MissionStatus, RunState, TaskState, TaskStatus},
     unit::UnitId,
 };
 use crate::{
@@ -61,7 +61,7 @@ pub enum Action {
     /// The run ends with these events.
     Finish {
         /// `Completed` or `Failed`.
-        status: RunStatus,
+        status: MissionStatus,
     },
 }
 
@@ -113,7 +113,7 @@ pub fn agents_cancelled(state: &RunState, unit: &UnitId) -> Vec<NewEvent> {
     let Some(unit_state) = state.tasks.get(&unit.task).and_then(|task| task.unit(unit)) else { return Vec::new() };
     let running = unit_state.agents.iter().filter(|(_, agent)| agent.running);
     let ended = |(name, _): (&AgentName, _)| {
-        let (agent, outcome) = (name.clone(), AgentOutcome::Cancelled);
+        let (agent, outcome) = (name.clone(), AssignmentOutcome::Cancelled);
         NewEvent::of_unit(unit, RunEventKind::AgentCompleted { agent, outcome, question: None })
     };
     running.map(ended).collect()
@@ -152,7 +152,7 @@ pub fn next(def: &MissionDef, state: &RunState, engine: &TemplateEngine, now: Ti
 /// When [`next`] returns more although nothing has happened: the time of the next item that waits for its retry or for its delayed start.
 /// `None` if no item waits that could start then.
 pub fn next_wake(def: &MissionDef, state: &RunState, engine: &TemplateEngine, now: Timestamp) -> Option<Timestamp> {
-    if state.status != RunStatus::Running || state.failure.is_some() {
+    if state.status != MissionStatus::Running || state.failure.is_some() {
         return None;
     }
     let iterations = running_iterations(def, state);
@@ -234,9 +234,9 @@ fn may_exceed(iterator: &IteratorDef, open: u64, needed: u64) -> Option<RunEvent
 
 fn next_unlimited(def: &MissionDef, state: &RunState, engine: &TemplateEngine, now: Timestamp) -> Vec<Decision> {
     match state.status {
-        RunStatus::Running => {}
-        RunStatus::Completed => return launches(state),
-        RunStatus::Stopping | RunStatus::Stopped | RunStatus::Failed => return Vec::new(),
+        MissionStatus::Running => {}
+        MissionStatus::Completed => return launches(state),
+        MissionStatus::Stopping | MissionStatus::Stopped | MissionStatus::Failed => return Vec::new(),
     }
     if state.sequence == 0 {
         return Vec::new();
@@ -311,7 +311,7 @@ fn after_failure(def: &MissionDef, state: &RunState, engine: &TemplateEngine) ->
     let failure = state.failure.clone();
     let (code, error) = failure.map(|failure| (failure.code, failure.error)).unwrap_or_default();
     events.push(NewEvent::of_run(RunEventKind::MissionFailed { code, error }));
-    vec![Decision { action: Action::Finish { status: RunStatus::Failed }, events }]
+    vec![Decision { action: Action::Finish { status: MissionStatus::Failed }, events }]
 }
 
 /// The budget of the run is used up: open units end their work, then the run fails unless nothing is left to do.
@@ -333,7 +333,7 @@ fn finish_early(
     }
     let (code, error) = (budget::CODE_EXCEEDED.into(), "the budget of the run is used up".into());
     let events = vec![NewEvent::of_run(RunEventKind::MissionFailed { code, error })];
-    vec![Decision { action: Action::Finish { status: RunStatus::Failed }, events }]
+    vec![Decision { action: Action::Finish { status: MissionStatus::Failed }, events }]
 }
 
 fn running_iterations<'a>(
@@ -444,11 +444,11 @@ fn end_of_run(def: &MissionDef, state: &RunState) -> Decision {
     let left = left(def, state);
     if left.is_empty() {
         let events = vec![NewEvent::of_run(RunEventKind::MissionCompleted {})];
-        return Decision { action: Action::Finish { status: RunStatus::Completed }, events };
+        return Decision { action: Action::Finish { status: MissionStatus::Completed }, events };
     }
     let error = format!("these tasks can never start: {}", left.join(", ")).into();
     let events = vec![NewEvent::of_run(RunEventKind::MissionFailed { code: CODE_STUCK.into(), error })];
-    Decision { action: Action::Finish { status: RunStatus::Failed }, events }
+    Decision { action: Action::Finish { status: MissionStatus::Failed }, events }
 }
 
 /// A parallel iteration that runs.

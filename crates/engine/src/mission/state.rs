@@ -9,13 +9,13 @@ use serde_json::{Map, Value as Json};
 use super::{
     budget::BudgetIssue,
     event::{
-        AgentOutcome, ChosenBy, ChosenTarget, CommanderAnswer, IssueSeverity, NewEvent, PersonQuestion, PreviousRun,
-        RunEvent, RunEventKind,
+        AssignmentOutcome, ChosenBy, ChosenTarget, CommanderAnswer, IssueSeverity, NewEvent, PersonQuestion,
+        PreviousRun, RunEvent, RunEventKind,
     },
     inputs::NewRunOptions,
     items::Items,
     learnings::Learnings,
-    unit::{Plan, UnitId, UnitState, UnitStatus},
+    unit::{AttemptStatus, Plan, UnitId, UnitState},
 };
 use crate::conversation::{Write, WriteState, Writes};
 use crate::project::missions::HandOver;
@@ -28,7 +28,7 @@ const CANCELLED: &str = "cancelled";
 /// The status of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RunStatus {
+pub enum MissionStatus {
     /// It runs, or waits for people; see [`RunState::is_waiting`].
     #[default]
     Running,
@@ -42,7 +42,7 @@ pub enum RunStatus {
     Failed,
 }
 
-impl RunStatus {
+impl MissionStatus {
     /// Whether nothing happens in the run until it is resumed.
     pub fn has_ended(self) -> bool {
         matches!(self, Self::Stopped | Self::Completed | Self::Failed)
@@ -372,7 +372,7 @@ pub struct RunState {
     /// The mission.
     pub mission: Arc<str>,
     /// Its status.
-    pub status: RunStatus,
+    pub status: MissionStatus,
     /// The inputs without the protected ones.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub inputs: Map<String, Json>,
@@ -485,7 +485,7 @@ impl RunState {
             let own = self.human_inputs.values().any(|input| input.open && input.unit == *unit);
             own || self.budget_question(&unit.task).is_some()
         };
-        self.status == RunStatus::Running && !units.is_empty() && units.iter().all(waits)
+        self.status == MissionStatus::Running && !units.is_empty() && units.iter().all(waits)
     }
 
     /// Whether open loops of this task get one more turn to end their work, because a budget is used up.
@@ -571,13 +571,13 @@ impl RunState {
                     self.datasets.insert(name.clone(), dataset);
                 }
             }
-            RunEventKind::MissionCompleted {} => self.end(RunStatus::Completed, at),
+            RunEventKind::MissionCompleted {} => self.end(MissionStatus::Completed, at),
             RunEventKind::MissionFailed { code, error } => {
                 self.failure.get_or_insert_with(|| Failure { code: code.clone(), error: error.clone() });
-                self.end(RunStatus::Failed, at);
+                self.end(MissionStatus::Failed, at);
             }
-            RunEventKind::MissionStopping { .. } => self.status = RunStatus::Stopping,
-            RunEventKind::MissionStopped {} => self.end(RunStatus::Stopped, at),
+            RunEventKind::MissionStopping { .. } => self.status = MissionStatus::Stopping,
+            RunEventKind::MissionStopped {} => self.end(MissionStatus::Stopped, at),
             RunEventKind::MissionResumed {} => self.resume(),
             RunEventKind::FollowUpStarted { run, .. } => {
                 if let Some(follow_up) = self.follow_ups.iter_mut().find(|follow_up| follow_up.run == *run) {
@@ -697,12 +697,12 @@ impl RunState {
         let Some(task) = self.tasks.get_mut(&unit.task) else { return };
         let is_present = unit.round == task.round();
         let Some(state) = task.unit_mut(unit.iteration, Some(unit.attempt)).filter(|_| is_present) else { return };
-        if state.status != UnitStatus::Blocked {
+        if state.status != AttemptStatus::Blocked {
             return;
         }
         state.blocked_on.retain(|id| id != question_id);
         if state.blocked_on.is_empty() {
-            state.status = UnitStatus::Running;
+            state.status = AttemptStatus::Running;
             match unit.iteration.filter(|index| task.items.contains_key(index)) {
                 Some(index) => task.items.change(index, |item| item.status = TaskStatus::Running),
                 None => task.status = TaskStatus::Running,
@@ -710,10 +710,10 @@ impl RunState {
         }
     }
 
-    fn end(&mut self, status: RunStatus, at: Timestamp) {
+    fn end(&mut self, status: MissionStatus, at: Timestamp) {
         self.status = status;
         self.ended_at = Some(at);
-        if status != RunStatus::Stopped {
+        if status != MissionStatus::Stopped {
             for input in self.human_inputs.values_mut() {
                 input.open = false;
             }
@@ -721,7 +721,7 @@ impl RunState {
     }
 
     fn resume(&mut self) {
-        self.status = RunStatus::Running;
+        self.status = MissionStatus::Running;
         self.ended_at = None;
         self.failure = None;
         // A budget that is still used up is recorded again.
@@ -774,8 +774,8 @@ impl TaskState {
     fn stop(&mut self, status: TaskStatus, at: Timestamp) {
         self.end(status, at);
         let ended = match status {
-            TaskStatus::Failed => UnitStatus::Failed,
-            _ => UnitStatus::Cancelled,
+            TaskStatus::Failed => AttemptStatus::Failed,
+            _ => AttemptStatus::Cancelled,
         };
         if let Some(unit) = &mut self.unit {
             self.earlier_writes.merge(&unit.end(ended));
@@ -831,7 +831,7 @@ fn apply_to_task(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
             task.summary = Some(summary.clone());
             task.end(TaskStatus::Completed, at);
             if let Some(unit) = &mut task.unit {
-                unit.status = UnitStatus::Completed;
+                unit.status = AttemptStatus::Completed;
                 unit.current = None;
                 task.output = unit.output.take();
             }
@@ -902,7 +902,7 @@ fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
                 item.error = None;
                 item.ended_at = Some(at);
                 if let Some(unit) = &mut item.unit {
-                    unit.status = UnitStatus::Completed;
+                    unit.status = AttemptStatus::Completed;
                     item.output = unit.output.take();
                     unit.plan = None;
                 }
@@ -918,7 +918,7 @@ fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
                 item.ended_at = Some(at);
                 if let Some(unit) = &mut item.unit {
                     let output = unit.output.take();
-                    item.earlier_writes.merge(&unit.end(UnitStatus::Failed));
+                    item.earlier_writes.merge(&unit.end(AttemptStatus::Failed));
                     item.rejected.push(RejectedAttempt { attempt: unit.attempt, error: error.clone(), output });
                 }
                 item.error = Some(item.earlier_writes.after(error));
@@ -930,7 +930,7 @@ fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
                 item.ended_at = Some(at);
                 if let Some(unit) = &mut item.unit {
                     unit.output = None;
-                    item.earlier_writes.merge(&unit.end(UnitStatus::Cancelled));
+                    item.earlier_writes.merge(&unit.end(AttemptStatus::Cancelled));
                 }
                 item.error = (!item.earlier_writes.is_empty()).then(|| item.earlier_writes.after(CANCELLED));
             });
@@ -942,7 +942,7 @@ fn apply_to_unit(task: &mut TaskState, iteration: Option<u32>, attempt: u32, kin
         }
         (RunEventKind::TaskBlocked { questions, .. }, _) => {
             if let Some(unit) = task.unit_mut(iteration, Some(attempt)) {
-                unit.status = UnitStatus::Blocked;
+                unit.status = AttemptStatus::Blocked;
                 unit.blocked_on.clone_from(questions);
                 let has_unit = |index: &u32| task.items.get(index).is_some_and(|item| item.unit.is_some());
                 match iteration.filter(has_unit) {
@@ -980,8 +980,8 @@ fn apply_to_session(unit: &mut UnitState, kind: &RunEventKind) {
             let state = unit.agents.entry(agent.clone()).or_default();
             state.running = false;
             match outcome {
-                AgentOutcome::Answered => state.completed = state.completed.saturating_add(1),
-                AgentOutcome::Asked => state.question.clone_from(question),
+                AssignmentOutcome::Answered => state.completed = state.completed.saturating_add(1),
+                AssignmentOutcome::Asked => state.question.clone_from(question),
                 _ => {}
             }
         }

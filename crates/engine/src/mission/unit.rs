@@ -72,7 +72,7 @@ impl fmt::Display for UnitId {
 /// The state of one unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UnitStatus {
+pub enum AttemptStatus {
     /// It was started and has not ended.
     #[default]
     Running,
@@ -86,7 +86,7 @@ pub enum UnitStatus {
     Cancelled,
 }
 
-impl UnitStatus {
+impl AttemptStatus {
     /// Whether the unit has not ended.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Running | Self::Blocked)
@@ -99,7 +99,7 @@ pub struct UnitState {
     /// The number of the attempt, from 1.
     pub attempt: u32,
     /// Its status.
-    pub status: UnitStatus,
+    pub status: AttemptStatus,
     /// Whether subtasks were planned, at least for one item.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub planned: bool,
@@ -132,7 +132,7 @@ impl UnitState {
         Self { attempt, ..Self::default() }
     }
     /// Ends it without success. Returns what it has changed.
-    pub(super) fn end(&mut self, status: UnitStatus) -> Writes {
+    pub(super) fn end(&mut self, status: AttemptStatus) -> Writes {
         self.status = status;
         let writes = self.all_writes();
         (self.writes, self.open_writes) = Default::default();

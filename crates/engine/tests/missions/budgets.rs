@@ -3,7 +3,7 @@
 use segue_engine::mission::{
     budget,
     event::{NewEvent, RunEventKind},
-    state::{RunStatus, TaskStatus},
+    state::{MissionStatus, TaskStatus},
 };
 use serde_json::json;
 
@@ -48,7 +48,7 @@ fn a_warning_comes_once_and_just_below_the_limit_nothing_ends() {
     assert_eq!(issues(&run)[1..], ["fatal: the budget of mission m is used up: 100 of 100 tokens"]);
     assert_eq!(run.cancelled, ["b"]);
     assert_eq!(run.state.failure.as_ref().unwrap().code.as_ref(), "budget.exceeded");
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn the_budget_of_a_task_covers_all_its_iterations_and_comes_before_that_of_the_r
     spend(&mut run, "p[0]", 30);
     spend(&mut run, "p[1]", 30);
     assert_eq!(issues(&run), ["fatal: the budget of task p is used up: 60 of 50 tokens"]);
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
 }
 
 #[test]
@@ -76,12 +76,12 @@ fn with_finish_turn_open_tasks_end_their_work_and_no_other_starts() {
         "{name: m, budget: {tokens: 10, on_breach: finish_turn, warn_at: 1}, tasks: {a: {}, b: {}, c: {depends_on: [a]}}}",
     );
     spend(&mut run, "a", 10);
-    assert_eq!(run.state.status, RunStatus::Running);
+    assert_eq!(run.state.status, MissionStatus::Running);
     assert!(run.state.must_finish("a") && run.state.must_finish("b"));
     run.complete("a");
     assert_eq!(run.starts(), ["a", "b"]);
     run.complete("b");
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
     assert_eq!(run.state.tasks["a"].summary.as_deref(), Some("a is done"), "its result is stored");
     assert_eq!(run.of_kind("mission_failed")[0]["code"], "budget.exceeded");
 }
@@ -92,7 +92,7 @@ fn with_finish_turn_a_run_that_is_done_succeeds() {
     let mut run = Run::of("{name: m, budget: {tokens: 10, on_breach: finish_turn, warn_at: 1}, tasks: {a: {}}}");
     spend(&mut run, "a", 10);
     run.complete("a");
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
 }
 
 #[test]
@@ -118,11 +118,11 @@ fn usage_is_rebuilt_from_the_events() {
     let mut resumed = run.cut(run.events.len());
     assert_eq!(resumed.state.usage.usage.input, 59);
     spend(&mut resumed, "a", 40);
-    assert_eq!(resumed.state.status, RunStatus::Failed);
+    assert_eq!(resumed.state.status, MissionStatus::Failed);
     // A run that is resumed with the same budget ends at once.
     resumed.record(RunEventKind::MissionResumed {});
     spend(&mut resumed, "a", 1);
-    assert_eq!(resumed.state.status, RunStatus::Failed);
+    assert_eq!(resumed.state.status, MissionStatus::Failed);
     assert_eq!(resumed.of_kind("mission_issue").len(), 2);
     assert_eq!(json!(resumed.state.usage.answers), json!(3));
 }
@@ -172,7 +172,7 @@ fn with_ask_a_person_raises_the_budget_by_as_much_as_it_had_and_is_asked_again_w
     answer(&mut run, Some("continue"));
     run.complete("a");
     run.complete("b");
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn with_ask_the_run_fails_if_the_answer_is_no_or_nobody_answers_in_time() {
         assert_eq!(issues(&run)[1..], ["fatal: the budget of task a is used up: 12 of 10 tokens"]);
         assert_eq!(
             (run.state.status, &*run.state.failure.as_ref().unwrap().code),
-            (RunStatus::Failed, "budget.exceeded")
+            (MissionStatus::Failed, "budget.exceeded")
         );
         assert_eq!(budget::check(&run.def, &run.state, &unit), []);
         // The resumed run asks again: somebody may have changed their mind.

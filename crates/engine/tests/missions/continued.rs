@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use segue_engine::mission::{
-    state::{RunState, RunStatus},
+    state::{MissionStatus, RunState},
     unit::UnitView,
 };
 use serde_json::{Value as Json, json};
@@ -142,7 +142,7 @@ proptest! {
     ) {
         let mut whole = Run::of(MISSION);
         work(&mut whole, &first);
-        prop_assert_eq!(whole.state.status, RunStatus::Completed);
+        prop_assert_eq!(whole.state.status, MissionStatus::Completed);
         assert_events_in_pairs(&whole);
 
         let cut = whole.transactions[at.index(whole.transactions.len())];

@@ -3,7 +3,7 @@
 use segue_engine::mission::{
     event::RunEventKind,
     inputs::{self, NewRunOptions, copy_names, files, parse},
-    state::RunStatus,
+    state::MissionStatus,
     tools::Arguments,
 };
 use serde_json::{Value as Json, json};
@@ -249,7 +249,7 @@ fn an_iteration_begins_only_if_its_items_and_the_tasks_after_it_fit() {
     let run = with_units(YAML, 9_996);
     assert_eq!(failure(&run).0, "run.too_large");
     assert!(failure(&run).1.contains("9996 units") && failure(&run).1.contains("3 items of the dataset `d`"));
-    assert_eq!((run.starts(), run.state.status), (Vec::new(), RunStatus::Failed));
+    assert_eq!((run.starts(), run.state.status), (Vec::new(), MissionStatus::Failed));
     let fits = with_units(YAML, 9_995);
     assert_eq!(fits.starts(), ["read[0]", "read[1]", "read[2]"], "an optional task needs no place");
 }
@@ -268,7 +268,7 @@ fn attempts_that_may_not_fit_are_warned_about_and_never_take_the_place_of_a_task
     assert!(run.state.failure.is_none());
     run.fail("read[1]", "second");
     assert_eq!(failure(&run).0, "run.too_large");
-    assert_eq!(run.state.status, RunStatus::Failed, "at once, and not after the last item");
+    assert_eq!(run.state.status, MissionStatus::Failed, "at once, and not after the last item");
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_run_without_units_left_fails_and_names_the_iteration() {
     assert!(failure(&run).1.contains("3 items of the dataset `d`"), "{:?}", run.state.failure);
     assert_eq!(run.open(), ["clean"], "what always runs has a place");
     run.complete("clean");
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
 }
 
 #[test]

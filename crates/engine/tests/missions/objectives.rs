@@ -1,6 +1,6 @@
 //! Objectives: names that are not declared, and rendering.
 
-use segue_engine::{mission::objective, mission::state::RunStatus, template::TemplateEngine};
+use segue_engine::{mission::objective, mission::state::MissionStatus, template::TemplateEngine};
 use serde_json::json;
 
 use crate::{definitions::mission, driver::Run};
@@ -67,7 +67,7 @@ tasks:
 #[test]
 fn an_objective_that_cannot_be_rendered_fails_its_task() {
     let run = Run::of("{name: m, tasks: {a: {objective: '{{ inputs.x.y }}'}}}");
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
     assert_eq!(run.of_kind("task_failed")[0]["code"], "task.objective");
     let run = Run::of(
         "{name: m, datasets: {d: {items: [{}, {a: 1}]}}, tasks: {

@@ -2,7 +2,7 @@
 
 use segue_engine::mission::{
     event::{NewEvent, RunEventKind},
-    state::{RunStatus, TaskStatus},
+    state::{MissionStatus, TaskStatus},
     tools::{Arguments, people},
     unit::UnitView,
 };
@@ -148,7 +148,7 @@ fn an_answer_in_time_does_not_take_that_route_and_no_commander_can_choose_it() {
     run.call("a", "task_complete", json!({"summary": "done"}));
     assert_eq!(run.starts(), ["a", "b"]);
     run.complete("b");
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
 }
 
 #[test]
@@ -175,5 +175,5 @@ fn a_blocked_task_waits_for_all_its_questions_and_goes_on_once() {
     assert_eq!(run.state.task_status("a"), TaskStatus::Running);
     assert_eq!(run.open(), ["a"]);
     run.call("a", "task_complete", json!({"summary": "done"}));
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
 }

@@ -3,7 +3,7 @@
 use segue_engine::mission::{
     inputs::{NewRunOptions, start},
     rerun::{RerunFrom, RerunProblem, taken_over},
-    state::{RunState, RunStatus},
+    state::{MissionStatus, RunState},
 };
 use serde_json::json;
 
@@ -28,7 +28,7 @@ fn ended() -> Run {
     run.fail("read[1]", "broken");
     run.call("judge", "task_complete", json!({"summary": "judged", "route": "good"}));
     run.complete("good");
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
     run
 }
 
@@ -55,7 +55,7 @@ fn what_hangs_on_the_task_runs_again_and_the_rest_is_taken_over() {
     new.call("judge", "task_complete", json!({"summary": "again", "route": "bad"}));
     assert_eq!(new.starts(), ["judge", "bad"], "what the first judge chose does not count");
     new.complete("bad");
-    assert_eq!(new.state.status, RunStatus::Completed);
+    assert_eq!(new.state.status, MissionStatus::Completed);
 }
 
 #[test]

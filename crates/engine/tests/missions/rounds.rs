@@ -5,7 +5,7 @@ use segue_engine::{
         event::{NewEvent, RunEventKind},
         learnings::Learnings,
         rounds,
-        state::{RunStatus, TaskStatus},
+        state::{MissionStatus, TaskStatus},
         tools::Arguments,
     },
     usage::Usage,
@@ -91,7 +91,7 @@ fn after_the_last_round_the_task_fails_and_is_never_a_success() {
     round(&mut run, false, "one");
     let last = round(&mut run, false, "two");
     assert_eq!((&last["status"], &last["succeed"]), (&json!("ok"), &json!(false)));
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
     let failed = run.of_kind("task_failed");
     assert_eq!(failed[0]["code"], "repeat.exhausted");
     assert_eq!(
@@ -103,7 +103,7 @@ fn after_the_last_round_the_task_fails_and_is_never_a_success() {
     assert_eq!(run.starts().last(), Some(&"fix(2).2"), "a resumed run repeats the last round only");
     round(&mut run, true, "three");
     run.complete("ship");
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_declared_outcome_completes_the_task_with_a_warning() {
 fn a_failed_round_is_not_repeated() {
     let mut run = repeated("max: 3");
     run.call("fix", "task_complete", json!({"succeed": false, "reason": "no access"}));
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
     assert_eq!(run.starts(), ["fix"]);
 }
 
@@ -165,7 +165,7 @@ fn a_parallel_iteration_is_repeated_with_all_its_items() {
         run.call(unit, "submit_output", json!({"output": {"n": 7}}));
         run.complete(unit);
     }
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
     assert_eq!(run.state.tasks["p"].rounds[0].items[&1].output, Some(json!({"n": 5})));
     assert_eq!(run.state.tasks["p"].items[&1].output, Some(json!({"n": 7})));
 }
@@ -184,7 +184,7 @@ fn a_sequential_iteration_is_repeated_from_its_first_item() {
         run.call("s", "task_complete", json!({ "summary": summary }));
     }
     assert_eq!(run.starts(), ["s", "s(2)"]);
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_repeated_task_continues_from_any_point() {
     for events in 1..run.events.len() {
         let mut cut = run.cut(events);
         cut.settle();
-        assert!(cut.state.status != RunStatus::Failed, "{events}: {:?}", cut.state.failure);
+        assert!(cut.state.status != MissionStatus::Failed, "{events}: {:?}", cut.state.failure);
         assert!(cut.open().len() <= 1, "{events}: {:?}", cut.open());
     }
 }

@@ -6,7 +6,7 @@ use segue_engine::{
         event::{ChosenTarget, RunEventKind},
         inputs::NewRunOptions,
         scheduler,
-        state::{RunStatus, TaskStatus},
+        state::{MissionStatus, TaskStatus},
         tools::{self, MissionTool},
     },
     time::Timestamp,
@@ -55,7 +55,7 @@ fn ready_tasks_start_at_once_up_to_max_tasks() {
     assert_eq!(run.starts(), ["a", "b", "c", "d"]);
     run.complete("c");
     run.complete("d");
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
 }
 
 /// In the original, more dynamic than static tasks that end together could block the run for ever.
@@ -74,7 +74,7 @@ fn eight_targets_of_one_task_all_run() {
     for name in &names {
         run.complete(name);
     }
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
     assert_eq!(run.state.tasks["t3"].activated_by.as_deref(), Some("s"));
 }
 
@@ -83,13 +83,13 @@ fn a_failure_stops_scheduling_and_cancels_the_siblings_before_the_run_ends() {
     let mut run = Run::of("{name: m, max_tasks: 3, tasks: {a: {}, b: {}, c: {}, d: {}, e: {depends_on: [b]}}}");
     run.cancels = false;
     run.fail("a", "no connection");
-    assert_eq!(run.state.status, RunStatus::Running, "it waits for the siblings");
+    assert_eq!(run.state.status, MissionStatus::Running, "it waits for the siblings");
     run.complete("b"); // a sibling that ends before it is cancelled
     assert_eq!(run.starts(), ["a", "b", "c"], "neither d nor e starts");
     run.cancels = true;
     run.settle();
     assert_eq!(run.cancelled, ["c"]);
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
     let failed = run.of_kind("mission_failed");
     assert_eq!(failed[0]["error"], "task a failed: no connection");
     assert_eq!(run.state.task_status("c"), TaskStatus::Cancelled);
@@ -130,7 +130,7 @@ fn a_failed_smoke_test_starts_nothing_else() {
         assert_eq!(run.starts(), ["p[0]", "p[0].2"], "its retries count");
         run.fail("p[0]", "second");
         assert_eq!(run.starts(), ["p[0]", "p[0].2"], "{on_error}");
-        assert_eq!(run.state.status, RunStatus::Failed);
+        assert_eq!(run.state.status, MissionStatus::Failed);
         assert_eq!(run.state.tasks["p"].error.as_deref(), Some("item 0 (i0) failed: second"));
     }
 }
@@ -156,7 +156,7 @@ fn an_item_that_waits_for_its_retry_holds_no_place() {
     run.complete("p[2]");
     let due = Timestamp::from_micros(60_000_000);
     assert_eq!(scheduler::next_wake(&run.def, &run.state, &run.templates, run.now), Some(due));
-    assert_eq!(run.state.status, RunStatus::Running);
+    assert_eq!(run.state.status, MissionStatus::Running);
     run.now = due;
     run.settle();
     assert_eq!(run.starts(), ["p[0]", "p[1]", "p[2]", "p[0].2"]);
@@ -207,12 +207,12 @@ fn a_failed_iteration_with_output_is_not_complete() {
     run.call("p[0]", "submit_output", json!({"output": {"n": 1}}));
     run.fail("p[0]", "killed");
     run.complete("p[1]");
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
     run.record(RunEventKind::MissionResumed {});
     assert_eq!(run.starts().last(), Some(&"p[0].2"), "only the failed item runs again");
     run.complete("p[0]");
     run.complete("after");
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn fail_fast_cancels_the_running_iterations() {
     run.fail("p[1]", "broken");
     assert_eq!(run.cancelled, ["p[0]", "p[2]"]);
     assert_eq!(status(&run, 3), TaskStatus::Pending);
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
     assert_eq!(run.state.tasks["p"].error.as_deref(), Some("item 1 (i1) failed: broken"));
 }
 
@@ -237,13 +237,13 @@ fn finish_then_fail_reports_the_lowest_failed_index() {
 
 #[test]
 fn continue_succeeds_with_enough_items() {
-    for (least, expected) in [("0.6", RunStatus::Running), ("0.7", RunStatus::Failed)] {
+    for (least, expected) in [("0.6", MissionStatus::Running), ("0.7", MissionStatus::Failed)] {
         let mut run = parallel(3, &format!("on_error: continue, min_success: {least}"));
         run.fail("p[1]", "broken");
         run.complete("p[0]");
         run.complete("p[2]");
         assert_eq!(run.state.status, expected, "{least}");
-        if expected == RunStatus::Running {
+        if expected == MissionStatus::Running {
             assert_eq!(run.state.tasks["p"].summary.as_deref(), Some("2 of 3 items completed; failed: 1"));
             assert_eq!(run.state.tasks["p"].items[&1].error.as_deref(), Some("broken"));
         } else {
@@ -278,7 +278,7 @@ fn a_sequential_task_without_output_keeps_its_summary_and_route() {
     assert_eq!(run.state.tasks["s"].summary.as_deref(), Some("both are bad"));
     assert_eq!(run.starts(), ["s", "drop"]);
     run.complete("drop");
-    assert_eq!(run.state.status, RunStatus::Completed, "keep was never activated");
+    assert_eq!(run.state.status, MissionStatus::Completed, "keep was never activated");
 }
 
 /// In the original, the error was dropped and the task counted as completed.
@@ -292,7 +292,7 @@ fn a_sequential_loop_that_ends_with_an_error_fails_and_keeps_its_outputs() {
     run.call("s", "dataset_next", json!({}));
     assert_eq!(run.refused("s", "task_complete", json!({"summary": "enough"})), "complete.output_missing");
     run.fail("s", "corrections used up");
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
     assert_eq!(run.state.tasks["s"].items[&0].output, Some(json!({"n": 0})));
 
     // Indices stay absolute when the run is resumed: item 1 is the next one.
@@ -334,7 +334,7 @@ fn undecodable_arguments_complete_nothing() {
     assert_eq!(answer.result["code"], "args.invalid");
     assert_eq!(run.state.task_status("a"), TaskStatus::Running);
     run.call("a", "task_complete", json!({}));
-    assert_eq!(run.state.status, RunStatus::Completed, "empty arguments pass");
+    assert_eq!(run.state.status, MissionStatus::Completed, "empty arguments pass");
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn a_mission_route_becomes_one_follow_up_after_the_other_tasks() {
     run.call("a", "task_complete", json!({"route": "mission:next_one#late", "mission_inputs": {"topic": "tea"}}));
     assert!(run.launched.is_empty(), "the other task still runs");
     run.call("b", "task_complete", json!({"route": "next_one", "mission_inputs": {"topic": "jam"}}));
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
     let launched: Vec<(&str, Option<&str>)> =
         run.launched.iter().map(|follow_up| (&*follow_up.run, follow_up.entry.as_deref())).collect();
     assert_eq!(launched, [("r1/next", Some("late")), ("r1/next-2", None)], "none is lost");
@@ -366,7 +366,7 @@ fn a_mission_route_becomes_one_follow_up_after_the_other_tasks() {
     assert_eq!(target.starts(), ["late"]);
     target.complete("late");
     target.complete("last");
-    assert_eq!(target.state.status, RunStatus::Completed);
+    assert_eq!(target.state.status, MissionStatus::Completed);
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn a_run_that_ended_with_a_mission_route_is_not_resumed_into_a_task() {
     assert_eq!(cut.state.tasks["a"].routes.len(), 1);
     assert!(matches!(&cut.state.tasks["a"].routes[0].target, ChosenTarget::Mission { name, .. } if &**name == "b"));
     run.complete("b");
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
 }
 
 #[test]
@@ -425,7 +425,7 @@ fn questions_to_people_block_only_their_task() {
     assert!(!run.state.is_waiting());
     run.complete("b");
     assert!(run.state.is_waiting());
-    assert_eq!(run.state.status, RunStatus::Running);
+    assert_eq!(run.state.status, MissionStatus::Running);
     let ids: Vec<_> = run.state.human_inputs.keys().cloned().collect();
     for (id, expected) in ids.iter().zip([TaskStatus::Blocked, TaskStatus::Running]) {
         let answered = RunEventKind::HumanInputResolved {
@@ -438,7 +438,7 @@ fn questions_to_people_block_only_their_task() {
         assert_eq!(run.state.task_status("a"), expected);
     }
     run.complete("a");
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
 }
 
 /// In the original, the id of the question changed with each execution and the answer was lost.
@@ -476,10 +476,10 @@ fn an_event_that_was_applied_already_changes_nothing() {
 
 #[test]
 fn agents_of_the_tasks_before_can_be_asked() {
-    use segue_engine::mission::{event::AgentOutcome, tools::agents};
+    use segue_engine::mission::{event::AssignmentOutcome, tools::agents};
     let mut run = Run::of("{name: m, agents: [helper], tasks: {a: {}, b: {depends_on: [a]}}}");
     run.call("a", "call_agent", json!({"name": "helper", "task": "Look it up"}));
-    let done = agents::finished(&run.unit("a"), &AgentName::from("helper"), AgentOutcome::Answered, "42", None);
+    let done = agents::finished(&run.unit("a"), &AgentName::from("helper"), AssignmentOutcome::Answered, "42", None);
     assert_eq!(done.result, json!("42"));
     run.append(done.events);
     run.complete("a");
@@ -644,11 +644,11 @@ fn a_task_that_always_runs_is_the_last_one_of_a_run_that_succeeds() {
     assert_eq!(run.starts(), ["a", "b"]);
     run.complete("b");
     assert_eq!(run.starts(), ["a", "b", "clean"]);
-    assert_eq!(run.state.status, RunStatus::Running);
+    assert_eq!(run.state.status, MissionStatus::Running);
     let before = segue_engine::mission::context::ancestors(&run.def, &run.state, "clean");
     assert_eq!(before.iter().map(|task| &*task.task).collect::<Vec<_>>(), ["a", "b"], "it is told all results");
     run.complete("clean");
-    assert_eq!(run.state.status, RunStatus::Completed);
+    assert_eq!(run.state.status, MissionStatus::Completed);
 }
 
 #[test]
@@ -662,7 +662,7 @@ fn a_task_that_always_runs_comes_after_a_failure_and_does_not_hide_it() {
             "completes" => run.complete("clean"),
             _ => run.fail("clean", "cannot clean up"),
         }
-        assert_eq!(run.state.status, RunStatus::Failed);
+        assert_eq!(run.state.status, MissionStatus::Failed);
         assert_eq!(run.of_kind("mission_failed")[0]["error"], "task a failed: broken");
         run.record(RunEventKind::MissionResumed {});
         assert_eq!(run.open(), ["a.2"]);
@@ -670,7 +670,7 @@ fn a_task_that_always_runs_comes_after_a_failure_and_does_not_hide_it() {
         run.complete("b");
         assert_eq!(run.open(), ["clean.2"], "it runs again at the end of the resumed run");
         run.complete("clean");
-        assert_eq!(run.state.status, RunStatus::Completed);
+        assert_eq!(run.state.status, MissionStatus::Completed);
     }
 }
 
@@ -680,5 +680,5 @@ fn a_failed_clean_up_fails_the_run() {
     run.complete("a");
     run.complete("b");
     run.fail("clean", "cannot clean up");
-    assert_eq!(run.state.status, RunStatus::Failed);
+    assert_eq!(run.state.status, MissionStatus::Failed);
 }

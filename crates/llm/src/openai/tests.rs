@@ -98,7 +98,8 @@ fn an_odd_call_spoils_neither_the_text_nor_the_other_calls() {
     };
     let x = Some(r#"{"x":1}"#);
     // The odd call, and what it counts as: its id, its name, and its arguments if it can run.
-    let cases: [(Value, (&str, &str, Option<&str>)); 15] = [
+    type Read = (&'static str, &'static str, Option<&'static str>);
+    let cases: [(Value, Read); 15] = [
         (call(|call| call["id"] = json!(7)), ("7", "g", x)),
         (call(|call| call["id"] = json!({})), ("call_2_1", "g", x)),
         (call(|call| call["index"] = json!("1")), ("b", "g", x)),

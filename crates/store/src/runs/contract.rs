@@ -15,8 +15,8 @@ use segue_engine::{
 };
 
 use super::{
-    Admission, ClaimRequest, ClaimedUnit, LimitReached, LimitScope, NewQuestion, NewRun, NewUnit, Overflow,
-    QuestionFilter, QuestionKey, QuestionReply, QuestionStatus, ReplyOutcome, RunBatch, RunBlob, RunCounts, RunFilter,
+    ClaimRequest, ClaimedUnit, LimitReached, LimitScope, NewQuestion, NewRun, NewUnit, Overflow, QuestionFilter,
+    QuestionKey, QuestionReply, QuestionStatus, ReplyOutcome, RunAdmission, RunBatch, RunBlob, RunCounts, RunFilter,
     RunLimits, RunMessage, RunStatus, RunStore, RunStoreError, Signal, SignalOutcome, StartOutcome, StopRequest,
     StoredUnit, UnitBatch, UnitKey, UnitStatus, UnitTransition,
 };
@@ -249,13 +249,13 @@ async fn a_queued_run_is_admitted_when_another_has_ended(store: &dyn RunStore) {
     for id in ["r1", "r2", "r3"] {
         store.start_run(limited(id, limits.mission, None, Overflow::Queue)).await.unwrap();
     }
-    let full = Admission::Queued(LimitReached { scope: LimitScope::Mission, running: 1, limit: 1 });
+    let full = RunAdmission::Queued(LimitReached { scope: LimitScope::Mission, running: 1, limit: 1 });
     assert_eq!(store.admit(&"r2".into(), limits, at(2)).await.unwrap(), full);
     let claimed = claim(store, "o", 2, 9).await;
     assert_eq!(claimed.iter().map(|unit| unit.key.run.as_str()).collect::<Vec<_>>(), ["r1"]);
     end(store, "r1", RunStatus::Completed).await;
-    assert_eq!(store.admit(&"r2".into(), limits, at(10)).await.unwrap(), Admission::Admitted);
-    assert_eq!(store.admit(&"r2".into(), limits, at(10)).await.unwrap(), Admission::Admitted, "once more");
+    assert_eq!(store.admit(&"r2".into(), limits, at(10)).await.unwrap(), RunAdmission::Admitted);
+    assert_eq!(store.admit(&"r2".into(), limits, at(10)).await.unwrap(), RunAdmission::Admitted, "once more");
     assert_eq!(store.admit(&"r3".into(), limits, at(10)).await.unwrap(), full, "one for each run that ended");
     assert_eq!(store.run(&"r2".into()).await.unwrap().unwrap().summary.status, RunStatus::Running);
     assert_eq!(claim_one(store, 10).await.key, UnitKey::new("r2", "a"));

@@ -17,8 +17,8 @@ use segue_engine::{
 };
 
 use super::{
-    Admission, ClaimRequest, ClaimedUnit, Due, LimitReached, LimitScope, NewRun, NewUnit, Overflow, QuestionBody,
-    QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome, RunBatch, RunCounts, RunFilter, RunHead, RunLimits,
+    ClaimRequest, ClaimedUnit, Due, LimitReached, LimitScope, NewRun, NewUnit, Overflow, QuestionBody, QuestionFilter,
+    QuestionKey, QuestionReply, ReplyOutcome, RunAdmission, RunBatch, RunCounts, RunFilter, RunHead, RunLimits,
     RunMessage, RunStatus, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals, StartOutcome,
     StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitHead, UnitKey, UnitStatus,
     check_batch, check_message_count, check_reply, check_run, check_run_batch, check_signal, check_unit_count,
@@ -165,19 +165,19 @@ impl State {
         reached
     }
 
-    fn admit(&mut self, id: &RunId, limits: RunLimits, at: Timestamp) -> RunResult<Admission> {
+    fn admit(&mut self, id: &RunId, limits: RunLimits, at: Timestamp) -> RunResult<RunAdmission> {
         let unknown = || RunStoreError::UnknownRun(id.clone());
         let run = self.run(id).ok_or_else(unknown)?;
         if run.head.status != RunStatus::Queued {
-            return Ok(Admission::Admitted);
+            return Ok(RunAdmission::Admitted);
         }
         if let Some(full) = self.limit_reached(limits, id, &run.mission, run.group.as_ref()) {
-            return Ok(Admission::Queued(full));
+            return Ok(RunAdmission::Queued(full));
         }
         let run = self.run_mut(id).ok_or_else(unknown)?;
         run.head.updated_at = at;
         run.set_status(Some(RunStatus::Running), at);
-        Ok(Admission::Admitted)
+        Ok(RunAdmission::Admitted)
     }
 
     fn remove(&mut self, number: u64) {
@@ -583,7 +583,7 @@ impl RunStore for MemoryRunStore {
     fn start_run(&self, run: NewRun) -> BoxFuture<'_, RunResult<StartOutcome>> {
         now(self.lock().start(run))
     }
-    fn admit<'a>(&'a self, run: &'a RunId, limits: RunLimits, at: Timestamp) -> BoxFuture<'a, RunResult<Admission>> {
+    fn admit<'a>(&'a self, run: &'a RunId, limits: RunLimits, at: Timestamp) -> BoxFuture<'a, RunResult<RunAdmission>> {
         now(self.lock().admit(run, limits, at))
     }
     fn run<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunResult<Option<StoredRun>>> {

@@ -26,8 +26,8 @@ pub use self::{
     head::lease_holds,
     memory::MemoryRunStore,
     types::{
-        Admission, ClaimRequest, ClaimedUnit, LimitReached, LimitScope, NewQuestion, NewRun, NewUnit, Overflow,
-        QuestionFilter, QuestionKey, QuestionReply, QuestionStatus, ReplyOutcome, RunBatch, RunBlob, RunCounts,
+        ClaimRequest, ClaimedUnit, LimitReached, LimitScope, NewQuestion, NewRun, NewUnit, Overflow, QuestionFilter,
+        QuestionKey, QuestionReply, QuestionStatus, ReplyOutcome, RunAdmission, RunBatch, RunBlob, RunCounts,
         RunFilter, RunLimits, RunMessage, RunStatus, RunSummary, Signal, SignalOutcome, Signals, StartOutcome,
         StopRequest, StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitKey,
         UnitStatus, UnitTransition,
@@ -65,7 +65,7 @@ pub trait RunStore: Send + Sync {
         run: &'a RunId,
         limits: RunLimits,
         at: Timestamp,
-    ) -> BoxFuture<'a, Result<Admission, RunStoreError>>;
+    ) -> BoxFuture<'a, Result<RunAdmission, RunStoreError>>;
     /// The run of this id, if it is stored.
     ///
     /// # Errors

@@ -238,7 +238,7 @@ pub struct LimitReached {
 
 /// The result of [`RunStore::admit`](super::RunStore::admit).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum RunAdmission {
     /// The run is not queued, now or before.
     Admitted,
     /// It stays queued.

@@ -8,7 +8,7 @@ use super::{AgentInput, Then, ToolAnswer, ToolContext, ToolError, commanders, te
 use crate::{
     ids::AgentName,
     mission::{
-        event::{AgentOutcome, NewEvent, RunEventKind},
+        event::{AssignmentOutcome, NewEvent, RunEventKind},
         state::TaskState,
         unit::{UnitId, UnitState, UnitView},
     },
@@ -60,11 +60,11 @@ pub(super) fn call(arguments: &Map<String, Json>, cx: &ToolContext<'_>) -> Resul
 pub fn finished(
     unit: &UnitId,
     agent: &AgentName,
-    outcome: AgentOutcome,
+    outcome: AssignmentOutcome,
     text: &str,
     changes: Option<&str>,
 ) -> ToolAnswer {
-    let question = (outcome == AgentOutcome::Asked).then(|| text.into());
+    let question = (outcome == AssignmentOutcome::Asked).then(|| text.into());
     let event = RunEventKind::AgentCompleted { agent: agent.clone(), outcome, question };
     let problem = |code, message: String, hint: &str| match changes {
         Some(changes) => ToolError::new(code, message, CHANGED_HINT).with("changes", json!(changes)),
@@ -72,28 +72,28 @@ pub fn finished(
     };
     let error = |code, message, hint| problem(code, message, hint).json(None);
     let result = match outcome {
-        AgentOutcome::Answered | AgentOutcome::Asked => {
+        AssignmentOutcome::Answered | AssignmentOutcome::Asked => {
             let changes = changes.map(|changes| format!("\n\n{changes}")).unwrap_or_default();
             Json::String(format!("{text}{changes}"))
         }
-        AgentOutcome::NoResult => error(
+        AssignmentOutcome::NoResult => error(
             "agent.no_result",
             format!("The agent `{agent}` ended its turn without an answer."),
             "Call it again with a clearer assignment.",
         ),
-        AgentOutcome::Failed => error(
+        AssignmentOutcome::Failed => error(
             "agent.failed",
             format!("The agent `{agent}` failed: {text}"),
             "Find the cause, then try it in another way or report the failure.",
         ),
-        AgentOutcome::Capped => problem(
+        AssignmentOutcome::Capped => problem(
             "agent.capped",
             format!("The agent `{agent}` reached its limit before it had finished."),
             "Use the partial text, or give it a smaller assignment.",
         )
         .with("partial", json!(text))
         .json(None),
-        AgentOutcome::Cancelled => {
+        AssignmentOutcome::Cancelled => {
             error("agent.cancelled", format!("The agent `{agent}` was cancelled."), "Go on without its result.")
         }
     };

@@ -22,10 +22,10 @@ use super::{
     wrong_result_kind,
 };
 use crate::runs::{
-    Admission, ClaimRequest, ClaimedUnit, NewRun, QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome, RunBatch,
-    RunCounts, RunFilter, RunLimits, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals, StartOutcome,
-    StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitKey, check_batch, check_reply,
-    check_run, check_run_batch, check_signal, lease_end,
+    ClaimRequest, ClaimedUnit, NewRun, QuestionFilter, QuestionKey, QuestionReply, ReplyOutcome, RunAdmission,
+    RunBatch, RunCounts, RunFilter, RunLimits, RunStore, RunStoreError, RunSummary, Signal, SignalOutcome, Signals,
+    StartOutcome, StoredQuestion, StoredRun, StoredRunEvent, StoredUnit, UnitBatch, UnitContent, UnitKey, check_batch,
+    check_reply, check_run, check_run_batch, check_signal, lease_end,
 };
 
 type RunStoreResult<T> = Result<T, RunStoreError>;
@@ -139,11 +139,11 @@ impl RunStore for SqliteStore {
         run: &'a RunId,
         limits: RunLimits,
         at: Timestamp,
-    ) -> BoxFuture<'a, RunStoreResult<Admission>> {
+    ) -> BoxFuture<'a, RunStoreResult<RunAdmission>> {
         let work = RunOperation::Admit { run: run.clone(), limits, at };
         Box::pin(async {
             match self.write_run(work).await? {
-                RunResult::Admission(admission) => Ok(admission),
+                RunResult::Admitted(admission) => Ok(admission),
                 _ => Err(wrong_result_kind().into()),
             }
         })

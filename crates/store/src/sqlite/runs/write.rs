@@ -15,8 +15,8 @@ use segue_engine::{
 use super::rows::{self, RowError, RowResult, micros, of_run};
 use crate::{
     runs::{
-        Admission, ClaimRequest, LimitReached, LimitScope, NewRun, NewUnit, Overflow, QuestionBody, QuestionReply,
-        ReplyOutcome, RunBatch, RunHead, RunLimits, RunMessage, RunStatus, RunStoreError, RunSummary, Signal,
+        ClaimRequest, LimitReached, LimitScope, NewRun, NewUnit, Overflow, QuestionBody, QuestionReply, ReplyOutcome,
+        RunAdmission, RunBatch, RunHead, RunLimits, RunMessage, RunStatus, RunStoreError, RunSummary, Signal,
         SignalOutcome, Signals, StartOutcome, StoredRun, StoredRunEvent, UnitBatch, UnitHead, UnitKey,
         check_message_count, check_unit_count, lease_end, longest_lease,
     },
@@ -73,7 +73,7 @@ pub(in crate::sqlite) enum RunOperation {
 /// The result of an operation.
 pub(in crate::sqlite) enum RunResult {
     Started(StartOutcome),
-    Admission(Admission),
+    Admitted(RunAdmission),
     Claimed(Vec<(UnitKey, u64)>),
     LastSeq(u64),
     Signals(Signals),
@@ -105,7 +105,7 @@ pub(in crate::sqlite) fn perform(
 fn perform_unguarded(connection: &Connection, work: &RunOperation) -> RowResult<RunResult> {
     Ok(match work {
         RunOperation::Start(run) => RunResult::Started(start(connection, run)?),
-        RunOperation::Admit { run, limits, at } => RunResult::Admission(admit(connection, run, *limits, *at)?),
+        RunOperation::Admit { run, limits, at } => RunResult::Admitted(admit(connection, run, *limits, *at)?),
         RunOperation::Claim(request) => RunResult::Claimed(claim(connection, request)?),
         RunOperation::Append(batch) => RunResult::LastSeq(append(connection, batch)?),
         RunOperation::AppendRun(batch) => RunResult::LastSeq(append_run(connection, batch)?),
@@ -291,10 +291,10 @@ fn limit_reached(
     })
 }
 
-fn admit(connection: &Connection, id: &RunId, limits: RunLimits, at: Timestamp) -> RowResult<Admission> {
+fn admit(connection: &Connection, id: &RunId, limits: RunLimits, at: Timestamp) -> RowResult<RunAdmission> {
     let mut run = rows::run_head(connection, id)?.ok_or_else(|| RunStoreError::UnknownRun(id.clone()))?;
     if run.1.status != RunStatus::Queued {
-        return Ok(Admission::Admitted);
+        return Ok(RunAdmission::Admitted);
     }
     let sql = "SELECT mission, run_group FROM runs WHERE number = ?1";
     let names = connection.prepare_cached(sql)?.query_row([run.0], |row| {
@@ -302,13 +302,13 @@ fn admit(connection: &Connection, id: &RunId, limits: RunLimits, at: Timestamp) 
     });
     let (mission, group) = of_run(id, "runs", names)?;
     if let Some(full) = limit_reached(connection, limits, id, &mission, group.as_ref())? {
-        return Ok(Admission::Queued(full));
+        return Ok(RunAdmission::Queued(full));
     }
     run.1.updated_at = at;
     let changes =
         RunChanges { new_units: &[], wake: &[], wake_ended: false, cancel: &[], status: Some(RunStatus::Running), at };
     changes.apply(connection, id, run)?;
-    Ok(Admission::Admitted)
+    Ok(RunAdmission::Admitted)
 }
 
 fn add_events(
