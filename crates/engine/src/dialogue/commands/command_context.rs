@@ -27,7 +27,7 @@ pub(super) struct CommandContext {
     pub(super) answered: bool,
     /// Whether the message is for the waiting agent first, and only then starts flows.
     pub(super) agent_first: bool,
-    /// Whether the message cancels the active flow. If it also starts that flow, it begins anew.
+    /// Whether the message cancels the active flow. If it also starts that flow, it begins again.
     pub(super) cancels: bool,
 }
 
