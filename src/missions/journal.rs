@@ -50,6 +50,9 @@ pub(super) struct UnitJournal {
     view: Arc<RunView>,
 }
 
+/// The unit has halted.
+struct Halted;
+
 /// The events of the steps of a unit.
 struct UnitEvents {
     id: UnitId,
@@ -115,7 +118,7 @@ impl UnitJournal {
     /// Runs a step of a tool of the mission: computes its answer from the latest state and stores its events with it, or returns the
     /// recorded answer. `None`: the unit has halted.
     pub(super) async fn control(&self, key: &StepKey, compute: impl Fn(&RunState) -> ToolAnswer) -> Option<ToolAnswer> {
-        if let Some(recorded) = self.recorded_outcome(key) {
+        if let Some(recorded) = self.recorded_outcome(key).ok()? {
             return Some(recorded);
         }
         loop {
@@ -166,7 +169,7 @@ impl UnitJournal {
         key: &StepKey,
         work: impl Future<Output = Option<T>>,
     ) -> Option<T> {
-        if let Some(recorded) = self.recorded_outcome(key) {
+        if let Some(recorded) = self.recorded_outcome(key).ok()? {
             return Some(recorded);
         }
         let outcome = work.await?;
@@ -183,8 +186,13 @@ impl UnitJournal {
         records
     }
 
-    fn recorded_outcome<T: DeserializeOwned>(&self, key: &StepKey) -> Option<T> {
-        serde_json::from_str(&self.job.outcome(key)?).ok()
+    /// The recorded outcome of a step, if it has one. One that cannot be read halts the unit: the step is not performed a second time.
+    fn recorded_outcome<T: DeserializeOwned>(&self, key: &StepKey) -> Result<Option<T>, Halted> {
+        let Some(outcome) = self.job.outcome(key) else { return Ok(None) };
+        serde_json::from_str(&outcome).map(Some).map_err(|error| {
+            self.job.halt_with(Halt::Unreadable(format!("the record of the step {key}: {error}").into()));
+            Halted
+        })
     }
 
     /// The record of a step of the mission.
@@ -208,7 +216,7 @@ impl UnitJournal {
             ToolArguments::Malformed { text, .. } => Json::from(&**text),
             ToolArguments::Dropped { .. } => Json::from(""),
         };
-        if self.recorded_outcome::<bool>(&key).is_some() {
+        if self.job.outcome(&key).is_some() {
             return;
         }
         self.job.add_pending(self.step_record(&key, &true));

@@ -1,10 +1,17 @@
 //! The tool policy: `requires`, `max_calls`, `confirm`, and the origins of arguments.
 
+use std::sync::Arc;
+
 use segue_engine::conversation::{AgentOutcome, AgentStatus, BotKind, Event, EventKind, FilledBy, UnconfirmedCall};
 use serde_json::{Value as Json, json};
 
-use super::harness::{Harness, calls, said, text};
-use crate::llm::ChatMessage;
+use super::harness::{Harness, calls, project, said, text};
+use crate::{
+    agents::inheritable_tools,
+    effect::EffectClass,
+    llm::ChatMessage,
+    tools::{Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, tool_set::ToolSet},
+};
 
 const CONFIRM: &str = "configuration:\n  confirm: writes\n  tools:\n    find: { effect: write }\n";
 
@@ -236,4 +243,26 @@ async fn origins_are_limited_for_calls_with_many_arguments() {
         _ => None,
     });
     assert_eq!(origins, Some(crate::limits::AGENT_ORIGINS));
+}
+
+/// A sub-agent could neither ask nor report, and a condition or a limit would hold for another run.
+#[test]
+fn tools_with_rules_of_the_agent_stay_with_the_agent() {
+    for (rule, stays) in [
+        ("{ requires: slots.vehicle }", true),
+        ("{ max_calls: 3 }", true),
+        ("{ confirm: true }", true),
+        ("{ effect: read }", false),
+    ] {
+        let project = project(&format!("configuration:\n  tools:\n    find: {rule}\n"));
+        let rules = &project.agents.values().next().unwrap().rules;
+        let tool = |name: &str| {
+            let info = ToolInfo::new(name, "").effect(EffectClass::Read);
+            Tool::from_fn(info, |_: Json, _: ToolCallContext| async { ToolOutcome::Done(ToolOutput::text("")) })
+        };
+        let tools = ToolSet::builder().tool(Arc::new(tool("find"))).tool(Arc::new(tool("other"))).build();
+        let inherited = inheritable_tools(rules, tools);
+        let names: Vec<&str> = inherited.infos().map(|info| &*info.name).collect();
+        assert_eq!(names, if stays { vec!["other"] } else { vec!["find", "other"] }, "{rule}");
+    }
 }

@@ -136,3 +136,16 @@ async fn the_event_of_a_model_call_has_its_model_and_its_duration() {
     let shown = (&event["event"], &event["entity"], &event["model"], &event["duration_ms"]);
     assert_eq!(shown, (&"session_turn".into(), &"helper".into(), &"m-1".into(), &1_250.into()));
 }
+
+/// A step that was performed is not performed again because its record cannot be read.
+#[tokio::test]
+async fn a_unit_with_a_record_that_cannot_be_read_halts() {
+    let store = store().await;
+    let (key, first) = (StepKey::new("count"), journal(&store, 2, 1).await);
+    assert_eq!(first.once(&key, async { Some("a text".to_owned()) }).await.as_deref(), Some("a text"));
+    first.commit(|_| {}).await.unwrap();
+    let second = journal(&store, 100, 1).await;
+    let performed = second.once(&key, async { panic!("it is performed again") }).await;
+    assert_eq!(performed, None::<u32>);
+    assert!(matches!(second.halt(), Some(Halt::Unreadable(reason)) if reason.contains("count")));
+}

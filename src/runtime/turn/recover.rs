@@ -161,7 +161,7 @@ fn find_interruption<'a>(root: &StepKey, records: &'a [JournalRecord]) -> Option
 pub(in crate::runtime) fn give_up_outcomes(recorded: &[JournalRecord]) -> GiveUp {
     let outcomes = outcomes(recorded);
     let failed = |event: &EventKind| match event {
-        EventKind::ToolExecuted { status, .. } => &**status == "failed",
+        EventKind::ToolExecuted { status, writes, .. } => &**status == "failed" && writes.is_empty(),
         EventKind::ActionFailed { error, .. } => !error.may_have_run,
         EventKind::ActionExecutionRejected { .. } => true,
         _ => false,
@@ -345,7 +345,7 @@ fn arguments_of(record: &JournalRecord, all: &[JournalRecord]) -> Json {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-    use segue_engine::conversation::{Event, FlowLocation, ModelUsage};
+    use segue_engine::conversation::{Event, FlowLocation, ModelUsage, Write};
     use serde_json::json;
 
     use super::*;
@@ -380,6 +380,49 @@ mod tests {
         let updated = recover(2, TurnNumber(1), &recorded, false, RetryReason::FoundOpen).recoveries;
         assert_eq!(values(updated[0].outcomes.clone().unwrap()), expected, "after an update");
         assert_eq!(values(give_up_outcomes(&recorded).outcomes), expected, "of a turn that is given up");
+    }
+
+    /// A sub-agent paid, and failed after it; another call has no outcome yet.
+    #[test]
+    fn a_turn_that_is_given_up_tells_the_calls_of_its_agent_with_their_arguments() {
+        let record = |key: &str, kind: &str, request: &str, outcome: Json| JournalRecord {
+            key: StepKey::new(key),
+            kind: kind.into(),
+            request: request.into(),
+            outcome: (!outcome.is_null()).then(|| outcome.to_string().into()),
+            at: Timestamp::from_micros(1),
+            build: 1,
+        };
+        let refund = json!({"amount": 7});
+        let call = json!({"id": "c", "name": "refund", "arguments": {"json": refund}});
+        let paid = Write::new("pay", &json!({"amount": 5}));
+        let failure =
+            json!({"kind": "tool_error", "message": "it failed", "meta": {"subagent_writes": {"done": [paid]}}});
+        let pay = json!({"done": {}, "effect": "write", "arguments": {"amount": 5}, "agent": "lead"});
+        let recorded = [
+            record("3/1/0/tool.0/0/tool.0", "tool", "pay:1", pay),
+            record("3/1/0/tool.0", "tool", "task:2", json!({"failed": failure, "agent": "lead"})),
+            record("3/1/llm.1", "llm", "h", json!({"Ok": {"text": "", "tool_calls": [call], "finish": "tool_calls"}})),
+            record("3/1/1/tool.0", "tool", &JournaledTool::request("refund", &refund), Json::Null),
+        ];
+        let given_up = give_up_outcomes(&recorded);
+        assert!(given_up.may_have_acted);
+        let [EventKind::ToolExecuted { agent_id, writes, .. }, EventKind::ToolExecuted { agent_id: of, arguments, .. }] =
+            given_up.outcomes.as_slice()
+        else {
+            panic!("{:?}", given_up.outcomes);
+        };
+        assert_eq!((agent_id, of), (&Some("lead".into()), &Some("lead".into())));
+        assert_eq!((&writes.done, arguments), (&vec![paid], &refund));
+        assert!(
+            !give_up_outcomes(&[record(
+                "3/1/0/tool.0",
+                "tool",
+                "task:2",
+                json!({"failed": {"kind": "tool_error", "message": "x"}})
+            )])
+            .may_have_acted
+        );
     }
 
     /// Stored journals contain these names.

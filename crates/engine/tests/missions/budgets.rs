@@ -2,7 +2,7 @@
 
 use segue_engine::mission::{
     budget,
-    event::{NewEvent, RunEventKind},
+    event::{NewEvent, RunEvent, RunEventKind},
     state::{MissionStatus, TaskStatus},
 };
 use serde_json::json;
@@ -61,6 +61,8 @@ fn the_budget_of_a_task_covers_all_its_iterations_and_comes_before_that_of_the_r
     spend(&mut run, "p[1]", 30);
     assert_eq!(issues(&run), ["fatal: the budget of task p is used up: 60 of 50 tokens"]);
     assert_eq!(run.state.status, MissionStatus::Failed);
+    let failed = |event: &RunEvent| matches!(&event.event.kind, RunEventKind::TaskFailed { code, .. } if &**code == "budget.exceeded");
+    assert!(run.events.iter().any(failed), "the task is not cancelled because another one failed: {:?}", run.events);
 }
 
 #[test]

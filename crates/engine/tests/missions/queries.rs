@@ -230,3 +230,27 @@ fn items_with_the_same_id_are_all_found_by_it() {
     assert_eq!(indices(&query(&mut run, json!({"item_ids": ["x"]}))), [0, 1]);
     assert_eq!(indices(&query(&mut run, json!({"item_ids": ["item_2"]}))), [2]);
 }
+
+#[test]
+fn options_without_a_meaning_and_fields_without_numbers_give_a_warning() {
+    let mut run = run();
+    let plain = query(&mut run, json!({"task": "plain", "filters": [{"field": "n", "op": "gt", "value": 9}]}));
+    assert_eq!((&plain["output"], plain["warnings"].as_array().map(Vec::len)), (&json!({"n": 7}), Some(1)), "{plain}");
+    let text = query(&mut run, json!({"aggregate": {"op": "max", "field": "state"}}));
+    assert_eq!(
+        (&text["aggregate"]["value"], text["warnings"].as_array().map(Vec::len)),
+        (&Json::Null, Some(1)),
+        "{text}"
+    );
+    let number = query(&mut run, json!({"aggregate": {"op": "max", "field": "temp"}}));
+    assert_eq!(number["warnings"], Json::Null, "{number}");
+}
+
+#[test]
+fn a_status_has_the_words_that_models_use_for_it() {
+    let mut run = run();
+    for (word, found) in [("success", 5), ("succeeded", 5), ("completed", 5), ("failure", 1), ("failed", 1)] {
+        let filter = json!({"filters": [{"field": "status", "op": "eq", "value": word}]});
+        assert_eq!(query(&mut run, filter)["total"], found, "{word}");
+    }
+}
