@@ -396,8 +396,7 @@ mod tests {
         let refund = json!({"amount": 7});
         let call = json!({"id": "c", "name": "refund", "arguments": {"json": refund}});
         let paid = Write::new("pay", &json!({"amount": 5}));
-        let failure =
-            json!({"kind": "tool_error", "message": "it failed", "meta": {"subagent_writes": {"done": [paid]}}});
+        let failure = json!({"kind": "tool_error", "message": "it failed", "meta": {"subagent_status": "failed", "subagent_writes": {"done": [paid]}}});
         let pay = json!({"done": {}, "effect": "write", "arguments": {"amount": 5}, "agent": "lead"});
         let recorded = [
             record("3/1/0/tool.0/0/tool.0", "tool", "pay:1", pay),
