@@ -44,6 +44,7 @@ pub use self::{
 };
 pub(crate) use self::{
     job::{Halt, JobClaim, JobEvents, JobJournal, LEASE, NoEvents, RENEWAL, StorePatience, ended_owners, hold, later},
+    model::recorded_response,
     step_records::{BegunStep, StepRecords},
     tool_list::ListedTool,
 };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::{future::BoxFuture, stream};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{EffectJournal, Step, TypedStart};
 use crate::{
@@ -51,6 +51,14 @@ enum RecordedAnswer<A, T> {
     Err(LlmError),
     /// A failure after this text was forwarded.
     Broken { shown: T, error: LlmError },
+}
+
+/// The complete response in the record of a call of a model, if it has one.
+pub(crate) fn recorded_response(outcome: &str) -> Option<ChatResponse> {
+    match serde_json::from_str::<RecordedAnswer<ChatResponse, IgnoredAny>>(outcome) {
+        Ok(RecordedAnswer::Ok(response)) => Some(response),
+        _ => None,
+    }
 }
 
 impl EffectJournal {

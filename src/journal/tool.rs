@@ -56,16 +56,15 @@ impl JournaledTool {
         if self.inner.is_some() && self.journal.recorded(&cx.cx.key).is_none() {
             self.journal.observer.tool_called(&cx.cx.key, &self.spec, step.class, &arguments);
         }
-        let kept = arguments.clone();
-        match self.journal.once_if_ok(step, self.perform(arguments, cx)).await {
+        match self.journal.once_if_ok(step, self.perform(&arguments, cx)).await {
             Ok(Ok(StepResult::Performed(call))) => call.outcome,
             Ok(Ok(StepResult::Replayed(call))) => {
                 if let Some(inner) = self.inner.as_ref().filter(|_| is_recorded) {
-                    inner.replayed(&kept, &call.outcome, cx);
+                    inner.replayed(&arguments, &call.outcome, cx);
                 }
                 call.outcome
             }
-            Ok(Ok(StepResult::Unknown)) => self.unknown(&kept, cx).await,
+            Ok(Ok(StepResult::Unknown)) => self.unknown(&arguments, cx).await,
             Ok(Err(outcome)) => outcome,
             Err(error) => {
                 let mut failure = ToolFailure::new(FailureKind::Cancelled, error.to_string());
@@ -76,7 +75,7 @@ impl JournaledTool {
     }
 
     /// Calls the tool. `Err` if it is not reachable.
-    async fn perform(&self, arguments: Json, cx: &ToolCallContext) -> Result<RecordedToolCall, ToolOutcome> {
+    async fn perform(&self, arguments: &Json, cx: &ToolCallContext) -> Result<RecordedToolCall, ToolOutcome> {
         let Some(inner) = &self.inner else {
             return Err(ToolOutcome::failed(FailureKind::Unavailable, "the tool is not connected"));
         };
@@ -88,9 +87,9 @@ impl JournaledTool {
                 outer(reported);
             }
         });
-        let (kept, called) = (arguments.clone(), ToolCallContext { progress: Some(progress), ..cx.clone() });
-        let outcome = inner.call(arguments, &called).await;
-        Ok(RecordedToolCall { progress: recorder.take(), ..self.record_of(outcome, &kept, cx) })
+        let called = ToolCallContext { progress: Some(progress), ..cx.clone() };
+        let outcome = inner.call(arguments.clone(), &called).await;
+        Ok(RecordedToolCall { progress: recorder.take(), ..self.record_of(outcome, arguments, cx) })
     }
 
     /// The record of a call without progress. The arguments of a call that changes something are kept, so that they can be told when the

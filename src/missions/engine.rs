@@ -1,21 +1,16 @@
 //! Runs of missions: start, drive, answer, stop, resume.
 
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use segue_engine::{
-    conversation::Writes,
     ids::RunId,
     mission::{
         event::{NewEvent, RunEvent, RunEventKind},
         inputs::{self, InputProblem, NewRunOptions, RunStart},
-        rerun::{self, RerunFrom, TakenOver},
+        rerun::TakenOver,
         scheduler::{self, Action, Decision},
         sizes,
-        state::{self, FollowUp, MissionStatus, RunState},
+        state::{FollowUp, MissionStatus, RunState},
     },
     project::missions::{MissionDef, OnOverflow},
     time::Timestamp,
@@ -65,7 +60,7 @@ pub struct StartRun {
 }
 
 /// How a run is started.
-struct NewStart<'a> {
+pub(super) struct NewStart<'a> {
     mission: &'a str,
     inputs: &'a Map<String, Json>,
     idempotency_key: Option<Arc<str>>,
@@ -73,13 +68,13 @@ struct NewStart<'a> {
     /// Whether it is queued instead of refused when a limit is reached.
     queues: bool,
     /// What it takes over from another run.
-    taken: TakenOver,
+    pub(super) taken: TakenOver,
     /// Where the files of its inputs are.
-    files: FileSource,
+    pub(super) files: FileSource,
 }
 
 impl<'a> NewStart<'a> {
-    fn new(mission: &'a str, inputs: &'a Map<String, Json>, options: NewRunOptions) -> Self {
+    pub(super) fn new(mission: &'a str, inputs: &'a Map<String, Json>, options: NewRunOptions) -> Self {
         Self {
             mission,
             inputs,
@@ -110,8 +105,8 @@ pub enum RunEnd {
 /// Runs missions. Cheap to clone.
 #[derive(Clone)]
 pub struct RunEngine {
-    parts: Arc<MissionParts>,
-    control: RunControl,
+    pub(super) parts: Arc<MissionParts>,
+    pub(super) control: RunControl,
 }
 
 impl RunEngine {
@@ -156,7 +151,7 @@ impl RunEngine {
         self.start_as(id, new).await
     }
 
-    async fn start_as(&self, id: RunId, new: NewStart<'_>) -> Result<RunId, MissionError> {
+    pub(super) async fn start_as(&self, id: RunId, new: NewStart<'_>) -> Result<RunId, MissionError> {
         let NewStart { mission, inputs: given, idempotency_key, options, queues, taken, files } = new;
         let def = self.parts.mission(mission)?;
         let read = self.parts.read_files(&def, given, &files).await;
@@ -274,74 +269,6 @@ impl RunEngine {
     fn mission_of(&self, run: &RunSummary) -> Result<Arc<MissionDef>, MissionError> {
         let missing = |_| MissionError::WithoutMission(run.id.clone(), run.mission.clone());
         self.parts.mission(&run.mission).map_err(missing)
-    }
-
-    /// Starts a new run with the mission and the inputs of another: from the beginning, or from a task. Then the new run takes over what is
-    /// completed and does not depend on that task, and gets a copy of the files of the other one.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start) and [`status`](Self::status); [`MissionError::Rerun`], [`MissionError::Files`].
-    pub async fn rerun(&self, run: &RunId, from: Option<&RerunFrom>) -> Result<RunId, MissionError> {
-        let stored = self.control.stored(run).await?;
-        let inputs: Json = serde_json::from_str(&stored.inputs)
-            .map_err(|error| MissionError::Unreadable { run: run.clone(), reason: error.to_string() })?;
-        let inputs = inputs.as_object().cloned().unwrap_or_default();
-        let mission = stored.summary.mission;
-        let events = self.control.all_events(run).await?;
-        let state = RunState::from_events(&events);
-        let entry = from.and(state.entry);
-        let rerun_of = Some(run.as_str().into());
-        let options = NewRunOptions { rerun_of, entry, dry_run: state.dry_run, ..NewRunOptions::default() };
-        let taken = match from {
-            None => TakenOver::default(),
-            Some(from) => {
-                let def = self.parts.mission(&mission)?;
-                rerun::taken_over(&def, &events, from).map_err(MissionError::Rerun)?
-            }
-        };
-        let id = RunId::new(uuid::Uuid::new_v4().simple().to_string());
-        if from.is_some() {
-            // Before the run exists, so that no unit of it can begin without them.
-            let copied = self.parts.workspaces.copy_run(run.as_str(), id.as_str()).await;
-            copied.map_err(|error| MissionError::Files(run.clone(), error))?;
-        }
-        let files = FileSource::Run(run.clone());
-        let new = NewStart { taken, files, ..NewStart::new(&mission, &inputs, options) };
-        let started = self.start_as(id.clone(), new).await;
-        if started.is_err() {
-            let _ = self.parts.workspaces.remove(id.as_str()).await;
-        }
-        started
-    }
-
-    /// The calls of a run that [`rerun`](Self::rerun) may make again although they changed something, or may have.
-    ///
-    /// # Errors
-    /// [`MissionError`] of the store or of unreadable data.
-    pub async fn repeated_writes(&self, run: &RunId, from: Option<&RerunFrom>) -> Result<Writes, MissionError> {
-        let def = self.parts.mission(&self.control.summary(run).await?.mission)?;
-        let events = self.control.all_events(run).await?;
-        let state = RunState::from_events(&events);
-        let is_taken = rerun::taken(&def, &state, from);
-        let mut writes = state::writes(events.iter().filter(|event| !is_taken(event)));
-        // Tasks that earlier reruns took over did their work in the runs before.
-        let (mut copied, mut before) = (copied(&state), state.rerun_of.clone());
-        while let Some(run) = before.filter(|_| !copied.is_empty()) {
-            let events = self.control.all_events(&RunId::new(run)).await?;
-            let is_copied = |event: &RunEvent| event.event.task.as_ref().is_some_and(|task| copied.contains(task));
-            writes.merge(&state::writes(events.iter().filter(|event| is_copied(event) && !is_taken(event))));
-            let earlier = RunState::from_events(&events);
-            copied = copied.intersection(&self::copied(&earlier)).cloned().collect();
-            before = earlier.rerun_of;
-        }
-        // It leads to the same missions again.
-        let mut next: VecDeque<RunId> = next_runs(&state).collect();
-        while let Some(run) = next.pop_front() {
-            let events = self.control.all_events(&run).await?;
-            writes.merge(&state::writes(&events));
-            next.extend(next_runs(&RunState::from_events(&events)));
-        }
-        Ok(writes)
     }
 
     /// Works on a run until it ends or waits for people. `on_event` gets every event from the first on, in order. `stop` is read between
@@ -772,16 +699,6 @@ enum NextWork {
 /// How long it takes until a time.
 fn until(now: Timestamp, at: Timestamp) -> Duration {
     Duration::from_micros(u64::try_from(at.as_micros().saturating_sub(now.as_micros())).unwrap_or(0))
-}
-
-/// The tasks that a rerun took over, as a whole or in part.
-fn copied(state: &RunState) -> HashSet<Arc<str>> {
-    state.tasks.iter().filter(|(_, task)| task.copied_from.is_some()).map(|(name, _)| name.clone()).collect()
-}
-
-/// The runs of other missions that a run has led to.
-fn next_runs(state: &RunState) -> impl Iterator<Item = RunId> {
-    state.follow_ups.iter().filter(|next| next.started).map(|next| RunId::new(next.run.clone()))
 }
 
 /// The end of a run that cannot go on.

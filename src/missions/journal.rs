@@ -27,8 +27,8 @@ use crate::{
     clock::Clock,
     context::{CallContext, StepKey},
     effect::EffectClass,
-    journal::{Halt, JobClaim, JobEvents, JobJournal, JournalObserver, RecordedToolCall},
-    llm::{ChatResponse, ToolArguments, ToolCall},
+    journal::{Halt, JobClaim, JobEvents, JobJournal, JournalObserver, RecordedToolCall, recorded_response},
+    llm::{ToolArguments, ToolCall},
     store::{
         JournalRecord,
         runs::{NewQuestion, RunStore, RunStoreError, UnitKey},
@@ -295,8 +295,7 @@ fn event_of(record: &JournalRecord, duration_ms: u64) -> Option<RunEventKind> {
     let outcome = record.outcome.as_deref()?;
     match &*record.kind {
         "llm" => {
-            let recorded: Json = serde_json::from_str(outcome).ok()?;
-            let answer: ChatResponse = serde_json::from_value(recorded.get("Ok")?.clone()).ok()?;
+            let answer = recorded_response(outcome)?;
             Some(RunEventKind::SessionTurn {
                 entity: entity(&record.key),
                 model: (!answer.model.is_empty()).then_some(answer.model),

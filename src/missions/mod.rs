@@ -44,6 +44,7 @@ mod parts;
 mod patience;
 pub mod problems;
 mod remote;
+mod reruns;
 mod results;
 pub mod retention;
 mod scratchpads;

@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     effect::EffectClass,
     journal::{Journal, Step, StepStart},
+    llm::ChatResponse,
     store::{
         StoreError,
         runs::{MemoryRunStore, contract},

@@ -19,8 +19,8 @@ use crate::{
     context::{CallContext, StepKey},
     delegation,
     effect::EffectClass,
-    journal::{JournaledTool, RecordedToolCall, Step},
-    llm::{ChatResponse, ToolCall},
+    journal::{JournaledTool, RecordedToolCall, Step, recorded_response},
+    llm::ToolCall,
     store::{JournalRecord, REPLY_ANNOUNCED, TurnNumber, announced_replies},
     tools::ToolOutcome,
 };
@@ -337,7 +337,7 @@ fn arguments_of(record: &JournalRecord, all: &[JournalRecord]) -> Json {
         (JournaledTool::request(&call.name, arguments) == *record.request).then(|| arguments.clone())
     };
     let answers = all.iter().filter(|record| &*record.kind == "llm");
-    let responses = answers.filter_map(|record| outcome::<Result<ChatResponse, Json>>(record)?.ok());
+    let responses = answers.filter_map(|record| recorded_response(record.outcome.as_deref()?));
     responses.flat_map(|answer| answer.tool_calls).find_map(|call| is_it(&call)).unwrap_or_default()
 }
 
