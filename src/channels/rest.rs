@@ -174,13 +174,7 @@ fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<ChannelMessage, Str
     let Json::Object(mut fields) = parsed else {
         return Err("the body is not a JSON object; expected `{\"sender\": \"…\", \"message\": \"…\"}`".to_owned());
     };
-    const OTHER_KEYS: [&str; 4] = ["sender", "message_id", "metadata", "input_channel"];
-    if !fields.contains_key("message")
-        && let Some(written) =
-            fields.keys().find(|key| !OTHER_KEYS.contains(&key.as_str()) && did_you_mean(key, ["message"]).is_some())
-    {
-        return Err(format!("the body has no `message`; did you mean `message` instead of `{written}`?"));
-    }
+    check_keys(&fields)?;
     let mut text = |key: &str| match fields.shift_remove(key) {
         None | Some(Json::Null) => Ok(String::new()),
         Some(Json::String(text)) => Ok(text),
@@ -209,6 +203,54 @@ fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<ChannelMessage, Str
     };
     let input_channel = (!input_channel.is_empty()).then_some(input_channel);
     Ok(ChannelMessage { sender, text: message, message_id, input_channel, metadata })
+}
+
+/// The keys of a request's body.
+const KEYS: [&str; 5] = ["message", "sender", "message_id", "metadata", "input_channel"];
+/// Keys of other APIs for the same fields.
+const FOREIGN_KEYS: [(&str, &str); 13] = [
+    ("text", "message"),
+    ("msg", "message"),
+    ("content", "message"),
+    ("input", "message"),
+    ("query", "message"),
+    ("prompt", "message"),
+    ("utterance", "message"),
+    ("user", "sender"),
+    ("user_id", "sender"),
+    ("sender_id", "sender"),
+    ("session_id", "sender"),
+    ("conversation_id", "sender"),
+    ("id", "message_id"),
+];
+/// Unknown keys of one body that are logged, and characters of each.
+const LOGGED_KEYS: (usize, usize) = (8, 40);
+
+/// Rejects a body without `message`, because an empty message would be answered in its place, and logs keys that this channel does not
+/// know.
+fn check_keys(fields: &Map<String, Json>) -> Result<(), String> {
+    let unknown = || fields.keys().filter(|key| !KEYS.contains(&key.as_str()));
+    let meant = |written: &str| {
+        let foreign = FOREIGN_KEYS.iter().find(|(foreign, _)| foreign.eq_ignore_ascii_case(written));
+        foreign.map(|(_, own)| *own).or_else(|| did_you_mean(written, KEYS))
+    };
+    if !fields.contains_key("message") {
+        let written: Vec<String> = unknown()
+            .filter_map(|written| Some((written, meant(written).filter(|own| !fields.contains_key(*own))?)))
+            .map(|(written, own)| format!("; did you mean `{own}` instead of `{written}`?"))
+            .take(KEYS.len())
+            .collect();
+        return Err(format!(
+            "the body has no `message`; expected `{{\"sender\": \"…\", \"message\": \"…\"}}`{}",
+            written.concat()
+        ));
+    }
+    let (count, chars) = LOGGED_KEYS;
+    let ignored: Vec<String> = unknown().take(count).map(|key| key.chars().take(chars).collect()).collect();
+    if !ignored.is_empty() {
+        tracing::info!(channel = NAME, keys = ?ignored, "unknown keys of a message are ignored");
+    }
+    Ok(())
 }
 
 /// The stream format that the caller requests; `None` for a complete response.

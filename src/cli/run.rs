@@ -57,7 +57,7 @@ pub(super) struct Args {
     /// Listen on other addresses than loopback although a channel does not authenticate its callers
     #[arg(long)]
     insecure: bool,
-    /// Accepted for scripts: pages of other origins are not allowed
+    /// Accepted for scripts: `allowed_origins` of a channel lists the pages of other origins
     #[arg(long, value_name = "ORIGIN", num_args = 0..=1, hide = true)]
     cors: Option<Option<String>>,
     #[command(flatten)]
@@ -71,7 +71,9 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     }
     args.ignored.warn();
     if args.cors.is_some() {
-        output::status("`--cors` is ignored: requests from pages of another origin are not allowed");
+        output::status(
+            "`--cors` is ignored: list the pages of other origins under `allowed_origins` of the channel in credentials.yml",
+        );
     }
     if args.enable_api {
         output::status(

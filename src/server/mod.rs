@@ -154,6 +154,7 @@ pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
         }
     }
     // A panic in a handler fails its request only. Turns run in tasks of their own; their panics do not arrive here.
+    let router = requests::with_cors(router, assistant.project(), channels);
     requests::with_checks(router, assistant.project(), channels).layer(CatchPanicLayer::new())
 }
 

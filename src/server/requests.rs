@@ -1,26 +1,30 @@
-//! The checks of `Origin` and `Host`, before a request's body is read.
+//! The checks of `Origin` and `Host`, before a request's body is read, and the CORS headers of the responses.
 //!
 //! A browser lets any web page send requests to any address, including a server on the developer's machine; `Origin` names the page.
 //! A page can also make its own host name resolve to that address (DNS rebinding); `Host` has that name then. Programs send no `Origin`,
 //! and are served.
+//!
+//! A page on another origin can read a response only if a CORS header names its origin. Exactly the origins that credentials.yml lists
+//! for the path get it: pages on this machine may send requests to a server on loopback, and read no responses unless they are listed.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
     body::Body,
     extract::{Request, State},
     http::{
-        HeaderMap, HeaderValue, Response, StatusCode,
-        header::{HOST, ORIGIN},
+        HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode,
+        header::{HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE},
         uri::Authority,
     },
     middleware::{self, Next},
 };
 use segue_engine::project::Project;
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::channels::{
-    Channel, Routes, ServerAddress,
+    Channel, Routes, ServerAddress, TURN_ERROR,
     origin_policy::{OriginPolicy, authority_of, host_matches, is_loopback_host, origin_matches},
     problem as error_response,
 };
@@ -31,6 +35,10 @@ const CODE: &str = "V0106";
 const LOOPBACK_ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
 /// Characters of a header value that a response quotes.
 const QUOTED_CHARS: usize = 200;
+/// The methods that pages may use.
+const METHODS: [Method; 3] = [Method::GET, Method::POST, Method::DELETE];
+/// For how long a browser may reuse the answer to its question about a request.
+const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
 
 /// The origins and hosts that are allowed.
 #[derive(Debug)]
@@ -46,6 +54,26 @@ struct RequestCheck {
 pub(super) fn with_checks(router: Router, project: &Project, channels: &[Arc<dyn Channel>]) -> Router {
     let check = Arc::new(RequestCheck::new(project, channels));
     router.layer(middleware::from_fn_with_state(check, check_request))
+}
+
+/// Adds the CORS headers to the responses for listed pages, and answers the questions (`OPTIONS`) that a browser asks before the requests
+/// of a page.
+pub(super) fn with_cors(router: Router, project: &Project, channels: &[Arc<dyn Channel>]) -> Router {
+    let check = RequestCheck::new(project, channels);
+    let is_listed = move |origin: &HeaderValue, head: &axum::http::request::Parts| {
+        origin.to_str().is_ok_and(|origin| check.is_listed(head.uri.path(), origin))
+    };
+    let readable =
+        [HeaderName::from_static(TURN_ERROR), HeaderName::from_static("mcp-session-id"), RETRY_AFTER, WWW_AUTHENTICATE];
+    router.layer(
+        CorsLayer::new()
+            .allow_origin(AllowOrigin::predicate(is_listed))
+            .allow_methods(METHODS)
+            // A listed page may send any header; cookies are never allowed.
+            .allow_headers(AllowHeaders::mirror_request())
+            .expose_headers(readable)
+            .max_age(PREFLIGHT_AGE),
+    )
 }
 
 /// The path prefixes of a channel: its routes without wildcards.
@@ -102,6 +130,15 @@ impl RequestCheck {
         self.routes.iter().find(|(prefix, _)| is_below(prefix)).map(|(_, pages)| pages)
     }
 
+    /// Whether the settings of the channel that a path belongs to list this origin. A path that belongs to no channel: those of any channel.
+    fn is_listed(&self, path: &str, origin: &str) -> bool {
+        let listed = |pages: &OriginPolicy| pages.origins.iter().any(|one| origin_matches(one, origin));
+        match self.pages(path) {
+            Some(pages) => listed(pages),
+            None => self.routes.iter().any(|(_, pages)| listed(pages)),
+        }
+    }
+
     /// The reason to refuse a request; `None` if it is allowed. `is_local`: whether the server listens on loopback. It is `None` in a server
     /// that embeds the routes; then a request is local if its `Host` is a name of this machine.
     fn problem(
@@ -137,14 +174,8 @@ impl RequestCheck {
             Ok(origin) => origin?,
             Err(problem) => return Some(problem),
         };
-        let mut listed = match pages {
-            Some(pages) => pages.origins.iter().collect::<Vec<_>>(),
-            // The path belongs to no channel: the origins of all channels.
-            None => self.routes.iter().flat_map(|(_, pages)| &pages.origins).collect(),
-        }
-        .into_iter();
-        let is_allowed = listed.any(|one| origin_matches(one, origin))
-            || is_local && LOOPBACK_ORIGINS.iter().any(|one| origin_matches(one, origin));
+        let is_allowed =
+            self.is_listed(path, origin) || is_local && LOOPBACK_ORIGINS.iter().any(|one| origin_matches(one, origin));
         (!is_allowed).then(|| {
             let origin: String = origin.chars().take(QUOTED_CHARS).collect();
             format!(

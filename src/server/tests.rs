@@ -1,11 +1,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
 use axum::{
     body::{Body, to_bytes},
-    http::{Request, StatusCode},
+    http::{Method, Request, StatusCode},
 };
 use segue_engine::project::{CallerAuth, RestSettings};
 use tower::ServiceExt as _;
@@ -174,6 +177,55 @@ async fn every_channel_refuses_unknown_origin_and_host_before_the_body_is_read()
         let is_allowed = *route == "/webhooks/rest/webhook";
         let (status, was_read, text) = post(&router, Some(PRIVATE), route, &shop).await;
         assert_eq!((status != StatusCode::FORBIDDEN, was_read), (is_allowed, is_allowed), "{route}: {text}");
+    }
+}
+
+/// The CORS headers of a response, without `vary`.
+fn cors_headers(response: &axum::http::Response<Body>) -> BTreeMap<String, String> {
+    let headers = response.headers().iter().filter(|(name, _)| name.as_str().starts_with("access-control-"));
+    headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect()
+}
+
+#[tokio::test]
+async fn exactly_the_listed_pages_can_read_responses() {
+    let router = axum_router(&assistant(&ALL_CHANNELS));
+    let address = |address: &str| ServerAddress(address.parse().unwrap());
+    for (origin, route, is_readable) in [
+        ("https://shop.example", "/webhooks/rest/webhook", true),
+        ("https://SHOP.example", "/webhooks/rest/webhook", true),
+        ("https://shop.example", "/livez", true),
+        // The check lets it pass on loopback, but nobody listed it.
+        ("http://localhost:3000", "/webhooks/rest/webhook", false),
+        ("http://localhost:3000", "/livez", false),
+        ("https://shop.example", "/a2a", false),
+        ("https://evil.example", "/webhooks/rest/webhook", false),
+        ("https://evil.example", "/livez", false),
+        ("null", "/webhooks/rest/webhook", false),
+    ] {
+        let request = |method: Method| {
+            let request = Request::builder().method(method).uri(route).extension(address(LOOPBACK));
+            request.header("host", LOOPBACK).header("origin", origin)
+        };
+        // No token: a browser sends none with its question.
+        let question = request(Method::OPTIONS)
+            .header("access-control-request-method", "POST")
+            .header("access-control-request-headers", "authorization,content-type,idempotency-key")
+            .body(Body::empty());
+        let response = router.clone().oneshot(question.unwrap()).await.unwrap();
+        let headers = cors_headers(&response);
+        let allowed = headers.get("access-control-allow-origin").map(String::as_str);
+        assert_eq!(allowed, is_readable.then_some(origin), "{origin} {route}: {response:?}");
+        if is_readable {
+            assert_eq!(response.status(), StatusCode::OK);
+            assert_eq!(headers["access-control-allow-headers"], "authorization,content-type,idempotency-key");
+            assert!(headers["access-control-allow-methods"].contains("POST"), "{headers:?}");
+        }
+        // Errors can be read too: 401 here.
+        let response = router.clone().oneshot(request(Method::GET).body(Body::empty()).unwrap()).await.unwrap();
+        let headers = cors_headers(&response);
+        let allowed = headers.get("access-control-allow-origin").map(String::as_str);
+        assert_eq!(allowed, is_readable.then_some(origin), "{origin} {route}: {response:?}");
+        assert!(!headers.contains_key("access-control-allow-credentials"), "{headers:?}");
     }
 }
 

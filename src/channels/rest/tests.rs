@@ -44,11 +44,13 @@ fn all_fields_of_a_request_are_parsed() {
 
 #[test]
 fn absent_and_null_fields_are_empty_and_a_number_can_be_a_sender() {
-    for body in ["{}", r#"{"sender": null, "message": null, "metadata": null}"#, "\u{feff}{}"] {
+    for body in
+        [r#"{"message": ""}"#, r#"{"sender": null, "message": null, "metadata": null}"#, "\u{feff}{\"message\": null}"]
+    {
         assert_eq!(parse(body).unwrap(), ChannelMessage::default(), "{body}");
     }
     assert_eq!(&*recipient(&ChannelMessage::default()), "default");
-    assert_eq!(parse(r#"{"sender": 42}"#).unwrap().sender, "42");
+    assert_eq!(parse(r#"{"sender": 42, "message": ""}"#).unwrap().sender, "42");
 }
 
 #[test]
@@ -57,13 +59,20 @@ fn errors_name_the_invalid_field() {
         ("", "not JSON"),
         ("[]", "not a JSON object"),
         (r#"{"message": {"text": "x"}}"#, "`message`"),
+        ("{}", "no `message`"),
+        (r#"{"sender": "u1"}"#, "no `message`"),
         (r#"{"mesage": "hi"}"#, "did you mean `message` instead of `mesage`"),
-        (r#"{"metadata": 3}"#, "`metadata`"),
-        (r#"{"sender": "a2a:c"}"#, "`a2a:`"),
-        (r#"{"sender": "a2a@0123:c"}"#, "`a2a@`"),
-        (r#"{"sender": "mcp-0123"}"#, "`mcp-`"),
-        (r#"{"sender": "rest@0123:u1"}"#, "`rest@`"),
-        (&json!({"sender": "x".repeat(limits::WIRE_ID + 1)}).to_string(), "`sender`"),
+        (r#"{"sender": "u1", "Query": "hi"}"#, "did you mean `message` instead of `Query`"),
+        (
+            r#"{"text": "hi", "user": "a"}"#,
+            "did you mean `message` instead of `text`?; did you mean `sender` instead of `user`?",
+        ),
+        (r#"{"message": "", "metadata": 3}"#, "`metadata`"),
+        (r#"{"message": "", "sender": "a2a:c"}"#, "`a2a:`"),
+        (r#"{"message": "", "sender": "a2a@0123:c"}"#, "`a2a@`"),
+        (r#"{"message": "", "sender": "mcp-0123"}"#, "`mcp-`"),
+        (r#"{"message": "", "sender": "rest@0123:u1"}"#, "`rest@`"),
+        (&json!({"message": "", "sender": "x".repeat(limits::WIRE_ID + 1)}).to_string(), "`sender`"),
     ] {
         let problem = parse(body).unwrap_err();
         assert!(problem.contains(mentioned), "{body}: {problem}");
@@ -74,8 +83,8 @@ fn errors_name_the_invalid_field() {
 fn idempotency_key_header_is_the_message_id_unless_the_body_has_one() {
     let mut headers = HeaderMap::new();
     headers.insert("Idempotency-Key", HeaderValue::from_static("k1"));
-    assert_eq!(parse_message(b"{}", &headers).unwrap().message_id, "k1");
-    assert_eq!(parse_message(br#"{"message_id": "m"}"#, &headers).unwrap().message_id, "m");
+    assert_eq!(parse_message(br#"{"message": ""}"#, &headers).unwrap().message_id, "k1");
+    assert_eq!(parse_message(br#"{"message": "", "message_id": "m"}"#, &headers).unwrap().message_id, "m");
 }
 
 #[test]
