@@ -324,7 +324,9 @@ impl RunControl {
                 return Ok(FollowEnd::Run(end));
             }
             if !is_held && summary.status == RunStatus::Waiting {
-                return Ok(FollowEnd::Run(RunEnd::Waiting));
+                // Answered, and the process that went on with it has ended: nobody needs to wait.
+                let has_question = self.status(run).await?.state.human_inputs.values().any(|input| input.open);
+                return Ok(if has_question { FollowEnd::Run(RunEnd::Waiting) } else { FollowEnd::Free });
             }
             // Between two units nobody holds one for a moment.
             if !is_held && !was_held {

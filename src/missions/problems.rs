@@ -120,9 +120,12 @@ impl RunControl {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
     use crate::{
         clock::Clock,
+        missions::{FollowEnd, RunEnd},
         store::runs::{MemoryRunStore, NewRun, NewUnit, RunBatch, RunStore, StopRequest},
         testing::ManualClock,
     };
@@ -140,6 +143,28 @@ mod tests {
         }
         store.append_run(mark()).await.unwrap();
         assert!(control.problems().await.unwrap().problems.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_run_whose_question_is_answered_waits_for_nobody() {
+        let (store, clock) = (Arc::new(MemoryRunStore::new()), ManualClock::new());
+        store.start_run(NewRun::new("r", "m", clock.now())).await.unwrap();
+        let control = RunControl::new(store.clone(), Arc::new(clock.clone()));
+        let run = RunId::from("r");
+        let asked = [
+            r#"{"event":"mission_started","mission":"m","run":"r","task_count":0}"#,
+            r#"{"event":"task_started","task":"t","attempt":1,"objective":"asks"}"#,
+            r#"{"event":"human_input_requested","task":"t","attempt":1,"question_id":"q","question":"May I?"}"#,
+        ];
+        let answered = [r#"{"event":"human_input_resolved","task":"t","attempt":1,"question_id":"q","answer":"yes"}"#];
+        let cases = [(&asked[..], FollowEnd::Run(RunEnd::Waiting)), (&answered[..], FollowEnd::Free)];
+        for (events, expected) in cases {
+            let events = events.iter().map(|event| (*event).into()).collect();
+            let status = Some(RunStatus::Waiting);
+            store.append_run(RunBatch { events, status, ..RunBatch::new("r".into(), clock.now()) }).await.unwrap();
+            let end = control.follow(&run, 0, &CancellationToken::new(), &mut |_| {}).await.unwrap();
+            assert_eq!(end, expected);
+        }
     }
 
     #[tokio::test]

@@ -183,7 +183,6 @@ async fn no_lost_message_and_no_duplicate_payment_under_kills_and_faults() {
         min_duration: Duration::from_secs(number("SEGUE_OUTSIDE_SECONDS").unwrap_or(130)),
         min_kills: number("SEGUE_OUTSIDE_KILLS").unwrap_or(0),
         min_messages: number("SEGUE_OUTSIDE_MESSAGES").unwrap_or(0),
-        // None by default: the checks of missions still find violations that are not corrected yet.
         drivers: number("SEGUE_OUTSIDE_DRIVERS").unwrap_or(3),
         min_missions: number("SEGUE_OUTSIDE_MISSIONS").unwrap_or(0),
         has_fault: fault.is_some(),

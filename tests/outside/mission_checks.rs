@@ -45,7 +45,13 @@ pub(crate) async fn check_missions(workload: &MissionWorkload, payments: &Paymen
     let control = RunControl::new(runs, Arc::new(SystemClock));
     let mut told: HashMap<String, Vec<String>> = HashMap::new();
     let mut recorded: HashMap<String, Vec<Recorded>> = HashMap::new();
-    for summary in control.runs(RunFilter::default(), usize::MAX / 2).await.unwrap() {
+    // Each beginning of an id by itself: one list has a limited number of runs.
+    let mut summaries = Vec::new();
+    for first in 0..=u8::MAX {
+        let filter = RunFilter { id_prefix: Some(format!("{first:02x}").into()), ..RunFilter::default() };
+        summaries.extend(control.runs(filter, usize::MAX / 2).await.unwrap());
+    }
+    for summary in summaries {
         let run = &summary.id;
         let report = match control.status(run).await {
             Ok(report) => report,

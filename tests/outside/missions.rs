@@ -234,8 +234,11 @@ async fn run_mission(workload: &MissionWorkload, reference: &str, random: &mut R
             ProcessEnd::Killed => kills += 1,
             ProcessEnd::Exited(0) => return,
             ProcessEnd::Exited(1) => {
-                let named =
-                    output.err.iter().find_map(|line| Some(line.strip_prefix("run ")?.split_once(" failed: ")?.0));
+                // The process that saw it fail may have been killed: then the next one says that it is failed already.
+                let named = output.err.iter().find_map(|line| {
+                    let run = line.strip_prefix("run ")?.split(' ').next()?;
+                    (line.contains(" failed: ") || line.contains(" is already failed")).then_some(run)
+                });
                 let Some(run) = named else {
                     workload.violations.add(format!("{reference}: a process failed: {:?}", output.err));
                     return;

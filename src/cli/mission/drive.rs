@@ -135,6 +135,8 @@ async fn drive_all(opened: &OpenEngine, first: RunId, past: &HashMap<RunId, u64>
     let progress = Progress::new();
     let stop = stop_on_signals(&progress, Some("stopping; press Ctrl-C again to end at once"));
     let mut runs = VecDeque::from([first]);
+    // The run that was found waiting without a question, and the number of its last event.
+    let mut answered_meanwhile = None;
     while let Some(run) = runs.pop_front() {
         progress.begin(past.get(&run).copied().unwrap_or(0));
         if engine.control().summary(&run).await?.status == RunStatus::Queued {
@@ -154,8 +156,17 @@ async fn drive_all(opened: &OpenEngine, first: RunId, past: &HashMap<RunId, u64>
             }
         };
         progress.finish()?;
-        files::report(&opened.folder, &run).await?;
         let report = engine.status(&run).await?;
+        if end == RunEnd::Waiting && !report.state.human_inputs.values().any(|input| input.open) {
+            // Another process has answered, or the time of the question is over: the run goes on.
+            let seen = Some((run.clone(), report.state.sequence));
+            if answered_meanwhile != seen {
+                answered_meanwhile = seen;
+                runs.push_front(run);
+                continue;
+            }
+        }
+        files::report(&opened.folder, &run).await?;
         let code = describe_end(&run, end, &report.state);
         report_writes(engine.control(), &run, end).await?;
         if let Some(code) = code {
