@@ -115,8 +115,8 @@ pub use crate::{
     context::CallContext,
     conversation::{
         ActionOutcome, ActionServerResponse, AgentOutcome, AgentStatus, BotKind, BotMessage, Button, Conversation,
-        DeliveryError, DiscardReplies, Event, EventKind, FlowLocation, Receipt, Reply, ReplyEvent, ReplyKind,
-        ReplySink, StepError, UserMessage,
+        DeliveryError, DiscardReplies, Event, EventKind, FlowLocation, Receipt, Reply, ReplyKind, ReplySink, StepError,
+        TurnEvent, UserMessage,
     },
     delegation::{DelegationSettings, Delegations, TaskEvent, TaskEventSink},
     effect::EffectClass,

@@ -5,10 +5,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use futures::future::BoxFuture;
 use segue::{
+    async_trait,
     context::CallContext,
-    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
+    conversation::{DeliveryError, Receipt, ReplySink, TurnEvent},
     runtime::{Assistant, IncomingMessage, LoadError},
     store::SqliteStore,
 };
@@ -96,27 +96,28 @@ pub(crate) struct Received {
 
 struct Sink(Arc<Mutex<Received>>);
 
+#[async_trait]
 impl ReplySink for Sink {
     fn wants_deltas(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, event: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    async fn send(&mut self, event: TurnEvent, _: &CallContext) -> Result<Receipt, DeliveryError> {
         let mut received = self.0.lock().unwrap();
         match event {
-            ReplyEvent::Delta { text, .. } => {
+            TurnEvent::MessageDelta { text, .. } => {
                 if received.deltas == 0 {
                     let written_ns = text.trim().parse::<u64>().ok();
                     received.first_delta_ns = written_ns.map(|ns| model_server::now_ns().saturating_sub(ns));
                 }
                 received.deltas += 1;
             }
-            ReplyEvent::End { message, .. } | ReplyEvent::Message { message, .. } => {
+            TurnEvent::MessageEnd { message, .. } | TurnEvent::Message { message, .. } => {
                 received.messages += 1;
                 received.text = message.text.as_deref().unwrap_or_default().to_owned();
             }
-            ReplyEvent::Start { .. } | ReplyEvent::Activity { .. } => {}
+            _ => {}
         }
         drop(received);
-        Box::pin(std::future::ready(Ok(Receipt::Delivered)))
+        Ok(Receipt::Delivered)
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::{AgentRequest, profile::Profile, slot_tools, slots::RunSlots, transcript::lasting_exchanges};
 use crate::{
     context::CallContext,
-    conversation::{ReplyEvent, ReplySink},
+    conversation::{ReplySink, TurnEvent},
     effect::EffectClass,
     llm::{ChatMessage, ToolSpec},
     prompts::PromptSet,
@@ -112,7 +112,7 @@ impl<'a> RunRecorder<'a> {
     /// Sends a message, and adds its event. The key of `cx` is its id.
     pub(super) async fn send(&mut self, reply: Reply, kind: BotKind, out: &mut dyn ReplySink, cx: &CallContext) {
         let id: Arc<str> = cx.key.as_str().into();
-        let event = ReplyEvent::Message { id: id.clone(), message: Box::new(reply.clone()), kind };
+        let event = TurnEvent::Message { id: id.clone(), message: Box::new(reply.clone()), kind };
         // A lost channel does not end the run: the message is stored with the turn and delivered from there.
         let _ = out.send(event, cx).await;
         let agent = Some(self.request.call.agent.clone());

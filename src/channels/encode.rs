@@ -7,7 +7,10 @@ use segue_engine::conversation::{BotKind, Button, Reply};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::conversation::{ReplyEvent, ReplyKind};
+use crate::{
+    conversation::{ReplyKind, TurnEvent},
+    store::TurnNumber,
+};
 
 /// One message to the user in the JSON format of Rasa's REST channel. Absent fields are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -108,32 +111,55 @@ pub fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
     text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty())
 }
 
-/// Encodes one [`ReplyEvent`] as an event of a stream: its name, and its JSON text.
-pub fn event(recipient: &str, event: &ReplyEvent) -> (&'static str, String) {
-    match event {
+/// Encodes one [`TurnEvent`] as an event of a stream: its name, and its JSON text. `docs/reference/stream-events.md` lists them.
+pub fn event(recipient: &str, event: &TurnEvent) -> (&'static str, String) {
+    let (name, json) = match event {
         // The most frequent event: serialised without an intermediate `Value`.
-        ReplyEvent::Delta { id, text } => ("message_delta", json_text(&Delta { r#type: "message_delta", id, text })),
-        ReplyEvent::Start { id, source, kind } => {
+        TurnEvent::MessageDelta { id, text } => {
+            return ("message_delta", json_text(&Delta { r#type: "message_delta", id, text }));
+        }
+        TurnEvent::Started { turn: _, at } => {
+            ("turn_started", json!({"type": "turn_started", "sender_id": recipient, "ts": at.as_seconds()}))
+        }
+        TurnEvent::UserMessage { turn, message_id, text } => {
+            let turn_id = turn_id(*turn);
+            let event = json!({"type": "user_message", "turn_id": turn_id, "message_id": message_id, "text": text});
+            ("user_message", event)
+        }
+        TurnEvent::MessageStart { id, source, kind } => {
             let filler = matches!(kind, ReplyKind::Known(BotKind::Filler));
             let event = json!({"type": "message_start", "id": id, "source": source, "kind": kind, "filler": filler});
-            ("message_start", event.to_string())
+            ("message_start", event)
         }
-        ReplyEvent::End { id, message, kind, interrupted } => {
+        TurnEvent::MessageEnd { id, message, kind, interrupted } => {
             let event = json!({
                 "type": "message_end", "id": id, "message": message_json(recipient, message), "kind": kind,
                 "filler": *kind == BotKind::Filler, "interrupted": interrupted,
             });
-            ("message_end", event.to_string())
+            ("message_end", event)
         }
-        ReplyEvent::Message { id, message, kind } => {
+        TurnEvent::Message { id, message, kind } => {
             let event = json!({
                 "type": "message", "id": id, "message": message_json(recipient, message), "kind": kind,
                 "filler": *kind == BotKind::Filler,
             });
-            ("message", event.to_string())
+            ("message", event)
         }
-        ReplyEvent::Activity { .. } => ("activity", json_text(event)),
-    }
+        TurnEvent::Error { code, message } => ("error", json!({"type": "error", "code": code, "message": message})),
+        TurnEvent::Finished { turn, session_ended } => {
+            let event = json!({
+                "type": "turn_finished", "turn_id": turn_id(*turn), "listening": !session_ended,
+                "session_ended": session_ended,
+            });
+            ("turn_finished", event)
+        }
+    };
+    (name, json.to_string())
+}
+
+/// A turn as callers see it.
+pub(super) fn turn_id(turn: TurnNumber) -> String {
+    format!("t_{}", turn.0)
 }
 
 #[derive(Serialize)]
@@ -152,6 +178,8 @@ pub(super) fn json_text(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+    use std::sync::Arc;
 
     use super::*;
 
@@ -211,9 +239,9 @@ mod tests {
 
     #[test]
     fn stream_events_have_a_name_and_json() {
-        let delta = ReplyEvent::Delta { id: "m1".into(), text: "He\"l".into() };
+        let delta = TurnEvent::MessageDelta { id: "m1".into(), text: "He\"l".into() };
         assert_eq!(event("u", &delta).1, r#"{"type":"message_delta","id":"m1","text":"He\"l"}"#);
-        let end = ReplyEvent::End {
+        let end = TurnEvent::MessageEnd {
             id: "m1".into(),
             message: Box::new(Reply::text("Hello\n\nyou")),
             kind: BotKind::Filler,
@@ -223,8 +251,44 @@ mod tests {
         let json: Json = serde_json::from_str(&json).unwrap();
         assert_eq!((name, &json["filler"]), ("message_end", &json!(true)));
         assert_eq!(json["message"], json!({"recipient_id": "u", "text": "Hello\n\nyou"}));
-        let start = ReplyEvent::Start { id: "m1".into(), source: "agent:x".into(), kind: ReplyKind::Pending };
+        let start = TurnEvent::MessageStart { id: "m1".into(), source: "agent:x".into(), kind: ReplyKind::Pending };
         assert!(event("u", &start).1.contains(r#""kind":"pending""#));
+    }
+
+    /// Compares the table of the documentation with the events that are sent.
+    #[test]
+    fn every_event_is_in_the_documentation_with_its_fields() {
+        let (id, turn): (Arc<str>, _) = ("m1".into(), TurnNumber(1));
+        let (message, kind) = (Box::new(Reply::text("Hi")), BotKind::Response);
+        let events = [
+            TurnEvent::Started { turn, at: Default::default() },
+            TurnEvent::UserMessage { turn, message_id: "u".into(), text: "hi".into() },
+            TurnEvent::MessageStart { id: id.clone(), source: "agent:x".into(), kind: ReplyKind::Pending },
+            TurnEvent::MessageDelta { id: id.clone(), text: "H".into() },
+            TurnEvent::MessageEnd { id: id.clone(), message: message.clone(), kind, interrupted: false },
+            TurnEvent::Message { id, message, kind },
+            TurnEvent::Error { code: "X".into(), message: "failed".into() },
+            TurnEvent::Finished { turn, session_ended: false },
+        ];
+        let sent: Vec<(String, Vec<String>)> = events
+            .iter()
+            .map(|one| {
+                let (name, json) = event("u", one);
+                let Ok(Json::Object(fields)) = serde_json::from_str(&json) else { panic!("{json}") };
+                assert_eq!(fields["type"], name);
+                (name.to_owned(), fields.keys().filter(|key| *key != "type").cloned().collect())
+            })
+            .collect();
+        let page = include_str!("../../docs/reference/turn-events.md");
+        let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+        let documented: Vec<(String, Vec<String>)> = page
+            .lines()
+            .filter_map(|line| {
+                let mut cells = line.strip_prefix("| `").filter(|row| !row.starts_with("type`"))?.split(" | ");
+                Some((cells.next()?.trim_end_matches('`').to_owned(), names(cells.next()?)))
+            })
+            .collect();
+        assert_eq!(sent, documented);
     }
 
     #[test]

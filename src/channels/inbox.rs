@@ -8,7 +8,8 @@ use serde_json::{Map, Value as Json};
 use crate::{
     clock::Clock,
     conversation::ReplySink,
-    runtime::{Assistant, IncomingMessage, ReceiveError, TurnReport},
+    runtime::{Accepted, Assistant, IncomingMessage, ReceiveError, TurnReport},
+    store::TurnNumber,
 };
 
 /// A message that a channel has parsed.
@@ -82,17 +83,35 @@ impl Inbox {
     /// # Errors
     /// [`ReceiveError`] if the message got no turn.
     pub async fn receive(&self, message: ChannelMessage, sink: Box<dyn ReplySink>) -> Result<TurnReport, ReceiveError> {
+        self.assistant.receive_for(self.caller.as_deref(), self.incoming(message), sink).await
+    }
+
+    /// [`receive`](Self::receive) that returns as soon as the message is stored, for channels that must answer a platform at once: the
+    /// message is then answered even if this process ends. Replies are sent to `sink`, if the message is not a
+    /// [duplicate](Accepted::is_duplicate) whose replies were delivered. *Cancellation*: as for `receive`.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] if the message was not accepted.
+    pub async fn accept(&self, message: ChannelMessage, sink: Box<dyn ReplySink>) -> Result<Accepted, ReceiveError> {
+        self.assistant.accept_for(self.caller.as_deref(), self.incoming(message), sink).await
+    }
+
+    /// Interrupts the running turn of a conversation, as [`Assistant::interrupt`] does.
+    pub fn interrupt(&self, conversation: &ConversationId, turn: Option<TurnNumber>) -> bool {
+        self.assistant.interrupt(conversation, turn)
+    }
+
+    fn incoming(&self, message: ChannelMessage) -> IncomingMessage {
         let ChannelMessage { sender, text, message_id, input_channel, metadata } = message;
         let message = UserMessage {
+            via: self.channel.clone(),
             text: if self.accepts_payloads { text.trim() } else { strip_payload_slash(&text) }.into(),
             message_id: message_id.into(),
             input_channel: input_channel.map_or_else(|| self.channel.clone(), Into::into),
             metadata,
         };
         let sender = if sender.is_empty() { "default".to_owned() } else { sender };
-        let conversation = ConversationId::from(sender);
-        let incoming = IncomingMessage { conversation, message, tenant: "".into(), account: "".into() };
-        self.assistant.receive_for(self.caller.as_deref(), incoming, sink).await
+        IncomingMessage { conversation: ConversationId::from(sender), message, tenant: "".into(), account: "".into() }
     }
 
     /// Checks whether a message of the caller would be accepted now, without reserving anything; for channels that respond before they

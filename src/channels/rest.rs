@@ -1,5 +1,7 @@
 //! The REST channel, compatible with Rasa's: each request contains one message, and the response contains the replies, complete or as a
-//! stream.
+//! stream. Besides, a caller can read the events of a conversation and stop its running turn (`events.rs`).
+
+mod events;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -9,7 +11,6 @@ use axum::http::{
     header::{ACCEPT, RETRY_AFTER},
 };
 use bytes::Bytes;
-use futures::{StreamExt, future::BoxFuture};
 use segue_base::json::from_slice_lossy;
 use segue_engine::{
     finding::did_you_mean,
@@ -26,18 +27,12 @@ use super::{
     stream,
     stream_sink::{self, StreamFormat},
 };
-use crate::{
-    clock::Clock,
-    conversation::AcceptAllSink,
-    limits,
-    runtime::{ReceiveError, TurnReport},
-};
+use crate::{clock::Clock, conversation::AcceptAllSink, limits, runtime::ReceiveError};
 
 /// The response header with the error code of a turn. The status stays 200 if the message got a turn.
 pub const TURN_ERROR: &str = "x-turn-error";
 
-/// The name of the channel.
-const NAME: &str = "rest";
+const NAME: &str = RestChannel::NAME;
 
 pub(super) const FACTORY: ChannelFactory = ChannelFactory {
     name: NAME,
@@ -71,6 +66,9 @@ pub struct RestChannel {
 }
 
 impl RestChannel {
+    /// The name of the channel.
+    pub const NAME: &str = "rest";
+
     /// A channel with the settings of `credentials.yml`.
     ///
     /// # Errors
@@ -97,44 +95,66 @@ impl RestChannel {
 
     async fn respond(&self, inbox: Inbox, request: Request<Bytes>) -> Response<Body> {
         let (mut head, body) = request.into_parts();
-        match (&head.method, head.uri.path()) {
-            (&Method::GET, "" | "/") => json(StatusCode::OK, &json!({"status": "ok"})),
-            (&Method::POST, "/webhook") => {
-                // `check` has stored the caller, if the server calls it.
-                let caller = match head.extensions.remove::<Caller>() {
-                    Some(caller) => Ok(caller),
-                    None => self.auth.authenticate(&head.headers, inbox.clock()).await,
-                };
-                let caller = match caller {
-                    Ok(caller) => caller,
-                    Err(error) => return error.response("this channel"),
-                };
-                let mut message = match parse_message(&body, &head.headers) {
-                    Ok(message) => message,
-                    Err(error) => return problem(StatusCode::BAD_REQUEST, &error),
-                };
-                let size = metadata_size(&message.metadata);
-                let max = self.max_metadata.unwrap_or(limits::METADATA);
-                if size > max {
-                    let error = format!("`metadata` has {size} bytes; this channel accepts {max} (`metadata_bytes`)");
-                    return problem(StatusCode::PAYLOAD_TOO_LARGE, &error);
-                }
-                let recipient = recipient(&message);
-                if !self.may_use_sender(&caller, &recipient) {
-                    return problem(StatusCode::FORBIDDEN, "this token may not be used for this `sender`");
-                }
-                message.sender = conversation_id(&recipient, &caller);
-                let inbox = inbox.for_caller(caller.id.as_ref());
-                match requested_stream_format(head.uri.query(), &head.headers) {
-                    None => respond_with_json(inbox, message, recipient).await,
-                    Some(format) => respond_with_stream(inbox, message, recipient, format).await,
-                }
-            }
-            (_, "/webhook") => problem(StatusCode::METHOD_NOT_ALLOWED, "send messages to this path with POST"),
-            _ => problem(StatusCode::NOT_FOUND, "unknown path; send messages to `webhook`"),
+        let path = head.uri.path();
+        match (&head.method, path) {
+            (&Method::GET, "" | "/") => return json(StatusCode::OK, &json!({"status": "ok"})),
+            (&Method::POST, "/webhook" | "/stop") | (&Method::GET, "/events") => {}
+            (_, "/webhook") => return problem(StatusCode::METHOD_NOT_ALLOWED, "send messages to this path with POST"),
+            (_, "/stop") => return problem(StatusCode::METHOD_NOT_ALLOWED, "stop a turn with POST"),
+            (_, "/events") => return problem(StatusCode::METHOD_NOT_ALLOWED, "read the events with GET"),
+            _ => return problem(StatusCode::NOT_FOUND, "unknown path; send messages to `webhook`"),
+        }
+        // `check` has stored the caller, if the server calls it.
+        let caller = match head.extensions.remove::<Caller>() {
+            Some(caller) => Ok(caller),
+            None => self.auth.authenticate(&head.headers, inbox.clock()).await,
+        };
+        let caller = match caller {
+            Ok(caller) => caller,
+            Err(error) => return error.response("this channel"),
+        };
+        match path {
+            "/events" => events::read(self, &inbox, &caller, &head).await,
+            "/stop" => events::stop(self, &inbox, &caller, &body),
+            _ => self.receive(inbox, caller, &head, &body).await,
+        }
+    }
+
+    async fn receive(&self, inbox: Inbox, caller: Caller, head: &http::request::Parts, body: &[u8]) -> Response<Body> {
+        let mut message = match parse_message(body, &head.headers) {
+            Ok(message) => message,
+            Err(error) => return problem(StatusCode::BAD_REQUEST, &error),
+        };
+        let size = metadata_size(&message.metadata);
+        let max = self.max_metadata.unwrap_or(limits::METADATA);
+        if size > max {
+            let error = format!("`metadata` has {size} bytes; this channel accepts {max} (`metadata_bytes`)");
+            return problem(StatusCode::PAYLOAD_TOO_LARGE, &error);
+        }
+        let recipient = recipient(&message.sender);
+        message.sender = match self.conversation_of(&caller, &recipient) {
+            Ok(conversation) => conversation,
+            Err((status, error)) => return problem(status, &error),
+        };
+        let inbox = inbox.for_caller(caller.id.as_ref());
+        match requested_stream_format(head.uri.query(), &head.headers) {
+            None => respond_with_json(inbox, message, recipient).await,
+            Some(format) => respond_with_stream(inbox, message, recipient, format).await,
+        }
+    }
+
+    /// The conversation of a recipient, if the caller may use it.
+    fn conversation_of(&self, caller: &Caller, recipient: &str) -> Result<String, Rejection> {
+        if self.may_use_sender(caller, recipient) {
+            Ok(conversation_id(recipient, caller))
+        } else {
+            Err((StatusCode::FORBIDDEN, "this token may not be used for this `sender`".to_owned()))
         }
     }
 }
+
+/// The status and the text with which a request is rejected.
+type Rejection = (StatusCode, String);
 
 #[async_trait]
 impl Channel for RestChannel {
@@ -148,7 +168,7 @@ impl Channel for RestChannel {
         self.auth.requires_authentication()
     }
     async fn check(&self, head: &mut http::request::Parts, clock: &Arc<dyn Clock>) -> Result<(), Response<Body>> {
-        if head.method == Method::POST && head.uri.path() == "/webhook" {
+        if matches!(head.uri.path(), "/webhook" | "/events" | "/stop") {
             let caller = self.auth.authenticate(&head.headers, clock).await;
             head.extensions.insert(caller.map_err(|error| error.response("this channel"))?);
         }
@@ -188,14 +208,12 @@ fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<ChannelMessage, Str
     {
         key.trim().clone_into(&mut message_id);
     }
-    for (key, value) in [("sender", &sender), ("message_id", &message_id), ("input_channel", &input_channel)] {
+    for (key, value) in [("message_id", &message_id), ("input_channel", &input_channel)] {
         if value.len() > limits::WIRE_ID {
             return Err(format!("`{key}` is longer than {} bytes", limits::WIRE_ID));
         }
     }
-    if let Some(prefix) = RESERVED_PREFIXES.iter().find(|prefix| sender.starts_with(**prefix)) {
-        return Err(format!("`sender` must not begin with `{prefix}`: this prefix is reserved; choose another one"));
-    }
+    check_sender(&sender)?;
     let metadata = match fields.shift_remove("metadata") {
         None | Some(Json::Null) => Map::new(),
         Some(Json::Object(metadata)) => metadata,
@@ -203,6 +221,19 @@ fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<ChannelMessage, Str
     };
     let input_channel = (!input_channel.is_empty()).then_some(input_channel);
     Ok(ChannelMessage { sender, text: message, message_id, input_channel, metadata })
+}
+
+/// Checks a sender id that a caller has chosen.
+fn check_sender(sender: &str) -> Result<(), String> {
+    if sender.len() > limits::WIRE_ID {
+        return Err(format!("`sender` is longer than {} bytes", limits::WIRE_ID));
+    }
+    match RESERVED_PREFIXES.iter().find(|prefix| sender.starts_with(**prefix)) {
+        Some(prefix) => {
+            Err(format!("`sender` must not begin with `{prefix}`: this prefix is reserved; choose another one"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The keys of a request's body.
@@ -319,58 +350,18 @@ async fn respond_with_stream(
 ) -> Response<Body> {
     let (conversation, has_id) = (message.sender.clone(), !message.message_id.is_empty());
     let clock = inbox.clock().clone();
-    let started = json!({"type": "turn_started", "sender_id": recipient, "ts": clock.now().as_seconds()});
-    let first = format.event("turn_started", &started.to_string());
-    let (mut sink, receiver) = stream_sink::stream_sink(recipient, format);
-    let (accepted, queue) = (sink.acceptance(), sink.sender());
-    let mut turn: BoxFuture<'static, _> = Box::pin(async move { inbox.receive(message, Box::new(sink)).await });
-    // The first poll starts the turn, which then continues even if the client disconnects. Until the message is accepted, the response
-    // can still have an error status.
-    let early = tokio::select! {
-        biased;
-        outcome = &mut turn => Some(outcome),
-        Ok(()) = accepted => None,
+    let (sink, receiver) = stream_sink::stream_sink(recipient, format);
+    // Until the message is accepted, the response can still have an error status.
+    let accepted = match inbox.accept(message, Box::new(sink)).await {
+        Ok(accepted) => accepted,
+        Err(error) => return error_response(&conversation, has_id, &error),
     };
-    if let Some(Err(error)) = &early {
-        return error_response(&conversation, has_id, error);
-    }
-    let end = async move {
-        let outcome = match early {
-            Some(outcome) => outcome,
-            None => turn.await,
-        };
-        if let Some(bytes) = last_events(&conversation, format, &outcome) {
-            // This fails if the client has disconnected; the end is then not read.
-            let _ = queue.send(bytes).await;
+    let turn = async move {
+        if let Err(error) = accepted.finished().await {
+            tracing::error!(conversation, channel = NAME, code = error.code(), "{error}");
         }
     };
-    let chunks = futures::stream::iter(first).chain(stream_sink::chunks(receiver, end));
-    stream::stream_response(chunks, format.media_type(), format.heartbeat(), &clock)
-}
-
-/// The last events of a stream: the errors of the turn, then its end. They contain error codes but no causes, which are for operators
-/// only.
-fn last_events(conversation: &str, format: StreamFormat, outcome: &Result<TurnReport, ReceiveError>) -> Option<Bytes> {
-    let error = |code: &str, message: &str| {
-        let event = json!({"type": "error", "code": code, "message": message});
-        format.event("error", &event.to_string()).unwrap_or_default()
-    };
-    let bytes = match outcome {
-        Ok(report) => {
-            let ended = json!({
-                "type": "turn_finished", "turn_id": format!("t_{}", report.turn.0),
-                "listening": !report.session_ended, "session_ended": report.session_ended,
-            });
-            let failures = report.failures.iter().map(|failure| error(&failure.code, "an internal error occurred"));
-            failures.chain(format.event("turn_finished", &ended.to_string())).collect::<Vec<_>>().concat()
-        }
-        Err(problem) => {
-            let code = problem.code();
-            tracing::error!(conversation, channel = NAME, code, "{problem}");
-            error(code, problem.advice()).to_vec()
-        }
-    };
-    (!bytes.is_empty()).then(|| bytes.into())
+    stream::stream_response(stream_sink::chunks(receiver, turn), format.media_type(), format.heartbeat(), &clock)
 }
 
 /// The conversation id for a recipient. Callers choose the sender id, and two may choose the same one: authenticated callers with an
@@ -387,8 +378,8 @@ fn metadata_size(metadata: &Map<String, Json>) -> usize {
     if metadata.is_empty() { 0 } else { encode::json_text(metadata).len() }
 }
 
-fn recipient(message: &ChannelMessage) -> Arc<str> {
-    if message.sender.is_empty() { "default".into() } else { message.sender.as_str().into() }
+fn recipient(sender: &str) -> Arc<str> {
+    if sender.is_empty() { "default".into() } else { sender.into() }
 }
 
 /// Adds the header [`TURN_ERROR`] to a response if there is a code.

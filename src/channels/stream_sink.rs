@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures::{Stream, StreamExt, future::BoxFuture, stream};
-use tokio::sync::{mpsc, oneshot};
+use futures::{Stream, StreamExt, stream};
+use tokio::sync::mpsc;
 
 use super::{encode, stream::SSE_HEARTBEAT};
 use crate::{
     context::CallContext,
-    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
+    conversation::{DeliveryError, Receipt, ReplySink, TurnEvent},
     limits,
 };
 
@@ -34,7 +35,7 @@ impl StreamFormat {
         }
     }
     /// Encodes an event; `None` for message lines, which have no events.
-    pub(super) fn event(self, name: &str, json: &str) -> Option<Bytes> {
+    fn event(self, name: &str, json: &str) -> Option<Bytes> {
         match self {
             Self::MessageLines => None,
             Self::NdJson => Some(format!("{json}\n").into()),
@@ -49,10 +50,13 @@ impl StreamFormat {
             Self::Sse => Some(SSE_HEARTBEAT),
         }
     }
-    /// Encodes a reply event; `None` if the format does not contain it.
-    fn reply_event(self, recipient: &str, event: &ReplyEvent) -> Option<Bytes> {
+    /// Encodes an event of a turn; `None` if the format does not contain it.
+    fn turn_event(self, recipient: &str, event: &TurnEvent) -> Option<Bytes> {
         match (self, event) {
-            (Self::MessageLines, ReplyEvent::Message { message, kind, .. } | ReplyEvent::End { message, kind, .. }) => {
+            (
+                Self::MessageLines,
+                TurnEvent::Message { message, kind, .. } | TurnEvent::MessageEnd { message, kind, .. },
+            ) => {
                 let messages = encode::messages(recipient, message, *kind);
                 let text: String =
                     messages.iter().flat_map(|message| [encode::json_text(message), "\n".to_owned()]).collect();
@@ -67,34 +71,20 @@ impl StreamFormat {
     }
 }
 
-/// Encodes reply events and puts them into the queue of a response.
+/// Encodes the events of a turn and puts them into the queue of a response.
 pub(super) struct StreamSink {
     recipient: Arc<str>,
     format: StreamFormat,
     queue: mpsc::Sender<Bytes>,
-    accepted: Option<oneshot::Sender<()>>,
-}
-
-impl StreamSink {
-    /// A receiver that resolves when the message has been accepted, and fails when the sink is dropped without that.
-    pub(super) fn acceptance(&mut self) -> oneshot::Receiver<()> {
-        let (sender, receiver) = oneshot::channel();
-        self.accepted = Some(sender);
-        receiver
-    }
-
-    /// Another sender for the queue, for the events that follow the turn.
-    pub(super) fn sender(&self) -> mpsc::Sender<Bytes> {
-        self.queue.clone()
-    }
 }
 
 /// A sink, and the receiver from which the response reads.
 pub(super) fn stream_sink(recipient: Arc<str>, format: StreamFormat) -> (StreamSink, mpsc::Receiver<Bytes>) {
     let (queue, receiver) = mpsc::channel(limits::CHANNEL_QUEUE);
-    (StreamSink { recipient, format, queue, accepted: None }, receiver)
+    (StreamSink { recipient, format, queue }, receiver)
 }
 
+#[async_trait]
 impl ReplySink for StreamSink {
     fn wants_deltas(&self) -> bool {
         true
@@ -102,30 +92,26 @@ impl ReplySink for StreamSink {
     fn accepts_earlier_replies(&self) -> bool {
         true
     }
-    fn on_accepted(&mut self) {
-        if let Some(sender) = self.accepted.take() {
-            let _ = sender.send(());
-        }
+    fn repeats_delivered_replies(&self) -> bool {
+        true
     }
-    fn send<'a>(&'a mut self, event: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        Box::pin(async move {
-            let Some(bytes) = self.format.reply_event(&self.recipient, &event) else { return Ok(Receipt::Skipped) };
-            let bytes = match self.queue.try_send(bytes) {
-                Ok(()) => return Ok(Receipt::Delivered),
-                Err(mpsc::error::TrySendError::Closed(_)) => return Err(disconnected()),
-                Err(mpsc::error::TrySendError::Full(bytes)) => bytes,
-            };
-            // A client that does not read must not block the turn: after the timeout it counts as disconnected.
-            match cx.with_timeout(limits::CHANNEL_SEND_TIMEOUT).wait(self.queue.send(bytes)).await {
-                Ok(Ok(())) => Ok(Receipt::Delivered),
-                Ok(Err(_)) => Err(disconnected()),
-                Err(_) => {
-                    // A closed queue, so that the following events do not wait again.
-                    self.queue = mpsc::channel(1).0;
-                    Err(disconnected())
-                }
+    async fn send(&mut self, event: TurnEvent, cx: &CallContext) -> Result<Receipt, DeliveryError> {
+        let Some(bytes) = self.format.turn_event(&self.recipient, &event) else { return Ok(Receipt::Skipped) };
+        let bytes = match self.queue.try_send(bytes) {
+            Ok(()) => return Ok(Receipt::Delivered),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(disconnected()),
+            Err(mpsc::error::TrySendError::Full(bytes)) => bytes,
+        };
+        // A client that does not read must not block the turn: after the timeout it counts as disconnected.
+        match cx.with_timeout(limits::CHANNEL_SEND_TIMEOUT).wait(self.queue.send(bytes)).await {
+            Ok(Ok(())) => Ok(Receipt::Delivered),
+            Ok(Err(_)) => Err(disconnected()),
+            Err(_) => {
+                // A closed queue, so that the following events do not wait again.
+                self.queue = mpsc::channel(1).0;
+                Err(disconnected())
             }
-        })
+        }
     }
 }
 
@@ -154,8 +140,8 @@ mod tests {
     use super::*;
     use crate::testing::ManualClock;
 
-    fn message_event(text: &str) -> ReplyEvent {
-        ReplyEvent::Message { id: "m".into(), message: Box::new(Reply::text(text)), kind: BotKind::Response }
+    fn message_event(text: &str) -> TurnEvent {
+        TurnEvent::Message { id: "m".into(), message: Box::new(Reply::text(text)), kind: BotKind::Response }
     }
 
     #[tokio::test]
@@ -163,16 +149,14 @@ mod tests {
         let clock = Arc::new(ManualClock::new());
         let cx = CallContext::new(clock.clone(), Duration::from_secs(60));
         let (mut sink, receiver) = stream_sink("u".into(), StreamFormat::MessageLines);
-        let queue = sink.sender();
         let turn = async move {
             sink.send(message_event("one"), &cx).await.unwrap();
             sink.send(message_event("two\n\nthree"), &cx).await.unwrap();
-            queue.send(Bytes::from_static(b"end")).await.unwrap();
         };
         let text: Vec<Bytes> = chunks(receiver, turn).collect().await;
         let text = String::from_utf8(text.concat()).unwrap();
         let line = |text: &str| format!("{{\"recipient_id\":\"u\",\"text\":\"{text}\"}}\n");
-        assert_eq!(text, format!("{}{}{}end", line("one"), line("two"), line("three")));
+        assert_eq!(text, format!("{}{}{}", line("one"), line("two"), line("three")));
     }
 
     #[tokio::test]

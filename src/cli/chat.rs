@@ -6,6 +6,7 @@ mod terminal;
 
 use std::{
     io::{self, BufRead, IsTerminal},
+    pin::pin,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -15,7 +16,7 @@ use segue::{
     conversation::{Button, DiscardReplies, ReplySink},
     ids::ConversationId,
     limits,
-    runtime::{IncomingMessage, TurnReport},
+    runtime::{IncomingMessage, OutboxSink, TurnReport},
     store::{self, StoreLocation},
 };
 use tokio::sync::mpsc;
@@ -133,6 +134,13 @@ impl Channel for Terminal {
 }
 
 impl Terminal {
+    /// The sink for replies to no message, which arrive while the user types.
+    fn unprompted_sink(&self) -> Box<dyn ReplySink> {
+        match self.mode {
+            OutputMode::Terminal => Box::new(TerminalSink::unprompted()),
+            OutputMode::Lines | OutputMode::Events => self.new_sink(),
+        }
+    }
     fn new_sink(&self) -> Box<dyn ReplySink> {
         match self.mode {
             OutputMode::Terminal => Box::new(TerminalSink::default()),
@@ -156,15 +164,30 @@ impl ChatSession<'_> {
         if self.terminal.is_terminal {
             output::status("Type a message. Ctrl-D or Ctrl-C ends the chat.");
         }
+        let (terminal, assistant) = (self.terminal, self.inbox.assistant().clone());
+        let unprompted = |to: &ConversationId, _: &str| (*to == terminal.id).then(|| terminal.unprompted_sink());
+        let mut arriving = pin!(async {
+            let reminders = async {
+                // Only for a store in memory: in a file, reminders of other conversations belong to a server.
+                match terminal.owns_store {
+                    true => assistant.run_reminders(&|_, _| Box::new(OutboxSink)).await,
+                    false => std::future::pending().await,
+                }
+            };
+            tokio::join!(reminders, assistant.deliver_outbox(&unprompted));
+        });
+        // What an earlier process has left.
+        let _ = assistant.deliver_pending(&terminal.id, &mut *terminal.new_sink()).await;
         loop {
-            if self.terminal.mode == OutputMode::Terminal {
+            if terminal.mode == OutputMode::Terminal {
                 terminal::print_prompt()?;
             }
-            let sink = |_: &ConversationId, _: &str| self.terminal.new_sink();
-            let line = tokio::select! {
-                line = input.recv() => line,
-                // Only for a store in memory: in a file, reminders of other conversations belong to a server.
-                () = self.inbox.assistant().run_reminders(&sink), if self.terminal.owns_store => continue,
+            let line = loop {
+                tokio::select! {
+                    line = input.recv() => break line,
+                    // It never ends: what arrives without a message is printed meanwhile.
+                    _ = &mut arriving => {}
+                }
             };
             let Some(line) = line else { break };
             let line = line?;

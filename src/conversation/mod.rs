@@ -1,10 +1,14 @@
-//! Conversations: the engine's events and state, and the sink for replies.
+//! Conversations: the engine's events and state, the events of a turn, and the sink for replies.
 //!
-//! Entry: [`ReplySink`]. This module never renders, stores or decides.
+//! Entry: [`TurnEvent`] and [`ReplySink`]. This module never renders, stores or decides.
 
 pub mod sink;
+mod turn_event;
 
 pub use segue_engine::conversation::*;
 
 pub(crate) use self::sink::AcceptAllSink;
-pub use self::sink::{DeliveryError, DiscardReplies, Receipt, ReplyEvent, ReplyKind, ReplySink};
+pub use self::{
+    sink::{DeliveryError, DiscardReplies, Receipt, ReplySink},
+    turn_event::{ReplyKind, TurnEvent},
+};

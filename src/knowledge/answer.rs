@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     context::CallContext,
-    conversation::{BotKind, ReplyEvent, ReplyKind, ReplySink},
+    conversation::{BotKind, ReplyKind, ReplySink, TurnEvent},
     limits,
     llm::{ChatMessage, ChatRequest, Delta, LlmError, LlmErrorKind, Purpose},
     prompts::PromptSet,
@@ -274,11 +274,11 @@ impl AnswerStream {
         if !self.has_started {
             self.has_started = true;
             let kind = ReplyKind::Known(BotKind::Response);
-            let start = ReplyEvent::Start { id: self.id.clone(), source: "knowledge".into(), kind };
+            let start = TurnEvent::MessageStart { id: self.id.clone(), source: "knowledge".into(), kind };
             let _ = out.send(start, cx).await;
         }
         // A failed delta does not stop the answer: the whole text is stored with the turn and delivered from there.
-        let _ = out.send(ReplyEvent::Delta { id: self.id.clone(), text }, cx).await;
+        let _ = out.send(TurnEvent::MessageDelta { id: self.id.clone(), text }, cx).await;
     }
 
     /// The part of the answer that the user saw, if any. It becomes part of the conversation.
@@ -297,7 +297,7 @@ impl AnswerStream {
     async fn end(&self, interrupted: bool, out: &mut dyn ReplySink, cx: &CallContext) {
         if self.has_started {
             let message = Reply::text(self.text.trim());
-            let end = ReplyEvent::End {
+            let end = TurnEvent::MessageEnd {
                 id: self.id.clone(),
                 message: Box::new(message),
                 kind: BotKind::Response,

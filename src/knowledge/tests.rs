@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::test_server::serve_responses;
 use crate::{
-    conversation::{DiscardReplies, ReplyEvent},
+    conversation::{DiscardReplies, TurnEvent},
     llm::{
         ChatRequest, LlmErrorKind, Purpose,
         embeddings::ScriptedEmbedder,
@@ -71,6 +71,7 @@ impl TestSearch {
     }
     fn user(mut self, text: &str) -> Self {
         let message = UserMessage {
+            via: "".into(),
             text: text.into(),
             message_id: "m".into(),
             input_channel: "rest".into(),
@@ -190,16 +191,16 @@ async fn an_answer_streams_unless_its_relevancy_is_checked() {
     let (outcome, _) = test.answer(vec!["Dogs travel free [1]".into()], &mut sink).await;
     let SearchOutcome::Answered { message } = outcome else { panic!("{outcome:?}") };
     let events = collected.events();
-    assert!(matches!(&events[0], ReplyEvent::Start { id, .. } if Some(id) == message.reply_id.as_ref()));
+    assert!(matches!(&events[0], TurnEvent::MessageStart { id, .. } if Some(id) == message.reply_id.as_ref()));
     let streamed: String = events
         .iter()
         .filter_map(|event| match event {
-            ReplyEvent::Delta { text, .. } => Some(&**text),
+            TurnEvent::MessageDelta { text, .. } => Some(&**text),
             _ => None,
         })
         .collect();
     assert_eq!(Some(streamed.as_str()), message.reply.text.as_deref(), "the streamed text is the stored text");
-    assert!(matches!(events.last(), Some(ReplyEvent::End { interrupted: false, .. })));
+    assert!(matches!(events.last(), Some(TurnEvent::MessageEnd { interrupted: false, .. })));
 
     let checked = TestSearch::new("    check_relevancy: true\n").user("what about dogs?");
     let mut sink = CollectingSink::streaming();
@@ -239,7 +240,7 @@ async fn failures_have_a_reason_and_the_visible_part_of_the_answer() {
         test.answer(vec![ScriptedCall::failing_after("Dogs travel", LlmErrorKind::Truncated)], &mut sink).await;
     let SearchOutcome::Failed { partial: Some(said), .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!(said.reply.text.as_deref(), Some("Dogs travel"));
-    assert!(matches!(collected.events().last(), Some(ReplyEvent::End { interrupted: true, .. })));
+    assert!(matches!(collected.events().last(), Some(TurnEvent::MessageEnd { interrupted: true, .. })));
     let empty = TestSearch::with("", "", &[]).user("dogs?");
     assert!(empty.search().await.unwrap_err().to_string().contains("vector_store.source"));
 }

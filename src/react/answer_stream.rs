@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     context::CallContext,
-    conversation::{BotKind, Reply, ReplyEvent, ReplyKind, ReplySink},
+    conversation::{BotKind, Reply, ReplyKind, ReplySink, TurnEvent},
     llm::{ChatRequest, ChatResponse, Delta, Llm, LlmError, LlmErrorKind},
 };
 
@@ -159,11 +159,12 @@ impl StreamedText {
         }
         if !self.started {
             self.started = true;
-            let start = ReplyEvent::Start { id: self.id.clone(), source: source.clone(), kind: ReplyKind::Pending };
+            let start =
+                TurnEvent::MessageStart { id: self.id.clone(), source: source.clone(), kind: ReplyKind::Pending };
             let _ = out.send(start, cx).await;
         }
         // A lost delta does not stop the run: the whole text is stored with the turn and delivered from there.
-        let _ = out.send(ReplyEvent::Delta { id: self.id.clone(), text }, cx).await;
+        let _ = out.send(TurnEvent::MessageDelta { id: self.id.clone(), text }, cx).await;
     }
 
     /// The part that the user saw, marked as incomplete.
@@ -182,9 +183,9 @@ impl StreamedText {
         }
         let (id, message) = (self.id.clone(), Box::new(Reply::text(self.text.clone())));
         let event = if self.started {
-            ReplyEvent::End { id, message, kind, interrupted: self.truncated }
+            TurnEvent::MessageEnd { id, message, kind, interrupted: self.truncated }
         } else {
-            ReplyEvent::Message { id, message, kind }
+            TurnEvent::Message { id, message, kind }
         };
         let _ = out.send(event, cx).await;
     }

@@ -12,7 +12,7 @@ use segue_engine::{
 use super::{RephraseRequest, context};
 use crate::{
     context::CallContext,
-    conversation::{Reply, ReplyEvent, ReplyKind, ReplySink},
+    conversation::{Reply, ReplyKind, ReplySink, TurnEvent},
     limits,
     llm::{ChatMessage, ChatRequest, Delta, Llm, Purpose, request::is_set},
     prompts::PromptSet,
@@ -121,9 +121,9 @@ impl RephraseStream<'_, '_> {
             let name = self.request.message.utter_action.as_deref().unwrap_or_default();
             let source = format!("response:{name}").into();
             let kind = ReplyKind::Known(self.request.message.kind);
-            let _ = self.out.send(ReplyEvent::Start { id: id.clone(), source, kind }, cx).await;
+            let _ = self.out.send(TurnEvent::MessageStart { id: id.clone(), source, kind }, cx).await;
         }
-        let _ = self.out.send(ReplyEvent::Delta { id, text }, cx).await;
+        let _ = self.out.send(TurnEvent::MessageDelta { id, text }, cx).await;
     }
 
     /// Ends a reply that has started: with the rephrased text, or with the original text after an error. A reply that has not
@@ -141,6 +141,6 @@ impl RephraseStream<'_, '_> {
     }
 }
 
-fn end_event(id: Arc<str>, message: Reply, kind: BotKind) -> ReplyEvent {
-    ReplyEvent::End { id, message: Box::new(message), kind, interrupted: false }
+fn end_event(id: Arc<str>, message: Reply, kind: BotKind) -> TurnEvent {
+    TurnEvent::MessageEnd { id, message: Box::new(message), kind, interrupted: false }
 }

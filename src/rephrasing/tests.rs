@@ -14,7 +14,7 @@ use super::{context, nlg};
 use crate::{
     clock::Clock,
     context::CallContext,
-    conversation::ReplyEvent,
+    conversation::TurnEvent,
     limits,
     llm::{
         ChatRequest, ChatStream, Llm, LlmError, LlmErrorKind, ModelProfile, Purpose,
@@ -105,21 +105,21 @@ async fn a_rephrased_response_streams_after_the_replies_before_it() {
     let (test, _) = assistant_with(REPHRASE, vec!["Hi you there".into()]);
     let (report, collected) = test.send("u", "/greet").await.unwrap();
     let events = collected.events();
-    let plain = events.iter().position(|event| matches!(event, ReplyEvent::Message { message, .. } if message.text.as_deref() == Some("Exactly this."))).unwrap();
-    let start = events.iter().position(|event| matches!(event, ReplyEvent::Start { .. })).unwrap();
+    let plain = events.iter().position(|event| matches!(event, TurnEvent::Message { message, .. } if message.text.as_deref() == Some("Exactly this."))).unwrap();
+    let start = events.iter().position(|event| matches!(event, TurnEvent::MessageStart { .. })).unwrap();
     assert!(plain < start, "{events:#?}");
-    let ReplyEvent::Start { id, source, .. } = &events[start] else { panic!() };
+    let TurnEvent::MessageStart { id, source, .. } = &events[start] else { panic!() };
     assert_eq!(&**source, "response:utter_hello");
     assert!(report.replies.iter().any(|reply| reply.id == *id));
     let deltas: String = events
         .iter()
         .filter_map(|event| match event {
-            ReplyEvent::Delta { text, .. } => Some(&**text),
+            TurnEvent::MessageDelta { text, .. } => Some(&**text),
             _ => None,
         })
         .collect();
     assert_eq!(deltas, "Hi you there");
-    assert_eq!(events.iter().filter(|event| matches!(event, ReplyEvent::End { .. })).count(), 1);
+    assert_eq!(events.iter().filter(|event| matches!(event, TurnEvent::MessageEnd { .. })).count(), 1);
     replays(&test).await;
 }
 
@@ -170,7 +170,7 @@ async fn the_original_text_is_sent_when_the_rephraser_fails_or_times_out() {
     let (test, _) = assistant_with(REPHRASE, vec![broken()]);
     let (_, collected) = test.send("u", "/ask").await.unwrap();
     let ended = collected.events().into_iter().find_map(|event| match event {
-        ReplyEvent::End { message, .. } => message.text,
+        TurnEvent::MessageEnd { message, .. } => message.text,
         _ => None,
     });
     assert_eq!(ended.as_deref(), Some("The own text."));

@@ -12,6 +12,7 @@
 mod admission;
 mod builder;
 mod effects;
+mod feed;
 mod mailbox;
 mod outbox;
 mod project_models;
@@ -19,6 +20,7 @@ mod project_runtime;
 mod recovery;
 mod reminders;
 mod replay;
+mod running_turns;
 mod seeds;
 mod turn;
 
@@ -27,7 +29,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -37,22 +39,25 @@ use segue_engine::{
     ids::ConversationId,
     project::Project,
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     admission::AdmissionControl,
+    feed::Feeds,
     mailbox::Mailboxes,
     project_runtime::ProjectRuntime,
+    running_turns::RunningTurns,
     turn::{Origin, UnsavedTurns},
 };
 pub use self::{
     admission::{Admission, Overload, OverloadLimit},
     builder::{AssistantBuilder, LoadError},
+    feed::{FeedEvent, FeedPosition, InvalidPosition, TurnEventStream},
     outbox::OutboxSinks,
     project_runtime::Action,
     reminders::{OutboxSink, ReminderSinks},
     replay::{ReplayDifference, ReplayError, TraceStep, TurnTrace},
-    turn::TraceEntry,
+    turn::{Accepted, TraceEntry},
 };
 pub use crate::journal::TraceProgress;
 use crate::{
@@ -95,8 +100,12 @@ struct Inner {
     reminders_changed: tokio::sync::Notify,
     /// The number of conversations that recovery has not finished.
     recovering: AtomicUsize,
-    /// Shutdown is announced: `/readyz` fails, and messages are still answered.
-    closing: AtomicBool,
+    /// Cancelled when the shutdown is announced: `/readyz` fails, readers of conversations end, and messages are still answered.
+    shutdown: CancellationToken,
+    /// The turns that can be interrupted.
+    running_turns: RunningTurns,
+    /// The readers of conversations.
+    feeds: Feeds,
     /// Conversations with replies that may be undelivered.
     outbox: outbox::OutboxQueue,
     /// Conversations whose reminders failed, and when they are tried again.
@@ -129,6 +138,7 @@ impl IncomingMessage {
     pub fn text(conversation: impl Into<ConversationId>, text: impl Into<Arc<str>>, channel: &str) -> Self {
         let text: Arc<str> = text.into();
         let message = UserMessage {
+            via: "".into(),
             text: text.trim().into(),
             message_id: "".into(),
             input_channel: channel.into(),
@@ -298,6 +308,21 @@ impl Assistant {
         self.enqueue(incoming, sink, Origin::Caller(caller)).await
     }
 
+    /// [`receive_for`](Self::receive_for) that returns as soon as the message is stored: for channels that must answer a platform before the
+    /// turn is over. Replies go to `sink`; [`Accepted::finished`] waits for the turn.
+    ///
+    /// # Errors
+    /// As [`Assistant::receive`], except for turns that fail later.
+    pub async fn accept_for(
+        &self,
+        caller: Option<&str>,
+        mut incoming: IncomingMessage,
+        sink: Box<dyn ReplySink>,
+    ) -> Result<Accepted, ReceiveError> {
+        incoming.message.input_channel = reminders::strip_trigger_channel(incoming.message.input_channel);
+        self.enqueue_and_accept(incoming, sink, Origin::Caller(caller)).await
+    }
+
     /// Whether a message of this caller would be accepted at this moment. It reserves nothing.
     ///
     /// # Errors
@@ -388,11 +413,11 @@ impl Assistant {
     }
     /// Announces the shutdown: [`Assistant::is_shutting_down`] becomes true, and messages are still answered.
     pub fn begin_shutdown(&self) {
-        self.0.closing.store(true, Ordering::Relaxed);
+        self.0.shutdown.cancel();
     }
     /// Whether the shutdown was announced or has begun; for `/readyz`.
     pub fn is_shutting_down(&self) -> bool {
-        self.0.closing.load(Ordering::Relaxed) || self.0.tasks.is_closed()
+        self.0.shutdown.is_cancelled() || self.0.tasks.is_closed()
     }
     /// Deletes a conversation with its files, its sub-agents in the background and its runs from the stores and the cache, after the turns
     /// that already wait. A message that is accepted during this wait fails with [`StoreError::TurnNotOpen`].
@@ -413,6 +438,7 @@ impl Assistant {
         let erased = self.erase_stored(id).await;
         mailbox.epoch.fetch_add(1, Ordering::SeqCst);
         self.0.unsaved.forget(id);
+        self.0.feeds.erase(id);
         drop(accept_lock);
         erased
     }

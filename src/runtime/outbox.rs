@@ -18,8 +18,8 @@ use crate::{
     store::{StoreError, StoredReply},
 };
 
-/// Creates the sink for undelivered replies. Arguments: the conversation and the input channel of its last message. `None` if this
-/// channel cannot send unprompted.
+/// Creates the sink for undelivered replies. Arguments: the conversation and the channel that accepted its last message
+/// ([`Conversation::route`](segue_engine::conversation::Conversation::route)). `None` if this channel cannot send unprompted.
 pub type OutboxSinks<'a> = dyn Fn(&ConversationId, &str) -> Option<Box<dyn ReplySink>> + Send + Sync + 'a;
 
 /// Conversations with replies that may be undelivered.
@@ -97,7 +97,7 @@ impl Assistant {
     async fn deliver_conversation(&self, id: &ConversationId, sinks: &OutboxSinks<'_>) -> Result<(), String> {
         let text = |error: StoreError| error.to_string();
         let conversation = self.conversation(id).await.map_err(text)?;
-        let channel = conversation.latest_message.map_or_else(|| "".into(), |message| message.input_channel);
+        let channel = conversation.route;
         let Some(mut sink) = sinks(id, &channel) else { return Ok(()) };
         // A running turn sends its replies first.
         let _turn = self.0.mailboxes.get_or_create(id).turn_lock.clone().lock_owned().await;

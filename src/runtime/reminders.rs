@@ -10,7 +10,8 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{BoxFuture, join_all, ready};
+use async_trait::async_trait;
+use futures::future::join_all;
 use segue_engine::{
     conversation::{Conversation, ExternalTrigger, Reminder, TriggerAction, UserMessage},
     dialogue::InputKind,
@@ -22,7 +23,7 @@ use serde_json::{Map, Value as Json};
 use super::{Assistant, IncomingMessage, ReceiveError, TurnReport, turn::Origin};
 use crate::{
     context::CallContext,
-    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
+    conversation::{DeliveryError, Receipt, ReplySink, TurnEvent},
     limits,
     store::{InboxMessage, StoreError},
 };
@@ -32,27 +33,34 @@ const TRIGGER_CHANNEL: &str = "(trigger)";
 /// The metadata key of the trigger in its message.
 const TRIGGER_KEY: &str = "trigger";
 
-/// Creates the sink for the replies of a reminder. Arguments: the conversation and the input channel of its last message.
+/// Creates the sink for the replies of a reminder. Arguments: the conversation and the channel that accepted its last message.
 pub type ReminderSinks<'a> = dyn Fn(&ConversationId, &str) -> Box<dyn ReplySink> + Send + Sync + 'a;
 
 /// A sink that leaves all replies in the outbox; [`Assistant::deliver_pending`] delivers them later.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OutboxSink;
 
+#[async_trait]
 impl ReplySink for OutboxSink {
     fn wants_deltas(&self) -> bool {
         false
     }
-    fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        Box::pin(ready(Err(DeliveryError::Temporary("the user is not connected".into()))))
+    async fn send(&mut self, _: TurnEvent, _: &CallContext) -> Result<Receipt, DeliveryError> {
+        Err(DeliveryError::Temporary("the user is not connected".into()))
     }
+}
+
+/// The message of a user; `None` if the turn has another cause.
+pub(super) fn user_message(inbound: &InboxMessage) -> Option<&UserMessage> {
+    (*inbound.message.input_channel != *TRIGGER_CHANNEL).then_some(&inbound.message)
 }
 
 /// The first input of a turn.
 pub(super) fn initial_input(inbound: &InboxMessage) -> InputKind {
-    let trigger = (*inbound.message.input_channel == *TRIGGER_CHANNEL)
-        .then(|| inbound.message.metadata.get(TRIGGER_KEY))
-        .flatten();
+    let trigger = match user_message(inbound) {
+        Some(_) => None,
+        None => inbound.message.metadata.get(TRIGGER_KEY),
+    };
     match trigger.and_then(|trigger| serde_json::from_value(trigger.clone()).ok()) {
         Some(trigger) => InputKind::Trigger(trigger),
         None => InputKind::Message(inbound.message.clone()),
@@ -88,8 +96,13 @@ impl Assistant {
             TriggerAction::Note { about } => format!("EXTERNAL: {about}"),
         };
         let metadata = Map::from_iter([(TRIGGER_KEY.to_owned(), serde_json::to_value(trigger).unwrap_or(Json::Null))]);
-        let message =
-            UserMessage { text: text.into(), message_id: id, input_channel: TRIGGER_CHANNEL.into(), metadata };
+        let message = UserMessage {
+            via: "".into(),
+            text: text.into(),
+            message_id: id,
+            input_channel: TRIGGER_CHANNEL.into(),
+            metadata,
+        };
         self.enqueue(IncomingMessage { conversation, message, tenant: "".into(), account: "".into() }, sink, origin)
             .await
     }
@@ -166,7 +179,7 @@ impl Assistant {
             message: format!("a due reminder cannot be read: {error}"),
         })?;
         let due: Vec<Reminder> = conversation.reminders.iter().take_while(|one| one.due <= now).cloned().collect();
-        let channel = conversation.latest_message.map_or_else(|| "".into(), |message| message.input_channel);
+        let channel = conversation.route;
         let mut fired = 0;
         for reminder in due {
             // The key is unique for one scheduling of a reminder: a second process or a retry finds a duplicate.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_engine::{
     conversation::{Conversation, Event, EventKind, ModelUsage},
     dialogue::Reason,
@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::{
     Assistant,
+    feed::FeedWriter,
     project_runtime::ProjectRuntime,
     turn::{
         AcceptedMessage, SharedTexts, TraceEntry, TurnRecord, TurnResult, TurnSink, UsageMeter, give_up,
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     context::CallContext,
-    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
+    conversation::{DeliveryError, Receipt, ReplySink, TurnEvent},
     journal::{Journal, ReplayJournal, TraceProgress, progress_of},
     limits,
     store::{StoreError, StoredTurn, announced_replies},
@@ -181,7 +182,7 @@ impl Assistant {
         // recovered turn the recovery records it.
         let streams = recovered.recoveries.is_empty() && announced_replies(&turn.journal).next().is_some();
         let mut discarding = DiscardingSink { streams };
-        let mut sink = TurnSink::new(&mut discarding, journal as Arc<dyn Journal>);
+        let mut sink = TurnSink::new(&mut discarding, FeedWriter::none(), journal as Arc<dyn Journal>);
         let runtime = self.offline_runtime();
         let result = run_turn(&runtime, conversation, accepted, recovered, &record, &mut sink, &cx).await;
         (result, record.usage.entries())
@@ -204,12 +205,13 @@ struct DiscardingSink {
     streams: bool,
 }
 
+#[async_trait]
 impl ReplySink for DiscardingSink {
     fn wants_deltas(&self) -> bool {
         self.streams
     }
-    fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        Box::pin(std::future::ready(Ok(Receipt::Skipped)))
+    async fn send(&mut self, _: TurnEvent, _: &CallContext) -> Result<Receipt, DeliveryError> {
+        Ok(Receipt::Skipped)
     }
 }
 

@@ -2,29 +2,29 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 
 use crate::{
     context::CallContext,
-    conversation::{BotKind, DeliveryError, Receipt, ReplyEvent, ReplySink},
+    conversation::{BotKind, DeliveryError, Receipt, ReplySink, TurnEvent},
 };
 
 /// The events that a [`CollectingSink`] was sent. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct CollectedReplies(Arc<Mutex<Vec<ReplyEvent>>>);
+pub struct CollectedReplies(Arc<Mutex<Vec<TurnEvent>>>);
 
 impl CollectedReplies {
     /// All events, in order.
-    pub fn events(&self) -> Vec<ReplyEvent> {
+    pub fn events(&self) -> Vec<TurnEvent> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
     /// The texts of complete messages with their kinds, in order; empty for a message without a text.
     pub fn messages(&self) -> Vec<(String, BotKind)> {
-        let text = |event: ReplyEvent| match event {
-            ReplyEvent::End { message, kind, .. } | ReplyEvent::Message { message, kind, .. } => {
+        let text = |event: TurnEvent| match event {
+            TurnEvent::MessageEnd { message, kind, .. } | TurnEvent::Message { message, kind, .. } => {
                 Some((message.text.as_deref().unwrap_or_default().to_owned(), kind))
             }
-            ReplyEvent::Start { .. } | ReplyEvent::Delta { .. } | ReplyEvent::Activity { .. } => None,
+            _ => None,
         };
         self.events().into_iter().filter_map(text).collect()
     }
@@ -57,12 +57,13 @@ impl CollectingSink {
     }
 }
 
+#[async_trait]
 impl ReplySink for CollectingSink {
     fn wants_deltas(&self) -> bool {
         self.wants_deltas
     }
-    fn send<'a>(&'a mut self, event: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    async fn send(&mut self, event: TurnEvent, _: &CallContext) -> Result<Receipt, DeliveryError> {
         self.collected.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
-        Box::pin(std::future::ready(Ok(Receipt::Delivered)))
+        Ok(Receipt::Delivered)
     }
 }

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use regex::Regex;
 use segue::{
     clock::{Clock, Deadline, SystemClock, Timestamp},
-    conversation::{BotKind, ReplyEvent},
+    conversation::{BotKind, TurnEvent},
     llm::scripted::ScriptedLlm,
     runtime::{Assistant, IncomingMessage},
     testing::CollectingSink,
@@ -133,7 +133,7 @@ fn assistant(behaviour: ModelBehaviour, now: &str, bookings: &Path) -> Assistant
 
 /// The output of one turn.
 struct TurnOutput {
-    events: Vec<ReplyEvent>,
+    events: Vec<TurnEvent>,
     /// The texts of the replies without fillers, one per line.
     text: String,
 }
@@ -222,9 +222,9 @@ async fn check_step(conversation: &TestConversation<'_>, step: &Step, output: &T
 }
 
 /// Whether the first complete message of the turn was a filler.
-fn filler_is_first(events: &[ReplyEvent]) -> bool {
+fn filler_is_first(events: &[TurnEvent]) -> bool {
     let first = events.iter().find_map(|event| match event {
-        ReplyEvent::End { kind, .. } | ReplyEvent::Message { kind, .. } => Some(*kind),
+        TurnEvent::MessageEnd { kind, .. } | TurnEvent::Message { kind, .. } => Some(*kind),
         _ => None,
     });
     first == Some(BotKind::Filler)

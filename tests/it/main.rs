@@ -21,6 +21,7 @@ mod pages;
 mod prompt_evaluation;
 mod rasa_commands;
 mod rasa_versions;
+mod readers;
 mod reminders;
 mod remote_agents;
 mod rest;

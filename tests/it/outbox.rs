@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::{BoxFuture, ready};
 use segue::{
-    Assistant, IncomingMessage,
+    Assistant, IncomingMessage, async_trait,
+    channels::{ChannelMessage, Inbox},
     context::CallContext,
-    conversation::{Conversation, DeliveryError, ExternalTrigger, Receipt, ReplyEvent, ReplySink, TriggerAction},
+    conversation::{Conversation, DeliveryError, ExternalTrigger, Receipt, ReplySink, TriggerAction, TurnEvent},
     limits,
     runtime::{Action, OutboxSink, TurnReport},
     store::{InboxMessage, MemoryStore, Store},
@@ -43,15 +44,16 @@ fn assistant(store: Arc<dyn Store>) -> Assistant {
 /// A sink that returns this receipt for every complete message, and records the texts.
 struct FixedReceiptSink(Receipt, Arc<Mutex<Vec<String>>>);
 
+#[async_trait]
 impl ReplySink for FixedReceiptSink {
     fn wants_deltas(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        if let ReplyEvent::Message { message, .. } = piece {
+    async fn send(&mut self, piece: TurnEvent, _: &CallContext) -> Result<Receipt, DeliveryError> {
+        if let TurnEvent::Message { message, .. } = piece {
             self.1.lock().unwrap().push(message.text.as_deref().unwrap_or_default().to_owned());
         }
-        Box::pin(ready(Ok(self.0)))
+        Ok(self.0)
     }
 }
 
@@ -74,6 +76,7 @@ async fn replies_of_a_recovered_turn_wait_in_the_outbox() {
         account: "".into(),
         conversation: "u".into(),
         message: UserMessage {
+            via: "".into(),
             text: "hello".into(),
             message_id: "m".into(),
             input_channel: "test".into(),
@@ -99,6 +102,7 @@ struct EarlierRepliesSink {
     fails: bool,
 }
 
+#[async_trait]
 impl ReplySink for EarlierRepliesSink {
     fn wants_deltas(&self) -> bool {
         false
@@ -106,16 +110,15 @@ impl ReplySink for EarlierRepliesSink {
     fn accepts_earlier_replies(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        let result = match piece {
+    async fn send(&mut self, piece: TurnEvent, _: &CallContext) -> Result<Receipt, DeliveryError> {
+        match piece {
             _ if self.fails => Err(DeliveryError::Temporary("no connection".into())),
-            ReplyEvent::Message { message, .. } => {
+            TurnEvent::Message { message, .. } => {
                 self.sent.lock().unwrap().push(message.text.as_deref().unwrap_or_default().to_owned());
                 Ok(Receipt::Delivered)
             }
             _ => Ok(Receipt::Skipped),
-        };
-        Box::pin(ready(result))
+        }
     }
 }
 
@@ -209,14 +212,14 @@ async fn pending_replies_expire() {
 async fn push_channel_gets_pending_replies_at_once_and_after_a_failure() {
     let (assistant, clock) = assistant_with_trigger();
     let sink = EarlierRepliesSink::default();
-    assistant
-        .receive(IncomingMessage::text("u", "hello", "push"), Box::new(CollectingSink::without_streaming()))
-        .await
-        .unwrap();
+    let inbox = Inbox::new(assistant.clone(), "push");
+    let mut message = ChannelMessage::new("u", "hello");
+    // What flows see as the channel decides nothing: a caller may have chosen it.
+    message.input_channel = Some("elsewhere".to_owned());
+    inbox.receive(message, Box::new(CollectingSink::without_streaming())).await.unwrap();
     let is_down = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let sink_for = |_: &segue::ids::ConversationId, channel: &str| -> Option<Box<dyn ReplySink>> {
-        // `(trigger)` is the channel name of a turn that a trigger started.
-        assert!(matches!(channel, "push" | "(trigger)"), "{channel}");
+        assert_eq!(channel, "push");
         let fails = is_down.load(std::sync::atomic::Ordering::SeqCst);
         Some(Box::new(EarlierRepliesSink { fails, ..sink.clone() }))
     };

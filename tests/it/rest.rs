@@ -107,8 +107,8 @@ async fn response_is_an_array_of_messages() {
             {"title": "Slow", "payload": "/SetSlots(parcel=SL2)"},
         ]})
     );
-    // A body without sender and message is accepted.
-    let empty = server.replies(&json!({})).await;
+    // A body without sender, and with an empty message, is accepted.
+    let empty = server.replies(&json!({"message": null})).await;
     assert_eq!(empty[0]["recipient_id"], "default");
 }
 
@@ -159,6 +159,101 @@ async fn streamed_filler_arrives_before_the_tool_returns() {
             assert_eq!((&filler["filler"], &filler["message"]["recipient_id"]), (&json!(true), &json!("u1")));
         }
     }
+}
+
+/// The next event of a stream of server-sent events: its id, and its data.
+async fn next_event(stream: &mut reqwest::Response, received: &mut String) -> (String, Json) {
+    loop {
+        if let Some((event, rest)) =
+            received.split_once("\n\n").map(|(event, rest)| (event.to_owned(), rest.to_owned()))
+        {
+            *received = rest;
+            let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+            match (field("id: "), field("data: ")) {
+                (Some(id), Some(data)) => return (id, serde_json::from_str(&data).unwrap()),
+                // A heartbeat.
+                _ => continue,
+            }
+        }
+        let chunk = stream.chunk().await.unwrap().expect("the stream continues");
+        received.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_stopped_turn_ends_for_every_reader_and_its_answer_never_comes() {
+    let server = TestServer::start(&json!({})).await;
+    let url = |path: &str| format!("{}/webhooks/rest/{path}", server.address);
+    let stop = async |body: Json| {
+        let response = server.client.post(url("stop")).body(body.to_string()).send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    };
+    let idle = stop(json!({"sender": "u1"})).await;
+    assert_eq!(idle, (200, r#"{"stopped":false}"#.to_owned()));
+    let mut reader = server.client.get(url("events?sender=u1&after=0")).send().await.unwrap();
+    assert_eq!(reader.headers()["content-type"], "text/event-stream");
+    let mut response = server.post("?stream=sse", &message("what is in the depot?")).send().await.unwrap();
+    response.chunk().await.unwrap().expect("the stream begins");
+    // The client leaves, and somebody else stops the turn.
+    drop(response);
+    let (mut received, mut ids, mut kinds) = (String::new(), Vec::new(), Vec::new());
+    while server.tool.calls.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(stop(json!({"sender": "u1", "turn_id": "t_9"})).await.1, r#"{"stopped":false}"#);
+    assert_eq!(stop(json!({"sender": "u1", "turn_id": "t_1"})).await.1, r#"{"stopped":true}"#);
+    while kinds.last().is_none_or(|kind| kind != "turn_finished") {
+        let (id, event) = next_event(&mut reader, &mut received).await;
+        ids.push(id);
+        kinds.push(event["type"].as_str().unwrap().to_owned());
+        if kinds.last().unwrap() == "user_message" {
+            assert_eq!((&event["text"], &event["turn_id"]), (&json!("what is in the depot?"), &json!("t_1")));
+        }
+    }
+    assert_eq!(kinds[..3], ["turn_started", "user_message", "message_start"], "{kinds:?}");
+    let next = server.replies(&message("track it")).await;
+    assert!(!next.to_string().contains("depot"), "{next}");
+    // Who was away continues at the next turn.
+    let mut again = server.client.get(url("events?sender=u1&after=0"));
+    again = again.header("last-event-id", ids.last().unwrap());
+    let mut again = again.send().await.unwrap();
+    let (_, event) = next_event(&mut again, &mut String::new()).await;
+    assert_eq!(event["type"], "turn_started");
+    let (_, event) = next_event(&mut reader, &mut received).await;
+    assert_eq!(event["type"], "turn_started");
+    for (path, body) in [("stop", "[]"), ("stop", r#"{"sender": {}}"#), ("stop", r#"{"sender": "u1", "turn_id": 3}"#)] {
+        let response = server.client.post(url(path)).body(body).send().await.unwrap();
+        assert_eq!(response.status(), 400, "{path} {body}");
+    }
+}
+
+#[tokio::test]
+async fn events_and_stops_are_for_the_callers_of_a_conversation() {
+    let credentials = json!({"rest": {"auth_token": "t0k", "senders": ["shop-*"]}});
+    let server = TestServer::start(&credentials).await;
+    for (sender, token, expected) in [
+        ("shop-1", "", 401),
+        ("shop-1", "Bearer wrong", 401),
+        ("shop-1", "Bearer t0k", 200),
+        ("other", "Bearer t0k", 403),
+        ("rest@x:shop-1", "Bearer t0k", 400),
+        ("mcp-1", "Bearer t0k", 400),
+    ] {
+        let authorised = |request: reqwest::RequestBuilder| match token {
+            "" => request,
+            token => request.header("authorization", token),
+        };
+        let read = server.client.get(format!("{}/webhooks/rest/events?sender={sender}", server.address));
+        assert_eq!(authorised(read).send().await.unwrap().status(), expected, "{sender} {token}");
+        let stop = server.client.post(format!("{}/webhooks/rest/stop", server.address));
+        let stop = authorised(stop).body(json!({"sender": sender}).to_string());
+        assert_eq!(stop.send().await.unwrap().status(), expected, "{sender} {token}");
+    }
+    let invalid = server.client.get(format!("{}/webhooks/rest/events?sender=shop-1&after=x", server.address));
+    let invalid = invalid.header("authorization", "Bearer t0k").send().await.unwrap();
+    assert_eq!(invalid.status(), 400);
+    let wrong_method = server.client.post(format!("{}/webhooks/rest/events", server.address));
+    assert_eq!(wrong_method.header("authorization", "Bearer t0k").send().await.unwrap().status(), 405);
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ use std::{
 };
 
 use segue::{
-    Assistant, BoxFuture, ConversationId, IncomingMessage, MemoryStore, ReplyEvent, Store, StoreError, Timestamp, Tool,
-    ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnReport,
+    Assistant, BoxFuture, ConversationId, IncomingMessage, MemoryStore, Store, StoreError, Timestamp, Tool,
+    ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnEvent, TurnReport,
     llm::{ChatResponse, ToolArguments, ToolCall},
     store::{AcceptOutcome, InboxMessage, JournalRecord, TurnCommit, TurnNumber, Version},
     testing::{CollectedReplies, CollectingSink, ManualClock, ScriptedCall, ScriptedLlm, StrictLlm},
@@ -247,7 +247,7 @@ async fn retry_reuses_an_outcome_that_could_not_be_stored() {
     assert_eq!(texts(&report), ["I am booking it.", "It is booked."]);
     assert_eq!(shown.texts(), ["I am booking it.", "It is booked."]);
     assert_eq!((process.tool.calls(), process.model.requests().len()), (1, 3), "no tool or model is called twice");
-    let starts = shown.events().iter().filter(|piece| matches!(piece, ReplyEvent::Start { .. })).count();
+    let starts = shown.events().iter().filter(|piece| matches!(piece, TurnEvent::MessageStart { .. })).count();
     assert_eq!(starts, 2, "no reply is streamed again");
     let events = serde_json::to_string(&store.turns(&"u".into()).await.unwrap()[0].events).unwrap();
     assert!(!events.contains("reply_interrupted"), "no reply was interrupted");
@@ -284,8 +284,10 @@ async fn reply_is_not_streamed_if_its_announcement_cannot_be_stored() {
     let (report, shown) = process.say("book it", "m1").await.unwrap();
     assert_eq!(texts(&report), ["I am booking it.", "It is booked."]);
     let first = report.replies[0].id.clone();
-    let is_of_first = |piece: &ReplyEvent| match piece {
-        ReplyEvent::Start { id, .. } | ReplyEvent::Delta { id, .. } | ReplyEvent::End { id, .. } => *id == first,
+    let is_of_first = |piece: &TurnEvent| match piece {
+        TurnEvent::MessageStart { id, .. } | TurnEvent::MessageDelta { id, .. } | TurnEvent::MessageEnd { id, .. } => {
+            *id == first
+        }
         _ => false,
     };
     assert!(!shown.events().iter().any(is_of_first), "{:?}", shown.events());

@@ -146,6 +146,7 @@ async fn server_is_ready_while_it_recovers_open_turns() {
         let store = SqliteStore::open(&folder.path().join("talks.db"), false).unwrap();
         for n in 0..30 {
             let message = segue_engine::conversation::UserMessage {
+                via: "".into(),
                 text: "hello".into(),
                 message_id: "m".into(),
                 input_channel: "rest".into(),

@@ -533,6 +533,14 @@ pub const OUTBOX: usize = 256;
 pub const OUTBOX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Outbox: conversations whose replies wait for a channel that can send to its users unprompted.
 pub const OUTBOX_WAITING: usize = 10_000;
+/// Feed of a conversation: the turns that are kept in memory for its readers, the running one and the last ended one.
+pub const FEED_TURNS: usize = 2;
+/// Feed of a conversation: the events of a turn that are kept. Of further messages, readers get the end and not the text while it is streamed.
+pub const FEED_EVENTS: usize = 2_000;
+/// Feed of a conversation: the turns that a reader gets who begins at the beginning, the latest ones.
+pub const FEED_HISTORY: usize = 100;
+/// Feed of a conversation: how long it is kept after its last reader has left, so that a page that is loaded again finds the running reply.
+pub const FEED_IDLE: Duration = Duration::from_secs(60);
 /// Store: writes in the queue of the writer; further ones wait in their callers.
 pub const STORE_QUEUE: usize = 1024;
 /// Store: writes in one transaction (group commit).

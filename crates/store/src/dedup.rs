@@ -56,7 +56,7 @@ pub(super) fn from_events(conversation: &ConversationId, events: &[Event]) -> In
     let (message, at) = user.unwrap_or_else(|| {
         let none: Arc<str> = "".into();
         let message_id = MessageId::from("");
-        (UserMessage { text: none.clone(), message_id, input_channel: none, metadata: Map::new() }, at)
+        (UserMessage { via: "".into(), text: none.clone(), message_id, input_channel: none, metadata: Map::new() }, at)
     });
     InboxMessage { tenant: "".into(), account: "".into(), conversation: conversation.clone(), message, at, seed: 0 }
 }
@@ -73,6 +73,7 @@ mod tests {
             account: account.into(),
             conversation: "c".into(),
             message: UserMessage {
+                via: "".into(),
                 text: "hi \"there\"".into(),
                 message_id: id.into(),
                 input_channel: channel.into(),

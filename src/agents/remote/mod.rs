@@ -38,7 +38,7 @@ use crate::{
         model::{Message, Task, TaskState, text_of},
     },
     context::CallContext,
-    conversation::{Reply, ReplyEvent, ReplySink},
+    conversation::{Reply, ReplySink, TurnEvent},
     limits,
 };
 
@@ -312,7 +312,7 @@ impl TaskListener for ProgressRelay<'_> {
 impl ProgressRelay<'_> {
     /// Sends a message. A lost message does not stop the run: it is stored with the turn and delivered from there.
     async fn show(&mut self, id: &Arc<str>, text: &str, kind: BotKind) {
-        let piece = ReplyEvent::Message { id: id.clone(), message: Box::new(Reply::text(text)), kind };
+        let piece = TurnEvent::Message { id: id.clone(), message: Box::new(Reply::text(text)), kind };
         let _ = self.out.send(piece, &self.cx).await;
     }
 

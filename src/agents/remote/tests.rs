@@ -91,20 +91,21 @@ impl ScriptedAgent {
 /// A sink that collects its events.
 #[derive(Default)]
 struct RecordingSink {
-    events: Vec<ReplyEvent>,
+    events: Vec<TurnEvent>,
 }
 
+#[async_trait]
 impl ReplySink for RecordingSink {
     fn wants_deltas(&self) -> bool {
         true
     }
-    fn send<'a>(
-        &'a mut self,
-        event: ReplyEvent,
-        _: &'a CallContext,
-    ) -> BoxFuture<'a, Result<crate::conversation::Receipt, crate::conversation::DeliveryError>> {
+    async fn send(
+        &mut self,
+        event: TurnEvent,
+        _: &CallContext,
+    ) -> Result<crate::conversation::Receipt, crate::conversation::DeliveryError> {
         self.events.push(event);
-        Box::pin(std::future::ready(Ok(crate::conversation::Receipt::Delivered)))
+        Ok(crate::conversation::Receipt::Delivered)
     }
 }
 
@@ -168,6 +169,7 @@ impl Harness {
         };
         let mut conversation = Conversation::new(ConversationId::from("c"));
         let message = UserMessage {
+            via: "".into(),
             text: "help me".into(),
             message_id: "m".into(),
             input_channel: "test".into(),

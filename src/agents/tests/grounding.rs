@@ -8,7 +8,7 @@ use serde_json::json;
 use super::harness::{Harness, calls, code, said, text};
 use crate::{
     agents::grounding::CODE_UNGROUNDED_CLAIM,
-    conversation::ReplyEvent,
+    conversation::TurnEvent,
     llm::{ChatResponse, FinishReason, scripted::ScriptedCall},
     react,
 };
@@ -151,7 +151,7 @@ async fn repeated_false_claim_is_replaced_by_a_response() {
     let mut harness = Harness::new("search", REPAIR, "book it", vec![claim(), claim()]);
     let outcome = harness.run().await;
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "utter_agent_unproven 0".into())]);
-    let ends = harness.sink.events.iter().filter(|event| matches!(event, ReplyEvent::End { .. })).count();
+    let ends = harness.sink.events.iter().filter(|event| matches!(event, TurnEvent::MessageEnd { .. })).count();
     assert_eq!(ends, 1);
 }
 

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{
@@ -20,7 +21,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::{
     agents::{AgentRequest, ReactAgent},
     context::CallContext,
-    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
+    conversation::{DeliveryError, Receipt, ReplySink, TurnEvent},
     llm::{
         ChatResponse, FinishReason, ToolArguments, ToolCall,
         scripted::{ScriptedCall, ScriptedLlm, StrictLlm},
@@ -135,17 +136,18 @@ impl crate::agents::AgentHost for RecordingHost {
 /// A sink that collects its events.
 #[derive(Default)]
 pub(super) struct RecordingSink {
-    pub(super) events: Vec<ReplyEvent>,
+    pub(super) events: Vec<TurnEvent>,
     pub(super) without_streaming: bool,
 }
 
+#[async_trait]
 impl ReplySink for RecordingSink {
     fn wants_deltas(&self) -> bool {
         !self.without_streaming
     }
-    fn send<'a>(&'a mut self, event: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    async fn send(&mut self, event: TurnEvent, _: &CallContext) -> Result<Receipt, DeliveryError> {
         self.events.push(event);
-        Box::pin(std::future::ready(Ok(Receipt::Delivered)))
+        Ok(Receipt::Delivered)
     }
 }
 
@@ -200,6 +202,7 @@ impl Harness {
     /// Adds a message of the user.
     pub(super) fn user(&mut self, text: &str) {
         let message = UserMessage {
+            via: "".into(),
             text: text.into(),
             message_id: "m".into(),
             input_channel: "test".into(),

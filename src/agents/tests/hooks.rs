@@ -15,7 +15,7 @@ use crate::{
         hook_run::CODE_HOOK_FAILED,
         hooks::{AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange, ToolBatch},
     },
-    conversation::ReplyEvent,
+    conversation::TurnEvent,
     llm::{ChatMessage, ToolSpec},
 };
 
@@ -218,7 +218,7 @@ async fn message_of_a_hook_is_sent_at_once_and_recorded() {
     assert_eq!(fillers, crate::limits::HOOK_MESSAGES, "the number of messages of a hook is limited");
     let first = harness.sink.events.first().unwrap();
     assert!(
-        matches!(first, ReplyEvent::Message { message, .. } if message.text.as_deref() == Some("word 0")),
+        matches!(first, TurnEvent::Message { message, .. } if message.text.as_deref() == Some("word 0")),
         "{first:?}"
     );
     assert!(matches!(&outcome.events[0].kind, EventKind::Bot(_)));

@@ -6,7 +6,7 @@ use segue_engine::conversation::{AgentStatus, BotKind};
 use serde_json::json;
 
 use super::harness::{Harness, calls, code, malformed, said, text};
-use crate::{conversation::ReplyEvent, limits, react};
+use crate::{conversation::TurnEvent, limits, react};
 
 #[tokio::test]
 async fn text_alone_waits_for_the_user_and_is_sent_once() {
@@ -14,8 +14,11 @@ async fn text_alone_waits_for_the_user_and_is_sent_once() {
     let outcome = harness.run().await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "Where from?".into())]);
-    let ends =
-        harness.sink.events.iter().filter(|event| matches!(event, ReplyEvent::End { .. } | ReplyEvent::Message { .. }));
+    let ends = harness
+        .sink
+        .events
+        .iter()
+        .filter(|event| matches!(event, TurnEvent::MessageEnd { .. } | TurnEvent::Message { .. }));
     assert_eq!(ends.count(), 1);
 }
 
@@ -167,7 +170,7 @@ async fn channel_without_streaming_gets_whole_messages() {
         Harness::new("search", "", "hi", vec![calls("One moment.", &[("find", json!({}))]), text("Here.")]);
     harness.sink.without_streaming = true;
     harness.run().await;
-    assert!(harness.sink.events.iter().all(|event| matches!(event, ReplyEvent::Message { .. })));
+    assert!(harness.sink.events.iter().all(|event| matches!(event, TurnEvent::Message { .. })));
     assert_eq!(harness.sink.events.len(), 2);
 }
 

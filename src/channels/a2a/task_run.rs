@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use indexmap::IndexMap;
 use serde_json::Map;
 use tokio::sync::watch;
@@ -11,7 +11,7 @@ use super::{A2aRequestError, task_result};
 use crate::{
     a2a::model::{Message, Role, Status, StatusUpdate, Task, TaskState, Update},
     context::CallContext,
-    conversation::{BotKind, DeliveryError, Receipt, ReplyEvent, ReplySink},
+    conversation::{BotKind, DeliveryError, Receipt, ReplySink, TurnEvent},
     limits,
 };
 
@@ -188,13 +188,15 @@ pub(super) struct TaskSink {
     pub(super) context: String,
 }
 
+#[async_trait]
 impl ReplySink for TaskSink {
     fn wants_deltas(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, event: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    async fn send(&mut self, event: TurnEvent, _: &CallContext) -> Result<Receipt, DeliveryError> {
         let progress = match event {
-            ReplyEvent::Message { id, message, kind } | ReplyEvent::End { id, message, kind, interrupted: false } => {
+            TurnEvent::Message { id, message, kind }
+            | TurnEvent::MessageEnd { id, message, kind, interrupted: false } => {
                 matches!(kind, BotKind::Filler | BotKind::Intermediate).then_some((id, message))
             }
             _ => None,
@@ -211,7 +213,7 @@ impl ReplySink for TaskSink {
             };
             self.run.publish(working_update(&self.task, &self.context, Some(message)));
         }
-        Box::pin(std::future::ready(Ok(receipt)))
+        Ok(receipt)
     }
 }
 

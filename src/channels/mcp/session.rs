@@ -239,6 +239,7 @@ impl Session {
         let report = match request {
             ToolRequest::SendMessage(message) => {
                 let message = UserMessage {
+                    via: "".into(),
                     text: message.trim().into(),
                     message_id: MessageId::from(key),
                     input_channel: NAME.into(),

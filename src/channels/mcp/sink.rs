@@ -1,6 +1,6 @@
 //! The sink of a tool call: replies become progress notifications, and a cancelled call interrupts its turn.
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use rmcp::{
     Peer, RoleServer,
     model::{ProgressNotificationParam, ProgressToken},
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::encode;
 use crate::{
     context::CallContext,
-    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
+    conversation::{DeliveryError, Receipt, ReplySink, TurnEvent},
     limits,
 };
 
@@ -45,6 +45,7 @@ impl ProgressSink {
     }
 }
 
+#[async_trait]
 impl ReplySink for ProgressSink {
     fn wants_deltas(&self) -> bool {
         self.receiver.is_some()
@@ -52,19 +53,20 @@ impl ReplySink for ProgressSink {
     fn accepts_earlier_replies(&self) -> bool {
         !self.is_silent
     }
-    fn send<'a>(&'a mut self, event: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        Box::pin(async move {
-            match event {
-                ReplyEvent::Message { message, .. } | ReplyEvent::End { message, .. } => {
-                    let text = encode::plain_texts(&message).join("\n\n");
-                    if !text.is_empty() {
-                        self.notify(text, cx).await;
-                    }
+    fn repeats_delivered_replies(&self) -> bool {
+        true
+    }
+    async fn send(&mut self, event: TurnEvent, cx: &CallContext) -> Result<Receipt, DeliveryError> {
+        match event {
+            TurnEvent::Message { message, .. } | TurnEvent::MessageEnd { message, .. } => {
+                let text = encode::plain_texts(&message).join("\n\n");
+                if !text.is_empty() {
+                    self.notify(text, cx).await;
                 }
-                ReplyEvent::Start { .. } | ReplyEvent::Delta { .. } | ReplyEvent::Activity { .. } => {}
             }
-            Ok(Receipt::Delivered)
-        })
+            _ => {}
+        }
+        Ok(Receipt::Delivered)
     }
     fn cancellation(&self) -> Option<CancellationToken> {
         Some(self.cancellation.clone())

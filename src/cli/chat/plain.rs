@@ -2,11 +2,11 @@
 
 use std::io;
 
-use futures::future::BoxFuture;
 use segue::{
+    async_trait,
     channels::encode,
     context::CallContext,
-    conversation::{BotKind, DeliveryError, Receipt, Reply, ReplyEvent, ReplySink},
+    conversation::{BotKind, DeliveryError, Receipt, Reply, ReplySink, TurnEvent},
 };
 
 use crate::cli::output;
@@ -14,6 +14,7 @@ use crate::cli::output;
 /// Writes each message when it is complete. Its kind, and so its prefix, is not known before.
 pub(super) struct PlainTextSink;
 
+#[async_trait]
 impl ReplySink for PlainTextSink {
     fn wants_deltas(&self) -> bool {
         true
@@ -21,14 +22,14 @@ impl ReplySink for PlainTextSink {
     fn accepts_earlier_replies(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    async fn send(&mut self, piece: TurnEvent, _: &CallContext) -> Result<Receipt, DeliveryError> {
         let result = match &piece {
-            ReplyEvent::Message { message, kind, .. } | ReplyEvent::End { message, kind, .. } => {
+            TurnEvent::Message { message, kind, .. } | TurnEvent::MessageEnd { message, kind, .. } => {
                 output::print(&format_lines(message, *kind)).map(|()| Receipt::Delivered)
             }
-            ReplyEvent::Start { .. } | ReplyEvent::Delta { .. } | ReplyEvent::Activity { .. } => Ok(Receipt::Skipped),
+            _ => Ok(Receipt::Skipped),
         };
-        Box::pin(std::future::ready(result.map_err(output_error)))
+        result.map_err(output_error)
     }
 }
 

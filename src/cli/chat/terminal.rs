@@ -2,19 +2,21 @@
 
 use std::{io, sync::Arc};
 
-use futures::future::BoxFuture;
 use segue::{
+    async_trait,
     channels::encode,
     context::CallContext,
-    conversation::{BotKind, Button, DeliveryError, Receipt, Reply, ReplyEvent, ReplySink},
+    conversation::{BotKind, Button, DeliveryError, Receipt, Reply, ReplySink, TurnEvent},
 };
 
 use super::plain::output_error;
 use crate::cli::output;
 
+const PROMPT: &str = "you> ";
+
 /// Prints the prompt for the next message.
 pub(super) fn print_prompt() -> io::Result<()> {
-    output::print("you> ")
+    output::print(PROMPT)
 }
 
 /// Prints the buttons of the last replies with their numbers.
@@ -30,8 +32,11 @@ pub(super) fn print_buttons(buttons: &[Button]) -> io::Result<()> {
 pub(super) struct TerminalSink {
     /// The id and the text so far of a message that is being streamed.
     streaming: Option<(Arc<str>, String)>,
+    /// Whether a prompt stands before each message, and must be printed again after it.
+    is_unprompted: bool,
 }
 
+#[async_trait]
 impl ReplySink for TerminalSink {
     fn wants_deltas(&self) -> bool {
         true
@@ -39,29 +44,34 @@ impl ReplySink for TerminalSink {
     fn accepts_earlier_replies(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    async fn send(&mut self, piece: TurnEvent, _: &CallContext) -> Result<Receipt, DeliveryError> {
         let text = self.text(&piece);
         let result =
             if text.is_empty() { Ok(Receipt::Delivered) } else { output::print(&text).map(|()| Receipt::Delivered) };
-        Box::pin(std::future::ready(result.map_err(output_error)))
+        result.map_err(output_error)
     }
 }
 
 impl TerminalSink {
+    /// A sink for messages that arrive while the prompt stands in the terminal.
+    pub(super) fn unprompted() -> Self {
+        Self { is_unprompted: true, ..Self::default() }
+    }
+
     /// The text to print for an event.
-    fn text(&mut self, piece: &ReplyEvent) -> String {
+    fn text(&mut self, piece: &TurnEvent) -> String {
         match piece {
-            ReplyEvent::Start { id, .. } => {
+            TurnEvent::MessageStart { id, .. } => {
                 self.streaming = Some((id.clone(), String::new()));
                 "bot> ".to_owned()
             }
-            ReplyEvent::Delta { text, .. } => {
+            TurnEvent::MessageDelta { text, .. } => {
                 if let Some((_, so_far)) = &mut self.streaming {
                     so_far.push_str(text);
                 }
                 output::strip_control_characters(text).into_owned()
             }
-            ReplyEvent::End { id, message, kind, interrupted } => {
+            TurnEvent::MessageEnd { id, message, kind, interrupted } => {
                 let streamed = self.streaming.take().filter(|(streamed, _)| streamed == id).map(|(_, text)| text);
                 let is_unchanged =
                     streamed.is_some_and(|text| message.text.as_deref().map(str::trim) == Some(text.trim()));
@@ -69,8 +79,11 @@ impl TerminalSink {
                 // The complete message is authoritative; if it differs from the streamed text, it is printed again.
                 if is_unchanged { format!("{mark}\n") } else { format!("\n{}", format_message(message, *kind)) }
             }
-            ReplyEvent::Message { message, kind, .. } => format_message(message, *kind),
-            ReplyEvent::Activity { .. } => String::new(),
+            TurnEvent::Message { message, kind, .. } if self.is_unprompted => {
+                format!("\n{}{PROMPT}", format_message(message, *kind))
+            }
+            TurnEvent::Message { message, kind, .. } => format_message(message, *kind),
+            _ => String::new(),
         }
     }
 }
@@ -92,19 +105,19 @@ mod tests {
 
     use super::*;
 
-    fn printed(pieces: &[ReplyEvent]) -> String {
+    fn printed(pieces: &[TurnEvent]) -> String {
         let mut sink = TerminalSink::default();
         pieces.iter().map(|piece| sink.text(piece)).collect()
     }
 
-    fn end(text: &str, kind: BotKind) -> ReplyEvent {
-        ReplyEvent::End { id: "m".into(), message: Box::new(Reply::text(text)), kind, interrupted: false }
+    fn end(text: &str, kind: BotKind) -> TurnEvent {
+        TurnEvent::MessageEnd { id: "m".into(), message: Box::new(Reply::text(text)), kind, interrupted: false }
     }
 
     #[test]
     fn streamed_text_is_printed_once_and_again_if_it_changed() {
-        let start = ReplyEvent::Start { id: "m".into(), source: "agent:a".into(), kind: ReplyKind::Pending };
-        let delta = |text: &str| ReplyEvent::Delta { id: "m".into(), text: text.into() };
+        let start = TurnEvent::MessageStart { id: "m".into(), source: "agent:a".into(), kind: ReplyKind::Pending };
+        let delta = |text: &str| TurnEvent::MessageDelta { id: "m".into(), text: text.into() };
         let pieces = [start.clone(), delta("Hel"), delta("lo"), end("Hello", BotKind::FinalResponse)];
         assert_eq!(printed(&pieces), "bot> Hello\n");
         let pieces = [start.clone(), delta("One moment"), end("One moment", BotKind::Filler)];

@@ -23,13 +23,14 @@ use segue_engine::{
     project::{HttpDef, Project},
     template::TemplateError,
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::models::ProjectModels;
 use super::{
     Admission, Assistant, Inner, JournalWrapper,
     admission::AdmissionControl,
     effects::{ProjectParts, remote_agent},
+    feed::Feeds,
     mailbox::Mailboxes,
     project_runtime::{Action, ProjectRuntime},
     seeds,
@@ -378,6 +379,8 @@ impl AssistantBuilder {
             state: BackgroundState::default(),
         });
         let runtime = ProjectRuntime { background: Some(background), ..runtime };
+        // The time of the start distinguishes this process from earlier ones.
+        let feeds = Feeds::new(self.clock.now().as_micros().unsigned_abs());
         Ok(Assistant(Arc::new(Inner {
             runtime: Arc::new(runtime),
             store,
@@ -392,7 +395,9 @@ impl AssistantBuilder {
             unsaved: Default::default(),
             reminders_changed: tokio::sync::Notify::new(),
             recovering: Default::default(),
-            closing: Default::default(),
+            shutdown: CancellationToken::new(),
+            running_turns: Default::default(),
+            feeds,
             outbox: Default::default(),
             reminder_backoff: Default::default(),
             seed_source: self.seed_source,

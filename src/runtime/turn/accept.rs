@@ -2,17 +2,23 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Weak, atomic::Ordering},
     task::Poll,
 };
 
 use segue_engine::ids::ConversationId;
-use tokio::sync::MutexGuard;
+use tokio::{
+    sync::{MutexGuard, oneshot},
+    task::JoinHandle,
+};
 
-use super::{AcceptedMessage, deliver::full_message};
+use super::{
+    AcceptedMessage,
+    deliver::{full_message, last_events},
+};
 use crate::{
     context::CallContext,
-    conversation::ReplySink,
+    conversation::{ReplySink, TurnEvent},
     failpoint, limits,
     runtime::{
         Assistant, IncomingMessage, Inner, ReceiveError, TurnReport,
@@ -30,14 +36,93 @@ pub(in crate::runtime) enum Origin<'a> {
     Own,
 }
 
+/// A message that is stored: its turn runs, or will run, whatever becomes of this value.
+#[derive(Debug)]
+pub struct Accepted {
+    turn: TurnNumber,
+    is_duplicate: bool,
+    task: JoinHandle<Result<TurnReport, ReceiveError>>,
+    permit: Weak<AdmissionPermit>,
+}
+
+impl Accepted {
+    /// The number of the turn.
+    pub fn turn(&self) -> TurnNumber {
+        self.turn
+    }
+    /// Whether the message was accepted before, so that it has no turn of its own.
+    pub fn is_duplicate(&self) -> bool {
+        self.is_duplicate
+    }
+    /// Waits for the turn. *Cancellation*: the turn continues; it counts as abandoned by its caller, so that its place in the queue of an
+    /// overloaded assistant is the last.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] if the turn could not be finished.
+    pub async fn finished(self) -> Result<TurnReport, ReceiveError> {
+        let guard = self.permit.upgrade().map(|permit| AbandonGuard::new(&permit));
+        let report = self.task.await.unwrap_or(Err(ReceiveError::TurnFailed));
+        if let Some(guard) = guard {
+            guard.disarm();
+        }
+        report
+    }
+}
+
+/// What is known of a message once it is stored.
+struct Acceptance {
+    turn: TurnNumber,
+    is_duplicate: bool,
+}
+
+/// A message in the mailbox of its conversation.
+struct Enqueued {
+    task: JoinHandle<Result<TurnReport, ReceiveError>>,
+    guard: AbandonGuard,
+    permit: Weak<AdmissionPermit>,
+}
+
 impl Assistant {
-    /// Puts a message into the mailbox of its conversation, and runs its turn in a task.
+    /// Puts a message into the mailbox of its conversation, runs its turn in a task, and waits for it.
     pub(in crate::runtime) async fn enqueue(
         &self,
         incoming: IncomingMessage,
         sink: Box<dyn ReplySink>,
         origin: Origin<'_>,
     ) -> Result<TurnReport, ReceiveError> {
+        let Enqueued { task, guard, .. } = self.start(incoming, sink, origin, None)?;
+        let report = task.await.unwrap_or(Err(ReceiveError::TurnFailed));
+        guard.disarm();
+        report
+    }
+
+    /// [`enqueue`](Self::enqueue) that waits until the message is stored only.
+    pub(in crate::runtime) async fn enqueue_and_accept(
+        &self,
+        incoming: IncomingMessage,
+        sink: Box<dyn ReplySink>,
+        origin: Origin<'_>,
+    ) -> Result<Accepted, ReceiveError> {
+        let (stored, acceptance) = oneshot::channel();
+        let Enqueued { task, guard, permit } = self.start(incoming, sink, origin, Some(stored))?;
+        let accepted = match acceptance.await {
+            Ok(Acceptance { turn, is_duplicate }) => Ok(Accepted { turn, is_duplicate, task, permit }),
+            // The task has ended without storing it.
+            Err(_) => {
+                Err(task.await.unwrap_or(Err(ReceiveError::TurnFailed)).err().unwrap_or(ReceiveError::TurnFailed))
+            }
+        };
+        guard.disarm();
+        accepted
+    }
+
+    fn start(
+        &self,
+        incoming: IncomingMessage,
+        sink: Box<dyn ReplySink>,
+        origin: Origin<'_>,
+        stored: Option<oneshot::Sender<Acceptance>>,
+    ) -> Result<Enqueued, ReceiveError> {
         if self.0.tasks.is_closed() {
             return Err(ReceiveError::ShuttingDown);
         }
@@ -51,17 +136,15 @@ impl Assistant {
         if let Origin::Caller(caller) = origin {
             permit.assign_caller(caller.unwrap_or(incoming.conversation.as_str()), waiting)?;
         }
-        let abandon_guard = AbandonGuard::new(&permit);
+        let (guard, weak_permit) = (AbandonGuard::new(&permit), Arc::downgrade(&permit));
         let inbound = self.0.inbound(incoming);
         // Boxed, because the future of a turn is large and would be copied several times.
-        let turn = self.0.tasks.spawn(Box::pin(async move {
-            let report = this.0.receive(&mailbox, &inbound, sink, &permit).await;
+        let task = self.0.tasks.spawn(Box::pin(async move {
+            let report = this.0.receive(&mailbox, &inbound, sink, stored, &permit).await;
             drop((mailbox_permit, permit));
             report
         }));
-        let report = turn.await.unwrap_or(Err(ReceiveError::TurnFailed));
-        abandon_guard.disarm();
-        report
+        Ok(Enqueued { task, guard, permit: weak_permit })
     }
 }
 
@@ -72,6 +155,7 @@ impl Inner {
         mailbox: &Mailbox,
         inbound: &InboxMessage,
         mut sink: Box<dyn ReplySink>,
+        stored: Option<oneshot::Sender<Acceptance>>,
         permit: &AdmissionPermit,
     ) -> Result<TurnReport, ReceiveError> {
         let accept_lock = match mailbox.accept_lock.try_lock() {
@@ -84,13 +168,6 @@ impl Inner {
         };
         failpoint::hit("C03");
         let accepted = match self.store.accept(inbound.clone()).await {
-            Ok(AcceptOutcome::Answered(turn, replies)) => {
-                // Nothing to run, so it does not wait for the turn lock.
-                drop(accept_lock);
-                sink.on_accepted();
-                let resent = self.resend_replies(&inbound.conversation, turn, replies, &mut *sink).await;
-                return resent.map_err(ReceiveError::after_accept);
-            }
             Ok(accepted) => accepted,
             Err(error) => {
                 // It may be stored nevertheless: then its turn precedes those of later messages.
@@ -98,9 +175,33 @@ impl Inner {
                 return Err(error.into());
             }
         };
-        sink.on_accepted();
-        let turn = self.run_accepted(mailbox, inbound, (accepted, accept_lock), &mut *sink, permit);
-        turn.await.map_err(ReceiveError::after_accept)
+        let (AcceptOutcome::New(turn) | AcceptOutcome::Running(turn) | AcceptOutcome::Answered(turn, _)) = accepted;
+        if let Some(stored) = stored {
+            let is_duplicate = !matches!(accepted, AcceptOutcome::New(_));
+            // Fails if nobody waits any more; the turn runs nevertheless.
+            let _ = stored.send(Acceptance { turn, is_duplicate });
+        }
+        let result = match accepted {
+            AcceptOutcome::Answered(turn, replies) => {
+                // Nothing to run, so it does not wait for the turn lock.
+                drop(accept_lock);
+                self.send_events(&mut *sink, [TurnEvent::Started { turn, at: self.clock.now() }]).await;
+                self.resend_replies(&inbound.conversation, turn, replies, &mut *sink).await
+            }
+            accepted => self.run_accepted(mailbox, inbound, (accepted, accept_lock), &mut *sink, permit).await,
+        };
+        let result = result.map_err(ReceiveError::after_accept);
+        self.send_events(&mut *sink, last_events(&result)).await;
+        result
+    }
+
+    /// Sends events that are no replies to the sink of a turn.
+    async fn send_events(&self, sink: &mut dyn ReplySink, events: impl IntoIterator<Item = TurnEvent>) {
+        let cx = CallContext::new(self.clock.clone(), limits::TURN_TIMEOUT);
+        for event in events {
+            // A client that has left sees nothing of it.
+            let _ = sink.send(event, &cx).await;
+        }
     }
 
     /// Runs the turn of a stored message when those before it are over. `accept_lock` is released when the turn has its place in the queue.
@@ -117,12 +218,13 @@ impl Inner {
         // The first poll enters the queue of the lock; only after it the next message may be accepted.
         let first = futures::poll!(&mut queue);
         drop(accept_lock);
+        let (AcceptOutcome::New(turn) | AcceptOutcome::Running(turn) | AcceptOutcome::Answered(turn, _)) = accepted;
+        self.send_events(sink, [TurnEvent::Started { turn, at: self.clock.now() }]).await;
         let mut state = match first {
             Poll::Ready(state) => state,
             // Limited by the capacity of the mailbox and the time limit of a turn. No timeout here: the message is accepted.
             Poll::Pending => queue.await,
         };
-        let (AcceptOutcome::New(turn) | AcceptOutcome::Running(turn) | AcceptOutcome::Answered(turn, _)) = accepted;
         if epoch != mailbox.epoch.load(Ordering::SeqCst) {
             // The conversation was erased meanwhile; the turn number now belongs to another turn.
             let conversation = inbound.conversation.clone();
@@ -201,7 +303,7 @@ impl Inner {
         InboxMessage { tenant, account, conversation, message, at: self.clock.now(), seed: (self.seed_source)() }
     }
 
-    /// Answers a duplicate message with the stored replies.
+    /// Answers a duplicate message with the stored replies: all of them, or those that are undelivered, as the sink wants it.
     async fn resend_replies(
         &self,
         id: &ConversationId,
@@ -211,7 +313,14 @@ impl Inner {
     ) -> Result<TurnReport, ReceiveError> {
         let cx = CallContext::new(self.clock.clone(), limits::TURN_TIMEOUT);
         let mut done: Vec<Arc<str>> = Vec::new();
-        for reply in &replies {
+        let undelivered = match sink.repeats_delivered_replies() {
+            true => None,
+            false => Some(self.store.pending_replies(id).await?),
+        };
+        let is_due = |reply: &&StoredReply| {
+            undelivered.as_ref().is_none_or(|undelivered| undelivered.iter().any(|one| one.id == reply.id))
+        };
+        for reply in replies.iter().filter(is_due) {
             if sink.send(full_message(reply), &cx).await.is_ok() {
                 done.push(reply.id.clone());
             }

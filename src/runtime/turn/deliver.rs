@@ -1,25 +1,29 @@
-//! Deliver: sends replies to the channel. Deltas of a streamed reply may be sent before the turn is stored; each such reply is announced
-//! in the journal before its first delta, so that the next attempt after a crash knows what the user may have seen. All other replies
-//! are sent after the commit.
+//! Deliver: sends replies to the channel, and writes them into the feed of the conversation. Deltas of a streamed reply may be sent before
+//! the turn is stored; each such reply is announced in the journal before its first delta, so that the next attempt after a crash knows what
+//! the user may have seen. All other replies are sent after the commit.
 
 use std::{
     collections::{HashMap, HashSet},
+    future::ready,
+    pin::Pin,
     sync::Arc,
 };
 
-use futures::future::BoxFuture;
 use segue_engine::ids::ConversationId;
 
 use crate::{
     context::CallContext,
-    conversation::{DeliveryError, Receipt, Reply, ReplyEvent, ReplySink},
+    conversation::{DeliveryError, Receipt, Reply, ReplySink, TurnEvent},
     failpoint,
     journal::Journal,
-    runtime::{Inner, TurnReport},
+    runtime::{Inner, ReceiveError, TurnReport, feed::FeedWriter},
     store::StoredReply,
 };
 
-/// Sends the replies that the channel does not have yet, and returns whether it has all of them. A failed delivery does not fail the
+/// The message of a failure in a turn that was stored.
+const INTERNAL_ERROR: &str = "an internal error occurred";
+
+/// Sends the replies that the channel does not have yet, and returns whether the user has all of them. A failed delivery does not fail the
 /// turn: the reply stays in the outbox.
 pub(super) async fn deliver(
     inner: &Inner,
@@ -31,10 +35,11 @@ pub(super) async fn deliver(
     let mut done = Vec::with_capacity(report.replies.len());
     let mut has_all = true;
     for reply in &report.replies {
+        let has_reader = sink.show_to_readers(reply);
         if sink.is_delivered(reply) {
             continue;
         }
-        if sink.deliver_stored(reply, cx).await {
+        if sink.deliver_stored(reply, cx).await || has_reader {
             done.push(reply.id.clone());
         } else {
             has_all = false;
@@ -52,27 +57,62 @@ pub(super) async fn deliver(
     has_all
 }
 
-/// The sink of a turn, for all its attempts. It announces streamed replies in the journal.
+/// The last events of a turn: its failures, then its end. A turn that is not stored has no end: it goes on later.
+pub(super) fn last_events(result: &Result<TurnReport, ReceiveError>) -> Vec<TurnEvent> {
+    let error = |code: &str, message: &str| TurnEvent::Error { code: code.into(), message: message.into() };
+    match result {
+        Ok(report) => {
+            let failures = report.failures.iter().map(|failure| error(&failure.code, INTERNAL_ERROR));
+            let end = TurnEvent::Finished { turn: report.turn, session_ended: report.session_ended };
+            failures.chain([end]).collect()
+        }
+        Err(problem) => vec![error(problem.code(), problem.advice())],
+    }
+}
+
+/// The sink of a turn, for all its attempts: the sink of the channel, and the feed of the conversation. It announces streamed replies in
+/// the journal.
 pub(in crate::runtime) struct TurnSink<'a> {
     inner: &'a mut dyn ReplySink,
+    feed: FeedWriter,
     journal: Arc<dyn Journal>,
+    /// Whether the channel shows text while it is generated.
+    channel_streams: bool,
+    /// Whether somebody sees text while it is generated: the channel, or readers of the conversation when the turn began.
+    streams: bool,
     /// Complete replies that the channel has, by id.
     delivered: HashMap<Arc<str>, Box<Reply>>,
+    /// Complete replies that were sent while the turn ran, to the channel or to readers.
+    shown: HashMap<Arc<str>, Box<Reply>>,
     /// Ids of replies that are announced in the journal.
     announced: HashSet<Arc<str>>,
+    /// Ids of replies that were cut off because the turn was interrupted. Who interrupted it does not want them later.
+    cut: HashSet<Arc<str>>,
     /// If set, whether models stream: as recorded, independent of the channel.
     recorded_streaming: Option<bool>,
 }
 
 impl<'a> TurnSink<'a> {
-    /// A sink that writes to the sink of a channel.
-    pub(in crate::runtime) fn new(inner: &'a mut dyn ReplySink, journal: Arc<dyn Journal>) -> Self {
-        Self { inner, journal, delivered: HashMap::new(), announced: HashSet::new(), recorded_streaming: None }
+    /// A sink that writes to the sink of a channel, and to the readers of the conversation.
+    pub(in crate::runtime) fn new(inner: &'a mut dyn ReplySink, feed: FeedWriter, journal: Arc<dyn Journal>) -> Self {
+        let channel_streams = inner.wants_deltas();
+        Self {
+            streams: channel_streams || feed.has_readers(),
+            inner,
+            feed,
+            journal,
+            channel_streams,
+            delivered: HashMap::new(),
+            shown: HashMap::new(),
+            announced: HashSet::new(),
+            cut: HashSet::new(),
+            recorded_streaming: None,
+        }
     }
 
-    /// Whether the channel shows deltas.
+    /// Whether somebody sees deltas.
     pub(in crate::runtime) fn streams_to_channel(&self) -> bool {
-        self.inner.wants_deltas()
+        self.streams
     }
 
     /// Sets whether models stream from here on as the record has it, whatever the channel does: recorded requests depend on it.
@@ -80,10 +120,9 @@ impl<'a> TurnSink<'a> {
         self.recorded_streaming = recorded_streaming;
     }
 
-    /// Sends the replies so far, before an effect that may take long. Only if the channel shows deltas; other channels get replies
-    /// after the commit.
+    /// Sends the replies so far, before an effect that may take long. Only if somebody sees deltas; others get replies after the commit.
     pub(in crate::runtime) async fn send_early(&mut self, replies: &[StoredReply], cx: &CallContext) {
-        if !self.inner.wants_deltas() {
+        if !self.streams {
             return;
         }
         for reply in replies {
@@ -91,73 +130,88 @@ impl<'a> TurnSink<'a> {
         }
     }
 
-    /// Sends a complete reply, unless the channel has it.
+    /// Sends a complete reply, unless it was sent.
     pub(in crate::runtime) async fn deliver(&mut self, reply: &StoredReply, cx: &CallContext) -> bool {
         self.is_delivered(reply) || self.send(full_message(reply), cx).await.is_ok()
     }
 
-    /// Whether the channel has this reply in full.
+    /// Whether the channel has this reply in full, or the user has cut it off.
     pub(in crate::runtime) fn is_delivered(&self, reply: &StoredReply) -> bool {
-        self.delivered.get(&reply.id).is_some_and(|had| **had == reply.reply)
+        self.delivered.get(&reply.id).is_some_and(|had| **had == reply.reply) || self.cut.contains(&reply.id)
     }
 
-    /// Sends a stored reply. It needs no announcement.
+    /// Sends a stored reply to the channel. It needs no announcement.
     pub(in crate::runtime) async fn deliver_stored(&mut self, reply: &StoredReply, cx: &CallContext) -> bool {
         self.inner.send(full_message(reply), cx).await.is_ok()
     }
 
-    async fn forward(&mut self, event: ReplyEvent, cx: &CallContext) -> Result<Receipt, DeliveryError> {
-        if !self.inner.wants_deltas() {
+    /// Writes a stored reply into the feed, unless it is there. Returns whether somebody reads it.
+    fn show_to_readers(&mut self, reply: &StoredReply) -> bool {
+        if self.shown.get(&reply.id).is_none_or(|shown| **shown != reply.reply) {
+            self.feed.push(|| full_message(reply));
+        }
+        self.feed.has_readers()
+    }
+
+    /// Ends the run of the turn for the readers of the conversation.
+    pub(super) fn finish(&self, inner: &Inner, id: &ConversationId, result: &Result<TurnReport, ReceiveError>) {
+        self.feed.finish(inner, id, || last_events(result));
+    }
+
+    async fn forward(&mut self, event: TurnEvent, cx: &CallContext) -> Result<Receipt, DeliveryError> {
+        if !self.streams {
             return Ok(Receipt::Skipped);
         }
-        let event = match self.remaining(event) {
-            Some(event) => event,
-            None => return Ok(Receipt::Skipped),
-        };
-        let id = match &event {
-            ReplyEvent::Start { id, .. } | ReplyEvent::Message { id, .. } if !self.announced.contains(id) => {
-                // Durable before anything is sent; without the record nothing may be shown.
-                if let Err(error) = self.journal.announce_reply(id).await {
-                    return Err(DeliveryError::Temporary(error.to_string()));
-                }
-                self.announced.insert(id.clone());
-                id
+        let Some(event) = self.remaining(event) else { return Ok(Receipt::Skipped) };
+        if let TurnEvent::MessageStart { id, .. } | TurnEvent::Message { id, .. } = &event
+            && !self.announced.contains(id)
+        {
+            // Durable before anything is sent; without the record nothing may be shown.
+            if let Err(error) = self.journal.announce_reply(id).await {
+                return Err(DeliveryError::Temporary(error.to_string()));
             }
-            ReplyEvent::Start { id, .. }
-            | ReplyEvent::Delta { id, .. }
-            | ReplyEvent::End { id, .. }
-            | ReplyEvent::Message { id, .. } => id,
-            ReplyEvent::Activity { .. } => return self.inner.send(event, cx).await,
-        };
-        if !self.announced.contains(id) {
+            self.announced.insert(id.clone());
+        }
+        if event.message_id().is_some_and(|id| !self.announced.contains(id)) {
             // Its start was not sent: the complete reply follows after the commit.
             return Ok(Receipt::Skipped);
         }
-        let ended = match &event {
-            ReplyEvent::End { id, message, .. } | ReplyEvent::Message { id, message, .. } => {
-                Some((id.clone(), message.clone()))
-            }
-            _ => None,
-        };
-        let receipt = self.inner.send(event, cx).await?;
-        failpoint::hit("C09");
-        if let Some((id, message)) = ended
-            && receipt == Receipt::Delivered
+        if let TurnEvent::MessageEnd { id, interrupted: true, .. } = &event
+            && cx.cancel.is_cancelled()
         {
-            self.delivered.insert(id, message);
+            self.cut.insert(id.clone());
         }
-        Ok(receipt)
+        let complete = event.complete_message().map(|(id, message)| (id.clone(), Box::new(message.clone())));
+        self.feed.push(|| event.clone());
+        let receipt = match self.channel_streams {
+            true => self.inner.send(event, cx).await,
+            // The channel gets it after the commit.
+            false => Ok(Receipt::Skipped),
+        };
+        failpoint::hit("C09");
+        if let Some((id, message)) = complete {
+            let is_delivered = matches!(receipt, Ok(Receipt::Delivered));
+            if is_delivered || self.feed.has_readers() {
+                self.shown.insert(id.clone(), message.clone());
+            }
+            if is_delivered {
+                self.delivered.insert(id, message);
+            }
+        }
+        receipt
     }
 
     /// Filters what an earlier attempt has sent. If the reply differs now, the new one is sent in full.
-    fn remaining(&self, event: ReplyEvent) -> Option<ReplyEvent> {
+    fn remaining(&self, event: TurnEvent) -> Option<TurnEvent> {
         match event {
-            ReplyEvent::Start { id, .. } | ReplyEvent::Delta { id, .. } if self.delivered.contains_key(&id) => None,
-            ReplyEvent::End { id, message, kind, .. } | ReplyEvent::Message { id, message, kind }
-                if self.delivered.contains_key(&id) =>
+            TurnEvent::MessageStart { id, .. } | TurnEvent::MessageDelta { id, .. } if self.shown.contains_key(&id) => {
+                None
+            }
+            TurnEvent::MessageEnd { id, message, kind, .. } | TurnEvent::Message { id, message, kind }
+                if self.shown.contains_key(&id) =>
             {
-                let same = self.delivered.get(&id).is_some_and(|had| *had == message);
-                (!same).then_some(ReplyEvent::Message { id, message, kind })
+                let same = self.shown.get(&id).is_some_and(|had| *had == message);
+                (!same).then_some(TurnEvent::Message { id, message, kind })
             }
             event => Some(event),
         }
@@ -165,24 +219,33 @@ impl<'a> TurnSink<'a> {
 }
 
 /// A stored reply as one event.
-pub(in crate::runtime) fn full_message(reply: &StoredReply) -> ReplyEvent {
-    ReplyEvent::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind }
+pub(in crate::runtime) fn full_message(reply: &StoredReply) -> TurnEvent {
+    TurnEvent::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind }
 }
+
+/// What a sink returns for an event. Written out, because the future of another sink is passed on as it is.
+type Sending<'a> = Pin<Box<dyn Future<Output = Result<Receipt, DeliveryError>> + Send + 'a>>;
 
 impl ReplySink for TurnSink<'_> {
     fn wants_deltas(&self) -> bool {
-        self.recorded_streaming.unwrap_or_else(|| self.inner.wants_deltas())
+        self.recorded_streaming.unwrap_or(self.streams)
     }
-    fn send<'a>(&'a mut self, event: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'s, 'c, 'f>(&'s mut self, event: TurnEvent, cx: &'c CallContext) -> Sending<'f>
+    where
+        's: 'f,
+        'c: 'f,
+        Self: 'f,
+    {
         // Short path for deltas: only starts and ends concern the journal.
         match event {
-            ReplyEvent::Delta { ref id, .. }
+            TurnEvent::MessageDelta { ref id, .. }
                 if self.announced.contains(id)
-                    && !self.delivered.contains_key(id)
-                    && self.inner.wants_deltas()
+                    && !self.shown.contains_key(id)
+                    && self.streams
                     && !failpoint::is_armed("C09") =>
             {
-                self.inner.send(event, cx)
+                self.feed.push(|| event.clone());
+                if self.channel_streams { self.inner.send(event, cx) } else { Box::pin(ready(Ok(Receipt::Skipped))) }
             }
             event => Box::pin(self.forward(event, cx)),
         }

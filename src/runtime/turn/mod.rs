@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-pub use self::usage::TraceEntry;
+pub use self::{accept::Accepted, usage::TraceEntry};
 pub(super) use self::{
     accept::Origin,
     context::{AcceptedMessage, TurnContext, TurnRecord},
@@ -40,7 +40,9 @@ pub(super) use self::{
     usage::UsageMeter,
 };
 use self::{commit::commit, deliver::deliver, recover::RetryReason};
-use super::{Inner, ReceiveError, TurnReport, mailbox::CachedConversation};
+use super::{
+    Inner, ReceiveError, TurnReport, feed::FeedWriter, mailbox::CachedConversation, running_turns::RunningTurn,
+};
 use crate::{
     context::CallContext,
     conversation::ReplySink,
@@ -57,8 +59,9 @@ pub(super) struct OpenTurn<'a> {
     journal: Arc<TurnJournal>,
     /// The same journal, wrapped if a [`JournalWrapper`](super::JournalWrapper) is set.
     wrapped_journal: Arc<dyn Journal>,
-    /// Cancelled when the caller interrupts the turn.
-    cancel: Option<CancellationToken>,
+    /// Cancelled when the turn is interrupted, by its sink or from outside.
+    cancel: CancellationToken,
+    _running: RunningTurn,
 }
 
 impl Inner {
@@ -70,7 +73,7 @@ impl Inner {
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
         let turn = OpenTurn::new(self, accepted, None, sink.cancellation());
-        let mut sink = TurnSink::new(sink, turn.wrapped_journal.clone());
+        let mut sink = turn.sink(sink);
         turn.run_until_stored(state, 0, None, &mut sink).await
     }
 
@@ -83,7 +86,7 @@ impl Inner {
     ) -> Result<TurnReport, ReceiveError> {
         let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), sink.cancellation());
         let attempts_made = store::attempts(&turn.journal.records());
-        let mut sink = TurnSink::new(sink, turn.wrapped_journal.clone());
+        let mut sink = turn.sink(sink);
         turn.run_until_stored(state, attempts_made, Some(RetryReason::FoundOpen), &mut sink).await
     }
 
@@ -95,9 +98,9 @@ impl Inner {
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
         let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), None);
-        let mut sink = TurnSink::new(sink, turn.wrapped_journal.clone());
+        let mut sink = turn.sink(sink);
         let report = turn.give_up(state, "an operator closed it", &mut sink).await;
-        turn.keep_unsaved(report)
+        turn.keep_unsaved(report, &sink)
     }
 }
 
@@ -120,7 +123,15 @@ impl<'a> OpenTurn<'a> {
             Some(wrap) => wrap(journal.clone()),
             None => journal.clone() as Arc<dyn Journal>,
         };
-        Self { inner, accepted, journal, wrapped_journal, cancel }
+        let cancel = cancel.map_or_else(CancellationToken::new, |cancel| cancel.child_token());
+        let running = inner.running_turns.enter(id, number, cancel.clone());
+        Self { inner, accepted, journal, wrapped_journal, cancel, _running: running }
+    }
+
+    /// The sink of the turn: that of the channel, and the readers of the conversation.
+    fn sink<'s>(&self, channel: &'s mut dyn ReplySink) -> TurnSink<'s> {
+        let AcceptedMessage { turn, inbound } = self.accepted;
+        TurnSink::new(channel, FeedWriter::begin(self.inner, turn, inbound), self.wrapped_journal.clone())
     }
 
     /// Attempts the turn until it is stored, at most [`limits::TURN_ATTEMPTS`] times including the `attempts_made` earlier ones.
@@ -132,11 +143,16 @@ impl<'a> OpenTurn<'a> {
         sink: &mut TurnSink<'_>,
     ) -> Result<TurnReport, ReceiveError> {
         let report = self.run_attempts(state, attempts_made, retry_reason, sink).await;
-        self.keep_unsaved(report)
+        self.keep_unsaved(report, sink)
     }
 
-    /// Keeps the journal of a turn that could not be stored, for its next attempt in this process.
-    fn keep_unsaved(&self, report: Result<TurnReport, ReceiveError>) -> Result<TurnReport, ReceiveError> {
+    /// Keeps the journal of a turn that could not be stored, for its next attempt in this process, and ends this run for readers.
+    fn keep_unsaved(
+        &self,
+        report: Result<TurnReport, ReceiveError>,
+        sink: &TurnSink<'_>,
+    ) -> Result<TurnReport, ReceiveError> {
+        sink.finish(self.inner, &self.accepted.inbound.conversation, &report);
         let is_erased = matches!(report, Err(ReceiveError::Store(StoreError::TurnNotOpen { .. })));
         if report.is_err() && !is_erased && !self.journal.pending().is_empty() {
             let AcceptedMessage { turn, inbound } = self.accepted;
@@ -220,9 +236,7 @@ impl<'a> OpenTurn<'a> {
         let record = self.record(&mut cached);
         let mut cx = CallContext::new(record.clock(), inner.turn_timeout);
         cx.key = recovered.root.clone();
-        if let Some(cancel) = &self.cancel {
-            cx.cancel = cancel.clone().into();
-        }
+        cx.cancel = self.cancel.clone().into();
         let due = commit::next_reminder(&cached.conversation);
         let conversation = &mut cached.conversation;
         let mut result = run_turn(&inner.runtime, conversation, self.accepted, recovered, &record, sink, &cx).await;

@@ -17,6 +17,7 @@ fn open_message(conversation: &str, second: i64) -> InboxMessage {
         account: "".into(),
         conversation: conversation.into(),
         message: UserMessage {
+            via: "".into(),
             text: "work".into(),
             message_id: MessageId::from(format!("{conversation}-m")),
             input_channel: "test".into(),

@@ -96,6 +96,7 @@ fn frame() -> impl Strategy<Value = Frame> {
 fn user() -> impl Strategy<Value = EventKind> {
     (word(), word(), word(), map()).prop_map(|(text, id, channel, metadata)| {
         EventKind::User(UserMessage {
+            via: "".into(),
             text: text.into(),
             message_id: id.into(),
             input_channel: channel.into(),
@@ -290,6 +291,7 @@ fn event_json_is_stable() {
         location: FlowLocation { active_flow: flow.map(Into::into), step_id: None },
     };
     let message = UserMessage {
+        via: "".into(),
         text: "hi".into(),
         message_id: "m".into(),
         input_channel: "rest".into(),

@@ -14,8 +14,11 @@ pub struct UserMessage {
     pub text: Arc<str>,
     /// The channel's own id of the message; used to detect duplicates.
     pub message_id: MessageId,
-    /// The name of the channel.
+    /// The name of the channel, as flows and actions see it. Some channels let their callers choose it.
     pub input_channel: Arc<str>,
+    /// The channel that has accepted the message; no caller can choose it. Empty if none did, as in a program that passes messages on itself.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub via: Arc<str>,
     /// Further data from the channel; stored in the slot `session_started_metadata` at the first message of a session.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Json>,

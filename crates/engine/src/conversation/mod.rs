@@ -19,7 +19,10 @@ pub mod tracker;
 mod undo;
 mod writes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -72,6 +75,10 @@ pub struct Conversation {
     pub session: Session,
     /// The newest user message; removed by a restart.
     pub latest_message: Option<UserMessage>,
+    /// The channel that accepted the newest message for which a channel is known: the way to the user, also after a restart. Empty if there
+    /// is none.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub route: Arc<str>,
     /// The agents that ran in this session, by name.
     pub agents: BTreeMap<AgentName, AgentRecord>,
     /// Fingerprints of the flows of this session, taken when each started.
@@ -188,6 +195,7 @@ impl Conversation {
             recent_replies: RecentReplies::default(),
             session: Session::default(),
             latest_message: None,
+            route: "".into(),
             agents: BTreeMap::new(),
             flow_fingerprints: BTreeMap::new(),
             started_flows: BTreeSet::new(),
@@ -252,7 +260,8 @@ impl Conversation {
             EventKind::Restart => {
                 let (id, events, turns, frame) = (self.id.clone(), self.events, self.turns, self.next_frame);
                 let models = self.models;
-                *self = Self { events, turns, next_frame: frame, turn: self.turn, models, ..Self::new(id) };
+                let route = self.route.clone();
+                *self = Self { events, turns, next_frame: frame, turn: self.turn, models, route, ..Self::new(id) };
             }
             EventKind::Pause => self.paused = true,
             EventKind::Resume => self.paused = false,
@@ -412,6 +421,9 @@ impl Conversation {
         self.history.user(&message.text, at);
         self.recent_replies.user();
         self.reminders.retain(|one| !one.kill_on_user_msg);
+        if !message.via.is_empty() {
+            self.route = message.via.clone();
+        }
         let before = self.latest_message.replace(message.clone());
         self.undo = UndoLog { message: before.map(Box::new), history_entries: 1, open: true, ..UndoLog::default() };
     }

@@ -106,7 +106,8 @@ impl Driver {
         self.events.clear();
         self.reasons.clear();
         let message_id = MessageId::from(format!("m{}", self.clock));
-        let message = UserMessage { text: text.into(), message_id, input_channel: channel.into(), metadata };
+        let message =
+            UserMessage { via: "".into(), text: text.into(), message_id, input_channel: channel.into(), metadata };
         self.input(InputKind::Message(message))
     }
 

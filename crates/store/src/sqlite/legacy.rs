@@ -396,6 +396,7 @@ fn unpack_message(id: &ConversationId, row: ValueRef<'_>) -> Result<InboxMessage
         account: account.into(),
         conversation: id.clone(),
         message: UserMessage {
+            via: "".into(),
             text: text.into(),
             message_id: message_id.into(),
             input_channel: channel.into(),

@@ -20,7 +20,13 @@ fn event(kind: EventKind) -> Event {
 
 fn user(text: &str) -> EventKind {
     let metadata = Map::from_iter([("device".to_owned(), Json::from("phone"))]);
-    EventKind::User(UserMessage { text: text.into(), message_id: "m1".into(), input_channel: "rest".into(), metadata })
+    EventKind::User(UserMessage {
+        via: "".into(),
+        text: text.into(),
+        message_id: "m1".into(),
+        input_channel: "rest".into(),
+        metadata,
+    })
 }
 
 fn parsed(json: Json) -> Option<EventKind> {
