@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use segue::{
-    channels::{self, BearerToken, Channel, ChannelError, ChannelOptions},
+    channels::{self, BearerToken, Channel, ChannelError, ChannelOptions, RestChannel},
     clock::SystemClock,
     environment,
     health::Health,
@@ -140,8 +140,16 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     }
     let address = listener.local_addr()?;
     let names: Vec<_> = channels.iter().map(|channel| channel.name().to_owned()).collect();
-    let router = server::router(&assistant, &channels);
+    let has_page = project.endpoints.server.chat_page.unwrap_or(args.host.is_loopback())
+        && channels.iter().any(|channel| channel.name() == RestChannel::NAME);
+    let router = match has_page {
+        true => server::router_with_page(&assistant, &channels),
+        false => server::router(&assistant, &channels),
+    };
     tracing::info!(channels = names.join(","), "listening on http://{address}");
+    if has_page {
+        tracing::info!("chat page: http://{address}/");
+    }
     let sink_of = |to: &segue::ids::ConversationId, name: &str| {
         channels.iter().find(|channel| channel.name() == name).and_then(|channel| channel.sink(to))
     };

@@ -7,6 +7,7 @@
 mod buffered_body;
 mod connections;
 mod health;
+mod pages;
 mod requests;
 
 use std::{
@@ -24,7 +25,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use self::buffered_body::BufferedChannelService;
 pub use self::connections::ConnectionLimits;
 use crate::{
-    channels::{self, Channel, ChannelOptions, Inbox, Routes, ServerAddress},
+    channels::{self, Channel, ChannelOptions, Inbox, RestChannel, Routes, ServerAddress},
     limits,
     runtime::Assistant,
 };
@@ -134,7 +135,18 @@ pub fn check_exposure(channels: &[Arc<dyn Channel>], host: IpAddr) -> Result<(),
 /// All routes: `/livez`, `/readyz`, `/health` and those of the channels. Every request to a channel passes the same checks: `Host` and
 /// `Origin`, the channel's own check, the limits of bodies. If two channels have the same route, the first one serves it.
 pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
-    let mut router = health::routes(assistant);
+    build_router(assistant, channels, None)
+}
+
+/// [`router`] with a chat page at `/`, which talks to the assistant over the REST channel; without that channel there is no page. The page
+/// itself needs no token: where the channel requires one, it asks for it.
+pub fn router_with_page(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
+    let rest = channels.iter().find(|channel| channel.name() == RestChannel::NAME);
+    build_router(assistant, channels, rest.map(|rest| pages::routes(assistant, &**rest)))
+}
+
+fn build_router(assistant: &Assistant, channels: &[Arc<dyn Channel>], page: Option<Router>) -> Router {
+    let mut router = health::routes(assistant).merge(page.unwrap_or_default());
     let mut taken = HashSet::new();
     for channel in channels {
         let service = BufferedChannelService::new(channel, assistant);

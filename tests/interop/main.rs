@@ -9,6 +9,7 @@ mod a2a;
 mod a2a_auth;
 mod a2a_server;
 mod actions;
+mod chat_page;
 mod conformance;
 mod embeddings;
 #[path = "../support/folder.rs"]

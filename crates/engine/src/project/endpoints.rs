@@ -98,6 +98,8 @@ pub struct ServerDef {
     pub connections: Option<usize>,
     /// The maximum number of open connections from one address; 0: no limit.
     pub connections_per_address: Option<usize>,
+    /// Whether the chat page is served; if not set, only on a loopback address.
+    pub chat_page: Option<bool>,
 }
 
 /// `http`: the proxy for outbound requests. Its URL may contain a password, so `Debug` does not print it.

@@ -110,6 +110,7 @@ fn server(context: &mut LoadContext<'_>, node: &Node) -> Option<ServerDef> {
         expected_wait: fields.seconds("expected_wait"),
         connections: count(context, "connections", 1),
         connections_per_address: count(context, "connections_per_address", 0),
+        chat_page: fields.bool("chat_page"),
     })
 }
 

@@ -109,6 +109,11 @@ pub(crate) static SERVER: MapSchema = MapSchema::new("`server` section", FILE, I
             Integer,
             "The maximum number of open connections from one address. 0: no limit. Default: 512. Addresses of this machine have no limit.",
         ),
+        key(
+            "chat_page",
+            Bool,
+            "Whether the server has a chat page at `/`, which uses the channel `rest`. Default: only on a loopback address.",
+        ),
     ]);
 
 /// `http`.
