@@ -228,8 +228,12 @@ impl Checker {
         if let Some(write) = write {
             let values: Vec<&str> = text.split('|').skip(1).collect();
             let values = json!(values[..values.len() - 1]);
-            // What is shown again is not confirmed yet.
-            self.agreed.remove(*write);
+            // What is shown again is not confirmed yet, unless it is the same summary once more, because the user has said yes and asked
+            // to repeat it.
+            let is_repeated = self.shown.get(*write) == Some(&values) && !text.ends_with("Shall I?");
+            if !is_repeated {
+                self.agreed.remove(*write);
+            }
             self.shown.insert((*write).to_owned(), values);
         }
         self.open = match text {
