@@ -16,6 +16,7 @@ mod request_response;
 mod rest;
 mod stream;
 mod stream_sink;
+mod webhook;
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
@@ -33,6 +34,7 @@ pub use self::{
     registry::{ChannelError, ChannelOptions, open},
     request_response::request_response,
     rest::{RestChannel, TURN_ERROR},
+    webhook::webhook,
 };
 use crate::{clock::Clock, conversation::ReplySink, runtime::ReceiveError};
 

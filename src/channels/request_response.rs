@@ -47,7 +47,7 @@ where
     }))
 }
 
-fn error_response(error: &ReceiveError) -> Response<Body> {
+pub(super) fn error_response(error: &ReceiveError) -> Response<Body> {
     let retryable = retryable_status(error);
     if retryable.is_none() {
         tracing::error!(code = error.code(), "{error}");

@@ -183,10 +183,16 @@ impl Inner {
         }
         let result = match accepted {
             AcceptOutcome::Answered(turn, replies) => {
-                // Nothing to run, so it does not wait for the turn lock.
                 drop(accept_lock);
+                // Nothing to run. What is undelivered is known when the turn has stored its receipts.
+                let receipts = match sink.repeats_delivered_replies() {
+                    true => None,
+                    false => Some(mailbox.turn_lock.lock().await),
+                };
                 self.send_events(&mut *sink, [TurnEvent::Started { turn, at: self.clock.now() }]).await;
-                self.resend_replies(&inbound.conversation, turn, replies, &mut *sink).await
+                let resent = self.resend_replies(&inbound.conversation, turn, replies, &mut *sink).await;
+                drop(receipts);
+                resent
             }
             accepted => self.run_accepted(mailbox, inbound, (accepted, accept_lock), &mut *sink, permit).await,
         };
