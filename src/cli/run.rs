@@ -140,12 +140,9 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     }
     let address = listener.local_addr()?;
     let names: Vec<_> = channels.iter().map(|channel| channel.name().to_owned()).collect();
-    let has_page = project.endpoints.server.chat_page.unwrap_or(args.host.is_loopback())
-        && channels.iter().any(|channel| channel.name() == RestChannel::NAME);
-    let router = match has_page {
-        true => server::router_with_page(&assistant, &channels),
-        false => server::router(&assistant, &channels),
-    };
+    let has_page = has_page(&project, args.host, &channels);
+    let router =
+        if has_page { server::router_with_page(&assistant, &channels) } else { server::router(&assistant, &channels) };
     tracing::info!(channels = names.join(","), "listening on http://{address}");
     if has_page {
         tracing::info!("chat page: http://{address}/");
@@ -167,6 +164,12 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     }
     tracing::info!("stopped");
     Ok(0)
+}
+
+/// Whether the server has the chat page: by the setting of the project, otherwise on loopback, and only with the channel that it uses.
+fn has_page(project: &Project, host: IpAddr, channels: &[Arc<dyn Channel>]) -> bool {
+    project.endpoints.server.chat_page.unwrap_or(host.is_loopback())
+        && channels.iter().any(|channel| channel.name() == RestChannel::NAME)
 }
 
 /// Connects to all services; returns one that does not answer, with the reason.

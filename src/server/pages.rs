@@ -46,15 +46,22 @@ struct Files;
 
 /// The routes of the page, which talks over this REST channel.
 pub(super) fn routes(assistant: &Assistant, rest: &dyn Channel) -> Router {
-    let title = match &*assistant.project().config.assistant_id {
-        UNNAMED => TITLE,
-        id => id,
-    };
+    let title = title(&assistant.project().config.assistant_id);
     let config = json!({"title": title, "rest": REST, "requires_token": rest.requires_authentication()});
     Router::new()
         .route("/", get(|| async { file("index.html") }))
         .route("/chat/config.json", get(|| async { with_headers(Json(config)) }))
         .route("/chat/{file}", get(|Path(name): Path<String>| async move { file(&name) }))
+}
+
+/// The title of the page: the id of the assistant as words.
+fn title(assistant_id: &str) -> String {
+    if assistant_id == UNNAMED {
+        return TITLE.to_owned();
+    }
+    let words = assistant_id.replace(['_', '-'], " ");
+    let mut letters = words.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn file(name: &str) -> Response {
@@ -81,4 +88,26 @@ fn with_headers(response: impl IntoResponse) -> Response {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_title_is_the_id_of_the_assistant_as_words() {
+        for (id, expected) in
+            [("assistant", "Assistant"), ("northwater_ferries", "Northwater ferries"), ("Élan-2", "Élan 2")]
+        {
+            assert_eq!(title(id), expected);
+        }
+    }
+
+    #[test]
+    fn every_file_of_the_page_has_a_media_type() {
+        for name in Files::iter() {
+            assert!(media_type(&name).is_some(), "{name}");
+        }
+        assert!(Files::get("index.html").is_some());
+    }
 }
