@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use segue_engine::{conversation::UserMessage, ids::ConversationId};
+use segue_engine::{conversation::UserMessage, ids::ConversationId, project::WhileBusy};
 use serde_json::{Map, Value as Json};
 
 use crate::{
@@ -54,13 +54,27 @@ pub struct Inbox {
     assistant: Assistant,
     channel: Arc<str>,
     accepts_payloads: bool,
+    while_busy: WhileBusy,
     caller: Option<Arc<str>>,
 }
 
 impl Inbox {
     /// The inbox of the channel with this name.
     pub fn new(assistant: Assistant, channel: &str) -> Self {
-        Self { assistant, channel: channel.into(), accepts_payloads: true, caller: None }
+        Self {
+            assistant,
+            channel: channel.into(),
+            accepts_payloads: true,
+            while_busy: WhileBusy::default(),
+            caller: None,
+        }
+    }
+
+    /// Sets what happens to a message while another one of its conversation is processed. The default is that it waits.
+    #[must_use]
+    pub fn while_busy(mut self, while_busy: WhileBusy) -> Self {
+        self.while_busy = while_busy;
+        self
     }
 
     /// Sets whether messages such as `/SetSlots(…)` are payloads. If not, they are ordinary text, without the slash.
@@ -111,7 +125,9 @@ impl Inbox {
             metadata,
         };
         let sender = if sender.is_empty() { "default".to_owned() } else { sender };
-        IncomingMessage { conversation: ConversationId::from(sender), message, tenant: "".into(), account: "".into() }
+        let mut incoming = IncomingMessage::new(ConversationId::from(sender), message);
+        incoming.while_busy = self.while_busy;
+        incoming
     }
 
     /// Checks whether a message of the caller would be accepted now, without reserving anything; for channels that respond before they

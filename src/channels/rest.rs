@@ -14,7 +14,7 @@ use bytes::Bytes;
 use segue_base::json::from_slice_lossy;
 use segue_engine::{
     finding::did_you_mean,
-    project::{ChannelSettings, RestSettings},
+    project::{ChannelSettings, RestSettings, WhileBusy},
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -63,6 +63,7 @@ pub struct RestChannel {
     refuses_payloads: bool,
     /// The maximum size of `metadata` in bytes; [`limits::METADATA`] if not set.
     max_metadata: Option<usize>,
+    while_busy: WhileBusy,
 }
 
 impl RestChannel {
@@ -83,6 +84,7 @@ impl RestChannel {
             senders: settings.senders.clone(),
             refuses_payloads: settings.refuses_payloads,
             max_metadata,
+            while_busy: settings.while_busy,
         })
     }
 
@@ -175,7 +177,8 @@ impl Channel for RestChannel {
         Ok(())
     }
     fn service(&self, inbox: Inbox) -> ChannelService {
-        let (this, inbox) = (Arc::new(self.clone()), inbox.with_payloads(!self.refuses_payloads));
+        let inbox = inbox.with_payloads(!self.refuses_payloads).while_busy(self.while_busy);
+        let this = Arc::new(self.clone());
         ChannelService::new(tower::service_fn(move |request| {
             let (this, inbox) = (this.clone(), inbox.clone());
             async move { Ok::<_, Infallible>(this.respond(inbox, request).await) }

@@ -126,6 +126,10 @@ impl Feeds {
     fn get(&self, id: &ConversationId) -> Option<Arc<Feed>> {
         self.all().get(id).cloned()
     }
+    /// Whether somebody reads a conversation.
+    pub(super) fn has_readers(&self, id: &ConversationId) -> bool {
+        self.get(id).is_some_and(|feed| feed.has_readers())
+    }
     /// The feed of a conversation for one more reader. Feeds without readers are removed after [`limits::FEED_IDLE`].
     fn join(&self, id: &ConversationId, now: Duration) -> Arc<Feed> {
         let mut all = self.all();
@@ -316,8 +320,8 @@ impl Assistant {
     /// The events of a conversation: those after a position, then every further one as it happens, of messages that any channel
     /// receives. `None` begins with the next event. The stream ends when the program shuts down, and when the conversation is erased.
     ///
-    /// A turn streams text if a reader is there when it begins. A complete reply that no sink has taken counts as delivered if a reader
-    /// is there: it has a position, and gets the reply from the store after a break.
+    /// A turn streams text if a reader is there when it begins. If a reader is there, [`deliver_outbox`](Self::deliver_outbox) counts replies as
+    /// delivered that no channel can send: a reader has a position, and gets them from the store after a break.
     ///
     /// # Errors
     /// [`StoreError`] if the store cannot be read.

@@ -37,7 +37,7 @@ use std::{
 use segue_engine::{
     conversation::{Conversation, UserMessage},
     ids::ConversationId,
-    project::Project,
+    project::{Project, WhileBusy},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -131,9 +131,17 @@ pub struct IncomingMessage {
     pub tenant: Arc<str>,
     /// The account on the channel; "" if there is only one.
     pub account: Arc<str>,
+    /// What happens to it while another message of the conversation is processed.
+    pub while_busy: WhileBusy,
 }
 
 impl IncomingMessage {
+    /// A message without tenant and account, which waits for those before it.
+    pub fn new(conversation: impl Into<ConversationId>, message: UserMessage) -> Self {
+        let (tenant, account, while_busy) = ("".into(), "".into(), WhileBusy::default());
+        Self { conversation: conversation.into(), message, tenant, account, while_busy }
+    }
+
     /// A text on a channel, trimmed, without an id.
     pub fn text(conversation: impl Into<ConversationId>, text: impl Into<Arc<str>>, channel: &str) -> Self {
         let text: Arc<str> = text.into();
@@ -144,7 +152,7 @@ impl IncomingMessage {
             input_channel: channel.into(),
             metadata: serde_json::Map::new(),
         };
-        Self { conversation: conversation.into(), message, tenant: "".into(), account: "".into() }
+        Self::new(conversation, message)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The outbox: replies that are stored and not delivered, for example of a reminder, of a recovered turn, or after a client has left.
-//! A channel that can send unprompted gets them at once; other channels get them with the next answer. After [`limits::OUTBOX_AGE`]
+//! A channel that can send unprompted gets them at once; other channels get them with the next answer, unless a reader of the conversation has
+//! them. After [`limits::OUTBOX_AGE`]
 //! without an event in the conversation they are dropped.
 
 use std::{
@@ -94,11 +95,20 @@ impl Assistant {
         Ok(count)
     }
 
+    /// Counts the undelivered replies of a conversation as delivered if somebody reads it, and no channel can send them: the reader has them.
+    async fn count_as_read(&self, id: &ConversationId) -> Result<(), StoreError> {
+        if self.0.feeds.has_readers(id) {
+            let waiting = self.0.store.pending_replies(id).await?;
+            self.0.store.mark_delivered(id, waiting.into_iter().map(|reply| reply.id).collect()).await?;
+        }
+        Ok(())
+    }
+
     async fn deliver_conversation(&self, id: &ConversationId, sinks: &OutboxSinks<'_>) -> Result<(), String> {
         let text = |error: StoreError| error.to_string();
         let conversation = self.conversation(id).await.map_err(text)?;
         let channel = conversation.route;
-        let Some(mut sink) = sinks(id, &channel) else { return Ok(()) };
+        let Some(mut sink) = sinks(id, &channel) else { return self.count_as_read(id).await.map_err(text) };
         // A running turn sends its replies first.
         let _turn = self.0.mailboxes.get_or_create(id).turn_lock.clone().lock_owned().await;
         self.deliver_pending(id, &mut *sink).await.map_err(text)?;

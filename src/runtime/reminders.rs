@@ -103,8 +103,7 @@ impl Assistant {
             input_channel: TRIGGER_CHANNEL.into(),
             metadata,
         };
-        self.enqueue(IncomingMessage { conversation, message, tenant: "".into(), account: "".into() }, sink, origin)
-            .await
+        self.enqueue(IncomingMessage::new(conversation, message), sink, origin).await
     }
 
     /// Whether a caller may start the flow in this state of the conversation.

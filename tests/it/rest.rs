@@ -228,6 +228,33 @@ async fn a_stopped_turn_ends_for_every_reader_and_its_answer_never_comes() {
 }
 
 #[tokio::test]
+async fn a_message_ends_the_running_turn_or_is_rejected_if_the_channel_says_so() {
+    for (policy, status, calls) in [("interrupt", 200, 1), ("reject", 429, 1)] {
+        let server = TestServer::start(&json!({"rest": {"while_busy": policy}})).await;
+        let mut first = message("what is in the depot?");
+        first["message_id"] = json!("m1");
+        let busy = tokio::spawn(server.post("", &first).send());
+        while server.tool.calls.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let second = server.post("", &message("track it")).send().await.unwrap();
+        assert_eq!(second.status(), status, "{policy}");
+        if policy == "interrupt" {
+            let answer = second.text().await.unwrap();
+            assert!(answer.contains("Which parcel?") && !answer.contains("three parcels"), "{answer}");
+        } else {
+            assert_eq!(second.headers()["retry-after"], "1");
+            // The message itself once more is no other message.
+            let again = tokio::spawn(server.post("", &first).send());
+            server.tool.release.notify_one();
+            assert_eq!(again.await.unwrap().unwrap().status(), 200);
+        }
+        let ended = busy.await.unwrap().unwrap();
+        assert_eq!((ended.status(), server.tool.calls.load(Ordering::SeqCst)), (reqwest::StatusCode::OK, calls));
+    }
+}
+
+#[tokio::test]
 async fn events_and_stops_are_for_the_callers_of_a_conversation() {
     let credentials = json!({"rest": {"auth_token": "t0k", "senders": ["shop-*"]}});
     let server = TestServer::start(&credentials).await;

@@ -245,8 +245,7 @@ impl Session {
                     input_channel: NAME.into(),
                     metadata: Map::new(),
                 };
-                let (tenant, account) = ("".into(), "".into());
-                let incoming = IncomingMessage { conversation: call.conversation.clone(), message, tenant, account };
+                let incoming = IncomingMessage::new(call.conversation.clone(), message);
                 assistant.receive_for(caller_id(call.context), incoming, sink).await
             }
             ToolRequest::StartFlow(flow, values) => {

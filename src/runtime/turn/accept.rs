@@ -6,7 +6,7 @@ use std::{
     task::Poll,
 };
 
-use segue_engine::ids::ConversationId;
+use segue_engine::{ids::ConversationId, project::WhileBusy};
 use tokio::{
     sync::{MutexGuard, oneshot},
     task::JoinHandle,
@@ -137,10 +137,11 @@ impl Assistant {
             permit.assign_caller(caller.unwrap_or(incoming.conversation.as_str()), waiting)?;
         }
         let (guard, weak_permit) = (AbandonGuard::new(&permit), Arc::downgrade(&permit));
+        let while_busy = incoming.while_busy;
         let inbound = self.0.inbound(incoming);
         // Boxed, because the future of a turn is large and would be copied several times.
         let task = self.0.tasks.spawn(Box::pin(async move {
-            let report = this.0.receive(&mailbox, &inbound, sink, stored, &permit).await;
+            let report = this.0.receive(&mailbox, (&inbound, while_busy), sink, stored, &permit).await;
             drop((mailbox_permit, permit));
             report
         }));
@@ -153,7 +154,7 @@ impl Inner {
     async fn receive(
         &self,
         mailbox: &Mailbox,
-        inbound: &InboxMessage,
+        (inbound, while_busy): (&InboxMessage, WhileBusy),
         mut sink: Box<dyn ReplySink>,
         stored: Option<oneshot::Sender<Acceptance>>,
         permit: &AdmissionPermit,
@@ -166,6 +167,10 @@ impl Inner {
                 cx.wait(mailbox.accept_lock.lock()).await.map_err(busy)?
             }
         };
+        let (id, message_id) = (&inbound.conversation, &inbound.message.message_id);
+        if while_busy == WhileBusy::Reject && self.running_turns.is_busy(id, message_id) {
+            return Err(ReceiveError::Busy("a message before it is processed"));
+        }
         failpoint::hit("C03");
         let accepted = match self.store.accept(inbound.clone()).await {
             Ok(accepted) => accepted,
@@ -176,6 +181,10 @@ impl Inner {
             }
         };
         let (AcceptOutcome::New(turn) | AcceptOutcome::Running(turn) | AcceptOutcome::Answered(turn, _)) = accepted;
+        if while_busy == WhileBusy::Interrupt && matches!(accepted, AcceptOutcome::New(_)) {
+            // Its own turn has not begun.
+            self.running_turns.interrupt(id, None);
+        }
         if let Some(stored) = stored {
             let is_duplicate = !matches!(accepted, AcceptOutcome::New(_));
             // Fails if nobody waits any more; the turn runs nevertheless.
@@ -184,10 +193,11 @@ impl Inner {
         let result = match accepted {
             AcceptOutcome::Answered(turn, replies) => {
                 drop(accept_lock);
-                // Nothing to run. What is undelivered is known when the turn has stored its receipts.
-                let receipts = match sink.repeats_delivered_replies() {
-                    true => None,
-                    false => Some(mailbox.turn_lock.lock().await),
+                // Nothing to run, so it waits for no other turn. What is undelivered is known when its own turn has stored its receipts.
+                let is_delivering = self.running_turns.is_running(id, turn);
+                let receipts = match is_delivering && !sink.repeats_delivered_replies() {
+                    true => Some(mailbox.turn_lock.lock().await),
+                    false => None,
                 };
                 self.send_events(&mut *sink, [TurnEvent::Started { turn, at: self.clock.now() }]).await;
                 let resent = self.resend_replies(&inbound.conversation, turn, replies, &mut *sink).await;
@@ -300,7 +310,7 @@ impl Inner {
     }
 
     fn inbound(&self, incoming: IncomingMessage) -> InboxMessage {
-        let IncomingMessage { conversation, mut message, tenant, account } = incoming;
+        let IncomingMessage { conversation, mut message, tenant, account, .. } = incoming;
         // One character above the limit stays, so that the engine recognises the message as too long and rejects it.
         let most = segue_engine::limits::MESSAGE_TEXT + 1;
         if let Some((end, _)) = message.text.char_indices().nth(most) {

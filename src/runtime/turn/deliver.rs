@@ -23,7 +23,7 @@ use crate::{
 /// The message of a failure in a turn that was stored.
 const INTERNAL_ERROR: &str = "an internal error occurred";
 
-/// Sends the replies that the channel does not have yet, and returns whether the user has all of them. A failed delivery does not fail the
+/// Sends the replies that the channel does not have yet, and returns whether it has all of them. A failed delivery does not fail the
 /// turn: the reply stays in the outbox.
 pub(super) async fn deliver(
     inner: &Inner,
@@ -35,11 +35,11 @@ pub(super) async fn deliver(
     let mut done = Vec::with_capacity(report.replies.len());
     let mut has_all = true;
     for reply in &report.replies {
-        let has_reader = sink.show_to_readers(reply);
+        sink.show_to_readers(reply);
         if sink.is_delivered(reply) {
             continue;
         }
-        if sink.deliver_stored(reply, cx).await || has_reader {
+        if sink.deliver_stored(reply, cx).await {
             done.push(reply.id.clone());
         } else {
             has_all = false;
@@ -145,12 +145,11 @@ impl<'a> TurnSink<'a> {
         self.inner.send(full_message(reply), cx).await.is_ok()
     }
 
-    /// Writes a stored reply into the feed, unless it is there. Returns whether somebody reads it.
-    fn show_to_readers(&mut self, reply: &StoredReply) -> bool {
+    /// Writes a stored reply into the feed, unless it is there.
+    fn show_to_readers(&mut self, reply: &StoredReply) {
         if self.shown.get(&reply.id).is_none_or(|shown| **shown != reply.reply) {
             self.feed.push(|| full_message(reply));
         }
-        self.feed.has_readers()
     }
 
     /// Ends the run of the turn for the readers of the conversation.

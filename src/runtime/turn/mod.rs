@@ -124,7 +124,7 @@ impl<'a> OpenTurn<'a> {
             None => journal.clone() as Arc<dyn Journal>,
         };
         let cancel = cancel.map_or_else(CancellationToken::new, |cancel| cancel.child_token());
-        let running = inner.running_turns.enter(id, number, cancel.clone());
+        let running = inner.running_turns.enter(number, accepted.inbound, cancel.clone());
         Self { inner, accepted, journal, wrapped_journal, cancel, _running: running }
     }
 

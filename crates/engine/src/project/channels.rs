@@ -43,6 +43,20 @@ pub struct RestSettings {
     pub refuses_payloads: bool,
     /// The maximum size of a message's `metadata` in bytes, if set.
     pub metadata_bytes: Option<u64>,
+    /// What happens to a message while another one of its conversation is processed.
+    pub while_busy: WhileBusy,
+}
+
+/// What happens to a message while another one of its conversation is processed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhileBusy {
+    /// It waits.
+    #[default]
+    Queue,
+    /// It ends the running turn at its next safe point, then it is processed.
+    Interrupt,
+    /// It is rejected before it is stored.
+    Reject,
 }
 
 /// Settings of `mcp`.

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 
 use super::super::{
-    CallerAuth, ChannelDef, ChannelSettings, McpChannelSettings, McpPromptDef, McpResourceDef, RestSettings,
+    CallerAuth, ChannelDef, ChannelSettings, McpChannelSettings, McpPromptDef, McpResourceDef, RestSettings, WhileBusy,
     load_context::{LoadContext, MapFields, describe},
     references::ReferenceKind,
     schema::{CHANNEL, CREDENTIALS, MCP_ARGUMENT, MCP_CHANNEL, MCP_PROMPT, MCP_RESOURCE, REST, Support},
@@ -128,6 +128,11 @@ fn rest(context: &mut LoadContext<'_>, node: &Node) -> Option<ChannelDef> {
         senders,
         refuses_payloads: !fields.flag("payloads"),
         metadata_bytes: fields.whole("metadata_bytes"),
+        while_busy: match fields.text("while_busy") {
+            Some("interrupt") => WhileBusy::Interrupt,
+            Some("reject") => WhileBusy::Reject,
+            _ => WhileBusy::Queue,
+        },
     };
     Some(def(&fields, ChannelSettings::Rest(settings)))
 }

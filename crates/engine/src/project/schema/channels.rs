@@ -72,6 +72,12 @@ pub(crate) static REST: MapSchema = MapSchema::new("`rest` channel", FILE, Ignor
     ),
     PAYLOADS,
     key("metadata_bytes", Integer, "The maximum size of a message's `metadata` in bytes.").default("16384"),
+    key(
+        "while_busy",
+        OneOf(&["queue", "interrupt", "reject"]),
+        "What happens to a message while another one of its conversation is processed: it waits, it ends the running turn, or it is rejected with 429.",
+    )
+    .default("queue"),
     ORIGINS,
     HOSTS,
 ]);
