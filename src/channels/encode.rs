@@ -111,7 +111,7 @@ pub fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
     text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty())
 }
 
-/// Encodes one [`TurnEvent`] as an event of a stream: its name, and its JSON text. `docs/reference/stream-events.md` lists them.
+/// Encodes one [`TurnEvent`] as an event of a stream: its name, and its JSON text. `docs/reference/turn-events.md` lists them.
 pub fn event(recipient: &str, event: &TurnEvent) -> (&'static str, String) {
     let (name, json) = match event {
         // The most frequent event: serialised without an intermediate `Value`.

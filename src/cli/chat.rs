@@ -134,6 +134,10 @@ impl Channel for Terminal {
 }
 
 impl Terminal {
+    /// Whether replies are printed. If not, those to no message stay undelivered, for a client that shows them.
+    fn shows_replies(&self) -> bool {
+        self.mode != OutputMode::Events
+    }
     /// The sink for replies to no message, which arrive while the user types.
     fn unprompted_sink(&self) -> Box<dyn ReplySink> {
         match self.mode {
@@ -165,7 +169,9 @@ impl ChatSession<'_> {
             output::status("Type a message. Ctrl-D or Ctrl-C ends the chat.");
         }
         let (terminal, assistant) = (self.terminal, self.inbox.assistant().clone());
-        let unprompted = |to: &ConversationId, _: &str| (*to == terminal.id).then(|| terminal.unprompted_sink());
+        let unprompted = |to: &ConversationId, _: &str| {
+            (*to == terminal.id && terminal.shows_replies()).then(|| terminal.unprompted_sink())
+        };
         let mut arriving = pin!(async {
             let reminders = async {
                 // Only for a store in memory: in a file, reminders of other conversations belong to a server.
@@ -177,7 +183,11 @@ impl ChatSession<'_> {
             tokio::join!(reminders, assistant.deliver_outbox(&unprompted));
         });
         // What an earlier process has left.
-        let _ = assistant.deliver_pending(&terminal.id, &mut *terminal.new_sink()).await;
+        if terminal.shows_replies()
+            && let Err(error) = assistant.deliver_pending(&terminal.id, &mut *terminal.new_sink()).await
+        {
+            output::status(&format!("undelivered replies cannot be read: {error} [{}]", error.code()));
+        }
         loop {
             if terminal.mode == OutputMode::Terminal {
                 terminal::print_prompt()?;

@@ -17,7 +17,7 @@ use std::{
 };
 
 use segue_engine::{
-    conversation::{Event, EventKind},
+    conversation::{Event, EventKind, UserMessage},
     ids::ConversationId,
     time::Timestamp,
 };
@@ -265,23 +265,19 @@ impl FeedWriter {
 
 /// The first events of a turn for readers. A turn without a message of the user, such as that of a reminder, has no message.
 fn started(turn: TurnNumber, at: Timestamp, inbound: &InboxMessage) -> impl Iterator<Item = TurnEvent> {
-    let message = reminders::user_message(inbound).map(|message| TurnEvent::UserMessage {
-        turn,
-        message_id: message.message_id.as_str().into(),
-        text: message.text.clone(),
-    });
+    let message = reminders::user_message(inbound).map(|message| user_message(turn, message));
     std::iter::once(TurnEvent::Started { turn, at }).chain(message)
+}
+
+fn user_message(turn: TurnNumber, message: &UserMessage) -> TurnEvent {
+    TurnEvent::UserMessage { turn, message_id: message.message_id.as_str().into(), text: message.text.clone() }
 }
 
 /// The events of a stored turn.
 fn stored_events(turn: TurnNumber, events: &[Event]) -> Vec<TurnEvent> {
     let at = events.first().map_or(Timestamp::default(), |event| event.at);
     let message = events.iter().find_map(|event| match &event.kind {
-        EventKind::User(message) => Some(TurnEvent::UserMessage {
-            turn,
-            message_id: message.message_id.as_str().into(),
-            text: message.text.clone(),
-        }),
+        EventKind::User(message) => Some(user_message(turn, message)),
         _ => None,
     });
     let replies = StoredReply::from_events(turn, 0, events).map(|StoredReply { id, reply, kind }| TurnEvent::Message {
@@ -420,7 +416,8 @@ impl TurnEventStream {
         // First the feed: what it no longer has when the store is read, is in the store.
         let first_in_feed = |next: u64, state: &FeedState| {
             let turn = state.turns.iter().find(|turn| turn.number >= next);
-            turn.map(|turn| if turn.is_incomplete { turn.number.saturating_add(1) } else { turn.number })
+            // Of an incomplete turn that has ended, the store has the messages; one that runs is waited for.
+            turn.map(|turn| turn.number.saturating_add(u64::from(turn.is_incomplete && turn.has_ended)))
         };
         let mut in_feed = first_in_feed(self.next.0, &self.feed.state());
         let inner = self.assistant.0.clone();
@@ -476,7 +473,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use futures::FutureExt as _;
-    use segue_engine::conversation::{BotKind, Reply, UserMessage};
+    use segue_engine::conversation::{BotKind, Reply};
 
     use super::*;
     use crate::{conversation::ReplyKind, testing::ScriptedLlm};
@@ -550,7 +547,7 @@ mod tests {
         assert_eq!(count(&reader), Some(2 * limits::FEED_EVENTS));
         // Nothing more can be said of it from memory: the reader waits for its end, and then reads the store.
         let mut late = assistant.subscribe(&"u".into(), Some(FeedPosition::START)).await.unwrap();
-        assert_eq!(available(&mut late), []);
+        assert_eq!((available(&mut late), late.next), (Vec::new(), (TURN.0, 0)), "it waits for this turn");
     }
 
     #[tokio::test]
