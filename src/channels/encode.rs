@@ -7,6 +7,7 @@ use segue_engine::conversation::{BotKind, Button, Reply};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
+use super::Capabilities;
 use crate::{
     conversation::{ReplyKind, TurnEvent},
     store::TurnNumber,
@@ -83,6 +84,55 @@ pub fn plain_texts(reply: &Reply) -> Vec<String> {
     }));
     out.extend(reply.elements.iter().map(element_text));
     out
+}
+
+/// Turns what a channel cannot display into text, and splits what is too long: surplus buttons become a numbered list, whose numbers the
+/// dialogue engine understands as answers, and an image becomes its URL. Custom payload, attachment and elements stay as they are.
+pub fn fit(reply: &Reply, capabilities: Capabilities) -> Vec<Reply> {
+    let mut fitted = reply.clone();
+    let mut text = reply.text.as_deref().unwrap_or_default().trim_end().to_owned();
+    if reply.buttons.len() + reply.quick_replies.len() > capabilities.buttons {
+        let of_quick_replies = reply.quick_replies.iter().filter_map(|one| one.get("title").and_then(Json::as_str));
+        let titles = reply.buttons.iter().map(|button| &*button.title).chain(of_quick_replies);
+        for (number, title) in (1..).zip(titles) {
+            let _ = write!(text, "{}{number}. {title}", if text.is_empty() { "" } else { "\n" });
+        }
+        fitted.buttons.clear();
+        fitted.quick_replies.clear();
+    }
+    if let (Some(image), false) = (&reply.image, capabilities.images) {
+        let _ = write!(text, "{}Image: {image}", if text.is_empty() { "" } else { "\n" });
+        fitted.image = None;
+    }
+    let mut parts = split(&text, capabilities.text.unwrap_or(usize::MAX));
+    // Buttons and everything else belong to the end of the text.
+    fitted.text = parts.pop().map(Into::into);
+    let mut out: Vec<Reply> = parts.into_iter().map(Reply::text).collect();
+    if fitted != Reply::default() {
+        out.push(fitted);
+    }
+    out
+}
+
+/// Splits a text into parts of at most `most` characters: where a paragraph ends, or else a line, a sentence, a word.
+fn split(text: &str, most: usize) -> Vec<&str> {
+    let most = most.max(1);
+    let (mut parts, mut rest) = (Vec::new(), text.trim());
+    while let Some((end, _)) = rest.char_indices().nth(most) {
+        let head = rest.get(..end).unwrap_or_default();
+        let at = ["\n\n", "\n", ". ", "! ", "? ", " "].iter().find_map(|mark| {
+            let at = head.rfind(mark)?;
+            // With the punctuation of the sentence.
+            Some(at + mark.trim_end().len()).filter(|at| *at > 0)
+        });
+        let (part, after) = rest.split_at_checked(at.unwrap_or(end)).unwrap_or((rest, ""));
+        parts.push(part.trim_end());
+        rest = after.trim_start();
+    }
+    if !rest.is_empty() {
+        parts.push(rest);
+    }
+    parts
 }
 
 /// One button as text: its number, title, payload, and its other keys as JSON.
@@ -289,6 +339,40 @@ mod tests {
             })
             .collect();
         assert_eq!(sent, documented);
+    }
+
+    #[test]
+    fn what_a_channel_cannot_display_becomes_text() {
+        let buttons = json!([{"title": "Yes", "payload": "/y"}, {"title": "No", "payload": "/n"}]);
+        let asked = reply(json!({"text": "Shall we?", "buttons": buttons, "image": "https://x/y.png"}));
+        let fitted = |capabilities| serde_json::to_value(fit(&asked, capabilities)).unwrap();
+        let (plain, custom) = (Capabilities::default(), reply(json!({"custom": {"a": 1}})));
+        assert_eq!(fitted(plain), json!([{"text": "Shall we?\n1. Yes\n2. No\nImage: https://x/y.png"}]));
+        let all = Capabilities { buttons: 2, images: true, ..plain };
+        assert_eq!(fit(&asked, all), vec![asked.clone()]);
+        assert_eq!(fitted(Capabilities { buttons: 1, ..all })[0]["text"], "Shall we?\n1. Yes\n2. No");
+        assert_eq!(fit(&custom, plain), vec![custom.clone()]);
+    }
+
+    #[test]
+    fn nothing_of_a_long_text_is_dropped() {
+        let text = "One is here. Two is there!\nThree\n\nFour goes on for quite a while without any mark";
+        for most in 1..text.len() + 1 {
+            let parts = split(text, most);
+            assert!(parts.iter().all(|part| part.chars().count() <= most && !part.is_empty()), "{most}: {parts:?}");
+            let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+            assert_eq!(letters(&parts.concat()), letters(text), "{most}");
+        }
+        assert_eq!(
+            split(text, 40),
+            ["One is here. Two is there!\nThree", "Four goes on for quite a while without", "any mark"]
+        );
+        assert_eq!(split("äöü", 2), ["äö", "ü"]);
+        let limited = Capabilities { text: Some(9), buttons: 9, ..Capabilities::default() };
+        let parts =
+            fit(&reply(json!({"text": "Pick one of them", "buttons": [{"title": "A", "payload": "/a"}]})), limited);
+        let shown: Vec<_> = parts.iter().map(|part| (part.text.as_deref(), part.buttons.len())).collect();
+        assert_eq!(shown, [(Some("Pick one"), 0), (Some("of them"), 1)]);
     }
 
     #[test]

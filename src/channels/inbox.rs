@@ -119,6 +119,7 @@ impl Inbox {
         let ChannelMessage { sender, text, message_id, input_channel, metadata } = message;
         let message = UserMessage {
             via: self.channel.clone(),
+            holds_writes: false,
             text: if self.accepts_payloads { text.trim() } else { strip_payload_slash(&text) }.into(),
             message_id: message_id.into(),
             input_channel: input_channel.map_or_else(|| self.channel.clone(), Into::into),

@@ -10,6 +10,7 @@ pub mod encode;
 mod inbox;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+mod openai;
 pub mod origin_policy;
 mod registry;
 mod request_response;
@@ -40,7 +41,7 @@ use crate::{clock::Clock, conversation::ReplySink, runtime::ReceiveError};
 
 /// Prefixes of the conversation ids that the built-in channels generate. A caller who can choose an id must not choose one with such
 /// a prefix: it could be the conversation of another channel or of another caller.
-const RESERVED_PREFIXES: [&str; 4] = ["a2a:", "a2a@", "mcp-", "rest@"];
+const RESERVED_PREFIXES: [&str; 6] = ["a2a:", "a2a@", "mcp-", "openai:", "openai@", "rest@"];
 
 /// The tower service that answers the requests of a channel. Any axum response can be returned; the server drops a streaming body
 /// when the client disconnects.
@@ -125,14 +126,16 @@ pub enum Routes {
     None,
 }
 
-/// What a channel can display. New fields may be added, with the default `false` or plain: end a literal with
-/// `..Capabilities::default()`.
+/// What a channel can display: [`encode::fit`] turns the rest of a reply into text. New fields may be added, which by default display
+/// nothing and limit nothing: end a literal with `..Capabilities::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// It displays text while it is being generated.
     pub streaming: bool,
-    /// It displays buttons that can be pressed.
-    pub buttons: bool,
+    /// How many buttons of a message it displays; 0: none.
+    pub buttons: usize,
+    /// The characters that a message may have, if they are limited.
+    pub text: Option<usize>,
     /// It displays images, not only their URLs.
     pub images: bool,
     /// The markup that it renders.

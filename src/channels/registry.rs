@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use segue_engine::project::{ChannelDef, Project};
 
-use super::{BearerToken, Channel, a2a, rest};
+use super::{BearerToken, Channel, a2a, openai, rest};
 
 /// All channels that configuration alone can open.
 const CHANNELS: &[ChannelFactory] = &[
     rest::FACTORY,
+    openai::FACTORY,
     #[cfg(feature = "mcp")]
     super::mcp::FACTORY,
     a2a::FACTORY,

@@ -49,7 +49,9 @@ fn open(source: &ChannelSource<'_>) -> Result<Arc<dyn Channel>, String> {
     OriginPolicy::from_channel(entry)?;
     match &entry.settings {
         ChannelSettings::Rest(settings) => Ok(Arc::new(RestChannel::new(settings)?)),
-        ChannelSettings::Mcp(_) | ChannelSettings::Other(_) => Ok(Arc::new(RestChannel::default())),
+        ChannelSettings::Mcp(_) | ChannelSettings::OpenAi(_) | ChannelSettings::Other(_) => {
+            Ok(Arc::new(RestChannel::default()))
+        }
     }
 }
 
@@ -164,7 +166,7 @@ impl Channel for RestChannel {
         NAME
     }
     fn capabilities(&self) -> Capabilities {
-        Capabilities { streaming: true, buttons: true, images: true, markup: Markup::Markdown }
+        Capabilities { streaming: true, buttons: usize::MAX, text: None, images: true, markup: Markup::Markdown }
     }
     fn requires_authentication(&self) -> bool {
         self.auth.requires_authentication()

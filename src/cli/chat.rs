@@ -118,7 +118,8 @@ impl Channel for Terminal {
         Routes::None
     }
     fn capabilities(&self) -> Capabilities {
-        Capabilities { streaming: true, buttons: self.mode == OutputMode::Terminal, ..Capabilities::default() }
+        let buttons = if self.mode == OutputMode::Terminal { usize::MAX } else { 0 };
+        Capabilities { streaming: true, buttons, ..Capabilities::default() }
     }
     /// Reads lines until the end of the input.
     async fn run(&self, inbox: Inbox, stop: CancellationToken) -> Result<(), RunError> {

@@ -4,6 +4,7 @@
 
 pub mod sink;
 mod turn_event;
+mod write_gate;
 
 pub use segue_engine::conversation::*;
 
@@ -11,4 +12,5 @@ pub(crate) use self::sink::AcceptAllSink;
 pub use self::{
     sink::{DeliveryError, DiscardReplies, Receipt, ReplySink},
     turn_event::{ReplyKind, TurnEvent},
+    write_gate::WriteGate,
 };

@@ -1,9 +1,11 @@
 //! How replies reach a user: a turn sends [`TurnEvent`]s to a [`ReplySink`], which every channel implements.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use super::TurnEvent;
+use super::{TurnEvent, WriteGate};
 use crate::context::CallContext;
 
 /// What a channel has done with an event.
@@ -55,6 +57,12 @@ pub trait ReplySink: Send {
     /// what has happened is stored. `None` if the turn can be interrupted only by
     /// [`Assistant::interrupt`](crate::runtime::Assistant::interrupt).
     fn cancellation(&self) -> Option<CancellationToken> {
+        None
+    }
+    /// The gate that holds the writes of the turn back until the client's request counts as confirmed. If the client ends the request
+    /// before, it closes the gate and cancels the turn: then no write has begun, and none begins, not even after a crash. `None`: writes
+    /// begin at once.
+    fn write_gate(&self) -> Option<Arc<WriteGate>> {
         None
     }
 }

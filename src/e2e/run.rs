@@ -381,6 +381,7 @@ async fn seed_fixtures(context: &CaseContext<'_>, store: &Arc<dyn Store>) -> Res
     events.push(event(EventKind::Action { name: ActionName::from("action_listen") }));
     let message = UserMessage {
         via: "".into(),
+        holds_writes: false,
         text: "".into(),
         message_id: "fixtures".into(),
         input_channel: CHANNEL.into(),

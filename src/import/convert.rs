@@ -69,6 +69,7 @@ fn user(data: &Map<String, Json>) -> UserMessage {
     let parsed = data.get("parse_data").and_then(Json::as_object).and_then(|parsed| text(parsed, "text"));
     UserMessage {
         via: "".into(),
+        holds_writes: false,
         text: text(data, "text").or(parsed).unwrap_or_default().trim().into(),
         message_id: text(data, "message_id").unwrap_or_default().into(),
         input_channel: text(data, "input_channel").unwrap_or_default().into(),

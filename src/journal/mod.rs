@@ -10,6 +10,8 @@
 //!   [`StepResult::Unknown`]. An `idempotent` step is performed again, with the same key.
 //! * A `composite` only contains other steps. It has no intent and is never unknown: without an outcome it runs again, and its inner
 //!   steps are replayed. Its outcome is not recorded if one of them was stopped.
+//! * If the client may still take its request back ([`WriteGate`]), an `idempotent` or a `write` first waits until it counts as confirmed; if
+//!   the client ends the request before, the step does not begin.
 //! * A changed request for the same step is an error; the step is not performed.
 //! * All attempts of a turn in one process share one journal: the next attempt uses an outcome that could not be stored, and stores it
 //!   first.
@@ -26,12 +28,16 @@ mod tool_list;
 mod tool_progress;
 mod turn;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use futures::future::BoxFuture;
 use segue_engine::time::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
+use tokio_util::sync::CancellationToken;
 
 pub use self::{
     clock::TurnClock,
@@ -50,9 +56,10 @@ pub(crate) use self::{
 };
 use crate::{
     context::StepKey,
+    conversation::WriteGate,
     effect::EffectClass,
     llm::{ChatRequest, ChatResponse, LlmError},
-    store::{JournalRecord, StoreError},
+    store::{JournalRecord, StoreError, TurnNumber},
     tools::ToolInfo,
 };
 
@@ -176,7 +183,32 @@ pub struct EffectJournal {
     records: Arc<dyn Journal>,
     clock: Arc<TurnClock>,
     observer: Arc<dyn JournalObserver>,
+    held: Option<HeldWrites>,
 }
+
+/// The gate that holds the writes of a turn back.
+#[derive(Clone)]
+pub(crate) struct HeldWrites {
+    gate: Arc<WriteGate>,
+    /// Interrupts the turn.
+    cancel: CancellationToken,
+    /// Whether a write was reached when the gate was closed.
+    has_rejected: Arc<AtomicBool>,
+}
+
+impl HeldWrites {
+    /// Holds the writes of a turn back; a write at the closed gate cancels `cancel`.
+    pub(crate) fn new(gate: Arc<WriteGate>, cancel: CancellationToken) -> Self {
+        Self { gate, cancel, has_rejected: Arc::default() }
+    }
+    /// The step that records that the gate of a turn was open: its key, and its kind.
+    pub(crate) fn open_step(turn: TurnNumber) -> StepKey {
+        StepKey::new(turn.0.to_string()).child(STEP_GATE)
+    }
+}
+
+/// The step that records that the writes of a turn may begin.
+const STEP_GATE: &str = "write_gate";
 
 /// The result of a step.
 #[derive(Clone, Debug, PartialEq)]
@@ -215,6 +247,9 @@ pub enum JournalError {
     /// It may have happened.
     #[error("whether this happened is not known")]
     OutcomeUnknown,
+    /// The client ended its request before this write began: the turn is interrupted.
+    #[error("the turn was interrupted before this began")]
+    Interrupted,
 }
 
 /// A [`StepStart`] with the outcome deserialised.
@@ -227,7 +262,19 @@ enum TypedStart<T> {
 impl EffectJournal {
     /// A journal over these records.
     pub fn new(records: Arc<dyn Journal>, clock: Arc<TurnClock>, observer: Arc<dyn JournalObserver>) -> Self {
-        Self { records, clock, observer }
+        Self { records, clock, observer, held: None }
+    }
+
+    /// Holds writes back.
+    #[must_use]
+    pub(crate) fn with_held_writes(mut self, held: Option<HeldWrites>) -> Self {
+        self.held = held;
+        self
+    }
+
+    /// Whether a write was reached after the client had ended its request, and has not begun.
+    pub(crate) fn has_rejected_write(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.has_rejected.load(Ordering::SeqCst))
     }
 
     /// Whether the work was stopped, and is continued later or by another process.
@@ -317,6 +364,32 @@ impl EffectJournal {
     }
 
     async fn start<T: DeserializeOwned>(&self, step: Step<'_>) -> Result<TypedStart<T>, JournalError> {
+        if let Some(held) = self.held.as_ref().filter(|_| step.class.has_intent()) {
+            self.pass(held, &step).await?;
+        }
+        self.begin(step).await
+    }
+
+    /// Waits until a write may begin. The record of it is durable with the intent of the write, so that a turn that is recovered knows that
+    /// its writes may go on.
+    async fn pass(&self, held: &HeldWrites, step: &Step<'_>) -> Result<(), JournalError> {
+        if self.status(*step) != StepStatus::Open || self.recorded(step.key).is_some() {
+            return Ok(());
+        }
+        if !held.gate.pass().await {
+            held.has_rejected.store(true, Ordering::SeqCst);
+            held.cancel.cancel();
+            return Err(JournalError::Interrupted);
+        }
+        let turn = step.key.as_str().split('/').next().unwrap_or_default();
+        let key = StepKey::new(turn).child(STEP_GATE);
+        match self.begin(Step { key: &key, kind: STEP_GATE, class: EffectClass::Read, request: "" }).await? {
+            TypedStart::Run => self.record_outcome(&key, &true).await,
+            TypedStart::Replay(true | false) | TypedStart::Unknown => Ok(()),
+        }
+    }
+
+    async fn begin<T: DeserializeOwned>(&self, step: Step<'_>) -> Result<TypedStart<T>, JournalError> {
         match self.records.begin(step).await {
             Ok(StepStart::Run) => Ok(TypedStart::Run),
             Ok(StepStart::Replay { outcome, at }) => {

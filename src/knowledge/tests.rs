@@ -72,6 +72,7 @@ impl TestSearch {
     fn user(mut self, text: &str) -> Self {
         let message = UserMessage {
             via: "".into(),
+            holds_writes: false,
             text: text.into(),
             message_id: "m".into(),
             input_channel: "rest".into(),

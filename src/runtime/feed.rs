@@ -492,6 +492,7 @@ mod tests {
             message_id: "m".into(),
             input_channel: "rest".into(),
             via: "".into(),
+            holds_writes: false,
             metadata: Default::default(),
         };
         let (tenant, account, conversation) = ("".into(), "".into(), "u".into());

@@ -147,6 +147,7 @@ impl IncomingMessage {
         let text: Arc<str> = text.into();
         let message = UserMessage {
             via: "".into(),
+            holds_writes: false,
             text: text.trim().into(),
             message_id: "".into(),
             input_channel: channel.into(),

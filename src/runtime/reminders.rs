@@ -98,6 +98,7 @@ impl Assistant {
         let metadata = Map::from_iter([(TRIGGER_KEY.to_owned(), serde_json::to_value(trigger).unwrap_or(Json::Null))]);
         let message = UserMessage {
             via: "".into(),
+            holds_writes: false,
             text: text.into(),
             message_id: id,
             input_channel: TRIGGER_CHANNEL.into(),

@@ -225,6 +225,7 @@ impl TestConversation {
     pub(super) fn user(self, text: &str) -> Self {
         let message = UserMessage {
             via: "".into(),
+            holds_writes: false,
             text: text.into(),
             message_id: "m".into(),
             input_channel: "rest".into(),

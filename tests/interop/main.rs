@@ -18,6 +18,7 @@ mod hooks;
 mod mcp;
 mod mcp_server;
 mod oauth;
+mod openai;
 mod processes;
 mod program;
 mod progress;

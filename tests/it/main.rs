@@ -34,6 +34,7 @@ mod skills;
 mod sqlite_store;
 mod support;
 mod tutorial;
+mod write_gate;
 mod writes;
 
 use support::{

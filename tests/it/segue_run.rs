@@ -147,6 +147,7 @@ async fn server_is_ready_while_it_recovers_open_turns() {
         for n in 0..30 {
             let message = segue_engine::conversation::UserMessage {
                 via: "".into(),
+                holds_writes: false,
                 text: "hello".into(),
                 message_id: "m".into(),
                 input_channel: "rest".into(),

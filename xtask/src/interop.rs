@@ -15,20 +15,22 @@ use anyhow::{Context, Result, bail};
 use crate::repo;
 
 /// The files that pin versions. Their contents are the stamp: a change of one causes a new installation.
-const VERSION_FILES: [&str; 6] = [
+const VERSION_FILES: [&str; 7] = [
     "package.json",
     "package-lock.json",
     "requirements.txt",
     "requirements-actions.txt",
     "requirements-a2a.txt",
     "requirements-a2a-03.txt",
+    "requirements-openai.txt",
 ];
 /// The virtual environments of Python, each with its requirements file.
-const VIRTUAL_ENVIRONMENTS: [(&str, &str); 4] = [
+const VIRTUAL_ENVIRONMENTS: [(&str, &str); 5] = [
     ("venv", "requirements.txt"),
     ("venv-actions", "requirements-actions.txt"),
     ("venv-a2a", "requirements-a2a.txt"),
     ("venv-a2a-03", "requirements-a2a-03.txt"),
+    ("venv-openai", "requirements-openai.txt"),
 ];
 /// The oldest major version of Node.js that runs the npm packages.
 const MIN_NODE: u32 = 20;
@@ -45,6 +47,25 @@ pub fn run(install_only: bool, test_arguments: &[String]) -> Result<bool> {
     test.args(["test", "--locked", "--features", "interop,grpc", "--test", "interop"]);
     test.arg("--").args(test_arguments).current_dir(&root).env("SEGUE_INTEROP", &target);
     Ok(test.status().context("cannot start cargo")?.success())
+}
+
+/// Runs the voice stacks as clients of the channel `openai`, without audio. They are large, so the gate does not install them.
+pub fn run_voice_stacks() -> Result<bool> {
+    let root = repo::root()?;
+    let (source, venv) = (root.join("tests/interop"), root.join("target/interop-voice"));
+    let versions = fs::read_to_string(source.join("requirements-voice.txt"))?;
+    let stamp = venv.join("installed");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == versions) {
+        println!("voice stacks: already installed");
+    } else {
+        println!("voice stacks: installing from PyPI");
+        install_python(&source.join("requirements-voice.txt"), &venv)?;
+        fs::write(&stamp, versions).context("cannot write the stamp")?;
+    }
+    repo::run(repo::cargo().args(["build", "--locked", "--bin", "segue"]).current_dir(&root), "cargo build")?;
+    let mut clients = Command::new(venv.join("bin/python"));
+    clients.arg(source.join("voice_stacks.py")).arg(root.join("target/debug/segue"));
+    Ok(clients.env("PYTHONDONTWRITEBYTECODE", "1").status().context("cannot start Python")?.success())
 }
 
 /// Installs the pinned versions of `source` into `target`, unless its stamp says that they are installed.

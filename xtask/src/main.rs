@@ -30,6 +30,9 @@ enum Command {
         /// Stops after the installation.
         #[arg(long)]
         install_only: bool,
+        /// Installs LiveKit Agents and Pipecat (about 750 MB) into `target/interop-voice/`, and only runs these.
+        #[arg(long)]
+        voice: bool,
         /// Arguments of the test binary, for example the name of a test.
         #[arg(last = true)]
         test_arguments: Vec<String>,
@@ -42,7 +45,8 @@ fn main() -> ExitCode {
         Command::Codes => tidy::print_error_codes(),
         Command::Docs => docs::write(),
         Command::PlantedFaults { names } => planted_faults::run(&names),
-        Command::Interop { install_only, test_arguments } => interop::run(install_only, &test_arguments),
+        Command::Interop { voice: true, .. } => interop::run_voice_stacks(),
+        Command::Interop { install_only, test_arguments, .. } => interop::run(install_only, &test_arguments),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -609,6 +609,10 @@ pub const TEST_LINE: usize = 400;
 pub const SOURCE_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Channel: chunks of a reply that wait for a client to read them.
 pub const CHANNEL_QUEUE: usize = 256;
+/// Channel `openai`: the longest time for which writes can be held back.
+pub const WRITE_HOLD: Duration = Duration::from_secs(60);
+/// Channel `openai`: conversations whose newest request was ended by its client and is remembered.
+pub const ENDED_REQUESTS: usize = 1_024;
 /// Channel: how long a turn waits for a client whose queue is full.
 pub const CHANNEL_SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Channel: idle time of a stream after which a keep-alive is sent.

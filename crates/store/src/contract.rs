@@ -61,6 +61,7 @@ pub fn message(id: &str, message_id: &str, at: i64) -> InboxMessage {
         conversation: id.into(),
         message: UserMessage {
             via: "".into(),
+            holds_writes: false,
             text: "hello \u{1f600}".into(),
             message_id: message_id.into(),
             input_channel: "rest".into(),

@@ -56,7 +56,17 @@ pub(super) fn from_events(conversation: &ConversationId, events: &[Event]) -> In
     let (message, at) = user.unwrap_or_else(|| {
         let none: Arc<str> = "".into();
         let message_id = MessageId::from("");
-        (UserMessage { via: "".into(), text: none.clone(), message_id, input_channel: none, metadata: Map::new() }, at)
+        (
+            UserMessage {
+                via: "".into(),
+                holds_writes: false,
+                text: none.clone(),
+                message_id,
+                input_channel: none,
+                metadata: Map::new(),
+            },
+            at,
+        )
     });
     InboxMessage { tenant: "".into(), account: "".into(), conversation: conversation.clone(), message, at, seed: 0 }
 }
@@ -74,6 +84,7 @@ mod tests {
             conversation: "c".into(),
             message: UserMessage {
                 via: "".into(),
+                holds_writes: false,
                 text: "hi \"there\"".into(),
                 message_id: id.into(),
                 input_channel: channel.into(),

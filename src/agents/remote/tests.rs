@@ -170,6 +170,7 @@ impl Harness {
         let mut conversation = Conversation::new(ConversationId::from("c"));
         let message = UserMessage {
             via: "".into(),
+            holds_writes: false,
             text: "help me".into(),
             message_id: "m".into(),
             input_channel: "test".into(),

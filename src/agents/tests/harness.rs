@@ -203,6 +203,7 @@ impl Harness {
     pub(super) fn user(&mut self, text: &str) {
         let message = UserMessage {
             via: "".into(),
+            holds_writes: false,
             text: text.into(),
             message_id: "m".into(),
             input_channel: "test".into(),

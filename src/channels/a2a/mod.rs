@@ -108,7 +108,7 @@ impl Channel for A2aServerChannel {
         Routes::Paths(PATHS.map(str::to_owned).into())
     }
     fn capabilities(&self) -> Capabilities {
-        Capabilities { streaming: true, buttons: true, images: true, markup: Markup::Plain }
+        Capabilities { streaming: true, buttons: usize::MAX, text: None, images: true, markup: Markup::Plain }
     }
     fn requires_authentication(&self) -> bool {
         self.auth.requires_authentication()

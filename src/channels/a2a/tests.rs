@@ -237,6 +237,7 @@ async fn message_sent_again_after_a_restart_continues_its_task() {
         conversation: before.conversation_id("c"),
         message: segue_engine::conversation::UserMessage {
             via: "".into(),
+            holds_writes: false,
             text: "hi".into(),
             message_id: LONG_ID.into(),
             input_channel: NAME.into(),

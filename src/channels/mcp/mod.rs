@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{notifications::Subscriptions, served_tools::ServedTools, session::Session};
 use super::{
-    Authenticator, Body, Capabilities, Channel, ChannelService, Inbox, Markup, Routes, RunError,
+    Authenticator, Body, Capabilities, Channel, ChannelService, Inbox, Routes, RunError,
     registry::{self, ChannelFactory, ChannelSource},
 };
 use crate::{clock::Clock, context::CallContext, limits, runtime::Assistant};
@@ -157,7 +157,7 @@ impl Channel for McpServerChannel {
         if self.is_stdio { Routes::None } else { Routes::Paths(vec![PATH.to_owned()]) }
     }
     fn capabilities(&self) -> Capabilities {
-        Capabilities { streaming: false, buttons: true, images: false, markup: Markup::Plain }
+        Capabilities { buttons: usize::MAX, ..Capabilities::default() }
     }
     fn requires_authentication(&self) -> bool {
         self.settings.auth.requires_authentication()

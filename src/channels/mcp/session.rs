@@ -240,6 +240,7 @@ impl Session {
             ToolRequest::SendMessage(message) => {
                 let message = UserMessage {
                     via: "".into(),
+                    holds_writes: false,
                     text: message.trim().into(),
                     message_id: MessageId::from(key),
                     input_channel: NAME.into(),

@@ -138,7 +138,8 @@ impl Assistant {
         }
         let (guard, weak_permit) = (AbandonGuard::new(&permit), Arc::downgrade(&permit));
         let while_busy = incoming.while_busy;
-        let inbound = self.0.inbound(incoming);
+        let mut inbound = self.0.inbound(incoming);
+        inbound.message.holds_writes = sink.write_gate().is_some_and(|gate| !gate.is_open());
         // Boxed, because the future of a turn is large and would be copied several times.
         let task = self.0.tasks.spawn(Box::pin(async move {
             let report = this.0.receive(&mailbox, (&inbound, while_busy), sink, stored, &permit).await;
@@ -147,6 +148,11 @@ impl Assistant {
         }));
         Ok(Enqueued { task, guard, permit: weak_permit })
     }
+}
+
+/// Whether the client has ended its request before it counted as confirmed.
+fn is_taken_back(sink: &dyn ReplySink) -> bool {
+    sink.write_gate().is_some_and(|gate| gate.is_closed())
 }
 
 impl Inner {
@@ -282,7 +288,12 @@ impl Inner {
             }
         }
         let mut report = self.run_new_turn(state, accepted, sink).await?;
-        if !earlier.is_empty() {
+        // What a client got before it ended its request, it does not show.
+        if is_taken_back(sink)
+            && let Some(cached) = state.as_mut()
+        {
+            cached.may_have_pending_replies |= !earlier.is_empty();
+        } else if !earlier.is_empty() {
             if let (false, Some(cached)) = (self.mark_sent(id, &earlier).await, state.as_mut()) {
                 cached.may_have_pending_replies = true;
             }

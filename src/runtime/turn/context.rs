@@ -12,7 +12,7 @@ use super::{SharedTexts, UsageMeter};
 use crate::{
     agents::AgentRequest,
     clock::Clock,
-    journal::{EffectJournal, Journal, JournaledModel, TurnClock},
+    journal::{EffectJournal, HeldWrites, Journal, JournaledModel, TurnClock},
     llm::Llm,
     react::ToolNarrowing,
     runtime::{
@@ -99,6 +99,11 @@ impl TurnRecord {
         let usage = Arc::new(usage);
         let journal = EffectJournal::new(records, Arc::new(TurnClock::new(clock, at)), usage.clone());
         Self { journal, usage, texts: Arc::new(texts) }
+    }
+    /// Holds the writes of the turn back.
+    pub(in crate::runtime) fn with_held_writes(mut self, held: Option<HeldWrites>) -> Self {
+        self.journal = self.journal.with_held_writes(held);
+        self
     }
     /// The turn's clock.
     pub(in crate::runtime) fn clock(&self) -> Arc<dyn Clock> {

@@ -13,7 +13,7 @@ use segue_engine::ids::ConversationId;
 
 use crate::{
     context::CallContext,
-    conversation::{DeliveryError, Receipt, Reply, ReplySink, TurnEvent},
+    conversation::{DeliveryError, Receipt, Reply, ReplySink, TurnEvent, WriteGate},
     failpoint,
     journal::Journal,
     runtime::{Inner, ReceiveError, TurnReport, feed::FeedWriter},
@@ -39,7 +39,8 @@ pub(super) async fn deliver(
         if sink.is_delivered(reply) {
             continue;
         }
-        if sink.deliver_stored(reply, cx).await {
+        // Of a request that the client has ended before it counted as confirmed, nothing was done and nothing is told.
+        if sink.is_taken_back() || sink.deliver_stored(reply, cx).await {
             done.push(reply.id.clone());
         } else {
             has_all = false;
@@ -90,6 +91,8 @@ pub(in crate::runtime) struct TurnSink<'a> {
     cut: HashSet<Arc<str>>,
     /// If set, whether models stream: as recorded, independent of the channel.
     recorded_streaming: Option<bool>,
+    /// The gate that holds the writes of the turn, if none had begun in an earlier process.
+    gate: Option<Arc<WriteGate>>,
 }
 
 impl<'a> TurnSink<'a> {
@@ -107,6 +110,7 @@ impl<'a> TurnSink<'a> {
             announced: HashSet::new(),
             cut: HashSet::new(),
             recorded_streaming: None,
+            gate: None,
         }
     }
 
@@ -138,6 +142,17 @@ impl<'a> TurnSink<'a> {
     /// Whether the channel has this reply in full, or the user has cut it off.
     pub(in crate::runtime) fn is_delivered(&self, reply: &StoredReply) -> bool {
         self.delivered.get(&reply.id).is_some_and(|had| **had == reply.reply) || self.cut.contains(&reply.id)
+    }
+
+    /// Whether the client has ended its request before it counted as confirmed.
+    fn is_taken_back(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.is_closed())
+    }
+
+    /// Sets the gate that the client of this turn closes when it ends its request.
+    pub(super) fn with_gate(mut self, gate: Option<Arc<WriteGate>>) -> Self {
+        self.gate = gate;
+        self
     }
 
     /// Sends a stored reply to the channel. It needs no announcement.

@@ -1,6 +1,7 @@
 //! Interruption of a turn by its caller: the turn ends at the next safe point and keeps what has happened.
 //!
-//! A turn can be interrupted before and during a model call, an agent run or a search. Other effects run to their end first. The point
+//! A turn can be interrupted before and during a model call, an agent run or a search. Other effects run to their end first, unless they
+//! have not begun because the client of the turn has not confirmed its request ([`WriteGate`](crate::conversation::WriteGate)). The point
 //! of the interruption is recorded, so that a replay ends there too.
 
 use segue_engine::{
@@ -19,6 +20,9 @@ pub(in crate::runtime) struct Interruption {
     effect: u64,
     /// The outcome of the interrupted agent run.
     agent: Option<AgentOutcome>,
+    /// Whether the effect had not begun: its client ended the request before. Otherwise it may have begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    not_begun: bool,
     /// Tokens and cost of the turn up to this point. A replay ends here without calling the models of this effect.
     #[serde(rename = "used", default)]
     model_usage: ModelUsage,
@@ -36,17 +40,19 @@ pub(super) async fn perform_or_interrupt(
     cx: &CallContext,
 ) -> Option<InputKind> {
     let is_interruptible = effects::is_interruptible(&next);
-    let agent = match recorded.filter(|interruption| interruption.effect == at) {
+    let journal = &context.record.journal;
+    let (agent, not_begun) = match recorded.filter(|interruption| interruption.effect == at) {
         Some(interruption) => {
             context.record.usage.restore(interruption.model_usage);
-            interruption.agent.clone()
+            (interruption.agent.clone(), interruption.not_begun)
         }
-        None if is_interruptible && cx.cancel.is_cancelled() => None,
+        None if is_interruptible && cx.cancel.is_cancelled() => (None, false),
         None => {
             let step = if is_interruptible { cx.step(at) } else { cx.uncancellable().step(at) };
             let before = failures.len();
             let done = effects::perform(next, context, &mut effects::EffectOutput { sink, failures }, &step).await;
-            if !(is_interruptible && cx.cancel.is_cancelled()) {
+            let is_interrupted = is_interruptible && cx.cancel.is_cancelled();
+            if !is_interrupted && !journal.has_rejected_write() {
                 return Some(done);
             }
             match done {
@@ -56,19 +62,22 @@ pub(super) async fn perform_or_interrupt(
                 // The agent waits for the user, and its work so far is kept. An interruption is not a failure.
                 InputKind::Agent(outcome) => {
                     failures.truncate(before);
-                    Some(AgentOutcome { status: AgentStatus::Yielded, ..outcome })
+                    (Some(AgentOutcome { status: AgentStatus::Yielded, ..outcome }), false)
                 }
                 _ => {
                     failures.truncate(before);
-                    None
+                    (None, journal.has_rejected_write())
                 }
             }
         }
     };
     let model_usage = context.record.usage.used().unwrap_or_default();
-    let interruption = Interruption { effect: at, agent, model_usage };
+    let interruption = Interruption { effect: at, agent, not_begun, model_usage };
     recover::record_interruption(&interruption, context.record, cx).await;
-    interruption.agent.map(InputKind::Agent)
+    match interruption.agent {
+        Some(agent) => Some(InputKind::Agent(agent)),
+        None => interruption.not_begun.then_some(InputKind::Interrupted),
+    }
 }
 
 /// Whether an agent run ended before the interruption. A remote agent whose outcome is unknown counts as ended: the message must not

@@ -45,9 +45,9 @@ use super::{
 };
 use crate::{
     context::CallContext,
-    conversation::ReplySink,
+    conversation::{DiscardReplies, ReplySink, WriteGate},
     failpoint,
-    journal::{Journal, TurnJournal},
+    journal::{HeldWrites, Journal, TurnJournal},
     limits,
     store::{self, JournalRecord, StoreError, UnfinishedTurn},
 };
@@ -61,6 +61,8 @@ pub(super) struct OpenTurn<'a> {
     wrapped_journal: Arc<dyn Journal>,
     /// Cancelled when the turn is interrupted, by its sink or from outside.
     cancel: CancellationToken,
+    /// Holds writes back, if the client may still take its request back.
+    held: Option<HeldWrites>,
     _running: RunningTurn,
 }
 
@@ -72,7 +74,7 @@ impl Inner {
         accepted: AcceptedMessage<'_>,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
-        let turn = OpenTurn::new(self, accepted, None, sink.cancellation());
+        let turn = OpenTurn::new(self, accepted, None, sink);
         let mut sink = turn.sink(sink);
         turn.run_until_stored(state, 0, None, &mut sink).await
     }
@@ -84,7 +86,7 @@ impl Inner {
         UnfinishedTurn { turn, inbound, journal }: UnfinishedTurn,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
-        let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), sink.cancellation());
+        let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), sink);
         let attempts_made = store::attempts(&turn.journal.records());
         let mut sink = turn.sink(sink);
         turn.run_until_stored(state, attempts_made, Some(RetryReason::FoundOpen), &mut sink).await
@@ -97,7 +99,7 @@ impl Inner {
         UnfinishedTurn { turn, inbound, journal }: UnfinishedTurn,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
-        let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), None);
+        let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), &DiscardReplies);
         let mut sink = turn.sink(sink);
         let report = turn.give_up(state, "an operator closed it", &mut sink).await;
         turn.keep_unsaved(report, &sink)
@@ -110,7 +112,7 @@ impl<'a> OpenTurn<'a> {
         inner: &'a Inner,
         accepted: AcceptedMessage<'a>,
         recorded: Option<Vec<JournalRecord>>,
-        cancel: Option<CancellationToken>,
+        sink: &dyn ReplySink,
     ) -> Self {
         let (id, number) = (&accepted.inbound.conversation, accepted.turn);
         let unsaved = recorded.as_ref().and_then(|_| inner.unsaved.take(id, number));
@@ -123,15 +125,23 @@ impl<'a> OpenTurn<'a> {
             Some(wrap) => wrap(journal.clone()),
             None => journal.clone() as Arc<dyn Journal>,
         };
-        let cancel = cancel.map_or_else(CancellationToken::new, |cancel| cancel.child_token());
+        let cancel = sink.cancellation().map_or_else(CancellationToken::new, |cancel| cancel.child_token());
         let running = inner.running_turns.enter(number, accepted.inbound, cancel.clone());
-        Self { inner, accepted, journal, wrapped_journal, cancel, _running: running }
+        // Without its client, nobody confirms the request any more.
+        let is_abandoned = accepted.inbound.message.holds_writes;
+        let gate = sink.write_gate().or_else(|| is_abandoned.then(|| Arc::new(WriteGate::closed(inner.clock.clone()))));
+        let held = gate
+            .filter(|_| journal.recorded(&HeldWrites::open_step(number)).is_none())
+            .map(|gate| HeldWrites::new(gate, cancel.clone()));
+        Self { inner, accepted, journal, wrapped_journal, cancel, held, _running: running }
     }
 
     /// The sink of the turn: that of the channel, and the readers of the conversation.
     fn sink<'s>(&self, channel: &'s mut dyn ReplySink) -> TurnSink<'s> {
         let AcceptedMessage { turn, inbound } = self.accepted;
+        let gate = channel.write_gate().filter(|_| self.held.is_some());
         TurnSink::new(channel, FeedWriter::begin(self.inner, turn, inbound), self.wrapped_journal.clone())
+            .with_gate(gate)
     }
 
     /// Attempts the turn until it is stored, at most [`limits::TURN_ATTEMPTS`] times including the `attempts_made` earlier ones.
@@ -288,5 +298,6 @@ impl<'a> OpenTurn<'a> {
         let at = inbound.at;
         let texts = SharedTexts::new(inner.store.clone(), inbound.conversation.clone(), known_texts);
         TurnRecord::new(self.wrapped_journal.clone(), inner.clock.clone(), at, UsageMeter::default(), texts)
+            .with_held_writes(self.held.clone())
     }
 }

@@ -78,6 +78,7 @@ pub(in crate::runtime) async fn run_turn(
             recovered_outcomes = recovery.outcomes.or(recovered_outcomes);
         }
         let at = if effect == 0 { inbound.at } else { record.now() };
+        let ends_turn = matches!(kind, InputKind::Interrupted);
         let input = Input { at, seed: seeds::nth(inbound.seed, effect), kind };
         // Events must contain the rephrased texts, so the engine's events are applied again after rephrasing.
         let before = runtime.rephrasing.is_some().then(|| Box::new(conversation.clone()));
@@ -100,6 +101,7 @@ pub(in crate::runtime) async fn run_turn(
                 result.session_ended = true;
                 break;
             }
+            _ if ends_turn => break,
             // After `BudgetExhausted` the engine ends the turn. This is a second limit, should it ask for another effect.
             (_, Some(_)) if effect > u64::from(limits::TURN_EFFECTS) + 1 => break,
             (_, Some(budget)) => {

@@ -18,6 +18,7 @@ fn open_message(conversation: &str, second: i64) -> InboxMessage {
         conversation: conversation.into(),
         message: UserMessage {
             via: "".into(),
+            holds_writes: false,
             text: "work".into(),
             message_id: MessageId::from(format!("{conversation}-m")),
             input_channel: "test".into(),

@@ -97,6 +97,7 @@ fn user() -> impl Strategy<Value = EventKind> {
     (word(), word(), word(), map()).prop_map(|(text, id, channel, metadata)| {
         EventKind::User(UserMessage {
             via: "".into(),
+            holds_writes: false,
             text: text.into(),
             message_id: id.into(),
             input_channel: channel.into(),
@@ -292,6 +293,7 @@ fn event_json_is_stable() {
     };
     let message = UserMessage {
         via: "".into(),
+        holds_writes: false,
         text: "hi".into(),
         message_id: "m".into(),
         input_channel: "rest".into(),

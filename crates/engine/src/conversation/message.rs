@@ -19,6 +19,9 @@ pub struct UserMessage {
     /// The channel that has accepted the message; no caller can choose it. Empty if none did, as in a program that passes messages on itself.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub via: Arc<str>,
+    /// Whether the writes of its turn wait until the request of the client counts as confirmed. If the process ends before, none begins.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub holds_writes: bool,
     /// Further data from the channel; stored in the slot `session_started_metadata` at the first message of a session.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Json>,

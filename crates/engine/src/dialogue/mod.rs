@@ -104,6 +104,9 @@ pub enum InputKind {
         /// The budget, for operators.
         budget: String,
     },
+    /// The turn was interrupted before the requested effect began: the turn ends, and the step of the effect runs when its
+    /// flow goes on.
+    Interrupted,
 }
 
 /// What the runtime must do next. Every outcome is passed back as the next [`Input`].
@@ -156,6 +159,7 @@ pub fn advance(project: &Project, conversation: &mut Conversation, input: Input)
         InputKind::SearchOutcome(outcome) => search::on_search_outcome(&mut turn, outcome),
         InputKind::VersionChanged { outcomes } => frame_end::on_version_change(&mut turn, outcomes),
         InputKind::BudgetExhausted { budget } => frame_end::on_budget_exhausted(&mut turn, &budget),
+        InputKind::Interrupted => pending::on_interruption(&mut turn),
     };
     let advance = turn.finish(next);
     #[cfg(debug_assertions)]

@@ -4,12 +4,12 @@
 //! to. It is set when an effect is requested, cleared by the handler of its outcome, and recorded with the stack.
 
 use super::{
-    actions,
+    Next, actions,
     advance_context::{AdvanceContext, step_of},
-    agent_frame, code_change, collect, search, tool_call,
+    agent_frame, chains, code_change, collect, late_confirmations, search, tool_call,
 };
 use crate::{
-    conversation::{EventKind, PendingEffect, Position},
+    conversation::{ActionOrigin, EventKind, PendingEffect, Position},
     project::{Call, Step, StepKind},
 };
 
@@ -31,6 +31,36 @@ pub(super) fn abandon_pending_effect(turn: &mut AdvanceContext<'_>) {
     agent_frame::wait_for_user_again(turn);
     search::abandon_search(turn);
     collect::recheck_answer(turn);
+}
+
+/// The turn was interrupted before its pending effect began. The step of the effect runs when the flow goes on. A yes counts in the
+/// turn in which it is given, so the flow first returns to the question that led to the step, without a message of the user between.
+pub(super) fn on_interruption(turn: &mut AdvanceContext<'_>) -> Next {
+    turn.add_note("the turn was interrupted before its effect began");
+    let has_asked = turn.stack.top().is_some_and(collect::is_asking);
+    match turn.pending.take() {
+        Some(PendingEffect::Action { asked_by: ActionOrigin::Step, .. } | PendingEffect::Tool { .. }) if !has_asked => {
+            if let Some(top) = turn.stack.last_mut()
+                && let Position::At(step) = &top.at
+            {
+                top.at = Position::Before(step.clone());
+            }
+        }
+        Some(PendingEffect::Action { .. } | PendingEffect::Tool { .. }) | None => {}
+        // They end when the next message arrives.
+        pending @ Some(PendingEffect::Agent { .. } | PendingEffect::Search) => {
+            turn.pending = pending;
+            return Next::Listen;
+        }
+    }
+    if let Some(base) = chains::top_base(&turn.stack) {
+        let before = turn.conversation().events;
+        late_confirmations::empty_unused(turn, base);
+        if turn.conversation().events > before {
+            return turn.run_until_effect();
+        }
+    }
+    turn.listen()
 }
 
 /// The pending effect of a conversation that an older release stopped; it is determined from the frame on top, because

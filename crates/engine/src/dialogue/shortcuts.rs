@@ -13,7 +13,7 @@ use super::{
     slots,
 };
 use crate::{
-    conversation::{Command, FilledBy},
+    conversation::{Button, Command, FilledBy},
     ids::SlotName,
     project::{SlotDef, SlotType},
 };
@@ -47,7 +47,7 @@ pub(super) fn parse(turn: &mut AdvanceContext<'_>, text: &str) -> Option<(Vec<Co
         return None;
     }
     let asked = collect::asked_slot(turn)?.clone();
-    if let Some(commands) = match_button_title(turn, &asked, text) {
+    if let Some(commands) = match_button(turn, &asked, text) {
         return Some((commands, CommandSource::Shortcut));
     }
     let slot = turn.project.slot(asked.as_str())?;
@@ -100,23 +100,39 @@ pub(super) fn yes_or_no(language: &str, text: &str) -> Option<bool> {
     })
 }
 
-/// Parses the payload of the button with exactly this title in the last replies. A payload in free text is left to the
-/// model.
-fn match_button_title(turn: &mut AdvanceContext<'_>, asked: &SlotName, text: &str) -> Option<Vec<Command>> {
+/// Parses the payload of the button with exactly this title in the last replies, or with this number: channels without buttons
+/// show them as a numbered list. A payload in free text is left to the model.
+fn match_button(turn: &mut AdvanceContext<'_>, asked: &SlotName, text: &str) -> Option<Vec<Command>> {
     let wanted = text.trim().to_lowercase();
+    let is_choice = turn.project.slot(asked.as_str()).is_some_and(|slot| {
+        // A number can be a value of other types.
+        matches!(slot.kind, SlotType::Bool | SlotType::Categorical(_))
+    });
     let shown =
         turn.conversation().recent_replies.before_message().iter().rev().find(|reply| !reply.buttons.is_empty())?;
-    let pressed = shown.buttons.iter().find(|button| button.title.trim().to_lowercase() == wanted)?;
+    let by_title = shown.buttons.iter().find(|button| button.title.trim().to_lowercase() == wanted);
+    let (pressed, rule) = match by_title {
+        Some(button) => (button, "title"),
+        None if is_choice => (numbered(&shown.buttons, &wanted)?, "number of a button"),
+        None => return None,
+    };
     let payload = pressed.payload.clone();
     match message_payload::parse(turn, &payload) {
         // What a click would do that only reports an unknown intent, or anything else, is left to the model.
         ParsedMessage::Commands(commands, _) if commands.iter().all(is_start_or_value) => {
             let value = Json::from(&*payload);
-            turn.add_reason(Reason::Shortcut { slot: asked.clone(), value, rule: "title".to_owned() });
+            turn.add_reason(Reason::Shortcut { slot: asked.clone(), value, rule: rule.to_owned() });
             Some(commands)
         }
         _ => None,
     }
+}
+
+/// The button with this number. If titles contain digits, a number may mean one of these.
+fn numbered<'b>(buttons: &'b [Button], text: &str) -> Option<&'b Button> {
+    let number: usize = text.trim_end_matches(['.', ')']).parse().ok()?;
+    let has_digits = buttons.iter().any(|button| button.title.contains(|c: char| c.is_ascii_digit()));
+    if has_digits { None } else { buttons.get(number.checked_sub(1)?) }
 }
 
 fn is_start_or_value(command: &Command) -> bool {

@@ -28,6 +28,8 @@ pub enum ChannelSettings {
     Rest(RestSettings),
     /// Settings of `mcp`.
     Mcp(McpChannelSettings),
+    /// Settings of `openai`.
+    OpenAi(OpenAiSettings),
     /// Settings of any other channel: typed by its schema if it passed one to the loader, else as written.
     Other(Map<String, Json>),
 }
@@ -45,6 +47,21 @@ pub struct RestSettings {
     pub metadata_bytes: Option<u64>,
     /// What happens to a message while another one of its conversation is processed.
     pub while_busy: WhileBusy,
+}
+
+/// Settings of `openai`.
+#[derive(Clone, Debug)]
+pub struct OpenAiSettings {
+    /// The authentication of callers.
+    pub auth: CallerAuth,
+    /// Whether the client is a chat page, which sends a message only when its user has finished it.
+    pub is_chat: bool,
+    /// How long a request must have stayed open before a write begins, in milliseconds.
+    pub hold_writes_ms: u64,
+    /// JSON pointers to values of a request that name its conversation.
+    pub conversation_from: Vec<String>,
+    /// Whether messages such as `/SetSlots(…)` are ordinary text rather than payloads.
+    pub refuses_payloads: bool,
 }
 
 /// What happens to a message while another one of its conversation is processed.
@@ -146,9 +163,21 @@ impl ChannelDef {
             ChannelSettings::Other(settings) => {
                 serde_json::from_value(Json::Object(settings.clone())).map_err(|error| error.to_string())
             }
-            ChannelSettings::Rest(_) | ChannelSettings::Mcp(_) => {
+            ChannelSettings::Rest(_) | ChannelSettings::Mcp(_) | ChannelSettings::OpenAi(_) => {
                 Err("this is a built-in channel; its settings are not of a custom type".into())
             }
+        }
+    }
+}
+
+impl Default for OpenAiSettings {
+    fn default() -> Self {
+        Self {
+            auth: CallerAuth::default(),
+            is_chat: false,
+            hold_writes_ms: super::schema::HOLD_WRITES_MS,
+            conversation_from: Vec::new(),
+            refuses_payloads: true,
         }
     }
 }
@@ -165,6 +194,7 @@ impl fmt::Debug for ChannelSettings {
         match self {
             Self::Rest(settings) => settings.fmt(f),
             Self::Mcp(settings) => settings.fmt(f),
+            Self::OpenAi(settings) => settings.fmt(f),
             Self::Other(settings) => f.debug_set().entries(settings.keys()).finish(),
         }
     }

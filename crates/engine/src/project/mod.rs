@@ -54,7 +54,7 @@ pub use self::{
     builtin_tools::{BuiltinTools, HTTP_TOOLS, HttpTarget, MISSION_TOOLS, is_supplied_by_the_runtime},
     channels::{
         CallerAuth, ChannelDef, ChannelSettings, McpArgumentDef, McpChannelSettings, McpPromptDef, McpResourceDef,
-        RestSettings, WhileBusy,
+        OpenAiSettings, RestSettings, WhileBusy,
     },
     config::{CalmVersion, CommandAlias, Compat, Config, GeneratorConfig},
     delegation::{AdmissionDef, DelegateModel, DelegationDef, Preset, SubagentType, SubagentsDef, WorkspaceAccess},

@@ -8,7 +8,7 @@
 //! * `do`: the outcome of each requested effect, in order: `commands: […]`, `act: name` with `slots`, `says`,
 //!   `followup`, `events` as JSON, `fails` (and `code`, `in_doubt: true`), `rejects`, `answers` (as an action server does); `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
 //!   `status` (and `code`), `says`, `slots`, `in_doubt` (a tool) and `call` to compare; `search: answered` with `text`, `search: none`, `search: failed` with the partial answer
-//!   (`said`); `exhausted: what`; `upgraded: true` (and `in_doubt`);
+//!   (`said`); `exhausted: what`; `interrupted: true`; `upgraded: true` (and `in_doubt`);
 //! * `cut: true` when the next message arrives before the turn is over; `becomes` (files by name) when the project changes first;
 //! * then the expected result: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
 //!   others between them), `all_events` (these and no others), `no_events`, `why` (parts of its JSON), `reminders` (names of the pending ones), `ends` when the session is over.
@@ -158,6 +158,8 @@ pub(crate) fn give(driver: &mut Driver, answer: &Json) {
     if answer["upgraded"] == true {
         let outcomes = answer["in_doubt"].as_str().map(|tool| unknown(tool, None)).into_iter().collect();
         driver.input(InputKind::VersionChanged { outcomes });
+    } else if answer["interrupted"] == true {
+        driver.input(InputKind::Interrupted);
     } else if let Some(budget) = answer["exhausted"].as_str() {
         driver.input(InputKind::BudgetExhausted { budget: budget.to_owned() });
     } else if let Some(commands) = answer["commands"].as_array() {

@@ -469,7 +469,7 @@ fn converse(project: &Arc<Project>, seed: u64, turns: usize) -> Result<usize, St
         let mut wrong = None;
         let mut seen = driver.all.len();
         driver.user(&message.text);
-        let cut = rng.percent(3).then(|| rng.between(1, 3));
+        let mut cut = rng.percent(3).then(|| rng.between(1, 3));
         let mut answers = 0;
         loop {
             for event in &driver.all[seen..] {
@@ -491,6 +491,11 @@ fn converse(project: &Arc<Project>, seed: u64, turns: usize) -> Result<usize, St
             let input = match driver.next.clone() {
                 Next::Understand => {
                     InputKind::Commands(message.commands.iter().map(|line| crate::driver::command(line)).collect())
+                }
+                // The turn is interrupted before the call begins.
+                Next::Tool(_) if rng.percent(5) => {
+                    cut = Some(answers);
+                    InputKind::Interrupted
                 }
                 Next::Tool(call) => {
                     writeln!(transcript, "  call: {} {}", call.tool, json!(call.arguments)).unwrap();

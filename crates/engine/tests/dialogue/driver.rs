@@ -106,8 +106,14 @@ impl Driver {
         self.events.clear();
         self.reasons.clear();
         let message_id = MessageId::from(format!("m{}", self.clock));
-        let message =
-            UserMessage { via: "".into(), text: text.into(), message_id, input_channel: channel.into(), metadata };
+        let message = UserMessage {
+            via: "".into(),
+            holds_writes: false,
+            text: text.into(),
+            message_id,
+            input_channel: channel.into(),
+            metadata,
+        };
         self.input(InputKind::Message(message))
     }
 

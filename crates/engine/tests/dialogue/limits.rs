@@ -141,8 +141,14 @@ fn history_keeps_the_latest_entries() {
     let mut conversation = Conversation::new(ConversationId::from("c"));
     for n in 0..limits::HISTORY_ITEMS + 5 {
         let (text, message_id) = (n.to_string().into(), "m".into());
-        let message =
-            UserMessage { via: "".into(), text, message_id, input_channel: "rest".into(), metadata: Map::new() };
+        let message = UserMessage {
+            via: "".into(),
+            holds_writes: false,
+            text,
+            message_id,
+            input_channel: "rest".into(),
+            metadata: Map::new(),
+        };
         let (at, place) = (Timestamp::default(), FlowLocation::default());
         conversation.apply(&Event { at, kind: EventKind::User(message), location: place });
     }
@@ -197,6 +203,7 @@ fn number_of_undone_slot_changes_is_bounded() {
     apply(slot("a", 7));
     apply(EventKind::User(UserMessage {
         via: "".into(),
+        holds_writes: false,
         text: "go".into(),
         message_id: "m".into(),
         input_channel: "rest".into(),

@@ -139,7 +139,14 @@ fn correction_records_the_source() {
 
 fn user(text: &str) -> EventKind {
     let (text, message_id, input_channel) = (text.into(), "m".into(), "rest".into());
-    EventKind::User(UserMessage { via: "".into(), text, message_id, input_channel, metadata: Map::new() })
+    EventKind::User(UserMessage {
+        via: "".into(),
+        holds_writes: false,
+        text,
+        message_id,
+        input_channel,
+        metadata: Map::new(),
+    })
 }
 
 /// The events of an agent run.

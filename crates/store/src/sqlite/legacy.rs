@@ -397,6 +397,7 @@ fn unpack_message(id: &ConversationId, row: ValueRef<'_>) -> Result<InboxMessage
         conversation: id.clone(),
         message: UserMessage {
             via: "".into(),
+            holds_writes: false,
             text: text.into(),
             message_id: message_id.into(),
             input_channel: channel.into(),

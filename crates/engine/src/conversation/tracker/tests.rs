@@ -22,6 +22,7 @@ fn user(text: &str) -> EventKind {
     let metadata = Map::from_iter([("device".to_owned(), Json::from("phone"))]);
     EventKind::User(UserMessage {
         via: "".into(),
+        holds_writes: false,
         text: text.into(),
         message_id: "m1".into(),
         input_channel: "rest".into(),

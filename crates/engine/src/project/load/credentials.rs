@@ -3,10 +3,14 @@
 use indexmap::IndexMap;
 
 use super::super::{
-    CallerAuth, ChannelDef, ChannelSettings, McpChannelSettings, McpPromptDef, McpResourceDef, RestSettings, WhileBusy,
+    CallerAuth, ChannelDef, ChannelSettings, McpChannelSettings, McpPromptDef, McpResourceDef, OpenAiSettings,
+    RestSettings, WhileBusy,
     load_context::{LoadContext, MapFields, describe},
     references::ReferenceKind,
-    schema::{CHANNEL, CREDENTIALS, MCP_ARGUMENT, MCP_CHANNEL, MCP_PROMPT, MCP_RESOURCE, REST, Support},
+    schema::{
+        CHANNEL, CREDENTIALS, HOLD_WRITES_MS, MCP_ARGUMENT, MCP_CHANNEL, MCP_PROMPT, MCP_RESOURCE, OPENAI, REST,
+        Support,
+    },
     yaml::{Entry, Node, Value},
 };
 use crate::finding::did_you_mean;
@@ -55,6 +59,7 @@ fn channel(context: &mut LoadContext<'_>, entry: &Entry) -> Option<ChannelDef> {
     match entry.key.as_str() {
         "rest" => return rest(context, node),
         "mcp" => return mcp(context, node),
+        "openai" => return openai(context, node),
         _ => {}
     }
     let (common, others) = split(node);
@@ -147,6 +152,20 @@ fn mcp(context: &mut LoadContext<'_>, node: &Node) -> Option<ChannelDef> {
         resources: fields.list("resources").iter().filter_map(|node| mcp_resource(context, node)).collect(),
     };
     Some(def(&fields, ChannelSettings::Mcp(settings)))
+}
+
+fn openai(context: &mut LoadContext<'_>, node: &Node) -> Option<ChannelDef> {
+    let fields = context.fields(node, &OPENAI)?;
+    let is_chat = fields.text("mode") == Some("chat");
+    let hold = if is_chat || !fields.flag("early_generation") { 0 } else { HOLD_WRITES_MS };
+    let settings = OpenAiSettings {
+        auth: caller_auth(context, &fields),
+        is_chat,
+        hold_writes_ms: fields.whole("hold_writes_ms").unwrap_or(hold),
+        conversation_from: owned(fields.texts("conversation_from")),
+        refuses_payloads: !fields.flag("payloads"),
+    };
+    Some(def(&fields, ChannelSettings::OpenAi(settings)))
 }
 
 /// `auth_token` and `jwt`. An empty token is refused, because it would accept callers without a token.

@@ -11,6 +11,7 @@ pub(crate) static CREDENTIALS: MapSchema = MapSchema::new("credentials file", FI
     key("version", Any, "The version of the format. Not needed.").accepted(""),
     key("rest", Section(&REST), "The REST channel: messages over HTTP."),
     key("mcp", Section(&MCP_CHANNEL), "The assistant as an MCP server, at `/mcp`."),
+    key("openai", Section(&OPENAI), "OpenAI's API: chat completions, at `/v1`."),
     key("cmdline", Any, "The terminal. `segue chat` needs no entry.").accepted(""),
     key("rasa", Any, "A channel between Rasa products.").accepted(""),
     key("inspector", Any, "The Rasa Inspector.").accepted(""),
@@ -78,6 +79,46 @@ pub(crate) static REST: MapSchema = MapSchema::new("`rest` channel", FILE, Ignor
         "What happens to a message while another one of its conversation is processed: it waits, it ends the running turn, or it is rejected with 429.",
     )
     .default("queue"),
+    ORIGINS,
+    HOSTS,
+]);
+
+/// How long a write waits for a voice stack, in milliseconds: LiveKit ends the turn of a user at most 3.0 s after the last word
+/// (`max_delay` of livekit-agents 1.8.9), and may send requests before.
+pub(crate) const HOLD_WRITES_MS: u64 = 3_200;
+
+/// `openai`.
+pub(crate) static OPENAI: MapSchema = MapSchema::new("`openai` channel", FILE, IgnoredWithWarning).keys(&[
+    key("auth_token", Text, "The bearer token that callers must send as their API key, as `${NAME}`."),
+    JWT_RULES,
+    key(
+        "mode",
+        OneOf(&["voice", "chat"]),
+        "What the clients are: voice stacks, which may send a request before their user has finished, or chat pages. It sets the default of `hold_writes_ms`, and whether the messages of a turn are separated by a space or a blank line.",
+    )
+    .default("voice"),
+    key(
+        "early_generation",
+        Bool,
+        "Whether the voice stack sends requests before its user has finished. `false` if that is switched off in the stack.",
+    )
+    .default("true"),
+    key(
+        "hold_writes_ms",
+        Integer,
+        "How long a request must have stayed open before a tool or an action that writes begins, in milliseconds. Default: 3200; 0 with `mode: chat` or `early_generation: false`.",
+    ),
+    key(
+        "conversation_from",
+        TextList,
+        "JSON pointers to the values of a request that name its conversation, such as `/call/id`, before the usual ones.",
+    ),
+    key(
+        "payloads",
+        Bool,
+        "Whether messages such as `/SetSlots(…)` are parsed as payloads. Otherwise they are ordinary text.",
+    )
+    .default("false"),
     ORIGINS,
     HOSTS,
 ]);

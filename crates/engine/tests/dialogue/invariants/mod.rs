@@ -66,9 +66,10 @@ impl TurnRecord<'_> {
         self.driver.next == Next::Listen
     }
 
-    /// Whether the budget of the turn was exhausted: then the frames below stay as they are.
+    /// Whether the budget of the turn was exhausted, or the turn was interrupted: then the frames below stay as they are.
     fn is_exhausted(&self) -> bool {
-        self.inputs.iter().any(|record| matches!(record.input.kind, InputKind::BudgetExhausted { .. }))
+        let stops = |kind: &InputKind| matches!(kind, InputKind::BudgetExhausted { .. } | InputKind::Interrupted);
+        self.inputs.iter().any(|record| stops(&record.input.kind))
     }
 
     fn reasons(&self) -> impl Iterator<Item = &Reason> {

@@ -133,7 +133,10 @@ pub(super) fn every_message_is_answered(_: &mut InvariantChecker, turn: &TurnRec
     let effects = turn.inputs.iter().any(|record| {
         matches!(
             record.input.kind,
-            InputKind::Agent(_) | InputKind::ActionOutcome(_) | InputKind::VersionChanged { .. }
+            InputKind::Agent(_)
+                | InputKind::ActionOutcome(_)
+                | InputKind::VersionChanged { .. }
+                | InputKind::Interrupted
         )
     });
     let wordless = turn.has(|kind| match kind {

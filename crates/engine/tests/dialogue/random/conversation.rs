@@ -118,7 +118,7 @@ fn next_outcome(left: &mut Vec<Json>, next: &Next) -> Json {
     let usual = outcomes::default(next);
     let fits = |answer: &Json| {
         let same = ["act", "tool", "agent"].iter().all(|key| answer[key] == usual[key]);
-        same || !answer["exhausted"].is_null() || !answer["upgraded"].is_null()
+        same || !answer["exhausted"].is_null() || !answer["upgraded"].is_null() || !answer["interrupted"].is_null()
     };
     match left.iter().position(fits) {
         Some(at) => left.drain(..=at).next_back().unwrap_or(usual),

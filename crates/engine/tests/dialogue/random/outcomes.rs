@@ -16,8 +16,10 @@ pub(crate) fn random(rng: &mut Rng, scenario: Scenario, next: &Next) -> Json {
     if rng.below(300) == 0 {
         return json!({"exhausted": BUDGET});
     }
-    if rng.below(600) == 0 {
-        return json!({"upgraded": true});
+    match rng.below(600) {
+        0 => return json!({"upgraded": true}),
+        1..=4 if matches!(next, Next::Act(_) | Next::Tool(_)) => return json!({"interrupted": true}),
+        _ => {}
     }
     match next {
         Next::Act(call) => action_outcome(rng, call.name.as_str()),
