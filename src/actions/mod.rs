@@ -13,7 +13,7 @@ mod webhook_body;
 
 use std::{path::PathBuf, sync::Arc};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_engine::{
     conversation::ActionOutcome,
     ids::{ActionName, ConversationId},
@@ -28,6 +28,7 @@ use crate::{clock::Clock, context::CallContext, http::HttpClients};
 
 /// One action to run.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ActionRequest<'a> {
     /// Its name.
     pub action: &'a ActionName,
@@ -39,11 +40,24 @@ pub struct ActionRequest<'a> {
     pub idempotency_key: &'a str,
 }
 
+impl<'a> ActionRequest<'a> {
+    /// A request to run an action once.
+    pub fn new(
+        action: &'a ActionName,
+        conversation: &'a ConversationId,
+        tracker: &'a Json,
+        idempotency_key: &'a str,
+    ) -> Self {
+        Self { action, conversation, tracker, idempotency_key }
+    }
+}
+
 /// Runs custom actions.
+#[async_trait]
 pub trait ActionServer: Send + Sync {
     /// Runs one action. A failure is an [`ActionOutcome`], because the flow handles it. *Cancellation*: dropping the future abandons the
     /// call; whether the action ran is then not known, and the journal reports that for a `write`.
-    fn run<'a>(&'a self, request: ActionRequest<'a>, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome>;
+    async fn run(&self, request: ActionRequest<'_>, cx: &CallContext) -> ActionOutcome;
     /// Which events of the conversation the server gets.
     fn tracker_events(&self) -> TrackerEvents {
         TrackerEvents::All
@@ -52,11 +66,11 @@ pub trait ActionServer: Send + Sync {
     ///
     /// # Errors
     /// The server does not respond; the text is for operators.
-    fn list_actions<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<Vec<String>, String>>;
+    async fn list_actions(&self, cx: &CallContext) -> Result<Vec<String>, String>;
     /// Whether the server is reachable, for `/health`.
     fn status(&self) -> Health;
     /// Closes the client; waits at most until the deadline of `cx`.
-    fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()>;
+    async fn close(&self, cx: &CallContext);
 }
 
 /// The services and settings of the process that the client uses.

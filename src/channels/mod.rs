@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::{
     auth::{AuthError, Authenticator, BearerToken, Caller},
     encode::paragraphs,
-    inbox::{ChannelMessage, Inbox},
+    inbox::Inbox,
     registry::{ChannelError, ChannelOptions, open},
     request_response::request_response,
     rest::{RestChannel, TURN_ERROR},
@@ -126,9 +126,9 @@ pub enum Routes {
     None,
 }
 
-/// What a channel can display: [`encode::fit`] turns the rest of a reply into text. New fields may be added, which by default display
-/// nothing and limit nothing: end a literal with `..Capabilities::default()`.
+/// What a channel can display; by default plain text, in complete messages. [`encode::fit`] turns the rest of a reply into text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// It displays text while it is being generated.
     pub streaming: bool,
@@ -140,6 +140,39 @@ pub struct Capabilities {
     pub images: bool,
     /// The markup that it renders.
     pub markup: Markup,
+}
+
+impl Capabilities {
+    /// Sets whether it displays text while it is being generated.
+    #[must_use]
+    pub fn streaming(mut self, streaming: bool) -> Self {
+        self.streaming = streaming;
+        self
+    }
+    /// Sets how many buttons of a message it displays.
+    #[must_use]
+    pub fn buttons(mut self, most: usize) -> Self {
+        self.buttons = most;
+        self
+    }
+    /// Sets how many characters a message may have.
+    #[must_use]
+    pub fn text(mut self, most: usize) -> Self {
+        self.text = Some(most);
+        self
+    }
+    /// Sets whether it displays images.
+    #[must_use]
+    pub fn images(mut self, images: bool) -> Self {
+        self.images = images;
+        self
+    }
+    /// Sets the markup that it renders.
+    #[must_use]
+    pub fn markup(mut self, markup: Markup) -> Self {
+        self.markup = markup;
+        self
+    }
 }
 
 /// The markup that a channel renders.

@@ -225,7 +225,7 @@ impl ChatSession<'_> {
 
     /// Runs one turn. `None`: the message got no answer, and an error was printed.
     async fn send(&self, text: &str) -> Option<TurnReport> {
-        let message = IncomingMessage::text(self.terminal.id.clone(), text, CHANNEL);
+        let message = IncomingMessage::new(self.terminal.id.clone(), text).input_channel(CHANNEL);
         match self.inbox.assistant().receive(message, self.terminal.new_sink()).await {
             Ok(report) => Some(report),
             Err(error) => {
@@ -257,10 +257,10 @@ impl ChatSession<'_> {
     }
 
     async fn print_events(&self, report: &TurnReport) -> io::Result<()> {
-        let turns = self.inbox.assistant().store().turns(&self.terminal.id).await.map_err(io::Error::other)?;
-        let turn = turns.iter().rev().find(|turn| turn.turn == report.turn);
-        for event in turn.into_iter().flat_map(|turn| &turn.events) {
-            output::println(&serde_json::to_string(event).unwrap_or_default())?;
+        let store = self.inbox.assistant().store();
+        let turn = store.turn(&self.terminal.id, report.turn).await.map_err(io::Error::other)?;
+        for event in turn.into_iter().flat_map(|turn| turn.events) {
+            output::println(&serde_json::to_string(&event).unwrap_or_default())?;
         }
         Ok(())
     }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{ActionOutcome, ActionServerResponse, Conversation, StepError},
     project::{
@@ -91,9 +90,10 @@ struct ActionStub {
     errors: CaseErrors,
 }
 
+#[async_trait]
 impl Action for ActionStub {
-    fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
-        Box::pin(std::future::ready(self.outcome()))
+    async fn run(&self, _: &Conversation, _: &CallContext) -> ActionOutcome {
+        self.outcome()
     }
 }
 
@@ -153,7 +153,7 @@ fn tool_stub(server: &str, tool: &str, stub: Stub<StubTool>) -> Tool {
             Some(StubTool::Result(Json::String(text))) => ToolOutcome::Done(ToolOutput::text(text.as_str())),
             Some(StubTool::Result(value @ Json::Object(_))) => {
                 let text = ToolOutput::text(value.to_string());
-                ToolOutcome::Done(ToolOutput { structured: Some(value.clone()), ..text })
+                ToolOutcome::Done(text.with_structured(value.clone()))
             }
             Some(StubTool::Result(value)) => ToolOutcome::Done(ToolOutput::text(value.to_string())),
             Some(StubTool::Error(message)) => ToolOutcome::Failed(ToolFailure::new(FailureKind::ToolError, &**message)),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -140,12 +140,13 @@ async fn rephrase_all_rephrases_every_response() {
 /// A model that never answers.
 struct Stuck(ModelProfile);
 
+#[async_trait]
 impl Llm for Stuck {
     fn profile(&self) -> &ModelProfile {
         &self.0
     }
-    fn chat<'a>(&'a self, _: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(std::future::pending())
+    async fn chat(&self, _: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
+        std::future::pending().await
     }
 }
 
@@ -230,7 +231,7 @@ async fn server(answer: Option<String>) -> String {
 /// The report of one turn in real time, because the NLG server is reached over a real connection.
 async fn served(nlg: &str) -> (Assistant, TurnReport) {
     let assistant = builder(nlg).seeds(|| 7).build().unwrap();
-    let incoming = IncomingMessage::text("u", "/ask", "test");
+    let incoming = IncomingMessage::new("u", "/ask").input_channel("test");
     let report = assistant.receive(incoming, Box::new(CollectingSink::streaming())).await.unwrap();
     let difference = assistant.replay(&"u".into()).await.unwrap();
     assert!(difference.is_none(), "{difference:#?}");

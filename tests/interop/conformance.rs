@@ -6,12 +6,12 @@
 
 use std::{collections::BTreeSet, process::Command, sync::Arc};
 
+use async_trait::async_trait;
 use segue::{
     clock::SystemClock,
     context::CallContext,
     tools::{
-        ClientRequestHandler, ElicitationRequest, ElicitationResponse, ToolCallContext, ToolHandler, ToolOutcome,
-        ToolSource,
+        ClientRequestHandler, ElicitationRequest, ElicitationResponse, ToolHandler, ToolOutcome, ToolSource,
         mcp::{Login, McpEnvironment, McpServer},
     },
 };
@@ -123,7 +123,7 @@ impl ScenarioClient {
         };
         for (name, arguments) in calls(scenario_context, &tools) {
             let Some(tool) = tools.iter().find(|tool| *tool.info().name == name) else { continue };
-            let cx = ToolCallContext { client_requests: Some(Arc::new(DefaultAnswers)), ..context() };
+            let cx = context().with_client_requests(Arc::new(DefaultAnswers));
             let mut outcome = tool.call(arguments.clone(), &cx).await;
             while has_invalid_credentials(&outcome) && logins < 3 && self.def.oauth.is_some() {
                 logins += 1;
@@ -148,6 +148,7 @@ impl ScenarioClient {
 /// Answers elicitation with the default values of the schema, or with any value of the right type.
 struct DefaultAnswers;
 
+#[async_trait]
 impl ClientRequestHandler for DefaultAnswers {
     fn elicit(&self, request: &ElicitationRequest) -> ElicitationResponse {
         let fields = request.schema["properties"].as_object().unwrap();
@@ -159,8 +160,8 @@ impl ClientRequestHandler for DefaultAnswers {
         };
         ElicitationResponse::Accept(fields.iter().map(|(name, field)| (name.clone(), value(field))).collect())
     }
-    fn sample<'a>(&'a self, _: Json, _: &'a CallContext) -> futures::future::BoxFuture<'a, Result<Json, String>> {
-        Box::pin(std::future::ready(Err("sampling is not supported".to_owned())))
+    async fn sample(&self, _: Json, _: &CallContext) -> Result<Json, String> {
+        Err("sampling is not supported".to_owned())
     }
 }
 

@@ -10,9 +10,10 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use async_trait::async_trait;
 use segue::{
-    Assistant, BoxFuture, CallContext, EffectClass, IncomingMessage, Llm, LlmError, ModelProfile, Store, Tool,
-    ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnReport,
+    Assistant, CallContext, EffectClass, IncomingMessage, Llm, LlmError, ModelProfile, Store, Tool, ToolCallContext,
+    ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnReport,
     llm::{ChatRequest, ChatResponse, ChatStream, FinishReason, LlmErrorKind, ToolArguments, ToolCall, Usage},
     store::SqliteStore,
     testing::{ScriptedLlm, StrictLlm},
@@ -140,7 +141,7 @@ impl TestConversation {
     /// Says something; cancelling `stop` interrupts the turn.
     async fn interruptible(&self, text: &str, stop: &CancellationToken) -> TurnReport {
         let sink = Box::new(InterruptibleSink(stop.clone()));
-        let report = self.assistant.receive(IncomingMessage::text("u", text, "test"), sink).await.unwrap();
+        let report = self.assistant.receive(IncomingMessage::new("u", text).input_channel("test"), sink).await.unwrap();
         assert!(report.failures.is_empty(), "an interruption is not a failure: {:?}", report.failures);
         report
     }
@@ -297,19 +298,18 @@ struct HangingModel {
     script: Arc<dyn Llm>,
 }
 
+#[async_trait]
 impl Llm for HangingModel {
     fn profile(&self) -> &ModelProfile {
         self.script.profile()
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
         if self.requests.fetch_add(1, Ordering::SeqCst) != self.at {
-            return self.script.chat(request, cx);
+            return self.script.chat(request, cx).await;
         }
         self.hanging.notify_one();
-        Box::pin(async move {
-            let error = cx.wait(std::future::pending::<()>()).await.unwrap_err();
-            Err(LlmError::new(LlmErrorKind::Cancelled).with_detail(error))
-        })
+        let error = cx.wait(std::future::pending::<()>()).await.unwrap_err();
+        Err(LlmError::new(LlmErrorKind::Cancelled).with_detail(error))
     }
 }
 

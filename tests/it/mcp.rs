@@ -10,8 +10,8 @@ mod progress;
 
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use fake_server::FakeMcpServer;
-use futures::future::BoxFuture;
 use segue::{
     Assistant, AssistantBuilder, CallContext, ChatRequest, ChatResponse, ChatStream, DiscardReplies, IncomingMessage,
     Llm, LlmError, ModelProfile, TurnReport,
@@ -97,12 +97,13 @@ impl RecordingModel {
     }
 }
 
+#[async_trait]
 impl Llm for RecordingModel {
     fn profile(&self) -> &ModelProfile {
         static PROFILE: std::sync::OnceLock<ModelProfile> = std::sync::OnceLock::new();
         PROFILE.get_or_init(|| ModelProfile::for_model("openai", "gpt-4o"))
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
         let answer = match request.purpose.as_str() {
             "agent" => {
                 let result = request.messages.last().filter(|m| matches!(***m, segue::llm::ChatMessage::Tool { .. }));
@@ -130,7 +131,7 @@ impl Llm for RecordingModel {
             other => panic!("unexpected purpose {other}"),
         };
         self.0.lock().unwrap().push(request);
-        Box::pin(std::future::ready(Ok(ChatStream::from_response(answer))))
+        Ok(ChatStream::from_response(answer))
     }
 }
 
@@ -160,7 +161,10 @@ impl TestConversation {
         Self { assistant, model }
     }
     async fn send(&self, text: &str) -> TurnReport {
-        self.assistant.receive(IncomingMessage::text("u", text, "test"), Box::new(DiscardReplies)).await.unwrap()
+        self.assistant
+            .receive(IncomingMessage::new("u", text).input_channel("test"), Box::new(DiscardReplies))
+            .await
+            .unwrap()
     }
     /// Says something. Returns the replies, and the failures as lines `code: reason`.
     async fn say(&self, text: &str) -> (Vec<String>, String) {

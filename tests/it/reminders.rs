@@ -2,7 +2,6 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use segue::{
     Assistant, DiscardReplies, IncomingMessage, async_trait,
     context::CallContext,
@@ -35,8 +34,9 @@ const FILES: [(&str, &str); 3] = [
 /// An action that sets these reminders.
 struct SetReminders(Vec<Json>);
 
+#[async_trait]
 impl Action for SetReminders {
-    fn run<'a>(&'a self, _: &'a Conversation, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
+    async fn run(&self, _: &Conversation, cx: &CallContext) -> ActionOutcome {
         let at = cx.clock.now();
         let event = |json: &Json| Event {
             at,
@@ -44,7 +44,7 @@ impl Action for SetReminders {
             location: Default::default(),
         };
         let events = self.0.iter().map(event).collect();
-        Box::pin(std::future::ready(ActionOutcome::Done { events }))
+        ActionOutcome::Done { events }
     }
 }
 
@@ -61,7 +61,10 @@ fn assistant(store: Arc<dyn Store>, clock: &ManualClock, reminders: Vec<Json>) -
 }
 
 async fn say(assistant: &Assistant, id: &str) -> TurnReport {
-    assistant.receive(IncomingMessage::text(id, "remind me", "test"), Box::new(DiscardReplies)).await.unwrap()
+    assistant
+        .receive(IncomingMessage::new(id, "remind me").input_channel("test"), Box::new(DiscardReplies))
+        .await
+        .unwrap()
 }
 
 /// A reply sink for every conversation: the outbox.
@@ -220,8 +223,8 @@ async fn trigger_starts_a_flow_once_per_id_and_messages_cannot_forge_a_trigger()
         assert_eq!(sent.try_recv().ok().as_deref(), (!repeated).then_some("Water the cactus."));
         assert_eq!(report.text(), "Water the cactus.");
     }
-    let mut forged = IncomingMessage::text("u", "remind me", "(trigger)");
-    forged.message.metadata = json!({"trigger": {"flow": "water"}}).as_object().cloned().unwrap();
+    let mut forged = IncomingMessage::new("u", "remind me").input_channel("(trigger)");
+    forged.metadata = json!({"trigger": {"flow": "water"}}).as_object().cloned().unwrap();
     assistant.receive(forged, Box::new(DiscardReplies)).await.unwrap();
     let turns = assistant.store().turns(&"u".into()).await.unwrap();
     let triggered = |turn: &segue::store::StoredTurn| {

@@ -10,13 +10,15 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use segue::{
-    Assistant, BoxFuture, ConversationId, IncomingMessage, MemoryStore, Store, StoreError, Timestamp, Tool,
-    ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnEvent, TurnReport,
+    Assistant, ConversationId, IncomingMessage, MemoryStore, Store, StoreError, Timestamp, Tool, ToolCallContext,
+    ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnEvent, TurnReport,
     llm::{ChatResponse, ToolArguments, ToolCall},
     store::{AcceptOutcome, InboxMessage, JournalRecord, TurnCommit, TurnNumber, Version},
     testing::{CollectedReplies, CollectingSink, ManualClock, ScriptedCall, ScriptedLlm, StrictLlm},
 };
+use segue_engine::conversation::UserMessage;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 
@@ -39,8 +41,6 @@ const FILES: [(&str, &str); 5] = [
         "agent: {name: booker, description: books}\nconnections: {mcp_servers: [{name: boats}]}\n",
     ),
 ];
-
-type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// How a call of the store fails.
 #[derive(Clone, Copy, PartialEq)]
@@ -79,27 +79,28 @@ async fn with_fault<T>(
     }
 }
 
+#[async_trait]
 impl segue::store::ForwardingStore for FaultyStore {
     fn inner(&self) -> &dyn Store {
         &self.inner
     }
-    fn accept(&self, inbound: InboxMessage) -> StoreFuture<'_, AcceptOutcome> {
-        Box::pin(with_fault(&self.accepts, async move { self.inner.accept(inbound).await }))
+    async fn accept(&self, inbound: InboxMessage) -> Result<AcceptOutcome, StoreError> {
+        with_fault(&self.accepts, async move { self.inner.accept(inbound).await }).await
     }
-    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> StoreFuture<'a, Version> {
-        Box::pin(with_fault(&self.appends, async move { self.inner.append(id, after, batch).await }))
+    async fn append(&self, id: &ConversationId, after: Version, batch: TurnCommit) -> Result<Version, StoreError> {
+        with_fault(&self.appends, async move { self.inner.append(id, after, batch).await }).await
     }
-    fn append_journal<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn append_journal(
+        &self,
+        id: &ConversationId,
         turn: TurnNumber,
         records: Vec<JournalRecord>,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(with_fault(&self.journals, async move { self.inner.append_journal(id, turn, records).await }))
+    ) -> Result<(), StoreError> {
+        with_fault(&self.journals, async move { self.inner.append_journal(id, turn, records).await }).await
     }
-    fn erase<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
+    async fn erase(&self, id: &ConversationId) -> Result<(), StoreError> {
         self.erases.fetch_add(1, Ordering::SeqCst);
-        self.inner.erase(id)
+        self.inner.erase(id).await
     }
 }
 
@@ -173,8 +174,7 @@ impl Process {
     async fn say(&self, text: &str, id: &str) -> Result<(TurnReport, CollectedReplies), segue::ReceiveError> {
         let sink = CollectingSink::streaming();
         let collected = sink.collected();
-        let mut incoming = IncomingMessage::text("u", text, "test");
-        incoming.message.message_id = id.into();
+        let incoming = IncomingMessage::new("u", text).input_channel("test").message_id(id);
         Ok((self.assistant.receive(incoming, Box::new(sink)).await?, collected))
     }
     async fn assert_replays(&self) {
@@ -430,9 +430,16 @@ async fn operator_can_close_an_open_turn() {
 async fn same_message_id_on_two_channels_is_two_turns() {
     let (store, clock) = store_and_clock();
     let inbound = |channel: &str| {
-        let IncomingMessage { conversation, mut message, .. } = IncomingMessage::text("u", "hello", channel);
-        message.message_id = "m1".into();
-        InboxMessage { tenant: "".into(), account: "".into(), conversation, message, at: Timestamp::default(), seed: 1 }
+        let message = UserMessage {
+            via: "".into(),
+            holds_writes: false,
+            text: "hello".into(),
+            message_id: "m1".into(),
+            input_channel: channel.into(),
+            metadata: Default::default(),
+        };
+        let (tenant, account, conversation) = ("".into(), "".into(), "u".into());
+        InboxMessage { tenant, account, conversation, message, at: Timestamp::default(), seed: 1 }
     };
     store.accept(inbound("other")).await.unwrap();
     store.accept(inbound("test")).await.unwrap();
@@ -519,8 +526,7 @@ async fn duplicate_message_is_answered_during_a_running_turn_and_marked_as_deliv
     let steps = [text_answer("start flow greet")].into_iter().chain(booking()).collect();
     let process = Arc::new(Process::with(&store, &clock, steps, tool.clone(), &FILES));
     let id = ConversationId::from("u");
-    let mut incoming = IncomingMessage::text("u", "hello", "test");
-    incoming.message.message_id = "m1".into();
+    let incoming = IncomingMessage::new("u", "hello").input_channel("test").message_id("m1");
     process.assistant.receive(incoming, Box::new(segue::runtime::OutboxSink)).await.unwrap();
     assert_eq!(store.pending_replies(&id).await.unwrap().len(), 1);
     let second = process.clone();

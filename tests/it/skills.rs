@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue::{
     Assistant, CallContext, ChatRequest, ChatResponse, ChatStream, DiscardReplies, IncomingMessage, Llm, LlmError,
     ModelProfile, Store, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput,
@@ -31,12 +31,13 @@ struct FunctionModel<F> {
     respond: F,
 }
 
+#[async_trait]
 impl<F: Fn(&ChatRequest) -> ChatResponse + Send + Sync> Llm for FunctionModel<F> {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(std::future::ready(Ok(ChatStream::from_response((self.respond)(&request)))))
+    async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
+        Ok(ChatStream::from_response((self.respond)(&request)))
     }
 }
 
@@ -105,7 +106,7 @@ async fn skill_that_is_written_in_a_mission_brings_its_tools_when_it_is_loaded()
     let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
     let builder = builder.tool("shop", shop_tool("find", &called)).tool("shop", shop_tool("refund", &called));
     let engine = builder.model(Arc::new(model)).build_missions(Arc::new(MemoryRunStore::new())).unwrap();
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     let end = engine.drive(&run, &CancellationToken::new(), &mut |_| {}).await.unwrap();
     assert_eq!(end, RunEnd::Completed);
     assert_eq!(*called.lock().unwrap(), ["refund"]);
@@ -129,7 +130,10 @@ fn assistant(store: Arc<dyn Store>, model: &Arc<segue::testing::StrictLlm>) -> A
 }
 
 async fn say(assistant: &Assistant, text: &str) -> Vec<String> {
-    let report = assistant.receive(IncomingMessage::text("u", text, "test"), Box::new(DiscardReplies)).await.unwrap();
+    let report = assistant
+        .receive(IncomingMessage::new("u", text).input_channel("test"), Box::new(DiscardReplies))
+        .await
+        .unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect()
 }

@@ -83,7 +83,7 @@ impl Desk {
         let builder = Assistant::builder_from_texts(FILES).unwrap().store(store).tool("desk", book);
         let model = Arc::new(ScriptedLlm::strict(["cancel flow"]));
         let assistant = builder.model(model).clock(Arc::new(clock.clone())).seeds(|| 7).build().unwrap();
-        let (opened, errors) = channels::open(assistant.project(), &ChannelOptions::new());
+        let (opened, errors) = channels::open(&assistant.project(), &ChannelOptions::new());
         assert!(errors.is_empty(), "{errors:?}");
         let service = opened[0].service(Inbox::new(assistant, "openai"));
         Self { clock, service, bookings, received: Arc::default() }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{
     super::{
-        Body, Caller, Channel as _, ChannelMessage, Inbox, json,
+        Body, Caller, Channel as _, Inbox, json,
         stream::{SSE_HEARTBEAT, stream_response},
     },
     ApiError, OpenAiChannel, model_id,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     conversation::WriteGate,
-    runtime::{ReceiveError, TurnReport},
+    runtime::{IncomingMessage, ReceiveError, TurnReport},
 };
 
 /// What the assistant gets when a request has no user message: it begins the conversation.
@@ -55,7 +55,7 @@ pub(super) async fn complete(
     let turn_end = TurnEnd { running: channel.running.clone(), conversation: conversation.clone(), request: running };
     let (sink, parts) = chat_sink(channel.separator, channel.capabilities(), turn_end);
     let inbox = if turn.text.is_none() { inbox.with_payloads(true) } else { inbox };
-    let message = ChannelMessage::new(conversation.as_str(), turn.text.unwrap_or_else(|| BEGIN.to_owned()))
+    let message = IncomingMessage::new(conversation.clone(), turn.text.unwrap_or_else(|| BEGIN.to_owned()))
         .message_id(position.message_id());
     let accepted = match inbox.accept(message, Box::new(sink)).await {
         Ok(accepted) => accepted,
@@ -85,7 +85,8 @@ async fn new_turn(
 ) -> Result<(UserTurn, Position), ApiError> {
     let did_nothing = channel.running.newest_did_nothing(id).await;
     let conversation = inbox.assistant().conversation(id).await.map_err(|error| ApiError::of_receive(&error.into()))?;
-    let last = conversation.latest_message.as_ref().and_then(Position::of);
+    let last = conversation.latest_message.as_ref();
+    let last = last.and_then(|message| Position::parse(message.message_id.as_str()));
     let turn = request.user_turn(last.as_ref())?;
     match last.filter(|last| turn.repeats(last) && !did_nothing) {
         // The client repeats its request: it gets the recorded answer.

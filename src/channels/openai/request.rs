@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use segue_base::json::from_slice_lossy;
-use segue_engine::conversation::UserMessage;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
@@ -171,9 +170,9 @@ impl UserTurn {
 impl Position {
     const PREFIX: &str = "chat";
 
-    /// The position of a message of this channel.
-    pub(super) fn of(message: &UserMessage) -> Option<Self> {
-        let mut parts = message.message_id.as_str().split(':');
+    /// The position in the id of a message; `None` if it is not a message of this channel.
+    pub(super) fn parse(message_id: &str) -> Option<Self> {
+        let mut parts = message_id.split(':');
         let (Some(Self::PREFIX), Some(before), Some(count), Some(hash), None) =
             (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
         else {

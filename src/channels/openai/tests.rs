@@ -4,7 +4,6 @@ use axum::{
     body::to_bytes,
     http::{HeaderMap, header::CONTENT_TYPE},
 };
-use segue_engine::conversation::UserMessage;
 use tower::ServiceExt as _;
 
 use super::{
@@ -13,7 +12,7 @@ use super::{
 };
 use crate::{
     channels::tests::channel,
-    runtime::{Assistant, IncomingMessage},
+    runtime::Assistant,
     testing::{ManualClock, ScriptedLlm},
 };
 
@@ -256,8 +255,6 @@ fn a_repeated_request_is_recognised_whatever_its_case_and_its_last_punctuation()
     // A client that sends one message at a time says the same again.
     let (_, only, _) = new_text(&["u:yes"], None);
     assert!(!new_text(&["u:yes"], Some(&only)).2);
-    let IncomingMessage { message, .. } = IncomingMessage::text("a", "", NAME);
-    let message = UserMessage { message_id: last.message_id().into(), ..message };
-    assert_eq!(Position::of(&message), Some(last));
-    assert_eq!(Position::of(&UserMessage { message_id: "chat:1:x:2".into(), ..message }), None);
+    assert_eq!(Position::parse(&last.message_id()), Some(last));
+    assert_eq!(Position::parse("chat:1:x:2"), None);
 }

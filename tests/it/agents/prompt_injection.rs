@@ -7,9 +7,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use async_trait::async_trait;
 use segue::{
-    Assistant, BoxFuture, CallContext, ChatRequest, ChatResponse, ChatStream, Delta, EffectClass, Llm, LlmError,
-    ModelProfile, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
+    Assistant, CallContext, ChatRequest, ChatResponse, ChatStream, Delta, EffectClass, Llm, LlmError, ModelProfile,
+    Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
     llm::{FinishReason, Purpose, ToolArguments, ToolCall},
     testing::TestAssistant,
     tools::FailureKind,
@@ -166,7 +167,7 @@ fn tool(
 }
 
 fn text(text: &str) -> ToolOutcome {
-    ToolOutcome::Done(ToolOutput { content: vec![json!({"type": "text", "text": text})], ..ToolOutput::default() })
+    ToolOutcome::Done(ToolOutput::text(text))
 }
 
 /// A model that follows every instruction in its input, each at most twice, and does the user's task only afterwards.
@@ -240,20 +241,19 @@ fn call(turn: usize, name: &str, arguments: Json) -> ChatResponse {
     ChatResponse { tool_calls: vec![call], finish: FinishReason::ToolCalls, ..ChatResponse::default() }
 }
 
+#[async_trait]
 impl Llm for ObedientModel {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
         let answer = self.answer(&request);
-        Box::pin(async move {
-            let mut deltas = Vec::new();
-            if !answer.text.is_empty() {
-                deltas.push(Ok(Delta::Text(answer.text.clone())));
-            }
-            deltas.push(Ok(Delta::Done(Arc::new(answer))));
-            Ok(ChatStream::new(futures::stream::iter(deltas)))
-        })
+        let mut deltas = Vec::new();
+        if !answer.text.is_empty() {
+            deltas.push(Ok(Delta::Text(answer.text.clone())));
+        }
+        deltas.push(Ok(Delta::Done(Arc::new(answer))));
+        Ok(ChatStream::new(futures::stream::iter(deltas)))
     }
 }
 
@@ -301,8 +301,8 @@ async fn run_case(goal: Goal, source: Source, task: Task) -> Result<u32, String>
     let mut message = first;
     let (mut questions, mut is_ended, mut runs) = (0, false, 1);
     for turn in 0..14 {
-        let mut incoming = segue::IncomingMessage::text("u", &*message, "test");
-        incoming.message.metadata.insert("token".into(), json!(CANARY));
+        let mut incoming = segue::IncomingMessage::new("u", &*message).input_channel("test");
+        incoming.metadata.insert("token".into(), json!(CANARY));
         let report =
             test.assistant.receive(incoming, Box::new(segue::DiscardReplies)).await.map_err(|e| e.to_string())?;
         let replies: Vec<String> =

@@ -8,7 +8,6 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use futures::future::BoxFuture;
 use segue::{
     Assistant, AssistantBuilder, CallContext, DiscardReplies, IncomingMessage, async_trait,
     effect::EffectClass,
@@ -74,13 +73,14 @@ impl ToolHandler for RecordingTool {
 /// An MCP server that cannot be reached.
 struct UnreachableSource(watch::Sender<u64>);
 
+#[async_trait]
 impl ToolSource for UnreachableSource {
     fn name(&self) -> &str {
         "work_server"
     }
-    fn list<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
+    async fn list(&self, _: &CallContext) -> Result<ToolCatalog, SourceError> {
         let error = SourceError { source_name: "work_server".into(), reason: "it is unreachable".into() };
-        Box::pin(std::future::ready(Err(error)))
+        Err(error)
     }
     fn changes(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
@@ -88,9 +88,7 @@ impl ToolSource for UnreachableSource {
     fn status(&self) -> Health {
         Health::Unknown
     }
-    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
-    }
+    async fn close(&self, _: &CallContext) {}
 }
 
 /// What both processes share: the store, and the recorded calls of the tools.
@@ -134,7 +132,7 @@ impl SharedState {
 
     /// The process gets the message and ends, in the middle of the turn, as soon as `condition` holds.
     async fn crash(&self, process: Assistant, condition: impl Fn(&Self) -> bool) {
-        let turn = process.receive(IncomingMessage::text("u", "/work", "test"), Box::new(DiscardReplies));
+        let turn = process.receive(IncomingMessage::new("u", "/work").input_channel("test"), Box::new(DiscardReplies));
         let crashed = async {
             while !condition(self) {
                 tokio::task::yield_now().await;
@@ -205,8 +203,10 @@ async fn repeated_call_has_the_same_idempotency_key_and_no_other_call_has_it() {
             fresh.store.erase(&"u".into()).await.unwrap();
         }
         let process = fresh.process(fresh.work_server(false), false);
-        let report =
-            process.receive(IncomingMessage::text("u", "/work", "test"), Box::new(DiscardReplies)).await.unwrap();
+        let report = process
+            .receive(IncomingMessage::new("u", "/work").input_channel("test"), Box::new(DiscardReplies))
+            .await
+            .unwrap();
         assert_eq!(report.turn.0, 1, "the turn has the same number again");
         let key = fresh.keys.lock().unwrap().last().unwrap().clone();
         assert!(!used.contains(&key), "{key} was used before");

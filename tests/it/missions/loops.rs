@@ -1,5 +1,6 @@
 //! The loops of commanders and agents: long results, compaction, guards, and runs that are stopped at each model call.
 
+use async_trait::async_trait;
 use segue::{
     clock::Clock as _,
     llm::Usage,
@@ -19,24 +20,23 @@ struct Model<F> {
     stop: CancellationToken,
 }
 
+#[async_trait]
 impl<F: Fn(&ChatRequest) -> ChatResponse + Send + Sync> Llm for Model<F> {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            let number = {
-                let mut requests = self.requests.lock().unwrap();
-                requests.push(request.clone());
-                requests.len() - 1
-            };
-            if Some(number) == self.stop_at {
-                self.stop.cancel();
-                cx.cancel.cancelled().await;
-                return Err(segue::llm::LlmErrorKind::Cancelled.into());
-            }
-            Ok(ChatStream::from_response((self.respond)(&request)))
-        })
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        let number = {
+            let mut requests = self.requests.lock().unwrap();
+            requests.push(request.clone());
+            requests.len() - 1
+        };
+        if Some(number) == self.stop_at {
+            self.stop.cancel();
+            cx.cancel.cancelled().await;
+            return Err(segue::llm::LlmErrorKind::Cancelled.into());
+        }
+        Ok(ChatStream::from_response((self.respond)(&request)))
     }
 }
 
@@ -58,7 +58,7 @@ async fn run(
     respond: impl Fn(&ChatRequest) -> ChatResponse + Send + Sync + 'static,
 ) -> Finished {
     let (engine, requests, stop) = engine(mission, stop_at, Arc::new(MemoryRunStore::new()), respond);
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     let mut events = Vec::new();
     let mut end = engine.drive(&run, &stop, &mut |event| events.push(event.clone())).await.unwrap();
     if stop_at.is_some() {
@@ -407,7 +407,7 @@ async fn a_unit_that_cannot_be_read_fails_and_its_run_ends() {
     let store: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
     let respond = |_: &ChatRequest| calls(&[("task_complete", json!({}))]);
     let (engine, _, stop) = engine(&mission, Some(0), store.clone(), respond);
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     assert_eq!(engine.drive(&run, &stop, &mut |_| {}).await.unwrap(), RunEnd::Stopped);
     engine.resume(&run).await.unwrap();
     let now = segue_engine::time::Timestamp::from_micros(i64::MAX / 4);
@@ -472,7 +472,7 @@ async fn adjacent_calls_of_different_agents_run_together_within_the_limit_and_ot
         };
         let tool = meet(active, most.clone());
         let (engine, ..) = engine_with(&mission, None, Arc::new(MemoryRunStore::new()), tool, respond);
-        let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+        let run = engine.start(StartRun::new("m")).await.unwrap();
         let mut events = Vec::new();
         let end = engine.drive(&run, &CancellationToken::new(), &mut |event| events.push(event.clone())).await.unwrap();
         assert_eq!((end, most.load(Ordering::SeqCst)), (RunEnd::Completed, expected), "{limit}{calls_of_response:?}");
@@ -544,7 +544,7 @@ async fn a_long_call_of_an_agent_takes_several_slices_and_is_not_repeated() {
     // What is stored of the unit in the middle of the call is bounded, and the unit was claimed several times.
     let store: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
     let (engine, _, stop) = engine(&mission, Some(20), store.clone(), respond);
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     assert_eq!(engine.drive(&run, &stop, &mut |_| {}).await.unwrap(), RunEnd::Stopped);
     let unit = store.units(&run).await.unwrap().remove(0);
     assert!(unit.epoch >= 3, "{unit:?}");
@@ -566,11 +566,12 @@ async fn iterations_wait_for_a_provider_that_limits_the_rate_without_an_attempt_
     const ITEMS: usize = 20;
     /// A model whose provider allows no request before second 60.
     struct Limited(ModelProfile, Arc<Mutex<Vec<u64>>>);
+    #[async_trait]
     impl Llm for Limited {
         fn profile(&self) -> &ModelProfile {
             &self.0
         }
-        fn chat<'a>(&'a self, _: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+        async fn chat(&self, _: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
             let now = cx.clock.elapsed().as_secs();
             self.1.lock().unwrap().push(now);
             let after = std::time::Duration::from_secs(60_u64.saturating_sub(now));
@@ -578,7 +579,7 @@ async fn iterations_wait_for_a_provider_that_limits_the_rate_without_an_attempt_
                 true => Ok(ChatStream::from_response(calls(&[("task_complete", json!({}))]))),
                 false => Err(LlmErrorKind::RateLimited { after: Some(after) }.into()),
             };
-            Box::pin(std::future::ready(answer))
+            answer
         }
     }
     let items: Vec<Json> = (0..ITEMS).map(|n| json!({ "n": n })).collect();
@@ -600,7 +601,7 @@ async fn iterations_wait_for_a_provider_that_limits_the_rate_without_an_attempt_
     let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
     let builder = builder.model(Arc::new(group)).clock(clock.clone());
     let engine = builder.build_missions(Arc::new(MemoryRunStore::new())).unwrap();
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     let mut events = Vec::new();
     let (stop, mut on_event) = (CancellationToken::new(), |event: &RunEvent| events.push(event.clone()));
     let end = tokio::select! {
@@ -630,16 +631,15 @@ async fn pass_time(clock: &segue::testing::ManualClock) {
 async fn a_unit_that_works_longer_than_its_lease_is_not_taken_over() {
     /// A model that takes five minutes.
     struct Slow(ModelProfile, AtomicUsize);
+    #[async_trait]
     impl Llm for Slow {
         fn profile(&self) -> &ModelProfile {
             &self.0
         }
-        fn chat<'a>(&'a self, _: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+        async fn chat(&self, _: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
             self.1.fetch_add(1, Ordering::SeqCst);
-            Box::pin(async move {
-                cx.wait(cx.clock.sleep(cx.clock.deadline(std::time::Duration::from_secs(300)))).await?;
-                Ok(ChatStream::from_response(calls(&[("task_complete", json!({}))])))
-            })
+            cx.wait(cx.clock.sleep(cx.clock.deadline(std::time::Duration::from_secs(300)))).await?;
+            Ok(ChatStream::from_response(calls(&[("task_complete", json!({}))])))
         }
     }
     let mission = format!("{HEAD}  tasks: {{read: {{objective: Read.}}}}\n");
@@ -655,7 +655,7 @@ async fn a_unit_that_works_longer_than_its_lease_is_not_taken_over() {
         builder.model(model.clone()).clock(clock.clone()).build_missions(store.clone()).unwrap()
     };
     let (first, second) = (engine(), engine());
-    let run = first.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = first.start(StartRun::new("m")).await.unwrap();
     let stop = CancellationToken::new();
     let (mut one, mut other) = (|_: &RunEvent| {}, |_: &RunEvent| {});
     let both = async { tokio::join!(first.drive(&run, &stop, &mut one), second.drive(&run, &stop, &mut other)) };

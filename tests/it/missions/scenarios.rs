@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue::{
     Assistant, AssistantBuilder, CallContext, ChatRequest, ChatResponse, ChatStream, Llm, LlmError, ModelProfile,
     llm::{ChatMessage, FinishReason, Usage},
@@ -187,7 +187,7 @@ async fn a_route_to_a_mission_needs_its_inputs_and_starts_one_new_run() {
     });
     let missions = [("missions/m.yml", &*first), ("missions/next.yml", &*next)];
     let engine = engine(&missions, model, Arc::new(MemoryRunStore::new()));
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     assert_eq!(drive(&engine, &run).await, RunEnd::Completed);
     let state = engine.status(&run).await.unwrap().state;
     let runs: Vec<&str> = state.follow_ups.iter().map(|next| &*next.run).collect();
@@ -208,20 +208,19 @@ struct WaitingModel {
     cancelled: AtomicUsize,
 }
 
+#[async_trait]
 impl Llm for WaitingModel {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            if last(&request) == self.waits_for {
-                cx.cancel.cancelled().await;
-                self.cancelled.fetch_add(1, Ordering::SeqCst);
-                return Err(segue::llm::LlmErrorKind::Cancelled.into());
-            }
-            let failed = json!({"succeed": false, "reason": "no connection"});
-            Ok(ChatStream::from_response(calls(&[("task_complete", failed)])))
-        })
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        if last(&request) == self.waits_for {
+            cx.cancel.cancelled().await;
+            self.cancelled.fetch_add(1, Ordering::SeqCst);
+            return Err(segue::llm::LlmErrorKind::Cancelled.into());
+        }
+        let failed = json!({"succeed": false, "reason": "no connection"});
+        Ok(ChatStream::from_response(calls(&[("task_complete", failed)])))
     }
 }
 
@@ -233,7 +232,7 @@ async fn a_failed_task_cancels_the_model_call_of_its_sibling_and_starts_nothing_
     let profile = ModelProfile::for_model("test", "");
     let model = Arc::new(WaitingModel { profile, waits_for: "Slow.", cancelled: AtomicUsize::new(0) });
     let engine = engine(&[("missions/m.yml", &mission)], model.clone(), Arc::new(MemoryRunStore::new()));
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     assert_eq!(drive(&engine, &run).await, RunEnd::Failed);
     assert_eq!(model.cancelled.load(Ordering::SeqCst), 1);
     let state = engine.status(&run).await.unwrap().state;
@@ -369,37 +368,36 @@ async fn an_item_waits_for_the_answer_that_another_item_asked_for() {
         asked: tokio::sync::Notify,
         waits: tokio::sync::Notify,
     }
+    #[async_trait]
     impl Llm for PairedModel {
         fn profile(&self) -> &ModelProfile {
             &self.profile
         }
-        fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-            Box::pin(async move {
-                let answer = match last(&request) {
-                    text if text.contains("<QUESTION>") => {
-                        self.asked.notify_one();
-                        self.waits.notified().await;
-                        // A repeated call does not wait again.
-                        self.waits.notify_one();
-                        if self.fails {
-                            return Err(segue::llm::LlmErrorKind::Unreachable.into());
-                        }
-                        says("Because.")
+        async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
+            let answer = match last(&request) {
+                text if text.contains("<QUESTION>") => {
+                    self.asked.notify_one();
+                    self.waits.notified().await;
+                    // A repeated call does not wait again.
+                    self.waits.notify_one();
+                    if self.fails {
+                        return Err(segue::llm::LlmErrorKind::Unreachable.into());
                     }
-                    "Gather." => done("gathered"),
-                    "Do 0." => calls(&[("ask_commander", json!({"task_name": "gather", "question": "Why?"}))]),
-                    "Do 1." => {
-                        self.asked.notified().await;
-                        calls(&[("list_commander_questions", json!({"task_name": "gather"}))])
-                    }
-                    "0: \"Why?\"" => {
-                        self.waits.notify_one();
-                        calls(&[("get_commander_answer", json!({"task_name": "gather", "index": 0}))])
-                    }
-                    answer => done(answer),
-                };
-                Ok(ChatStream::from_response(answer))
-            })
+                    says("Because.")
+                }
+                "Gather." => done("gathered"),
+                "Do 0." => calls(&[("ask_commander", json!({"task_name": "gather", "question": "Why?"}))]),
+                "Do 1." => {
+                    self.asked.notified().await;
+                    calls(&[("list_commander_questions", json!({"task_name": "gather"}))])
+                }
+                "0: \"Why?\"" => {
+                    self.waits.notify_one();
+                    calls(&[("get_commander_answer", json!({"task_name": "gather", "index": 0}))])
+                }
+                answer => done(answer),
+            };
+            Ok(ChatStream::from_response(answer))
         }
     }
     for fails in [false, true] {
@@ -408,7 +406,7 @@ async fn an_item_waits_for_the_answer_that_another_item_asked_for() {
         let clock = ManualClock::new();
         let builder = builder(&[("missions/m.yml", &mission)], model).clock(Arc::new(clock.clone()));
         let engine = builder.build_missions(Arc::new(MemoryRunStore::new())).unwrap();
-        let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+        let run = engine.start(StartRun::new("m")).await.unwrap();
         let seconds = async {
             loop {
                 for _ in 0..50 {
@@ -441,7 +439,7 @@ async fn an_edited_mission_goes_on_with_its_new_tasks_and_keeps_what_is_complete
         _ => calls(&[("task_complete", json!({"succeed": false, "reason": "not yet"}))]),
     });
     let before = engine(&[("missions/m.yml", &one)], failing, runs.clone());
-    let run = before.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = before.start(StartRun::new("m")).await.unwrap();
     assert_eq!(drive(&before, &run).await, RunEnd::Failed);
     let first_ended = before.status(&run).await.unwrap().state.task_status("first");
 
