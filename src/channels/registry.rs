@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use segue_engine::project::{ChannelDef, Project};
 
-use super::{BearerToken, Channel, a2a, rest};
+use super::{BearerToken, Channel, a2a, callback, rest, socketio, websocket};
 
 /// All channels that configuration alone can open.
 const CHANNELS: &[ChannelFactory] = &[
     rest::FACTORY,
+    websocket::FACTORY,
+    socketio::FACTORY,
+    callback::FACTORY,
     #[cfg(feature = "mcp")]
     super::mcp::FACTORY,
     a2a::FACTORY,
