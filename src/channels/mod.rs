@@ -6,6 +6,7 @@
 
 pub mod a2a;
 mod auth;
+mod callback;
 pub mod encode;
 mod inbox;
 #[cfg(feature = "mcp")]
@@ -15,9 +16,11 @@ pub mod origin_policy;
 mod registry;
 mod request_response;
 mod rest;
+mod socketio;
 mod stream;
 mod stream_sink;
 mod webhook;
+mod websocket;
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
@@ -41,7 +44,7 @@ use crate::{clock::Clock, conversation::ReplySink, runtime::ReceiveError};
 
 /// Prefixes of the conversation ids that the built-in channels generate. A caller who can choose an id must not choose one with such
 /// a prefix: it could be the conversation of another channel or of another caller.
-const RESERVED_PREFIXES: [&str; 6] = ["a2a:", "a2a@", "mcp-", "openai:", "openai@", "rest@"];
+const RESERVED_PREFIXES: [&str; 8] = ["a2a:", "a2a@", "mcp-", "openai:", "openai@", "rest@", "sio:", "sio@"];
 
 /// The tower service that answers the requests of a channel. Any axum response can be returned; the server drops a streaming body
 /// when the client disconnects.

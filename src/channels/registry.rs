@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use segue_engine::project::{ChannelDef, Project};
 
-use super::{BearerToken, Channel, a2a, openai, rest};
+use super::{BearerToken, Channel, a2a, callback, openai, rest, socketio, websocket};
 
 /// All channels that configuration alone can open.
 const CHANNELS: &[ChannelFactory] = &[
     rest::FACTORY,
     openai::FACTORY,
+    websocket::FACTORY,
+    socketio::FACTORY,
+    callback::FACTORY,
     #[cfg(feature = "mcp")]
     super::mcp::FACTORY,
     a2a::FACTORY,

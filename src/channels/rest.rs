@@ -1,7 +1,7 @@
 //! The REST channel, compatible with Rasa's: each request contains one message, and the response contains the replies, complete or as a
 //! stream. Besides, a caller can read the events of a conversation and stop its running turn (`events.rs`).
 
-mod events;
+pub(super) mod events;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -53,9 +53,7 @@ fn open(source: &ChannelSource<'_>) -> Result<Arc<dyn Channel>, String> {
     OriginPolicy::from_channel(entry)?;
     match &entry.settings {
         ChannelSettings::Rest(settings) => Ok(Arc::new(RestChannel::new(settings)?)),
-        ChannelSettings::Mcp(_) | ChannelSettings::OpenAi(_) | ChannelSettings::Other(_) => {
-            Ok(Arc::new(RestChannel::default()))
-        }
+        _ => Ok(Arc::new(RestChannel::default())),
     }
 }
 
@@ -133,15 +131,8 @@ impl RestChannel {
             Ok(message) => message,
             Err(error) => return problem(StatusCode::BAD_REQUEST, &error),
         };
-        let size = metadata_size(&message.metadata);
-        let max = self.max_metadata.unwrap_or(limits::METADATA);
-        if size > max {
-            let error = format!("`metadata` has {size} bytes; this channel accepts {max} (`metadata_bytes`)");
-            return problem(StatusCode::PAYLOAD_TOO_LARGE, &error);
-        }
-        let recipient = recipient(message.conversation.as_str());
-        message.conversation = match self.conversation_of(&caller, &recipient) {
-            Ok(conversation) => conversation.into(),
+        let recipient = match self.address(&caller, &mut message) {
+            Ok(recipient) => recipient,
             Err((status, error)) => return problem(status, &error),
         };
         let inbox = inbox.for_caller(caller.id.as_ref());
@@ -151,8 +142,37 @@ impl RestChannel {
         }
     }
 
+    /// Checks whether a caller may send a message, and makes its sender the conversation. Returns the recipient of the replies.
+    pub(super) fn address(&self, caller: &Caller, message: &mut IncomingMessage) -> Result<Arc<str>, Rejection> {
+        self.check_metadata(message)?;
+        let recipient = recipient(message.conversation.as_str());
+        message.conversation = self.conversation_of(caller, &recipient)?.into();
+        Ok(recipient)
+    }
+
+    /// Checks the size of a message's metadata.
+    pub(super) fn check_metadata(&self, message: &IncomingMessage) -> Result<(), Rejection> {
+        let size = metadata_size(&message.metadata);
+        let max = self.max_metadata.unwrap_or(limits::METADATA);
+        if size > max {
+            let error = format!("`metadata` has {size} bytes; this channel accepts {max} (`metadata_bytes`)");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, error));
+        }
+        Ok(())
+    }
+
+    /// The authentication of callers.
+    pub(super) fn auth(&self) -> &Authenticator {
+        &self.auth
+    }
+
+    /// The inbox of a channel, with the settings for its messages.
+    pub(super) fn inbox(&self, inbox: Inbox) -> Inbox {
+        inbox.with_payloads(!self.refuses_payloads).while_busy(self.while_busy)
+    }
+
     /// The conversation of a recipient, if the caller may use it.
-    fn conversation_of(&self, caller: &Caller, recipient: &str) -> Result<String, Rejection> {
+    pub(super) fn conversation_of(&self, caller: &Caller, recipient: &str) -> Result<String, Rejection> {
         if self.may_use_sender(caller, recipient) {
             Ok(conversation_id(recipient, caller))
         } else {
@@ -162,7 +182,7 @@ impl RestChannel {
 }
 
 /// The status and the text with which a request is rejected.
-type Rejection = (StatusCode, String);
+pub(super) type Rejection = (StatusCode, String);
 
 #[async_trait]
 impl Channel for RestChannel {
@@ -183,7 +203,7 @@ impl Channel for RestChannel {
         Ok(())
     }
     fn service(&self, inbox: Inbox) -> ChannelService {
-        let inbox = inbox.with_payloads(!self.refuses_payloads).while_busy(self.while_busy);
+        let inbox = self.inbox(inbox);
         let this = Arc::new(self.clone());
         ChannelService::new(tower::service_fn(move |request| {
             let (this, inbox) = (this.clone(), inbox.clone());
@@ -193,16 +213,33 @@ impl Channel for RestChannel {
 }
 
 /// Parses the body of a request. Its media type is ignored: some chat widgets send JSON as `text/plain`.
-fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<IncomingMessage, String> {
+pub(super) fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<IncomingMessage, String> {
+    let mut fields = parse_object(body)?;
+    let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok());
+    if let Some(key) = key.map(str::trim).filter(|key| !key.is_empty())
+        && fields.get("message_id").is_none_or(|id| id.is_null() || id == "")
+    {
+        fields.insert("message_id".to_owned(), key.into());
+    }
+    message_of(fields)
+}
+
+/// Parses a text as a JSON object.
+pub(super) fn parse_object(body: &[u8]) -> Result<Map<String, Json>, String> {
     let (parsed, is_repaired): (Json, bool) = from_slice_lossy(body).map_err(|error| {
         format!("the body is not JSON ({error}); expected `{{\"sender\": \"…\", \"message\": \"…\"}}`")
     })?;
     if is_repaired {
-        tracing::warn!("a message over REST has invalid text, which is replaced by U+FFFD");
+        tracing::warn!("a message has invalid text, which is replaced by U+FFFD");
     }
-    let Json::Object(mut fields) = parsed else {
-        return Err("the body is not a JSON object; expected `{\"sender\": \"…\", \"message\": \"…\"}`".to_owned());
-    };
+    match parsed {
+        Json::Object(fields) => Ok(fields),
+        _ => Err("the body is not a JSON object; expected `{\"sender\": \"…\", \"message\": \"…\"}`".to_owned()),
+    }
+}
+
+/// A message with these fields.
+pub(super) fn message_of(mut fields: Map<String, Json>) -> Result<IncomingMessage, String> {
     check_keys(&fields)?;
     let mut text = |key: &str| match fields.shift_remove(key) {
         None | Some(Json::Null) => Ok(String::new()),
@@ -211,12 +248,7 @@ fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<IncomingMessage, St
         Some(_) => Err(format!("`{key}` must be a text")),
     };
     let (sender, message, input_channel) = (text("sender")?, text("message")?, text("input_channel")?);
-    let mut message_id = text("message_id")?;
-    if message_id.is_empty()
-        && let Some(key) = headers.get("idempotency-key").and_then(|value| value.to_str().ok())
-    {
-        key.trim().clone_into(&mut message_id);
-    }
+    let message_id = text("message_id")?;
     for (key, value) in [("message_id", &message_id), ("input_channel", &input_channel)] {
         if value.len() > limits::WIRE_ID {
             return Err(format!("`{key}` is longer than {} bytes", limits::WIRE_ID));
@@ -234,7 +266,7 @@ fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<IncomingMessage, St
 }
 
 /// Checks a sender id that a caller has chosen.
-fn check_sender(sender: &str) -> Result<(), String> {
+pub(super) fn check_sender(sender: &str) -> Result<(), String> {
     if sender.len() > limits::WIRE_ID {
         return Err(format!("`sender` is longer than {} bytes", limits::WIRE_ID));
     }
@@ -289,7 +321,7 @@ fn check_keys(fields: &Map<String, Json>) -> Result<(), String> {
     let (count, chars) = LOGGED_KEYS;
     let ignored: Vec<String> = unknown().take(count).map(|key| key.chars().take(chars).collect()).collect();
     if !ignored.is_empty() {
-        tracing::info!(channel = NAME, keys = ?ignored, "unknown keys of a message are ignored");
+        tracing::info!(keys = ?ignored, "unknown keys of a message are ignored");
     }
     Ok(())
 }
@@ -388,7 +420,12 @@ fn metadata_size(metadata: &Map<String, Json>) -> usize {
     if metadata.is_empty() { 0 } else { encode::json_text(metadata).len() }
 }
 
-fn recipient(sender: &str) -> Arc<str> {
+/// The recipient of a conversation that [`conversation_id`] has made.
+pub(super) fn recipient_of(conversation: &str) -> &str {
+    conversation.strip_prefix("rest@").and_then(|rest| rest.split_once(':')).map_or(conversation, |(_, it)| it)
+}
+
+pub(super) fn recipient(sender: &str) -> Arc<str> {
     if sender.is_empty() { "default".into() } else { sender.into() }
 }
 

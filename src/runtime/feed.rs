@@ -225,6 +225,10 @@ impl FeedWriter {
         }
         Self { feed, turn: turn.0 }
     }
+    /// Whether the events are kept for readers, also for those that come later.
+    pub(super) fn is_kept(&self) -> bool {
+        self.feed.is_some()
+    }
     /// Whether somebody reads now.
     pub(super) fn has_readers(&self) -> bool {
         self.feed.as_ref().is_some_and(|feed| feed.has_readers())
@@ -375,7 +379,8 @@ impl TurnEventStream {
         }
     }
 
-    fn position(&self) -> FeedPosition {
+    /// The position of the next event.
+    pub fn position(&self) -> FeedPosition {
         FeedPosition { turn: self.next.0, event: self.next.1, process: self.assistant.0.feeds.process }
     }
 

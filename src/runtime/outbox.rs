@@ -8,6 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use futures::{StreamExt, stream::FuturesUnordered};
 use segue_engine::ids::ConversationId;
 use tokio::sync::Notify;
 
@@ -46,32 +47,64 @@ impl OutboxQueue {
 impl Assistant {
     /// Delivers undelivered replies through channels that can send unprompted. It never returns; run it once per process. After a
     /// failure the conversation is tried again after a pause that doubles with each failure.
+    ///
+    /// Up to [`limits::OUTBOX_CONCURRENT`] conversations are delivered at once: one that waits, for its running turn or for its
+    /// platform, holds no other one up.
     pub async fn deliver_outbox(&self, sinks: &OutboxSinks<'_>) {
         let backoff = RetryBackoff::default();
+        let mut delivering = HashSet::new();
+        let mut deliveries = FuturesUnordered::new();
         loop {
             let waiting = backoff.waiting_at(self.clock().elapsed());
-            let due: Vec<_> = {
+            {
                 let mut all = self.0.outbox.conversations();
-                let due = all.iter().filter(|id| !waiting.contains(*id)).cloned().collect::<Vec<_>>();
-                all.retain(|id| waiting.contains(id));
-                due
-            };
-            for id in due {
-                match self.deliver_conversation(&id, sinks).await {
-                    Ok(()) => backoff.reset(&id),
-                    Err(error) => {
-                        let pause = backoff.back_off(&id, self.clock().elapsed()).as_secs();
-                        tracing::warn!(conversation = %id, "replies are not delivered: {error}; the next attempt is in {pause} s");
-                        self.0.outbox.conversations().insert(id);
-                    }
+                let free = limits::OUTBOX_CONCURRENT.saturating_sub(deliveries.len());
+                let is_due = |id: &&ConversationId| !waiting.contains(*id) && !delivering.contains(*id);
+                for id in all.iter().filter(is_due).take(free).cloned().collect::<Vec<_>>() {
+                    all.remove(&id);
+                    delivering.insert(id.clone());
+                    deliveries.push(async move {
+                        let result = self.deliver_conversation(&id, sinks).await;
+                        (id, result)
+                    });
                 }
             }
             let clock = self.clock();
             tokio::select! {
+                Some((id, result)) = deliveries.next() => {
+                    delivering.remove(&id);
+                    match result {
+                        Ok(()) => backoff.reset(&id),
+                        Err(error) => {
+                            let pause = backoff.back_off(&id, self.clock().elapsed()).as_secs();
+                            tracing::warn!(conversation = %id, "replies are not delivered: {error}; the next attempt is in {pause} s");
+                            self.0.outbox.conversations().insert(id);
+                        }
+                    }
+                }
                 () = clock.sleep(clock.deadline(limits::REMINDER_POLL_INTERVAL)) => {}
                 () = self.0.outbox.added.notified() => {}
             }
         }
+    }
+
+    /// Lets [`deliver_outbox`](Self::deliver_outbox) deliver the undelivered replies of a conversation: its client can be reached again.
+    pub fn deliver_soon(&self, id: &ConversationId) {
+        self.0.outbox.add(id);
+    }
+
+    /// The undelivered replies of a conversation, for a reader that begins without a position. It counts them as delivered when it has
+    /// sent them.
+    pub(crate) async fn undelivered(&self, id: &ConversationId) -> Result<Vec<StoredReply>, StoreError> {
+        self.0.pending_or_expire(id).await
+    }
+    /// Counts these replies as delivered.
+    pub(crate) async fn count_as_delivered(&self, id: &ConversationId, sent: &[StoredReply]) -> bool {
+        sent.is_empty() || self.0.mark_sent(id, sent).await
+    }
+    /// Whether somebody reads a conversation.
+    pub(crate) fn has_readers(&self, id: &ConversationId) -> bool {
+        self.0.feeds.has_readers(id)
     }
 
     /// Sends the undelivered replies of a conversation until the sink fails; returns how many were sent. For channels that can send
@@ -96,7 +129,7 @@ impl Assistant {
     }
 
     /// Counts the undelivered replies of a conversation as delivered if somebody reads it, and no channel can send them: the reader has them.
-    async fn count_as_read(&self, id: &ConversationId) -> Result<(), StoreError> {
+    pub(crate) async fn count_as_read(&self, id: &ConversationId) -> Result<(), StoreError> {
         if self.0.feeds.has_readers(id) {
             let waiting = self.0.store.pending_replies(id).await?;
             self.0.store.mark_delivered(id, waiting.into_iter().map(|reply| reply.id).collect()).await?;

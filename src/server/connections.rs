@@ -3,9 +3,13 @@
 //! Each connection has a phase, which its stream and its requests change. One task regularly checks all connections and closes those
 //! that are in a phase for too long. At the limit, a new connection replaces the one that has waited longest for a request. The server
 //! continues to listen when the process has no file descriptor left, and when a connection fails.
+//!
+//! A connection that a channel has upgraded, to a WebSocket for example, counts until the channel closes it. It may be idle: whether its
+//! client is still there is for the channel to find out, which knows the protocol.
 
 use std::{
     collections::HashMap,
+    convert::Infallible,
     io,
     net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
@@ -14,7 +18,12 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, extract::Extension, http::Request};
+use axum::{
+    Router,
+    body::Body,
+    extract::Extension,
+    http::{Request, StatusCode},
+};
 use bytes::Bytes;
 use hyper::{
     body::{Frame, Incoming, SizeHint},
@@ -27,7 +36,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::Notify,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tower::ServiceExt;
 
 use super::buffered_body::BodyBudget;
@@ -96,6 +105,8 @@ enum Phase {
     Head,
     /// A request is handled, or its response is sent.
     Request,
+    /// The connection belongs to a channel, for another protocol. It stays in this phase.
+    Upgraded,
 }
 
 impl Connection {
@@ -105,7 +116,9 @@ impl Connection {
     fn enter(&self, phase: Phase) {
         let since = self.clock.elapsed();
         let mut state = self.state();
-        (state.phase, state.since) = (phase, since);
+        if state.phase != Phase::Upgraded {
+            (state.phase, state.since) = (phase, since);
+        }
     }
     fn on_read(&self) {
         if self.state().phase == Phase::Idle {
@@ -125,7 +138,7 @@ impl ConnectionState {
         let exceeds_phase_limit = match self.phase {
             Phase::Idle => exceeds(self.since, limits::CONNECTION_IDLE),
             Phase::Head => exceeds(self.since, limits::HTTP_HEAD_TIMEOUT),
-            Phase::Request => false,
+            Phase::Request | Phase::Upgraded => false,
         };
         let exceeds_shutdown_limit =
             self.phase != Phase::Request && shutdown_since.is_some_and(|since| exceeds(since, limits::CLOSING_GRACE));
@@ -244,11 +257,13 @@ impl Connections {
             id
         };
         let guard = ConnectionGuard { connections: self.clone(), id };
-        let router = router.clone();
-        tokio::spawn(async move {
-            guard.connections.run(&connection, stream, router).await;
-            drop(guard);
-        });
+        // Writes are whole responses, or deltas that must not be delayed.
+        let _ = stream.set_nodelay(true);
+        let closed = || Box::pin(connection.close.clone().cancelled_owned());
+        let stream =
+            ObservedStream { stream, read_closed: closed(), write_closed: closed(), connection, _guard: guard };
+        let (connections, router) = (self.clone(), router.clone());
+        tokio::spawn(async move { connections.run(stream, router).await });
     }
 
     /// Closes a connection, after a response if it can be written without waiting.
@@ -267,7 +282,7 @@ impl Connections {
         let open = self.open();
         let waiting = open.by_id.values().filter(|one| !one.close.is_cancelled()).filter_map(|one| {
             let state = *one.state();
-            (state.phase != Phase::Request).then_some((state.since, one))
+            matches!(state.phase, Phase::Idle | Phase::Head).then_some((state.since, one))
         });
         let longest = waiting.min_by_key(|(since, _)| *since);
         if let Some((_, longest)) = longest {
@@ -276,19 +291,24 @@ impl Connections {
         longest.is_some()
     }
 
-    async fn run(&self, connection: &Arc<Connection>, stream: TcpStream, router: Router) {
-        // Writes are whole responses, or deltas that must not be delayed.
-        let _ = stream.set_nodelay(true);
+    /// Answers the requests of a connection until it is closed, or belongs to a channel.
+    async fn run(&self, stream: ObservedStream, router: Router) {
+        let connection = stream.connection.clone();
         let service = service_fn(|request: Request<Incoming>| {
             connection.enter(Phase::Request);
             let response = router.clone().oneshot(request.map(Body::new));
             let connection = connection.clone();
-            async move { response.await.map(|response| response.map(|body| ResponseBody { body, connection })) }
+            async move {
+                let response = response.await?;
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    connection.enter(Phase::Upgraded);
+                }
+                Ok::<_, Infallible>(response.map(|body| ResponseBody { body, connection }))
+            }
         });
         let mut http = http1::Builder::new();
         http.header_read_timeout(None).max_buf_size(limits::HTTP_HEAD);
-        let observed = ObservedStream { stream, connection: connection.clone() };
-        let mut serving = pin!(http.serve_connection(TokioIo::new(observed), service).with_upgrades());
+        let mut serving = pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
         let mut is_shutting_down = false;
         loop {
             tokio::select! {
@@ -335,7 +355,7 @@ impl Connections {
     }
 }
 
-/// Counts one connection as open until it is dropped, also if the connection's task panics.
+/// Counts one connection as open until it is dropped, also if the task that has the stream panics.
 struct ConnectionGuard {
     connections: Arc<Connections>,
     id: u64,
@@ -358,14 +378,31 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// A TCP stream that updates the state of its connection.
+/// A TCP stream that updates the state of its connection. Once the connection is to be closed, reads and writes fail: that ends a channel
+/// that has the stream.
 struct ObservedStream {
     stream: TcpStream,
     connection: Arc<Connection>,
+    /// Wakes a task that reads.
+    read_closed: Closed,
+    /// Wakes a task that writes.
+    write_closed: Closed,
+    _guard: ConnectionGuard,
+}
+
+type Closed = Pin<Box<WaitForCancellationFutureOwned>>;
+
+/// Fails if the connection is to be closed; otherwise the task is woken when it is.
+fn check_open(closed: &mut Closed, cx: &mut Context<'_>) -> io::Result<()> {
+    match closed.as_mut().poll(cx) {
+        Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+        Poll::Pending => Ok(()),
+    }
 }
 
 impl AsyncRead for ObservedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        check_open(&mut self.read_closed, cx)?;
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if read.is_ready() && buffer.filled().len() > before {
@@ -377,6 +414,7 @@ impl AsyncRead for ObservedStream {
 
 impl AsyncWrite for ObservedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        check_open(&mut self.write_closed, cx)?;
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.connection.on_write(written.is_pending());
         written
@@ -395,13 +433,14 @@ impl AsyncWrite for ObservedStream {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        check_open(&mut self.write_closed, cx)?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
         self.connection.on_write(written.is_pending());
         written
     }
 }
 
-/// The body of a response. When it is dropped, the connection waits for the next request.
+/// The body of a response. When it is dropped, the connection waits for the next request, unless it is upgraded.
 struct ResponseBody {
     body: Body,
     connection: Arc<Connection>,
@@ -475,6 +514,71 @@ mod tests {
         }
         let mapped = ["::ffff:192.0.2.1", "192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1"];
         assert_eq!(count_accepted(&connections(3), &mapped).await, 3, "the IPv4-mapped address is the same address");
+    }
+
+    /// A router that upgrades every connection and keeps it until the peer closes it or the stream fails.
+    fn upgrading() -> Router {
+        Router::new().fallback(|request: Request<Body>| async move {
+            tokio::spawn(async move {
+                let mut upgraded = TokioIo::new(hyper::upgrade::on(request).await.unwrap());
+                let bytes = [0; 65_536];
+                // Writes for ever, as long as the peer reads.
+                while tokio::io::AsyncWriteExt::write_all(&mut upgraded, &bytes).await.is_ok() {}
+            });
+            let upgrade = [("connection", "upgrade"), ("upgrade", "test")];
+            (StatusCode::SWITCHING_PROTOCOLS, upgrade)
+        })
+    }
+
+    /// Connects and waits until the connection is upgraded.
+    async fn upgrade(connections: &Arc<Connections>, listener: &TcpListener) -> TcpStream {
+        use tokio::io::AsyncWriteExt;
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
+        connections.start(stream, peer, &upgrading());
+        client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: test\r\n\r\n").await.unwrap();
+        let mut head = [0; 12];
+        client.read_exact(&mut head).await.unwrap();
+        assert_eq!(&head, b"HTTP/1.1 101");
+        client
+    }
+
+    /// The only connection.
+    fn only(connections: &Arc<Connections>) -> Arc<Connection> {
+        connections.open().by_id.values().next().unwrap().clone()
+    }
+
+    #[tokio::test]
+    async fn an_upgraded_connection_counts_until_it_is_closed_and_may_be_idle() {
+        let connections = connections(0);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = upgrade(&connections, &listener).await;
+        let connection = only(&connections);
+        let mut state = *connection.state();
+        assert!(state.phase == Phase::Upgraded && connections.open().count_by_address.len() == 1);
+        // A new connection does not replace it.
+        assert!(!connections.close_longest_waiting());
+        let day = Duration::from_secs(86_400);
+        state.stalled_since = None;
+        assert!(!state.is_overdue(day, None));
+        assert!(!state.is_overdue(day, Some(day)) && state.is_overdue(day + limits::CLOSING_GRACE, Some(day)));
+        drop(client);
+        connections.all_ended().await;
+    }
+
+    #[tokio::test]
+    async fn an_upgraded_connection_whose_client_does_not_read_is_closed() {
+        let connections = connections(0);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = upgrade(&connections, &listener).await;
+        let connection = only(&connections);
+        while connection.state().stalled_since.is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert!(connection.state().is_overdue(limits::WRITE_TIMEOUT, None));
+        connection.close.cancel();
+        connections.all_ended().await;
+        drop(client);
     }
 
     #[tokio::test]

@@ -87,9 +87,9 @@ fn open_channels(files: &[(&str, &str)]) -> Vec<Arc<dyn Channel>> {
 }
 
 const CREDENTIALS_OF_ALL_CHANNELS: &str = if cfg!(feature = "mcp") {
-    "rest: {auth_token: t0k, allowed_origins: ['https://shop.example']}\nmcp: {auth_token: t0k}\n"
+    "rest: {auth_token: t0k, allowed_origins: ['https://shop.example']}\nmcp: {auth_token: t0k}\nwebsocket: {auth_token: t0k}\nsocketio: {auth_token: t0k}\ncallback: {auth_token: t0k, url: 'http://127.0.0.1:9/'}\n"
 } else {
-    "rest: {auth_token: t0k, allowed_origins: ['https://shop.example']}\n"
+    "rest: {auth_token: t0k, allowed_origins: ['https://shop.example']}\nwebsocket: {auth_token: t0k}\nsocketio: {auth_token: t0k}\ncallback: {auth_token: t0k, url: 'http://127.0.0.1:9/'}\n"
 };
 
 /// A project with every channel, each with a token.
@@ -98,10 +98,25 @@ const ALL_CHANNELS: [(&str, &str); 2] =
 
 /// The main routes of the built-in channels.
 const ROUTES: &[&str] = if cfg!(feature = "mcp") {
-    &["/webhooks/rest/webhook", "/a2a", "/a2a/rest/message:send", "/mcp"]
+    &[
+        "/webhooks/rest/webhook",
+        "/webhooks/websocket/connect",
+        "/webhooks/callback/webhook",
+        "/a2a",
+        "/a2a/rest/message:send",
+        "/mcp",
+    ]
 } else {
-    &["/webhooks/rest/webhook", "/a2a", "/a2a/rest/message:send"]
+    &[
+        "/webhooks/rest/webhook",
+        "/webhooks/websocket/connect",
+        "/webhooks/callback/webhook",
+        "/a2a",
+        "/a2a/rest/message:send",
+    ]
 };
+/// A route whose clients authenticate with the first packet of their protocol.
+const SOCKET_IO: &str = "/socket.io/";
 
 /// Posts a request. Returns the status, whether the body was read, and the text of an error. `address` is where the server listens.
 async fn post(
@@ -149,7 +164,7 @@ async fn every_channel_refuses_unknown_origin_and_host_before_the_body_is_read()
         (None, LOOPBACK, page),
         (None, "assistant.example", loopback_page),
     ];
-    for route in ROUTES {
+    for route in ROUTES.iter().chain([&SOCKET_IO]) {
         for (address, host, page) in refused {
             let origin = (!page.is_empty()).then_some(("origin", page));
             let headers: Vec<_> = [("host", host), TOKEN].into_iter().chain(origin).collect();
@@ -251,6 +266,9 @@ fn every_channel_without_authentication_is_refused_except_on_loopback() {
         ("rest", "rest: {}\n", "", "auth_token"),
         #[cfg(feature = "mcp")]
         ("mcp", "mcp: {}\n", "", "--auth-token"),
+        ("websocket", "websocket: {}\n", "", "auth_token"),
+        ("socketio", "socketio: {}\n", "", "jwt_key"),
+        ("callback", "callback: {url: 'http://127.0.0.1:9/'}\n", "", "auth_token"),
         ("a2a", "cmdline: {}\n", "a2a_server: {description: greets}\n", "a2a_server"),
     ];
     for (name, credentials, endpoints, advice) in cases {

@@ -23,6 +23,7 @@ mod processes;
 mod program;
 mod progress;
 mod recordings;
+mod sockets;
 mod starter;
 
 use processes::{ChildProcess, aimock, everything, fastmcp, pypred};

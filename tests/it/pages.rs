@@ -585,7 +585,12 @@ async fn routes_of_the_reference_are_served_and_ask_for_tokens_as_it_says() {
     let mut project = PageProject::new("docs/reference/http.md");
     let write = |name: &str, text: &str| fs::write(project.folder.path().join(name), text).unwrap();
     let token = "a token of this test";
-    write("credentials.yml", "rest: { auth_token: \"${TOKEN}\" }\nmcp: { auth_token: \"${TOKEN}\" }\n");
+    let channels = ["rest", "mcp", "websocket", "socketio", "callback"];
+    let entry = |name: &str| match name {
+        "callback" => format!("{name}: {{ auth_token: \"${{TOKEN}}\", url: \"http://127.0.0.1:9/\" }}\n"),
+        name => format!("{name}: {{ auth_token: \"${{TOKEN}}\" }}\n"),
+    };
+    write("credentials.yml", &channels.map(entry).concat());
     let endpoints = fs::read_to_string(project.folder.path().join("endpoints.yml")).unwrap();
     let a2a = "a2a_server: { description: Hires out bikes., auth: { token: \"${TOKEN}\" } }\n";
     write("endpoints.yml", &format!("{endpoints}{a2a}"));

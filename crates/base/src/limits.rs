@@ -533,6 +533,8 @@ pub const OUTBOX: usize = 256;
 pub const OUTBOX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Outbox: conversations whose replies wait for a channel that can send to its users unprompted.
 pub const OUTBOX_WAITING: usize = 10_000;
+/// Outbox: conversations whose replies are delivered at once.
+pub const OUTBOX_CONCURRENT: usize = 32;
 /// Feed of a conversation: the turns that are kept in memory for its readers, the running one and the last ended one.
 pub const FEED_TURNS: usize = 2;
 /// Feed of a conversation: the events of a turn that are kept. Of further messages, readers get the end and not the text while it is streamed.
@@ -617,6 +619,18 @@ pub const ENDED_REQUESTS: usize = 1_024;
 pub const CHANNEL_SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Channel: idle time of a stream after which a keep-alive is sent.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Channel: bytes of one message over a WebSocket or Socket.IO.
+pub const SOCKET_MESSAGE: usize = 64 * 1024;
+/// Channel: bytes that a socket buffers before it reads or writes more.
+pub const SOCKET_BUFFER: usize = 4 * 1024;
+/// Channel: requests of one Socket.IO client that wait.
+pub const SOCKET_REQUESTS: usize = 16;
+/// Channel: messages that wait for a Socket.IO client to read them; further ones wait in the outbox.
+pub const SOCKET_QUEUE: usize = 64;
+/// Channel: time after which a WebSocket is closed whose client has sent nothing, not even the answer to a ping.
+pub const SOCKET_SILENCE: Duration = Duration::from_secs(45);
+/// Channel: time for one request to the URL of the channel `callback`.
+pub const CALLBACK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Channel: bytes of the id of a sender or a message.
 pub const WIRE_ID: usize = 512;
 /// Server: bytes of all request bodies in memory at once.
@@ -640,7 +654,7 @@ pub const CONNECTION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Server: connections without a request that are closed in this case, those that waited longest.
 pub const CONNECTIONS_FREED: usize = 16;
-/// Server: time at shutdown for requests whose head has begun to arrive.
+/// Server: time at shutdown for requests whose head has begun to arrive, and for channels to end their sockets.
 pub const CLOSING_GRACE: Duration = Duration::from_secs(1);
 /// Server: time to read one request body.
 pub const HTTP_BODY_TIMEOUT: Duration = Duration::from_secs(10);

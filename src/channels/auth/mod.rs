@@ -8,7 +8,7 @@ mod jwks;
 mod jwt;
 mod ring_provider;
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use axum::http::{
     HeaderMap, HeaderValue, Response, StatusCode,
@@ -116,6 +116,15 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
 }
 
 impl AuthError {
+    /// The reason as a text for the caller, for protocols without HTTP responses.
+    pub fn reason(&self) -> Cow<'static, str> {
+        match self {
+            Self::MissingToken => "a token is required".into(),
+            Self::InvalidToken(reason) => (*reason).into(),
+            Self::InsufficientScope(scope) => format!("a token with the scope `{scope}` is required").into(),
+            Self::Unavailable => "tokens cannot be verified at present; try again later".into(),
+        }
+    }
     /// The HTTP response with status and challenge as in RFC 6750, section 3. `resource` names what the caller wants to use, for
     /// example `this agent`.
     pub fn response(&self, resource: &str) -> Response<Body> {

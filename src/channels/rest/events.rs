@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::stream;
 use segue_base::json::from_slice_lossy;
 use segue_engine::ids::ConversationId;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
 use super::{
     super::{
@@ -78,8 +78,9 @@ async fn next_chunk(mut events: TurnEventStream, recipient: Arc<str>) -> Option<
     }
 }
 
-fn encode_event(recipient: &str, FeedEvent { next, event }: &FeedEvent) -> Bytes {
-    let (name, json) = match &**event {
+/// Encodes an event for a reader: its name, and its JSON text.
+pub(in crate::channels) fn encode_for_reader(recipient: &str, event: &TurnEvent) -> (&'static str, String) {
+    match event {
         // Here the turn is needed: the reader has not sent the message.
         TurnEvent::Started { turn, at } => {
             let event = json!({
@@ -88,7 +89,11 @@ fn encode_event(recipient: &str, FeedEvent { next, event }: &FeedEvent) -> Bytes
             ("turn_started", event.to_string())
         }
         event => encode::event(recipient, event),
-    };
+    }
+}
+
+fn encode_event(recipient: &str, FeedEvent { next, event }: &FeedEvent) -> Bytes {
+    let (name, json) = encode_for_reader(recipient, event);
     format!("id: {next}\nevent: {name}\ndata: {json}\n\n").into()
 }
 
@@ -104,14 +109,9 @@ pub(super) fn stop(channel: &RestChannel, inbox: &Inbox, caller: &Caller, body: 
         Some(Json::Number(sender)) => sender.to_string(),
         Some(_) => return problem(StatusCode::BAD_REQUEST, &format!("`sender` must be a text; {EXPECTED}")),
     };
-    let turn = match fields.get("turn_id").filter(|id| !id.is_null()) {
-        None => None,
-        Some(id) => match id.as_str().and_then(|id| id.strip_prefix("t_")?.parse().ok()) {
-            Some(turn) => Some(TurnNumber(turn)),
-            None => {
-                return problem(StatusCode::BAD_REQUEST, &format!("`turn_id` must be that of an event; {EXPECTED}"));
-            }
-        },
+    let turn = match turn_to_stop(&fields) {
+        Ok(turn) => turn,
+        Err(error) => return problem(StatusCode::BAD_REQUEST, &format!("{error}; {EXPECTED}")),
     };
     match conversation(channel, caller, &sender) {
         Ok((_, conversation)) => json(StatusCode::OK, &json!({"stopped": inbox.interrupt(&conversation, turn)})),
@@ -119,8 +119,19 @@ pub(super) fn stop(channel: &RestChannel, inbox: &Inbox, caller: &Caller, body: 
     }
 }
 
+/// The turn that a caller wants to stop; `None` for the one that runs.
+pub(in crate::channels) fn turn_to_stop(fields: &Map<String, Json>) -> Result<Option<TurnNumber>, &'static str> {
+    let Some(id) = fields.get("turn_id").filter(|id| !id.is_null()) else { return Ok(None) };
+    let number = id.as_str().and_then(|id| id.strip_prefix("t_")?.parse().ok());
+    number.map(|number| Some(TurnNumber(number))).ok_or("`turn_id` must be that of an event")
+}
+
 /// The recipient and the conversation of a sender id, if the caller may use it.
-fn conversation(channel: &RestChannel, caller: &Caller, sender: &str) -> Result<(Arc<str>, ConversationId), Rejection> {
+pub(in crate::channels) fn conversation(
+    channel: &RestChannel,
+    caller: &Caller,
+    sender: &str,
+) -> Result<(Arc<str>, ConversationId), Rejection> {
     check_sender(sender).map_err(|error| (StatusCode::BAD_REQUEST, error))?;
     let recipient = recipient(sender);
     let conversation = channel.conversation_of(caller, &recipient)?;

@@ -205,7 +205,8 @@ impl<'a> TurnSink<'a> {
         failpoint::hit("C09");
         if let Some((id, message)) = complete {
             let is_delivered = matches!(receipt, Ok(Receipt::Delivered));
-            if is_delivered || self.feed.has_readers() {
+            // A reader that comes later finds it in the feed, once.
+            if is_delivered || self.feed.is_kept() {
                 self.shown.insert(id.clone(), message.clone());
             }
             if is_delivered {

@@ -575,11 +575,10 @@ async fn iterations_wait_for_a_provider_that_limits_the_rate_without_an_attempt_
             let now = cx.clock.elapsed().as_secs();
             self.1.lock().unwrap().push(now);
             let after = std::time::Duration::from_secs(60_u64.saturating_sub(now));
-            let answer = match after.is_zero() {
+            match after.is_zero() {
                 true => Ok(ChatStream::from_response(calls(&[("task_complete", json!({}))]))),
                 false => Err(LlmErrorKind::RateLimited { after: Some(after) }.into()),
-            };
-            answer
+            }
         }
     }
     let items: Vec<Json> = (0..ITEMS).map(|n| json!({ "n": n })).collect();

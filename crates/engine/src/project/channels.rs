@@ -26,6 +26,12 @@ pub struct ChannelDef {
 pub enum ChannelSettings {
     /// Settings of `rest`.
     Rest(RestSettings),
+    /// Settings of `websocket`.
+    WebSocket(RestSettings),
+    /// Settings of `socketio`.
+    SocketIo(SocketIoSettings),
+    /// Settings of `callback`.
+    Callback(CallbackSettings),
     /// Settings of `mcp`.
     Mcp(McpChannelSettings),
     /// Settings of `openai`.
@@ -34,7 +40,7 @@ pub enum ChannelSettings {
     Other(Map<String, Json>),
 }
 
-/// Settings of `rest`.
+/// Settings of `rest`, and of other channels for the messages that they accept.
 #[derive(Clone, Debug, Default)]
 pub struct RestSettings {
     /// The authentication of callers.
@@ -62,6 +68,40 @@ pub struct OpenAiSettings {
     pub conversation_from: Vec<String>,
     /// Whether messages such as `/SetSlots(…)` are ordinary text rather than payloads.
     pub refuses_payloads: bool,
+}
+
+/// Settings of `socketio`.
+#[derive(Clone, Debug)]
+pub struct SocketIoSettings {
+    /// Which callers and messages are accepted.
+    pub messages: RestSettings,
+    /// The event of a message of the user.
+    pub user_event: String,
+    /// The event of a message of the assistant.
+    pub bot_event: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The path of the server's end of the protocol.
+    pub path: String,
+    /// The key of a message with its metadata.
+    pub metadata_key: String,
+    /// Whether the conversation is that of the session id that a client sends, instead of that of the connection.
+    pub persists_sessions: bool,
+    /// Whether text is sent while it is generated.
+    pub streams: bool,
+}
+
+/// Settings of `callback`.
+#[derive(Clone, Default)]
+pub struct CallbackSettings {
+    /// Which callers and messages are accepted.
+    pub messages: RestSettings,
+    /// The URL to which replies are sent.
+    pub url: String,
+    /// Whether the messages of a reply are sent as one array.
+    pub batch: bool,
+    /// The key of the signature of each request. Never print it.
+    pub signing_secret: Option<String>,
 }
 
 /// What happens to a message while another one of its conversation is processed.
@@ -163,7 +203,12 @@ impl ChannelDef {
             ChannelSettings::Other(settings) => {
                 serde_json::from_value(Json::Object(settings.clone())).map_err(|error| error.to_string())
             }
-            ChannelSettings::Rest(_) | ChannelSettings::Mcp(_) | ChannelSettings::OpenAi(_) => {
+            ChannelSettings::Rest(_)
+            | ChannelSettings::WebSocket(_)
+            | ChannelSettings::SocketIo(_)
+            | ChannelSettings::Callback(_)
+            | ChannelSettings::Mcp(_)
+            | ChannelSettings::OpenAi(_) => {
                 Err("this is a built-in channel; its settings are not of a custom type".into())
             }
         }
@@ -192,11 +237,19 @@ impl Default for ChannelSettings {
 impl fmt::Debug for ChannelSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rest(settings) => settings.fmt(f),
+            Self::Rest(settings) | Self::WebSocket(settings) => settings.fmt(f),
+            Self::SocketIo(settings) => settings.fmt(f),
+            Self::Callback(settings) => settings.fmt(f),
             Self::Mcp(settings) => settings.fmt(f),
             Self::OpenAi(settings) => settings.fmt(f),
             Self::Other(settings) => f.debug_set().entries(settings.keys()).finish(),
         }
+    }
+}
+
+impl fmt::Debug for CallbackSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallbackSettings").field("messages", &self.messages).finish_non_exhaustive()
     }
 }
 

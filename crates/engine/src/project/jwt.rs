@@ -7,10 +7,8 @@ use serde_json::{Map, Value as Json};
 /// How the tokens of an issuer are validated. Its `Debug` output contains no secret.
 #[derive(Clone, PartialEq)]
 pub struct JwtDef {
-    /// The required `iss` claim.
-    pub issuer: String,
-    /// The accepted audiences; the `aud` claim must contain one of them.
-    pub audiences: Vec<String>,
+    /// Whom the tokens must be from and for. `None`: whoever has the key for the signature.
+    pub claims: Option<JwtClaims>,
     /// The keys for the signature.
     pub keys: JwtKeys,
     /// The accepted signature algorithms, at least one.
@@ -19,6 +17,15 @@ pub struct JwtDef {
     pub leeway: Duration,
     /// The scopes that every caller needs.
     pub scopes: Vec<String>,
+}
+
+/// Whom tokens must be from and for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtClaims {
+    /// The required `iss` claim.
+    pub issuer: String,
+    /// The accepted audiences; the `aud` claim must contain one of them.
+    pub audiences: Vec<String>,
 }
 
 /// The keys for the signature of tokens.
@@ -78,13 +85,25 @@ impl JwtDef {
             return Err(wrong("leeway", &message, "write a number of seconds from 0 to 300"));
         }
         Ok(Self {
-            issuer: issuer.to_owned(),
-            audiences,
+            claims: Some(JwtClaims { issuer: issuer.to_owned(), audiences }),
             keys,
             algorithms,
             leeway: Duration::from_secs_f64(leeway),
             scopes: text("scope").unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect(),
         })
+    }
+}
+
+impl JwtDef {
+    /// Accepts every token with a signature by this shared secret: the key belongs to this assistant alone.
+    ///
+    /// # Errors
+    /// [`JwtRuleError`] for `secret` or `algorithms`.
+    pub fn with_shared_key(secret: &str, algorithm: &str) -> Result<Self, JwtRuleError> {
+        let keys = JwtKeys::Secret(secret.to_owned());
+        let rules = Map::from_iter([("algorithms".to_owned(), Json::from(algorithm))]);
+        let algorithms = algorithms(&rules, &keys)?;
+        Ok(Self { claims: None, keys, algorithms, leeway: Duration::from_secs_f64(LEEWAY.0), scopes: Vec::new() })
     }
 }
 
@@ -155,7 +174,7 @@ fn texts(value: Option<&Json>) -> Vec<String> {
 
 impl fmt::Debug for JwtDef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JwtDef").field("issuer", &self.issuer).finish_non_exhaustive()
+        f.debug_struct("JwtDef").field("claims", &self.claims).finish_non_exhaustive()
     }
 }
 

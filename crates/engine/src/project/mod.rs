@@ -53,8 +53,8 @@ pub use self::{
     builtin::LANGUAGE,
     builtin_tools::{BuiltinTools, HTTP_TOOLS, HttpTarget, MISSION_TOOLS, is_supplied_by_the_runtime},
     channels::{
-        CallerAuth, ChannelDef, ChannelSettings, McpArgumentDef, McpChannelSettings, McpPromptDef, McpResourceDef,
-        OpenAiSettings, RestSettings, WhileBusy,
+        CallbackSettings, CallerAuth, ChannelDef, ChannelSettings, McpArgumentDef, McpChannelSettings, McpPromptDef,
+        McpResourceDef, OpenAiSettings, RestSettings, SocketIoSettings, WhileBusy,
     },
     config::{CalmVersion, CommandAlias, Compat, Config, GeneratorConfig},
     delegation::{AdmissionDef, DelegateModel, DelegationDef, Preset, SubagentType, SubagentsDef, WorkspaceAccess},

@@ -3,13 +3,13 @@
 use indexmap::IndexMap;
 
 use super::super::{
-    CallerAuth, ChannelDef, ChannelSettings, McpChannelSettings, McpPromptDef, McpResourceDef, OpenAiSettings,
-    RestSettings, WhileBusy,
+    CallbackSettings, CallerAuth, ChannelDef, ChannelSettings, JwtDef, McpChannelSettings, McpPromptDef,
+    McpResourceDef, OpenAiSettings, RestSettings, SocketIoSettings, WhileBusy,
     load_context::{LoadContext, MapFields, describe},
     references::ReferenceKind,
     schema::{
-        CHANNEL, CREDENTIALS, HOLD_WRITES_MS, MCP_ARGUMENT, MCP_CHANNEL, MCP_PROMPT, MCP_RESOURCE, OPENAI, REST,
-        Support,
+        CALLBACK, CHANNEL, CREDENTIALS, HOLD_WRITES_MS, MCP_ARGUMENT, MCP_CHANNEL, MCP_PROMPT, MCP_RESOURCE, OPENAI,
+        REST, SOCKETIO, Support, WEBSOCKET,
     },
     yaml::{Entry, Node, Value},
 };
@@ -57,7 +57,18 @@ fn channel(context: &mut LoadContext<'_>, entry: &Entry) -> Option<ChannelDef> {
         return None;
     }
     match entry.key.as_str() {
-        "rest" => return rest(context, node),
+        "rest" => {
+            let fields = context.fields(node, &REST)?;
+            let settings = messages(context, &fields);
+            return Some(def(&fields, ChannelSettings::Rest(settings)));
+        }
+        "websocket" => {
+            let fields = context.fields(node, &WEBSOCKET)?;
+            let settings = messages(context, &fields);
+            return Some(def(&fields, ChannelSettings::WebSocket(settings)));
+        }
+        "socketio" => return socketio(context, node),
+        "callback" => return callback(context, node),
         "mcp" => return mcp(context, node),
         "openai" => return openai(context, node),
         _ => {}
@@ -116,9 +127,9 @@ fn owned(nodes: Vec<&Node>) -> Vec<String> {
     nodes.into_iter().filter_map(|node| node.text().map(str::to_owned)).collect()
 }
 
-fn rest(context: &mut LoadContext<'_>, node: &Node) -> Option<ChannelDef> {
-    let fields = context.fields(node, &REST)?;
-    let auth = caller_auth(context, &fields);
+/// The settings of a channel for the messages that it accepts. A key that the channel does not have is not set.
+fn messages(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> RestSettings {
+    let auth = caller_auth(context, fields);
     let senders = owned(fields.texts("senders"));
     if senders.is_empty() && fields.node("senders").is_some() {
         let help = "List the sender ids that the token may use, such as `[\"shop-*\"]`, or remove the key.";
@@ -128,7 +139,7 @@ fn rest(context: &mut LoadContext<'_>, node: &Node) -> Option<ChannelDef> {
         let help = "Add `auth_token`.";
         context.error("F0109", fields.at("senders"), "`senders` restricts `auth_token`, which is missing", help);
     }
-    let settings = RestSettings {
+    RestSettings {
         auth,
         senders,
         refuses_payloads: !fields.flag("payloads"),
@@ -138,8 +149,48 @@ fn rest(context: &mut LoadContext<'_>, node: &Node) -> Option<ChannelDef> {
             Some("reject") => WhileBusy::Reject,
             _ => WhileBusy::Queue,
         },
+    }
+}
+
+fn socketio(context: &mut LoadContext<'_>, node: &Node) -> Option<ChannelDef> {
+    let fields = context.fields(node, &SOCKETIO)?;
+    let mut messages = messages(context, &fields);
+    if let Some(key) = fields.text("jwt_key") {
+        match JwtDef::with_shared_key(key, fields.text("jwt_method").unwrap_or("HS256")) {
+            Ok(_) if messages.auth.jwt.is_some() => {
+                let help = "Remove one of them.";
+                context.error("F0109", fields.at("jwt_key"), "`jwt_key` and `jwt` cannot be combined", help);
+            }
+            Ok(jwt) => messages.auth.jwt = Some(jwt),
+            Err(wrong) => {
+                let at = if wrong.key == "secret" { "jwt_key" } else { "jwt_method" };
+                context.error("F0643", fields.at(at), wrong.message, format!("Fix `{at}`: {}.", wrong.help));
+            }
+        }
+    }
+    let text = |key: &str, default: &str| fields.text(key).unwrap_or(default).to_owned();
+    let settings = SocketIoSettings {
+        messages,
+        user_event: text("user_message_evt", "user_uttered"),
+        bot_event: text("bot_message_evt", "bot_uttered"),
+        namespace: text("namespace", "/"),
+        path: text("socketio_path", "/socket.io"),
+        metadata_key: text("metadata_key", "metadata"),
+        persists_sessions: fields.flag("session_persistence"),
+        streams: fields.flag("stream"),
     };
-    Some(def(&fields, ChannelSettings::Rest(settings)))
+    Some(def(&fields, ChannelSettings::SocketIo(settings)))
+}
+
+fn callback(context: &mut LoadContext<'_>, node: &Node) -> Option<ChannelDef> {
+    let fields = context.fields(node, &CALLBACK)?;
+    let settings = CallbackSettings {
+        messages: messages(context, &fields),
+        url: fields.text("url").unwrap_or_default().to_owned(),
+        batch: fields.flag("batch"),
+        signing_secret: fields.text("signing_secret").map(str::to_owned),
+    };
+    Some(def(&fields, ChannelSettings::Callback(settings)))
 }
 
 fn mcp(context: &mut LoadContext<'_>, node: &Node) -> Option<ChannelDef> {

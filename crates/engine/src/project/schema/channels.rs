@@ -15,9 +15,9 @@ pub(crate) static CREDENTIALS: MapSchema = MapSchema::new("credentials file", FI
     key("cmdline", Any, "The terminal. `segue chat` needs no entry.").accepted(""),
     key("rasa", Any, "A channel between Rasa products.").accepted(""),
     key("inspector", Any, "The Rasa Inspector.").accepted(""),
-    key("callback", Section(&CHANNEL), "Messages over HTTP with replies to a callback URL.")
-        .accepted_with_warning(NOT_YET),
-    key("socketio", Section(&CHANNEL), "Socket.IO.").accepted_with_warning(NOT_YET),
+    key("websocket", Section(&WEBSOCKET), "Messages and events over WebSockets."),
+    key("socketio", Section(&SOCKETIO), "Socket.IO, as chat widgets for Rasa use it."),
+    key("callback", Section(&CALLBACK), "Messages over HTTP with replies to a callback URL."),
     key("slack", Section(&CHANNEL), "Slack.").accepted_with_warning(NOT_YET),
     key("telegram", Section(&CHANNEL), "Telegram.").accepted_with_warning(NOT_YET),
     key("twilio", Section(&CHANNEL), "SMS and WhatsApp over Twilio.").accepted_with_warning(NOT_YET),
@@ -62,23 +62,93 @@ const PAYLOADS: Key = key(
 /// The keys of every channel. The server checks them before the channel sees a request.
 pub(crate) static CHANNEL: MapSchema = MapSchema::new("channel", FILE, Allowed).keys(&[ORIGINS, HOSTS]);
 
+const TOKEN: Key =
+    key("auth_token", Text, "The bearer token that callers must send, as `${NAME}`.").aliases(&["token"]);
+const SENDERS: Key = key(
+    "senders",
+    TextOrList,
+    "The sender ids that callers with `auth_token` may use. `shop-*` matches all that start with `shop-`. Default: any.",
+);
+const METADATA_BYTES: Key =
+    key("metadata_bytes", Integer, "The maximum size of a message's `metadata` in bytes.").default("16384");
+const WHILE_BUSY: Key = key(
+    "while_busy",
+    OneOf(&["queue", "interrupt", "reject"]),
+    "What happens to a message while another one of its conversation is processed: it waits, it ends the running turn, or it is rejected with 429.",
+)
+.default("queue");
+
 /// `rest`.
 pub(crate) static REST: MapSchema = MapSchema::new("`rest` channel", FILE, IgnoredWithWarning).keys(&[
-    key("auth_token", Text, "The bearer token that callers must send, as `${NAME}`.").aliases(&["token"]),
+    TOKEN,
     JWT_RULES,
-    key(
-        "senders",
-        TextOrList,
-        "The sender ids that callers with `auth_token` may use. `shop-*` matches all that start with `shop-`. Default: any.",
-    ),
+    SENDERS,
     PAYLOADS,
-    key("metadata_bytes", Integer, "The maximum size of a message's `metadata` in bytes.").default("16384"),
+    METADATA_BYTES,
+    WHILE_BUSY,
+    ORIGINS,
+    HOSTS,
+]);
+
+/// `websocket`.
+pub(crate) static WEBSOCKET: MapSchema = MapSchema::new("`websocket` channel", FILE, IgnoredWithWarning).keys(&[
+    TOKEN,
+    JWT_RULES,
+    SENDERS,
+    PAYLOADS,
+    METADATA_BYTES,
+    WHILE_BUSY,
+    ORIGINS,
+    HOSTS,
+]);
+
+/// `callback`.
+pub(crate) static CALLBACK: MapSchema = MapSchema::new("`callback` channel", FILE, IgnoredWithWarning).keys(&[
+    key("url", Text, "The URL to which replies are sent.").required(),
+    key("batch", Bool, "Whether the messages of a reply are sent as one array, instead of one object each.")
+        .default("false"),
     key(
-        "while_busy",
-        OneOf(&["queue", "interrupt", "reject"]),
-        "What happens to a message while another one of its conversation is processed: it waits, it ends the running turn, or it is rejected with 429.",
+        "signing_secret",
+        Secret,
+        "The key of the signature of each request to `url`, in the header `X-Signature`, as `${NAME}`.",
+    ),
+    TOKEN,
+    JWT_RULES,
+    SENDERS,
+    PAYLOADS,
+    METADATA_BYTES,
+    WHILE_BUSY,
+    ORIGINS,
+    HOSTS,
+]);
+
+/// `socketio`.
+pub(crate) static SOCKETIO: MapSchema = MapSchema::new("`socketio` channel", FILE, IgnoredWithWarning).keys(&[
+    key("user_message_evt", Text, "The event of a message of the user.").default("user_uttered"),
+    key("bot_message_evt", Text, "The event of a message of the assistant.").default("bot_uttered"),
+    key("namespace", Text, "The namespace.").default("/"),
+    key(
+        "session_persistence",
+        Bool,
+        "Whether the conversation is that of the session id that a client sends, so that it goes on after a break. Otherwise each connection is a conversation.",
     )
-    .default("queue"),
+    .default("false"),
+    key("socketio_path", Text, "The path of the server's end of the protocol.").default("/socket.io"),
+    key("metadata_key", Text, "The key of a message with its metadata: a map, or a map as JSON text.")
+        .default("metadata"),
+    key(
+        "stream",
+        Bool,
+        "Whether text is sent while it is generated, as `bot_message_start`, `bot_message_delta` and `bot_message_end`.",
+    )
+    .default("false"),
+    key("jwt_key", Text, "The shared secret of the JWTs that clients must send when they connect, as `${NAME}`."),
+    key("jwt_method", Text, "The signature algorithm of these JWTs.").default("HS256"),
+    TOKEN,
+    JWT_RULES,
+    PAYLOADS,
+    METADATA_BYTES,
+    WHILE_BUSY,
     ORIGINS,
     HOSTS,
 ]);
