@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 /// How the tokens of an issuer are validated. Its `Debug` output contains no secret.
 #[derive(Clone, PartialEq)]
 pub struct JwtDef {
-    /// Whom the tokens must be from and for. `None`: whoever has the key for the signature.
+    /// Whom the tokens must be from and for. `None`: any caller that has the key for the signature.
     pub claims: Option<JwtClaims>,
     /// The keys for the signature.
     pub keys: JwtKeys,
