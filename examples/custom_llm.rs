@@ -4,9 +4,9 @@
 
 use std::{error::Error, sync::Arc};
 
+use async_trait::async_trait;
 use segue::{
-    BoxFuture, CallContext, ChatRequest, ChatResponse, ChatStream, Delta, Llm, LlmError, ModelProfile, llm::Purpose,
-    prelude::*,
+    CallContext, ChatRequest, ChatResponse, ChatStream, Delta, Llm, LlmError, ModelProfile, llm::Purpose, prelude::*,
 };
 
 /// A model that knows two messages.
@@ -28,17 +28,18 @@ fn answer(request: &ChatRequest) -> &'static str {
     }
 }
 
+#[async_trait]
 impl Llm for FixedModel {
     fn profile(&self) -> &ModelProfile {
         &self.0
     }
     /// Streams the text, then `Done` with the complete response. A stream that ends with an error, or without `Done`, has no effect.
     /// `ChatStream::from_response` makes a stream from a complete response.
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
         let text = answer(&request);
         let words = text.split_inclusive(' ').map(|word| Ok(Delta::Text(word.into())));
         let done = Delta::Done(Arc::new(ChatResponse::text(text)));
-        Box::pin(async move { Ok(ChatStream::new(futures::stream::iter(words.chain([Ok(done)])))) })
+        Ok(ChatStream::new(futures::stream::iter(words.chain([Ok(done)]))))
     }
 }
 

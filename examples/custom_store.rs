@@ -8,8 +8,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use async_trait::async_trait;
 use segue::{
-    BoxFuture, ConversationId, MemoryStore, Store, StoreError,
+    ConversationId, MemoryStore, Store, StoreError,
     prelude::*,
     store::{ForwardingStore, TurnCommit, Version},
 };
@@ -21,23 +22,17 @@ struct AuditedStore {
     log: Mutex<Vec<String>>,
 }
 
+#[async_trait]
 impl ForwardingStore for AuditedStore {
     fn inner(&self) -> &dyn Store {
         &self.inner
     }
-    fn append<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        after: Version,
-        batch: TurnCommit,
-    ) -> BoxFuture<'a, Result<Version, StoreError>> {
-        Box::pin(async move {
-            let line =
-                format!("{id}: turn {}, {} events, {} replies", batch.turn.0, batch.events.len(), batch.replies.len());
-            let version = self.inner.append(id, after, batch).await?;
-            self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line);
-            Ok(version)
-        })
+    async fn append(&self, id: &ConversationId, after: Version, batch: TurnCommit) -> Result<Version, StoreError> {
+        let line =
+            format!("{id}: turn {}, {} events, {} replies", batch.turn.0, batch.events.len(), batch.replies.len());
+        let version = self.inner.append(id, after, batch).await?;
+        self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line);
+        Ok(version)
     }
 }
 

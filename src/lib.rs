@@ -97,8 +97,6 @@ pub mod understanding;
 
 /// For implementations of the traits of this crate with `async fn` methods.
 pub use async_trait::async_trait;
-/// The return type of asynchronous methods in the other traits of this crate.
-pub use futures::future::BoxFuture;
 /// The version of `schemars` that creates the schemas of typed tools.
 pub use schemars;
 pub use segue_engine::{

@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue::{
     Assistant, CallContext, ChatRequest, ChatResponse, ChatStream, Llm, LlmError, ModelProfile,
     llm::{ToolArguments, ToolCall},
@@ -155,11 +155,12 @@ fn in_process(shape: Shape, store: &str, count: u32) -> Figure {
 /// A model that ends every task at once.
 struct InstantModel(ModelProfile);
 
+#[async_trait]
 impl Llm for InstantModel {
     fn profile(&self) -> &ModelProfile {
         &self.0
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
         let call = |id: &str, name: &str, arguments: Json| ToolCall {
             id: id.into(),
             name: name.into(),
@@ -176,7 +177,7 @@ impl Llm for InstantModel {
             (false, false) => vec![complete()],
         };
         let answer = ChatResponse { tool_calls, ..ChatResponse::default() };
-        Box::pin(std::future::ready(Ok(ChatStream::from_response(answer))))
+        Ok(ChatStream::from_response(answer))
     }
 }
 

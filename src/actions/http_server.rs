@@ -1,6 +1,6 @@
 //! The client of an action server at a URL.
 
-use futures::future::{BoxFuture, ready};
+use async_trait::async_trait;
 use segue_engine::{conversation::ActionOutcome, project::TrackerEvents};
 
 use super::{ActionRequest, ActionServer, Health, http::ActionEndpoint};
@@ -18,20 +18,19 @@ impl HttpActionServer {
     }
 }
 
+#[async_trait]
 impl ActionServer for HttpActionServer {
-    fn run<'a>(&'a self, request: ActionRequest<'a>, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
-        Box::pin(self.endpoint.run(&self.url, request, cx))
+    async fn run(&self, request: ActionRequest<'_>, cx: &CallContext) -> ActionOutcome {
+        self.endpoint.run(&self.url, request, cx).await
     }
     fn tracker_events(&self) -> TrackerEvents {
         self.endpoint.tracker_events
     }
-    fn list_actions<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<Vec<String>, String>> {
-        Box::pin(self.endpoint.list_actions(&self.url, cx))
+    async fn list_actions(&self, cx: &CallContext) -> Result<Vec<String>, String> {
+        self.endpoint.list_actions(&self.url, cx).await
     }
     fn status(&self) -> Health {
         self.endpoint.status()
     }
-    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
-        Box::pin(ready(()))
-    }
+    async fn close(&self, _: &CallContext) {}
 }

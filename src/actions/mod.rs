@@ -13,7 +13,7 @@ mod webhook_body;
 
 use std::{path::PathBuf, sync::Arc};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_engine::{
     conversation::ActionOutcome,
     ids::{ActionName, ConversationId},
@@ -40,10 +40,11 @@ pub struct ActionRequest<'a> {
 }
 
 /// Runs custom actions.
+#[async_trait]
 pub trait ActionServer: Send + Sync {
     /// Runs one action. A failure is an [`ActionOutcome`], because the flow handles it. *Cancellation*: dropping the future abandons the
     /// call; whether the action ran is then not known, and the journal reports that for a `write`.
-    fn run<'a>(&'a self, request: ActionRequest<'a>, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome>;
+    async fn run(&self, request: ActionRequest<'_>, cx: &CallContext) -> ActionOutcome;
     /// Which events of the conversation the server gets.
     fn tracker_events(&self) -> TrackerEvents {
         TrackerEvents::All
@@ -52,11 +53,11 @@ pub trait ActionServer: Send + Sync {
     ///
     /// # Errors
     /// The server does not respond; the text is for operators.
-    fn list_actions<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<Vec<String>, String>>;
+    async fn list_actions(&self, cx: &CallContext) -> Result<Vec<String>, String>;
     /// Whether the server is reachable, for `/health`.
     fn status(&self) -> Health;
     /// Closes the client; waits at most until the deadline of `cx`.
-    fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()>;
+    async fn close(&self, cx: &CallContext);
 }
 
 /// The services and settings of the process that the client uses.

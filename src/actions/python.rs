@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_engine::{
     conversation::{ActionOutcome, StepError},
     project::{ActionEndpointDef, TrackerEvents},
@@ -141,15 +141,16 @@ impl PythonActionServer {
     }
 }
 
+#[async_trait]
 impl ActionServer for PythonActionServer {
-    fn run<'a>(&'a self, request: ActionRequest<'a>, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
-        Box::pin(self.run_action(request, cx))
+    async fn run(&self, request: ActionRequest<'_>, cx: &CallContext) -> ActionOutcome {
+        self.run_action(request, cx).await
     }
     fn tracker_events(&self) -> TrackerEvents {
         self.supervisor.endpoint.tracker_events
     }
-    fn list_actions<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<Vec<String>, String>> {
-        Box::pin(self.list(cx))
+    async fn list_actions(&self, cx: &CallContext) -> Result<Vec<String>, String> {
+        self.list(cx).await
     }
     fn status(&self) -> Health {
         match &*self.supervisor.state.borrow() {
@@ -158,8 +159,8 @@ impl ActionServer for PythonActionServer {
             State::Starting | State::Idle => Health::Unknown,
         }
     }
-    fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()> {
-        Box::pin(self.shut_down(cx))
+    async fn close(&self, cx: &CallContext) {
+        self.shut_down(cx).await
     }
 }
 

@@ -7,7 +7,7 @@ mod server;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_engine::{
     conversation::{ActionOutcome, ActionServerResponse, StepError},
     ids::{ActionName, ConversationId},
@@ -36,6 +36,7 @@ fn project() -> Project {
 #[derive(Clone, Default)]
 struct Paced(ManualClock);
 
+#[async_trait]
 impl Clock for Paced {
     fn now(&self) -> Timestamp {
         self.0.now()
@@ -43,11 +44,11 @@ impl Clock for Paced {
     fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
+    async fn sleep(&self, until: Deadline) {
         if until.0.saturating_sub(self.elapsed()) <= limits::ACTION_POLL {
-            return Box::pin(tokio::task::yield_now());
+            return tokio::task::yield_now().await;
         }
-        self.0.sleep(until)
+        self.0.sleep(until).await
     }
 }
 

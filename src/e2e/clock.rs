@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_engine::time::Timestamp;
 
 use crate::clock::{Clock, Deadline, SystemClock};
@@ -34,6 +34,7 @@ impl CaseClock {
     }
 }
 
+#[async_trait]
 impl Clock for CaseClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.now.load(Ordering::SeqCst))
@@ -41,11 +42,11 @@ impl Clock for CaseClock {
     fn elapsed(&self) -> Duration {
         SystemClock.elapsed()
     }
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
+    async fn sleep(&self, until: Deadline) {
         if self.skips_short_waits && until.0.saturating_sub(self.elapsed()) <= SHORT_WAIT {
-            return Box::pin(std::future::ready(()));
+            return;
         }
-        SystemClock.sleep(until)
+        SystemClock.sleep(until).await
     }
 }
 

@@ -9,7 +9,6 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{ActionOutcome, ActionServerResponse, Conversation, StepError},
     project::{
@@ -91,9 +90,10 @@ struct ActionStub {
     errors: CaseErrors,
 }
 
+#[async_trait]
 impl Action for ActionStub {
-    fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
-        Box::pin(std::future::ready(self.outcome()))
+    async fn run(&self, _: &Conversation, _: &CallContext) -> ActionOutcome {
+        self.outcome()
     }
 }
 

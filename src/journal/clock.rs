@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_engine::time::Timestamp;
 
 use crate::clock::{Clock, Deadline};
@@ -34,6 +34,7 @@ impl TurnClock {
     }
 }
 
+#[async_trait]
 impl Clock for TurnClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.latest.load(Ordering::SeqCst))
@@ -41,7 +42,7 @@ impl Clock for TurnClock {
     fn elapsed(&self) -> Duration {
         self.real.elapsed()
     }
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
-        self.real.sleep(until)
+    async fn sleep(&self, until: Deadline) {
+        self.real.sleep(until).await
     }
 }

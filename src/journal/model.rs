@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use futures::{future::BoxFuture, stream};
+use async_trait::async_trait;
+use futures::stream;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{EffectJournal, Step, TypedStart};
@@ -33,12 +34,13 @@ impl JournaledModel {
     }
 }
 
+#[async_trait]
 impl Llm for JournaledModel {
     fn profile(&self) -> &ModelProfile {
         self.inner.profile()
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(self.ask(request, cx))
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        self.ask(request, cx).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use segue_engine::ids::ConversationId;
 
 use super::*;
@@ -15,6 +16,7 @@ use crate::{
 /// A clock that does not advance.
 struct Still;
 
+#[async_trait]
 impl Clock for Still {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(5)
@@ -22,8 +24,8 @@ impl Clock for Still {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }
-    fn sleep(&self, _: Deadline) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
+    async fn sleep(&self, _: Deadline) {
+        std::future::pending().await
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_engine::mission::event::{IssueSeverity, RunEventKind};
 use serde_json::json;
 
@@ -28,34 +28,33 @@ struct PatientModel {
     journal: Arc<UnitJournal>,
 }
 
+#[async_trait]
 impl Llm for PatientModel {
     fn profile(&self) -> &ModelProfile {
         self.inner.profile()
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            // The wait after a server failed without asking for one is bounded more narrowly.
-            let (mut waited, mut waited_unasked, mut failures) = (Duration::ZERO, Duration::ZERO, 0);
-            loop {
-                let attempt = cx.with_timeout(limits::MISSION_MODEL_CALL);
-                let error = match self.inner.chat(request.clone(), &attempt).await {
-                    Ok(stream) => return Ok(stream),
-                    Err(error) => error,
-                };
-                failures += u32::from(error.retry_after().is_none());
-                let Some(wait) = wait_after(&error, failures) else { return Err(error) };
-                let wait = wait + wait.mul_f64(spread(&request, waited));
-                waited += wait;
-                if !is_asked_for(&error, failures) {
-                    waited_unasked += wait;
-                }
-                if waited > limits::MISSION_MODEL_WAIT || waited_unasked > limits::MISSION_SERVER_WAIT {
-                    return Err(error);
-                }
-                self.note(&error, wait).await;
-                cx.wait(cx.clock.sleep(cx.clock.deadline(wait))).await?;
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        // The wait after a server failed without asking for one is bounded more narrowly.
+        let (mut waited, mut waited_unasked, mut failures) = (Duration::ZERO, Duration::ZERO, 0);
+        loop {
+            let attempt = cx.with_timeout(limits::MISSION_MODEL_CALL);
+            let error = match self.inner.chat(request.clone(), &attempt).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+            failures += u32::from(error.retry_after().is_none());
+            let Some(wait) = wait_after(&error, failures) else { return Err(error) };
+            let wait = wait + wait.mul_f64(spread(&request, waited));
+            waited += wait;
+            if !is_asked_for(&error, failures) {
+                waited_unasked += wait;
             }
-        })
+            if waited > limits::MISSION_MODEL_WAIT || waited_unasked > limits::MISSION_SERVER_WAIT {
+                return Err(error);
+            }
+            self.note(&error, wait).await;
+            cx.wait(cx.clock.sleep(cx.clock.deadline(wait))).await?;
+        }
     }
 }
 

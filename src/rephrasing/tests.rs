@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -140,12 +140,13 @@ async fn rephrase_all_rephrases_every_response() {
 /// A model that never answers.
 struct Stuck(ModelProfile);
 
+#[async_trait]
 impl Llm for Stuck {
     fn profile(&self) -> &ModelProfile {
         &self.0
     }
-    fn chat<'a>(&'a self, _: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(std::future::pending())
+    async fn chat(&self, _: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
+        std::future::pending().await
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use segue_engine::project::{ModelChoice, ModelDef, Project, RouterDef};
 use serde_json::{Map, Value as Json};
 
@@ -194,16 +195,17 @@ impl Default for OfflineModel {
     }
 }
 
+#[async_trait]
 impl Llm for OfflineModel {
     fn profile(&self) -> &llm::ModelProfile {
         &self.0
     }
-    fn chat<'a>(
-        &'a self,
+    async fn chat(
+        &self,
         _: llm::ChatRequest,
-        _: &'a crate::context::CallContext,
-    ) -> futures::future::BoxFuture<'a, Result<llm::ChatStream, llm::LlmError>> {
-        Box::pin(std::future::ready(Err(llm::LlmErrorKind::NotInScript.into())))
+        _: &crate::context::CallContext,
+    ) -> Result<llm::ChatStream, llm::LlmError> {
+        Err(llm::LlmErrorKind::NotInScript.into())
     }
 }
 

@@ -24,13 +24,14 @@ use crate::{
     tools::{Health, ToolHandler, ToolSource, workspace::Workspaces},
     understanding::CommandGenerator,
 };
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 
 /// A custom action in Rust. It runs at an `action` step with its name.
+#[async_trait]
 pub trait Action: Send + Sync {
     /// Runs the action. The events of the outcome are applied in order. *Cancellation*: the future may be dropped at any `await`; the
     /// flow is then informed that the effect may have happened.
-    fn run<'a>(&'a self, conversation: &'a Conversation, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome>;
+    async fn run(&self, conversation: &Conversation, cx: &CallContext) -> ActionOutcome;
 }
 
 /// The running parts of a project.

@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeSet, process::Command, sync::Arc};
 
+use async_trait::async_trait;
 use segue::{
     clock::SystemClock,
     context::CallContext,
@@ -148,6 +149,7 @@ impl ScenarioClient {
 /// Answers elicitation with the default values of the schema, or with any value of the right type.
 struct DefaultAnswers;
 
+#[async_trait]
 impl ClientRequestHandler for DefaultAnswers {
     fn elicit(&self, request: &ElicitationRequest) -> ElicitationResponse {
         let fields = request.schema["properties"].as_object().unwrap();
@@ -159,8 +161,8 @@ impl ClientRequestHandler for DefaultAnswers {
         };
         ElicitationResponse::Accept(fields.iter().map(|(name, field)| (name.clone(), value(field))).collect())
     }
-    fn sample<'a>(&'a self, _: Json, _: &'a CallContext) -> futures::future::BoxFuture<'a, Result<Json, String>> {
-        Box::pin(std::future::ready(Err("sampling is not supported".to_owned())))
+    async fn sample(&self, _: Json, _: &CallContext) -> Result<Json, String> {
+        Err("sampling is not supported".to_owned())
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use regex::Regex;
 use segue::{
     clock::{Clock, Deadline, SystemClock, Timestamp},
@@ -84,6 +84,7 @@ struct ShiftedClock {
     started: Duration,
 }
 
+#[async_trait]
 impl Clock for ShiftedClock {
     fn now(&self) -> Timestamp {
         let passed = SystemClock.elapsed().saturating_sub(self.started);
@@ -92,12 +93,10 @@ impl Clock for ShiftedClock {
     fn elapsed(&self) -> Duration {
         SystemClock.elapsed()
     }
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            if until.0.saturating_sub(self.elapsed()) > Duration::from_secs(1) {
-                SystemClock.sleep(until).await;
-            }
-        })
+    async fn sleep(&self, until: Deadline) {
+        if until.0.saturating_sub(self.elapsed()) > Duration::from_secs(1) {
+            SystemClock.sleep(until).await;
+        }
     }
 }
 

@@ -10,9 +10,10 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use async_trait::async_trait;
 use segue::{
-    Assistant, BoxFuture, CallContext, EffectClass, IncomingMessage, Llm, LlmError, ModelProfile, Store, Tool,
-    ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnReport,
+    Assistant, CallContext, EffectClass, IncomingMessage, Llm, LlmError, ModelProfile, Store, Tool, ToolCallContext,
+    ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnReport,
     llm::{ChatRequest, ChatResponse, ChatStream, FinishReason, LlmErrorKind, ToolArguments, ToolCall, Usage},
     store::SqliteStore,
     testing::{ScriptedLlm, StrictLlm},
@@ -297,19 +298,18 @@ struct HangingModel {
     script: Arc<dyn Llm>,
 }
 
+#[async_trait]
 impl Llm for HangingModel {
     fn profile(&self) -> &ModelProfile {
         self.script.profile()
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
         if self.requests.fetch_add(1, Ordering::SeqCst) != self.at {
-            return self.script.chat(request, cx);
+            return self.script.chat(request, cx).await;
         }
         self.hanging.notify_one();
-        Box::pin(async move {
-            let error = cx.wait(std::future::pending::<()>()).await.unwrap_err();
-            Err(LlmError::new(LlmErrorKind::Cancelled).with_detail(error))
-        })
+        let error = cx.wait(std::future::pending::<()>()).await.unwrap_err();
+        Err(LlmError::new(LlmErrorKind::Cancelled).with_detail(error))
     }
 }
 

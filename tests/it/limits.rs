@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use futures::future::BoxFuture;
 use segue::{
     Action, ActionOutcome, Assistant, AssistantBuilder, CallContext, ChatRequest, ChatResponse, ChatStream,
@@ -86,12 +87,13 @@ const MODEL_CALLS_PER_RUN: usize = 11;
 /// answer.
 struct FlowAndAgentModel(AtomicUsize);
 
+#[async_trait]
 impl Llm for FlowAndAgentModel {
     fn profile(&self) -> &ModelProfile {
         static PROFILE: std::sync::OnceLock<ModelProfile> = std::sync::OnceLock::new();
         PROFILE.get_or_init(|| ModelProfile::for_model("openai", "gpt-4o"))
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
         let answer = if request.purpose == Purpose::COMMANDS {
             let prompt = request.messages.last().unwrap().text();
             let newest = prompt.rsplit("# Newest message of the person\n").next().unwrap();
@@ -102,7 +104,7 @@ impl Llm for FlowAndAgentModel {
             let call = ToolCall { id: "c0".into(), name: name.into(), arguments: ToolArguments::json(json!({})) };
             ChatResponse { text: text.into(), finish: FinishReason::ToolCalls, ..ChatResponse::calls(vec![call]) }
         };
-        Box::pin(std::future::ready(Ok(ChatStream::from_response(answer))))
+        Ok(ChatStream::from_response(answer))
     }
 }
 
@@ -126,13 +128,12 @@ impl BlockingAction {
     }
 }
 
+#[async_trait]
 impl Action for BlockingAction {
-    fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
-        Box::pin(async {
-            self.started.fetch_add(1, Ordering::SeqCst);
-            self.permits.acquire().await.unwrap().forget();
-            ActionOutcome::Done { events: Vec::new() }
-        })
+    async fn run(&self, _: &Conversation, _: &CallContext) -> ActionOutcome {
+        self.started.fetch_add(1, Ordering::SeqCst);
+        self.permits.acquire().await.unwrap().forget();
+        ActionOutcome::Done { events: Vec::new() }
     }
 }
 

@@ -10,8 +10,8 @@ mod progress;
 
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use fake_server::FakeMcpServer;
-use futures::future::BoxFuture;
 use segue::{
     Assistant, AssistantBuilder, CallContext, ChatRequest, ChatResponse, ChatStream, DiscardReplies, IncomingMessage,
     Llm, LlmError, ModelProfile, TurnReport,
@@ -97,12 +97,13 @@ impl RecordingModel {
     }
 }
 
+#[async_trait]
 impl Llm for RecordingModel {
     fn profile(&self) -> &ModelProfile {
         static PROFILE: std::sync::OnceLock<ModelProfile> = std::sync::OnceLock::new();
         PROFILE.get_or_init(|| ModelProfile::for_model("openai", "gpt-4o"))
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
         let answer = match request.purpose.as_str() {
             "agent" => {
                 let result = request.messages.last().filter(|m| matches!(***m, segue::llm::ChatMessage::Tool { .. }));
@@ -130,7 +131,7 @@ impl Llm for RecordingModel {
             other => panic!("unexpected purpose {other}"),
         };
         self.0.lock().unwrap().push(request);
-        Box::pin(std::future::ready(Ok(ChatStream::from_response(answer))))
+        Ok(ChatStream::from_response(answer))
     }
 }
 

@@ -26,6 +26,7 @@ use std::{
     },
 };
 
+use async_trait::async_trait;
 use axum::{Json as Body, Router, extract::State, http::StatusCode, response::IntoResponse, routing::post};
 use futures::future::BoxFuture;
 use segue::{
@@ -50,14 +51,15 @@ struct FunctionModel<F> {
     requests: Arc<Mutex<Vec<ChatRequest>>>,
 }
 
+#[async_trait]
 impl<F: Fn(&ChatRequest) -> ChatResponse + Send + Sync> Llm for FunctionModel<F> {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
         let answer = (self.respond)(&request);
         self.requests.lock().unwrap().push(request);
-        Box::pin(std::future::ready(Ok(ChatStream::from_response(answer))))
+        Ok(ChatStream::from_response(answer))
     }
 }
 
@@ -449,23 +451,22 @@ struct StoppingModel {
     called: AtomicUsize,
 }
 
+#[async_trait]
 impl Llm for StoppingModel {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, _: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            let answer = match self.called.fetch_add(1, Ordering::SeqCst) {
-                0 => calls(&[("get_subtasks", json!({}))]),
-                1 => {
-                    self.stop.cancel();
-                    cx.cancel.cancelled().await;
-                    return Err(segue::llm::LlmErrorKind::Cancelled.into());
-                }
-                _ => calls(&[("task_complete", json!({}))]),
-            };
-            Ok(ChatStream::from_response(answer))
-        })
+    async fn chat(&self, _: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        let answer = match self.called.fetch_add(1, Ordering::SeqCst) {
+            0 => calls(&[("get_subtasks", json!({}))]),
+            1 => {
+                self.stop.cancel();
+                cx.cancel.cancelled().await;
+                return Err(segue::llm::LlmErrorKind::Cancelled.into());
+            }
+            _ => calls(&[("task_complete", json!({}))]),
+        };
+        Ok(ChatStream::from_response(answer))
     }
 }
 

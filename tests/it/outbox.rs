@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use futures::future::{BoxFuture, ready};
 use segue::{
     Assistant, IncomingMessage, async_trait,
     channels::{ChannelMessage, Inbox},
@@ -29,9 +28,10 @@ const FILES: [(&str, &str); 3] = [
 /// An action. The replies before it are sent first, because an action may take long.
 struct WorkAction;
 
+#[async_trait]
 impl Action for WorkAction {
-    fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
-        Box::pin(ready(ActionOutcome::Done { events: Vec::new() }))
+    async fn run(&self, _: &Conversation, _: &CallContext) -> ActionOutcome {
+        ActionOutcome::Done { events: Vec::new() }
     }
 }
 

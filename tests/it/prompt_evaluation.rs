@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue::{
     clock::{Clock, Deadline, SystemClock, Timestamp},
     llm::Llm,
@@ -50,6 +50,7 @@ struct Conversation {
 /// A clock with a fixed wall time, so that the prompts are always the same. Waits are real.
 struct FixedClock(Timestamp);
 
+#[async_trait]
 impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         self.0
@@ -57,8 +58,8 @@ impl Clock for FixedClock {
     fn elapsed(&self) -> Duration {
         SystemClock.elapsed()
     }
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
-        Box::pin(async move { SystemClock.sleep(until).await })
+    async fn sleep(&self, until: Deadline) {
+        SystemClock.sleep(until).await
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue::{
     context::CallContext,
     conversation::{ActionOutcome, Conversation},
@@ -68,9 +68,10 @@ fn shelf() -> Toolbox {
 /// An action that does nothing.
 struct NoOpAction;
 
+#[async_trait]
 impl Action for NoOpAction {
-    fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
-        Box::pin(std::future::ready(ActionOutcome::Done { events: Vec::new() }))
+    async fn run(&self, _: &Conversation, _: &CallContext) -> ActionOutcome {
+        ActionOutcome::Done { events: Vec::new() }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use segue::{
     Assistant, DiscardReplies, IncomingMessage, async_trait,
     context::CallContext,
@@ -35,8 +34,9 @@ const FILES: [(&str, &str); 3] = [
 /// An action that sets these reminders.
 struct SetReminders(Vec<Json>);
 
+#[async_trait]
 impl Action for SetReminders {
-    fn run<'a>(&'a self, _: &'a Conversation, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
+    async fn run(&self, _: &Conversation, cx: &CallContext) -> ActionOutcome {
         let at = cx.clock.now();
         let event = |json: &Json| Event {
             at,
@@ -44,7 +44,7 @@ impl Action for SetReminders {
             location: Default::default(),
         };
         let events = self.0.iter().map(event).collect();
-        Box::pin(std::future::ready(ActionOutcome::Done { events }))
+        ActionOutcome::Done { events }
     }
 }
 

@@ -5,9 +5,11 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use axum::{Router, body::Bytes, extract::State, http::StatusCode, response::IntoResponse, routing::any};
+use futures::future::BoxFuture;
 use segue::{
-    Assistant, BoxFuture, IncomingMessage, TurnReport,
+    Assistant, IncomingMessage, TurnReport,
     clock::{Clock, Deadline},
     limits,
     testing::{ManualClock, ScriptedLlm},
@@ -99,6 +101,7 @@ fn files(url: &str) -> [(&'static str, String); 4] {
 /// A manual clock on which the pauses between retries pass at once. Longer waits, which are timeouts, never pass.
 struct InstantPauses(ManualClock);
 
+#[async_trait]
 impl Clock for InstantPauses {
     fn now(&self) -> segue::Timestamp {
         self.0.now()
@@ -106,12 +109,12 @@ impl Clock for InstantPauses {
     fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
+    async fn sleep(&self, until: Deadline) {
         let pause = until.0.saturating_sub(self.elapsed());
         if pause < limits::A2A_CANCEL {
             self.0.advance(pause);
         }
-        self.0.sleep(until)
+        self.0.sleep(until).await
     }
 }
 

@@ -10,9 +10,10 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use segue::{
-    Assistant, BoxFuture, ConversationId, IncomingMessage, MemoryStore, Store, StoreError, Timestamp, Tool,
-    ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnEvent, TurnReport,
+    Assistant, ConversationId, IncomingMessage, MemoryStore, Store, StoreError, Timestamp, Tool, ToolCallContext,
+    ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnEvent, TurnReport,
     llm::{ChatResponse, ToolArguments, ToolCall},
     store::{AcceptOutcome, InboxMessage, JournalRecord, TurnCommit, TurnNumber, Version},
     testing::{CollectedReplies, CollectingSink, ManualClock, ScriptedCall, ScriptedLlm, StrictLlm},
@@ -39,8 +40,6 @@ const FILES: [(&str, &str); 5] = [
         "agent: {name: booker, description: books}\nconnections: {mcp_servers: [{name: boats}]}\n",
     ),
 ];
-
-type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// How a call of the store fails.
 #[derive(Clone, Copy, PartialEq)]
@@ -79,27 +78,28 @@ async fn with_fault<T>(
     }
 }
 
+#[async_trait]
 impl segue::store::ForwardingStore for FaultyStore {
     fn inner(&self) -> &dyn Store {
         &self.inner
     }
-    fn accept(&self, inbound: InboxMessage) -> StoreFuture<'_, AcceptOutcome> {
-        Box::pin(with_fault(&self.accepts, async move { self.inner.accept(inbound).await }))
+    async fn accept(&self, inbound: InboxMessage) -> Result<AcceptOutcome, StoreError> {
+        with_fault(&self.accepts, async move { self.inner.accept(inbound).await }).await
     }
-    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> StoreFuture<'a, Version> {
-        Box::pin(with_fault(&self.appends, async move { self.inner.append(id, after, batch).await }))
+    async fn append(&self, id: &ConversationId, after: Version, batch: TurnCommit) -> Result<Version, StoreError> {
+        with_fault(&self.appends, async move { self.inner.append(id, after, batch).await }).await
     }
-    fn append_journal<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn append_journal(
+        &self,
+        id: &ConversationId,
         turn: TurnNumber,
         records: Vec<JournalRecord>,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(with_fault(&self.journals, async move { self.inner.append_journal(id, turn, records).await }))
+    ) -> Result<(), StoreError> {
+        with_fault(&self.journals, async move { self.inner.append_journal(id, turn, records).await }).await
     }
-    fn erase<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
+    async fn erase(&self, id: &ConversationId) -> Result<(), StoreError> {
         self.erases.fetch_add(1, Ordering::SeqCst);
-        self.inner.erase(id)
+        self.inner.erase(id).await
     }
 }
 

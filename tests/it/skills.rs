@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue::{
     Assistant, CallContext, ChatRequest, ChatResponse, ChatStream, DiscardReplies, IncomingMessage, Llm, LlmError,
     ModelProfile, Store, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput,
@@ -31,12 +31,13 @@ struct FunctionModel<F> {
     respond: F,
 }
 
+#[async_trait]
 impl<F: Fn(&ChatRequest) -> ChatResponse + Send + Sync> Llm for FunctionModel<F> {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(std::future::ready(Ok(ChatStream::from_response((self.respond)(&request)))))
+    async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
+        Ok(ChatStream::from_response((self.respond)(&request)))
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use axum::{
     Router,
     body::Bytes,
@@ -93,6 +94,7 @@ struct FastClock {
     slept: Mutex<Vec<Duration>>,
 }
 
+#[async_trait]
 impl Clock for FastClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(0)
@@ -100,14 +102,13 @@ impl Clock for FastClock {
     fn elapsed(&self) -> Duration {
         *self.now.lock().unwrap()
     }
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
+    async fn sleep(&self, until: Deadline) {
         let pause = until.0.saturating_sub(self.elapsed());
         if pause > limits::A2A_PAUSE_MAX {
-            return Box::pin(std::future::pending());
+            return std::future::pending().await;
         }
         self.slept.lock().unwrap().push(pause);
         *self.now.lock().unwrap() += pause;
-        Box::pin(std::future::ready(()))
     }
 }
 

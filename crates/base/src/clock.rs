@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 pub use segue_lang::time::Timestamp;
 
 use crate::failpoint;
@@ -22,13 +22,14 @@ impl Deadline {
 }
 
 /// A source of time. Tests use [`ManualClock`](crate::manual_clock::ManualClock), everything else [`SystemClock`].
+#[async_trait]
 pub trait Clock: Send + Sync {
     /// Wall-clock time in UTC. May jump.
     fn now(&self) -> Timestamp;
     /// Monotonic time since a fixed point of this process; only for deadlines.
     fn elapsed(&self) -> Duration;
     /// Completes at `until`. Dropping the future cancels the wait.
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()>;
+    async fn sleep(&self, until: Deadline);
     /// The deadline `after` from now.
     fn deadline(&self, after: Duration) -> Deadline {
         Deadline(self.elapsed().saturating_add(after))
@@ -45,6 +46,7 @@ fn start() -> Instant {
     *START.get_or_init(Instant::now)
 }
 
+#[async_trait]
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         #[allow(clippy::disallowed_methods)] // the one place that reads the wall clock
@@ -55,7 +57,7 @@ impl Clock for SystemClock {
     fn elapsed(&self) -> Duration {
         start().elapsed()
     }
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
-        Box::pin(async move { tokio::time::sleep(until.0.saturating_sub(self.elapsed())).await })
+    async fn sleep(&self, until: Deadline) {
+        tokio::time::sleep(until.0.saturating_sub(self.elapsed())).await
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_lang::time::Timestamp;
 use tokio::sync::watch;
 
@@ -64,6 +64,7 @@ impl Default for ManualClock {
     }
 }
 
+#[async_trait]
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         let passed = i64::try_from(self.elapsed().as_micros()).unwrap_or(i64::MAX);
@@ -72,16 +73,14 @@ impl Clock for ManualClock {
     fn elapsed(&self) -> Duration {
         *self.now.borrow()
     }
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            let length = until.0.saturating_sub(self.elapsed());
-            self.slept.lock().unwrap_or_else(PoisonError::into_inner).push(length);
-            if self.auto_advances {
-                self.now.send_modify(|now| *now = (*now).max(until.0));
-            }
-            // The sender is in `self`, so the channel cannot close before the deadline.
-            let _ = self.now.subscribe().wait_for(|now| *now >= until.0).await;
-        })
+    async fn sleep(&self, until: Deadline) {
+        let length = until.0.saturating_sub(self.elapsed());
+        self.slept.lock().unwrap_or_else(PoisonError::into_inner).push(length);
+        if self.auto_advances {
+            self.now.send_modify(|now| *now = (*now).max(until.0));
+        }
+        // The sender is in `self`, so the channel cannot close before the deadline.
+        let _ = self.now.subscribe().wait_for(|now| *now >= until.0).await;
     }
 }
 

@@ -10,7 +10,8 @@ use std::{
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
-use futures::{StreamExt, future::BoxFuture, stream};
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
 use regex::Regex;
 use segue_base::context::CallContext;
 use serde::{Deserialize, Serialize};
@@ -129,31 +130,30 @@ struct Recording {
     stream: ChatStream,
 }
 
+#[async_trait]
 impl Llm for Recorder {
     fn profile(&self) -> &ModelProfile {
         self.inner.profile()
     }
 
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            let truncated = ExchangeOutcome::Error(LlmErrorKind::Truncated.into());
-            let (hash, summary) = (masked_hash(&request), RequestSummary::new(&request));
-            let mut exchange = Exchange { hash, request: summary, deltas: Vec::new(), outcome: truncated };
-            let stream = match self.inner.chat(request, cx).await {
-                Ok(stream) => stream,
-                Err(error) => {
-                    exchange.outcome = ExchangeOutcome::Error(error.clone());
-                    self.writer.write(&exchange);
-                    return Err(error);
-                }
-            };
-            let recording = Recording { exchange, writer: self.writer.clone(), stream };
-            Ok(ChatStream::new(stream::unfold(recording, |mut recording| async move {
-                let delta = recording.stream.next().await?;
-                recording.take(&delta);
-                Some((delta, recording))
-            })))
-        })
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        let truncated = ExchangeOutcome::Error(LlmErrorKind::Truncated.into());
+        let (hash, summary) = (masked_hash(&request), RequestSummary::new(&request));
+        let mut exchange = Exchange { hash, request: summary, deltas: Vec::new(), outcome: truncated };
+        let stream = match self.inner.chat(request, cx).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                exchange.outcome = ExchangeOutcome::Error(error.clone());
+                self.writer.write(&exchange);
+                return Err(error);
+            }
+        };
+        let recording = Recording { exchange, writer: self.writer.clone(), stream };
+        Ok(ChatStream::new(stream::unfold(recording, |mut recording| async move {
+            let delta = recording.stream.next().await?;
+            recording.take(&delta);
+            Some((delta, recording))
+        })))
     }
 }
 
@@ -270,25 +270,24 @@ impl Replayer {
     }
 }
 
+#[async_trait]
 impl Llm for Replayer {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
 
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            if cx.cancel.is_cancelled() {
-                return Err(LlmErrorKind::Cancelled.into());
-            }
-            let exchange = self.take(&request)?;
-            let end = match exchange.outcome {
-                ExchangeOutcome::Response(answer) => Ok(Delta::Done(answer)),
-                ExchangeOutcome::Error(error) if exchange.deltas.is_empty() => return Err(error),
-                ExchangeOutcome::Error(error) => Err(error),
-            };
-            let deltas = stream::iter(exchange.deltas.into_iter().map(|text| Ok(Delta::Text(text))));
-            Ok(ChatStream::new(deltas.chain(stream::iter([end]))))
-        })
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        if cx.cancel.is_cancelled() {
+            return Err(LlmErrorKind::Cancelled.into());
+        }
+        let exchange = self.take(&request)?;
+        let end = match exchange.outcome {
+            ExchangeOutcome::Response(answer) => Ok(Delta::Done(answer)),
+            ExchangeOutcome::Error(error) if exchange.deltas.is_empty() => return Err(error),
+            ExchangeOutcome::Error(error) => Err(error),
+        };
+        let deltas = stream::iter(exchange.deltas.into_iter().map(|text| Ok(Delta::Text(text))));
+        Ok(ChatStream::new(deltas.chain(stream::iter([end]))))
     }
 }
 

@@ -51,7 +51,7 @@ pub mod warning;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_base::{context::CallContext, secret::Secret};
 use serde_json::{Map, Value};
 
@@ -66,6 +66,7 @@ pub use stream::{ChatStream, Delta};
 pub use warning::ResponseWarning;
 
 /// A model, or a group of them.
+#[async_trait]
 pub trait Llm: Send + Sync {
     /// The profile of the model; of the first model of a group.
     fn profile(&self) -> &ModelProfile;
@@ -78,7 +79,7 @@ pub trait Llm: Send + Sync {
     /// # Cancellation
     /// Dropping the future or the stream closes the connection; cancelling `cx.cancel` makes both end with
     /// [`LlmErrorKind::Cancelled`].
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>>;
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError>;
 }
 
 /// One entry of a model group as plain data: an entry of `endpoints.yml` with `${}` expanded and defaults applied.

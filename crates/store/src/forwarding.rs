@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_engine::{
     conversation::Event,
     ids::{ConversationId, MessageId, RunId},
@@ -21,25 +21,27 @@ use crate::{
 
 macro_rules! forwarding_store {
     (
-        $(#[$about:meta])* $forwarding:ident for $store:ident, $error:ident; $life:lifetime;
+        $(#[$about:meta])* $forwarding:ident for $store:ident, $error:ident;
         $($method:ident($($argument:ident: $type:ty),*) -> $output:ty;)*
     ) => {
         $(#[$about])*
+        #[async_trait]
         pub trait $forwarding: Send + Sync {
             /// The store that gets the calls.
             fn inner(&self) -> &dyn $store;
             $(
                 #[doc = concat!("Forwards [`", stringify!($store), "::", stringify!($method), "`].")]
-                fn $method<$life>(&$life self, $($argument: $type),*) -> BoxFuture<$life, Result<$output, $error>> {
-                    self.inner().$method($($argument),*)
+                async fn $method(&self, $($argument: $type),*) -> Result<$output, $error> {
+                    self.inner().$method($($argument),*).await
                 }
             )*
         }
 
+        #[async_trait]
         impl<T: $forwarding> $store for T {
             $(
-                fn $method<$life>(&$life self, $($argument: $type),*) -> BoxFuture<$life, Result<$output, $error>> {
-                    $forwarding::$method(self, $($argument),*)
+                async fn $method(&self, $($argument: $type),*) -> Result<$output, $error> {
+                    $forwarding::$method(self, $($argument),*).await
                 }
             )*
         }
@@ -53,57 +55,55 @@ forwarding_store! {
     /// Errors and cancellation of each method: see the method of the same name of [`Store`]. Where both traits are imported, a method
     /// call on such a store is ambiguous: import only [`Store`], and write `impl segue::store::ForwardingStore for MyStore`.
     ForwardingStore for Store, StoreError;
-    'a;
     accept(inbound: InboxMessage) -> AcceptOutcome;
-    load(id: &'a ConversationId) -> StoredConversation;
-    append_journal(id: &'a ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> ();
-    append(id: &'a ConversationId, after: Version, batch: TurnCommit) -> Version;
-    unfinished_turns(id: &'a ConversationId) -> Vec<UnfinishedTurn>;
-    unfinished_turns_in(id: &'a ConversationId, turns: Range<TurnNumber>) -> Vec<UnfinishedTurn>;
-    replies_of(id: &'a ConversationId, turn: TurnNumber) -> Option<Vec<StoredReply>>;
+    load(id: &ConversationId) -> StoredConversation;
+    append_journal(id: &ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> ();
+    append(id: &ConversationId, after: Version, batch: TurnCommit) -> Version;
+    unfinished_turns(id: &ConversationId) -> Vec<UnfinishedTurn>;
+    unfinished_turns_in(id: &ConversationId, turns: Range<TurnNumber>) -> Vec<UnfinishedTurn>;
+    replies_of(id: &ConversationId, turn: TurnNumber) -> Option<Vec<StoredReply>>;
     conversations_with_work() -> Vec<ConversationId>;
     next_reminders(limit: usize) -> Vec<(ConversationId, Timestamp)>;
-    pending_replies(id: &'a ConversationId) -> Vec<StoredReply>;
-    mark_delivered(id: &'a ConversationId, replies: Vec<Arc<str>>) -> ();
-    turns(id: &'a ConversationId) -> Vec<StoredTurn>;
-    latest_turns(id: &'a ConversationId, before: Option<Version>, most: usize) -> Vec<TurnEvents>;
-    latest_events(id: &'a ConversationId, most: usize) -> Vec<Event>;
+    pending_replies(id: &ConversationId) -> Vec<StoredReply>;
+    mark_delivered(id: &ConversationId, replies: Vec<Arc<str>>) -> ();
+    turns(id: &ConversationId) -> Vec<StoredTurn>;
+    latest_turns(id: &ConversationId, before: Option<Version>, most: usize) -> Vec<TurnEvents>;
+    latest_events(id: &ConversationId, most: usize) -> Vec<Event>;
     conversations(limit: usize) -> Vec<ConversationId>;
-    erase(id: &'a ConversationId) -> ();
+    erase(id: &ConversationId) -> ();
     purge_expired(now: Timestamp) -> u64;
-    replies_to_message(id: &'a ConversationId, message: &'a MessageId) -> Option<Vec<StoredReply>>;
+    replies_to_message(id: &ConversationId, message: &MessageId) -> Option<Vec<StoredReply>>;
     problems() -> Vec<ConversationProblem>;
     ping() -> ();
     close() -> ();
-    text_by_hash(id: &'a ConversationId, hash: &'a str) -> Option<Arc<str>>;
-    set_private_text(id: &'a ConversationId, name: &'a str, text: Option<String>, at: Timestamp) -> ();
-    private_text(id: &'a ConversationId, name: &'a str) -> Option<String>;
+    text_by_hash(id: &ConversationId, hash: &str) -> Option<Arc<str>>;
+    set_private_text(id: &ConversationId, name: &str, text: Option<String>, at: Timestamp) -> ();
+    private_text(id: &ConversationId, name: &str) -> Option<String>;
 }
 
 forwarding_store! {
     /// As [`ForwardingStore`], for a store of runs.
     ForwardingRunStore for RunStore, RunStoreError;
-    'a;
     start_run(run: NewRun) -> StartOutcome;
-    admit(run: &'a RunId, limits: RunLimits, at: Timestamp) -> RunAdmission;
-    run(run: &'a RunId) -> Option<StoredRun>;
-    summary(run: &'a RunId) -> Option<RunSummary>;
+    admit(run: &RunId, limits: RunLimits, at: Timestamp) -> RunAdmission;
+    run(run: &RunId) -> Option<StoredRun>;
+    summary(run: &RunId) -> Option<RunSummary>;
     runs(filter: RunFilter, limit: usize) -> Vec<RunSummary>;
-    events(run: &'a RunId, after: u64, limit: usize) -> Vec<StoredRunEvent>;
-    units(run: &'a RunId) -> Vec<StoredUnit>;
-    unit(unit: &'a UnitKey) -> Option<UnitContent>;
+    events(run: &RunId, after: u64, limit: usize) -> Vec<StoredRunEvent>;
+    units(run: &RunId) -> Vec<StoredUnit>;
+    unit(unit: &UnitKey) -> Option<UnitContent>;
     claim(request: ClaimRequest) -> Vec<ClaimedUnit>;
     append(batch: UnitBatch) -> u64;
     append_run(batch: RunBatch) -> u64;
-    renew(unit: &'a UnitKey, epoch: u64, until: Timestamp) -> Signals;
-    release(unit: &'a UnitKey, epoch: u64, at: Timestamp) -> ();
-    blob(run: &'a RunId, id: &'a str) -> Option<Arc<str>>;
+    renew(unit: &UnitKey, epoch: u64, until: Timestamp) -> Signals;
+    release(unit: &UnitKey, epoch: u64, at: Timestamp) -> ();
+    blob(run: &RunId, id: &str) -> Option<Arc<str>>;
     questions(filter: QuestionFilter, limit: usize) -> Vec<StoredQuestion>;
-    question(question: &'a QuestionKey) -> Option<StoredQuestion>;
+    question(question: &QuestionKey) -> Option<StoredQuestion>;
     answer(reply: QuestionReply) -> ReplyOutcome;
-    signal(run: &'a RunId, signal: Signal, at: Timestamp) -> SignalOutcome;
+    signal(run: &RunId, signal: Signal, at: Timestamp) -> SignalOutcome;
     next_wake() -> Option<Timestamp>;
     counts(now: Timestamp) -> RunCounts;
     purge_runs(now: Timestamp, older_than: Duration) -> Vec<RunId>;
-    erase_runs(conversation: &'a ConversationId) -> Vec<RunId>;
+    erase_runs(conversation: &ConversationId) -> Vec<RunId>;
 }

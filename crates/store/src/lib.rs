@@ -19,7 +19,7 @@ mod turn_records;
 
 use std::{ops::Range, sync::Arc};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_base::context::StepKey;
 use segue_engine::{
     conversation::{BotMessage, Conversation, Event, EventKind, Reply, UserMessage},
@@ -409,203 +409,162 @@ impl StoreError {
 }
 
 /// A durable store of conversations. It is object-safe, and every method may be called concurrently.
+#[async_trait]
 pub trait Store: Send + Sync {
     /// Stores a message before it is processed, or returns what happened to the same message earlier. Durable when it
     /// returns. A message without an id is always new. [`AcceptOutcome::New`] with turn 1 means that nothing of the
     /// conversation is stored: it need not be loaded.
-    fn accept(&self, inbound: InboxMessage) -> BoxFuture<'_, Result<AcceptOutcome, StoreError>>;
+    async fn accept(&self, inbound: InboxMessage) -> Result<AcceptOutcome, StoreError>;
     /// The conversation; empty if nothing of it is stored.
-    fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<StoredConversation, StoreError>>;
+    async fn load(&self, id: &ConversationId) -> Result<StoredConversation, StoreError>;
     /// Appends records to the journal of an open turn. Durable when it returns. The latest record of a step replaces
     /// the earlier ones. An intent (a record without an outcome that announces no reply) is written once per step and
     /// build: a second one fails with [`StoreError::StepAlreadyStarted`], and nothing of the call is stored.
     ///
     /// # Errors
     /// [`StoreError::TurnNotOpen`] for a turn that is not open.
-    fn append_journal<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn append_journal(
+        &self,
+        id: &ConversationId,
         turn: TurnNumber,
         records: Vec<JournalRecord>,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+    ) -> Result<(), StoreError>;
     /// Commits a turn: events, replies, journal, snapshot, and that its message is answered. All or nothing, and only
     /// if the version is still `after` and the turn is open. The replies wait in the outbox, except those in
     /// [`TurnCommit::delivered`], which are delivered already.
     ///
     /// Cancellation: the write continues when the future is dropped. Read the version to learn the result.
-    fn append<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        after: Version,
-        batch: TurnCommit,
-    ) -> BoxFuture<'a, Result<Version, StoreError>>;
+    async fn append(&self, id: &ConversationId, after: Version, batch: TurnCommit) -> Result<Version, StoreError>;
     /// The unfinished turns of a conversation, oldest first.
-    fn unfinished_turns<'a>(&'a self, id: &'a ConversationId)
-    -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>>;
+    async fn unfinished_turns(&self, id: &ConversationId) -> Result<Vec<UnfinishedTurn>, StoreError>;
     /// The unfinished turns with these numbers, oldest first. If there are none, the cost does not grow with the
     /// conversation.
-    fn unfinished_turns_in<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn unfinished_turns_in(
+        &self,
+        id: &ConversationId,
         turns: Range<TurnNumber>,
-    ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
-        Box::pin(async move {
-            let mut open = self.unfinished_turns(id).await?;
-            open.retain(|one| turns.contains(&one.turn));
-            Ok(open)
-        })
+    ) -> Result<Vec<UnfinishedTurn>, StoreError> {
+        let mut open = self.unfinished_turns(id).await?;
+        open.retain(|one| turns.contains(&one.turn));
+        Ok(open)
     }
     /// The replies of a turn; `None` while it is open, and if there is no such turn.
-    fn replies_of<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        turn: TurnNumber,
-    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
-        Box::pin(async move {
-            let turns = self.turns(id).await?;
-            Ok(turns.into_iter().find(|stored| stored.turn == turn).map(|stored| stored.replies))
-        })
+    async fn replies_of(&self, id: &ConversationId, turn: TurnNumber) -> Result<Option<Vec<StoredReply>>, StoreError> {
+        let turns = self.turns(id).await?;
+        Ok(turns.into_iter().find(|stored| stored.turn == turn).map(|stored| stored.replies))
     }
     /// Conversations that have unfinished turns or undelivered replies, the most recently active first; used for
     /// recovery at start.
-    fn conversations_with_work(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>>;
+    async fn conversations_with_work(&self) -> Result<Vec<ConversationId>, StoreError>;
     /// The conversations with reminders and the time at which the earliest of each is due, the earliest first, at most
     /// `limit`.
-    fn next_reminders(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>>;
+    async fn next_reminders(&self, limit: usize) -> Result<Vec<(ConversationId, Timestamp)>, StoreError>;
     /// Replies that are stored and not delivered, oldest first. At most [`limits::OUTBOX`](segue_base::limits::OUTBOX)
     /// are kept: older ones are dropped from the outbox.
-    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>>;
+    async fn pending_replies(&self, id: &ConversationId) -> Result<Vec<StoredReply>, StoreError>;
     /// Marks replies as delivered. Returns when the store has queued the mark; later reads see it. A crash may lose it,
     /// and then the reply is sent again under the same id.
-    fn mark_delivered<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        replies: Vec<Arc<str>>,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+    async fn mark_delivered(&self, id: &ConversationId, replies: Vec<Arc<str>>) -> Result<(), StoreError>;
     /// The turns of a conversation, oldest first.
-    fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>>;
+    async fn turns(&self, id: &ConversationId) -> Result<Vec<StoredTurn>, StoreError>;
     /// The events of a conversation turn by turn, newest first: those before the version `before`, at most `most`
     /// turns.
-    fn latest_turns<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn latest_turns(
+        &self,
+        id: &ConversationId,
         before: Option<Version>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<TurnEvents>, StoreError>> {
-        Box::pin(async move {
-            let turns = self.turns(id).await?.into_iter().zip(1..);
-            let events = turns.map(|(StoredTurn { turn, events, .. }, number)| TurnEvents {
-                version: Version(number),
-                turn,
-                events,
-            });
-            let earlier = events.filter(|turn| before.is_none_or(|before| turn.version < before));
-            let mut earlier: Vec<TurnEvents> = earlier.collect();
-            earlier.reverse();
-            earlier.truncate(most);
-            Ok(earlier)
-        })
+    ) -> Result<Vec<TurnEvents>, StoreError> {
+        let turns = self.turns(id).await?.into_iter().zip(1..);
+        let events = turns.map(|(StoredTurn { turn, events, .. }, number)| TurnEvents {
+            version: Version(number),
+            turn,
+            events,
+        });
+        let earlier = events.filter(|turn| before.is_none_or(|before| turn.version < before));
+        let mut earlier: Vec<TurnEvents> = earlier.collect();
+        earlier.reverse();
+        earlier.truncate(most);
+        Ok(earlier)
     }
     /// The newest events of a conversation, oldest first, at most `most`.
-    fn latest_events<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        most: usize,
-    ) -> BoxFuture<'a, Result<Vec<Event>, StoreError>> {
-        Box::pin(async move {
-            let mut events: Vec<Event> = self.turns(id).await?.into_iter().flat_map(|turn| turn.events).collect();
-            events.drain(..events.len().saturating_sub(most));
-            Ok(events)
-        })
+    async fn latest_events(&self, id: &ConversationId, most: usize) -> Result<Vec<Event>, StoreError> {
+        let mut events: Vec<Event> = self.turns(id).await?.into_iter().flat_map(|turn| turn.events).collect();
+        events.drain(..events.len().saturating_sub(most));
+        Ok(events)
     }
     /// Ids of the conversations, newest first, at most `limit`.
-    fn conversations(&self, limit: usize) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>>;
+    async fn conversations(&self, limit: usize) -> Result<Vec<ConversationId>, StoreError>;
     /// Deletes a conversation with everything stored of it.
-    fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>>;
+    async fn erase(&self, id: &ConversationId) -> Result<(), StoreError>;
     /// Deletes journals, traces, texts and deduplication entries whose retention has passed. Returns how many rows were
     /// deleted.
-    fn purge_expired(&self, now: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>>;
+    async fn purge_expired(&self, now: Timestamp) -> Result<u64, StoreError>;
     /// The replies to one message, if it was answered.
-    fn replies_to_message<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        message: &'a MessageId,
-    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>>;
+    async fn replies_to_message(
+        &self,
+        id: &ConversationId,
+        message: &MessageId,
+    ) -> Result<Option<Vec<StoredReply>>, StoreError>;
     /// Conversations that may need an operator, sorted by id. This reads every conversation that
     /// [`conversations`](Self::conversations) lists.
-    fn problems(&self) -> BoxFuture<'_, Result<Vec<ConversationProblem>, StoreError>> {
-        Box::pin(async move {
-            let mut ids = self.conversations_with_work().await?;
-            ids.extend(self.conversations(usize::MAX).await?);
-            ids.sort_unstable();
-            ids.dedup();
-            let mut found = Vec::new();
-            for conversation in ids {
-                let read = async {
-                    self.load(&conversation).await?;
-                    let open = self.unfinished_turns(&conversation).await?.into_iter();
-                    let open = open.map(|open| UnfinishedTurnSummary {
-                        turn: open.turn,
-                        at: open.inbound.at,
-                        attempts: open.attempts(),
-                    });
-                    let open: Vec<UnfinishedTurnSummary> = open.collect();
-                    Ok((open, self.pending_replies(&conversation).await?.len()))
-                };
-                let (open, pending_replies, corruption) = match read.await {
-                    Ok((open, pending_replies)) => (open, pending_replies, None),
-                    Err(StoreError::Corrupt { reason, .. }) => (Vec::new(), 0, Some(reason)),
-                    Err(error) => return Err(error),
-                };
-                if !open.is_empty() || pending_replies > 0 || corruption.is_some() {
-                    found.push(ConversationProblem {
-                        conversation,
-                        unfinished_turns: open,
-                        pending_replies,
-                        corruption,
-                    });
-                }
+    async fn problems(&self) -> Result<Vec<ConversationProblem>, StoreError> {
+        let mut ids = self.conversations_with_work().await?;
+        ids.extend(self.conversations(usize::MAX).await?);
+        ids.sort_unstable();
+        ids.dedup();
+        let mut found = Vec::new();
+        for conversation in ids {
+            let read = async {
+                self.load(&conversation).await?;
+                let open = self.unfinished_turns(&conversation).await?.into_iter();
+                let open = open.map(|open| UnfinishedTurnSummary {
+                    turn: open.turn,
+                    at: open.inbound.at,
+                    attempts: open.attempts(),
+                });
+                let open: Vec<UnfinishedTurnSummary> = open.collect();
+                Ok((open, self.pending_replies(&conversation).await?.len()))
+            };
+            let (open, pending_replies, corruption) = match read.await {
+                Ok((open, pending_replies)) => (open, pending_replies, None),
+                Err(StoreError::Corrupt { reason, .. }) => (Vec::new(), 0, Some(reason)),
+                Err(error) => return Err(error),
+            };
+            if !open.is_empty() || pending_replies > 0 || corruption.is_some() {
+                found.push(ConversationProblem { conversation, unfinished_turns: open, pending_replies, corruption });
             }
-            Ok(found)
-        })
+        }
+        Ok(found)
     }
     /// Checks that messages can be stored, for readiness probes. A store should make one small write through the same
     /// path as all others, and one that uses files should check that they still exist. The default only reads.
-    fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(async { self.conversations(1).await.map(drop) })
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.conversations(1).await.map(drop)
     }
     /// Flushes pending writes and merges side files into the main file, for a clean shutdown. Writing remains possible.
-    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(std::future::ready(Ok(())))
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(())
     }
     /// The text that a commit stored under this hash.
-    fn text_by_hash<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        hash: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>>;
+    async fn text_by_hash(&self, id: &ConversationId, hash: &str) -> Result<Option<Arc<str>>, StoreError>;
     /// Stores a text under a name beside a conversation, or removes it (`None`). It is for data that must be in no
     /// event, snapshot or trace, such as credentials of a caller. It is deleted with its conversation and, after its
     /// retention, by [`purge_expired`](Self::purge_expired).
     ///
     /// # Errors
     /// A store that has no private texts (the default) returns [`StoreError::Unavailable`].
-    fn set_private_text<'a>(
-        &'a self,
-        _id: &'a ConversationId,
-        _name: &'a str,
+    async fn set_private_text(
+        &self,
+        _id: &ConversationId,
+        _name: &str,
         _text: Option<String>,
         _at: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let refused = StoreError::Unavailable("this store does not support private texts".to_owned());
-        Box::pin(std::future::ready(Err(refused)))
+    ) -> Result<(), StoreError> {
+        Err(StoreError::Unavailable("this store does not support private texts".to_owned()))
     }
     /// The private text of this name, if any.
-    fn private_text<'a>(
-        &'a self,
-        _id: &'a ConversationId,
-        _name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
-        Box::pin(std::future::ready(Ok(None)))
+    async fn private_text(&self, _id: &ConversationId, _name: &str) -> Result<Option<String>, StoreError> {
+        Ok(None)
     }
 }

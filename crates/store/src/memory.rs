@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use futures::future::{BoxFuture, FutureExt, ready};
+use async_trait::async_trait;
 use segue_base::limits;
 use segue_engine::{
     conversation::Event,
@@ -155,148 +155,111 @@ fn turn_not_open(id: &ConversationId, turn: TurnNumber) -> StoreError {
     StoreError::TurnNotOpen { conversation: id.clone(), turn: turn.0 }
 }
 
-/// A ready future.
-fn ready_future<'a, T: Send + 'a>(answer: T) -> BoxFuture<'a, T> {
-    ready(answer).boxed()
-}
-
+#[async_trait]
 impl Store for MemoryStore {
-    fn accept(&self, inbound: InboxMessage) -> BoxFuture<'_, Result<AcceptOutcome, StoreError>> {
-        ready_future(self.lock().accept(inbound))
+    async fn accept(&self, inbound: InboxMessage) -> Result<AcceptOutcome, StoreError> {
+        self.lock().accept(inbound)
     }
-    fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<StoredConversation, StoreError>> {
-        ready_future(self.read(id, MemoryConversation::load))
+    async fn load(&self, id: &ConversationId) -> Result<StoredConversation, StoreError> {
+        self.read(id, MemoryConversation::load)
     }
-    fn append_journal<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn append_journal(
+        &self,
+        id: &ConversationId,
         turn: TurnNumber,
         records: Vec<JournalRecord>,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        ready_future(self.lock().append_journal(id, turn, records))
+    ) -> Result<(), StoreError> {
+        self.lock().append_journal(id, turn, records)
     }
-    fn append<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        after: Version,
-        batch: TurnCommit,
-    ) -> BoxFuture<'a, Result<Version, StoreError>> {
-        ready_future(self.lock().append(id, after, batch))
+    async fn append(&self, id: &ConversationId, after: Version, batch: TurnCommit) -> Result<Version, StoreError> {
+        self.lock().append(id, after, batch)
     }
-    fn unfinished_turns<'a>(
-        &'a self,
-        id: &'a ConversationId,
-    ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
-        ready_future(self.read(id, |of| of.unfinished_turns_in(&(TurnNumber(0)..TurnNumber(u64::MAX)))))
+    async fn unfinished_turns(&self, id: &ConversationId) -> Result<Vec<UnfinishedTurn>, StoreError> {
+        self.read(id, |of| of.unfinished_turns_in(&(TurnNumber(0)..TurnNumber(u64::MAX))))
     }
-    fn unfinished_turns_in<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn unfinished_turns_in(
+        &self,
+        id: &ConversationId,
         turns: Range<TurnNumber>,
-    ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
-        ready_future(self.read(id, |of| of.unfinished_turns_in(&turns)))
+    ) -> Result<Vec<UnfinishedTurn>, StoreError> {
+        self.read(id, |of| of.unfinished_turns_in(&turns))
     }
-    fn replies_of<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        turn: TurnNumber,
-    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
-        ready_future(self.read(id, |of| of.replies_of(turn)))
+    async fn replies_of(&self, id: &ConversationId, turn: TurnNumber) -> Result<Option<Vec<StoredReply>>, StoreError> {
+        self.read(id, |of| of.replies_of(turn))
     }
-    fn conversations_with_work(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
-        ready_future(Ok(self.lock().list(MemoryConversation::has_work)))
+    async fn conversations_with_work(&self) -> Result<Vec<ConversationId>, StoreError> {
+        Ok(self.lock().list(MemoryConversation::has_work))
     }
-    fn next_reminders(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>> {
+    async fn next_reminders(&self, limit: usize) -> Result<Vec<(ConversationId, Timestamp)>, StoreError> {
         let state = self.lock();
         let due = state.conversations.iter().filter_map(|(id, conversation)| Some((id.clone(), conversation.due?)));
         let mut found: Vec<(ConversationId, Timestamp)> = due.collect();
         found.sort_unstable_by_key(|(_, due)| *due);
         found.truncate(limit);
-        ready_future(Ok(found))
+        Ok(found)
     }
-    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
-        ready_future(self.read(id, MemoryConversation::pending_replies))
+    async fn pending_replies(&self, id: &ConversationId) -> Result<Vec<StoredReply>, StoreError> {
+        self.read(id, MemoryConversation::pending_replies)
     }
-    fn mark_delivered<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        replies: Vec<Arc<str>>,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    async fn mark_delivered(&self, id: &ConversationId, replies: Vec<Arc<str>>) -> Result<(), StoreError> {
         if let Some(conversation) = self.lock().conversations.get_mut(id) {
             conversation.mark_delivered(&replies);
         }
-        ready_future(Ok(()))
+        Ok(())
     }
-    fn latest_turns<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn latest_turns(
+        &self,
+        id: &ConversationId,
         before: Option<Version>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<TurnEvents>, StoreError>> {
-        ready_future(self.read(id, |of| of.latest_turns(before, most)))
+    ) -> Result<Vec<TurnEvents>, StoreError> {
+        self.read(id, |of| of.latest_turns(before, most))
     }
-    fn latest_events<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        most: usize,
-    ) -> BoxFuture<'a, Result<Vec<Event>, StoreError>> {
-        ready_future(self.read(id, |of| of.latest_events(most)))
+    async fn latest_events(&self, id: &ConversationId, most: usize) -> Result<Vec<Event>, StoreError> {
+        self.read(id, |of| of.latest_events(most))
     }
-    fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>> {
-        ready_future(self.read(id, MemoryConversation::all_turns))
+    async fn turns(&self, id: &ConversationId) -> Result<Vec<StoredTurn>, StoreError> {
+        self.read(id, MemoryConversation::all_turns)
     }
-    fn conversations(&self, limit: usize) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
+    async fn conversations(&self, limit: usize) -> Result<Vec<ConversationId>, StoreError> {
         let mut found = self.lock().list(|_| true);
         found.truncate(limit.min(limits::CONVERSATIONS_LISTED));
-        ready_future(Ok(found))
+        Ok(found)
     }
-    fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>> {
+    async fn erase(&self, id: &ConversationId) -> Result<(), StoreError> {
         self.lock().conversations.remove(id);
-        ready_future(Ok(()))
+        Ok(())
     }
-    fn purge_expired(&self, at: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
-        ready_future(Ok(self
-            .lock()
-            .conversations
-            .values_mut()
-            .map(|conversation| conversation.purge_expired(at))
-            .sum()))
+    async fn purge_expired(&self, at: Timestamp) -> Result<u64, StoreError> {
+        Ok(self.lock().conversations.values_mut().map(|conversation| conversation.purge_expired(at)).sum())
     }
-    fn replies_to_message<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        message: &'a MessageId,
-    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
-        ready_future(self.read(id, |of| of.replies_to_message(message)))
+    async fn replies_to_message(
+        &self,
+        id: &ConversationId,
+        message: &MessageId,
+    ) -> Result<Option<Vec<StoredReply>>, StoreError> {
+        self.read(id, |of| of.replies_to_message(message))
     }
-    fn text_by_hash<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        hash: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>> {
-        ready_future(self.read(id, |of| Ok(of.text_by_hash(hash))))
+    async fn text_by_hash(&self, id: &ConversationId, hash: &str) -> Result<Option<Arc<str>>, StoreError> {
+        self.read(id, |of| Ok(of.text_by_hash(hash)))
     }
-    fn set_private_text<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        name: &'a str,
+    async fn set_private_text(
+        &self,
+        id: &ConversationId,
+        name: &str,
         text: Option<String>,
         at: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    ) -> Result<(), StoreError> {
         if let Some(conversation) = self.lock().conversations.get_mut(id) {
             conversation.set_private_text(name, text, at);
         }
-        ready_future(Ok(()))
+        Ok(())
     }
-    fn private_text<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
-        ready_future(self.read(id, |of| Ok(of.private_text(name))))
+    async fn private_text(&self, id: &ConversationId, name: &str) -> Result<Option<String>, StoreError> {
+        self.read(id, |of| Ok(of.private_text(name)))
     }
-    fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        ready_future(Ok(()))
+    async fn ping(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::ToolCallContext;
@@ -23,6 +23,7 @@ impl PausedClock {
     }
 }
 
+#[async_trait]
 impl Clock for PausedClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(i64::try_from(self.elapsed().as_micros()).unwrap_or(i64::MAX))
@@ -30,8 +31,8 @@ impl Clock for PausedClock {
     fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(until.0.saturating_sub(self.elapsed())))
+    async fn sleep(&self, until: Deadline) {
+        tokio::time::sleep(until.0.saturating_sub(self.elapsed())).await
     }
 }
 

@@ -34,7 +34,6 @@ mod fixture;
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use futures::future::BoxFuture;
 use segue_engine::text::{ELLIPSIS, TextLimit, single_line, strip_hidden, truncate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
@@ -208,6 +207,7 @@ impl FormField {
 }
 
 /// Handles requests that a server sends to the client during a call (MCP elicitation and sampling).
+#[async_trait]
 pub trait ClientRequestHandler: Send + Sync {
     /// Answers an elicitation from known values.
     fn elicit(&self, request: &ElicitationRequest) -> ElicitationResponse;
@@ -221,7 +221,7 @@ pub trait ClientRequestHandler: Send + Sync {
     ///
     /// # Errors
     /// A text for the server: the model has no response.
-    fn sample<'a>(&'a self, params: Json, cx: &'a CallContext) -> BoxFuture<'a, Result<Json, String>>;
+    async fn sample(&self, params: Json, cx: &CallContext) -> Result<Json, String>;
 }
 
 impl fmt::Debug for ToolCallContext {
@@ -415,6 +415,7 @@ impl<H: ToolHandler + ?Sized> ToolHandler for Arc<H> {
 }
 
 /// A source of tools, such as an MCP server.
+#[async_trait]
 pub trait ToolSource: Send + Sync {
     /// Its name.
     fn name(&self) -> &str;
@@ -422,13 +423,13 @@ pub trait ToolSource: Send + Sync {
     ///
     /// # Errors
     /// [`SourceError`], for operators, if the source cannot be reached.
-    fn list<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>>;
+    async fn list(&self, cx: &CallContext) -> Result<ToolCatalog, SourceError>;
     /// The version of the list; it changes when the list may have changed.
     fn changes(&self) -> watch::Receiver<u64>;
     /// Its health, for `/health`.
     fn status(&self) -> Health;
     /// Closes the source; waits at most until the deadline of the context.
-    fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()>;
+    async fn close(&self, cx: &CallContext);
 }
 
 /// The tools of a source at one time.

@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
@@ -248,12 +248,13 @@ impl PinnedSource {
     }
 }
 
+#[async_trait]
 impl ToolSource for PinnedSource {
     fn name(&self) -> &str {
         self.inner.name()
     }
-    fn list<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
-        Box::pin(async move { Ok(self.filter(self.inner.list(cx).await?)) })
+    async fn list(&self, cx: &CallContext) -> Result<ToolCatalog, SourceError> {
+        Ok(self.filter(self.inner.list(cx).await?))
     }
     fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes()
@@ -261,7 +262,7 @@ impl ToolSource for PinnedSource {
     fn status(&self) -> Health {
         self.inner.status()
     }
-    fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()> {
-        self.inner.close(cx)
+    async fn close(&self, cx: &CallContext) {
+        self.inner.close(cx).await
     }
 }

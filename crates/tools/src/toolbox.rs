@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::{Health, SourceError, Tool, ToolCatalog, ToolHandler, ToolSource};
@@ -23,13 +23,14 @@ impl Toolbox {
     }
 }
 
+#[async_trait]
 impl ToolSource for Toolbox {
     fn name(&self) -> &str {
         &self.name
     }
-    fn list<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
+    async fn list(&self, _: &CallContext) -> Result<ToolCatalog, SourceError> {
         let catalog = ToolCatalog { version: 0, tools: self.tools.clone(), excluded: Vec::new() };
-        Box::pin(std::future::ready(Ok(catalog)))
+        Ok(catalog)
     }
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -37,9 +38,7 @@ impl ToolSource for Toolbox {
     fn status(&self) -> Health {
         Health::Up
     }
-    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
-    }
+    async fn close(&self, _: &CallContext) {}
 }
 
 impl fmt::Debug for Toolbox {

@@ -8,6 +8,7 @@ mod prompts_and_resources;
 
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use rmcp::{
     ClientHandler, RoleClient, ServiceExt,
     model::{
@@ -89,9 +90,10 @@ const CONFIG: &str =
 /// An action with a fixed outcome.
 struct FixedAction(ActionOutcome);
 
+#[async_trait]
 impl Action for FixedAction {
-    fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> futures::future::BoxFuture<'a, ActionOutcome> {
-        Box::pin(std::future::ready(self.0.clone()))
+    async fn run(&self, _: &Conversation, _: &CallContext) -> ActionOutcome {
+        self.0.clone()
     }
 }
 

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use futures::{future::BoxFuture, stream};
+use async_trait::async_trait;
+use futures::stream;
 use segue_engine::{
     ids::ConversationId,
     project::{AdmissionDef, AgentSkills, SubagentType},
@@ -88,12 +89,13 @@ fn scene_of(request: &ChatRequest) -> String {
     format!("{}: {text}", request.purpose)
 }
 
+#[async_trait]
 impl Llm for Script {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move { self.answer(request) })
+    async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
+        self.answer(request)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use async_trait::async_trait;
+
 use super::*;
 use crate::{
     effect::EffectClass,
@@ -144,22 +146,21 @@ struct Failing {
     stores: bool,
 }
 
+#[async_trait]
 impl ForwardingRunStore for Failing {
     fn inner(&self) -> &dyn RunStore {
         &*self.inner
     }
-    fn append<'a>(&'a self, batch: UnitBatch) -> BoxFuture<'a, Result<u64, RunStoreError>> {
-        Box::pin(async move {
-            let left = self.failures.load(Ordering::SeqCst);
-            if left == 0 {
-                return self.inner.append(batch).await;
-            }
-            self.failures.store(left - 1, Ordering::SeqCst);
-            if self.stores {
-                self.inner.append(batch).await?;
-            }
-            Err(StoreError::Unavailable("database is locked".into()).into())
-        })
+    async fn append(&self, batch: UnitBatch) -> Result<u64, RunStoreError> {
+        let left = self.failures.load(Ordering::SeqCst);
+        if left == 0 {
+            return self.inner.append(batch).await;
+        }
+        self.failures.store(left - 1, Ordering::SeqCst);
+        if self.stores {
+            self.inner.append(batch).await?;
+        }
+        Err(StoreError::Unavailable("database is locked".into()).into())
     }
 }
 

@@ -4,7 +4,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use futures::future::BoxFuture;
 use indexmap::IndexMap;
 use segue_engine::{
     conversation::{Conversation, ModelUsage, ToolResult},
@@ -168,6 +167,7 @@ struct CallbackHandler {
     samples: Mutex<Vec<ModelUsage>>,
 }
 
+#[async_trait]
 impl ClientRequestHandler for CallbackHandler {
     fn fills(&self, field: &str) -> bool {
         self.fields.contains_key(field)
@@ -208,17 +208,15 @@ impl ClientRequestHandler for CallbackHandler {
         if missing.is_empty() { ElicitationResponse::Accept(content) } else { ElicitationResponse::Missing(missing) }
     }
 
-    fn sample<'a>(&'a self, params: Json, cx: &'a CallContext) -> BoxFuture<'a, Result<Json, String>> {
-        Box::pin(async move {
-            let llm = self.llm.as_ref().ok_or("sampling is not allowed")?;
-            let request = sampling_request(&params)?;
-            let cx = cx.step("sample");
-            let failed = |_| "the model gave no response".to_owned();
-            self.record.usage.model_called(&cx.key, &request).map_err(failed)?;
-            let answer = llm.chat(request, &cx).await.map_err(failed)?.finish().await.map_err(failed)?;
-            self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(ModelUsage::single(answer.usage));
-            Ok(sampling_result(&answer, &llm.profile().model))
-        })
+    async fn sample(&self, params: Json, cx: &CallContext) -> Result<Json, String> {
+        let llm = self.llm.as_ref().ok_or("sampling is not allowed")?;
+        let request = sampling_request(&params)?;
+        let cx = cx.step("sample");
+        let failed = |_| "the model gave no response".to_owned();
+        self.record.usage.model_called(&cx.key, &request).map_err(failed)?;
+        let answer = llm.chat(request, &cx).await.map_err(failed)?.finish().await.map_err(failed)?;
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(ModelUsage::single(answer.usage));
+        Ok(sampling_result(&answer, &llm.profile().model))
     }
 }
 

@@ -7,9 +7,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use async_trait::async_trait;
 use segue::{
-    Assistant, BoxFuture, CallContext, ChatRequest, ChatResponse, ChatStream, Delta, EffectClass, Llm, LlmError,
-    ModelProfile, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
+    Assistant, CallContext, ChatRequest, ChatResponse, ChatStream, Delta, EffectClass, Llm, LlmError, ModelProfile,
+    Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
     llm::{FinishReason, Purpose, ToolArguments, ToolCall},
     testing::TestAssistant,
     tools::FailureKind,
@@ -240,20 +241,19 @@ fn call(turn: usize, name: &str, arguments: Json) -> ChatResponse {
     ChatResponse { tool_calls: vec![call], finish: FinishReason::ToolCalls, ..ChatResponse::default() }
 }
 
+#[async_trait]
 impl Llm for ObedientModel {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
         let answer = self.answer(&request);
-        Box::pin(async move {
-            let mut deltas = Vec::new();
-            if !answer.text.is_empty() {
-                deltas.push(Ok(Delta::Text(answer.text.clone())));
-            }
-            deltas.push(Ok(Delta::Done(Arc::new(answer))));
-            Ok(ChatStream::new(futures::stream::iter(deltas)))
-        })
+        let mut deltas = Vec::new();
+        if !answer.text.is_empty() {
+            deltas.push(Ok(Delta::Text(answer.text.clone())));
+        }
+        deltas.push(Ok(Delta::Done(Arc::new(answer))));
+        Ok(ChatStream::new(futures::stream::iter(deltas)))
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use segue::{
-    BoxFuture, CallContext, EffectClass, SystemClock, Tool, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome,
-    ToolOutput, ToolSource,
+    CallContext, EffectClass, SystemClock, Tool, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
+    ToolSource,
     tools::{
         Health, SourceError, ToolCatalog,
         pins::{FILE, PinFile, PinStatus, PinnedSource},
@@ -20,11 +21,12 @@ struct ChangingToolSource(Arc<Mutex<Vec<ListedTool>>>);
 /// Name, description, schema of the arguments.
 type ListedTool = (&'static str, &'static str, Json);
 
+#[async_trait]
 impl ToolSource for ChangingToolSource {
     fn name(&self) -> &str {
         "bank"
     }
-    fn list<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
+    async fn list(&self, _: &CallContext) -> Result<ToolCatalog, SourceError> {
         let tool = |(name, description, parameters): &ListedTool| -> Arc<dyn ToolHandler> {
             let spec = ToolInfo::new(*name, *description)
                 .parameters(parameters.clone())
@@ -35,7 +37,7 @@ impl ToolSource for ChangingToolSource {
             Arc::new(Tool::from_fn(spec, run))
         };
         let tools = self.0.lock().unwrap().iter().map(tool).collect();
-        Box::pin(std::future::ready(Ok(ToolCatalog { version: 0, tools, excluded: Vec::new() })))
+        Ok(ToolCatalog { version: 0, tools, excluded: Vec::new() })
     }
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
@@ -43,9 +45,7 @@ impl ToolSource for ChangingToolSource {
     fn status(&self) -> Health {
         Health::Up
     }
-    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
-    }
+    async fn close(&self, _: &CallContext) {}
 }
 
 /// The names of the offered tools, and the excluded ones with the reasons.

@@ -8,7 +8,6 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use futures::future::BoxFuture;
 use segue::{
     Assistant, AssistantBuilder, CallContext, DiscardReplies, IncomingMessage, async_trait,
     effect::EffectClass,
@@ -74,13 +73,14 @@ impl ToolHandler for RecordingTool {
 /// An MCP server that cannot be reached.
 struct UnreachableSource(watch::Sender<u64>);
 
+#[async_trait]
 impl ToolSource for UnreachableSource {
     fn name(&self) -> &str {
         "work_server"
     }
-    fn list<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
+    async fn list(&self, _: &CallContext) -> Result<ToolCatalog, SourceError> {
         let error = SourceError { source_name: "work_server".into(), reason: "it is unreachable".into() };
-        Box::pin(std::future::ready(Err(error)))
+        Err(error)
     }
     fn changes(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
@@ -88,9 +88,7 @@ impl ToolSource for UnreachableSource {
     fn status(&self) -> Health {
         Health::Unknown
     }
-    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
-    }
+    async fn close(&self, _: &CallContext) {}
 }
 
 /// What both processes share: the store, and the recorded calls of the tools.

@@ -1,5 +1,6 @@
 //! Timeouts for stores, tool sources and clients that do not respond.
 
+use async_trait::async_trait;
 use segue::{
     ConversationId, MemoryStore, Store, StoreError, ToolSource, limits, server,
     store::{AcceptOutcome, ForwardingStore, InboxMessage},
@@ -13,8 +14,6 @@ use tokio::{
 
 use super::*;
 use crate::support::server_process::client;
-
-type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A store in which accepting a message and listing conversations wait for a permit. Counts these calls.
 struct BlockingStore {
@@ -33,25 +32,22 @@ impl BlockingStore {
     }
 }
 
+#[async_trait]
 impl ForwardingStore for BlockingStore {
     fn inner(&self) -> &dyn Store {
         &self.inner
     }
-    fn accept(&self, inbound: InboxMessage) -> StoreFuture<'_, AcceptOutcome> {
-        Box::pin(async move {
-            self.wait_for_permit().await;
-            self.inner.accept(inbound).await
-        })
+    async fn accept(&self, inbound: InboxMessage) -> Result<AcceptOutcome, StoreError> {
+        self.wait_for_permit().await;
+        self.inner.accept(inbound).await
     }
-    fn conversations(&self, limit: usize) -> StoreFuture<'_, Vec<ConversationId>> {
-        Box::pin(async move {
-            self.wait_for_permit().await;
-            self.inner.conversations(limit).await
-        })
+    async fn conversations(&self, limit: usize) -> Result<Vec<ConversationId>, StoreError> {
+        self.wait_for_permit().await;
+        self.inner.conversations(limit).await
     }
     /// Lists conversations, as the default of `Store` does, and therefore waits for a permit.
-    fn ping(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async move { ForwardingStore::conversations(self, 1).await.map(drop) })
+    async fn ping(&self) -> Result<(), StoreError> {
+        ForwardingStore::conversations(self, 1).await.map(drop)
     }
 }
 
@@ -185,12 +181,13 @@ async fn shutdown_waits_for_turns_up_to_the_drain_timeout() {
 /// A tool source whose `close` never completes.
 struct NeverClosingSource;
 
+#[async_trait]
 impl ToolSource for NeverClosingSource {
     fn name(&self) -> &str {
         "depot"
     }
-    fn list<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
-        Box::pin(std::future::ready(Ok(ToolCatalog::default())))
+    async fn list(&self, _: &CallContext) -> Result<ToolCatalog, SourceError> {
+        Ok(ToolCatalog::default())
     }
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
@@ -198,8 +195,8 @@ impl ToolSource for NeverClosingSource {
     fn status(&self) -> Health {
         Health::Up
     }
-    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::pending())
+    async fn close(&self, _: &CallContext) {
+        std::future::pending().await
     }
 }
 

@@ -1,5 +1,6 @@
 //! The loops of commanders and agents: long results, compaction, guards, and runs that are stopped at each model call.
 
+use async_trait::async_trait;
 use segue::{
     clock::Clock as _,
     llm::Usage,
@@ -19,24 +20,23 @@ struct Model<F> {
     stop: CancellationToken,
 }
 
+#[async_trait]
 impl<F: Fn(&ChatRequest) -> ChatResponse + Send + Sync> Llm for Model<F> {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            let number = {
-                let mut requests = self.requests.lock().unwrap();
-                requests.push(request.clone());
-                requests.len() - 1
-            };
-            if Some(number) == self.stop_at {
-                self.stop.cancel();
-                cx.cancel.cancelled().await;
-                return Err(segue::llm::LlmErrorKind::Cancelled.into());
-            }
-            Ok(ChatStream::from_response((self.respond)(&request)))
-        })
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        let number = {
+            let mut requests = self.requests.lock().unwrap();
+            requests.push(request.clone());
+            requests.len() - 1
+        };
+        if Some(number) == self.stop_at {
+            self.stop.cancel();
+            cx.cancel.cancelled().await;
+            return Err(segue::llm::LlmErrorKind::Cancelled.into());
+        }
+        Ok(ChatStream::from_response((self.respond)(&request)))
     }
 }
 
@@ -566,19 +566,19 @@ async fn iterations_wait_for_a_provider_that_limits_the_rate_without_an_attempt_
     const ITEMS: usize = 20;
     /// A model whose provider allows no request before second 60.
     struct Limited(ModelProfile, Arc<Mutex<Vec<u64>>>);
+    #[async_trait]
     impl Llm for Limited {
         fn profile(&self) -> &ModelProfile {
             &self.0
         }
-        fn chat<'a>(&'a self, _: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+        async fn chat(&self, _: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
             let now = cx.clock.elapsed().as_secs();
             self.1.lock().unwrap().push(now);
             let after = std::time::Duration::from_secs(60_u64.saturating_sub(now));
-            let answer = match after.is_zero() {
+            match after.is_zero() {
                 true => Ok(ChatStream::from_response(calls(&[("task_complete", json!({}))]))),
                 false => Err(LlmErrorKind::RateLimited { after: Some(after) }.into()),
-            };
-            Box::pin(std::future::ready(answer))
+            }
         }
     }
     let items: Vec<Json> = (0..ITEMS).map(|n| json!({ "n": n })).collect();
@@ -630,16 +630,15 @@ async fn pass_time(clock: &segue::testing::ManualClock) {
 async fn a_unit_that_works_longer_than_its_lease_is_not_taken_over() {
     /// A model that takes five minutes.
     struct Slow(ModelProfile, AtomicUsize);
+    #[async_trait]
     impl Llm for Slow {
         fn profile(&self) -> &ModelProfile {
             &self.0
         }
-        fn chat<'a>(&'a self, _: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+        async fn chat(&self, _: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
             self.1.fetch_add(1, Ordering::SeqCst);
-            Box::pin(async move {
-                cx.wait(cx.clock.sleep(cx.clock.deadline(std::time::Duration::from_secs(300)))).await?;
-                Ok(ChatStream::from_response(calls(&[("task_complete", json!({}))])))
-            })
+            cx.wait(cx.clock.sleep(cx.clock.deadline(std::time::Duration::from_secs(300)))).await?;
+            Ok(ChatStream::from_response(calls(&[("task_complete", json!({}))])))
         }
     }
     let mission = format!("{HEAD}  tasks: {{read: {{objective: Read.}}}}\n");

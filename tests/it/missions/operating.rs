@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use rustix::process::{Pid, Signal, kill_process};
 use segue::{
     Assistant, CallContext, ChatRequest, ChatStream, Llm, LlmError, ModelProfile,
@@ -274,21 +274,18 @@ impl LockedStore {
     }
 }
 
+#[async_trait]
 impl ForwardingRunStore for LockedStore {
     fn inner(&self) -> &dyn RunStore {
         &self.inner
     }
-    fn append<'a>(&'a self, batch: UnitBatch) -> BoxFuture<'a, Result<u64, RunStoreError>> {
-        Box::pin(async move {
-            self.check()?;
-            self.inner().append(batch).await
-        })
+    async fn append(&self, batch: UnitBatch) -> Result<u64, RunStoreError> {
+        self.check()?;
+        self.inner().append(batch).await
     }
-    fn append_run<'a>(&'a self, batch: RunBatch) -> BoxFuture<'a, Result<u64, RunStoreError>> {
-        Box::pin(async move {
-            self.check()?;
-            self.inner().append_run(batch).await
-        })
+    async fn append_run(&self, batch: RunBatch) -> Result<u64, RunStoreError> {
+        self.check()?;
+        self.inner().append_run(batch).await
     }
 }
 
@@ -300,15 +297,16 @@ struct LockingModel {
     calls: AtomicUsize,
 }
 
+#[async_trait]
 impl Llm for LockingModel {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, _: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, _: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
         if self.calls.fetch_add(1, Ordering::SeqCst) == 0 {
             *self.store.until.lock().unwrap() = Some(self.store.clock.elapsed() + self.lock);
         }
-        Box::pin(std::future::ready(Ok(ChatStream::from_response(calls(&[("task_complete", serde_json::json!({}))])))))
+        Ok(ChatStream::from_response(calls(&[("task_complete", serde_json::json!({}))])))
     }
 }
 
@@ -412,17 +410,18 @@ async fn a_server_that_cannot_be_reached_fails_a_run_after_a_minute() {
 /// A model whose server cannot be reached. In turn, the router says so, or that it does not call the server for now.
 struct UnreachableModel(ModelProfile);
 
+#[async_trait]
 impl Llm for UnreachableModel {
     fn profile(&self) -> &ModelProfile {
         &self.0
     }
-    fn chat<'a>(&'a self, _: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, _: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
         let after = Some(Duration::from_secs(8));
         let kind = match cx.clock.elapsed().as_secs() % 2 {
             0 => segue::llm::LlmErrorKind::Unreachable,
             _ => segue::llm::LlmErrorKind::Overloaded { after },
         };
-        Box::pin(std::future::ready(Err(kind.into())))
+        Err(kind.into())
     }
 }
 
@@ -433,19 +432,18 @@ struct HangingModel {
     calls: AtomicUsize,
 }
 
+#[async_trait]
 impl Llm for HangingModel {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, _: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            if self.calls.fetch_add(1, Ordering::SeqCst) == 0 {
-                self.asked.notify_one();
-                cx.cancel.cancelled().await;
-                return Err(segue::llm::LlmErrorKind::Cancelled.into());
-            }
-            Ok(ChatStream::from_response(calls(&[("task_complete", serde_json::json!({}))])))
-        })
+    async fn chat(&self, _: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        if self.calls.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.asked.notify_one();
+            cx.cancel.cancelled().await;
+            return Err(segue::llm::LlmErrorKind::Cancelled.into());
+        }
+        Ok(ChatStream::from_response(calls(&[("task_complete", serde_json::json!({}))])))
     }
 }
 
@@ -515,26 +513,25 @@ struct FailingModel {
     agent_works: Notify,
 }
 
+#[async_trait]
 impl Llm for FailingModel {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            if request.purpose.as_str() == "agent" {
-                self.agent_works.notify_one();
-                cx.cancel.cancelled().await;
-                return Err(segue::llm::LlmErrorKind::Cancelled.into());
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        if request.purpose.as_str() == "agent" {
+            self.agent_works.notify_one();
+            cx.cancel.cancelled().await;
+            return Err(segue::llm::LlmErrorKind::Cancelled.into());
+        }
+        let call = match request.messages[1].text() {
+            "Paint." => ("call_agent", serde_json::json!({"name": "helper", "task": "paint it"})),
+            _ => {
+                self.agent_works.notified().await;
+                ("task_complete", serde_json::json!({"succeed": false, "reason": "no"}))
             }
-            let call = match request.messages[1].text() {
-                "Paint." => ("call_agent", serde_json::json!({"name": "helper", "task": "paint it"})),
-                _ => {
-                    self.agent_works.notified().await;
-                    ("task_complete", serde_json::json!({"succeed": false, "reason": "no"}))
-                }
-            };
-            Ok(ChatStream::from_response(calls(&[call])))
-        })
+        };
+        Ok(ChatStream::from_response(calls(&[call])))
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue::{
     Assistant, AssistantBuilder, CallContext, ChatRequest, ChatResponse, ChatStream, Llm, LlmError, ModelProfile,
     llm::{ChatMessage, FinishReason, Usage},
@@ -208,20 +208,19 @@ struct WaitingModel {
     cancelled: AtomicUsize,
 }
 
+#[async_trait]
 impl Llm for WaitingModel {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            if last(&request) == self.waits_for {
-                cx.cancel.cancelled().await;
-                self.cancelled.fetch_add(1, Ordering::SeqCst);
-                return Err(segue::llm::LlmErrorKind::Cancelled.into());
-            }
-            let failed = json!({"succeed": false, "reason": "no connection"});
-            Ok(ChatStream::from_response(calls(&[("task_complete", failed)])))
-        })
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        if last(&request) == self.waits_for {
+            cx.cancel.cancelled().await;
+            self.cancelled.fetch_add(1, Ordering::SeqCst);
+            return Err(segue::llm::LlmErrorKind::Cancelled.into());
+        }
+        let failed = json!({"succeed": false, "reason": "no connection"});
+        Ok(ChatStream::from_response(calls(&[("task_complete", failed)])))
     }
 }
 
@@ -369,37 +368,36 @@ async fn an_item_waits_for_the_answer_that_another_item_asked_for() {
         asked: tokio::sync::Notify,
         waits: tokio::sync::Notify,
     }
+    #[async_trait]
     impl Llm for PairedModel {
         fn profile(&self) -> &ModelProfile {
             &self.profile
         }
-        fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-            Box::pin(async move {
-                let answer = match last(&request) {
-                    text if text.contains("<QUESTION>") => {
-                        self.asked.notify_one();
-                        self.waits.notified().await;
-                        // A repeated call does not wait again.
-                        self.waits.notify_one();
-                        if self.fails {
-                            return Err(segue::llm::LlmErrorKind::Unreachable.into());
-                        }
-                        says("Because.")
+        async fn chat(&self, request: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
+            let answer = match last(&request) {
+                text if text.contains("<QUESTION>") => {
+                    self.asked.notify_one();
+                    self.waits.notified().await;
+                    // A repeated call does not wait again.
+                    self.waits.notify_one();
+                    if self.fails {
+                        return Err(segue::llm::LlmErrorKind::Unreachable.into());
                     }
-                    "Gather." => done("gathered"),
-                    "Do 0." => calls(&[("ask_commander", json!({"task_name": "gather", "question": "Why?"}))]),
-                    "Do 1." => {
-                        self.asked.notified().await;
-                        calls(&[("list_commander_questions", json!({"task_name": "gather"}))])
-                    }
-                    "0: \"Why?\"" => {
-                        self.waits.notify_one();
-                        calls(&[("get_commander_answer", json!({"task_name": "gather", "index": 0}))])
-                    }
-                    answer => done(answer),
-                };
-                Ok(ChatStream::from_response(answer))
-            })
+                    says("Because.")
+                }
+                "Gather." => done("gathered"),
+                "Do 0." => calls(&[("ask_commander", json!({"task_name": "gather", "question": "Why?"}))]),
+                "Do 1." => {
+                    self.asked.notified().await;
+                    calls(&[("list_commander_questions", json!({"task_name": "gather"}))])
+                }
+                "0: \"Why?\"" => {
+                    self.waits.notify_one();
+                    calls(&[("get_commander_answer", json!({"task_name": "gather", "index": 0}))])
+                }
+                answer => done(answer),
+            };
+            Ok(ChatStream::from_response(answer))
         }
     }
     for fails in [false, true] {

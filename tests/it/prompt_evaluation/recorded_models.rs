@@ -8,7 +8,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use futures::{future::BoxFuture, stream};
+use async_trait::async_trait;
+use futures::stream;
 use segue::{
     context::CallContext,
     llm::{
@@ -128,21 +129,20 @@ impl RecordedModel {
     }
 }
 
+#[async_trait]
 impl Llm for RecordedModel {
     fn profile(&self) -> &ModelProfile {
         self.0.model.profile()
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            let size: usize = request.messages.iter().map(|one| serde_json::to_string(one).unwrap().len()).sum();
-            let answer = self.0.model.chat(request, cx).await;
-            if answer.is_err() && self.0.replayer.is_none() {
-                self.0.failed.notify_one();
-                return std::future::pending().await;
-            }
-            self.0.sizes.lock().unwrap().push(size / 4);
-            answer
-        })
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        let size: usize = request.messages.iter().map(|one| serde_json::to_string(one).unwrap().len()).sum();
+        let answer = self.0.model.chat(request, cx).await;
+        if answer.is_err() && self.0.replayer.is_none() {
+            self.0.failed.notify_one();
+            return std::future::pending().await;
+        }
+        self.0.sizes.lock().unwrap().push(size / 4);
+        answer
     }
 }
 
@@ -153,22 +153,21 @@ struct InOrderModel {
     profile: ModelProfile,
 }
 
+#[async_trait]
 impl Llm for InOrderModel {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, _: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            let Some(exchange) = self.left.lock().unwrap().pop() else {
-                return Err(llm::LlmErrorKind::NotInScript.into());
-            };
-            let end = match exchange.outcome {
-                ExchangeOutcome::Response(answer) => Ok(Delta::Done(answer)),
-                ExchangeOutcome::Error(error) => Err(error),
-            };
-            let pieces = exchange.deltas.into_iter().map(|text| Ok(Delta::Text(text)));
-            Ok(ChatStream::new(stream::iter(pieces.chain([end]))))
-        })
+    async fn chat(&self, _: ChatRequest, _: &CallContext) -> Result<ChatStream, LlmError> {
+        let Some(exchange) = self.left.lock().unwrap().pop() else {
+            return Err(llm::LlmErrorKind::NotInScript.into());
+        };
+        let end = match exchange.outcome {
+            ExchangeOutcome::Response(answer) => Ok(Delta::Done(answer)),
+            ExchangeOutcome::Error(error) => Err(error),
+        };
+        let pieces = exchange.deltas.into_iter().map(|text| Ok(Delta::Text(text)));
+        Ok(ChatStream::new(stream::iter(pieces.chain([end]))))
     }
 }
 

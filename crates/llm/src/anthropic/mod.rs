@@ -22,7 +22,7 @@ pub(crate) mod response;
 mod strict;
 mod thinking;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use reqwest::{
     Url,
     header::{HeaderMap, HeaderName, HeaderValue},
@@ -99,13 +99,14 @@ impl Anthropic {
     }
 }
 
+#[async_trait]
 impl Llm for Anthropic {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
 
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(self.send(request, cx.clone()))
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        self.send(request, cx.clone()).await
     }
 }
 

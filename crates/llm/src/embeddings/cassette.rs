@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_base::context::CallContext;
 use serde::{Deserialize, Serialize};
 
@@ -46,23 +46,20 @@ impl CassetteEmbedder {
     }
 }
 
+#[async_trait]
 impl Embedder for CassetteEmbedder {
     fn model(&self) -> &str {
         &self.model
     }
 
-    fn embed<'a>(
-        &'a self,
-        texts: &'a [Arc<str>],
-        _: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
+    async fn embed(&self, texts: &[Arc<str>], _: &CallContext) -> Result<Vec<Embedding>, LlmError> {
         let vectors = texts.iter().map(|text| {
             let vector = self.vectors.get(text).cloned();
             vector.ok_or_else(|| {
                 LlmError::new(LlmErrorKind::NotInScript).with_detail(format_args!("not in the cassette: {text}"))
             })
         });
-        Box::pin(std::future::ready(vectors.collect()))
+        vectors.collect()
     }
 }
 
@@ -91,21 +88,16 @@ impl EmbeddingRecorder {
     }
 }
 
+#[async_trait]
 impl Embedder for EmbeddingRecorder {
     fn model(&self) -> &str {
         self.inner.model()
     }
 
-    fn embed<'a>(
-        &'a self,
-        texts: &'a [Arc<str>],
-        cx: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
-        Box::pin(async move {
-            let vectors = self.inner.embed(texts, cx).await?;
-            texts.iter().zip(&vectors).for_each(|(text, vector)| self.write(text, vector));
-            Ok(vectors)
-        })
+    async fn embed(&self, texts: &[Arc<str>], cx: &CallContext) -> Result<Vec<Embedding>, LlmError> {
+        let vectors = self.inner.embed(texts, cx).await?;
+        texts.iter().zip(&vectors).for_each(|(text, vector)| self.write(text, vector));
+        Ok(vectors)
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_base::{context::CallContext, limits};
 use segue_lang::text::{TextLimit, truncate};
 use sha2::{Digest, Sha256};
@@ -120,17 +120,14 @@ impl EmbeddingGroup {
     }
 }
 
+#[async_trait]
 impl Embedder for EmbeddingGroup {
     fn model(&self) -> &str {
         self.first.model()
     }
 
-    fn embed<'a>(
-        &'a self,
-        texts: &'a [Arc<str>],
-        cx: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
-        Box::pin(self.embed_all(texts, cx))
+    async fn embed(&self, texts: &[Arc<str>], cx: &CallContext) -> Result<Vec<Embedding>, LlmError> {
+        self.embed_all(texts, cx).await
     }
 }
 

@@ -10,7 +10,7 @@ mod scripted;
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_base::context::CallContext;
 
 use self::group::{EmbeddingGroup, EmbeddingGroupMember};
@@ -27,6 +27,7 @@ use super::{
 pub type Embedding = Arc<[f32]>;
 
 /// An embedding model, or a group of them.
+#[async_trait]
 pub trait Embedder: Send + Sync {
     /// The name of the model. Vectors of models with the same name can be compared.
     fn model(&self) -> &str;
@@ -38,11 +39,7 @@ pub trait Embedder: Send + Sync {
     ///
     /// # Cancellation
     /// Dropping the future closes the connection; vectors of completed batches stay cached.
-    fn embed<'a>(
-        &'a self,
-        texts: &'a [Arc<str>],
-        cx: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>>;
+    async fn embed(&self, texts: &[Arc<str>], cx: &CallContext) -> Result<Vec<Embedding>, LlmError>;
 }
 
 /// Makes a group of embedding models.

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_base::context::CallContext;
 use serde::{Deserialize, de::IgnoredAny};
 
@@ -106,25 +106,21 @@ impl ScriptedEmbedder {
     }
 }
 
+#[async_trait]
 impl Embedder for ScriptedEmbedder {
     fn model(&self) -> &str {
         "scripted"
     }
 
-    fn embed<'a>(
-        &'a self,
-        texts: &'a [Arc<str>],
-        cx: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
+    async fn embed(&self, texts: &[Arc<str>], cx: &CallContext) -> Result<Vec<Embedding>, LlmError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         self.texts.fetch_add(texts.len(), Ordering::SeqCst);
         self.longest.fetch_max(texts.iter().map(|text| text.len()).max().unwrap_or(0), Ordering::SeqCst);
-        let answer = match &self.failure {
+        match &self.failure {
             _ if cx.cancel.is_cancelled() => Err(LlmErrorKind::Cancelled.into()),
             Some(kind) => Err(kind.clone().into()),
             None => Ok(texts.iter().map(|text| self.vector(text)).collect()),
-        };
-        Box::pin(std::future::ready(answer))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_base::{
     context::CallContext,
     http::{BodyError, read_limited},
@@ -85,26 +85,21 @@ impl OpenAiEmbedder {
     }
 }
 
+#[async_trait]
 impl Embedder for OpenAiEmbedder {
     fn model(&self) -> &str {
         &self.model
     }
 
-    fn embed<'a>(
-        &'a self,
-        texts: &'a [Arc<str>],
-        cx: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
-        Box::pin(async move {
-            let limited = cx.with_timeout(self.total);
-            let ends_first = limited.deadline < cx.deadline;
-            let answer = self.send(texts, limited).await.map_err(|error| match error.kind {
-                // After the timeout of this entry, another model may be called.
-                LlmErrorKind::DeadlineExceeded if ends_first => LlmErrorKind::CallTimeout.into(),
-                _ => error,
-            });
-            answer.map_err(|error| self.endpoint.masked(error))
-        })
+    async fn embed(&self, texts: &[Arc<str>], cx: &CallContext) -> Result<Vec<Embedding>, LlmError> {
+        let limited = cx.with_timeout(self.total);
+        let ends_first = limited.deadline < cx.deadline;
+        let answer = self.send(texts, limited).await.map_err(|error| match error.kind {
+            // After the timeout of this entry, another model may be called.
+            LlmErrorKind::DeadlineExceeded if ends_first => LlmErrorKind::CallTimeout.into(),
+            _ => error,
+        });
+        answer.map_err(|error| self.endpoint.masked(error))
     }
 }
 

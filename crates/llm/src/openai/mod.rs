@@ -12,7 +12,7 @@ pub(crate) mod endpoint;
 mod request;
 pub(crate) mod response;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_base::{context::CallContext, limits};
 use serde_json::{Map, Value};
 
@@ -78,13 +78,14 @@ impl OpenAi {
     }
 }
 
+#[async_trait]
 impl Llm for OpenAi {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
 
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(self.send(request, cx.clone()))
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        self.send(request, cx.clone()).await
     }
 }
 

@@ -9,7 +9,8 @@ pub mod strategy;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{StreamExt, future::BoxFuture, stream};
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
 use segue_base::context::CallContext;
 
 use self::circuit_breaker::{CallPermit, MemberHealth, OpenReason};
@@ -87,6 +88,7 @@ fn call_id(request: &ChatRequest, cx: &CallContext) -> u64 {
     })
 }
 
+#[async_trait]
 impl Llm for Router {
     fn profile(&self) -> &ModelProfile {
         &self.0.profile
@@ -94,7 +96,7 @@ impl Llm for Router {
 
     /// With `streamed_to_user`, the stream begins with the first delta of the model that answers. After the first text delta,
     /// a failure is returned without retries. Without `streamed_to_user`, the text is one delta at the end.
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
         let mut call = RoutedCall {
             order: self.0.order(&request, cx).into_iter(),
             group: self.0.clone(),
@@ -113,17 +115,15 @@ impl Llm for Router {
             has_streamed_text: false,
             ended: false,
         };
-        Box::pin(async move {
-            let streamed_to_user = call.request.streamed_to_user;
-            let first = match call.start().await {
-                Some(Err(error)) => return Err(error),
-                Some(Ok(delta)) => delta,
-                None => return Err(LlmErrorKind::Truncated.into()),
-            };
-            let rest = stream::unfold(call, |mut call| async move { Some((call.next_delta().await?, call)) });
-            let stream = ChatStream::new(stream::iter([Ok(first)]).chain(rest));
-            if streamed_to_user { Ok(stream) } else { stream.finish().await.map(ChatStream::from_response) }
-        })
+        let streamed_to_user = call.request.streamed_to_user;
+        let first = match call.start().await {
+            Some(Err(error)) => return Err(error),
+            Some(Ok(delta)) => delta,
+            None => return Err(LlmErrorKind::Truncated.into()),
+        };
+        let rest = stream::unfold(call, |mut call| async move { Some((call.next_delta().await?, call)) });
+        let stream = ChatStream::new(stream::iter([Ok(first)]).chain(rest));
+        if streamed_to_user { Ok(stream) } else { stream.finish().await.map(ChatStream::from_response) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use segue_base::{limits, manual_clock::ManualClock};
 
 use super::*;
@@ -111,26 +112,18 @@ async fn text_that_is_not_streamed_is_retried_and_comes_as_one_delta() {
 #[tokio::test]
 async fn a_stream_that_fails_before_any_text_is_retried() {
     struct FailingOnce(StrictLlm);
+    #[async_trait]
     impl Llm for FailingOnce {
         fn profile(&self) -> &ModelProfile {
             self.0.profile()
         }
-        fn chat<'a>(
-            &'a self,
-            request: ChatRequest,
-            cx: &'a CallContext,
-        ) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-            Box::pin(async move {
-                if self.0.requests().is_empty() {
-                    self.0.chat(request, cx).await?;
-                    let began = Delta::ToolCallStarted { index: 0, name: "pay".into() };
-                    return Ok(ChatStream::new(futures::stream::iter([
-                        Ok(began),
-                        Err(LlmErrorKind::Truncated.into()),
-                    ])));
-                }
-                self.0.chat(request, cx).await
-            })
+        async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+            if self.0.requests().is_empty() {
+                self.0.chat(request, cx).await?;
+                let began = Delta::ToolCallStarted { index: 0, name: "pay".into() };
+                return Ok(ChatStream::new(futures::stream::iter([Ok(began), Err(LlmErrorKind::Truncated.into())])));
+            }
+            self.0.chat(request, cx).await
         }
     }
     let model = Arc::new(FailingOnce(ScriptedLlm::strict(["lost", "hi"])));

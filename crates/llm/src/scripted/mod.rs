@@ -30,7 +30,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_base::{context::CallContext, limits};
 
 pub use strict::{ScriptedCall, StrictLlm};
@@ -114,13 +114,14 @@ impl ScriptedLlm {
     }
 }
 
+#[async_trait]
 impl Llm for ScriptedLlm {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
 
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move { self.respond(&request, cx) })
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        self.respond(&request, cx)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_base::context::CallContext;
 
 use super::profile;
@@ -135,16 +135,15 @@ impl StrictLlm {
     }
 }
 
+#[async_trait]
 impl Llm for StrictLlm {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(async move {
-            if cx.cancel.is_cancelled() {
-                return Err(LlmErrorKind::Cancelled.into());
-            }
-            self.take(request)
-        })
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
+        if cx.cancel.is_cancelled() {
+            return Err(LlmErrorKind::Cancelled.into());
+        }
+        self.take(request)
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{BoxFuture, ready};
+use async_trait::async_trait;
 use segue_base::limits;
 use segue_engine::{
     ids::{ConversationId, QuestionId, RunId},
@@ -574,25 +574,21 @@ impl MemoryRun {
     }
 }
 
-/// A future that is ready.
-fn now<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
-    Box::pin(ready(value))
-}
-
+#[async_trait]
 impl RunStore for MemoryRunStore {
-    fn start_run(&self, run: NewRun) -> BoxFuture<'_, RunResult<StartOutcome>> {
-        now(self.lock().start(run))
+    async fn start_run(&self, run: NewRun) -> RunResult<StartOutcome> {
+        self.lock().start(run)
     }
-    fn admit<'a>(&'a self, run: &'a RunId, limits: RunLimits, at: Timestamp) -> BoxFuture<'a, RunResult<RunAdmission>> {
-        now(self.lock().admit(run, limits, at))
+    async fn admit(&self, run: &RunId, limits: RunLimits, at: Timestamp) -> RunResult<RunAdmission> {
+        self.lock().admit(run, limits, at)
     }
-    fn run<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunResult<Option<StoredRun>>> {
-        now(Ok(self.lock().run(run).map(MemoryRun::stored)))
+    async fn run(&self, run: &RunId) -> RunResult<Option<StoredRun>> {
+        Ok(self.lock().run(run).map(MemoryRun::stored))
     }
-    fn summary<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunResult<Option<RunSummary>>> {
-        now(Ok(self.lock().run(run).map(MemoryRun::summary)))
+    async fn summary(&self, run: &RunId) -> RunResult<Option<RunSummary>> {
+        Ok(self.lock().run(run).map(MemoryRun::summary))
     }
-    fn runs(&self, filter: RunFilter, limit: usize) -> BoxFuture<'_, RunResult<Vec<RunSummary>>> {
+    async fn runs(&self, filter: RunFilter, limit: usize) -> RunResult<Vec<RunSummary>> {
         let selected = |run: &&MemoryRun| {
             filter.id_prefix.as_ref().is_none_or(|prefix| run.id.as_str().starts_with(&**prefix))
                 && filter.mission.as_ref().is_none_or(|mission| *mission == run.mission)
@@ -604,66 +600,66 @@ impl RunStore for MemoryRunStore {
         };
         let state = self.lock();
         let found = state.runs.values().rev().filter(selected).take(limit.min(limits::RUNS_LISTED));
-        now(Ok(found.map(MemoryRun::summary).collect()))
+        Ok(found.map(MemoryRun::summary).collect())
     }
-    fn events<'a>(&'a self, run: &'a RunId, after: u64, limit: usize) -> BoxFuture<'a, RunResult<Vec<StoredRunEvent>>> {
+    async fn events(&self, run: &RunId, after: u64, limit: usize) -> RunResult<Vec<StoredRunEvent>> {
         let (state, after) = (self.lock(), usize::try_from(after).unwrap_or(usize::MAX));
         let events = state.run(run).and_then(|run| run.events.get(after..)).unwrap_or_default();
-        now(Ok(events.iter().take(limit.min(limits::RUN_EVENTS_READ)).cloned().collect()))
+        Ok(events.iter().take(limit.min(limits::RUN_EVENTS_READ)).cloned().collect())
     }
-    fn units<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunResult<Vec<StoredUnit>>> {
+    async fn units(&self, run: &RunId) -> RunResult<Vec<StoredUnit>> {
         let units = |run: &MemoryRun| run.units.iter().map(|unit| run.stored_unit(unit)).collect();
-        now(Ok(self.lock().run(run).map(units).unwrap_or_default()))
+        Ok(self.lock().run(run).map(units).unwrap_or_default())
     }
-    fn unit<'a>(&'a self, unit: &'a UnitKey) -> BoxFuture<'a, RunResult<Option<UnitContent>>> {
-        now(Ok(self.lock().run(&unit.run).and_then(|run| run.content(&unit.unit))))
+    async fn unit(&self, unit: &UnitKey) -> RunResult<Option<UnitContent>> {
+        Ok(self.lock().run(&unit.run).and_then(|run| run.content(&unit.unit)))
     }
-    fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, RunResult<Vec<ClaimedUnit>>> {
-        now(Ok(self.lock().claim(&request)))
+    async fn claim(&self, request: ClaimRequest) -> RunResult<Vec<ClaimedUnit>> {
+        Ok(self.lock().claim(&request))
     }
-    fn append(&self, batch: UnitBatch) -> BoxFuture<'_, RunResult<u64>> {
-        now(self.lock().append(batch))
+    async fn append(&self, batch: UnitBatch) -> RunResult<u64> {
+        self.lock().append(batch)
     }
-    fn append_run(&self, batch: RunBatch) -> BoxFuture<'_, RunResult<u64>> {
-        now(self.lock().append_run(batch))
+    async fn append_run(&self, batch: RunBatch) -> RunResult<u64> {
+        self.lock().append_run(batch)
     }
-    fn renew<'a>(&'a self, unit: &'a UnitKey, epoch: u64, until: Timestamp) -> BoxFuture<'a, RunResult<Signals>> {
-        now(self.lock().renew(unit, epoch, until))
+    async fn renew(&self, unit: &UnitKey, epoch: u64, until: Timestamp) -> RunResult<Signals> {
+        self.lock().renew(unit, epoch, until)
     }
-    fn release<'a>(&'a self, unit: &'a UnitKey, epoch: u64, at: Timestamp) -> BoxFuture<'a, RunResult<()>> {
-        now(self.lock().release(unit, epoch, at))
+    async fn release(&self, unit: &UnitKey, epoch: u64, at: Timestamp) -> RunResult<()> {
+        self.lock().release(unit, epoch, at)
     }
-    fn blob<'a>(&'a self, run: &'a RunId, id: &'a str) -> BoxFuture<'a, RunResult<Option<Arc<str>>>> {
-        now(Ok(self.lock().run(run).and_then(|run| run.blobs.get(id).cloned())))
+    async fn blob(&self, run: &RunId, id: &str) -> RunResult<Option<Arc<str>>> {
+        Ok(self.lock().run(run).and_then(|run| run.blobs.get(id).cloned()))
     }
-    fn questions(&self, filter: QuestionFilter, limit: usize) -> BoxFuture<'_, RunResult<Vec<StoredQuestion>>> {
-        now(Ok(self.lock().questions(&filter, limit)))
+    async fn questions(&self, filter: QuestionFilter, limit: usize) -> RunResult<Vec<StoredQuestion>> {
+        Ok(self.lock().questions(&filter, limit))
     }
-    fn question<'a>(&'a self, question: &'a QuestionKey) -> BoxFuture<'a, RunResult<Option<StoredQuestion>>> {
+    async fn question(&self, question: &QuestionKey) -> RunResult<Option<StoredQuestion>> {
         let state = self.lock();
         let run = state.run(&question.run);
         let found = |run: &MemoryRun| {
             run.questions.iter().find(|found| found.id == question.id).map(|found| run.stored_question(found))
         };
-        now(Ok(run.and_then(found)))
+        Ok(run.and_then(found))
     }
-    fn answer(&self, reply: QuestionReply) -> BoxFuture<'_, RunResult<ReplyOutcome>> {
-        now(self.lock().reply(reply))
+    async fn answer(&self, reply: QuestionReply) -> RunResult<ReplyOutcome> {
+        self.lock().reply(reply)
     }
-    fn signal<'a>(&'a self, run: &'a RunId, signal: Signal, at: Timestamp) -> BoxFuture<'a, RunResult<SignalOutcome>> {
-        now(self.lock().signal(run, signal, at))
+    async fn signal(&self, run: &RunId, signal: Signal, at: Timestamp) -> RunResult<SignalOutcome> {
+        self.lock().signal(run, signal, at)
     }
-    fn next_wake(&self) -> BoxFuture<'_, RunResult<Option<Timestamp>>> {
-        now(Ok(self.lock().due_units().map(|(due, ..)| due.at).min()))
+    async fn next_wake(&self) -> RunResult<Option<Timestamp>> {
+        Ok(self.lock().due_units().map(|(due, ..)| due.at).min())
     }
-    fn counts(&self, at: Timestamp) -> BoxFuture<'_, RunResult<RunCounts>> {
-        now(Ok(self.lock().counts(at)))
+    async fn counts(&self, at: Timestamp) -> RunResult<RunCounts> {
+        Ok(self.lock().counts(at))
     }
-    fn purge_runs(&self, at: Timestamp, older_than: Duration) -> BoxFuture<'_, RunResult<Vec<RunId>>> {
+    async fn purge_runs(&self, at: Timestamp, older_than: Duration) -> RunResult<Vec<RunId>> {
         let is_old = |ended: Timestamp| lease_end(ended, older_than) < at;
-        now(Ok(self.lock().remove_all(|run| !run.is_job() && run.head.ended_at.is_some_and(is_old))))
+        Ok(self.lock().remove_all(|run| !run.is_job() && run.head.ended_at.is_some_and(is_old)))
     }
-    fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, RunResult<Vec<RunId>>> {
-        now(Ok(self.lock().remove_all(|run| run.conversation.as_ref() == Some(conversation))))
+    async fn erase_runs(&self, conversation: &ConversationId) -> RunResult<Vec<RunId>> {
+        Ok(self.lock().remove_all(|run| run.conversation.as_ref() == Some(conversation)))
     }
 }

@@ -15,7 +15,7 @@ mod types;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use segue_engine::{
     ids::{ConversationId, RunId},
     time::Timestamp,
@@ -48,61 +48,52 @@ pub use crate::forwarding::ForwardingRunStore;
 /// after [`StoreError::Unavailable`](crate::StoreError::Unavailable), which every method may return.
 ///
 /// Cancellation: a write continues when its future is dropped; a read ends. Read the events or the unit to learn the result of a write.
+#[async_trait]
 pub trait RunStore: Send + Sync {
     /// Starts a run. If there is a run of this id, or of this idempotency key and mission, nothing is stored and its id is returned.
     /// Otherwise, if one of its limits is reached, it is queued or refused.
     ///
     /// # Errors
     /// [`RunStoreError::TooLarge`].
-    fn start_run(&self, run: NewRun) -> BoxFuture<'_, Result<StartOutcome, RunStoreError>>;
+    async fn start_run(&self, run: NewRun) -> Result<StartOutcome, RunStoreError>;
     /// Lets a queued run begin unless a limit is reached: it becomes [`RunStatus::Running`]. The process that works on a queued run calls
     /// this from time to time.
     ///
     /// # Errors
     /// [`RunStoreError::UnknownRun`].
-    fn admit<'a>(
-        &'a self,
-        run: &'a RunId,
-        limits: RunLimits,
-        at: Timestamp,
-    ) -> BoxFuture<'a, Result<RunAdmission, RunStoreError>>;
+    async fn admit(&self, run: &RunId, limits: RunLimits, at: Timestamp) -> Result<RunAdmission, RunStoreError>;
     /// The run of this id, if it is stored.
     ///
     /// # Errors
     /// [`RunStoreError::Corrupt`].
-    fn run<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, Result<Option<StoredRun>, RunStoreError>>;
+    async fn run(&self, run: &RunId) -> Result<Option<StoredRun>, RunStoreError>;
     /// The run of this id in short, without its inputs, which may be long.
     ///
     /// # Errors
     /// [`RunStoreError::Corrupt`].
-    fn summary<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, Result<Option<RunSummary>, RunStoreError>>;
+    async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, RunStoreError>;
     /// The runs that a filter selects, newest first, at most `limit` and never more than
     /// [`limits::RUNS_LISTED`](segue_base::limits::RUNS_LISTED).
     ///
     /// # Errors
     /// [`RunStoreError::Corrupt`].
-    fn runs(&self, filter: RunFilter, limit: usize) -> BoxFuture<'_, Result<Vec<RunSummary>, RunStoreError>>;
+    async fn runs(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>, RunStoreError>;
     /// The events of a run with a sequence number above `after`, in order, at most `limit` and never more than
     /// [`limits::RUN_EVENTS_READ`](segue_base::limits::RUN_EVENTS_READ). Empty if the run is not stored.
     ///
     /// # Errors
     /// [`RunStoreError::Corrupt`], also when an event is missing.
-    fn events<'a>(
-        &'a self,
-        run: &'a RunId,
-        after: u64,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<StoredRunEvent>, RunStoreError>>;
+    async fn events(&self, run: &RunId, after: u64, limit: usize) -> Result<Vec<StoredRunEvent>, RunStoreError>;
     /// The units of a run in the order of their creation. Empty if the run is not stored.
     ///
     /// # Errors
     /// [`RunStoreError::Corrupt`].
-    fn units<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, Result<Vec<StoredUnit>, RunStoreError>>;
+    async fn units(&self, run: &RunId) -> Result<Vec<StoredUnit>, RunStoreError>;
     /// What is stored of a unit, with or without a holder, in progress or ended. `None` if it is not stored.
     ///
     /// # Errors
     /// [`RunStoreError::Corrupt`].
-    fn unit<'a>(&'a self, unit: &'a UnitKey) -> BoxFuture<'a, Result<Option<UnitContent>, RunStoreError>>;
+    async fn unit(&self, unit: &UnitKey) -> Result<Option<UnitContent>, RunStoreError>;
     /// Claims units that are ready, whose wake time has come, or whose lease is over or [does not hold](lease_holds), and those of
     /// [owners that have ended](ClaimRequest::gone), those that have waited longest first. Each gets
     /// the next epoch. Units of a queued run are claimed only if the run is to be stopped, and those of a run that has ended never.
@@ -113,7 +104,7 @@ pub trait RunStore: Send + Sync {
     ///
     /// # Errors
     /// Only those of every method.
-    fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, Result<Vec<ClaimedUnit>, RunStoreError>>;
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<ClaimedUnit>, RunStoreError>;
     /// Stores the progress of a unit. Returns the sequence number of the last event of the run. The parts take effect in this order:
     /// events, records, checkpoint, blobs, questions, the transition of the unit, new units, units to wake, units to cancel, and the
     /// status of the run. A lease that is over is no reason to refuse a batch while nobody else has claimed the unit.
@@ -121,93 +112,76 @@ pub trait RunStore: Send + Sync {
     /// # Errors
     /// [`RunStoreError::Fenced`] if the caller does not hold the unit, [`RunStoreError::Conflict`] if the run has events after
     /// [`UnitBatch::after`], [`RunStoreError::StepAlreadyStarted`] for a second intent of a step, [`RunStoreError::TooLarge`].
-    fn append(&self, batch: UnitBatch) -> BoxFuture<'_, Result<u64, RunStoreError>>;
+    async fn append(&self, batch: UnitBatch) -> Result<u64, RunStoreError>;
     /// Changes a run independently of its units: appends events, starts, wakes or cancels units, changes the status, or resumes a run that
     /// has ended. Returns the sequence number of its last event.
     ///
     /// # Errors
     /// [`RunStoreError::UnknownRun`]; [`RunStoreError::WrongStatus`] for a run that has ended, unless it is resumed, and for a run to resume
     /// that is completed or has not ended; [`RunStoreError::Conflict`]; [`RunStoreError::TooLarge`].
-    fn append_run(&self, batch: RunBatch) -> BoxFuture<'_, Result<u64, RunStoreError>>;
+    async fn append_run(&self, batch: RunBatch) -> Result<u64, RunStoreError>;
     /// Extends the lease of a unit to `until`, and returns what the unit was sent.
     ///
     /// # Errors
     /// [`RunStoreError::Fenced`] if the caller does not hold the unit.
-    fn renew<'a>(
-        &'a self,
-        unit: &'a UnitKey,
-        epoch: u64,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<Signals, RunStoreError>>;
+    async fn renew(&self, unit: &UnitKey, epoch: u64, until: Timestamp) -> Result<Signals, RunStoreError>;
     /// Gives a unit back, so that it can be claimed at once. What was appended stays.
     ///
     /// # Errors
     /// [`RunStoreError::Fenced`] if the caller does not hold the unit.
-    fn release<'a>(&'a self, unit: &'a UnitKey, epoch: u64, at: Timestamp) -> BoxFuture<'a, Result<(), RunStoreError>>;
+    async fn release(&self, unit: &UnitKey, epoch: u64, at: Timestamp) -> Result<(), RunStoreError>;
     /// A stored result of a run.
     ///
     /// # Errors
     /// [`RunStoreError::Corrupt`].
-    fn blob<'a>(&'a self, run: &'a RunId, id: &'a str) -> BoxFuture<'a, Result<Option<Arc<str>>, RunStoreError>>;
+    async fn blob(&self, run: &RunId, id: &str) -> Result<Option<Arc<str>>, RunStoreError>;
     /// The questions that a filter selects, in the order of asking, at most `limit` and never more than
     /// [`limits::RUNS_LISTED`](segue_base::limits::RUNS_LISTED).
     ///
     /// # Errors
     /// [`RunStoreError::Corrupt`].
-    fn questions(
-        &self,
-        filter: QuestionFilter,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<StoredQuestion>, RunStoreError>>;
+    async fn questions(&self, filter: QuestionFilter, limit: usize) -> Result<Vec<StoredQuestion>, RunStoreError>;
     /// One question, if it is stored.
     ///
     /// # Errors
     /// [`RunStoreError::Corrupt`].
-    fn question<'a>(
-        &'a self,
-        question: &'a QuestionKey,
-    ) -> BoxFuture<'a, Result<Option<StoredQuestion>, RunStoreError>>;
+    async fn question(&self, question: &QuestionKey) -> Result<Option<StoredQuestion>, RunStoreError>;
     /// Answers a question and wakes the unit that asked. A question is answered once; the same event has the same result however often it
     /// is repeated. An event with an empty id is never a repetition.
     ///
     /// # Errors
     /// [`RunStoreError::UnknownQuestion`], [`RunStoreError::TooLarge`], [`RunStoreError::Corrupt`].
-    fn answer(&self, reply: QuestionReply) -> BoxFuture<'_, Result<ReplyOutcome, RunStoreError>>;
+    async fn answer(&self, reply: QuestionReply) -> Result<ReplyOutcome, RunStoreError>;
     /// Sends something to a run and wakes the units that it is for. They get it with the next claim or renewal. A unit that is claimed is
     /// ready at once when it would wait, also if it has read the signal already.
     ///
     /// # Errors
     /// [`RunStoreError::UnknownRun`]; [`RunStoreError::UnknownUnit`]; [`RunStoreError::TooLarge`] also after
     /// [`limits::RUN_MESSAGES`](segue_base::limits::RUN_MESSAGES) messages.
-    fn signal<'a>(
-        &'a self,
-        run: &'a RunId,
-        signal: Signal,
-        at: Timestamp,
-    ) -> BoxFuture<'a, Result<SignalOutcome, RunStoreError>>;
+    async fn signal(&self, run: &RunId, signal: Signal, at: Timestamp) -> Result<SignalOutcome, RunStoreError>;
     /// The earliest time at which a unit can be claimed; it has passed if one can be claimed already. `None` if no unit waits for a time.
     ///
     /// # Errors
     /// Only those of every method.
-    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, RunStoreError>>;
+    async fn next_wake(&self) -> Result<Option<Timestamp>, RunStoreError>;
     /// How many runs of missions and units of them there are. Jobs of conversations do not count.
     ///
     /// # Errors
     /// Only those of every method.
-    fn counts(&self, now: Timestamp) -> BoxFuture<'_, Result<RunCounts, RunStoreError>>;
+    async fn counts(&self, now: Timestamp) -> Result<RunCounts, RunStoreError>;
     /// Deletes the runs of missions that ended longer ago than `older_than`, with everything stored of them. Jobs stay until their
     /// conversation is erased. Returns the ids, by which the caller deletes what it keeps of them elsewhere. It works in parts: after an
     /// error some runs are deleted, and the next call deletes the others.
     ///
     /// # Errors
     /// Only those of every method.
-    fn purge_runs(&self, now: Timestamp, older_than: Duration) -> BoxFuture<'_, Result<Vec<RunId>, RunStoreError>>;
+    async fn purge_runs(&self, now: Timestamp, older_than: Duration) -> Result<Vec<RunId>, RunStoreError>;
     /// Deletes the runs of a conversation with everything stored of them, whatever their status. Returns their ids. Call it when the
     /// conversation is erased.
     ///
     /// # Errors
     /// As [`purge_runs`](Self::purge_runs).
-    fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, Result<Vec<RunId>, RunStoreError>>;
+    async fn erase_runs(&self, conversation: &ConversationId) -> Result<Vec<RunId>, RunStoreError>;
 }
 
 #[cfg(test)]

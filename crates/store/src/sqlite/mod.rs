@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use rusqlite::{
     Connection, ToSql,
     types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef},
@@ -354,159 +354,122 @@ impl Drop for SqliteStore {
     }
 }
 
+#[async_trait]
 impl Store for SqliteStore {
-    fn accept(&self, inbound: InboxMessage) -> BoxFuture<'_, Result<AcceptOutcome, StoreError>> {
-        // Encoded before the future is created, which would otherwise hold the message twice.
+    async fn accept(&self, inbound: InboxMessage) -> Result<AcceptOutcome, StoreError> {
         let work = accept_operation(&inbound);
-        Box::pin(self.accept_message(inbound.conversation, work))
+        self.accept_message(inbound.conversation, work).await
     }
-    fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<StoredConversation, StoreError>> {
+    async fn load(&self, id: &ConversationId) -> Result<StoredConversation, StoreError> {
         let id = id.clone();
-        Box::pin(self.read(move |connection| read::load(connection, &id)))
+        self.read(move |connection| read::load(connection, &id)).await
     }
-    fn append_journal<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn append_journal(
+        &self,
+        id: &ConversationId,
         turn: TurnNumber,
         records: Vec<JournalRecord>,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    ) -> Result<(), StoreError> {
         let work = WriteOperation::Journal { id: id.clone(), turn, records: with_checksums(id, turn, records) };
-        Box::pin(async { self.write(work).await.map(drop) })
+        self.write(work).await.map(drop)
     }
-    fn append<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        after: Version,
-        batch: TurnCommit,
-    ) -> BoxFuture<'a, Result<Version, StoreError>> {
-        // Encoded before the future is created, as in `accept`.
-        Box::pin(self.append_commit(encode_commit(id, after, batch)))
+    async fn append(&self, id: &ConversationId, after: Version, batch: TurnCommit) -> Result<Version, StoreError> {
+        self.append_commit(encode_commit(id, after, batch)).await
     }
-    fn unfinished_turns<'a>(
-        &'a self,
-        id: &'a ConversationId,
-    ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
-        self.unfinished_turns_in(id, TurnNumber(0)..TurnNumber(u64::MAX))
+    async fn unfinished_turns(&self, id: &ConversationId) -> Result<Vec<UnfinishedTurn>, StoreError> {
+        self.unfinished_turns_in(id, TurnNumber(0)..TurnNumber(u64::MAX)).await
     }
-    fn unfinished_turns_in<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn unfinished_turns_in(
+        &self,
+        id: &ConversationId,
         turns: Range<TurnNumber>,
-    ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
+    ) -> Result<Vec<UnfinishedTurn>, StoreError> {
         let id = id.clone();
-        Box::pin(self.read(move |connection| read::unfinished_turns_in(connection, &id, &turns)))
+        self.read(move |connection| read::unfinished_turns_in(connection, &id, &turns)).await
     }
-    fn replies_of<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        turn: TurnNumber,
-    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
+    async fn replies_of(&self, id: &ConversationId, turn: TurnNumber) -> Result<Option<Vec<StoredReply>>, StoreError> {
         let id = id.clone();
-        Box::pin(self.read(move |connection| read::replies_of(connection, &id, turn)))
+        self.read(move |connection| read::replies_of(connection, &id, turn)).await
     }
-    fn conversations_with_work(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
-        Box::pin(async {
-            self.flush_receipts().await?;
-            self.read(read::conversations_with_work).await
-        })
+    async fn conversations_with_work(&self) -> Result<Vec<ConversationId>, StoreError> {
+        self.flush_receipts().await?;
+        self.read(read::conversations_with_work).await
     }
-    fn next_reminders(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>> {
-        Box::pin(self.read(move |connection| read::next_reminders(connection, limit)))
+    async fn next_reminders(&self, limit: usize) -> Result<Vec<(ConversationId, Timestamp)>, StoreError> {
+        self.read(move |connection| read::next_reminders(connection, limit)).await
     }
-    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
+    async fn pending_replies(&self, id: &ConversationId) -> Result<Vec<StoredReply>, StoreError> {
         let id = id.clone();
-        Box::pin(async {
-            self.flush_receipts().await?;
-            self.read(move |connection| read::pending_replies(connection, &id)).await
-        })
+        self.flush_receipts().await?;
+        self.read(move |connection| read::pending_replies(connection, &id)).await
     }
-    fn mark_delivered<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        replies: Vec<Arc<str>>,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    async fn mark_delivered(&self, id: &ConversationId, replies: Vec<Arc<str>>) -> Result<(), StoreError> {
         // The result is not waited for: a lost mark only repeats a reply under the same id.
         let work = WriteOperation::Delivered { id: id.clone(), replies };
-        Box::pin(async { self.enqueue(work).await.map(drop) })
+        self.enqueue(work).await.map(drop)
     }
-    fn latest_turns<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn latest_turns(
+        &self,
+        id: &ConversationId,
         before: Option<Version>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<TurnEvents>, StoreError>> {
+    ) -> Result<Vec<TurnEvents>, StoreError> {
         let id = id.clone();
-        Box::pin(self.read(move |connection| read::latest_turns(connection, &id, before, most)))
+        self.read(move |connection| read::latest_turns(connection, &id, before, most)).await
     }
-    fn latest_events<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        most: usize,
-    ) -> BoxFuture<'a, Result<Vec<Event>, StoreError>> {
+    async fn latest_events(&self, id: &ConversationId, most: usize) -> Result<Vec<Event>, StoreError> {
         let id = id.clone();
-        Box::pin(self.read(move |connection| read::latest_events(connection, &id, most)))
+        self.read(move |connection| read::latest_events(connection, &id, most)).await
     }
-    fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>> {
+    async fn turns(&self, id: &ConversationId) -> Result<Vec<StoredTurn>, StoreError> {
         let id = id.clone();
-        Box::pin(self.read(move |connection| read::turns(connection, &id)))
+        self.read(move |connection| read::turns(connection, &id)).await
     }
-    fn conversations(&self, limit: usize) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
-        Box::pin(self.read(move |connection| read::conversations(connection, limit)))
+    async fn conversations(&self, limit: usize) -> Result<Vec<ConversationId>, StoreError> {
+        self.read(move |connection| read::conversations(connection, limit)).await
     }
-    fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>> {
+    async fn erase(&self, id: &ConversationId) -> Result<(), StoreError> {
         let work = WriteOperation::Erase { id: id.clone() };
-        Box::pin(async { self.write(work).await.map(drop) })
+        self.write(work).await.map(drop)
     }
-    fn purge_expired(&self, now: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
-        Box::pin(self.purge_all_expired(now))
+    async fn purge_expired(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.purge_all_expired(now).await
     }
-    fn replies_to_message<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        message: &'a MessageId,
-    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
+    async fn replies_to_message(
+        &self,
+        id: &ConversationId,
+        message: &MessageId,
+    ) -> Result<Option<Vec<StoredReply>>, StoreError> {
         let (id, message) = (id.clone(), message.clone());
-        Box::pin(self.read(move |connection| read::replies_to_message(connection, &id, &message)))
+        self.read(move |connection| read::replies_to_message(connection, &id, &message)).await
     }
-    fn text_by_hash<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        hash: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>> {
+    async fn text_by_hash(&self, id: &ConversationId, hash: &str) -> Result<Option<Arc<str>>, StoreError> {
         let (id, hash) = (id.clone(), hash.to_owned());
-        Box::pin(self.read(move |connection| read::text_by_hash(connection, &id, &hash)))
+        self.read(move |connection| read::text_by_hash(connection, &id, &hash)).await
     }
-    fn set_private_text<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        name: &'a str,
+    async fn set_private_text(
+        &self,
+        id: &ConversationId,
+        name: &str,
         text: Option<String>,
         at: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    ) -> Result<(), StoreError> {
         let work = WriteOperation::Private { id: id.clone(), name: name.to_owned(), text, at };
-        Box::pin(async move { self.write(work).await.map(drop) })
+        self.write(work).await.map(drop)
     }
-    fn private_text<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
+    async fn private_text(&self, id: &ConversationId, name: &str) -> Result<Option<String>, StoreError> {
         let (id, name) = (id.clone(), name.to_owned());
-        Box::pin(self.read(move |connection| read::private_text(connection, &id, &name)))
+        self.read(move |connection| read::private_text(connection, &id, &name)).await
     }
-    fn problems(&self) -> BoxFuture<'_, Result<Vec<ConversationProblem>, StoreError>> {
-        Box::pin(async {
-            self.flush_receipts().await?;
-            self.read(read::problems).await
-        })
+    async fn problems(&self) -> Result<Vec<ConversationProblem>, StoreError> {
+        self.flush_receipts().await?;
+        self.read(read::problems).await
     }
-    fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(async { self.write(WriteOperation::Ping).await.map(drop) })
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.write(WriteOperation::Ping).await.map(drop)
     }
-    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(async {
-            if self.requests.is_none() { Ok(()) } else { self.write(WriteOperation::Close).await.map(drop) }
-        })
+    async fn close(&self) -> Result<(), StoreError> {
+        if self.requests.is_none() { Ok(()) } else { self.write(WriteOperation::Close).await.map(drop) }
     }
 }
 

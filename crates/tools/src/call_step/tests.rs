@@ -1,6 +1,6 @@
 //! Tests of call steps: arguments from slots, results for output mappings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::*;
@@ -10,19 +10,20 @@ use segue_base::{context::CallContext, effect::Arrival};
 /// A source with the tool `it`, which returns this outcome; without an outcome, a source that cannot be listed.
 struct FakeSource(Option<ToolOutcome>);
 
+#[async_trait]
 impl ToolSource for FakeSource {
     fn name(&self) -> &str {
         "s"
     }
-    fn list<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
+    async fn list(&self, _: &CallContext) -> Result<ToolCatalog, SourceError> {
         let Some(outcome) = self.0.clone() else {
             let error = SourceError { source_name: "s".into(), reason: "is down".into() };
-            return Box::pin(std::future::ready(Err(error)));
+            return Err(error);
         };
         let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
         let tool = Tool::from_fn(info(schema), move |_, _| std::future::ready(outcome.clone()));
         let excluded = vec![("bad".to_owned(), "its schema is invalid".to_owned())];
-        Box::pin(std::future::ready(Ok(ToolCatalog { version: 1, tools: vec![Arc::new(tool)], excluded })))
+        Ok(ToolCatalog { version: 1, tools: vec![Arc::new(tool)], excluded })
     }
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
@@ -30,9 +31,7 @@ impl ToolSource for FakeSource {
     fn status(&self) -> Health {
         Health::Unknown
     }
-    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
-    }
+    async fn close(&self, _: &CallContext) {}
 }
 
 async fn run_step(source: FakeSource, tool: &str, arguments: Json) -> ToolResult {

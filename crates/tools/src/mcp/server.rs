@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use indexmap::IndexMap;
 use segue_engine::project::{McpServerDef, McpTransport, OAuthDef};
 use serde_json::{Map, Value as Json};
@@ -242,12 +242,13 @@ impl McpServer {
     }
 }
 
+#[async_trait]
 impl ToolSource for McpServer {
     fn name(&self) -> &str {
         &self.state.name
     }
-    fn list<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
-        Box::pin(self.list_tools(cx))
+    async fn list(&self, cx: &CallContext) -> Result<ToolCatalog, SourceError> {
+        self.list_tools(cx).await
     }
     fn changes(&self) -> watch::Receiver<u64> {
         self.state.handler.version.subscribe()
@@ -255,8 +256,8 @@ impl ToolSource for McpServer {
     fn status(&self) -> Health {
         self.state.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-    fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()> {
-        Box::pin(self.close_session(cx))
+    async fn close(&self, cx: &CallContext) {
+        self.close_session(cx).await
     }
 }
 

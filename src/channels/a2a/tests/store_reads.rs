@@ -2,16 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures::future::BoxFuture;
-use segue_engine::{conversation::Event, ids::MessageId, time::Timestamp};
+use async_trait::async_trait;
+use segue_engine::conversation::Event;
 
 use super::*;
 use crate::store::{
-    AcceptOutcome, InboxMessage, JournalRecord, MemoryStore, Store, StoreError, StoredConversation, StoredReply,
-    StoredTurn, TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version,
+    ForwardingStore, MemoryStore, Store, StoreError, StoredConversation, StoredTurn, TurnEvents, Version,
 };
-
-type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A store that counts the events that are read from it.
 #[derive(Default)]
@@ -21,81 +18,35 @@ struct CountingStore {
 }
 
 impl CountingStore {
-    fn counted<'a, T: Send + 'a>(&'a self, read: StoreFuture<'a, T>, size: fn(&T) -> usize) -> StoreFuture<'a, T> {
-        Box::pin(async move {
-            let read = read.await?;
-            self.events_read.fetch_add(size(&read), Ordering::SeqCst);
-            Ok(read)
-        })
+    fn counted<T>(&self, read: Result<T, StoreError>, size: fn(&T) -> usize) -> Result<T, StoreError> {
+        let read = read?;
+        self.events_read.fetch_add(size(&read), Ordering::SeqCst);
+        Ok(read)
     }
 }
 
-impl Store for CountingStore {
-    fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, StoredConversation> {
-        self.counted(self.inner.load(id), |stored| stored.tail.len())
+#[async_trait]
+impl ForwardingStore for CountingStore {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
     }
-    fn turns<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<StoredTurn>> {
-        self.counted(self.inner.turns(id), |turns| turns.iter().map(|turn| turn.events.len()).sum())
+    async fn load(&self, id: &ConversationId) -> Result<StoredConversation, StoreError> {
+        self.counted(self.inner.load(id).await, |stored| stored.tail.len())
     }
-    fn latest_turns<'a>(
-        &'a self,
-        id: &'a ConversationId,
+    async fn turns(&self, id: &ConversationId) -> Result<Vec<StoredTurn>, StoreError> {
+        self.counted(self.inner.turns(id).await, |turns| turns.iter().map(|turn| turn.events.len()).sum())
+    }
+    async fn latest_turns(
+        &self,
+        id: &ConversationId,
         before: Option<Version>,
         max: usize,
-    ) -> StoreFuture<'a, Vec<TurnEvents>> {
-        let read = self.inner.latest_turns(id, before, max);
+    ) -> Result<Vec<TurnEvents>, StoreError> {
+        let read = self.inner.latest_turns(id, before, max).await;
         self.counted(read, |turns| turns.iter().map(|turn| turn.events.len()).sum())
     }
-    fn latest_events<'a>(&'a self, id: &'a ConversationId, max: usize) -> StoreFuture<'a, Vec<Event>> {
-        self.counted(self.inner.latest_events(id, max), Vec::len)
-    }
-    fn accept(&self, inbound: InboxMessage) -> StoreFuture<'_, AcceptOutcome> {
-        self.inner.accept(inbound)
-    }
-    fn conversations(&self, limit: usize) -> StoreFuture<'_, Vec<ConversationId>> {
-        self.inner.conversations(limit)
-    }
-    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, commit: TurnCommit) -> StoreFuture<'a, Version> {
-        self.inner.append(id, after, commit)
-    }
-    fn append_journal<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        turn: TurnNumber,
-        records: Vec<JournalRecord>,
-    ) -> StoreFuture<'a, ()> {
-        self.inner.append_journal(id, turn, records)
-    }
-    fn unfinished_turns<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<UnfinishedTurn>> {
-        self.inner.unfinished_turns(id)
-    }
-    fn conversations_with_work(&self) -> StoreFuture<'_, Vec<ConversationId>> {
-        self.inner.conversations_with_work()
-    }
-    fn next_reminders(&self, limit: usize) -> StoreFuture<'_, Vec<(ConversationId, Timestamp)>> {
-        self.inner.next_reminders(limit)
-    }
-    fn pending_replies<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<StoredReply>> {
-        self.inner.pending_replies(id)
-    }
-    fn mark_delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> StoreFuture<'a, ()> {
-        self.inner.mark_delivered(id, replies)
-    }
-    fn erase<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
-        self.inner.erase(id)
-    }
-    fn purge_expired(&self, now: Timestamp) -> StoreFuture<'_, u64> {
-        self.inner.purge_expired(now)
-    }
-    fn replies_to_message<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        message: &'a MessageId,
-    ) -> StoreFuture<'a, Option<Vec<StoredReply>>> {
-        self.inner.replies_to_message(id, message)
-    }
-    fn text_by_hash<'a>(&'a self, id: &'a ConversationId, hash: &'a str) -> StoreFuture<'a, Option<Arc<str>>> {
-        self.inner.text_by_hash(id, hash)
+    async fn latest_events(&self, id: &ConversationId, max: usize) -> Result<Vec<Event>, StoreError> {
+        self.counted(self.inner.latest_events(id, max).await, Vec::len)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Cancellation of a call: the turn ends at the next safe point, and its events are stored.
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use rmcp::{
     model::{CallToolRequest, ClientRequest},
     service::PeerRequestOptions,
@@ -17,19 +17,18 @@ struct StuckModel {
     scripted: Arc<dyn Llm>,
 }
 
+#[async_trait]
 impl Llm for StuckModel {
     fn profile(&self) -> &ModelProfile {
         self.scripted.profile()
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    async fn chat(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
         if !self.is_first.swap(false, std::sync::atomic::Ordering::SeqCst) {
-            return self.scripted.chat(request, cx);
+            return self.scripted.chat(request, cx).await;
         }
         self.requested.notify_one();
-        Box::pin(async move {
-            let interrupted = cx.wait(std::future::pending::<()>()).await.unwrap_err();
-            Err(LlmError::new(LlmErrorKind::Cancelled).with_detail(interrupted))
-        })
+        let interrupted = cx.wait(std::future::pending::<()>()).await.unwrap_err();
+        Err(LlmError::new(LlmErrorKind::Cancelled).with_detail(interrupted))
     }
 }
 

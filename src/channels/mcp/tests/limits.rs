@@ -7,16 +7,11 @@ use crate::limits;
 async fn too_many_active_calls_of_a_session_are_refused() {
     /// An action that never finishes.
     struct PendingAction;
+    #[async_trait]
     impl Action for PendingAction {
-        fn run<'a>(
-            &'a self,
-            _: &'a Conversation,
-            cx: &'a CallContext,
-        ) -> futures::future::BoxFuture<'a, ActionOutcome> {
-            Box::pin(async move {
-                let _ = cx.wait(std::future::pending::<()>()).await;
-                ActionOutcome::Done { events: Vec::new() }
-            })
+        async fn run(&self, _: &Conversation, cx: &CallContext) -> ActionOutcome {
+            let _ = cx.wait(std::future::pending::<()>()).await;
+            ActionOutcome::Done { events: Vec::new() }
         }
     }
     let assistant = builder(Arc::new(ScriptedLlm::strict([""; 0])))

@@ -6,7 +6,7 @@ mod write;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use rusqlite::Connection;
 use segue_base::failpoint;
 use segue_engine::{
@@ -124,122 +124,99 @@ impl SqliteStore {
     }
 }
 
+#[async_trait]
 impl RunStore for SqliteStore {
-    fn start_run(&self, run: NewRun) -> BoxFuture<'_, RunStoreResult<StartOutcome>> {
-        Box::pin(async {
-            check_run(&run)?;
-            match self.write_run(RunOperation::Start(run)).await? {
-                RunResult::Started(outcome) => Ok(outcome),
-                _ => Err(wrong_result_kind().into()),
-            }
-        })
+    async fn start_run(&self, run: NewRun) -> RunStoreResult<StartOutcome> {
+        check_run(&run)?;
+        match self.write_run(RunOperation::Start(run)).await? {
+            RunResult::Started(outcome) => Ok(outcome),
+            _ => Err(wrong_result_kind().into()),
+        }
     }
-    fn admit<'a>(
-        &'a self,
-        run: &'a RunId,
-        limits: RunLimits,
-        at: Timestamp,
-    ) -> BoxFuture<'a, RunStoreResult<RunAdmission>> {
+    async fn admit(&self, run: &RunId, limits: RunLimits, at: Timestamp) -> RunStoreResult<RunAdmission> {
         let work = RunOperation::Admit { run: run.clone(), limits, at };
-        Box::pin(async {
-            match self.write_run(work).await? {
-                RunResult::Admitted(admission) => Ok(admission),
-                _ => Err(wrong_result_kind().into()),
-            }
-        })
+        match self.write_run(work).await? {
+            RunResult::Admitted(admission) => Ok(admission),
+            _ => Err(wrong_result_kind().into()),
+        }
     }
-    fn run<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunStoreResult<Option<StoredRun>>> {
+    async fn run(&self, run: &RunId) -> RunStoreResult<Option<StoredRun>> {
         let run = run.clone();
-        Box::pin(self.read_run(move |connection| read::run(connection, &run)))
+        self.read_run(move |connection| read::run(connection, &run)).await
     }
-    fn summary<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunStoreResult<Option<RunSummary>>> {
+    async fn summary(&self, run: &RunId) -> RunStoreResult<Option<RunSummary>> {
         let run = run.clone();
-        Box::pin(self.read_run(move |connection| read::summary(connection, &run)))
+        self.read_run(move |connection| read::summary(connection, &run)).await
     }
-    fn runs(&self, filter: RunFilter, limit: usize) -> BoxFuture<'_, RunStoreResult<Vec<RunSummary>>> {
-        Box::pin(self.read_run(move |connection| read::runs(connection, &filter, limit)))
+    async fn runs(&self, filter: RunFilter, limit: usize) -> RunStoreResult<Vec<RunSummary>> {
+        self.read_run(move |connection| read::runs(connection, &filter, limit)).await
     }
-    fn events<'a>(
-        &'a self,
-        run: &'a RunId,
-        after: u64,
-        limit: usize,
-    ) -> BoxFuture<'a, RunStoreResult<Vec<StoredRunEvent>>> {
+    async fn events(&self, run: &RunId, after: u64, limit: usize) -> RunStoreResult<Vec<StoredRunEvent>> {
         let run = run.clone();
-        Box::pin(self.read_run(move |connection| read::events(connection, &run, after, limit)))
+        self.read_run(move |connection| read::events(connection, &run, after, limit)).await
     }
-    fn units<'a>(&'a self, run: &'a RunId) -> BoxFuture<'a, RunStoreResult<Vec<StoredUnit>>> {
+    async fn units(&self, run: &RunId) -> RunStoreResult<Vec<StoredUnit>> {
         let run = run.clone();
-        Box::pin(self.read_run(move |connection| read::units(connection, &run)))
+        self.read_run(move |connection| read::units(connection, &run)).await
     }
-    fn unit<'a>(&'a self, unit: &'a UnitKey) -> BoxFuture<'a, RunStoreResult<Option<UnitContent>>> {
+    async fn unit(&self, unit: &UnitKey) -> RunStoreResult<Option<UnitContent>> {
         let unit = unit.clone();
-        Box::pin(self.read_run(move |connection| read::content(connection, &unit)))
+        self.read_run(move |connection| read::content(connection, &unit)).await
     }
-    fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, RunStoreResult<Vec<ClaimedUnit>>> {
-        Box::pin(self.claim_units(request))
+    async fn claim(&self, request: ClaimRequest) -> RunStoreResult<Vec<ClaimedUnit>> {
+        self.claim_units(request).await
     }
-    fn append(&self, batch: UnitBatch) -> BoxFuture<'_, RunStoreResult<u64>> {
-        // Checked before the future is created, which would otherwise hold the batch twice.
+    async fn append(&self, batch: UnitBatch) -> RunStoreResult<u64> {
         let work = check_batch(&batch).map(|()| RunOperation::Append(batch));
-        Box::pin(self.last_seq(work))
+        self.last_seq(work).await
     }
-    fn append_run(&self, batch: RunBatch) -> BoxFuture<'_, RunStoreResult<u64>> {
+    async fn append_run(&self, batch: RunBatch) -> RunStoreResult<u64> {
         let work = check_run_batch(&batch).map(|()| RunOperation::AppendRun(batch));
-        Box::pin(self.last_seq(work))
+        self.last_seq(work).await
     }
-    fn renew<'a>(&'a self, unit: &'a UnitKey, epoch: u64, until: Timestamp) -> BoxFuture<'a, RunStoreResult<Signals>> {
+    async fn renew(&self, unit: &UnitKey, epoch: u64, until: Timestamp) -> RunStoreResult<Signals> {
         let work = RunOperation::Renew { unit: unit.clone(), epoch, until };
-        Box::pin(async {
-            match self.write_run(work).await? {
-                RunResult::Signals(signals) => Ok(signals),
-                _ => Err(wrong_result_kind().into()),
-            }
-        })
+        match self.write_run(work).await? {
+            RunResult::Signals(signals) => Ok(signals),
+            _ => Err(wrong_result_kind().into()),
+        }
     }
-    fn release<'a>(&'a self, unit: &'a UnitKey, epoch: u64, at: Timestamp) -> BoxFuture<'a, RunStoreResult<()>> {
+    async fn release(&self, unit: &UnitKey, epoch: u64, at: Timestamp) -> RunStoreResult<()> {
         let work = RunOperation::Release { unit: unit.clone(), epoch, at };
-        Box::pin(async { self.write_run(work).await.map(drop) })
+        self.write_run(work).await.map(drop)
     }
-    fn blob<'a>(&'a self, run: &'a RunId, id: &'a str) -> BoxFuture<'a, RunStoreResult<Option<Arc<str>>>> {
+    async fn blob(&self, run: &RunId, id: &str) -> RunStoreResult<Option<Arc<str>>> {
         let (run, id) = (run.clone(), id.to_owned());
-        Box::pin(self.read_run(move |connection| read::blob(connection, &run, &id)))
+        self.read_run(move |connection| read::blob(connection, &run, &id)).await
     }
-    fn questions(&self, filter: QuestionFilter, limit: usize) -> BoxFuture<'_, RunStoreResult<Vec<StoredQuestion>>> {
-        Box::pin(self.read_run(move |connection| read::questions(connection, &filter, limit)))
+    async fn questions(&self, filter: QuestionFilter, limit: usize) -> RunStoreResult<Vec<StoredQuestion>> {
+        self.read_run(move |connection| read::questions(connection, &filter, limit)).await
     }
-    fn question<'a>(&'a self, question: &'a QuestionKey) -> BoxFuture<'a, RunStoreResult<Option<StoredQuestion>>> {
+    async fn question(&self, question: &QuestionKey) -> RunStoreResult<Option<StoredQuestion>> {
         let question = question.clone();
-        Box::pin(self.read_run(move |connection| read::question(connection, &question)))
+        self.read_run(move |connection| read::question(connection, &question)).await
     }
-    fn answer(&self, reply: QuestionReply) -> BoxFuture<'_, RunStoreResult<ReplyOutcome>> {
-        Box::pin(self.reply(reply))
+    async fn answer(&self, reply: QuestionReply) -> RunStoreResult<ReplyOutcome> {
+        self.reply(reply).await
     }
-    fn signal<'a>(
-        &'a self,
-        run: &'a RunId,
-        signal: Signal,
-        at: Timestamp,
-    ) -> BoxFuture<'a, RunStoreResult<SignalOutcome>> {
+    async fn signal(&self, run: &RunId, signal: Signal, at: Timestamp) -> RunStoreResult<SignalOutcome> {
         let work = check_signal(run, &signal).map(|()| RunOperation::Signal { run: run.clone(), signal, at });
-        Box::pin(async {
-            match self.write_run(work?).await? {
-                RunResult::Signalled(outcome) => Ok(outcome),
-                _ => Err(wrong_result_kind().into()),
-            }
-        })
+        match self.write_run(work?).await? {
+            RunResult::Signalled(outcome) => Ok(outcome),
+            _ => Err(wrong_result_kind().into()),
+        }
     }
-    fn next_wake(&self) -> BoxFuture<'_, RunStoreResult<Option<Timestamp>>> {
-        Box::pin(self.read_run(read::next_wake))
+    async fn next_wake(&self) -> RunStoreResult<Option<Timestamp>> {
+        self.read_run(read::next_wake).await
     }
-    fn counts(&self, now: Timestamp) -> BoxFuture<'_, RunStoreResult<RunCounts>> {
-        Box::pin(self.read_run(move |connection| read::counts(connection, now)))
+    async fn counts(&self, now: Timestamp) -> RunStoreResult<RunCounts> {
+        self.read_run(move |connection| read::counts(connection, now)).await
     }
-    fn purge_runs(&self, now: Timestamp, older_than: Duration) -> BoxFuture<'_, RunStoreResult<Vec<RunId>>> {
-        Box::pin(self.purge(Some(purge_limit(now, older_than))))
+    async fn purge_runs(&self, now: Timestamp, older_than: Duration) -> RunStoreResult<Vec<RunId>> {
+        self.purge(Some(purge_limit(now, older_than))).await
     }
-    fn erase_runs<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, RunStoreResult<Vec<RunId>>> {
-        Box::pin(self.erase_runs_of(conversation.clone()))
+    async fn erase_runs(&self, conversation: &ConversationId) -> RunStoreResult<Vec<RunId>> {
+        self.erase_runs_of(conversation.clone()).await
     }
 }
 

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use axum::{Json as Body, Router, extract::Request, http::HeaderMap, response::IntoResponse, routing};
-use futures::future::BoxFuture;
 use segue_engine::{project::OAuthDef, time::Timestamp};
 use serde_json::{Value as Json, json};
 
@@ -24,6 +24,7 @@ use segue_base::{
 #[derive(Default)]
 struct Seconds(AtomicU64);
 
+#[async_trait]
 impl Clock for Seconds {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(i64::try_from(self.elapsed().as_micros()).unwrap())
@@ -31,8 +32,8 @@ impl Clock for Seconds {
     fn elapsed(&self) -> Duration {
         Duration::from_secs(self.0.load(Ordering::SeqCst))
     }
-    fn sleep(&self, _: Deadline) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
+    async fn sleep(&self, _: Deadline) {
+        std::future::pending().await
     }
 }
 

@@ -2,7 +2,7 @@
 //! whose form was not answered.
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use serde_json::{Map, Value as Json, json};
 
 use super::fake::{FakeConnection, FakeLog, server_with, tool, tool_entry, with_tools};
@@ -15,6 +15,7 @@ use segue_base::context::CallContext;
 /// The user of a call: fills the field `account` of each form, or leaves it open.
 struct User(Option<&'static str>);
 
+#[async_trait]
 impl ClientRequestHandler for User {
     fn elicit(&self, _: &ElicitationRequest) -> ElicitationResponse {
         match self.0 {
@@ -22,8 +23,8 @@ impl ClientRequestHandler for User {
             None => ElicitationResponse::Missing(vec![FormField::without_value("account")]),
         }
     }
-    fn sample<'a>(&'a self, _: Json, _: &'a CallContext) -> BoxFuture<'a, Result<Json, String>> {
-        Box::pin(async { Err("there is no model".to_owned()) })
+    async fn sample(&self, _: Json, _: &CallContext) -> Result<Json, String> {
+        Err("there is no model".to_owned())
     }
 }
 
@@ -269,6 +270,7 @@ fn asking_server(schema: Json, result: Json) -> (McpServer, FakeLog) {
 /// A user who is never to be asked.
 struct Unasked;
 
+#[async_trait]
 impl ClientRequestHandler for Unasked {
     fn elicit(&self, request: &ElicitationRequest) -> ElicitationResponse {
         panic!("the user is asked for {}", request.schema)
@@ -276,8 +278,8 @@ impl ClientRequestHandler for Unasked {
     fn fills(&self, field: &str) -> bool {
         field == "account"
     }
-    fn sample<'a>(&'a self, _: Json, _: &'a CallContext) -> BoxFuture<'a, Result<Json, String>> {
-        Box::pin(async { Err("there is no model".to_owned()) })
+    async fn sample(&self, _: Json, _: &CallContext) -> Result<Json, String> {
+        Err("there is no model".to_owned())
     }
 }
 
@@ -318,6 +320,7 @@ async fn a_form_that_cannot_be_presented_is_declined_before_anybody_is_asked() {
         json!({"type": "object", "properties": {"note": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"type": "string"}}});
     let (server, log) = asking_server(schema, json!({"result": {"content": []}}));
     struct Leaves;
+    #[async_trait]
     impl ClientRequestHandler for Leaves {
         fn elicit(&self, _: &ElicitationRequest) -> ElicitationResponse {
             ElicitationResponse::Accept(Map::new())
@@ -325,8 +328,8 @@ async fn a_form_that_cannot_be_presented_is_declined_before_anybody_is_asked() {
         fn fills(&self, _: &str) -> bool {
             false
         }
-        fn sample<'a>(&'a self, _: Json, _: &'a CallContext) -> BoxFuture<'a, Result<Json, String>> {
-            Box::pin(async { Err("there is no model".to_owned()) })
+        async fn sample(&self, _: Json, _: &CallContext) -> Result<Json, String> {
+            Err("there is no model".to_owned())
         }
     }
     let cx = ToolCallContext { client_requests: Some(Arc::new(Leaves)), ..context() };
