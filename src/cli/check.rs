@@ -116,7 +116,8 @@ fn unused_templates(sources: &Sources) -> Vec<Finding> {
 
 /// Checks without network access whether Segue can serve the Python module of custom actions, if the project has one.
 fn check_action_module(assistant: &Assistant, root: &Path) -> anyhow::Result<Option<Finding>> {
-    let Some(def) = assistant.project().endpoints.action_endpoint.as_ref().filter(|def| def.url.is_none()) else {
+    let project = assistant.project();
+    let Some(def) = project.endpoints.action_endpoint.as_ref().filter(|def| def.url.is_none()) else {
         return Ok(None);
     };
     let dependencies = actions::ActionEnvironment {
@@ -206,7 +207,7 @@ fn check_services(assistant: &Assistant, sources: &Sources) -> anyhow::Result<Ve
             })
         });
         let mut findings: Vec<Finding> = servers.collect();
-        findings.extend(check_tools(assistant.project(), sources, &assistant.list_tools().await));
+        findings.extend(check_tools(&assistant.project(), sources, &assistant.list_tools().await));
         findings.extend(check_action_server(assistant).await);
         findings.extend(check_remote_agents(assistant));
         assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;

@@ -342,9 +342,9 @@ impl Assistant {
         self.0.admission.admit(true)?.assign_caller(caller.unwrap_or(conversation.as_str()), 0)
     }
 
-    /// The loaded project.
-    pub fn project(&self) -> &Arc<Project> {
-        &self.0.runtime.project
+    /// The project that new turns use.
+    pub fn project(&self) -> Arc<Project> {
+        self.0.runtime.project.clone()
     }
     /// The sub-agents that wait or work, to show and to cancel them.
     pub fn delegations(&self) -> &Arc<crate::delegation::Delegations> {

@@ -108,7 +108,7 @@ impl Assistant {
 
     /// Whether a caller may start the flow in this state of the conversation.
     pub fn may_start(&self, conversation: &Conversation, flow: &FlowId) -> bool {
-        segue_engine::dialogue::may_start(self.project(), conversation, flow)
+        segue_engine::dialogue::may_start(&self.project(), conversation, flow)
     }
 
     /// Fires reminders at their times. It never returns; run it once per process. *Cancellation*: turns that have begun continue.

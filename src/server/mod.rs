@@ -166,15 +166,16 @@ fn build_router(assistant: &Assistant, channels: &[Arc<dyn Channel>], page: Opti
         }
     }
     // A panic in a handler fails its request only. Turns run in tasks of their own; their panics do not arrive here.
-    let router = requests::with_cors(router, assistant.project(), channels);
-    requests::with_checks(router, assistant.project(), channels).layer(CatchPanicLayer::new())
+    let project = assistant.project();
+    let router = requests::with_cors(router, &project, channels);
+    requests::with_checks(router, &project, channels).layer(CatchPanicLayer::new())
 }
 
 /// The routes of an assistant for a server of your own: those of [`router`], with every channel that the project configures. A channel
 /// that cannot be opened is left out and logged. A web page that calls the routes must be listed under `allowed_origins` of the
 /// channel, unless server and page are both on this machine. Channels that do more than answer requests need [`run_channels`] too.
 pub fn axum_router(assistant: &Assistant) -> Router {
-    let (channels, errors) = channels::open(assistant.project(), &ChannelOptions::new());
+    let (channels, errors) = channels::open(&assistant.project(), &ChannelOptions::new());
     for error in errors {
         tracing::error!(code = error.code, "{error}");
     }
@@ -230,7 +231,7 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     // This checks the routes that belong to no channel. Routes of channels are checked twice: `router` has their settings.
     let address = ServerAddress(listener.local_addr()?);
-    let router = requests::with_checks(router, assistant.project(), &[]).layer(Extension(address));
+    let router = requests::with_checks(router, &assistant.project(), &[]).layer(Extension(address));
     let clock = assistant.clock().clone();
     let (stop_sender, mut stop_receiver) = tokio::sync::watch::channel(false);
     let closing = assistant.clone();
@@ -239,7 +240,8 @@ pub async fn serve(
         closing.begin_shutdown();
         let _ = stop_sender.send(true);
     };
-    let def = &assistant.project().endpoints.server;
+    let project = assistant.project();
+    let def = &project.endpoints.server;
     let default_limits = ConnectionLimits::default();
     let limits = ConnectionLimits {
         total: def.connections.unwrap_or(default_limits.total),

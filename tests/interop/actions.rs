@@ -138,7 +138,8 @@ fn assistant(project: Project, folder: &Path) -> Assistant {
 /// Checks all features of the SDK except a crash.
 async fn check_all_features(transport: Transport, change: impl FnOnce(&mut ActionEndpointDef)) {
     let fixture = Fixture::new(transport, change);
-    let endpoint = fixture.assistant.project().endpoints.action_endpoint.as_ref();
+    let project = fixture.assistant.project();
+    let endpoint = project.endpoints.action_endpoint.as_ref();
     let compressed = endpoint.and_then(|endpoint| endpoint.compress).unwrap_or(false);
     // A custom action_session_start, the actions that run for every message, and the tracker as an action sees it.
     let texts = fixture.texts(r#"/plain{"mood": "fine"}"#).await;
@@ -247,7 +248,8 @@ async fn check_server_crash(transport: Transport) {
     assert_eq!(fixture.texts("/die").await, ["It failed (lost, True)."]);
     assert_eq!(fixture.runs("action_die"), 1);
     if transport != Transport::Module {
-        let endpoint = fixture.assistant.project().endpoints.action_endpoint.as_ref().unwrap();
+        let project = fixture.assistant.project();
+        let endpoint = project.endpoints.action_endpoint.as_ref().unwrap();
         let port = endpoint.url.as_deref().unwrap().split([':', '/']).nth(4).unwrap().parse().unwrap();
         let report = fixture.say("/plain").await;
         assert!(report.failures.iter().any(|failure| failure.reason.contains("unreachable")), "{report:?}");

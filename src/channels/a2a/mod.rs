@@ -85,7 +85,7 @@ impl A2aServerChannel {
         let (def, assistant) = (&self.def, inbox.assistant().clone());
         let push = def.push.then(|| PushNotifier::new(self.is_local, assistant.outbound())).flatten();
         let state = ServerState {
-            card: card::agent_card(assistant.project(), def, push.is_some()),
+            card: card::agent_card(&assistant.project(), def, push.is_some()),
             url: def.url.clone(),
             auth: self.auth.clone(),
             include_repair: def.include_repair,

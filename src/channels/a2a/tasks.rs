@@ -242,7 +242,7 @@ impl A2aServer {
     }
 
     pub(super) fn task_result(&self, conversation: &Conversation, events: &[Event]) -> TaskResult {
-        task_result::task_result(self.0.assistant.project(), conversation, events, self.0.include_repair)
+        task_result::task_result(&self.0.assistant.project(), conversation, events, self.0.include_repair)
     }
 }
 

@@ -165,7 +165,7 @@ impl ServerHandler for Session {
     ) -> Result<ReadResourceResponse, ErrorData> {
         if let Some((def, values)) = self.custom_resource(&request.uri) {
             let project = self.shared.assistant.project();
-            let contents = custom_content::resource_contents(project, def, &request.uri, &values);
+            let contents = custom_content::resource_contents(&project, def, &request.uri, &values);
             return Ok(ReadResourceResult::new(contents).into());
         }
         // The error is the same whether a conversation of another session exists or not.
@@ -182,7 +182,8 @@ impl ServerHandler for Session {
 
 impl Session {
     fn config(&self, capabilities: ServerCapabilities) -> ServerConfig {
-        let name = &*self.shared.assistant.project().config.assistant_id;
+        let project = self.shared.assistant.project();
+        let name = &*project.config.assistant_id;
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("segue", env!("CARGO_PKG_VERSION")).with_title(name))
             .with_instructions(text("instructions", &[("name", name)]))

@@ -131,7 +131,7 @@ impl McpServerChannel {
     fn state(&self, assistant: &Assistant) -> Arc<McpServerState> {
         Arc::new(McpServerState {
             assistant: assistant.clone(),
-            tools: ServedTools::new(assistant.project()),
+            tools: ServedTools::new(&assistant.project()),
             settings: self.settings.clone(),
             subscriptions: Subscriptions::default(),
             calls: self.calls.clone(),

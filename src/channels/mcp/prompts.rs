@@ -113,7 +113,7 @@ impl Session {
             .iter()
             .map(|one| (one.name.clone(), value(&one.name).unwrap_or_default().into()))
             .collect();
-        let reply = custom_content::prompt_content(self.shared.assistant.project(), prompt, &values);
+        let reply = custom_content::prompt_content(&self.shared.assistant.project(), prompt, &values);
         let messages = content_blocks(&reply).into_iter().map(|block| PromptMessage::new(Role::User, block)).collect();
         Ok(GetPromptResult::new(messages).into())
     }

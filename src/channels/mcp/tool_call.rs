@@ -145,7 +145,7 @@ impl Session {
                 NextAction::RequireInput(required) => return Ok(required.into()),
                 NextAction::Finish => {
                     let was_cancelled = call.context.ct.is_cancelled();
-                    return Ok(replies.result(assistant.project(), &conversation, was_cancelled).into());
+                    return Ok(replies.result(&assistant.project(), &conversation, was_cancelled).into());
                 }
             }
         }
@@ -164,7 +164,7 @@ impl Session {
         if call.context.ct.is_cancelled() || (turn.is_repeated && !is_sessionless) {
             return NextAction::Finish;
         }
-        let Some(question) = question::for_form(self.shared.assistant.project(), conversation) else {
+        let Some(question) = question::for_form(&self.shared.assistant.project(), conversation) else {
             return NextAction::Finish;
         };
         if let Some(message) = answers.take_message(&question) {

@@ -91,7 +91,7 @@ const SECRET: &str = "a secret of thirty-two bytes, or more";
 fn with_jwt_and_token() -> McpServerSettings {
     let rules = json!({"auth_token": "s3cret", "jwt": {"issuer": "https://i", "audience": "me", "secret": SECRET}});
     let channel = crate::channels::tests::channel("mcp", &rules).unwrap();
-    McpServerSettings::new(&channel, assistant(&[]).project()).unwrap()
+    McpServerSettings::new(&channel, &assistant(&[]).project()).unwrap()
 }
 
 fn bearer(subject: &str) -> String {

@@ -28,7 +28,7 @@ fn parse_settings(settings: &Json, project: &Project) -> Result<McpServerSetting
 
 /// A server with these prompts and resources.
 fn server_with_custom_content(assistant: &Assistant) -> Arc<McpServerState> {
-    mcp_server(assistant, parse_settings(&settings(), assistant.project()).unwrap())
+    mcp_server(assistant, parse_settings(&settings(), &assistant.project()).unwrap())
 }
 
 async fn prompt(client: &Client, name: &str, arguments: Json) -> Result<String, rmcp::ServiceError> {
@@ -65,7 +65,7 @@ async fn every_session_reads_the_resources_of_the_project() {
 #[test]
 fn wrong_prompt_or_resource_entry_is_reported() {
     let assistant = assistant(&[]);
-    let problem = |settings: Json| parse_settings(&settings, assistant.project()).unwrap_err();
+    let problem = |settings: Json| parse_settings(&settings, &assistant.project()).unwrap_err();
     let unknown = problem(json!({"prompts": [{"name": "a", "response": "utter_nothing"}]}));
     assert!(unknown.contains("utter_nothing"), "{unknown}");
     let key = problem(json!({"resources": [{"uri": "a://b", "answer": "utter_club"}]}));
