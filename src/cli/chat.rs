@@ -256,10 +256,10 @@ impl ChatSession<'_> {
     }
 
     async fn print_events(&self, report: &TurnReport) -> io::Result<()> {
-        let turns = self.inbox.assistant().store().turns(&self.terminal.id).await.map_err(io::Error::other)?;
-        let turn = turns.iter().rev().find(|turn| turn.turn == report.turn);
-        for event in turn.into_iter().flat_map(|turn| &turn.events) {
-            output::println(&serde_json::to_string(event).unwrap_or_default())?;
+        let store = self.inbox.assistant().store();
+        let turn = store.turn(&self.terminal.id, report.turn).await.map_err(io::Error::other)?;
+        for event in turn.into_iter().flat_map(|turn| turn.events) {
+            output::println(&serde_json::to_string(&event).unwrap_or_default())?;
         }
         Ok(())
     }

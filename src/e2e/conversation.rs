@@ -145,9 +145,8 @@ async fn run_turn(
         duration = Duration::from_millis(*recorded);
     }
     let report = report.map_err(|error| (error.code(), format!("the message was not processed: {error}")))?;
-    let turns = assistant.store().turns(&context.conversation).await;
-    let turns = turns.map_err(|error| (error.code(), error.to_string()))?;
-    let Some(stored) = turns.into_iter().find(|stored| stored.turn == report.turn) else {
+    let stored = assistant.store().turn(&context.conversation, report.turn).await;
+    let Some(stored) = stored.map_err(|error| (error.code(), error.to_string()))? else {
         return Err(("E0503", "the turn is not in the store".to_owned()));
     };
     let llm_calls = stored.journal.iter().filter(|record| &*record.kind == "llm").count() as u64;

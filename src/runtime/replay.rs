@@ -24,7 +24,7 @@ use crate::{
     conversation::{DeliveryError, Receipt, ReplySink, TurnEvent},
     journal::{Journal, ReplayJournal, TraceProgress, progress_of},
     limits,
-    store::{StoreError, StoredTurn, announced_replies},
+    store::{StoreError, StoredTurn, TurnNumber, announced_replies},
 };
 
 /// The first difference between a stored turn and its replay.
@@ -128,29 +128,40 @@ impl Assistant {
     /// # Errors
     /// [`ReplayError`] if there is no such conversation, or no journal.
     pub async fn trace(&self, id: &ConversationId, only: Option<u64>) -> Result<Vec<TurnTrace>, ReplayError> {
-        let mut traces = Vec::new();
         let mut conversation = Conversation::new(id.clone());
-        for turn in self.turns(id).await? {
-            let replayed = if only.is_none_or(|number| number == turn.turn.0) {
-                Some(self.replay_turn(&mut conversation.clone(), &turn, UsageMeter::tracing()).await)
-            } else {
-                None
-            };
-            let replayed = replayed.map(|(mut result, entries)| {
-                let differs = compare(&conversation, &turn, std::mem::take(&mut result.events)).is_some();
-                (result, entries, differs)
-            });
-            turn.events.iter().for_each(|event| conversation.apply(event));
-            if let Some((result, entries, differs)) = replayed {
-                let mut trace = trace_of(&turn, result, entries, conversation.models);
-                trace.project_differs = differs;
-                if differs {
-                    trace.reasons.clear();
+        let Some(number) = only.filter(|number| *number > 0) else {
+            // Number 0 stands for the events that answer no message.
+            let mut traces = Vec::new();
+            for turn in self.turns(id).await? {
+                let trace = self.trace_turn(&mut conversation, &turn).await;
+                if only.is_none_or(|number| number == trace.turn) {
+                    traces.push(trace);
                 }
-                traces.push(trace);
             }
+            return Ok(traces);
+        };
+        // Of the turns before it the events suffice: the journals of a long conversation are large.
+        let batches = self.0.store.latest_turns(id, None, usize::MAX).await?;
+        if batches.is_empty() {
+            return Err(ReplayError::Unknown(id.clone()));
         }
-        Ok(traces)
+        let Some(turn) = self.0.store.turn(id, TurnNumber(number)).await? else { return Ok(Vec::new()) };
+        let earlier = batches.iter().rev().take_while(|batch| batch.turn != turn.turn);
+        earlier.flat_map(|batch| &batch.events).for_each(|event| conversation.apply(event));
+        Ok(vec![self.trace_turn(&mut conversation, &turn).await])
+    }
+
+    /// The trace of the next turn of a conversation. The events of the turn are applied.
+    async fn trace_turn(&self, conversation: &mut Conversation, turn: &StoredTurn) -> TurnTrace {
+        let (mut result, entries) = self.replay_turn(&mut conversation.clone(), turn, UsageMeter::tracing()).await;
+        let project_differs = compare(conversation, turn, std::mem::take(&mut result.events)).is_some();
+        turn.events.iter().for_each(|event| conversation.apply(event));
+        let mut trace = trace_of(turn, result, entries, conversation.models);
+        trace.project_differs = project_differs;
+        if project_differs {
+            trace.reasons.clear();
+        }
+        trace
     }
 
     async fn turns(&self, id: &ConversationId) -> Result<Vec<StoredTurn>, ReplayError> {
@@ -281,5 +292,50 @@ fn trace_of(turn: &StoredTurn, result: TurnResult, entries: Vec<TraceEntry>, usa
         failures: turn.trace.as_deref().and_then(|trace| serde_json::from_str(trace).ok()).unwrap_or_default(),
         usage,
         usage_so_far,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{
+        store::{ForwardingStore, MemoryStore, Store},
+        testing::{ScriptedLlm, TestAssistant},
+    };
+
+    /// A store that cannot read all turns of a conversation with their journals.
+    struct SingleTurns(MemoryStore);
+
+    #[async_trait]
+    impl ForwardingStore for SingleTurns {
+        fn inner(&self) -> &dyn Store {
+            &self.0
+        }
+        async fn turns(&self, _: &ConversationId) -> Result<Vec<StoredTurn>, StoreError> {
+            Err(StoreError::Unavailable("too long".to_owned()))
+        }
+    }
+
+    #[tokio::test]
+    async fn the_trace_of_one_turn_reads_the_journal_of_that_turn_only() {
+        let model = Arc::new(ScriptedLlm::strict(["start flow greet", "set slot name Ada"]));
+        let builder = Assistant::builder("examples/projects/rust_examples").unwrap().model(model);
+        let store = Arc::new(SingleTurns(MemoryStore::new()));
+        let test = TestAssistant::build(builder.store(store)).unwrap();
+        for text in ["hello", "I am Ada"] {
+            test.say(text).await.unwrap();
+        }
+        let id = "u".into();
+        let [trace] = test.assistant.trace(&id, Some(2)).await.unwrap().try_into().unwrap();
+        assert_eq!(
+            (trace.turn, &*trace.message, trace.project_differs),
+            (2, "I am Ada", false),
+            "the first turn counts"
+        );
+        assert!(!trace.reasons.is_empty());
+        assert!(test.assistant.trace(&id, Some(3)).await.unwrap().is_empty());
+        assert!(matches!(test.assistant.trace(&"x".into(), Some(1)).await, Err(ReplayError::Unknown(_))));
     }
 }

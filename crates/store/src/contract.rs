@@ -477,6 +477,14 @@ async fn turns_and_lists(store: &dyn Store) {
     assert_eq!((&first.inbound, &first.events, &first.replies), (&inbound, &whole.events, &whole.replies));
     assert_eq!((&first.journal, &first.trace), (&whole.journal, &whole.trace));
     assert_eq!((turns[1].journal.len(), &turns[1].trace), (0, &None));
+    store.accept(message("c", "open", 2)).await.unwrap();
+    for turn in [0, 3, 4, u64::MAX] {
+        assert_eq!(store.turn(&id, TurnNumber(turn)).await.unwrap(), None, "turn {turn} is open or no turn");
+    }
+    for turn in &turns {
+        assert_eq!(store.turn(&id, turn.turn).await.unwrap().as_ref(), Some(turn));
+    }
+    assert_eq!(store.turn(&"unknown".into(), TurnNumber(1)).await.unwrap(), None);
     assert_eq!(store.text_by_hash(&id, "h").await.unwrap().as_deref(), Some("a prompt"));
     assert_eq!(store.text_by_hash(&"d".into(), "h").await.unwrap(), None, "bodies belong to one conversation");
     complete_turn(store, "d", "m", 3).await;

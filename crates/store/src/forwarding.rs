@@ -66,6 +66,7 @@ forwarding_store! {
     next_reminders(limit: usize) -> Vec<(ConversationId, Timestamp)>;
     pending_replies(id: &ConversationId) -> Vec<StoredReply>;
     mark_delivered(id: &ConversationId, replies: Vec<Arc<str>>) -> ();
+    turn(id: &ConversationId, turn: TurnNumber) -> Option<StoredTurn>;
     turns(id: &ConversationId) -> Vec<StoredTurn>;
     latest_turns(id: &ConversationId, before: Option<Version>, most: usize) -> Vec<TurnEvents>;
     latest_events(id: &ConversationId, most: usize) -> Vec<Event>;

@@ -443,16 +443,9 @@ pub trait Store: Send + Sync {
         &self,
         id: &ConversationId,
         turns: Range<TurnNumber>,
-    ) -> Result<Vec<UnfinishedTurn>, StoreError> {
-        let mut open = self.unfinished_turns(id).await?;
-        open.retain(|one| turns.contains(&one.turn));
-        Ok(open)
-    }
+    ) -> Result<Vec<UnfinishedTurn>, StoreError>;
     /// The replies of a turn; `None` while it is open, and if there is no such turn.
-    async fn replies_of(&self, id: &ConversationId, turn: TurnNumber) -> Result<Option<Vec<StoredReply>>, StoreError> {
-        let turns = self.turns(id).await?;
-        Ok(turns.into_iter().find(|stored| stored.turn == turn).map(|stored| stored.replies))
-    }
+    async fn replies_of(&self, id: &ConversationId, turn: TurnNumber) -> Result<Option<Vec<StoredReply>>, StoreError>;
     /// Conversations that have unfinished turns or undelivered replies, the most recently active first; used for
     /// recovery at start.
     async fn conversations_with_work(&self) -> Result<Vec<ConversationId>, StoreError>;
@@ -465,7 +458,10 @@ pub trait Store: Send + Sync {
     /// Marks replies as delivered. Returns when the store has queued the mark; later reads see it. A crash may lose it,
     /// and then the reply is sent again under the same id.
     async fn mark_delivered(&self, id: &ConversationId, replies: Vec<Arc<str>>) -> Result<(), StoreError>;
-    /// The turns of a conversation, oldest first.
+    /// One turn with its journal. `None` while it is open, if there is no such turn, and for 0. The cost does not grow with the
+    /// conversation.
+    async fn turn(&self, id: &ConversationId, turn: TurnNumber) -> Result<Option<StoredTurn>, StoreError>;
+    /// The turns of a conversation with their journals, oldest first.
     async fn turns(&self, id: &ConversationId) -> Result<Vec<StoredTurn>, StoreError>;
     /// The events of a conversation turn by turn, newest first: those before the version `before`, at most `most`
     /// turns.
@@ -474,25 +470,9 @@ pub trait Store: Send + Sync {
         id: &ConversationId,
         before: Option<Version>,
         most: usize,
-    ) -> Result<Vec<TurnEvents>, StoreError> {
-        let turns = self.turns(id).await?.into_iter().zip(1..);
-        let events = turns.map(|(StoredTurn { turn, events, .. }, number)| TurnEvents {
-            version: Version(number),
-            turn,
-            events,
-        });
-        let earlier = events.filter(|turn| before.is_none_or(|before| turn.version < before));
-        let mut earlier: Vec<TurnEvents> = earlier.collect();
-        earlier.reverse();
-        earlier.truncate(most);
-        Ok(earlier)
-    }
+    ) -> Result<Vec<TurnEvents>, StoreError>;
     /// The newest events of a conversation, oldest first, at most `most`.
-    async fn latest_events(&self, id: &ConversationId, most: usize) -> Result<Vec<Event>, StoreError> {
-        let mut events: Vec<Event> = self.turns(id).await?.into_iter().flat_map(|turn| turn.events).collect();
-        events.drain(..events.len().saturating_sub(most));
-        Ok(events)
-    }
+    async fn latest_events(&self, id: &ConversationId, most: usize) -> Result<Vec<Event>, StoreError>;
     /// Ids of the conversations, newest first, at most `limit`.
     async fn conversations(&self, limit: usize) -> Result<Vec<ConversationId>, StoreError>;
     /// Deletes a conversation with everything stored of it.

@@ -218,6 +218,9 @@ impl Store for MemoryStore {
     async fn latest_events(&self, id: &ConversationId, most: usize) -> Result<Vec<Event>, StoreError> {
         self.read(id, |of| of.latest_events(most))
     }
+    async fn turn(&self, id: &ConversationId, turn: TurnNumber) -> Result<Option<StoredTurn>, StoreError> {
+        self.read(id, |of| of.turn(turn))
+    }
     async fn turns(&self, id: &ConversationId) -> Result<Vec<StoredTurn>, StoreError> {
         self.read(id, MemoryConversation::all_turns)
     }

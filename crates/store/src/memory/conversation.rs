@@ -240,20 +240,27 @@ impl MemoryConversation {
 
     pub(super) fn all_turns(&self) -> Result<Vec<StoredTurn>, StoreError> {
         self.readable()?;
-        let turn = |batch: &StoredTurnCommit| {
-            let entry = self.inbox.iter().find(|entry| entry.turn == batch.turn);
-            let inbound = entry.map(|entry| entry.inbound.clone());
-            let records = self.records.get(&batch.turn).filter(|_| batch.turn > 0);
-            StoredTurn {
-                turn: TurnNumber(batch.turn),
-                inbound: inbound.unwrap_or_else(|| dedup::from_events(&self.id, &batch.events)),
-                events: batch.events.clone(),
-                replies: batch.replies.clone(),
-                journal: records.map(|records| records.journal.clone()).unwrap_or_default(),
-                trace: records.and_then(|records| records.trace.clone()),
-            }
-        };
-        Ok(self.batches.iter().map(turn).collect())
+        Ok(self.batches.iter().map(|batch| self.stored_turn(batch)).collect())
+    }
+
+    pub(super) fn turn(&self, turn: TurnNumber) -> Result<Option<StoredTurn>, StoreError> {
+        self.readable()?;
+        let batch = self.batches.iter().find(|batch| turn.0 > 0 && batch.turn == turn.0);
+        Ok(batch.map(|batch| self.stored_turn(batch)))
+    }
+
+    fn stored_turn(&self, batch: &StoredTurnCommit) -> StoredTurn {
+        let entry = self.inbox.iter().find(|entry| entry.turn == batch.turn);
+        let inbound = entry.map(|entry| entry.inbound.clone());
+        let records = self.records.get(&batch.turn).filter(|_| batch.turn > 0);
+        StoredTurn {
+            turn: TurnNumber(batch.turn),
+            inbound: inbound.unwrap_or_else(|| dedup::from_events(&self.id, &batch.events)),
+            events: batch.events.clone(),
+            replies: batch.replies.clone(),
+            journal: records.map(|records| records.journal.clone()).unwrap_or_default(),
+            trace: records.and_then(|records| records.trace.clone()),
+        }
     }
 
     /// Deletes what is past its retention; returns how many records were deleted.

@@ -421,6 +421,10 @@ impl Store for SqliteStore {
         let id = id.clone();
         self.read(move |connection| read::latest_events(connection, &id, most)).await
     }
+    async fn turn(&self, id: &ConversationId, turn: TurnNumber) -> Result<Option<StoredTurn>, StoreError> {
+        let id = id.clone();
+        self.read(move |connection| read::turn(connection, &id, turn)).await
+    }
     async fn turns(&self, id: &ConversationId) -> Result<Vec<StoredTurn>, StoreError> {
         let id = id.clone();
         self.read(move |connection| read::turns(connection, &id)).await

@@ -292,18 +292,40 @@ pub(super) fn pending_replies(connection: &Connection, id: &ConversationId) -> S
     })
 }
 
+/// A turn without its journal. `message` returns the message of the turn with a number, if it is stored.
+fn read_turn(
+    id: &ConversationId,
+    row: &Row<'_>,
+    message: impl FnOnce(u64) -> Option<InboxMessage>,
+) -> rusqlite::Result<StoreResult<StoredTurn>> {
+    let trace = row.get(5)?;
+    Ok(rows::read_batch(id, row)?.and_then(|batch| {
+        let (events, replies) = (batch.events()?, batch.replies()?);
+        let inbound = message(batch.turn).unwrap_or_else(|| dedup::from_events(id, &events));
+        let turn = TurnNumber(batch.turn);
+        Ok(StoredTurn { turn, inbound, events, replies, journal: Vec::new(), trace })
+    }))
+}
+
+pub(super) fn turn(connection: &Connection, id: &ConversationId, turn: TurnNumber) -> StoreResult<Option<StoredTurn>> {
+    in_read_transaction(connection, || {
+        let Some(head) = head(connection, id)?.filter(|_| turn.0 > 0) else { return Ok(None) };
+        let mut message = message(connection, id, head.number, turn.0)?;
+        let params = params![head.number, SqlU64(turn.0)];
+        let found =
+            query_all(connection, id, &batch_query("turn = ?2"), params, |row| read_turn(id, row, |_| message.take()))?;
+        let Some(mut found) = found.into_iter().next() else { return Ok(None) };
+        found.journal = journal(connection, id, head.number, turn.0)?;
+        Ok(Some(found))
+    })
+}
+
 pub(super) fn turns(connection: &Connection, id: &ConversationId) -> StoreResult<Vec<StoredTurn>> {
     in_read_transaction(connection, || {
         let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
         let mut messages = messages(connection, id, head.number)?;
         let mut turns = query_all(connection, id, &batch_query("true ORDER BY version"), [head.number], |row| {
-            let trace = row.get(5)?;
-            Ok(rows::read_batch(id, row)?.and_then(|batch| {
-                let (events, replies) = (batch.events()?, batch.replies()?);
-                let inbound = messages.remove(&batch.turn).unwrap_or_else(|| dedup::from_events(id, &events));
-                let turn = TurnNumber(batch.turn);
-                Ok(StoredTurn { turn, inbound, events, replies, journal: Vec::new(), trace })
-            }))
+            read_turn(id, row, |turn| messages.remove(&turn))
         })?;
         for turn in turns.iter_mut().filter(|turn| turn.turn.0 > 0) {
             turn.journal = journal(connection, id, head.number, turn.turn.0)?;
