@@ -216,7 +216,7 @@ async fn run(engine: &RunEngine, count: u32) -> (Duration, Duration, u64) {
     let rows: Vec<Json> = (0..count).map(|n| json!({ "n": n })).collect();
     let inputs = Map::from_iter([("rows".to_owned(), Json::from(rows))]);
     let (began, cpu) = (Instant::now(), cpu_time::ProcessTime::now());
-    let run = engine.start(StartRun { mission: "m".into(), inputs, ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m").inputs(inputs)).await.unwrap();
     let mut events = 0;
     let end = engine.drive(&run, &CancellationToken::new(), &mut |_| events += 1).await.unwrap();
     let (elapsed, cpu) = (began.elapsed(), cpu.elapsed());

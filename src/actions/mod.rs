@@ -28,6 +28,7 @@ use crate::{clock::Clock, context::CallContext, http::HttpClients};
 
 /// One action to run.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ActionRequest<'a> {
     /// Its name.
     pub action: &'a ActionName,
@@ -37,6 +38,18 @@ pub struct ActionRequest<'a> {
     pub tracker: &'a Json,
     /// The idempotency key: the same when the same step is tried again.
     pub idempotency_key: &'a str,
+}
+
+impl<'a> ActionRequest<'a> {
+    /// A request to run an action once.
+    pub fn new(
+        action: &'a ActionName,
+        conversation: &'a ConversationId,
+        tracker: &'a Json,
+        idempotency_key: &'a str,
+    ) -> Self {
+        Self { action, conversation, tracker, idempotency_key }
+    }
 }
 
 /// Runs custom actions.

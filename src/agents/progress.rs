@@ -104,7 +104,11 @@ mod tests {
 
     #[test]
     fn only_usable_numbers_give_a_percentage() {
-        let percent_of = |current, total| percent(&Progress { current, total, message: None });
+        let percent_of = |current, total| {
+            let mut progress = Progress::new(current);
+            progress.total = total;
+            percent(&progress)
+        };
         assert_eq!(percent_of(2.0, Some(5.0)), Some(40));
         assert_eq!(percent_of(999.0, Some(1000.0)), Some(99));
         for (current, total) in [
@@ -125,8 +129,7 @@ mod tests {
 
     #[test]
     fn messages_of_servers_are_one_short_line_without_links_and_claims() {
-        let presentable_message =
-            |words: &str| presentable_message(&Progress { current: 1.0, total: None, message: Some(words.to_owned()) });
+        let presentable_message = |words: &str| presentable_message(&Progress::new(1.0).message(words));
         assert_eq!(presentable_message(" reading\n page\u{200b} 3 ").as_deref(), Some("reading  page 3"));
         assert_eq!(
             presentable_message(&"x".repeat(900)).unwrap_or_default().chars().count(),

@@ -1,6 +1,6 @@
 //! The context of a tool call of an agent, and the event that records it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use segue_engine::{
     conversation::{EventKind, Writes},
@@ -31,21 +31,13 @@ pub(super) fn tool_context(
     let cx = cx.step(format!("tool.{at}"));
     let source = request.tools.get(&call.name).map(|entry| entry.info.source.clone()).unwrap_or_default();
     let meta = request.mcp_meta.get(&*source).and_then(Json::as_object).cloned().unwrap_or_default();
-    ToolCallContext {
-        idempotency_key: invoke::idempotency_key(request.conversation.id.as_str(), request.conversation.turns, &cx),
-        cx,
-        metadata: request.metadata.clone(),
-        caller: ToolCaller {
-            conversation: request.conversation.id.as_str().into(),
-            agent: Some(request.call.agent.as_str().into()),
-            flow: Some(request.call.flow_id.as_str().into()),
-            session: None,
-        },
-        meta: Arc::new(meta),
-        progress: progress.map(|progress| progress.listen(source)),
-        client_requests: None,
-        effect: None,
-    }
+    let id = request.conversation.id.as_str();
+    let caller = ToolCaller::new(id).agent(request.call.agent.as_str()).flow(request.call.flow_id.as_str());
+    let key = invoke::idempotency_key(id, request.conversation.turns, &cx);
+    let mut context =
+        ToolCallContext::new(cx, id, key).with_caller(caller).with_metadata(request.metadata.clone()).with_meta(meta);
+    context.progress = progress.map(|progress| progress.listen(source));
+    context
 }
 
 /// The event of a tool call that has an outcome: what it has changed is part of it.

@@ -125,9 +125,9 @@ pub enum Routes {
     None,
 }
 
-/// What a channel can display. New fields may be added, with the default `false` or plain: end a literal with
-/// `..Capabilities::default()`.
+/// What a channel can display; by default plain text, in complete messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// It displays text while it is being generated.
     pub streaming: bool,
@@ -137,6 +137,33 @@ pub struct Capabilities {
     pub images: bool,
     /// The markup that it renders.
     pub markup: Markup,
+}
+
+impl Capabilities {
+    /// Sets whether it displays text while it is being generated.
+    #[must_use]
+    pub fn streaming(mut self, streaming: bool) -> Self {
+        self.streaming = streaming;
+        self
+    }
+    /// Sets whether it displays buttons that can be pressed.
+    #[must_use]
+    pub fn buttons(mut self, buttons: bool) -> Self {
+        self.buttons = buttons;
+        self
+    }
+    /// Sets whether it displays images.
+    #[must_use]
+    pub fn images(mut self, images: bool) -> Self {
+        self.images = images;
+        self
+    }
+    /// Sets the markup that it renders.
+    #[must_use]
+    pub fn markup(mut self, markup: Markup) -> Self {
+        self.markup = markup;
+        self
+    }
 }
 
 /// The markup that a channel renders.

@@ -143,5 +143,5 @@ impl BackgroundTool {
 
 fn status_outcome(text: String, id: &str, status: ReportStatus) -> ToolOutcome {
     let meta = Map::from_iter([(key::ID.to_owned(), json!(id)), (key::STATUS.to_owned(), json!(status))]);
-    ToolOutcome::Done(ToolOutput { meta, ..ToolOutput::text(text) })
+    ToolOutcome::Done(ToolOutput::text(text).with_meta(meta))
 }

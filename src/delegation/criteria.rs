@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use minijinja::context;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 use super::{
     parent::DelegationParent,
@@ -21,7 +21,7 @@ use crate::{
     limits,
     prompts::PromptSet,
     tools::{
-        ToolCallContext, ToolCaller, ToolOutcome, invoke,
+        ToolCallContext, ToolOutcome, invoke,
         tool_set::ToolSet,
         workspace::{BASH, READ_FILE, SOURCE},
     },
@@ -217,17 +217,11 @@ impl Checker<'_> {
         } else {
             return None;
         };
-        let context = ToolCallContext {
-            idempotency_key: invoke::idempotency_key(&self.parent.conversation, self.parent.turn, &cx),
-            cx,
-            metadata: self.call.metadata.clone(),
+        let key = invoke::idempotency_key(&self.parent.conversation, self.parent.turn, &cx);
+        let context = ToolCallContext::new(cx, self.parent.conversation.clone(), key)
             // What is read here, no agent has read.
-            caller: ToolCaller { session: Some(format!("{}/criteria", self.id).into()), ..self.call.caller.clone() },
-            meta: Arc::new(Map::new()),
-            progress: None,
-            client_requests: None,
-            effect: None,
-        };
+            .with_caller(self.call.caller.clone().session(format!("{}/criteria", self.id)))
+            .with_metadata(self.call.metadata.clone());
         Some(invoke::invoke(tools, name, arguments, &context, None).await)
     }
 

@@ -228,12 +228,9 @@ impl BackgroundTasks {
         self: &Arc<Self>,
         conversation: Option<&ConversationId>,
     ) -> Result<usize, RunStoreError> {
-        let filter = RunFilter {
-            mission: Some(JOB.into()),
-            conversation: conversation.cloned(),
-            statuses: vec![RunStatus::Queued, RunStatus::Running, RunStatus::Waiting],
-            ..RunFilter::default()
-        };
+        let mut filter =
+            RunFilter::default().mission(JOB).statuses([RunStatus::Queued, RunStatus::Running, RunStatus::Waiting]);
+        filter.conversation = conversation.cloned();
         let open = self.runs.runs(filter, limits::RUNS_LISTED).await?;
         let count = open.len();
         open.into_iter().for_each(|run| self.spawn(run.id, None));
@@ -424,21 +421,11 @@ impl BackgroundTasks {
         };
         let limit = parts.settings.call_limit(self.delegations.queue_timeout());
         let cx = CallContext { deadline: self.clock.deadline(limit), ..cx };
-        let call = ToolCallContext {
-            idempotency_key: "".into(),
-            cx,
-            metadata: Arc::new(order.metadata),
-            caller: ToolCaller {
-                conversation: order.conversation,
-                agent: Some(order.agent),
-                flow: order.flow,
-                session: None,
-            },
-            meta: Arc::default(),
-            progress: None,
-            client_requests: None,
-            effect: None,
-        };
+        let mut caller = ToolCaller::new(order.conversation.clone()).agent(order.agent);
+        caller.flow = order.flow;
+        let call = ToolCallContext::new(cx, order.conversation, "")
+            .with_caller(caller)
+            .with_metadata(Arc::new(order.metadata));
         let order = TaskOrder {
             id: order.id,
             description: order.description,

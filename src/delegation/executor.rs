@@ -382,7 +382,7 @@ async fn perform(
         return report;
     }
     handle.started(&order);
-    call.report(Progress { current: 0.0, total: None, message: Some(order.description.to_string()) });
+    call.report(Progress::new(0.0).message(&*order.description));
     let left = cx.remaining();
     // The parent needs time to go on.
     let limit = order.kind.timeout.min(left.saturating_sub(limits::DELEGATION_RESERVE.min(left / 2)));

@@ -28,10 +28,7 @@ use crate::{
         self, BareText, BatchSummary, Budget, ControlEffect, ControlResult, FinishedCall, LoopHost, LoopProfile,
         LoopState, Messages, ModelTurn, StreamedText,
     },
-    tools::{
-        ArgumentCheck, EffectClass, ToolCallContext, ToolCaller, ToolOutcome, invoke, schema::SchemaError,
-        tool_set::ToolSet,
-    },
+    tools::{ArgumentCheck, EffectClass, ToolCallContext, ToolOutcome, invoke, schema::SchemaError, tool_set::ToolSet},
 };
 
 /// The control tool that submits a result with a schema.
@@ -318,17 +315,12 @@ impl LoopHost for DelegateHost<'_> {
         let source = self.tools.get(&call.name).map(|entry| entry.info.source.clone()).unwrap_or_default();
         self.task.writes.begin(call, self.tools.get(&call.name).map(|entry| &entry.info), &cx.key);
         let meta = self.parent.mcp_meta.get(&*source).and_then(Json::as_object).cloned().unwrap_or_default();
-        ToolCallContext {
-            idempotency_key: invoke::idempotency_key(&self.parent.conversation, self.parent.turn, &cx),
-            cx,
-            metadata: self.call.metadata.clone(),
+        let key = invoke::idempotency_key(&self.parent.conversation, self.parent.turn, &cx);
+        ToolCallContext::new(cx, self.parent.conversation.clone(), key)
             // It has read nothing that its parent or its siblings have read.
-            caller: ToolCaller { session: Some(self.task.id().clone()), ..self.call.caller.clone() },
-            meta: Arc::new(meta),
-            progress: None,
-            client_requests: None,
-            effect: None,
-        }
+            .with_caller(self.call.caller.clone().session(self.task.id().clone()))
+            .with_metadata(self.call.metadata.clone())
+            .with_meta(meta)
     }
 
     fn result_text(&mut self, _: &ToolCall, outcome: &ToolOutcome) -> Option<String> {

@@ -248,7 +248,7 @@ impl TaskReport {
     pub(super) fn outcome(&self, prompts: &PromptSet) -> ToolOutcome {
         let (text, meta) = (self.text(prompts), self.metadata());
         let kind = match self.status {
-            ReportStatus::Completed => return ToolOutcome::Done(ToolOutput { meta, ..ToolOutput::text(text) }),
+            ReportStatus::Completed => return ToolOutcome::Done(ToolOutput::text(text).with_meta(meta)),
             ReportStatus::TimedOut => FailureKind::Timeout,
             ReportStatus::Cancelled => FailureKind::Cancelled,
             ReportStatus::Pending | ReportStatus::Running | ReportStatus::Failed => FailureKind::ToolError,

@@ -35,6 +35,7 @@ const NEVER_INHERITED: [&str; 6] = [TASK, TASK_STATUS, TASK_RESULT, TASK_CANCEL,
 
 /// What one agent may delegate. The default: the built-in type `general-purpose`, three delegates at once, six in a turn.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DelegationSettings {
     /// The types that it may start, in the order in which its model sees them.
     pub types: IndexMap<Arc<str>, SubagentType>,

@@ -153,7 +153,7 @@ fn tool_stub(server: &str, tool: &str, stub: Stub<StubTool>) -> Tool {
             Some(StubTool::Result(Json::String(text))) => ToolOutcome::Done(ToolOutput::text(text.as_str())),
             Some(StubTool::Result(value @ Json::Object(_))) => {
                 let text = ToolOutput::text(value.to_string());
-                ToolOutcome::Done(ToolOutput { structured: Some(value.clone()), ..text })
+                ToolOutcome::Done(text.with_structured(value.clone()))
             }
             Some(StubTool::Result(value)) => ToolOutcome::Done(ToolOutput::text(value.to_string())),
             Some(StubTool::Error(message)) => ToolOutcome::Failed(ToolFailure::new(FailureKind::ToolError, &**message)),

@@ -87,7 +87,8 @@ impl JournaledTool {
                 outer(reported);
             }
         });
-        let called = ToolCallContext { progress: Some(progress), ..cx.clone() };
+        let mut called = cx.clone();
+        called.progress = Some(progress);
         let outcome = inner.call(arguments.clone(), &called).await;
         Ok(RecordedToolCall { progress: recorder.take(), ..self.record_of(outcome, arguments, cx) })
     }

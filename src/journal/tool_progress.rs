@@ -130,9 +130,11 @@ mod tests {
         for n in 0..100 {
             clock.advance(Duration::from_millis(10));
             let message = Some(format!("{n}\n\u{202e}{}", "x".repeat(1_000)));
-            recorder.record(&Progress { current: f64::from(n), total: Some(f64::INFINITY), message });
+            let mut progress = Progress::new(f64::from(n)).total(f64::INFINITY);
+            progress.message = message;
+            recorder.record(&progress);
         }
-        recorder.record(&Progress { current: f64::NAN, total: None, message: None });
+        recorder.record(&Progress::new(f64::NAN));
         let reported = recorder.take();
         assert_eq!(reported.len(), limits::TOOL_PROGRESS_ENTRIES);
         let last = reported.last().unwrap();

@@ -529,21 +529,11 @@ impl UnitRun {
     pub(super) fn outgoing(&self, server: &str, agent: &str, cx: &CallContext) -> ToolCallContext {
         let servers = &self.parts.project.endpoints.mcp_servers;
         let meta = servers.get(server).map(|server| server.meta_static.clone()).unwrap_or_default();
-        ToolCallContext {
-            idempotency_key: invoke::idempotency_key(self.run.as_str(), 0, cx),
-            cx: cx.clone(),
-            metadata: Arc::new([("run".to_owned(), Json::from(self.run.as_str()))].into_iter().collect()),
-            caller: ToolCaller {
-                conversation: self.run.as_str().into(),
-                agent: Some(agent.into()),
-                flow: None,
-                session: Some(self.id.to_string().into()),
-            },
-            meta: Arc::new(meta),
-            progress: None,
-            client_requests: None,
-            effect: None,
-        }
+        let run = self.run.as_str();
+        ToolCallContext::new(cx.clone(), run, invoke::idempotency_key(run, 0, cx))
+            .with_caller(ToolCaller::new(run).agent(agent).session(self.id.to_string()))
+            .with_metadata(Arc::new([("run".to_owned(), Json::from(run))].into_iter().collect()))
+            .with_meta(meta)
     }
     /// Calls a tool of the mission.
     pub(super) fn call_tool(

@@ -103,7 +103,7 @@ impl RunControl {
         if id.is_empty() {
             return Err(MissionError::UnknownRun(exact));
         }
-        let filter = RunFilter { id_prefix: Some(id.into()), without_jobs: true, ..RunFilter::default() };
+        let filter = RunFilter::default().id_prefix(id).without_jobs();
         let found: Vec<RunId> =
             self.runs.runs(filter, limits::RUN_IDS_NAMED).await?.into_iter().map(|run| run.id).collect();
         let Some(first) = found.iter().min_by_key(|run| run.as_str().len()) else {
@@ -137,7 +137,7 @@ impl RunControl {
     /// # Errors
     /// [`MissionError::Store`].
     pub async fn runs(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>, MissionError> {
-        Ok(self.runs.runs(RunFilter { without_jobs: true, ..filter }, limit).await?)
+        Ok(self.runs.runs(filter.without_jobs(), limit).await?)
     }
 
     /// The events of a run after a sequence number, in order; at most [`limits::RUN_EVENTS_READ`].
@@ -169,7 +169,9 @@ impl RunControl {
     /// # Errors
     /// [`MissionError::Store`].
     pub async fn questions(&self, run: Option<RunId>) -> Result<Vec<StoredQuestion>, MissionError> {
-        Ok(self.runs.questions(QuestionFilter { run, open: true }, limits::RUNS_LISTED).await?)
+        let mut filter = QuestionFilter::default().open();
+        filter.run = run;
+        Ok(self.runs.questions(filter, limits::RUNS_LISTED).await?)
     }
 
     /// The question that an event has answered, if there is one: for callers that send an answer again.
@@ -177,7 +179,7 @@ impl RunControl {
     /// # Errors
     /// [`MissionError::Store`].
     pub async fn answered_by(&self, run: &RunId, event_id: &str) -> Result<Option<StoredQuestion>, MissionError> {
-        let filter = QuestionFilter { run: Some(run.clone()), open: false };
+        let filter = QuestionFilter::default().run(run.clone());
         let questions = self.runs.questions(filter, limits::RUNS_LISTED).await?;
         Ok(questions.into_iter().find(|question| question.answered_by.as_deref() == Some(event_id)))
     }

@@ -46,6 +46,7 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// A run to start.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct StartRun {
     /// The mission.
     pub mission: Arc<str>,
@@ -57,6 +58,37 @@ pub struct StartRun {
     pub dry_run: bool,
     /// The task to enter; the first ones if absent.
     pub entry: Option<Arc<str>>,
+}
+
+impl StartRun {
+    /// A run of a mission without inputs.
+    pub fn new(mission: impl Into<Arc<str>>) -> Self {
+        Self { mission: mission.into(), ..Self::default() }
+    }
+    /// Sets its inputs.
+    #[must_use]
+    pub fn inputs(mut self, inputs: Map<String, Json>) -> Self {
+        self.inputs = inputs;
+        self
+    }
+    /// Sets the key by which a later start of the same run is recognised.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: impl Into<Arc<str>>) -> Self {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+    /// Sets whether tools that change something are rejected.
+    #[must_use]
+    pub fn dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+    /// Sets the task to enter.
+    #[must_use]
+    pub fn entry(mut self, task: impl Into<Arc<str>>) -> Self {
+        self.entry = Some(task.into());
+        self
+    }
 }
 
 /// How a run is started.
@@ -231,8 +263,7 @@ impl RunEngine {
 
     /// The run of a mission that was started with this key.
     async fn started_with(&self, mission: &str, key: &str) -> Result<Option<RunId>, MissionError> {
-        let (mission, key) = (Some(mission.into()), Some(key.into()));
-        let filter = RunFilter { mission, idempotency_key: key, ..RunFilter::default() };
+        let filter = RunFilter::default().mission(mission).idempotency_key(key);
         Ok(self.control.runs(filter, 1).await?.pop().map(|run| run.id))
     }
 

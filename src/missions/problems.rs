@@ -65,9 +65,9 @@ impl RunControl {
     /// # Errors
     /// [`MissionError::Store`] if the store fails. Damage of a run is no error.
     pub async fn problems(&self) -> Result<RunsReport, MissionError> {
-        let open = vec![RunStatus::Queued, RunStatus::Running, RunStatus::Waiting];
+        let open = [RunStatus::Queued, RunStatus::Running, RunStatus::Waiting];
         let mut report = RunsReport { counts: self.runs.counts(self.clock.now()).await?, problems: Vec::new() };
-        let filter = RunFilter { statuses: open, without_jobs: true, ..RunFilter::default() };
+        let filter = RunFilter::default().statuses(open).without_jobs();
         let runs = match self.runs.runs(filter, limits::RUNS_LISTED).await {
             Ok(runs) => runs,
             // The damaged run hides the others.

@@ -80,7 +80,7 @@ impl RunRetention {
     /// # Errors
     /// [`StoreError::Files`] if files cannot be removed: then no run is deleted, and the next call continues. Other errors of the store.
     pub async fn erase(&self, conversation: &ConversationId) -> Result<usize, StoreError> {
-        let filter = RunFilter { conversation: Some(conversation.clone()), ..RunFilter::default() };
+        let filter = RunFilter::default().conversation(conversation.clone());
         // First the files, as in `purge`.
         let listed = self.runs.runs(filter, limits::RUNS_LISTED).await?;
         self.remove_files_of(listed.into_iter().map(|run| run.id)).await?;

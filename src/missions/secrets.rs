@@ -133,8 +133,9 @@ impl Secrets {
         if let Some(report) = cx.progress.take() {
             let secrets = self.clone();
             cx.progress = Some(Arc::new(move |progress: Progress| {
-                let message = progress.message.map(|text| secrets.0.masks.apply(&text));
-                report(Progress { message, ..progress });
+                let mut masked = progress;
+                masked.message = masked.message.map(|text| secrets.0.masks.apply(&text));
+                report(masked);
             }));
         }
         cx
@@ -242,7 +243,7 @@ mod tests {
         let record = seen.clone();
         let tool = Tool::from_fn(info.clone(), move |arguments: Json, context: ToolCallContext| {
             *record.lock().unwrap() = Some(arguments.clone());
-            context.report(Progress { current: 1.0, total: None, message: Some(arguments.to_string()) });
+            context.report(Progress::new(1.0).message(arguments.to_string()));
             std::future::ready(ToolOutcome::Done(ToolOutput::structured(json!({"got": arguments}))))
         });
         let told = Arc::new(Mutex::new(String::new()));

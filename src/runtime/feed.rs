@@ -280,11 +280,8 @@ fn stored_events(turn: TurnNumber, events: &[Event]) -> Vec<TurnEvent> {
         EventKind::User(message) => Some(user_message(turn, message)),
         _ => None,
     });
-    let replies = StoredReply::from_events(turn, 0, events).map(|StoredReply { id, reply, kind }| TurnEvent::Message {
-        id,
-        message: Box::new(reply),
-        kind,
-    });
+    let replies = StoredReply::from_events(turn, 0, events)
+        .map(|StoredReply { id, reply, kind, .. }| TurnEvent::Message { id, message: Box::new(reply), kind });
     let session_ended = events.iter().any(|event| matches!(event.kind, EventKind::SessionEnded { .. }));
     let last = TurnEvent::Finished { turn, session_ended };
     std::iter::once(TurnEvent::Started { turn, at }).chain(message).chain(replies).chain([last]).collect()

@@ -158,6 +158,7 @@ impl IncomingMessage {
 
 /// The result of a message.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct TurnReport {
     /// The number of its turn.
     pub turn: TurnNumber,
@@ -175,6 +176,11 @@ pub struct TurnReport {
 }
 
 impl TurnReport {
+    /// The report of a turn with these stored replies.
+    pub fn new(turn: TurnNumber, replies: Vec<StoredReply>) -> Self {
+        let (earlier_replies, failures) = (Vec::new(), Vec::new());
+        Self { turn, earlier_replies, replies, failures, session_ended: false, is_duplicate: false }
+    }
     /// The texts of all replies, in order: the undelivered ones of earlier turns, then those of this turn.
     pub fn texts(&self) -> Vec<&str> {
         let replies = self.earlier_replies.iter().chain(&self.replies);
@@ -188,6 +194,7 @@ impl TurnReport {
 
 /// A failure during a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Failure {
     /// The error code; `segue explain` shows its page.
     pub code: String,
@@ -468,15 +475,7 @@ impl Assistant {
         let mailbox = self.0.mailboxes.get_or_create(id);
         let mut state = mailbox.turn_lock.clone().lock_owned().await;
         if let Some(replies) = self.0.store.replies_of(id, turn).await? {
-            let (earlier_replies, failures) = (Vec::new(), Vec::new());
-            return Ok(TurnReport {
-                turn,
-                earlier_replies,
-                replies,
-                failures,
-                session_ended: false,
-                is_duplicate: true,
-            });
+            return Ok(TurnReport { is_duplicate: true, ..TurnReport::new(turn, replies) });
         }
         // Turns are stored in their order, so the reply does not answer an earlier message.
         match self.0.store.unfinished_turns_in(id, turn..TurnNumber(turn.0.saturating_add(1))).await?.pop() {

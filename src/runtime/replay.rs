@@ -29,6 +29,7 @@ use crate::{
 
 /// The first difference between a stored turn and its replay.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct ReplayDifference {
     /// The turn number.
     pub turn: u64,
@@ -67,6 +68,7 @@ impl ReplayError {
 
 /// The trace of one turn: its decisions, requests, responses and timings.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct TurnTrace {
     /// The turn number.
     pub turn: u64,
@@ -93,6 +95,7 @@ pub struct TurnTrace {
 
 /// One step of the journal, for traces.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct TraceStep {
     /// The step key.
     pub key: String,

@@ -11,8 +11,7 @@ use segue::{
     clock::SystemClock,
     context::CallContext,
     tools::{
-        ClientRequestHandler, ElicitationRequest, ElicitationResponse, ToolCallContext, ToolHandler, ToolOutcome,
-        ToolSource,
+        ClientRequestHandler, ElicitationRequest, ElicitationResponse, ToolHandler, ToolOutcome, ToolSource,
         mcp::{Login, McpEnvironment, McpServer},
     },
 };
@@ -124,7 +123,7 @@ impl ScenarioClient {
         };
         for (name, arguments) in calls(scenario_context, &tools) {
             let Some(tool) = tools.iter().find(|tool| *tool.info().name == name) else { continue };
-            let cx = ToolCallContext { client_requests: Some(Arc::new(DefaultAnswers)), ..context() };
+            let cx = context().with_client_requests(Arc::new(DefaultAnswers));
             let mut outcome = tool.call(arguments.clone(), &cx).await;
             while has_invalid_credentials(&outcome) && logins < 3 && self.def.oauth.is_some() {
                 logins += 1;

@@ -73,8 +73,7 @@ pub(crate) fn context() -> ToolCallContext {
 }
 
 fn context_with_timeout(timeout: Duration) -> ToolCallContext {
-    let cx = context();
-    ToolCallContext { cx: cx.cx.with_timeout(timeout), ..cx }
+    context().with_timeout(timeout)
 }
 
 async fn names(server: &McpServer) -> Vec<String> {
@@ -129,7 +128,7 @@ async fn check_progress(server: &McpServer) {
     let received: Arc<Mutex<Vec<Progress>>> = Arc::default();
     let sink = received.clone();
     let on_progress = move |progress| sink.lock().unwrap().push(progress);
-    let cx = ToolCallContext { progress: Some(Arc::new(on_progress)), ..context() };
+    let cx = context().with_progress(on_progress);
     let long = tool(server, "trigger-long-running-operation").await;
     let outcome = long.call(json!({"duration": 1, "steps": 4}), &cx).await;
     assert!(matches!(outcome, ToolOutcome::Done(_)), "{outcome:?}");

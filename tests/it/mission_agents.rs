@@ -274,7 +274,7 @@ async fn a_sub_agent_of_a_stopped_run_is_continued_when_the_run_is_resumed_and_e
         .task_events(events.clone())
         .build_missions(Arc::new(MemoryRunStore::new()))
         .unwrap();
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     assert_eq!(engine.drive(&run, &stop, &mut |_| {}).await.unwrap(), RunEnd::Stopped);
     let completed = async |tool: &str| {
         let all = engine.control().events(&run, 0).await.unwrap();

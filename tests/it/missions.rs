@@ -125,7 +125,7 @@ async fn finish(
     let (builder, requests) = builder_of(mission, respond);
     let engine = builder.build_missions(Arc::new(MemoryRunStore::new())).unwrap();
     let inputs = inputs.as_object().unwrap().clone();
-    let run = engine.start(StartRun { mission: "m".into(), inputs, ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m").inputs(inputs)).await.unwrap();
     let mut events = Vec::new();
     let end = engine.drive(&run, &CancellationToken::new(), &mut |event| events.push(event.clone())).await.unwrap();
     assert_pairs(&events);
@@ -240,7 +240,7 @@ async fn run_with_files(folder: &Path, dry_run: bool) -> (String, segue::ids::Ru
     let runs: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
     let builder = Assistant::builder(folder).unwrap_or_else(|error| panic!("{error:?}"));
     let engine = builder.model(Arc::new(model)).build_missions(runs).unwrap();
-    let start = StartRun { mission: "m".into(), dry_run, ..StartRun::default() };
+    let start = StartRun::new("m").dry_run(dry_run);
     let run = engine.start(start).await.unwrap();
     let end = engine.drive(&run, &CancellationToken::new(), &mut |_| {}).await.unwrap();
     let state = engine.status(&run).await.unwrap().state;
@@ -299,7 +299,7 @@ async fn a_commander_uses_the_folders_of_its_mission() {
     let requests = model.requests.clone();
     let builder = Assistant::builder(folder.path()).unwrap_or_else(|error| panic!("{error:?}"));
     let engine = builder.model(Arc::new(model)).build_missions(Arc::new(MemoryRunStore::new())).unwrap();
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     engine.drive(&run, &CancellationToken::new(), &mut |_| {}).await.unwrap();
     let state = engine.status(&run).await.unwrap().state;
     let summary = state.tasks["write"].summary.as_deref().unwrap_or_default().to_owned();
@@ -483,7 +483,7 @@ async fn a_stopped_run_is_resumed_where_it_was_and_a_cancelled_one_has_ended() {
     let model = Arc::new(StoppingModel { profile, stop: stop.clone(), called: AtomicUsize::new(0) });
     let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
     let engine = builder.model(model.clone()).build_missions(Arc::new(MemoryRunStore::new())).unwrap();
-    let start = StartRun { mission: "m".into(), ..StartRun::default() };
+    let start = StartRun::new("m");
     let run = engine.start(start.clone()).await.unwrap();
     assert_eq!(engine.drive(&run, &stop, &mut |_| {}).await.unwrap(), RunEnd::Stopped);
     engine.resume(&run).await.unwrap();

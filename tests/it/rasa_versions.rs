@@ -53,7 +53,7 @@ fn shelf() -> Toolbox {
         Tool::from_fn(info, move |_, _| {
             let value = answer();
             let text = ToolOutput::text(value.to_string());
-            std::future::ready(ToolOutcome::Done(ToolOutput { structured: Some(value), ..text }))
+            std::future::ready(ToolOutcome::Done(text.with_structured(value)))
         })
     };
     Toolbox::new(

@@ -106,7 +106,7 @@ async fn skill_that_is_written_in_a_mission_brings_its_tools_when_it_is_loaded()
     let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
     let builder = builder.tool("shop", shop_tool("find", &called)).tool("shop", shop_tool("refund", &called));
     let engine = builder.model(Arc::new(model)).build_missions(Arc::new(MemoryRunStore::new())).unwrap();
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     let end = engine.drive(&run, &CancellationToken::new(), &mut |_| {}).await.unwrap();
     assert_eq!(end, RunEnd::Completed);
     assert_eq!(*called.lock().unwrap(), ["refund"]);

@@ -48,7 +48,7 @@ pub(crate) async fn check_missions(workload: &MissionWorkload, payments: &Paymen
     // Each beginning of an id by itself: one list has a limited number of runs.
     let mut summaries = Vec::new();
     for first in 0..=u8::MAX {
-        let filter = RunFilter { id_prefix: Some(format!("{first:02x}").into()), ..RunFilter::default() };
+        let filter = RunFilter::default().id_prefix(format!("{first:02x}"));
         summaries.extend(control.runs(filter, usize::MAX / 2).await.unwrap());
     }
     for summary in summaries {

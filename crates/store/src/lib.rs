@@ -22,7 +22,7 @@ use std::{ops::Range, sync::Arc};
 use async_trait::async_trait;
 use segue_base::context::StepKey;
 use segue_engine::{
-    conversation::{BotMessage, Conversation, Event, EventKind, Reply, UserMessage},
+    conversation::{BotKind, BotMessage, Conversation, Event, EventKind, Reply, UserMessage},
     ids::{ConversationId, MessageId},
     time::Timestamp,
 };
@@ -84,16 +84,21 @@ pub enum AcceptOutcome {
 
 /// A stored reply. It is sent only after it was stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct StoredReply {
     /// Stays the same after a crash, so that a channel can suppress a repeated delivery.
     pub id: Arc<str>,
     /// The message.
     pub reply: Reply,
     /// The kind of the bot message.
-    pub kind: segue_engine::conversation::BotKind,
+    pub kind: BotKind,
 }
 
 impl StoredReply {
+    /// A reply with this id.
+    pub fn new(id: impl Into<Arc<str>>, reply: Reply, kind: BotKind) -> Self {
+        Self { id: id.into(), reply, kind }
+    }
     /// The id of the reply made from a bot message, the `at`th of its turn from 0: the id the message carries, or one
     /// made of turn and position.
     pub fn id_of(turn: TurnNumber, at: usize, bot: &BotMessage) -> Arc<str> {

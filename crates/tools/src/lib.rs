@@ -112,6 +112,7 @@ impl ToolInfo {
 
 /// The context of a tool call.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ToolCallContext {
     /// Deadline, cancellation and key of the call.
     pub cx: CallContext,
@@ -139,13 +140,49 @@ impl ToolCallContext {
         Self {
             cx,
             metadata: Arc::default(),
-            caller: ToolCaller { conversation: conversation.into(), agent: None, flow: None, session: None },
+            caller: ToolCaller::new(conversation),
             meta: Arc::default(),
             progress: None,
             idempotency_key: idempotency_key.into(),
             client_requests: None,
             effect: None,
         }
+    }
+    /// Sets the caller.
+    #[must_use]
+    pub fn with_caller(mut self, caller: ToolCaller) -> Self {
+        self.caller = caller;
+        self
+    }
+    /// Sets the metadata of the conversation and of the backend.
+    #[must_use]
+    pub fn with_metadata(mut self, metadata: Arc<Map<String, Json>>) -> Self {
+        self.metadata = metadata;
+        self
+    }
+    /// Sets the `_meta` object of an MCP request.
+    #[must_use]
+    pub fn with_meta(mut self, meta: Map<String, Json>) -> Self {
+        self.meta = Arc::new(meta);
+        self
+    }
+    /// Sets the receiver of progress.
+    #[must_use]
+    pub fn with_progress(mut self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(progress));
+        self
+    }
+    /// Sets the handler of requests from the server.
+    #[must_use]
+    pub fn with_client_requests(mut self, handler: Arc<dyn ClientRequestHandler>) -> Self {
+        self.client_requests = Some(handler);
+        self
+    }
+    /// Limits the time of the call.
+    #[must_use]
+    pub fn with_timeout(mut self, limit: Duration) -> Self {
+        self.cx = self.cx.with_timeout(limit);
+        self
     }
     /// The effect class of this call of a tool with this info.
     pub fn effect(&self, info: &ToolInfo) -> EffectClass {
@@ -232,6 +269,7 @@ impl fmt::Debug for ToolCallContext {
 
 /// The caller of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct ToolCaller {
     /// The conversation.
     pub conversation: Arc<str>,
@@ -243,8 +281,34 @@ pub struct ToolCaller {
     pub session: Option<Arc<str>>,
 }
 
+impl ToolCaller {
+    /// A caller in a conversation that is no agent, no flow and has no session of its own.
+    pub fn new(conversation: impl Into<Arc<str>>) -> Self {
+        Self { conversation: conversation.into(), agent: None, flow: None, session: None }
+    }
+    /// Sets the agent.
+    #[must_use]
+    pub fn agent(mut self, agent: impl Into<Arc<str>>) -> Self {
+        self.agent = Some(agent.into());
+        self
+    }
+    /// Sets the calling flow.
+    #[must_use]
+    pub fn flow(mut self, flow: impl Into<Arc<str>>) -> Self {
+        self.flow = Some(flow.into());
+        self
+    }
+    /// Sets the session of the agent.
+    #[must_use]
+    pub fn session(mut self, session: impl Into<Arc<str>>) -> Self {
+        self.session = Some(session.into());
+        self
+    }
+}
+
 /// Progress of a long call (MCP progress notification).
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Progress {
     /// The current amount. A call whose amount increases may exceed its idle timeout.
     pub current: f64,
@@ -255,6 +319,22 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// A current amount, of an unknown total and without a message.
+    pub fn new(current: f64) -> Self {
+        Self { current, total: None, message: None }
+    }
+    /// Sets the total amount.
+    #[must_use]
+    pub fn total(mut self, total: f64) -> Self {
+        self.total = Some(total);
+        self
+    }
+    /// Sets the text for the user.
+    #[must_use]
+    pub fn message(mut self, message: impl Into<String>) -> Self {
+        self.message = Some(message.into());
+        self
+    }
     /// The message as one line without control characters, of at most [`limits::TOOL_PROGRESS_TEXT`] characters, because a
     /// third party wrote it; `None` without a message.
     pub fn message_line(&self) -> Option<String> {
@@ -293,6 +373,7 @@ impl ToolOutcome {
 
 /// The result of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ToolOutput {
     /// Structured content, if there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]

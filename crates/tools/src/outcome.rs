@@ -26,6 +26,20 @@ impl ToolOutput {
         Self { structured: Some(value), ..Self::default() }
     }
 
+    /// Adds structured content.
+    #[must_use]
+    pub fn with_structured(mut self, value: Json) -> Self {
+        self.structured = Some(value);
+        self
+    }
+
+    /// Sets `_meta`.
+    #[must_use]
+    pub fn with_meta(mut self, meta: Map<String, Json>) -> Self {
+        self.meta = meta;
+        self
+    }
+
     /// The text parts, joined by newlines.
     pub fn joined_text(&self) -> String {
         let texts = self.content.iter().filter_map(part_text);

@@ -40,6 +40,7 @@ impl<E: std::error::Error> From<E> for HookError {
 
 /// The input of an agent for one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct AgentInput {
     /// The agent.
     pub agent: Arc<str>,
@@ -63,8 +64,30 @@ pub struct AgentInput {
     pub restarted: bool,
 }
 
+impl AgentInput {
+    /// The input of an open agent, with nothing in it: for tests of hooks.
+    pub fn new(
+        agent: impl Into<Arc<str>>,
+        conversation: impl Into<Arc<str>>,
+        user_message: impl Into<Arc<str>>,
+    ) -> Self {
+        Self {
+            agent: agent.into(),
+            kind: AgentKind::Open,
+            conversation: conversation.into(),
+            flow: "".into(),
+            user_message: user_message.into(),
+            slots: Map::new(),
+            metadata: Map::new(),
+            resumed: false,
+            restarted: false,
+        }
+    }
+}
+
 /// The results of the tool calls of one model response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ToolBatch {
     /// Those of this response, in the order of the calls.
     pub current: Vec<ToolRecord>,
@@ -75,6 +98,7 @@ pub struct ToolBatch {
 
 /// One tool call and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ToolRecord {
     /// The id of the call.
     pub call_id: Arc<str>,
@@ -90,6 +114,7 @@ pub struct ToolRecord {
 
 /// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct AgentOutput {
     /// The agent.
     pub agent: Arc<str>,
@@ -105,9 +130,31 @@ pub struct AgentOutput {
     pub metadata: Map<String, Json>,
 }
 
+impl ToolRecord {
+    /// A call that is done.
+    pub fn new(call_id: impl Into<Arc<str>>, tool: impl Into<Arc<str>>, arguments: Json, result: Json) -> Self {
+        Self { call_id: call_id.into(), tool: tool.into(), arguments, status: "done".into(), result }
+    }
+}
+
+impl AgentOutput {
+    /// An outcome with a status and without a message: for tests of hooks.
+    pub fn new(agent: impl Into<Arc<str>>, status: impl Into<Arc<str>>) -> Self {
+        Self {
+            agent: agent.into(),
+            status: status.into(),
+            message: None,
+            events: Vec::new(),
+            structured_results: Json::Null,
+            metadata: Map::new(),
+        }
+    }
+}
+
 /// Changes of a hook to an outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct OutputChange {
     /// `completed` completes the task, `input_required` keeps it open. Other values are rejected, and a failed run stays failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,6 +165,27 @@ pub struct OutputChange {
     /// Additional metadata for the next run of this task.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Json>,
+}
+
+impl OutputChange {
+    /// Sets the status: `completed` or `input_required`.
+    #[must_use]
+    pub fn status(mut self, status: impl Into<Arc<str>>) -> Self {
+        self.status = Some(status.into());
+        self
+    }
+    /// Adds an event.
+    #[must_use]
+    pub fn event(mut self, event: HookEvent) -> Self {
+        self.events.push(event);
+        self
+    }
+    /// Adds metadata for the next run.
+    #[must_use]
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<Json>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
 }
 
 /// An event that a hook can add.

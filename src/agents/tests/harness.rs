@@ -313,12 +313,13 @@ fn tools(tool_calls: &Arc<Mutex<Vec<(String, Json)>>>, has_slow_tool: bool, proj
         if arguments["cancel"] == json!(true) {
             cx.cx.cancel.cancel();
         }
-        let (notifications, total) = (arguments["notifications"].as_u64().unwrap_or(0), Some(100.0));
+        let notifications = arguments["notifications"].as_u64().unwrap_or(0);
         for number in 1..=notifications {
             let until = cx.cx.clock.deadline(Duration::from_secs(1));
             cx.cx.clock.sleep(until).await;
-            let message = arguments["words"].as_str().map(|words| format!("{words} {number}"));
-            cx.progress.as_ref().unwrap()(Progress { current: number as f64 * 10.0, total, message });
+            let mut progress = Progress::new(number as f64 * 10.0).total(100.0);
+            progress.message = arguments["words"].as_str().map(|words| format!("{words} {number}"));
+            cx.report(progress);
         }
         cx.cx.clock.sleep(until).await;
         ToolOutcome::Done(ToolOutput::structured(json!({"ok": true})))

@@ -142,11 +142,7 @@ pub(super) fn last_replies(events: &[Event]) -> Vec<StoredReply> {
         _ => None,
     });
     messages
-        .map(|bot| StoredReply {
-            id: bot.reply_id.clone().unwrap_or_default(),
-            reply: bot.reply.clone(),
-            kind: bot.kind,
-        })
+        .map(|bot| StoredReply::new(bot.reply_id.clone().unwrap_or_default(), bot.reply.clone(), bot.kind))
         .collect()
 }
 

@@ -43,8 +43,8 @@ pub(super) async fn list(args: List) -> CommandResult {
         return Ok(0);
     }
     let control = control_of(&args.project, &opened, url, false)?;
-    let filter =
-        RunFilter { id_prefix: args.run.map(Arc::from), mission: args.mission.map(Arc::from), ..RunFilter::default() };
+    let mut filter = RunFilter::default();
+    (filter.id_prefix, filter.mission) = (args.run.map(Arc::from), args.mission.map(Arc::from));
     let runs = control.runs(filter, args.limit).await?;
     let is_terminal = io::stdout().is_terminal();
     let mut rows = Vec::new();

@@ -76,7 +76,7 @@ async fn the_limit_counts_replayed_delegates_too() {
 
 fn outcome(id: &str, status: &str, result: &str) -> ToolOutcome {
     let meta = json!({"subagent_id": id, "subagent_status": status, "subagent_result_brief": result});
-    ToolOutcome::Done(ToolOutput { meta: meta.as_object().unwrap().clone(), ..ToolOutput::text("x") })
+    ToolOutcome::Done(ToolOutput::text("x").with_meta(meta.as_object().unwrap().clone()))
 }
 
 fn at() -> segue_engine::time::Timestamp {
@@ -91,7 +91,7 @@ fn the_ledger_takes_short_descriptions_and_only_real_hashes() {
     for (id, hash) in [("1", "0f".repeat(32)), ("2", "0f".repeat(31)), ("3", "z".repeat(64))] {
         let meta = json!({key::ID: id, key::STATUS: "completed", key::BRIEF: brief(&result, 2_000), key::SHA256: hash});
         let meta = meta.as_object().unwrap().clone();
-        let outcome = ToolOutcome::Done(ToolOutput { meta, ..ToolOutput::text("x") });
+        let outcome = ToolOutcome::Done(ToolOutput::text("x").with_meta(meta));
         ledger.record("task", Some(&arguments), &outcome, at());
     }
     let entries: Vec<_> = ledger.entries().collect();

@@ -119,8 +119,7 @@ impl CallWrapper for ToolCallbacks {
             record: self.record.clone(),
             samples: Mutex::default(),
         });
-        let outcome =
-            inner.call(arguments, &ToolCallContext { client_requests: Some(handler.clone()), ..cx.clone() }).await;
+        let outcome = inner.call(arguments, &cx.clone().with_client_requests(handler.clone())).await;
         if self.llm.is_some() {
             self.record_sampling(&handler, &cx.cx.step("samples")).await;
         }

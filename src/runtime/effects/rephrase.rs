@@ -67,7 +67,7 @@ impl RephraseContext<'_> {
                     };
                     apply_rephrasing(bot, rephrased, is_by_server, failures);
                 }
-                new_replies.push(StoredReply { id, reply: bot.reply.clone(), kind: bot.kind });
+                new_replies.push(StoredReply::new(id, bot.reply.clone(), bot.kind));
             }
             conversation.apply(event);
         }

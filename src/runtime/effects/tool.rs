@@ -59,21 +59,11 @@ async fn call_tool(call: &FlowToolCall, turn: &TurnContext<'_>, cx: &CallContext
     let meta = runtime.meta(conversation).get(call.server.as_str()).and_then(Json::as_object).cloned();
     let result_key = cx.step("result").key;
     let cx = cx.step("tool");
-    let tool_cx = ToolCallContext {
-        idempotency_key: invoke::idempotency_key(conversation.id.as_str(), turn.number.0, &cx),
-        cx,
-        metadata: runtime.metadata(conversation),
-        caller: ToolCaller {
-            conversation: conversation.id.as_str().into(),
-            agent: None,
-            flow: Some(call.flow_id.as_str().into()),
-            session: None,
-        },
-        meta: Arc::new(meta.unwrap_or_default()),
-        progress: None,
-        client_requests: None,
-        effect: None,
-    };
+    let key = invoke::idempotency_key(conversation.id.as_str(), turn.number.0, &cx);
+    let tool_cx = ToolCallContext::new(cx, conversation.id.as_str(), key)
+        .with_caller(ToolCaller::new(conversation.id.as_str()).flow(call.flow_id.as_str()))
+        .with_metadata(runtime.metadata(conversation))
+        .with_meta(meta.unwrap_or_default());
     let callbacks = McpCallbacks::new(turn, &runtime.command_model);
     let wrap = |tool: Arc<dyn ToolHandler>| {
         let spec = tool.info().clone();

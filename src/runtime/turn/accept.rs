@@ -346,14 +346,6 @@ impl Inner {
         {
             tracing::warn!(conversation = %id, turn = turn.0, code = "S0501", "receipts were not stored: {error}");
         }
-        let earlier_replies = Vec::new();
-        Ok(TurnReport {
-            turn,
-            earlier_replies,
-            replies,
-            failures: Vec::new(),
-            session_ended: false,
-            is_duplicate: true,
-        })
+        Ok(TurnReport { is_duplicate: true, ..TurnReport::new(turn, replies) })
     }
 }

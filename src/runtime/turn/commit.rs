@@ -43,7 +43,7 @@ pub(super) async fn commit(
         inner.reminders_changed.notify_one();
     }
     let failures = failures.into_iter().map(|(code, reason)| Failure { code, reason }).collect();
-    Ok(TurnReport { turn, earlier_replies: Vec::new(), replies, failures, session_ended, is_duplicate: false })
+    Ok(TurnReport { failures, session_ended, ..TurnReport::new(turn, replies) })
 }
 
 /// The time of the earliest reminder of a conversation.

@@ -205,9 +205,7 @@ impl<'a> OpenTurn<'a> {
                 return Err(error.into());
             }
             if let Some(replies) = inner.store.replies_of(id, turn).await? {
-                let (earlier_replies, failures) = (Vec::new(), Vec::new());
-                let report =
-                    TurnReport { turn, earlier_replies, replies, failures, session_ended: false, is_duplicate: false };
+                let report = TurnReport::new(turn, replies);
                 let cx = CallContext::new(inner.clock.clone(), inner.turn_timeout);
                 deliver(inner, id, &report, sink, &cx).await;
                 return Ok(report);

@@ -167,7 +167,7 @@ fn tool(
 }
 
 fn text(text: &str) -> ToolOutcome {
-    ToolOutcome::Done(ToolOutput { content: vec![json!({"type": "text", "text": text})], ..ToolOutput::default() })
+    ToolOutcome::Done(ToolOutput::text(text))
 }
 
 /// A model that follows every instruction in its input, each at most twice, and does the user's task only afterwards.

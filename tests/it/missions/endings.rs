@@ -25,7 +25,7 @@ fn engine(
 
 async fn start(engine: &RunEngine, inputs: Json) -> RunId {
     let inputs = inputs.as_object().unwrap().clone();
-    engine.start(StartRun { mission: "m".into(), inputs, ..StartRun::default() }).await.unwrap()
+    engine.start(StartRun::new("m").inputs(inputs)).await.unwrap()
 }
 
 async fn drive(engine: &RunEngine, run: &RunId) -> Result<RunEnd, MissionError> {

@@ -45,7 +45,7 @@ fn engine(folder: &Path, store: Arc<dyn RunStore>) -> RunEngine {
 
 fn start(notes: &Path, more: &Path) -> StartRun {
     let inputs = json!({"notes": notes.to_str(), "more": more.to_str()}).as_object().unwrap().clone();
-    StartRun { mission: "m".into(), inputs, ..StartRun::default() }
+    StartRun::new("m").inputs(inputs)
 }
 
 /// The copies that runs have, of all runs.
@@ -120,7 +120,7 @@ async fn a_repeated_start_with_a_key_returns_the_run_although_the_files_are_gone
     let notes = folder.path().join("notes.md");
     std::fs::write(&notes, "notes").unwrap();
     let engine = engine(folder.path(), Arc::new(MemoryRunStore::new()));
-    let keyed = |key: &str| StartRun { idempotency_key: Some(key.into()), ..start(&notes, &notes) };
+    let keyed = |key: &str| start(&notes, &notes).idempotency_key(key);
     let run = engine.start(keyed("one")).await.unwrap();
     assert_eq!((engine.start(keyed("one")).await.unwrap(), copies(folder.path())), (run.clone(), 1));
     std::fs::remove_file(&notes).unwrap();

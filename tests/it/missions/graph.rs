@@ -32,7 +32,7 @@ fn engine(
 }
 
 fn start(mission: &str, inputs: Json) -> StartRun {
-    StartRun { mission: mission.into(), inputs: inputs.as_object().unwrap().clone(), ..StartRun::default() }
+    StartRun::new(mission).inputs(inputs.as_object().unwrap().clone())
 }
 
 async fn drive(engine: &RunEngine, run: &segue::ids::RunId) -> RunEnd {

@@ -58,7 +58,7 @@ async fn run(
     respond: impl Fn(&ChatRequest) -> ChatResponse + Send + Sync + 'static,
 ) -> Finished {
     let (engine, requests, stop) = engine(mission, stop_at, Arc::new(MemoryRunStore::new()), respond);
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     let mut events = Vec::new();
     let mut end = engine.drive(&run, &stop, &mut |event| events.push(event.clone())).await.unwrap();
     if stop_at.is_some() {
@@ -407,7 +407,7 @@ async fn a_unit_that_cannot_be_read_fails_and_its_run_ends() {
     let store: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
     let respond = |_: &ChatRequest| calls(&[("task_complete", json!({}))]);
     let (engine, _, stop) = engine(&mission, Some(0), store.clone(), respond);
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     assert_eq!(engine.drive(&run, &stop, &mut |_| {}).await.unwrap(), RunEnd::Stopped);
     engine.resume(&run).await.unwrap();
     let now = segue_engine::time::Timestamp::from_micros(i64::MAX / 4);
@@ -472,7 +472,7 @@ async fn adjacent_calls_of_different_agents_run_together_within_the_limit_and_ot
         };
         let tool = meet(active, most.clone());
         let (engine, ..) = engine_with(&mission, None, Arc::new(MemoryRunStore::new()), tool, respond);
-        let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+        let run = engine.start(StartRun::new("m")).await.unwrap();
         let mut events = Vec::new();
         let end = engine.drive(&run, &CancellationToken::new(), &mut |event| events.push(event.clone())).await.unwrap();
         assert_eq!((end, most.load(Ordering::SeqCst)), (RunEnd::Completed, expected), "{limit}{calls_of_response:?}");
@@ -544,7 +544,7 @@ async fn a_long_call_of_an_agent_takes_several_slices_and_is_not_repeated() {
     // What is stored of the unit in the middle of the call is bounded, and the unit was claimed several times.
     let store: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
     let (engine, _, stop) = engine(&mission, Some(20), store.clone(), respond);
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     assert_eq!(engine.drive(&run, &stop, &mut |_| {}).await.unwrap(), RunEnd::Stopped);
     let unit = store.units(&run).await.unwrap().remove(0);
     assert!(unit.epoch >= 3, "{unit:?}");
@@ -600,7 +600,7 @@ async fn iterations_wait_for_a_provider_that_limits_the_rate_without_an_attempt_
     let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
     let builder = builder.model(Arc::new(group)).clock(clock.clone());
     let engine = builder.build_missions(Arc::new(MemoryRunStore::new())).unwrap();
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     let mut events = Vec::new();
     let (stop, mut on_event) = (CancellationToken::new(), |event: &RunEvent| events.push(event.clone()));
     let end = tokio::select! {
@@ -654,7 +654,7 @@ async fn a_unit_that_works_longer_than_its_lease_is_not_taken_over() {
         builder.model(model.clone()).clock(clock.clone()).build_missions(store.clone()).unwrap()
     };
     let (first, second) = (engine(), engine());
-    let run = first.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = first.start(StartRun::new("m")).await.unwrap();
     let stop = CancellationToken::new();
     let (mut one, mut other) = (|_: &RunEvent| {}, |_: &RunEvent| {});
     let both = async { tokio::join!(first.drive(&run, &stop, &mut one), second.drive(&run, &stop, &mut other)) };

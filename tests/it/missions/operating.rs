@@ -322,7 +322,7 @@ async fn a_store_that_is_locked_for_a_while_neither_ends_a_run_nor_costs_an_answ
         let files = [CONFIG, ("domain.yml", ""), ("missions/m.yml", &*mission)];
         let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
         let engine = builder.model(model.clone()).clock(clock.clone()).build_missions(store).unwrap();
-        let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+        let run = engine.start(StartRun::new("m")).await.unwrap();
         let (stop, mut ignore) = (CancellationToken::new(), |_: &RunEvent| {});
         let drive = engine.drive(&run, &stop, &mut ignore);
         tokio::pin!(drive);
@@ -358,7 +358,7 @@ async fn an_answered_run_is_running_while_it_is_worked_on_and_its_questions_have
         }
     });
     let engine = builder.build_missions(store).unwrap();
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     let stop = CancellationToken::new();
     assert_eq!(engine.drive(&run, &stop, &mut |_| {}).await.unwrap(), RunEnd::Waiting);
     let control = engine.control();
@@ -391,7 +391,7 @@ async fn a_server_that_cannot_be_reached_fails_a_run_after_a_minute() {
     let model = UnreachableModel(ModelProfile::for_model("test", ""));
     let builder = builder.model(Arc::new(model)).clock(clock.clone());
     let engine = builder.build_missions(Arc::new(MemoryRunStore::new())).unwrap();
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     let (stop, mut ignore) = (CancellationToken::new(), |_: &RunEvent| {});
     let drive = engine.drive(&run, &stop, &mut ignore);
     tokio::pin!(drive);
@@ -456,7 +456,7 @@ async fn hanging_run(clock: Arc<ManualClock>) -> (RunEngine, Arc<dyn RunStore>, 
     let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
     let store: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
     let engine = builder.model(model.clone()).clock(clock).build_missions(store.clone()).unwrap();
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     (engine, store, run, model)
 }
 
@@ -542,7 +542,7 @@ async fn an_agent_that_works_when_another_task_fails_has_an_end_in_the_events() 
     let model = FailingModel { profile: ModelProfile::for_model("test", ""), agent_works: Notify::new() };
     let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
     let engine = builder.model(Arc::new(model)).build_missions(Arc::new(MemoryRunStore::new())).unwrap();
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     let mut events = Vec::new();
     let end = engine.drive(&run, &CancellationToken::new(), &mut |event| events.push(event.clone())).await.unwrap();
     assert_eq!(end, RunEnd::Failed);

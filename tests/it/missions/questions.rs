@@ -127,7 +127,7 @@ impl Asked {
         let (builder, requests) = builder_of(mission, respond);
         let store: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
         let engine = builder.clock(clock).build_missions(store.clone()).unwrap();
-        let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+        let run = engine.start(StartRun::new("m")).await.unwrap();
         Self { engine, run, store, requests }
     }
     async fn drive(&self) -> RunEnd {

@@ -187,7 +187,7 @@ async fn a_route_to_a_mission_needs_its_inputs_and_starts_one_new_run() {
     });
     let missions = [("missions/m.yml", &*first), ("missions/next.yml", &*next)];
     let engine = engine(&missions, model, Arc::new(MemoryRunStore::new()));
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     assert_eq!(drive(&engine, &run).await, RunEnd::Completed);
     let state = engine.status(&run).await.unwrap().state;
     let runs: Vec<&str> = state.follow_ups.iter().map(|next| &*next.run).collect();
@@ -232,7 +232,7 @@ async fn a_failed_task_cancels_the_model_call_of_its_sibling_and_starts_nothing_
     let profile = ModelProfile::for_model("test", "");
     let model = Arc::new(WaitingModel { profile, waits_for: "Slow.", cancelled: AtomicUsize::new(0) });
     let engine = engine(&[("missions/m.yml", &mission)], model.clone(), Arc::new(MemoryRunStore::new()));
-    let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = engine.start(StartRun::new("m")).await.unwrap();
     assert_eq!(drive(&engine, &run).await, RunEnd::Failed);
     assert_eq!(model.cancelled.load(Ordering::SeqCst), 1);
     let state = engine.status(&run).await.unwrap().state;
@@ -406,7 +406,7 @@ async fn an_item_waits_for_the_answer_that_another_item_asked_for() {
         let clock = ManualClock::new();
         let builder = builder(&[("missions/m.yml", &mission)], model).clock(Arc::new(clock.clone()));
         let engine = builder.build_missions(Arc::new(MemoryRunStore::new())).unwrap();
-        let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+        let run = engine.start(StartRun::new("m")).await.unwrap();
         let seconds = async {
             loop {
                 for _ in 0..50 {
@@ -439,7 +439,7 @@ async fn an_edited_mission_goes_on_with_its_new_tasks_and_keeps_what_is_complete
         _ => calls(&[("task_complete", json!({"succeed": false, "reason": "not yet"}))]),
     });
     let before = engine(&[("missions/m.yml", &one)], failing, runs.clone());
-    let run = before.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+    let run = before.start(StartRun::new("m")).await.unwrap();
     assert_eq!(drive(&before, &run).await, RunEnd::Failed);
     let first_ended = before.status(&run).await.unwrap().state.task_status("first");
 

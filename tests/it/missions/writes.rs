@@ -65,7 +65,7 @@ impl Payments {
         let builder = builder.model(Arc::new(model)).tool("payer", pay).clock(clock.clone());
         let store: Arc<dyn RunStore> = Arc::new(MemoryRunStore::new());
         let engine = builder.build_missions(store).unwrap();
-        let run = engine.start(StartRun { mission: "m".into(), ..StartRun::default() }).await.unwrap();
+        let run = engine.start(StartRun::new("m")).await.unwrap();
         Self { engine, run, clock, paid, requests }
     }
     pub(super) async fn drive(&self) -> RunEnd {

@@ -321,6 +321,7 @@ pub struct StoredRun {
 
 /// Which runs are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RunFilter {
     /// Runs whose id begins with this text.
     pub id_prefix: Option<Arc<str>>,
@@ -336,6 +337,51 @@ pub struct RunFilter {
     pub statuses: Vec<RunStatus>,
     /// Runs of missions only, no jobs of conversations.
     pub without_jobs: bool,
+}
+
+impl RunFilter {
+    /// Only runs whose id begins with this text.
+    #[must_use]
+    pub fn id_prefix(mut self, id_prefix: impl Into<Arc<str>>) -> Self {
+        self.id_prefix = Some(id_prefix.into());
+        self
+    }
+    /// Only runs of this mission.
+    #[must_use]
+    pub fn mission(mut self, mission: impl Into<Arc<str>>) -> Self {
+        self.mission = Some(mission.into());
+        self
+    }
+    /// Only runs that were started with this key.
+    #[must_use]
+    pub fn idempotency_key(mut self, idempotency_key: impl Into<Arc<str>>) -> Self {
+        self.idempotency_key = Some(idempotency_key.into());
+        self
+    }
+    /// Only runs of this conversation.
+    #[must_use]
+    pub fn conversation(mut self, conversation: impl Into<ConversationId>) -> Self {
+        self.conversation = Some(conversation.into());
+        self
+    }
+    /// Only runs of this group.
+    #[must_use]
+    pub fn group(mut self, group: impl Into<Arc<str>>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+    /// Only runs of one of these statuses.
+    #[must_use]
+    pub fn statuses(mut self, statuses: impl Into<Vec<RunStatus>>) -> Self {
+        self.statuses = statuses.into();
+        self
+    }
+    /// Only runs of missions, no jobs of conversations.
+    #[must_use]
+    pub fn without_jobs(mut self) -> Self {
+        self.without_jobs = true;
+        self
+    }
 }
 
 /// An event of a run.
@@ -615,11 +661,27 @@ pub struct StoredQuestion {
 
 /// Which questions are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QuestionFilter {
     /// Questions of this run.
     pub run: Option<RunId>,
     /// Only those that wait for an answer.
     pub open: bool,
+}
+
+impl QuestionFilter {
+    /// Only questions of this run.
+    #[must_use]
+    pub fn run(mut self, run: impl Into<RunId>) -> Self {
+        self.run = Some(run.into());
+        self
+    }
+    /// Only questions that wait for an answer.
+    #[must_use]
+    pub fn open(mut self) -> Self {
+        self.open = true;
+        self
+    }
 }
 
 /// An answer to a question.
